@@ -1,7 +1,7 @@
-//! A map of bounded size from which the entry goes first that was renewed longest ago.
+//! A bounded map that evicts the entry that was renewed longest ago.
 //!
-//! Two ordered maps: entries by key, keys by the tick of their last renewal. Every operation costs the
-//! logarithm of the number of entries, also when it is full.
+//! It consists of two ordered maps: entries by key, and keys by the tick of their last renewal. Every
+//! operation takes time logarithmic in the number of entries, even when the map is full.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ struct Entry<V> {
     value: V,
 }
 
-/// The map. Bytes are what the caller says an entry costs.
+/// A bounded map; the caller says how many bytes each entry costs.
 pub struct Aged<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     order: BTreeMap<u64, K>,
@@ -23,32 +23,32 @@ pub struct Aged<K, V> {
 }
 
 impl<K: Ord + Clone, V> Aged<K, V> {
-    /// An empty map of at most so many entries that cost at most so many bytes.
+    /// Makes an empty map with limits on the number of entries and on their total cost.
     pub fn new(entries_max: usize, bytes_max: usize) -> Self {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), ticks: 0, bytes: 0, entries_max, bytes_max }
     }
 
-    /// Entries.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing is in it.
+    /// Whether the map has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What its entries cost.
+    /// The total cost of the entries.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The entry, as old as it was.
+    /// Looks up an entry without renewing it.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
-    /// The entry, which thereby is the youngest.
+    /// Looks up an entry and makes it the youngest.
     pub fn renew(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.entries.get_mut(key)?;
         self.order.remove(&entry.tick);
@@ -58,8 +58,8 @@ impl<K: Ord + Clone, V> Aged<K, V> {
         Some(&mut entry.value)
     }
 
-    /// Puts an entry in, in place of one with the same key. Returns how many others had to go; an entry that alone is over
-    /// the bound is not taken and counts as gone.
+    /// Inserts an entry and replaces one with the same key. Returns how many other entries it evicted. An
+    /// entry that alone exceeds the byte limit is not inserted and counts as evicted.
     pub fn insert(&mut self, key: K, value: V, bytes: usize) -> u64 {
         self.remove(&key);
         if bytes > self.bytes_max || self.entries_max == 0 {
@@ -78,7 +78,7 @@ impl<K: Ord + Clone, V> Aged<K, V> {
         gone
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let entry = self.entries.remove(key)?;
         self.order.remove(&entry.tick);
@@ -86,12 +86,12 @@ impl<K: Ord + Clone, V> Aged<K, V> {
         Some(entry.value)
     }
 
-    /// Keys from the first to the last of a range, in their order.
+    /// The keys in a range, in order.
     pub fn keys_in(&self, range: RangeInclusive<K>) -> Vec<K> {
         self.entries.range(range).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Entries by key.
+    /// All entries, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, entry)| (key, &entry.value))
     }

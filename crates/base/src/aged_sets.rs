@@ -1,8 +1,8 @@
-//! A table of fixed size for what is remembered for a while: sets of four entries, chosen by a hash. A full set gives up
-//! the entry that was put in first.
+//! A table of fixed size for short-lived entries: sets of four, chosen by a hash. A full set evicts its
+//! oldest entry.
 
 const WAYS: usize = 4;
-/// When an entry was put in that is none.
+/// The insertion time of an empty place.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,8 @@ struct Entry<K, V> {
     put_ns: u64,
 }
 
-/// The table; memory is taken with the first entry. Times only count by their difference, and one that goes back ages nothing.
+/// The table; the first insertion allocates its memory. Only differences of times matter, and a time that
+/// goes back ages nothing.
 #[derive(Clone, Debug)]
 pub struct AgedSets<K, V> {
     sets: Vec<[Entry<K, V>; WAYS]>,
@@ -21,12 +22,13 @@ pub struct AgedSets<K, V> {
 }
 
 impl<K: Copy + Default + Eq, V: Copy + Default> AgedSets<K, V> {
-    /// A table of so many sets, whose entries live so long.
+    /// Makes a table with this many sets, whose entries live this long.
     pub fn new(sets_max: usize, lifetime_ns: u64) -> Self {
         Self { sets: Vec::new(), sets_max, lifetime_ns }
     }
 
-    /// Puts an entry in, in place of one with the same key. Whether another, not yet over, had to go.
+    /// Inserts an entry and replaces one with the same key. Returns whether it evicted another entry that was
+    /// still alive.
     pub fn insert(&mut self, hash: u64, key: K, value: V, now_ns: u64) -> bool {
         if self.sets.is_empty() {
             let none = Entry { key: K::default(), value: V::default(), put_ns: NEVER };
@@ -42,14 +44,14 @@ impl<K: Copy + Default + Eq, V: Copy + Default> AgedSets<K, V> {
         known.is_none()
     }
 
-    /// The value of a key that was put in a lifetime ago or less.
+    /// The value of a key that was inserted within the last lifetime.
     pub fn get(&self, hash: u64, key: &K, now_ns: u64) -> Option<&V> {
         let set = self.sets.get(self.place(hash))?;
         let found = set.iter().find(|entry| lives(entry, self.lifetime_ns, now_ns) && entry.key == *key)?;
         Some(&found.value)
     }
 
-    /// The memory it takes.
+    /// The memory that the table occupies.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.sets)
     }

@@ -1,23 +1,24 @@
-//! Chunks, which a source delivers and a model schedules, and batches, which a stage sees.
+//! Chunks, the unit that a source delivers and a model schedules, and batches, the view of packets that a
+//! stage gets.
 //!
-//! A chunk is also the unit of meaning: priorities are served within one chunk, and the packet clock
-//! advances from chunk to chunk. The chunk size is therefore part of the configuration of a run, the
-//! same for every execution model, and results depend on it; they never depend on the model.
+//! A chunk is also the unit of meaning: priorities are served within one chunk, and the packet clock advances
+//! from chunk to chunk. So results depend on the chunk size, which is part of a run's configuration, and
+//! never on the execution model.
 #![allow(unsafe_code)]
 
 use crate::slab::HEADROOM;
 use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabHome};
 use std::sync::Arc;
 
-/// Packets a stage is given at a time, at most. 256 descriptors and the first line of their frames are
-/// 32 KiB: what fits a first-level cache and still shares each instruction miss among many packets.
+/// The most packets that a stage gets at a time. 256 descriptors and the first line of their frames are 32
+/// KiB, which fits a first-level cache and still shares each instruction miss among many packets.
 pub const BATCH_PACKETS: usize = 256;
 
 /// Packets in a chunk unless configured otherwise.
 pub const CHUNK_PACKETS_DEFAULT: usize = 1600;
 
-/// Which packets of a chunk belong to which group of shards, in order of service. Built once per chunk
-/// so that work on one group does not walk the others' packets.
+/// The packets of a chunk by group of shards, in order of service. It is built once per chunk so that work on
+/// one group does not walk the packets of the others.
 #[derive(Debug, Default)]
 pub struct ShardIndex {
     order: Vec<u16>,
@@ -42,12 +43,12 @@ impl ShardIndex {
             self.order[*slot as usize] = position;
             *slot += 1;
         }
-        // Each start has moved to its group's end, which is the next group's start: shift back.
+        // Each start has moved to the end of its group, which is the start of the next: shift back.
         self.starts.copy_within(0..groups, 1);
         self.starts[0] = 0;
     }
 
-    /// Groups it was built for; 0 if it was not.
+    /// The number of groups that the index was built for; 0 before the first build.
     pub fn groups(&self) -> usize {
         self.starts.len().saturating_sub(1)
     }
@@ -61,41 +62,35 @@ impl ShardIndex {
     }
 }
 
-/// Addresses and ports of an IPv4 packet as it arrived.
+/// Addresses and ports of an IPv4 packet as it arrived, before NAT. Addresses are in network order; for ICMP
+/// echo both ports are the identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Source address, network order.
     pub src: [u8; 4],
-    /// Destination address, network order.
     pub dst: [u8; 4],
-    /// Source port or echo identifier.
     pub src_port: u16,
-    /// Destination port or echo identifier.
     pub dst_port: u16,
 }
 
-/// Consecutive packets of the input, or (in a farm) the part of them that one worker owns.
+/// Consecutive packets of the input or, in a farm, the part of them that one worker owns.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Place of the chunk in the input, from 0.
+    /// From 0.
     pub sequence: u64,
-    /// Number of the chunk's first packet in the input, from 1.
+    /// Counted over the whole input, from 1.
     pub first_packet_number: u64,
     /// The packet clock at the start of this chunk: the latest arrival seen before it or with its first
     /// packet, so it never goes back.
     pub clock_ns: u64,
-    /// When the execution model took the chunk on, by the model's own clock.
+    /// By the model's own clock.
     pub admitted_ns: u64,
-    /// Whether some packet needs two shards, so that the stages with shards must not interleave this
-    /// chunk with others.
+    /// Some packet needs two shards, so stages with shards must not interleave this chunk with others.
     pub crosses_shards: bool,
-    /// Whether some packet is a fragment.
     pub has_fragments: bool,
-    /// Lists of packets by shard group.
     pub shard_index: ShardIndex,
-    /// The stage that they were made for.
+    /// The stage that `shard_index` was built for.
     pub indexed_stage: Option<usize>,
-    /// What packets were before they were translated, by place; empty unless somebody has to know.
+    /// What packets were before translation, by place in the chunk; empty unless a later stage needs it.
     pub origins: Vec<Origin>,
     packets: Vec<Packet>,
     live: usize,
@@ -103,34 +98,34 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// All packets: those still in service in order, then those dropped before the chunk was scheduled.
+    /// All packets: first those in service, in order, then those dropped before the chunk was scheduled.
     pub fn packets(&self) -> &[Packet] {
         &self.packets
     }
 
-    /// All packets, to be changed.
+    /// [`Self::packets`] for changes.
     pub fn packets_mut(&mut self) -> &mut [Packet] {
         &mut self.packets
     }
 
-    /// Packets that were alive when the chunk was scheduled; they come first.
+    /// The number of packets that were alive when the chunk was scheduled; they come first.
     pub fn live_len(&self) -> usize {
         self.live
     }
 
-    /// Batches that cover the packets in service.
+    /// The number of batches that cover the packets in service.
     pub fn batch_count(&self) -> usize {
         self.live.div_ceil(BATCH_PACKETS)
     }
 
-    /// Batch `k` of those.
+    /// Batch `k` of the packets in service.
     pub fn batch(&mut self, k: usize) -> Batch<'_> {
         let from = (k * BATCH_PACKETS).min(self.live);
         let to = (from + BATCH_PACKETS).min(self.live);
         Batch { slab: &self.slab, packets: &mut self.packets[from..to] }
     }
 
-    /// All packets in service, as one view (for stages that follow a list of positions).
+    /// All packets in service as one view, for stages that follow a list of positions.
     pub fn whole(&mut self) -> (Batch<'_>, &ShardIndex) {
         (Batch { slab: &self.slab, packets: &mut self.packets[..self.live] }, &self.shard_index)
     }
@@ -142,8 +137,8 @@ impl Chunk {
         unsafe { self.slab.span(p.slab_tag, p.offset as usize, p.len as usize) }
     }
 
-    /// What goes out for packet `i`: an Ethernet header of 14 bytes (written by the last stage) and the
-    /// IP packet, without the link layer it arrived with and without its padding.
+    /// The frame that goes out for packet `i`: an Ethernet header of 14 bytes (written by the last stage) and
+    /// the IP packet, without its original link layer and padding.
     pub fn egress_frame(&self, i: usize) -> &[u8] {
         let p = &self.packets[i];
         assert!(usize::from(p.l3_offset) <= p.len as usize);
@@ -152,9 +147,9 @@ impl Chunk {
         unsafe { self.slab.span(p.slab_tag, start, ETHERNET_HEADER + p.l3_captured_len()) }
     }
 
-    /// Puts the packets in order of service: by `rank`, lower first and arrival order within a rank;
-    /// `None` takes a packet out of service. `ranks` is how many ranks there are, 254 at most. `spare` is
-    /// memory to sort into; what it was before comes back in it, for the next chunk.
+    /// Puts the packets in order of service: by `rank`, lowest first, in arrival order within a rank; `None`
+    /// takes a packet out of service. `ranks` is the number of ranks, at most 254. `spare` is memory to sort
+    /// into; the old list comes back in it, for the next chunk.
     pub fn schedule(
         &mut self,
         ranks: usize,
@@ -166,7 +161,7 @@ impl Chunk {
         let mut sorted = true;
         let mut last = 0;
         for p in &mut self.packets {
-            // The bucket behind all ranks is for what is out of service. It waits in `position`.
+            // The bucket behind all ranks is for packets out of service. `position` holds the bucket for now.
             let bucket = rank(p).map_or(ranks, |r| r.min(ranks - 1));
             p.position = bucket as u16;
             starts[bucket + 1] += 1;
@@ -187,8 +182,8 @@ impl Chunk {
         }
     }
 
-    /// Puts the packets in the order given: `order[i]` is the present place of the packet to be served
-    /// `i`-th; packets not named go behind, out of service. Panics unless the places are distinct.
+    /// Puts the packets in the given order: `order[i]` is the present place of the packet to serve `i`-th.
+    /// Packets that it does not name go to the end, out of service. Panics unless the places are distinct.
     pub fn schedule_by(&mut self, order: &[u16], spare: &mut Vec<Packet>) {
         for p in &mut self.packets {
             p.position = u16::MAX;
@@ -206,8 +201,8 @@ impl Chunk {
         self.reorder(spare);
     }
 
-    /// Moves every packet to its position, into a second list: each is read and written once, where
-    /// swapping in place would do both twice. Panics unless the positions are a permutation.
+    /// Moves every packet to its position in a second list, so that each is read and written once; swapping
+    /// in place would do both twice. Panics unless the positions are a permutation.
     fn reorder(&mut self, spare: &mut Vec<Packet>) {
         let count = self.packets.len();
         spare.clear();
@@ -234,23 +229,22 @@ impl Chunk {
         std::mem::swap(&mut self.packets, spare);
     }
 
-    /// Positions a packet can have.
     const POSITIONS: usize = u16::MAX as usize + 1;
 
-    /// All packets as one view, those out of service too, with what they were before NAT where that is kept.
+    /// All packets as one view, including those out of service, with their origins if these were kept.
     pub fn all_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Origin]) {
         (Batch { slab: &self.slab, packets: &mut self.packets }, &self.shard_index, &self.origins)
     }
 
-    /// Gives up the descriptors and keeps the bytes: for a sink that has seen the packets but must not free
+    /// Drops the descriptors and keeps the bytes, for a sink that has seen the packets but must not free
     /// their memory yet.
     pub fn forget_packets(&mut self) {
         self.live = 0;
         self.packets = Vec::new();
     }
 
-    /// Keeps what IPv4 packets are before they are translated. `which` says of those in service who may be. Wanted once
-    /// for a chunk, or for each part of a split one.
+    /// Records addresses and ports of the IPv4 packets in service that `which` selects, before NAT changes
+    /// them. Call it once per chunk, or once for each part of a split chunk.
     pub fn keep_origins(&mut self, which: impl Fn(&Packet) -> bool) {
         let mut origins = std::mem::take(&mut self.origins);
         origins.clear();
@@ -268,7 +262,7 @@ impl Chunk {
         self.origins = origins;
     }
 
-    /// Splits the chunk by owner. The parts share the slab; together they hold every packet once.
+    /// Splits the chunk by owner. The parts share the slab, and each packet is in one of them.
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
         let live = self.live;
         let mut out: Vec<Chunk> = (0..parts)
@@ -286,8 +280,8 @@ impl Chunk {
         out
     }
 
-    /// Puts split parts together again, in order of service. Panics if `parts` is empty or if they are
-    /// not of one chunk.
+    /// Joins split parts again, in order of service. Panics if `parts` is empty or if they are parts of
+    /// different chunks.
     pub fn merge(parts: Vec<Chunk>) -> Chunk {
         let mut parts = parts.into_iter();
         let Some(mut whole) = parts.next() else { panic!("merge of no parts") };
@@ -297,12 +291,11 @@ impl Chunk {
             whole.packets.append(&mut part.packets);
         }
         whole.packets.sort_unstable_by_key(|p| p.position);
-        // By place in a part.
+        // Origins are indexed by place in a part, which is no longer known.
         whole.origins.clear();
         whole
     }
 
-    /// A chunk of the same input without packets.
     fn header(&self) -> Chunk {
         Chunk {
             sequence: self.sequence,
@@ -339,24 +332,24 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Packets in the batch, dropped ones included.
+    /// The number of packets, including dropped ones.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no packets.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// The descriptors.
+    /// The descriptors of all packets.
     #[inline(always)]
     pub fn packets(&self) -> &[Packet] {
         self.packets
     }
 
-    /// The descriptors, to be changed.
+    /// [`Self::packets`] for changes.
     #[inline(always)]
     pub fn packets_mut(&mut self) -> &mut [Packet] {
         self.packets
@@ -371,7 +364,7 @@ impl Batch<'_> {
         (p, frame)
     }
 
-    /// Descriptors and frames of all packets in turn.
+    /// Descriptors and frames of all packets, in order.
     #[inline(always)]
     pub fn frames(&mut self) -> impl Iterator<Item = (&mut Packet, &mut [u8])> {
         let window = self.slab.window();
@@ -382,20 +375,21 @@ impl Batch<'_> {
         })
     }
 
-    /// Calls `each` for all packets in turn that have `N` bytes from their IP header on at hand, with the packet's
-    /// place.
+    /// Calls `each` for every packet of which at least `N` bytes from the IP header on were captured, with
+    /// its place in the batch.
     #[inline(always)]
     pub fn each_ip_header<const N: usize>(&mut self, each: impl FnMut(usize, &mut Packet, &mut [u8; N])) {
         self.each_header::<N, 0>(each);
     }
 
-    /// The same with `N` bytes of what will go out: 14 for the Ethernet header, then the IP packet.
+    /// [`Self::each_ip_header`] with `N` bytes of the outgoing frame: 14 for the Ethernet header, then the IP
+    /// packet.
     #[inline(always)]
     pub fn each_egress_header<const N: usize>(&mut self, each: impl FnMut(usize, &mut Packet, &mut [u8; N])) {
         self.each_header::<N, ETHERNET_HEADER>(each);
     }
 
-    /// `N` bytes, of which `BEFORE` lie before the IP header.
+    /// Passes `N` bytes, of which `BEFORE` lie before the IP header.
     #[inline(always)]
     fn each_header<const N: usize, const BEFORE: usize>(
         &mut self,
@@ -426,8 +420,7 @@ impl Batch<'_> {
         (p, bytes)
     }
 
-    /// Descriptor of packet `i` and the frame that will go out for it: 14 bytes for the Ethernet header,
-    /// then the IP packet.
+    /// Descriptor of packet `i` and its outgoing frame: 14 bytes for the Ethernet header, then the IP packet.
     #[inline(always)]
     pub fn packet_and_egress(&mut self, i: usize) -> (&mut Packet, &mut [u8]) {
         let p = &mut self.packets[i];
@@ -440,8 +433,8 @@ impl Batch<'_> {
         (p, bytes)
     }
 
-    /// Asks the cache for the headers of packet `i`'s frame, which may lie on two lines; nothing for an
-    /// `i` past the end.
+    /// Prefetches the headers of packet `i`'s frame, which may span two cache lines; does nothing for an `i`
+    /// past the end.
     #[inline(always)]
     pub fn prefetch_frame(&self, i: usize) {
         if let Some(p) = self.packets.get(i) {
@@ -451,7 +444,7 @@ impl Batch<'_> {
     }
 }
 
-/// Lays out a chunk: the source puts bytes into the buffer and names the frames among them.
+/// Builds a chunk: the source writes bytes into the buffer and names the frames among them.
 #[derive(Debug)]
 pub struct ChunkBuilder {
     buffer: Vec<u8>,
@@ -461,41 +454,41 @@ pub struct ChunkBuilder {
 }
 
 impl ChunkBuilder {
-    /// Bytes before every frame that must be left to it.
+    /// Bytes that the source must leave free before every frame.
     pub const HEADROOM: usize = HEADROOM;
-    /// More packets than any chunk may hold.
+    /// The most packets that a chunk may hold.
     pub const PACKETS_MAX: usize = u16::MAX as usize;
 
-    /// A builder over a buffer that goes back to its home.
+    /// Makes a builder over a buffer that returns to its pool when the chunk is gone.
     pub fn from_home(buffer: Vec<u8>, home: Arc<dyn SlabHome>) -> Self {
         Self { buffer, packets: home.take_list(), used: 0, home: Some(home) }
     }
 
-    /// A builder over memory of its own, for preloaded input and tests.
+    /// Makes a builder over its own memory, for preloaded input and tests.
     pub fn with_capacity(capacity_bytes: usize) -> Self {
         Self { buffer: vec![0; capacity_bytes], packets: Vec::new(), used: 0, home: None }
     }
 
-    /// Gives up: the buffer goes back to its pool.
+    /// Abandons the chunk: the buffer goes back to its pool.
     pub fn discard(self) {
         if let Some(pool) = self.home {
             pool.put(self.buffer);
         }
     }
 
-    /// The buffer, to be filled. Bytes of frames already named may be overwritten, but stay theirs.
+    /// The buffer to fill. Bytes of frames already named may be overwritten, but still belong to them.
     pub fn buffer_mut(&mut self) -> &mut [u8] {
         &mut self.buffer
     }
 
-    /// Makes the buffer at least this large, keeping its content.
+    /// Grows the buffer to at least this size and keeps its content.
     pub fn grow(&mut self, capacity_bytes: usize) {
         if self.buffer.len() < capacity_bytes {
             self.buffer.resize(capacity_bytes, 0);
         }
     }
 
-    /// Frees the slack behind the last frame; for chunks that are kept a while.
+    /// Frees the memory behind `used_bytes`, for chunks that are kept a while.
     pub fn shrink_to(&mut self, used_bytes: usize) {
         if used_bytes >= self.used {
             self.buffer.truncate(used_bytes);
@@ -503,29 +496,29 @@ impl ChunkBuilder {
         }
     }
 
-    /// Makes room for this many packets at once.
+    /// Reserves room for this many packets.
     pub fn reserve_packets(&mut self, packets: usize) {
         self.packets.reserve(packets);
     }
 
-    /// Packets named so far.
+    /// The number of packets named so far.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there are none.
+    /// Whether no packet has been named yet.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Where the next frame may begin at the earliest.
+    /// The earliest offset at which the next frame may begin.
     pub fn next_frame_offset(&self) -> usize {
         self.used + HEADROOM
     }
 
-    /// Names `len` bytes at `offset` of the buffer a frame. Panics if it overlaps the one before or its
-    /// own headroom, does not fit the buffer, or is one packet too many for a chunk: those are errors of
-    /// the source, not of its input.
+    /// Names `len` bytes at `offset` of the buffer as a frame. Panics if the frame overlaps the previous one
+    /// or its own headroom, does not fit the buffer, or exceeds a chunk's packets: those are errors of the
+    /// source, not of its input.
     #[inline]
     #[allow(clippy::too_many_arguments)] // one flat call per packet on the reader's hot path
     pub fn push(
@@ -573,8 +566,8 @@ impl ChunkBuilder {
         });
     }
 
-    /// The finished chunk. `clock_before_ns` is the packet clock after the chunk before; the new chunk's
-    /// clock is that or its first packet's arrival, whichever is later.
+    /// Finishes the chunk. `clock_before_ns` is the packet clock after the previous chunk; the clock of the
+    /// new one is the later of that and its first packet's arrival.
     pub fn finish(mut self, sequence: u64, first_packet_number: u64, clock_before_ns: u64) -> Chunk {
         let clock_ns = self.packets.first().map_or(clock_before_ns, |p| p.arrival_ns.max(clock_before_ns));
         let slab = Slab::new(self.buffer, self.home);

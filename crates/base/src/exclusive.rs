@@ -1,36 +1,35 @@
-//! Exclusive access to the state of stages. The code that spreads stages over threads chooses the lock.
+//! Exclusive access to the state of stages, with a lock that the caller chooses.
 //!
-//! A stage keeps its shards in cells. It enters one, or several in ascending order, works, and leaves. On one thread a [`RefCell`]
-//! does; among several threads it is a lock, which belongs to the crate that has the threads. Stages need not know.
+//! A stage keeps its shards in cells. It enters one cell, or several in ascending order, works, and leaves. A
+//! single thread uses a [`RefCell`]; for several threads, the crate that owns the threads provides a lock.
+//! Stages need not know which.
 
 use std::cell::{RefCell, RefMut};
 use std::fmt::Debug;
 use std::ops::DerefMut;
 
-/// A kind of cells.
+/// Chooses the kind of cell.
 pub trait Exclusion: Debug + 'static {
-    /// The cell of a value.
     type Cell<T: Send + Debug>: Exclusive<T>;
 }
 
-/// A cell that one at a time can be in.
+/// A cell that admits one user at a time.
 pub trait Exclusive<T>: Debug {
-    /// The value, until it is dropped.
+    /// Gives access to the value; dropping it leaves the cell.
     type Entered<'a>: DerefMut<Target = T>
     where
         Self: 'a;
 
-    /// A cell with a value.
     fn new(value: T) -> Self;
 
-    /// Enters, once nobody else is inside.
+    /// Waits until the cell is free.
     fn enter(&self) -> Self::Entered<'_>;
 
-    /// Enters, unless somebody is inside.
+    /// Returns `None` if the cell is in use.
     fn try_enter(&self) -> Option<Self::Entered<'_>>;
 }
 
-/// One thread has everything: who enters twice at a time has a mistake in it, and panics.
+/// Everything runs on one thread. Entering a cell twice at a time is a bug and panics.
 #[derive(Clone, Copy, Debug)]
 pub struct OneThread;
 

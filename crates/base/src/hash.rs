@@ -1,5 +1,5 @@
-//! Hashes that place flows on shards. They depend on the packet alone, never on the number of cores,
-//! and both directions of an untranslated flow get the same value.
+//! Hashes that assign flows to shards. They depend only on the packet, never on the number of cores, and both
+//! directions of an untranslated flow get the same value.
 
 /// Scrambles 64 bits so that every input bit reaches every output bit (the finalizer of MurmurHash3,
 /// A. Appleby, public domain constants).
@@ -12,11 +12,11 @@ pub fn mix64(mut x: u64) -> u64 {
     x ^ (x >> 33)
 }
 
-/// A hash of two endpoints that is the same whichever comes first. Each endpoint is folded to 64 bits
-/// by the caller (address and port); `protocol` keeps TCP and UDP apart.
+/// A hash of two endpoints that ignores their order. The caller folds each endpoint (address and port) to 64
+/// bits; `protocol` keeps TCP and UDP apart.
 #[inline(always)]
 pub fn symmetric_flow_hash(endpoint_a: u64, endpoint_b: u64, protocol: u8) -> u32 {
-    // A sum and a xor of the two are both symmetric; together they lose less than either alone.
+    // Both the sum and the XOR are symmetric; together they lose less information than either alone.
     let sum = endpoint_a.wrapping_add(endpoint_b);
     let xor = endpoint_a ^ endpoint_b;
     (mix64(sum.wrapping_add(xor.rotate_left(23)).wrapping_add(u64::from(protocol))) >> 32) as u32

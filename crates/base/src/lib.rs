@@ -1,14 +1,16 @@
-//! What every crate shares: packets in chunks, drop reasons, hashes that place a flow on a shard, prefixes, tables
-//! bounded by age, seeded chance, limits for repeated log lines, and enums with a word for each value ([`words!`]).
+//! The types that every crate shares: packets in chunks, drop reasons, hashes that assign flows to shards,
+//! prefixes, tables bounded by age, seeded randomness, limits for repeated log lines, and enums with a word
+//! for each value ([`words!`]).
 //!
-//! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The bytes of
-//! a chunk lie together in one [`Slab`], where the source put them, until the sink has written them. What is known
-//! *about* a packet is its [`Packet`]: exactly one cache line, which moves between lists as the packet is scheduled,
-//! split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a [`Batch`].
+//! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The
+//! bytes of a chunk stay where the source put them, in one [`Slab`], until the sink has written them. A
+//! [`Packet`] describes one packet: exactly one cache line, which moves between lists as packets are
+//! scheduled, split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a
+//! [`Batch`].
 //!
-//! This crate has no thread, clock, file, socket or lock, and reads no packet format but in [`Chunk::keep_origins`], which
-//! reads IPv4 addresses. [`PacketFlags`], [`DropReason`] and [`Origin`] name facts of IP and NAT: they are the one table in
-//! which stages of different crates meet.
+//! This crate has no thread, clock, file, socket or lock. It reads no packet format, except that
+//! [`Chunk::keep_origins`] reads IPv4 addresses. [`PacketFlags`], [`DropReason`] and [`Origin`] name facts of
+//! IP and NAT here because stages of different crates share them.
 
 mod aged;
 mod aged_sets;

@@ -1,18 +1,17 @@
-//! What hot structures ask of the machine: lines that will be wanted, and memory in large pages. What it buys is measured where
-//! it is used: `thalweg lab lpm`, and the benchmarks `nat` of the data plane and `meter` of flows, whose packets touch lines and
-//! pages at random.
+//! Prefetching, and memory in large pages, for hot structures whose packets touch cache lines and pages at
+//! random. `thalweg lab lpm` and the benchmarks `nat` (data plane) and `meter` (flow) measure the gain.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Size and alignment of a huge page on the machines this is for.
+/// Size and alignment of a huge page on supported machines.
 pub const HUGE_PAGE: usize = 2 << 20;
-/// A line of the cache.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Asks the cache for the line at an address: a hint, harmless for any value.
+/// Prefetches the cache line at an address: a hint, harmless for any value.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -25,7 +24,7 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks the cache for all lines of an item.
+/// Prefetches all cache lines of an item.
 #[inline(always)]
 pub fn prefetch_all<T>(item: &T) {
     for line in 0..size_of::<T>().div_ceil(LINE) {
@@ -33,7 +32,7 @@ pub fn prefetch_all<T>(item: &T) {
     }
 }
 
-/// Asks the cache for the line of an item, if there is one.
+/// Prefetches the cache line of an item, if the index is in range.
 #[inline(always)]
 pub fn prefetch_at<T>(items: &[T], at: usize) {
     if let Some(item) = items.get(at) {
@@ -41,12 +40,12 @@ pub fn prefetch_at<T>(items: &[T], at: usize) {
     }
 }
 
-/// The system has no so much memory: bytes.
+/// The system refused to allocate this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused(pub usize);
 
-/// Zeroed memory that begins at a line of the cache, or where a huge page does if it is to have some. The system gives pages
-/// when they are touched, so a large reserve costs address space alone.
+/// Zeroed memory, aligned to a cache line or, with huge pages, to a huge page. The system provides pages when
+/// they are touched, so a large reserve costs only address space.
 #[derive(Debug)]
 pub struct ZeroedMemory {
     start: NonNull<u8>,
@@ -54,16 +53,17 @@ pub struct ZeroedMemory {
     layout: Layout,
 }
 
-// SAFETY: plain memory that it owns; who may touch what is a matter of who has the pointer.
+// SAFETY: the type owns plain memory; the holder of the pointer answers for every access.
 unsafe impl Send for ZeroedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for ZeroedMemory {}
 
 impl ZeroedMemory {
-    /// At least so many bytes, in huge pages if the system likes.
+    /// Allocates at least this many bytes, in huge pages if requested and the system has them.
     pub fn new(bytes: usize, huge_pages: bool) -> Result<Self, Refused> {
-        // Zeros of a small alignment come from the system; of a large one the allocator would write them. So it is made here.
-        // What is small is asked for without much to skip: the allocator zeroes by hand what it gives a second time.
+        // With a small alignment, zeros come from the system; with a large one, the allocator would write
+        // them itself. So the alignment is done here. Small requests are padded little: the allocator zeroes
+        // reused memory by hand.
         let alignment = if huge_pages { HUGE_PAGE } else { LINE };
         let asked = bytes.checked_add(alignment).ok_or(Refused(usize::MAX))?;
         let layout = Layout::from_size_align(asked, 16).map_err(|_| Refused(asked))?;
@@ -78,7 +78,7 @@ impl ZeroedMemory {
         Ok(Self { start, allocation, layout })
     }
 
-    /// Where it begins.
+    /// The address of the first byte.
     #[inline(always)]
     pub fn start(&self) -> NonNull<u8> {
         self.start
@@ -92,14 +92,14 @@ impl Drop for ZeroedMemory {
     }
 }
 
-/// Asks for huge pages in memory that is not touched yet; a refusal costs speed only.
+/// Requests huge pages for memory that is not touched yet; a refusal only costs speed.
 pub fn prefer_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     let (bytes, start) = (size_of_val(memory), memory.as_mut_ptr().cast::<u8>());
     let skip = start.align_offset(HUGE_PAGE).min(bytes);
     advise_huge_pages(start.wrapping_add(skip), bytes - skip);
 }
 
-/// The same from an address on that is aligned to a huge page.
+/// `start` must be aligned to a huge page.
 fn advise_huge_pages(start: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     {

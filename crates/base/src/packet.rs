@@ -1,15 +1,15 @@
 use crate::DropReason;
 
-/// No port: the packet has not been routed yet, or its input does not say where it arrived.
+/// The packet has no port: it is not routed yet, or its input does not say where it arrived.
 pub const NO_PORT: u16 = u16::MAX;
-/// A port that the input names but the configuration does not: the packet cannot be taken in.
+/// The input names a port that is not configured: the packet cannot be accepted.
 pub const UNKNOWN_PORT: u16 = u16::MAX - 1;
-/// No class: the packet died before it was classified.
+/// The packet has no class: it was dropped before classification.
 pub const NO_CLASS: u8 = u8::MAX;
-/// No shard: the stage that owns shards has nothing to do with this packet.
+/// The packet has no shard: the stage that owns shards does not handle it.
 pub const NO_SHARD: u16 = u16::MAX;
 
-/// What the bytes of a frame begin with.
+/// The link-layer header that a frame begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LinkType {
@@ -25,17 +25,16 @@ pub enum LinkType {
     BsdLoopback,
     /// PPP, with or without the address and control bytes of HDLC framing (RFC 1661, 1662).
     Ppp,
-    /// Cisco's HDLC: address, control, an EtherType.
+    /// Cisco HDLC: address, control, an EtherType.
     CiscoHdlc,
-    /// Frame relay: a Q.922 address, then RFC 2427 or Cisco's EtherType.
+    /// Frame Relay: a Q.922 address, then RFC 2427 or Cisco's EtherType.
     FrameRelay,
     /// FDDI: frame control, addresses, LLC.
     Fddi,
-    /// An IEEE 802.11 header.
     Ieee80211,
-    /// A radiotap header, then that of IEEE 802.11.
+    /// A radiotap header, then an IEEE 802.11 header.
     Radiotap,
-    /// Linux netfilter's log: attributes, one of which is the packet.
+    /// A Linux netfilter log: attributes, one of which is the packet.
     NetfilterLog,
     /// Anything else: counted, not decoded.
     Unsupported,
@@ -46,7 +45,7 @@ pub enum LinkType {
 pub struct PacketFlags(pub u8);
 
 impl PacketFlags {
-    /// IPv6, else IPv4.
+    /// Set for IPv6, clear for IPv4.
     pub const IPV6: u8 = 1;
     /// Part of a fragmented datagram, first fragment included.
     pub const FRAGMENT: u8 = 2;
@@ -60,7 +59,7 @@ impl PacketFlags {
     pub const NAT_OUT: u8 = 32;
     /// Addressed to a public address: NAT translates its destination.
     pub const NAT_IN: u8 = 64;
-    /// Denied by an access list that wants its sender told (ICMP: administratively prohibited).
+    /// Denied by an access list that answers the sender (ICMP: administratively prohibited).
     pub const REJECT: u8 = 128;
 
     /// Whether all bits of `mask` are set.
@@ -76,28 +75,28 @@ impl PacketFlags {
     }
 }
 
-/// What is known about one packet: exactly one cache line, moved as a whole.
+/// The descriptor of one packet: exactly one cache line, which moves as a whole.
 ///
-/// The span of its bytes in the chunk's slab is private: a packet can be moved, reordered and split
-/// off, but never forged or copied, so no two packets ever share bytes (see [`crate::Slab`]).
+/// The span of its bytes in the chunk's slab is private: a packet can be moved, reordered and split off, but
+/// never forged or copied, so no two packets ever share bytes (see [`crate::Slab`]).
 ///
-/// Offsets count from the start of the frame as it arrived. The source and the stages
-/// fill the fields in the order of the plan; a stage may rely on what earlier ones wrote.
+/// Offsets count from the start of the frame as it arrived. The source and the stages fill the fields in the
+/// order of the plan; a stage may rely on what earlier ones wrote.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Packet {
-    /// Arrival by the capture's own clock, nanoseconds since the epoch.
+    /// Arrival by the capture's clock, in nanoseconds since the epoch.
     pub arrival_ns: u64,
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) slab_tag: u32,
-    /// Length on the wire; larger than the bytes at hand when the capture was snapped.
+    /// Length on the wire; larger than the captured length when the capture cut the packet.
     pub wire_len: u32,
-    /// Symmetric flow hash; equal for both directions of an untranslated flow.
+    /// Symmetric flow hash: equal for both directions of an untranslated flow.
     pub flow_hash: u32,
-    /// Length of the IP packet from its own header, in bytes.
+    /// Length of the IP packet according to its header, in bytes.
     pub ip_len: u32,
-    /// Result of the route look-up.
+    /// The result of the route look-up.
     pub next_hop: u32,
     /// Place among the packets of its chunk as they arrived, from 0.
     pub index: u16,
@@ -111,57 +110,53 @@ pub struct Packet {
     pub src_port: u16,
     /// Transport destination port, or the identifier of an ICMP echo.
     pub dst_port: u16,
-    /// The port it came in by.
     pub port_in: u16,
-    /// The port it leaves by.
     pub port_out: u16,
-    /// The shard that owns its state, or would if it had any: every live packet gets one when it is
-    /// labeled, so that a farm can spread all traffic by it.
+    /// The shard that owns the packet's state, or would if it had any. Labeling gives one to every live
+    /// packet, so that a farm can spread all traffic by it.
     pub shard: u16,
     /// The second shard of a packet that needs two (hairpin NAT), else [`NO_SHARD`].
     pub crossing_shard: u16,
     pub(crate) drop_code: u8,
-    /// How the frame begins.
     pub link: LinkType,
-    /// Facts, one bit each.
     pub flags: PacketFlags,
-    /// Transport protocol (the last header of an IPv6 chain).
+    /// Transport protocol: the last header of an IPv6 chain.
     pub protocol: u8,
     /// Differentiated services field, ECN bits included.
     pub traffic_class: u8,
-    /// Index of its class in the configuration; see [`NO_CLASS`].
+    /// Index of the class in the configuration; see [`NO_CLASS`].
     pub class: u8,
-    /// Application code, where the source or the classifier knows it; 0 is unknown.
+    /// Application code if the source or the classifier knows it; 0 means unknown.
     pub application: u8,
 }
 
 const _: () = assert!(size_of::<Packet>() == 64);
 
 impl Packet {
-    /// Bytes at hand.
+    /// Captured bytes of the frame.
     #[inline(always)]
     pub fn captured_len(&self) -> usize {
         self.len as usize
     }
 
-    /// Bytes of the IP packet at hand, from its header to its end or to where the capture cut it.
+    /// Captured bytes of the IP packet, from its header to its end or to where the capture cut it.
     #[inline(always)]
     pub fn l3_captured_len(&self) -> usize {
         (self.len as usize).saturating_sub(usize::from(self.l3_offset)).min(self.ip_len as usize)
     }
 
-    /// Whether no stage has dropped it.
+    /// Whether no stage has dropped the packet.
     #[inline(always)]
     pub fn is_alive(&self) -> bool {
         self.drop_code == 0
     }
 
-    /// Why it was dropped, if it was.
+    /// The drop reason; `None` while the packet is alive.
     pub fn drop_reason(&self) -> Option<DropReason> {
         DropReason::from_code(self.drop_code)
     }
 
-    /// Drops the packet. The first reason stays: a packet dies once.
+    /// Drops the packet. Only the first reason counts.
     #[inline(always)]
     pub fn drop_for(&mut self, reason: DropReason) {
         if self.drop_code == 0 {
@@ -169,7 +164,7 @@ impl Packet {
         }
     }
 
-    /// Whether it is IPv6.
+    /// Whether the packet is IPv6.
     #[inline(always)]
     pub fn is_ipv6(&self) -> bool {
         self.flags.has(PacketFlags::IPV6)

@@ -1,5 +1,4 @@
-//! Addresses as numbers and prefixes of them: what the forwarding tables, the routing tables and the
-//! formats on the wire have in common.
+//! IP addresses as numbers, and prefixes of them, for forwarding tables, routing tables and wire formats.
 
 use std::fmt::{self, Debug, Display};
 use std::hash::Hash;
@@ -9,7 +8,7 @@ use std::str::FromStr;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 mod sealed {
-    /// Keeps the traits of addresses to these two numbers.
+    /// Limits the address traits to these two types.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u128 {}
@@ -17,7 +16,6 @@ mod sealed {
 
 /// An address as a number in host byte order: `u32` for IPv4, `u128` for IPv6.
 pub trait Address: sealed::Sealed + Copy + Eq + Ord + Hash + Debug + Send + Sync + 'static {
-    /// Width in bits.
     const BITS: u8;
 
     /// The bit at `index`, counted from the most significant; `index` is below [`Self::BITS`].
@@ -26,13 +24,12 @@ pub trait Address: sealed::Sealed + Copy + Eq + Ord + Hash + Debug + Send + Sync
     /// The address with all but its first `length` bits zero.
     fn truncate(self, length: u8) -> Self;
 
-    /// The address as a number of 128 bits, right-aligned.
+    /// The address right-aligned in 128 bits.
     fn to_u128(self) -> u128;
 
-    /// The lower bits of a number.
+    /// Keeps the low bits.
     fn from_u128(value: u128) -> Self;
 
-    /// The address as the standard library has it.
     fn to_ip(self) -> IpAddr;
 }
 
@@ -96,13 +93,12 @@ impl Address for u128 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("prefix length {length} is above {max}")]
 pub struct LengthOutOfRange {
-    /// The length asked for.
     pub length: u8,
-    /// The longest there is.
     pub max: u8,
 }
 
-/// A prefix of one family: an address whose bits behind `length` are zero. Ordered by address, then length.
+/// A prefix of one family: an address whose bits beyond `length` are zero. Prefixes sort by address, then
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
     address: A,
@@ -110,7 +106,7 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// The prefix of `length` bits that `address` lies in.
+    /// The prefix of `length` bits that contains `address`.
     #[inline]
     pub fn new(address: A, length: u8) -> Result<Self, LengthOutOfRange> {
         if length > A::BITS {
@@ -125,13 +121,13 @@ impl<A: Address> Prefix<A> {
         self.address
     }
 
-    /// How many bits are fixed.
+    /// The number of fixed bits.
     #[inline]
     pub fn length(self) -> u8 {
         self.length
     }
 
-    /// Whether `address` lies in the prefix.
+    /// Whether the prefix contains `address`.
     #[inline]
     pub fn contains(self, address: A) -> bool {
         address.truncate(self.length) == self.address
@@ -165,14 +161,12 @@ impl From<Ipv6Net> for Prefix<u128> {
 /// A prefix of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpPrefix {
-    /// An IPv4 prefix.
     V4(Prefix<u32>),
-    /// An IPv6 prefix.
     V6(Prefix<u128>),
 }
 
 impl IpPrefix {
-    /// The prefix of one address.
+    /// The host prefix of an address: /32 or /128.
     pub fn host(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::V4(Prefix { address: address.into(), length: 32 }),
@@ -180,7 +174,7 @@ impl IpPrefix {
         }
     }
 
-    /// Whether every address of `other` is in this prefix.
+    /// Whether this prefix contains every address of `other`.
     pub fn covers(self, other: Self) -> bool {
         match (self, other) {
             (Self::V4(outer), Self::V4(inner)) => outer.covers(inner),
@@ -189,7 +183,7 @@ impl IpPrefix {
         }
     }
 
-    /// How many bits are fixed.
+    /// The number of fixed bits.
     pub fn length(self) -> u8 {
         match self {
             Self::V4(prefix) => prefix.length(),
@@ -197,7 +191,7 @@ impl IpPrefix {
         }
     }
 
-    /// The first address.
+    /// The first address of the prefix.
     pub fn address(self) -> IpAddr {
         match self {
             Self::V4(prefix) => prefix.address().to_ip(),
@@ -230,13 +224,12 @@ impl Display for IpPrefix {
 /// What is wrong with the text of a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixTextError {
-    /// No `/`, or what stands before it is no address, or what follows is no length.
+    /// No `/`, no address before it, or no number behind it.
     #[error("expected a prefix, such as 192.0.2.0/24 or 2001:db8::/32")]
     Shape,
-    /// The length is longer than the address.
     #[error(transparent)]
     Length(LengthOutOfRange),
-    /// Bits behind the length are set; the prefix it lies in.
+    /// Bits beyond the length are set; carries the prefix that contains the address.
     #[error("bits beyond the prefix length are set; the prefix is {0}")]
     HostBits(IpPrefix),
 }

@@ -1,7 +1,8 @@
-/// Marsaglia's xorshift64 with Vigna's multiplier: small, fast, seeded, the same on every machine.
+/// Marsaglia's xorshift64 with Vigna's multiplier: a small, fast, seeded generator that gives the same
+/// numbers on every machine.
 ///
-/// Not for secrets. Algorithm: S. Vigna, "An experimental exploration of Marsaglia's xorshift
-/// generators, scrambled", 2016 (shifts 12, 25, 27).
+/// Not for secrets. Algorithm: S. Vigna, "An experimental exploration of Marsaglia's xorshift generators,
+/// scrambled", 2016 (shifts 12, 25, 27).
 #[derive(Clone, Debug)]
 pub struct XorShift64Star {
     state: u64,
@@ -11,7 +12,7 @@ impl XorShift64Star {
     /// The seed of the published look-up workload.
     pub const DEFAULT_SEED: u64 = 88_172_645_463_325_252;
 
-    /// A generator for `seed`; zero, which the generator cannot leave, stands for the default seed.
+    /// Makes a generator; seed 0, which the generator cannot leave, stands for the default seed.
     pub fn new(seed: u64) -> Self {
         Self { state: if seed == 0 { Self::DEFAULT_SEED } else { seed } }
     }
@@ -26,7 +27,7 @@ impl XorShift64Star {
         s.wrapping_mul(2_685_821_657_736_338_717)
     }
 
-    /// A number in `0..limit` from the upper half of the next word; `limit` zero gives zero.
+    /// A number in `0..limit` from the upper half of the next word; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u32) -> u32 {
         (((self.next_u64() >> 32) * u64::from(limit)) >> 32) as u32
     }

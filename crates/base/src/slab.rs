@@ -1,16 +1,16 @@
 //! The memory of packets: one slab holds the bytes of one chunk.
 //!
-//! A farm hands the packets of one chunk to several workers, each of which rewrites headers of its own
-//! packets only. Copying them apart would cost as much as routing them, so the parts share the slab and
-//! write to disjoint spans of it. Rust cannot see that the spans are disjoint; this module and
+//! A farm hands the packets of one chunk to several workers, and each rewrites headers of its own packets
+//! only. Copying the packets into separate memory would cost as much as routing them, so the parts share the
+//! slab and write to disjoint spans of it. Rust cannot see that the spans are disjoint; this module and
 //! `chunk.rs` are built so that safe code cannot make them overlap:
 //!
-//! - spans are handed out by [`crate::ChunkBuilder`] alone, each behind the end of the one before;
+//! - only [`crate::ChunkBuilder`] makes spans, each behind the end of the previous one;
 //! - a [`Packet`](crate::Packet) cannot be copied or made elsewhere, and its span cannot be changed;
-//! - a packet carries the tag of its slab, and every access compares it: a packet swapped into a chunk
-//!   of another slab makes the access panic, not read foreign bytes.
+//! - a packet carries the tag of its slab, and every access compares it: if a packet is swapped into a chunk
+//!   of another slab, the access panics.
 //!
-//! What this buys is measured by `thalweg lab models` (farm against run-to-completion).
+//! `thalweg lab models` measures the gain (farm against run-to-completion).
 #![allow(unsafe_code)]
 
 use crate::Packet;
@@ -19,13 +19,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes before each frame that belong to it, so that a link-layer header can be put in front of a
-/// bare IP packet in place. A capture's own record header leaves exactly this much.
+/// Bytes before each frame that belong to it, so that a link-layer header can be written in front of a bare
+/// IP packet in place. A pcap record header is exactly this long.
 pub(crate) const HEADROOM: usize = 16;
 
 static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
 
-/// The bytes of one chunk's packets. Goes back to its pool when the last part of the chunk is gone.
+/// The bytes of one chunk's packets. The memory returns to its pool when the last part of the chunk is
+/// dropped.
 pub struct Slab {
     bytes: UnsafeCell<Vec<u8>>,
     tag: u32,
@@ -57,7 +58,7 @@ impl Slab {
         unsafe { bytes.as_ptr().add(start).cast_mut() }
     }
 
-    /// The bytes of a span.
+    /// Returns the bytes of a span.
     ///
     /// # Safety
     /// `tag`, `start` and `len` come from a packet the caller borrows (or lie inside its span).
@@ -67,7 +68,7 @@ impl Slab {
         unsafe { std::slice::from_raw_parts(self.span_ptr(tag, start, len), len) }
     }
 
-    /// The bytes of a span, to be changed.
+    /// Returns the bytes of a span for changes.
     ///
     /// # Safety
     /// `tag`, `start` and `len` come from a packet the caller borrows mutably for as long as the result
@@ -80,7 +81,7 @@ impl Slab {
         unsafe { std::slice::from_raw_parts_mut(self.span_ptr(tag, start, len), len) }
     }
 
-    /// The slab as a loop over packets sees it: where the bytes are, read once.
+    /// A view for loops over packets: the address of the bytes, read once.
     #[inline(always)]
     pub(crate) fn window(&self) -> Window<'_> {
         // SAFETY: reads the vector's pointer, which nothing writes while the slab is shared.
@@ -88,12 +89,11 @@ impl Slab {
         Window { tag: self.tag, bytes, slab: PhantomData }
     }
 
-    /// Where the chunk's memory goes when it is done with.
     pub(crate) fn home(&self) -> Option<&dyn SlabHome> {
         self.home.as_deref()
     }
 
-    /// Asks the cache for the line at `start`; harmless for any value.
+    /// Prefetches the line at `start`; any value is harmless.
     #[inline(always)]
     pub(crate) fn prefetch(&self, start: usize) {
         // SAFETY: reads the vector's pointer, which nothing writes while the slab is shared.
@@ -123,7 +123,7 @@ impl<'a> Window<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.bytes.add(start).cast_mut(), len) }
     }
 
-    /// The same for a number of bytes that is known beforehand.
+    /// [`Self::span_mut`] for a length known at compile time.
     ///
     /// # Safety
     /// As [`Self::span_mut`].
@@ -149,14 +149,13 @@ impl std::fmt::Debug for Slab {
     }
 }
 
-/// Where the memory of chunks comes from, and goes when they are done with: a pool between a source and a sink.
+/// A pool that chunks take their memory from and return it to, between a source and a sink.
 pub trait SlabHome: Send + Sync + std::fmt::Debug {
-    /// Takes a buffer back.
     fn put(&self, buffer: Vec<u8>);
 
-    /// An empty list for descriptors; one that was put, if there is any, because its lines may still be in a cache.
+    /// Returns an empty list for descriptors. It reuses a returned list if there is one, because its lines
+    /// may still be in a cache.
     fn take_list(&self) -> Vec<Packet>;
 
-    /// Takes a list of descriptors back.
     fn put_list(&self, list: Vec<Packet>);
 }

@@ -1,10 +1,10 @@
-//! How often a log may say the same thing.
+//! Limits how often a log repeats the same line.
 //!
-//! Whatever others can make us log, they can make us log a million times. A [`Throttle`] stands before one kind of
-//! line: it counts what happens and says when a line is due, and for how many. The first one is due at once, the
-//! next after an interval. Nothing is lost but the lines in between; who asks again later gets the rest of the count.
+//! Anything that others can make us log, they can make us log a million times. A [`Throttle`] guards one kind
+//! of line: it counts events and says when a line is due, and for how many of them. The first line is due at
+//! once, later ones after an interval. Only lines are lost: the next one reports the rest of the count.
 
-/// Counts what happens between two lines of one kind.
+/// Counts the events between two lines of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttle {
     told_at_ms: Option<u64>,
@@ -12,12 +12,13 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// It happened so many times more.
+    /// Adds `times` events.
     pub fn note(&mut self, times: u64) {
         self.waiting = self.waiting.saturating_add(times);
     }
 
-    /// For how many times a line is due now, at most one in `interval_ms`. `None`: nothing happened, or not yet.
+    /// The number of events to report now, at most once per `interval_ms`. `None` if nothing happened or the
+    /// interval has not passed.
     pub fn due(&mut self, now_ms: u64, interval_ms: u64) -> Option<u64> {
         let early = self.told_at_ms.is_some_and(|at| now_ms.saturating_sub(at) < interval_ms);
         if self.waiting == 0 || early {
@@ -27,7 +28,7 @@ impl Throttle {
         Some(std::mem::take(&mut self.waiting))
     }
 
-    /// [`Self::note`] once and [`Self::due`].
+    /// Notes one event and returns [`Self::due`].
     pub fn once(&mut self, now_ms: u64, interval_ms: u64) -> Option<u64> {
         self.note(1);
         self.due(now_ms, interval_ms)

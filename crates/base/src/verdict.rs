@@ -1,5 +1,5 @@
-/// Why a packet did not leave through a port. One row per reason gives the name in every output and
-/// the sentence in the help; the conservation law sums over exactly these.
+/// Defines the drop reasons. One row per reason gives its name in every output and its sentence in the help;
+/// conservation sums over exactly these.
 macro_rules! drop_reasons {
     ($($variant:ident = $code:literal, $name:literal, $meaning:literal;)*) => {
         /// Why a packet was dropped. `None` (code 0) is a packet that is still alive.
@@ -18,7 +18,7 @@ macro_rules! drop_reasons {
                 match self { $(DropReason::$variant => $name,)* }
             }
 
-            /// One sentence for a person who sees the name for the first time.
+            /// One sentence that explains the reason to a user.
             pub fn meaning(self) -> &'static str {
                 match self { $(DropReason::$variant => $meaning,)* }
             }

@@ -1,7 +1,8 @@
-//! Enums whose values have a word each. One row says the value and its word; lists, names and text follow from the rows.
+//! Enums in which each value has a word. One row gives the value and its word; lists, names and text follow
+//! from the rows.
 
-/// Makes an enum from rows `Value => "word"`, with `ALL`, `NAMES` (the words with their values), `name`, and a `Display` that
-/// writes the word. The enum must be `Copy`.
+/// Defines an enum from rows `Value => "word"`, with `ALL`, `NAMES` (the words with their values), `name`,
+/// and a `Display` that writes the word. The enum must be `Copy`.
 ///
 /// ```
 /// thalweg_base::words! {
@@ -27,12 +28,12 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All of them, in order.
+            /// All values, in order.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
-            /// Their words, in order.
+            /// The words with their values, in order.
             pub const NAMES: [(&'static str, Self); [$($word),*].len()] = [$(($word, Self::$value)),*];
 
-            /// Its word.
+            /// The word of this value.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$value => $word),*

@@ -120,7 +120,7 @@ const ICMPV6_NAMES: [(&str, u8); 11] = [
     ("redirect", 137),
 ];
 
-/// Reads `[[acl]]` and tells the ports which lists they named.
+/// Reads `[[acl]]` and resolves the names of lists at ports.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) -> Vec<AclConfig> {
     let mut lists: Vec<(AclConfig, Range<usize>)> = Vec::new();
     for section in root.sections(reader, &ACL) {
@@ -197,8 +197,8 @@ fn read_rules(
     }
 }
 
-/// A rule, its name and whether every packet meets it. A rule with mistakes is read to its end, so that all of
-/// them are reported.
+/// A rule, its name, and whether every packet meets it. A rule with errors is read to its end, so that all
+/// are reported.
 fn read_rule(reader: &mut Reader, mut section: Section<'_>, number: usize) -> Option<(Rule, String, bool)> {
     let action = section.read(reader, &ACTION).map(|at| at.value);
     let name = section.get(reader, &RULE_NAME);
@@ -257,7 +257,7 @@ fn read_tcp_flags(reader: &mut Reader, item: &Item<'_>) -> Option<TcpFlags> {
     reader.parse(item, parse).map(|at| at.value)
 }
 
-/// `echo`, `3/4` or `11`: what a name stands for depends on the protocol.
+/// `echo`, `3/4` or `11`: the meaning of a name depends on the protocol.
 fn read_icmp(reader: &mut Reader, item: &Item<'_>, protocols: &[u8]) -> Option<IcmpKind> {
     let names: &[(&str, u8)] = match protocols {
         [ip_protocol::ICMP] => &ICMP_NAMES,
@@ -289,7 +289,7 @@ fn read_icmp(reader: &mut Reader, item: &Item<'_>, protocols: &[u8]) -> Option<I
     None
 }
 
-/// Conditions that no packet can meet together.
+/// Reports conditions that no packet can meet together.
 fn check_rule(reader: &mut Reader, rule: &Rule, span: &Range<usize>) {
     let only = |wanted: &[u8]| rule.protocols.is_empty() || rule.protocols.iter().any(|p| wanted.contains(p));
     let ports = !rule.source_ports.is_empty() || !rule.destination_ports.is_empty();

@@ -1,4 +1,4 @@
-//! `[bgp]`. Its groups and neighbors are in `bgp_neighbors.rs`, the keys that all share in `bgp_settings.rs`.
+//! `[bgp]`. Groups and neighbors are in `bgp_neighbors.rs`, the keys that all share in `bgp_settings.rs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -85,7 +85,8 @@ static INSTALL: Key<Install> = Key::word("install", &Install::NAMES)
     .otherwise("`\"fib\"`; `\"none\"` without ports")
     .restart(Differs::Bgp(|old, new| old.install != new.install))
     .help("where best routes are installed");
-/// Enough for a full table from a slow neighbor, and less than neighbors keep stale routes (six minutes).
+/// Enough for a full table from a slow neighbor, and less than the time for which neighbors keep stale routes
+/// (six minutes).
 static SELECTION_DEFERRAL_S: Key<u32> = Key::number("selection_deferral_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .default(240)
@@ -224,17 +225,17 @@ static SEED_MRT: Key<PathBuf> = Key::by("mrt", "a path", Reader::path)
 const TIME_MAX_S: u64 = 7 * 86_400;
 const PENALTY: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
-/// What every neighbor has.
+/// What all neighbors have in common.
 struct Common {
     local_as: u32,
     router_id: Ipv4Addr,
     confederation: Option<Arc<Confederation>>,
     cluster_id: Option<Ipv4Addr>,
-    /// Packets are forwarded by this process, and not while it is away.
+    /// This process forwards packets, so forwarding ends with it.
     forwards_itself: bool,
 }
 
-/// Reads everything about BGP and the policies; `None` without `[bgp]`.
+/// Reads the BGP configuration and the policies; `None` without `[bgp]`.
 pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
@@ -255,7 +256,7 @@ pub(crate) fn read(
     let router_id = read_router_id(reader, &mut section, ports, &listen);
     let scheduling = section.get(reader, &SCHEDULING);
     let threads = section.get(reader, &THREADS);
-    // Without ports there is no data plane to install into.
+    // Without ports there is no data plane to install routes into.
     let has_ports = !ports.configs.is_empty();
     let install =
         section.get(reader, &INSTALL).unwrap_or(if has_ports { Install::Fib } else { Install::None });
@@ -278,7 +279,7 @@ pub(crate) fn read(
     section.finish(reader);
 
     let policies = policy::read(reader, root, folder, &pattern_groups(&groups, &neighbors));
-    // With a mistake in them, others stand in so that the rest is checked as well.
+    // If these have errors, defaults replace them so that the rest is checked as well.
     let common = Common {
         local_as: asn.unwrap_or_default(),
         router_id: router_id.unwrap_or(Ipv4Addr::UNSPECIFIED),
@@ -321,7 +322,7 @@ pub(crate) fn read(
     })
 }
 
-/// A router whose own forwarding ends with its process cannot promise that forwarding goes on.
+/// A router whose forwarding ends with its process cannot promise to preserve it.
 fn check_preserved<'s>(
     reader: &mut Reader,
     settings: impl Iterator<Item = &'s Settings>,
@@ -330,7 +331,7 @@ fn check_preserved<'s>(
     let mut reported = std::collections::HashSet::new();
     let promised = settings.filter_map(Settings::promises_forwarding).filter(|_| forwards_itself);
     for span in promised {
-        // A group's setting comes by with each of its neighbors.
+        // A group's setting occurs again with each of its neighbors.
         if reported.insert(span.clone()) {
             let message =
                 "`forwarding_preserved` on a router that forwards packets itself: that ends with it";
@@ -341,8 +342,8 @@ fn check_preserved<'s>(
     }
 }
 
-/// A router that installs its routes nowhere passes them on to others: whether *they* reach the next hops is nothing
-/// it could know.
+/// A router that installs its routes nowhere passes them on to others, and cannot know whether *they* reach
+/// the next hops.
 fn read_next_hop_check(reader: &mut Reader, section: &mut Section<'_>, install: Install) -> NextHopCheck {
     let chosen = section.get(reader, &NEXT_HOP_CHECK).flatten();
     chosen.unwrap_or(if install == Install::Kernel { NextHopCheck::Kernel } else { NextHopCheck::Off })
@@ -596,7 +597,7 @@ fn finish_group(reader: &mut Reader, raw: &RawGroup, common: &Common) -> GroupCo
     GroupConfig { name: raw.name.value.clone(), dynamic }
 }
 
-/// Compiles every combination of rule sets that is used; names that nothing defines are reported.
+/// Compiles every used combination of rule sets; reports undefined names.
 fn compile<'s>(
     reader: &mut Reader,
     policies: &Policies<'_>,
@@ -609,7 +610,7 @@ fn compile<'s>(
     for chain in settings.flat_map(|settings| settings.import.iter().chain(&settings.export)) {
         for at in chain {
             let known = sets.contains_key(&at.value) || [ACCEPT, REJECT].contains(&&*at.value);
-            // A group's setting comes by with each of its neighbors.
+            // A group's setting occurs again with each of its neighbors.
             if !known && reported.insert(at.span.clone()) {
                 let value = DeValue::Boolean(false);
                 let item = Item { key: "rules", value: &value, span: at.span.clone() };
@@ -635,7 +636,7 @@ fn compile_chain(
     }
     let policy = match Policy::compile(&policies.library, &names) {
         Ok(policy) => policy,
-        // Reported where the name or the call stands.
+        // Reported at the name or the call.
         Err(PolicyError::Unknown { .. } | PolicyError::Cycle { .. } | PolicyError::TooDeep { .. }) => {
             Policy::reject_all()
         }

@@ -56,10 +56,10 @@ static NAME: Key<Arc<str>> =
     Key::by("name", "a name", name).otherwise("its address").help("name, for logs and commands");
 static NEIGHBOR_GROUP: Key<()> = Key::raw("group", "a name").help("the neighbor's group");
 
-/// A neighbor's number has 16 bits and the last is our own.
+/// A neighbor's number has 16 bits, and the last one is our own.
 const NEIGHBORS_MAX: usize = 60_000;
 
-/// A group as it is read.
+/// A group as read.
 pub(crate) struct RawGroup {
     pub(crate) name: At<Arc<str>>,
     pub(crate) settings: Settings,
@@ -67,7 +67,7 @@ pub(crate) struct RawGroup {
     pub(crate) max: usize,
 }
 
-/// A neighbor as it is read, its group's and the daemon's settings applied.
+/// A neighbor as read, with the settings of its group and of `[bgp]` applied.
 pub(crate) struct RawBgpNeighbor {
     pub(crate) name: Option<At<Arc<str>>>,
     pub(crate) address: At<IpAddr>,
@@ -115,7 +115,7 @@ pub(crate) fn read_groups(reader: &mut Reader, bgp: &mut Section<'_>, outer: &Se
     groups
 }
 
-/// Which group a caller belongs to must not be a matter of order.
+/// The group of a connecting neighbor must not depend on order.
 fn check_ranges(reader: &mut Reader, groups: &[RawGroup], ranges: &[At<IpPrefix>]) {
     for (index, at) in ranges.iter().enumerate() {
         let others = groups.iter().flat_map(|group| &group.ranges).chain(&ranges[..index]);
@@ -198,7 +198,7 @@ pub(crate) fn read_neighbors(
     neighbors
 }
 
-/// BGP's connections are made by the system, which reaches what is behind a port by the port's mirror alone.
+/// The system makes BGP's connections and reaches a port's network only through the port's mirror.
 fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
     if let Some(why) = ports.nobodys(address.value) {
         let message = format!("neighbor {why}");
@@ -221,7 +221,7 @@ fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
     }
 }
 
-/// Loopback addresses are for laboratories.
+/// Loopback addresses are useful in laboratories.
 fn unicast_address(text: &str) -> Result<IpAddr, &'static str> {
     const EXPECTED: &str = "the address of one router, such as \"198.18.1.1\"";
     let address: IpAddr = text.parse().map_err(|_| EXPECTED)?;

@@ -1,6 +1,6 @@
-//! The keys that `[bgp]`, `[[bgp.group]]` and `[[bgp.neighbor]]` share. A neighbor's own value comes first, then
-//! its group's, then the one in `[bgp]`, then the default. A row says what its value does to a neighbor, so a key that
-//! depends on no other is its row alone.
+//! The keys that `[bgp]`, `[[bgp.group]]` and `[[bgp.neighbor]]` share. A neighbor's own value comes first,
+//! then its group's, then the one in `[bgp]`, then the default. A row applies its value to a neighbor, so a
+//! key without dependencies needs only its row.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,11 +21,11 @@ use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::values::{self, bgp_prefix};
 
-/// A day: longer times are mistakes.
+/// A day: longer times are errors.
 const TIME_MAX_S: u64 = 86_400;
-/// Longest key of TCP MD5 signatures (Linux's TCP_MD5SIG_MAXKEYLEN).
+/// The longest TCP MD5 password (Linux's TCP_MD5SIG_MAXKEYLEN).
 const PASSWORD_MAX: usize = 80;
-/// The largest number of 16 bits, as a limit.
+/// The limit of 16 bits.
 const U16: u64 = u16::MAX as u64;
 
 pub(crate) static SHARED: Table = Table::new(
@@ -268,30 +268,30 @@ static EXTENDED_NEXT_HOP: Key<bool> = Key::flag("extended_next_hop")
     .help("IPv4 routes may have IPv6 next hops (RFC 8950)")
     .sets(|config, value| config.capabilities.extended_next_hop = *value);
 
-/// Rule sets in order, with their places.
+/// Rule sets in order, with their positions in the text.
 pub(crate) type Chain = Vec<At<Arc<str>>>;
 
-/// Values as far as they were given.
+/// The values that were given.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) remote_as: Option<At<RemoteAs>>,
     pub(crate) import: Option<Chain>,
     pub(crate) export: Option<Chain>,
     graceful_restart: Option<GracefulRestart>,
-    /// All others, by key.
+    /// All other values, by key.
     others: BTreeMap<&'static str, At<Setting>>,
 }
 
-/// What `graceful_restart` says.
+/// The value of `graceful_restart`.
 #[derive(Clone, Debug)]
 struct GracefulRestart {
     config: Option<GracefulRestartConfig>,
-    /// Where `forwarding_preserved = true` stands, if it does.
+    /// The position of `forwarding_preserved = true`, if present.
     promised: Option<Range<usize>>,
 }
 
 impl Settings {
-    /// Takes every shared key of a section.
+    /// Reads every shared key of a section.
     pub(crate) fn read(reader: &mut Reader, section: &mut Section<'_>) -> Self {
         let chain = |chain: At<Chain>| chain.value;
         let import = section.read(reader, &IMPORT).map(chain);
@@ -308,7 +308,7 @@ impl Settings {
         Self { remote_as: None, import, export, graceful_restart, others }
     }
 
-    /// These, and where nothing was said, those of the group or of `[bgp]`.
+    /// These values; missing ones come from the group or `[bgp]`.
     pub(crate) fn or(mut self, outer: &Self) -> Self {
         self.remote_as = self.remote_as.or_else(|| outer.remote_as.clone());
         self.import = self.import.or_else(|| outer.import.clone());
@@ -320,17 +320,16 @@ impl Settings {
         self
     }
 
-    /// Where it says that forwarding goes on while the daemon is away, if it does.
+    /// The position of the promise that forwarding continues while the daemon is away, if there is one.
     pub(crate) fn promises_forwarding(&self) -> Option<Range<usize>> {
         self.graceful_restart.as_ref()?.promised.clone()
     }
 
-    /// Whether families were asked for.
     pub(crate) fn has_families(&self) -> bool {
         self.others.contains_key(FAMILIES_KEY.name())
     }
 
-    /// Fills in what was given.
+    /// Applies the given values.
     pub(crate) fn apply(&self, config: &mut NeighborConfig) {
         let names = |chain: &Chain| chain.iter().map(|at| at.value.clone()).collect();
         config.import.rules = self.import.as_ref().map(names);
@@ -343,12 +342,11 @@ impl Settings {
         }
     }
 
-    /// Where a key stands.
     fn span<T>(&self, key: &Key<T>) -> Range<usize> {
         self.others.get(key.name()).map_or(0..0, |at| at.span.clone())
     }
 
-    /// Values that do not fit together. `internal`: whether the neighbor is in our AS, if that is known.
+    /// Reports values that contradict each other. `internal`: whether the neighbor is in our AS, if known.
     pub(crate) fn check(&self, reader: &mut Reader, config: &NeighborConfig, internal: Option<bool>) {
         let mut conflict = |span: &Range<usize>, message: String, expected: &str| {
             reader.error(ErrorKind::Conflict, span, message, expected);

@@ -1,4 +1,4 @@
-//! `[control]`: where the router listens for `show` and its like.
+//! `[control]`: where the router answers `show` and similar commands.
 
 use std::path::PathBuf;
 

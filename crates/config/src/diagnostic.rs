@@ -10,8 +10,8 @@
 //!    = help: did you mean `addresses`?
 //! ```
 //!
-//! Columns count characters from 1, lines from 1. A long line is shown in part, around the mark. What a line says of a
-//! password is masked, character by character: findings go to terminals, logs and tickets.
+//! Lines and columns count from 1, columns in characters. Of a long line, the part around the mark is shown.
+//! Passwords are masked character by character, because findings go to terminals, logs and tickets.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,17 +19,17 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can, but most likely does not say what was meant.
+    /// The configuration can be used, but is probably not what was intended.
     Warning,
 }
 
-/// What is wrong, for machines.
+/// The kind of a finding, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
@@ -37,64 +37,62 @@ pub enum ErrorKind {
     File,
     /// Not TOML, or a malformed line of a route file.
     Syntax,
-    /// A key or section that does not exist.
+    /// An unknown key or section.
     UnknownKey,
-    /// A required key is not there.
+    /// A required key is missing.
     MissingKey,
-    /// A string where a number belongs, and the like.
+    /// For example a string where a number belongs.
     WrongType,
-    /// The right type but a value that cannot be.
+    /// The right type but an invalid value.
     BadValue,
-    /// A name that nothing defines.
+    /// A name that is not defined.
     UnknownName,
-    /// The same thing said twice.
+    /// The same item occurs twice.
     Duplicate,
-    /// Prefixes or port ranges that must not share anything, do.
+    /// Prefixes or port ranges overlap that must not.
     Overlap,
     /// A next hop, neighbor or gateway on no connected network.
     NotConnected,
-    /// Keys that exclude each other, or values that do not fit together.
+    /// Keys that exclude each other, or values that contradict each other.
     Conflict,
-    /// More of something than the router can hold.
+    /// More than the router can hold.
     TooMany,
-    /// A policy does something else than its test says.
+    /// A policy differs from its test.
     TestFailed,
 }
 
-/// One finding, with its place.
+/// A finding with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// How bad it is.
     pub severity: Severity,
-    /// What is wrong, for machines.
     pub kind: ErrorKind,
-    /// What is wrong, for people; one line.
+    /// One line.
     pub message: String,
-    /// The file, as it was named.
+    /// The file as it was named.
     pub file: String,
-    /// Line, from 1; 0 if the file could not be read at all.
+    /// From 1; 0 if the file could not be read at all.
     pub line: usize,
-    /// Column in characters, from 1; 0 if the file could not be read at all.
+    /// In characters, from 1; 0 if the file could not be read at all.
     pub column: usize,
-    /// Characters the mark covers.
+    /// Characters that the mark covers.
     pub length: usize,
     /// The text of the line.
     pub text: String,
     /// What was expected here; may be empty.
     pub expected: String,
-    /// What to do about it, where there is something to say.
+    /// Advice, if there is any.
     pub help: Option<String>,
 }
 
-/// Everything that is wrong with a configuration. Holds at least one error, and the warnings too.
+/// All findings of an unusable configuration: at least one error, and the warnings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigErrors {
-    /// Findings in the order of the file.
+    /// In file order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ConfigErrors {
-    /// How many of the findings are errors.
+    /// The number of errors among the findings.
     pub fn error_count(&self) -> usize {
         self.diagnostics.iter().filter(|d| d.severity == Severity::Error).count()
     }
@@ -122,7 +120,7 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-/// Characters of a source line shown at most.
+/// The most characters of a source line that are shown.
 const SHOWN_MAX: usize = 100;
 
 impl fmt::Display for Diagnostic {
@@ -155,7 +153,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Messages quote the file: what could drive a terminal is replaced, what is too long is cut.
+/// Messages quote the file: control characters are replaced, and long text is cut.
 fn printable(text: &str) -> String {
     const MESSAGE_MAX: usize = 400;
     let mut shown: String = text
@@ -170,8 +168,8 @@ fn printable(text: &str) -> String {
 }
 
 impl Diagnostic {
-    /// The part of the line to show, and where the mark begins in it. Tabs and other control characters
-    /// become spaces, so that the mark stays under its place and nothing reaches the terminal.
+    /// The part of the line to show, and the position of the mark in it. Control characters such as tabs
+    /// become spaces, so that the mark stays in place and nothing controls the terminal.
     fn shown(&self) -> (String, usize) {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
         let at = self.column.saturating_sub(1);
@@ -186,14 +184,14 @@ impl Diagnostic {
         (format!("{before}{part}{after}"), at - start + before.len())
     }
 
-    /// The same finding as a warning.
+    /// The finding as a warning.
     pub(crate) fn into_warning(mut self) -> Self {
         self.severity = Severity::Warning;
         self
     }
 }
 
-/// A file's name and text, from which findings take their place.
+/// A file's name and text, from which findings derive their positions.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceText {
     file: Arc<str>,
@@ -201,11 +199,12 @@ pub(crate) struct SourceText {
     lines: Arc<[Line]>,
 }
 
-/// A line. They are found once: a file of many routes may have as many findings, and each asks for its place.
+/// A line. The lines are found once: a file of many routes may have as many findings, each of which needs its
+/// position.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     start: usize,
-    /// It begins within a string of several lines.
+    /// It begins within a multi-line string.
     is_in_string: bool,
 }
 
@@ -227,7 +226,7 @@ impl Line {
 }
 
 impl SourceText {
-    /// The text at a range of bytes as it stands in the file, quotes included.
+    /// The text at a range of bytes as in the file, including quotes.
     pub(crate) fn raw(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or("")
     }
@@ -259,12 +258,12 @@ impl SourceText {
         }
     }
 
-    /// The line a byte is on, from 1.
+    /// The line of a byte, from 1.
     pub(crate) fn line_of(&self, at: usize) -> usize {
         self.locate(at..at).0
     }
 
-    /// Line, column, characters to mark on that line, and the line without its end.
+    /// Line, column, number of characters to mark on that line, and the line without its end.
     fn locate(&self, span: Range<usize>) -> (usize, usize, usize, &str) {
         let text = &*self.text;
         let start = text.floor_char_boundary(span.start);
@@ -277,8 +276,8 @@ impl SourceText {
     }
 }
 
-/// A line with passwords masked: values of keys that are, or seem to be meant as, a password, and all of a line that begins
-/// within a string of several lines, whose key is not on it.
+/// A line with passwords masked: values of keys that are, or seem to be meant as, a password; and all of a
+/// line that begins within a multi-line string, because its key is not on it.
 fn without_secrets(line: &str, is_in_string: bool) -> String {
     if is_in_string {
         return line.chars().map(|_| '*').collect();
@@ -306,20 +305,20 @@ fn without_secrets(line: &str, is_in_string: bool) -> String {
     shown
 }
 
-/// The key whose `=` comes next: the last word, quotes and what is dotted before it aside.
+/// The key of the next `=`: the last word, without quotes and dotted prefixes.
 fn key_before(line: &str) -> &str {
     let line = line.trim_end().trim_end_matches(['"', '\'']);
     line.rsplit([' ', '\t', ',', '{', '.', '"', '\'']).next().unwrap_or(line)
 }
 
-/// Whether a key holds a password, or is a misspelling of one that does.
+/// Whether a key is a password, or a misspelling of one.
 fn is_secret(key: &str) -> bool {
     let lower = key.to_lowercase();
     ["pass", "secret", "pwd", "md5"].iter().any(|part| lower.contains(part))
         || nearest(key, ["password"]).is_some()
 }
 
-/// The known name closest to a misspelt one, if any is close enough to be meant.
+/// The known name closest to a misspelled one, if it is close enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.chars().count() / 3).max(1);
     known
@@ -330,8 +329,8 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Edits (insert, delete, replace, swap neighbors) that turn `a` into `b`: the optimal string alignment
-/// distance. Long names are cut; nobody misspells a name of 64 letters into a known one.
+/// The optimal string alignment distance: edits (insert, delete, replace, swap neighbors) that turn `a` into
+/// `b`. Long names are cut; a name of 64 letters is no misspelling of a known one.
 fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();

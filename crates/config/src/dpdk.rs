@@ -23,12 +23,11 @@ static MBUFS: Key<u32> = Key::number("mbufs", MBUFS_RANGE)
     .restart(Differs::Router(|old, new| old.dpdk.mbufs != new.dpdk.mbufs))
     .help("frames to have memory for, per port and direction");
 
-/// Fewer would be all in rings.
+/// Fewer would all be in rings.
 const MBUFS_RANGE: RangeInclusive<u64> = 2048..=4_194_304;
 /// These print a text and end the process.
 const ENDING: [&str; 2] = ["-h", "--help"];
 
-/// Reads the section.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> DpdkConfig {
     let mut config = DpdkConfig::default();
     let mut section = root.section_or_empty(reader, &DPDK);

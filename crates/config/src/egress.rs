@@ -1,6 +1,6 @@
-//! `[[qos.egress]]`, the rate of a port, and `[qos.classes.queue]`, the queue that a class has at every port.
+//! `[[qos.egress]]`, the rate of a port, and `[qos.classes.queue]`, the queue of a class at every port.
 //!
-//! What is not said here is decided where the port is known: `crates/node/src/egress.rs`.
+//! `crates/node/src/egress.rs` derives missing values when the port is known.
 
 use std::ops::Range;
 
@@ -80,13 +80,12 @@ static CLASS_RATES: Key<()> = Key::raw("class_rates", "a table of rates by class
     "rate limits of classes at this port, in place of their queues' `rate`: `{ voice = \"30 Mbit/s\" }`",
 );
 
-/// What a line adds beyond this (ATM cells, tunnels) is a share of the packet, which no constant is.
+/// Larger overheads (ATM cells, tunnels) are proportional to the packet, so no constant describes them.
 const OVERHEAD_MAX: u64 = 256;
 const LIMIT_PACKETS_MAX: u64 = 1 << 20;
 const LIMIT_BYTES_MAX: u64 = 1 << 30;
-/// Below this a full Ethernet frame never finds room.
+/// With less, a full Ethernet frame never fits.
 const FULL_FRAME_BYTES: u64 = 1514;
-/// Reads `[qos.classes.queue]`.
 pub(crate) fn read_queue(reader: &mut Reader, class: &mut Section<'_>, service: Service) -> ClassQueue {
     let mut queue = ClassQueue::of(service);
     let mut section = class.section_or_empty(reader, &QUEUE);
@@ -104,7 +103,7 @@ pub(crate) fn read_queue(reader: &mut Reader, class: &mut Section<'_>, service: 
 
 fn read_codel(reader: &mut Reader, section: &mut Section<'_>, codel: &mut Option<CodelConfig>) {
     let Some(codel) = codel else {
-        // Each of them would do nothing, which is hardly what was meant.
+        // None of these has an effect here, which is probably not intended.
         let keys = [section.take(&TARGET_US), section.take(&INTERVAL_MS), section.take(&ECN)];
         for item in keys.into_iter().flatten() {
             let message =
@@ -124,7 +123,6 @@ fn read_codel(reader: &mut Reader, section: &mut Section<'_>, codel: &mut Option
     codel.target_us = target.map(|at| at.value);
 }
 
-/// Reads `[[qos.egress]]`.
 pub(crate) fn read_ports(
     reader: &mut Reader,
     sections: Vec<Section<'_>>,
@@ -174,7 +172,7 @@ fn read_settings(reader: &mut Reader, section: &mut Section<'_>, classes: &[Clas
     egress
 }
 
-/// A class's bound above the port's is allowed, but never felt.
+/// A class's limit above the port's is valid but never effective.
 fn warn_of_idle_bound(reader: &mut Reader, port: &At<u64>, class: &At<u64>) {
     if class.value >= port.value {
         let message = "the class's bound is not below the port's, so it is never felt";

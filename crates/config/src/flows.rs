@@ -127,23 +127,22 @@ static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).d
      say nothing; `\"none\"`",
 );
 
-/// Whether something of the export differs. That there is metering at all is a matter of the section.
+/// Whether an export setting differs. The section key covers whether there is metering at all.
 fn differ<T: PartialEq>(old: &RouterConfig, new: &RouterConfig, of: fn(&FlowsConfig) -> T) -> bool {
     old.flows.as_ref().zip(new.flows.as_ref()).is_some_and(|(old, new)| of(old) != of(new))
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// As IPFIX has it in `flowIdleTimeout`.
+/// The limit of IPFIX's `flowIdleTimeout`.
 const TIMEOUT_MAX_S: u64 = 65_535;
 const COLLECTORS_MAX: usize = 16;
 const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
-/// Who hears which protocol how.
+/// Protocols and transports of collectors.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
-/// A topic in place of a collector.
+/// A Kafka topic in place of a collector.
 const KAFKA: &str = "kafka";
 
-/// Reads the section.
 pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
@@ -240,8 +239,8 @@ fn key_fields(reader: &mut Reader, item: &Item<'_>) -> Option<KeyFields> {
     Some(fields)
 }
 
-/// `ipfix://host:port` or `kafka://host:port/topic`; what the host is called is found out when it is needed, and so is
-/// what else is said of a topic.
+/// `ipfix://host:port` or `kafka://host:port/topic`. The host is resolved, and a topic's options are checked,
+/// only on use.
 fn collector(text: &str) -> Result<String, &'static str> {
     const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\"";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;

@@ -1,5 +1,5 @@
-//! The interface keys of a port, and the names of interfaces: each belongs to one port, as its own interface's or as
-//! its mirror's.
+//! The interface keys of a port, and the names of interfaces: each name belongs to one port, as its interface
+//! or its mirror.
 
 use std::ops::Range;
 
@@ -55,7 +55,8 @@ pub(crate) static QUEUE_WORKERS: Key<Vec<usize>> = Key::by("queue_workers", "a l
          many `queues`",
     );
 
-/// Whether the interface of a port that keeps it would have to be opened otherwise. A sub-interface's is its parent's.
+/// Whether an existing port's interface would have to be opened in another way. A sub-interface uses its
+/// parent's.
 pub(crate) fn differ<T: PartialEq>(
     old: &PortConfig,
     new: &PortConfig,
@@ -70,26 +71,26 @@ const QUEUES_MAX: usize = 64;
 /// DPDK's own limit is 63.
 const NAME_MAX: usize = 63;
 const DEVICE_MAX: usize = 1024;
-/// The longest name that Linux gives an interface (IFNAMSIZ, less the byte that ends it).
+/// The longest interface name in Linux (IFNAMSIZ minus the terminating byte).
 const INTERFACE_NAME_MAX: usize = 15;
 
 thalweg_base::words! {
-    /// What a port has under a name.
+    /// What a name is used for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Use {
-        /// The interface that it opens.
+        /// The interface that the port opens.
         Interface => "interface",
-        /// The interface of the system that stands for it.
+        /// The interface that represents the port in the system.
         Mirror => "mirror",
     }
 }
 
-/// The names that are taken.
+/// The names in use.
 #[derive(Default)]
 pub(crate) struct InterfaceNames(Vec<(Use, String, At<String>)>);
 
 impl InterfaceNames {
-    /// Gives a port a name, or says whose it is.
+    /// Assigns a name to a port, or reports the port that has it.
     pub(crate) fn take(
         &mut self,
         reader: &mut Reader,
@@ -116,7 +117,7 @@ impl InterfaceNames {
         }
     }
 
-    /// Reads the name of the mirror that is wanted, if one is.
+    /// Reads the name of the mirror, if one is enabled.
     pub(crate) fn mirror(&mut self, reader: &mut Reader, item: &Item<'_>, port: &str) -> Option<String> {
         let name = match item.value {
             toml::de::DeValue::Boolean(false) => return None,
@@ -135,7 +136,6 @@ impl InterfaceNames {
     }
 }
 
-/// The name of an interface.
 pub(crate) fn interface_name(text: &str) -> Result<String, &'static str> {
     let allowed = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let fits = (1..=INTERFACE_NAME_MAX).contains(&text.len()) && text != "." && text != "..";
@@ -146,7 +146,7 @@ pub(crate) fn interface_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Reads what a live port needs; `None` where no interface is named.
+/// Reads the interface keys of a live port; `None` if no interface is named.
 pub(crate) fn read_interface(
     reader: &mut Reader,
     section: &mut Section<'_>,
@@ -175,7 +175,7 @@ pub(crate) fn read_interface(
         return Some(InterfaceConfig {
             mirror: mirror.and_then(|item| names.mirror(reader, &item, port)),
             router_advertisements: wants_advertisements(reader),
-            // The parent's, once it is known.
+            // The parent's, which is resolved later.
             ..InterfaceConfig::named(String::new(), Driver::default())
         });
     }
@@ -199,7 +199,7 @@ pub(crate) fn read_interface(
             names.take(reader, Use::Interface, port, &name, &item.span);
             name
         }
-        // A device with a mistake still is one, and the port needs no `mac`.
+        // A malformed device still counts as one, and the port needs no `mac`.
         (None, device) => dpdk_name(device.as_deref().unwrap_or_default()).to_owned(),
     };
     let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
@@ -278,7 +278,7 @@ fn read_queue_workers(
     Some(named)
 }
 
-/// Reads the device of a port that DPDK drives, and says where there is one too many or too few.
+/// Reads the device of a DPDK port; reports a missing or superfluous one.
 fn read_device(
     reader: &mut Reader,
     is_dpdk: bool,
@@ -309,7 +309,7 @@ fn read_device(
     }
 }
 
-/// A device with what its driver is told. A place on the PCI bus gets its domain.
+/// A device with its driver's arguments. A PCI address gets its domain.
 fn dpdk_device(text: &str) -> Result<String, &'static str> {
     const EXPECTED: &str = "a virtual device of DPDK's (\"net_af_packet0,iface=eth0\") or a place on the PCI bus (\"0000:03:00.0\")";
     let name = dpdk_name(text);
@@ -327,7 +327,7 @@ fn dpdk_device(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The name of a device, without what its driver is told.
+/// The name of a device, without its driver's arguments.
 fn dpdk_name(device: &str) -> &str {
     device.split(',').next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Values that several sections have: rates and sizes, ports and prefixes, code points and protocols, names.
+//! Values that several sections share: rates and sizes, ports and prefixes, code points and protocols, names.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -45,7 +45,6 @@ pub(crate) fn check_families(
     }
 }
 
-/// A port or a range of ports.
 pub(crate) fn port_range(reader: &mut Reader, item: &Item<'_>) -> Option<RangeInclusive<u16>> {
     if integer_of(item.value).is_some() {
         let port: u16 = reader.integer(item, 1..=65535, "")?;

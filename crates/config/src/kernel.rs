@@ -1,4 +1,4 @@
-//! `[kernel]`: whether the forwarding table and the kernel's are kept in step.
+//! `[kernel]`: what is kept in sync between the forwarding table and the kernel.
 
 use crate::bgp_types::Install;
 use crate::diagnostic::ErrorKind;
@@ -12,7 +12,7 @@ pub(crate) static KERNEL: Key<Sub> =
     Key::section("kernel", &TABLE).help("live: [kernel sync](kernel-routes.md#kernel-sync)");
 static TABLE: Table = Table::new("kernel", "[kernel]", &[&ROUTES, &NEIGHBORS, &METRIC, &REPAIR_S]);
 
-/// Whether the kernel's are taken over, and whether ours are put there.
+/// Whether the kernel's entries are imported, and whether ours are exported.
 const WAYS: [(&str, (bool, bool)); 4] =
     [("off", (false, false)), ("import", (true, false)), ("export", (false, true)), ("both", (true, true))];
 
@@ -57,7 +57,7 @@ pub(crate) fn read(
     let interfaces = || ports.configs.iter().filter_map(|port| port.interface.as_ref());
     let has_port =
         |needs_mirror: bool| interfaces().any(|interface| !needs_mirror || interface.mirror.is_some());
-    // Without routes, programs of the system would reach no farther than the networks of mirrors.
+    // Without routes, programs of the system would reach only the networks of mirrors.
     let is_needed = has_port(true) && install != Some(Install::Kernel);
     (sync.import, sync.export) = (is_needed, is_needed);
     let mut section = root.section_or_empty(reader, &KERNEL);

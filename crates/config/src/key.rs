@@ -1,10 +1,10 @@
-//! Keys: everything a configuration may say, in one row each.
+//! Configuration keys, one row each.
 //!
-//! A row is a `static` beside the code that reads it. It holds the key's name, the type and range of its value, what
-//! holds where the key is missing, what the key is for, and whether a reload can change it. A [`Table`] lists the rows
-//! of a section; a row that begins a section names its table, so all are found from the first (`registry.rs`). From the
-//! rows come the findings about types, ranges, and unknown keys, the tables of `docs/configuration.md`, the output of
-//! `thalweg config keys`, and the rule of what needs a restart (`reload.rs`).
+//! A row is a `static` beside the code that reads it. It has the key's name, the type and range of its value,
+//! its default, a help text, and whether a reload can change it. A [`Table`] lists the rows of a section; a
+//! row that begins a section names its table, so all are reachable from the root (`registry.rs`). Findings
+//! about types, ranges and unknown keys, the tables of `docs/configuration.md`, the output of `thalweg config
+//! keys`, and the rule of what needs a restart (`reload.rs`) all come from the rows.
 //!
 //! ```text
 //! static METRIC: Key<u32> =
@@ -24,7 +24,7 @@ use crate::bgp_types::BgpConfig;
 use crate::reader::{Item, Reader};
 use crate::types::{PortConfig, RouterConfig};
 
-/// The largest number of 32 bits, as a limit.
+/// The limit of 32 bits.
 pub(crate) const U32: u64 = u32::MAX as u64;
 
 /// A key whose value is a `T`.
@@ -37,10 +37,10 @@ pub(crate) struct Key<T: 'static> {
     table: Option<&'static Table>,
 }
 
-/// What a key that neighbors share does to a neighbor.
+/// Applies a shared key to a neighbor.
 pub(crate) type Setting = Arc<dyn Fn(&mut NeighborConfig) + Send + Sync>;
 
-/// What a row says whatever the type of the value.
+/// The part of a row that does not depend on the type of the value.
 #[derive(Clone, Copy)]
 struct Facts {
     name: &'static str,
@@ -52,17 +52,16 @@ struct Facts {
     reload: Reload,
 }
 
-/// What holds where the key is missing.
+/// What a missing key means.
 #[derive(Clone, Copy)]
 enum Absent {
     Nothing,
-    /// The row's own value.
+    /// The row's own default.
     Value,
-    /// A value that is read as if it stood in the file.
+    /// A default in TOML, read as if it were in the file.
     Toml(&'static str),
-    /// Something that depends on the rest of the configuration.
+    /// A default that depends on the rest of the configuration, in words.
     Words(&'static str),
-    /// The key must be there.
     Required,
 }
 
@@ -76,35 +75,34 @@ enum Read<T: 'static> {
     Section { what: &'static str },
 }
 
-/// What stands at a key that begins a section.
+/// The value type of a key that begins a section.
 #[derive(Clone, Copy)]
 pub(crate) enum Sub {}
 
 /// Whether a reload can change a key.
 #[derive(Clone, Copy)]
 pub(crate) enum Reload {
-    /// It can.
     Live,
-    /// It can, and the sessions of the neighbors concerned begin anew.
+    /// A reload can change it, but restarts the sessions of the affected neighbors.
     Session,
-    /// It cannot: this tells whether two configurations differ in it.
+    /// Only a restart can change it; tells whether two configurations differ in it.
     Restart(Differs),
 }
 
-/// Whether two configurations differ in a key that only a start can change.
+/// Whether two configurations differ in a key that needs a restart.
 #[derive(Clone, Copy)]
 pub(crate) enum Differs {
     /// A reload that would change it is refused.
     Router(fn(&RouterConfig, &RouterConfig) -> bool),
-    /// The same, for a port that is in both configurations. A new port may have any value.
+    /// As `Router`, for a port in both configurations. A new port may have any value.
     Port(fn(&PortConfig, &PortConfig) -> bool),
-    /// The rest of the configuration is taken over; this takes effect with the next start.
+    /// The rest of the configuration is applied; this key takes effect at the next start.
     Bgp(fn(&BgpConfig, &BgpConfig) -> bool),
-    /// The same, where the process itself compares.
+    /// As `Bgp`, but the process itself compares.
     Process,
 }
 
-/// Numbers that configurations have.
+/// Types of numbers in configurations.
 pub(crate) trait Number: Copy + 'static {
     fn of(number: u64) -> Self;
     fn shown(&self) -> String;
@@ -134,20 +132,19 @@ impl Number for f32 {
 }
 
 impl Key<bool> {
-    /// True or false.
     pub(crate) const fn flag(name: &'static str) -> Self {
         Self::new(name, Read::Flag(|flag| flag), |_, flag| flag.to_string())
     }
 }
 
 impl<T: Number> Key<T> {
-    /// A whole number within a range.
+    /// A whole number in a range.
     pub(crate) const fn number(name: &'static str, range: RangeInclusive<u64>) -> Self {
         let read = Read::Number { least: *range.start(), most: *range.end(), of: T::of };
         Self::new(name, read, |_, number| number.shown())
     }
 
-    /// What it is counted in, as in "from 1 to 60 seconds".
+    /// The unit, as in "from 1 to 60 seconds".
     pub(crate) const fn unit(mut self, unit: &'static str) -> Self {
         self.facts.unit = unit;
         self
@@ -155,14 +152,14 @@ impl<T: Number> Key<T> {
 }
 
 impl<T: Copy + PartialEq + 'static> Key<T> {
-    /// One of a few words.
+    /// One of several words.
     pub(crate) const fn word(name: &'static str, words: &'static [(&'static str, T)]) -> Self {
         Self::new(name, Read::Word(words), |key, value| format!("{:?}", key.word_of(value)))
     }
 }
 
 impl<T: Copy + 'static> Key<T> {
-    /// What holds where the key is missing.
+    /// The value of a missing key.
     pub(crate) const fn default(mut self, value: T) -> Self {
         self.default = Some(value);
         self.facts.absent = Absent::Value;
@@ -171,7 +168,6 @@ impl<T: Copy + 'static> Key<T> {
 }
 
 impl Key<Sub> {
-    /// A section.
     pub(crate) const fn section(name: &'static str, table: &'static Table) -> Self {
         Self::new(name, Read::Section { what: "a table" }, |_, _| String::new()).keys(table)
     }
@@ -181,27 +177,27 @@ impl Key<Sub> {
         Self::new(name, Read::Section { what: "tables" }, |_, _| String::new()).keys(table)
     }
 
-    /// Any number of sections, each with a name.
+    /// Any number of named sections.
     pub(crate) const fn named_sections(name: &'static str, table: &'static Table) -> Self {
         Self::new(name, Read::Section { what: "tables by name" }, |_, _| String::new()).keys(table)
     }
 }
 
 impl Key<()> {
-    /// Something that is read where the rest of the configuration is known; `what` it is.
+    /// A value that is read when the rest of the configuration is known; `what` describes it.
     pub(crate) const fn raw(name: &'static str, what: &'static str) -> Self {
         Self::by(name, what, |_, _| None)
     }
 }
 
 impl<T: 'static> Key<T> {
-    /// The keys of the section that may begin here.
+    /// The keys of the section that begins here.
     pub(crate) const fn keys(mut self, table: &'static Table) -> Self {
         self.table = Some(table);
         self
     }
 
-    /// A string of one of the small languages of [`crate::values`]; `what` it is.
+    /// A string in one of the notations of [`crate::values`]; `what` describes it.
     pub(crate) const fn text(
         name: &'static str,
         what: &'static str,
@@ -210,7 +206,7 @@ impl<T: 'static> Key<T> {
         Self::new(name, Read::Text { what, parse }, |_, _| String::new())
     }
 
-    /// Something that a function reads; `what` it is.
+    /// A value that a function reads; `what` describes it.
     pub(crate) const fn by(
         name: &'static str,
         what: &'static str,
@@ -226,38 +222,38 @@ impl<T: 'static> Key<T> {
         Self { facts, read, default: None, show, set: None, table: None }
     }
 
-    /// What it is for, in a line of Markdown; links begin in `docs/`.
+    /// The meaning in a line of Markdown; links are relative to `docs/`.
     pub(crate) const fn help(mut self, help: &'static str) -> Self {
         self.facts.help = help;
         self
     }
 
-    /// What holds where the key is missing, as it would be written.
+    /// The default, as in a configuration.
     pub(crate) const fn default_toml(mut self, text: &'static str) -> Self {
         self.facts.absent = Absent::Toml(text);
         self
     }
 
-    /// What holds where the key is missing, if that depends on other keys.
+    /// The default in words, if it depends on other keys.
     pub(crate) const fn otherwise(mut self, words: &'static str) -> Self {
         self.facts.absent = Absent::Words(words);
         self
     }
 
-    /// The key must be there, as in this example.
+    /// The key is required; with an example.
     pub(crate) const fn required(mut self, example: &'static str) -> Self {
         self.facts.absent = Absent::Required;
         self.facts.example = example;
         self
     }
 
-    /// What to write where other keys make this one required.
+    /// The value to suggest where other keys make this one required.
     pub(crate) const fn example(mut self, example: &'static str) -> Self {
         self.facts.example = example;
         self
     }
 
-    /// Another spelling, which was the only one before and is still read.
+    /// A former spelling, which is still accepted.
     pub(crate) const fn former(mut self, name: &'static str) -> Self {
         self.facts.former = Some(name);
         self
@@ -269,13 +265,13 @@ impl<T: 'static> Key<T> {
         self
     }
 
-    /// Only a start can change the key.
+    /// Only a restart can change the key.
     pub(crate) const fn restart(mut self, differs: Differs) -> Self {
         self.facts.reload = Reload::Restart(differs);
         self
     }
 
-    /// What the value does to a neighbor, or to all neighbors of a group.
+    /// Applies the value to a neighbor or to all neighbors of a group.
     pub(crate) const fn sets(mut self, set: fn(&mut NeighborConfig, &T)) -> Self {
         self.set = Some(set);
         self
@@ -287,7 +283,7 @@ impl<T: 'static> Key<T> {
 }
 
 impl<T: Value> Key<T> {
-    /// Reads the value that stands in the file; what is wrong with it is reported.
+    /// Reads the value in the file; reports errors.
     pub(crate) fn value(&self, reader: &mut Reader, item: &Item<'_>) -> Option<T> {
         match &self.read {
             Read::Flag(of) => reader.boolean(item).map(of),
@@ -299,7 +295,7 @@ impl<T: Value> Key<T> {
         }
     }
 
-    /// What holds where the key is missing, if the row alone says it.
+    /// The default, if the row alone defines it.
     pub(crate) fn default_value(&self, reader: &mut Reader) -> Option<T> {
         let Absent::Toml(text) = self.facts.absent else { return self.default.clone() };
         let document = format!("value = {text}");
@@ -310,7 +306,7 @@ impl<T: Value> Key<T> {
 }
 
 impl<T: PartialEq + 'static> Key<T> {
-    /// The word for a value: as it is written in a configuration.
+    /// The word for a value in configurations.
     pub(crate) fn word_of(&self, value: &T) -> &'static str {
         let Read::Word(words) = &self.read else { return "" };
         words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
@@ -319,17 +315,17 @@ impl<T: PartialEq + 'static> Key<T> {
 
 /// The keys of one kind of section.
 pub(crate) struct Table {
-    /// Its path: `nat.timeouts`.
+    /// The path: `nat.timeouts`.
     pub(crate) name: &'static str,
-    /// How findings name it: `[nat.timeouts]`.
+    /// The name in findings: `[nat.timeouts]`.
     pub(crate) title: &'static str,
     pub(crate) rows: &'static [&'static dyn Row],
-    /// Keys that it shares with other sections.
+    /// Keys shared with other sections.
     pub(crate) shared: Option<&'static Table>,
 }
 
 impl Table {
-    /// A table whose keys are its own.
+    /// A table without shared keys.
     pub(crate) const fn new(
         name: &'static str,
         title: &'static str,
@@ -338,28 +334,27 @@ impl Table {
         Self { name, title, rows, shared: None }
     }
 
-    /// Whether it has a row for this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.rows.iter().any(|row| row.name() == key) || self.shared.is_some_and(|shared| shared.has(key))
     }
 }
 
-/// What keys can have as a value.
+/// The types that keys can have as a value.
 pub(crate) trait Value: Clone + Send + Sync + 'static {}
 impl<T: Clone + Send + Sync + 'static> Value for T {}
 
-/// A key whatever the type of its value.
+/// A key of any type.
 pub(crate) trait Row: Sync {
     fn name(&self) -> &'static str;
-    /// Another spelling that is still read.
+    /// A former spelling that is still accepted.
     fn former(&self) -> Option<&'static str>;
     fn is_required(&self) -> bool;
     /// A value that shows what to write.
     fn example(&self) -> &'static str;
     fn reload(&self) -> Reload;
-    /// The keys of the section that may begin here.
+    /// The keys of the section that begins here.
     fn table(&self) -> Option<&'static Table>;
-    /// Whether its value is all that a neighbor has to be told.
+    /// Whether its value applies to a neighbor by itself.
     fn is_setting(&self) -> bool;
     /// Reads such a value.
     fn setting(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Setting>;
@@ -449,29 +444,27 @@ impl Reload {
     }
 }
 
-/// A row of the table of keys, for people and programs.
+/// A row of the table of keys, for documents and JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyInfo {
-    /// The key's name in its section.
+    /// The name in its section.
     pub key: &'static str,
-    /// Another spelling that is still read.
+    /// A former spelling that is still accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub former: Option<&'static str>,
-    /// Its type and range.
     pub value: ValueInfo,
-    /// The section that may begin here.
+    /// The section that begins here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section: Option<&'static str>,
-    /// Whether it must be there.
     pub required: bool,
-    /// What holds where it is missing, as it would be written.
+    /// The default, as in a configuration.
     pub default: Option<String>,
-    /// The same in words, if it depends on other keys.
+    /// The default in words, if it depends on other keys.
     pub otherwise: Option<&'static str>,
-    /// `live`: a reload can change it; `session`: the same, and sessions begin anew; `restart`: it cannot; `new-port`: it can
-    /// only for a port that is new.
+    /// `live`: a reload can change it; `session`: a reload can change it and restarts sessions; `restart`:
+    /// only a restart can; `new-port`: a reload can set it only for a new port.
     pub reload: &'static str,
-    /// What it is for, in Markdown.
+    /// Markdown.
     pub help: &'static str,
 }
 
@@ -479,31 +472,29 @@ pub struct KeyInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum ValueInfo {
-    /// True or false.
+    /// `true` or `false`.
     Boolean,
     /// A whole number.
     Integer {
-        /// The smallest.
         least: u64,
-        /// The largest.
         most: u64,
-        /// What it is counted in; may be empty.
+        /// May be empty.
         unit: &'static str,
     },
-    /// One of some words.
+    /// One of several words.
     Word {
         /// All of them.
         words: Vec<&'static str>,
     },
-    /// Something else.
+    /// Another type.
     Other {
-        /// In words.
+        /// A description.
         what: &'static str,
     },
 }
 
 impl ValueInfo {
-    /// As [`Display`](std::fmt::Display) has it, with values as code.
+    /// [`Display`](std::fmt::Display) with values as code.
     pub(crate) fn markdown(&self) -> String {
         match self {
             Self::Boolean => "`true` or `false`".to_owned(),
@@ -532,19 +523,19 @@ impl std::fmt::Display for ValueInfo {
     }
 }
 
-/// The keys of one kind of section, for people and programs.
+/// The keys of one kind of section, for documents and JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SectionInfo {
-    /// Its path: `nat.timeouts`; `NAME` stands for names.
+    /// The path: `nat.timeouts`; `NAME` stands for names.
     pub section: &'static str,
-    /// How findings name it: `[nat.timeouts]`.
+    /// The name in findings: `[nat.timeouts]`.
     pub title: &'static str,
-    /// Its keys, without those that it shares with other sections.
+    /// Without the keys shared with other sections.
     pub keys: Vec<KeyInfo>,
 }
 
 impl KeyInfo {
-    /// What holds where the key is missing, in Markdown.
+    /// What a missing key means, in Markdown.
     pub fn default_words(&self) -> String {
         match (&self.default, self.otherwise) {
             _ if self.required => "required".to_owned(),
@@ -554,13 +545,13 @@ impl KeyInfo {
         }
     }
 
-    /// Whether a reload can change it, in words.
+    /// Whether a reload can change the key, in words.
     pub fn reload_words(&self) -> &'static str {
         match self.reload {
             "session" => "yes, with new sessions",
             "restart" => "no",
             "new-port" => "of new ports",
-            // Its keys say it.
+            // The section's own keys have it.
             _ if self.section.is_some() => "",
             _ => "yes",
         }
@@ -568,7 +559,7 @@ impl KeyInfo {
 }
 
 impl Table {
-    /// Its rows for people and programs.
+    /// The rows for documents and JSON.
     pub(crate) fn info(&self) -> SectionInfo {
         let keys = self.rows.iter().map(|row| row.info()).collect();
         SectionInfo { section: self.name, title: self.title, keys }

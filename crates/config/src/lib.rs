@@ -1,21 +1,21 @@
-//! One configuration file: what it may say, and every way to get it wrong.
+//! The configuration file: its keys, how it is read, and precise reports of errors.
 //!
-//! Every key has a row (`key.rs`): its type, range and default, what it is for, and whether a reload can change it. Rows
-//! stand beside the code that reads them, so a new key is a row, a line that reads it into its place, and the code that
-//! uses the value. Places are fields of the data plane's and BGP's own structs wherever these say what was written.
+//! Every key has a row (`key.rs`): its type, range and default, its meaning, and whether a reload can change
+//! it. Rows are beside the code that reads them, so a new key is a row, a line that reads it, and the code
+//! that uses the value. Values are stored in the structs of the data plane and of BGP wherever these match
+//! the configuration.
 //!
-//! Reading a configuration has three steps, and each reports everything it finds instead of stopping at
-//! the first mistake:
+//! Reading a configuration has three steps, and each reports everything it finds instead of stopping at the
+//! first error:
 //!
 //! 1. **Syntax.** The TOML parser recovers from errors, so several can be reported at once.
-//! 2. **Sections.** Each section reader takes the keys of its table (`section.rs`); what is left over is an unknown key,
-//!    with the nearest known one as a suggestion. Values are checked where they stand.
-//! 3. **Sense.** Names become indices, next hops find their port, prefixes and port ranges are compared
+//! 2. **Sections.** Each section reader takes the keys of its table (`section.rs`); any other key is reported
+//!    as unknown, with the nearest known one as a suggestion. Values are checked where they are read.
+//! 3. **Consistency.** Names become indices, next hops find their port, prefixes and port ranges are compared
 //!    with each other.
 //!
-//! A [`Diagnostic`] therefore always has a place in the file: line, column, the line itself and a mark
-//! under what is wrong. The result, [`RouterConfig`], is plain data that the router can use
-//! without checking anything again.
+//! So a [`Diagnostic`] always has a position in the file: line, column, the line itself and a mark under the
+//! error. The result, [`RouterConfig`], is plain data that the router can use without further checks.
 
 mod acl;
 mod bgp;
@@ -86,24 +86,24 @@ impl RouterConfig {
         ConfigSource::read(path)?.config(&[])
     }
 
-    /// Checks a configuration. `file` is how findings name it; route files are relative to `folder`.
+    /// Checks a configuration. Findings name it `file`; route files are relative to `folder`.
     pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
         ConfigSource::of_text(file, text, folder).config(&[])
     }
 }
 
-/// The text of a configuration, to parse it again without reading the file again.
+/// The text of a configuration, for parsing it again without reading the file again.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
-    /// How findings name it.
+    /// The name in findings.
     file: String,
     text: String,
-    /// What route files are relative to.
+    /// Route files are relative to it.
     folder: PathBuf,
 }
 
 impl ConfigSource {
-    /// A text that is known; the rest as in [`RouterConfig::from_text`].
+    /// A given text; see [`RouterConfig::from_text`].
     pub fn of_text(file: &str, text: &str, folder: &Path) -> Self {
         Self { file: file.to_owned(), text: text.to_owned(), folder: folder.to_owned() }
     }
@@ -128,30 +128,30 @@ impl ConfigSource {
         Ok(Self { file, text, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
     }
 
-    /// How findings name it.
+    /// The name in findings.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The text as it stands.
+    /// The text as written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same with its passwords masked, to compare it with one that somebody else shows.
+    /// A copy with masked passwords, for comparison with a configuration that another process shows.
     pub fn masked(&self) -> Self {
         Self { text: masked(&self.text), ..self.clone() }
     }
 
-    /// The configuration, with addresses that programs have given mirrors of ports. What these addresses make wrong is an
-    /// error at the port that has them.
+    /// The configuration, with addresses that programs have given to mirrors of ports. Errors caused by these
+    /// addresses are reported at their port.
     pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {
         self.config_in_places(learned, &[])
     }
 
-    /// The same for a router that runs: ports of these `places` have the numbers of their places, so that what is known of
-    /// a port stays that port's. New ports come behind them; the number of a port that is gone is
-    /// [vacant](PortConfig::is_vacant), and its own again when it comes back.
+    /// [`Self::config`] for a running router: ports in `places` have their index there as their number, so
+    /// that state by port number stays valid. New ports follow; the number of a removed port is
+    /// [vacant](PortConfig::is_vacant), and the port gets it back when it returns.
     pub fn config_in_places(
         &self,
         learned: &[LearnedAddress],
@@ -167,7 +167,7 @@ impl ConfigSource {
             reader.error(ErrorKind::Syntax, &span, message, expected);
         }
         if !errors.is_empty() {
-            // What the parser made of the rest is a guess; findings in a guess would mislead.
+            // After syntax errors the parser guesses the rest; findings in a guess would mislead.
             return Err(ConfigErrors { diagnostics: reader.finish().0 });
         }
         let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
@@ -212,7 +212,7 @@ impl ConfigSource {
     }
 }
 
-/// The parser says "what, expected this, that"; a finding keeps the two apart.
+/// The parser says "what, expected this, that"; a finding separates the two.
 fn syntax_message(message: &str) -> (String, String) {
     let message = message.trim().replace('\n', ", ");
     match message.split_once(", expected ") {

@@ -1,14 +1,14 @@
-//! A configuration that can be shown: secrets are masked, the rest stays as written.
+//! Masks secrets in a configuration, so that it can be displayed.
 
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// What stands in place of a secret.
+/// Replaces a secret.
 const MASK: &str = "\"********\"";
 
-/// The text of a configuration with `"********"` in place of passwords. A text that is not TOML has nothing that could
-/// be told apart, and is left out as a whole.
+/// The text of a configuration with `"********"` in place of passwords. A text that is not TOML is left out
+/// as a whole, because passwords cannot be found in it.
 pub fn masked(text: &str) -> String {
     let Ok(document) = DeTable::parse(text) else {
         return "# this is not TOML, and not shown because it may hold passwords\n".to_owned();

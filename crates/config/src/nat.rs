@@ -146,10 +146,10 @@ static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port
 const SHARDS_DEFAULT: u16 = 64;
 const ADDRESSES_MAX: usize = 256;
 const SESSIONS_MOST: u64 = 1 << 24;
-/// To a week: longer timeouts are mistakes.
+/// Up to a week: longer timeouts are errors.
 const TIMEOUT_S: RangeInclusive<u64> = 1..=7 * 24 * 3600;
 
-/// Reads `[nat]`; `None` if it is not there or has no use because of mistakes.
+/// Reads `[nat]`; `None` if it is missing or unusable because of errors.
 pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
@@ -183,8 +183,8 @@ pub(crate) fn read(
     Some(nat)
 }
 
-/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port. In order, and
-/// none in another.
+/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
+/// Sorted, and none contains another.
 fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net> {
     fn is_inside(target: &RouteTarget, inside: &[PortIndex]) -> bool {
         match target {
@@ -287,7 +287,7 @@ fn read_addresses(
     addresses
 }
 
-/// A port's name and its mirror, where a DHCP client may work.
+/// A port's name and its mirror, on which a DHCP client may run.
 fn mirror_of(ports: &Ports, port: PortIndex) -> Option<(&str, &str)> {
     let config = ports.configs.get(usize::from(port))?;
     Some((&config.name, config.interface.as_ref()?.mirror.as_deref()?))
@@ -300,8 +300,8 @@ fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// A shard owns pairs of ports (RFC 4787 REQ-4 keeps the parity of a port), so it needs two at least; or blocks of
-/// subscribers, of which it needs one on each address.
+/// A shard owns pairs of ports (RFC 4787 REQ-4 preserves the parity of a port), so it needs at least two; or
+/// blocks of subscribers, of which it needs one on each address.
 fn read_shards(
     reader: &mut Reader,
     section: &mut Section<'_>,
@@ -339,7 +339,7 @@ fn read_sessions_max(
     let Some(At { value: sessions, span }) = section.read(reader, &SESSIONS_MAX) else {
         return SESSIONS_MAX.default_value(reader).unwrap_or_default();
     };
-    // TCP, UDP and ICMP have port spaces of their own.
+    // TCP, UDP and ICMP have separate port spaces.
     let mappings = 3 * u64::from(values::count(range)) * addresses as u64;
     if u64::from(sessions) > mappings && addresses > 0 {
         let message = format!("{sessions} sessions are more than {mappings} public ports can carry");
@@ -349,7 +349,6 @@ fn read_sessions_max(
     sessions
 }
 
-/// Limits of one inside host.
 fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
     let mut limits = HostLimits::fair(sessions_max);
     for (key, limit) in [
@@ -429,7 +428,7 @@ fn read_forwards(
     forwards.into_iter().map(|(forward, _)| forward).collect()
 }
 
-/// Whether a port forward leads to an inside host; why not is reported.
+/// Whether a port forward leads to an inside host; if not, reports why.
 fn leads_inside(
     reader: &mut Reader,
     ports: &Ports,
@@ -453,7 +452,7 @@ fn leads_inside(
     false
 }
 
-/// Whether a port forward shares its ports with none before it; with which is reported.
+/// Whether a port forward shares no ports with an earlier one; otherwise reports which.
 fn is_new(
     reader: &mut Reader,
     forwards: &[(PortForward, Range<usize>)],
@@ -477,7 +476,7 @@ fn is_new(
     true
 }
 
-/// The place of a public address among all.
+/// The index of a public address.
 fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4Addr]) -> Option<usize> {
     let address = FORWARD_ADDRESS.value(reader, item)?;
     let place = addresses.iter().position(|known| *known == address);

@@ -1,11 +1,11 @@
-//! `nat_events` of `[flows]`: what collectors are told of address translation.
+//! `nat_events` of `[flows]`: the NAT events that collectors receive.
 
 use thalweg_dataplane::nat::{BlockAllocation, Filtering, NatConfig, NatLogging};
 
 use crate::diagnostic::ErrorKind;
 use crate::reader::{At, Reader};
 
-/// Checks the key against what is translated and who would be told.
+/// Checks the key against the NAT configuration and the collectors.
 pub(crate) fn check(
     reader: &mut Reader,
     at: At<Option<NatLogging>>,
@@ -15,7 +15,7 @@ pub(crate) fn check(
     let (logging, span) = (at.value?, at.span);
     let Some(nat) = nat else {
         let message = "nothing is translated: there are no events of NAT";
-        // A reload may take [nat] away, and leave who is told what as it was.
+        // A reload may remove `[nat]` and leave this key.
         reader.warning(ErrorKind::Conflict, &span, message, "a section [nat], or \"off\"");
         return Some(logging);
     };

@@ -44,11 +44,11 @@ static HOLD_S: Key<u32> = Key::number("hold_s", 0..=24 * 3600)
 const BLOCK_SIZES: RangeInclusive<u64> =
     SubscriberConfig::BLOCK_SIZE_MIN as u64..=SubscriberConfig::BLOCK_SIZE_MAX as u64;
 const BLOCKS_DEFAULT: u32 = 4;
-/// Shards that dynamic blocks are shared out to have at least so many of each address, unless told otherwise: a
-/// subscriber keeps to one shard, and shards fill unevenly.
+/// By default the number of shards leaves each this many dynamic blocks on each address: a subscriber stays
+/// in one shard, and shards fill unevenly.
 const BLOCKS_PER_SHARD: u32 = 8;
 
-/// What was read, and what the rest of `[nat]` has to know of it.
+/// The section, and what the rest of `[nat]` needs to know about it.
 pub(crate) struct Read {
     pub(crate) config: SubscriberConfig,
     /// Whole blocks in the port range of each public address.
@@ -56,7 +56,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Shards if nobody says how many.
+    /// The default number of shards.
     pub(crate) fn shards_default(&self) -> u16 {
         let each = match self.config.allocation {
             BlockAllocation::Dynamic => BLOCKS_PER_SHARD,
@@ -66,7 +66,7 @@ impl Read {
     }
 }
 
-/// Reads `[nat.subscribers]`; `None` if it is not there or has no use because of mistakes.
+/// Reads `[nat.subscribers]`; `None` if it is missing or unusable because of errors.
 pub(crate) fn read(
     reader: &mut Reader,
     nat: &mut Section<'_>,
@@ -142,7 +142,7 @@ fn networks(reader: &mut Reader, item: &Item<'_>, blocks: u32, addresses: usize)
         networks.push(net);
     }
     let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
-    // Without addresses NAT waits for the one that a DHCP client gets.
+    // Without addresses, NAT waits for one from a DHCP client.
     let there = u64::from(blocks) * addresses.max(1) as u64;
     if wanted > there && blocks > 0 {
         let message = format!("{wanted} inside addresses need a block each, and there are {there}");

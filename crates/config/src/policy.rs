@@ -1,4 +1,4 @@
-//! `[policy]`: sets, rules and their tests. What they mean is in `docs/policy.md`.
+//! `[policy]`: sets, rules and their tests; see `docs/policy.md`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,18 +39,18 @@ static ENTRIES: Key<()> = Key::raw("entries", "an entry or a list").help("entrie
 static FILES: Key<()> =
     Key::raw("files", "a path or a list").help("file with more entries, one per line, relative to this file");
 
-/// Entries of one set at most: several times the Internet's table.
+/// The most entries of one set: several times the Internet's table.
 const ENTRIES_MAX: usize = 4 << 20;
 
-/// What `[policy]` says.
+/// The content of `[policy]`.
 #[derive(Default)]
 pub(crate) struct Policies<'a> {
     pub(crate) library: RuleLibrary,
-    /// Tests, to be read when neighbors are known.
+    /// Tests, which are run when the neighbors are known.
     pub(crate) tests: Vec<Item<'a>>,
 }
 
-/// Reads `[policy]` but for its tests. `groups` are those that neighbor patterns may name.
+/// Reads `[policy]` without its tests. `groups` are those that neighbor patterns may name.
 pub(crate) fn read<'a>(
     reader: &mut Reader,
     root: &mut Section<'a>,
@@ -83,7 +83,7 @@ pub(crate) fn read<'a>(
     policies
 }
 
-/// An entry of a set, of the configuration or (`Err`: the place of the file's name) of a file.
+/// An entry of a set, from the configuration or from a file.
 struct SetEntry<'a> {
     item: Item<'a>,
     from_file: Option<PrefixEntry>,
@@ -95,7 +95,7 @@ impl SetEntry<'_> {
     }
 }
 
-/// The sets of one kind with their entries; `folder` where files are allowed.
+/// The sets of one kind with their entries; `folder` is set if files are allowed.
 fn named_sets<'a>(
     reader: &mut Reader,
     section: &mut Section<'a>,
@@ -148,7 +148,7 @@ impl<'a> From<Item<'a>> for SetEntry<'a> {
     }
 }
 
-/// One entry a line, `#` begins a comment.
+/// Reads a file with one entry per line; `#` begins a comment.
 fn read_prefix_file<'a>(
     reader: &mut Reader,
     item: &Item<'a>,

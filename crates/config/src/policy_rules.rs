@@ -161,15 +161,15 @@ static COUNT: Key<u8> =
 /// What neighbor patterns can name.
 #[derive(Default)]
 pub(crate) struct Groups {
-    /// Groups, each with the addresses and the ranges of its neighbors.
+    /// Each with the addresses and ranges of its neighbors.
     pub(crate) groups: Vec<Group>,
-    /// Addresses of all neighbors that are named one by one.
+    /// Addresses of all neighbors that are listed individually.
     pub(crate) addresses: Arc<[IpAddr]>,
     /// Names of neighbors.
     pub(crate) names: Vec<Arc<str>>,
 }
 
-/// A group as patterns see it.
+/// A group for patterns.
 pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     pub(crate) addresses: Vec<IpAddr>,
@@ -181,7 +181,7 @@ pub(crate) const ORIGINS: [(&str, Origin); 3] =
 
 pub(crate) const FAMILIES: [(&str, Family); 2] = [("ipv4", Family::Ipv4), ("ipv6", Family::Ipv6)];
 
-/// What the neighbor is to us; "provider" sells us transit.
+/// The neighbor's role toward us; a "provider" sells us transit.
 pub const ROLES: [(&str, Role); 5] = [
     ("provider", Role::Provider),
     ("customer", Role::Customer),
@@ -197,7 +197,7 @@ const KINDS: [(&str, PeerKind); 4] = [
     ("confederation", PeerKind::Confederation),
 ];
 
-/// Reads all rule sets. Calls are checked: they name a rule set, and none calls itself.
+/// Reads all rule sets and checks calls: they must name a rule set, and none may call itself.
 pub(crate) fn read(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &Groups) -> RuleLibrary {
     let mut library = RuleLibrary::default();
     let Some(names) = reader.names(item) else { return library };
@@ -305,7 +305,7 @@ fn read_rule(
 fn conditions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets, groups: &Groups) -> Vec<Condition> {
     let mut list = Vec::new();
     let mut add = |condition: Option<Condition>| list.extend(condition);
-    // What costs least comes first, what costs most last.
+    // Cheap conditions come first, expensive ones last.
     add(section.get(reader, &FAMILY).map(Condition::Family));
     add(section.get(reader, &ORIGIN).map(|origins| Condition::Origin(origins.into_iter().collect())));
     type Keyed<V, T> = (&'static Key<V>, fn(T) -> Condition);
@@ -423,7 +423,7 @@ fn word_in<T: Clone>(reader: &mut Reader, item: &Item<'_>, word: &str, words: &[
     reader.word(&Item { key: item.key, value: &value, span: item.span.clone() }, words)
 }
 
-/// In the order in which they happen.
+/// In order of execution.
 fn actions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets) -> Vec<Action> {
     let mut list = Vec::new();
     if let Some(item) = section.take(&REMOVE_PRIVATE_AS) {
@@ -487,7 +487,7 @@ fn amount(reader: &mut Reader, item: &Item<'_>) -> Option<Amount> {
     amount
 }
 
-/// `3`: our AS three times; `{ as = 64500, count = 2 }`
+/// `3`: our AS three times; or `{ as = 64500, count = 2 }`
 fn prepend(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
     if integer_of(item.value).is_some() {
         let count = COUNT.value(reader, item)?;
@@ -541,7 +541,7 @@ fn communities(reader: &mut Reader, item: &Item<'_>) -> Option<Arc<CommunityList
     Some(community_list(reader, item))
 }
 
-/// Communities, none of them a pattern.
+/// Communities without patterns.
 pub(crate) fn community_list(reader: &mut Reader, item: &Item<'_>) -> Arc<CommunityList> {
     let entries = reader.list(item);
     Arc::new(

@@ -1,4 +1,4 @@
-//! Sets of policies: prefixes, AS numbers, AS paths and communities, by name or where they stand.
+//! Sets of policies: prefixes, AS numbers, AS paths and communities, by name or inline.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::reader::{Item, Reader};
 
 const NAME_MAX: usize = 64;
 
-/// The sets that rules refer to by name. One that has mistakes is there and empty.
+/// The sets that rules refer to by name. A set with errors exists but is empty.
 #[derive(Default)]
 pub(crate) struct Sets {
     pub(crate) prefixes: BTreeMap<String, Arc<PrefixSet>>,
@@ -24,7 +24,7 @@ pub(crate) struct Sets {
     pub(crate) communities: BTreeMap<String, Arc<[CommunityPattern]>>,
 }
 
-/// Names of sets, rule sets and groups begin with a letter, so that they cannot be taken for values.
+/// Names of sets, rule sets and groups begin with a letter, which distinguishes them from values.
 pub(crate) fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fits = name.len() <= NAME_MAX && name.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -36,13 +36,13 @@ pub(crate) fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) -
     fits
 }
 
-/// A part of a string's text as a place in the file; the whole string if it was written with escapes.
+/// The position of a part of a string; the whole string if it was written with escapes.
 pub(crate) fn inside(reader: &Reader, item: &Item<'_>, text: &str, part: &Range<usize>) -> Range<usize> {
     let raw = reader.source.raw(item.span.clone());
     let plain = raw.len() == text.len() + 2 && raw.get(1..raw.len() - 1) == Some(text);
     if plain {
         let start = item.span.start + 1;
-        // An empty part is shown as the character that follows, or the closing quote.
+        // An empty part is marked at the following character, or at the closing quote.
         return start + part.start..start + part.end.max(part.start + 1);
     }
     item.span.clone()
@@ -94,7 +94,7 @@ pub(crate) fn as_path(reader: &mut Reader, item: &Item<'_>) -> Option<AsPathPatt
     }
 }
 
-/// What a community is expected to look like.
+/// The expected form of a community.
 pub(crate) const COMMUNITY: &str =
     "a community, such as \"64500:100\", \"rt:64500:1\", \"64500:1:2\" or \"no-export\"";
 
@@ -102,7 +102,7 @@ pub(crate) fn community(reader: &mut Reader, item: &Item<'_>) -> Option<Communit
     community_value(reader, item, COMMUNITY)
 }
 
-/// A community or a pattern of communities, as `T` wants it.
+/// A community or a pattern of communities, parsed to `T`.
 pub(crate) fn community_value<T>(reader: &mut Reader, item: &Item<'_>, expected: &str) -> Option<T>
 where
     T: std::str::FromStr<Err = thalweg_bgp::policy::CommunityError>,
@@ -121,7 +121,7 @@ where
 }
 
 impl Sets {
-    /// A set of prefixes: by name, or entries that stand here.
+    /// A set of prefixes: by name, or inline entries.
     pub(crate) fn prefixes(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<PrefixSet>> {
         if let DeValue::String(text) = item.value
             && is_name(text)
@@ -169,7 +169,7 @@ impl Sets {
         Some(patterns.into())
     }
 
-    /// Communities, patterns of them and names of sets.
+    /// Communities, patterns of them, and names of sets.
     pub(crate) fn communities(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<CommunitySet>> {
         let mut patterns = Vec::new();
         for entry in reader.filled_list(item) {
@@ -212,7 +212,7 @@ fn named<T: Clone>(
     None
 }
 
-/// Says that nothing has this name.
+/// Reports an undefined name.
 pub(crate) fn unknown<'n>(
     reader: &mut Reader,
     item: &Item<'_>,

@@ -1,5 +1,5 @@
-//! `[[policy.test]]`: routes and what rules must do with them. They are run whenever a configuration is read, so
-//! that neither a start nor a reload takes rules that do something else.
+//! `[[policy.test]]`: routes and what rules must do with them. Tests run whenever a configuration is read, so
+//! that neither a start nor a reload accepts rules that do something else.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -101,13 +101,13 @@ static AS_PATH: Key<Vec<u8>> = Key::by("as_path", "AS numbers", as_path).help("t
 static COMMUNITIES: Key<()> =
     Key::raw("communities", "a community or a list").help("all communities, in any order");
 
-/// The neighbor of a test that names none (addresses and AS numbers for documentation).
+/// The default neighbor of a test (addresses and AS numbers for documentation).
 const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const LOCAL_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const PEER_AS: u32 = 64_496;
 const LOCAL_AS: u32 = 64_511;
 
-/// Runs all tests; how many succeeded. Failures are errors of the configuration.
+/// Runs all tests; returns how many passed. Failures are errors of the configuration.
 pub(crate) fn run(
     reader: &mut Reader,
     library: &RuleLibrary,
@@ -125,7 +125,7 @@ pub(crate) fn run(
     passed
 }
 
-/// `None` if it failed or could not be run; why is reported.
+/// `None` if the test failed or could not be run; the reason is reported.
 fn test(
     reader: &mut Reader,
     mut section: Section<'_>,
@@ -191,11 +191,11 @@ fn rules(reader: &mut Reader, item: &Item<'_>, library: &RuleLibrary) -> Option<
         }
         names.push(name.into());
     }
-    // What else can be wrong is reported where rules call each other.
+    // Other errors are reported where rules call each other.
     Policy::compile(library, &names).ok()
 }
 
-/// Some external neighbor.
+/// A default external neighbor.
 fn own(neighbors: &[Arc<NeighborConfig>]) -> PeerInfo {
     let local_as = neighbors.first().map_or(LOCAL_AS, |neighbor| neighbor.local_as);
     let router_id = neighbors.first().map_or(LOCAL_ADDRESS, |neighbor| neighbor.router_id);
@@ -267,7 +267,7 @@ fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, Att
     Some((prefix?, builder))
 }
 
-/// A value that may be missing: "not given" is fine, "given and wrong" is not.
+/// An optional value: a missing one is valid, a malformed one is not.
 fn given<T: Value>(
     reader: &mut Reader,
     section: &mut Section<'_>,
@@ -298,7 +298,7 @@ fn set_communities(
     builder.set_large_communities(&large)
 }
 
-/// `64500 64501 {64502,64503} (65001 65002)` as it is on the wire.
+/// `64500 64501 {64502,64503} (65001 65002)` in wire format.
 fn as_path(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<u8>> {
     const EXPECTED: &str = "AS numbers, such as \"64500 64501 {64502,64503}\"";
     let text = reader.string(item, EXPECTED)?;
@@ -338,7 +338,7 @@ fn as_path(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// What a test expects: values as text, compared with [`value_text`].
+/// What a test expects: values as text, which are compared with [`value_text`].
 struct Expectation {
     verdict: At<Verdict>,
     values: Vec<(Range<usize>, &'static str, String)>,
@@ -374,7 +374,7 @@ fn expectation(reader: &mut Reader, mut section: Section<'_>) -> Option<Expectat
     Some(Expectation { verdict: verdict?, values })
 }
 
-/// A value that is expected, as text.
+/// An expected value as text.
 fn text_of<T: Value>(
     reader: &mut Reader,
     section: &mut Section<'_>,
@@ -393,7 +393,7 @@ fn origin_text(origin: Origin) -> &'static str {
     ORIGINS.iter().find(|(_, known)| *known == origin).map_or("", |(name, _)| name)
 }
 
-/// In any order: a route's communities have none.
+/// Communities of a route have no order.
 fn communities_text(mut list: Vec<Community>) -> String {
     list.sort_unstable();
     list.dedup();

@@ -111,44 +111,44 @@ static NEIGHBOR_ADDRESS: Key<IpAddr> = Key::text("address", "an address", values
 static NEIGHBOR_MAC: Key<MacAddr> =
     Key::text("mac", "a MAC address", values::mac).required("\"02:00:00:00:00:99\"").help("its MAC address");
 
-/// RFC 791 wants every link to carry 68 bytes, RFC 8200 section 5 wants 1280 for IPv6.
+/// RFC 791 requires 68 bytes on every link, RFC 8200 section 5 requires 1280 for IPv6.
 const MTU_MIN: u64 = 68;
 const MTU_MIN_IPV6: u64 = 1280;
 const NAME_MAX: usize = 64;
 
-/// The ports, with the places that later sections compare themselves with.
+/// The ports, with the positions in the text that later checks need.
 #[derive(Default)]
 pub(crate) struct Ports {
     pub(crate) configs: Vec<PortConfig>,
-    /// Own addresses of all ports, with their ports.
+    /// The addresses of all ports, with their ports.
     pub(crate) addresses: Vec<(PortIndex, At<IpNet>)>,
     pub(crate) neighbors: Vec<StaticNeighbor>,
-    /// Access lists that ports name, for incoming packets or (false) outgoing ones.
+    /// Access lists that ports name; `true` for incoming packets, `false` for outgoing ones.
     pub(crate) acl_names: Vec<(PortIndex, bool, At<String>)>,
-    /// Ports that say how their sources are checked.
+    /// Ports with `urpf`.
     with_urpf: Vec<PortIndex>,
-    /// Ports that name a parent.
+    /// Ports with `parent`.
     parents: Vec<Parent>,
     interface_names: InterfaceNames,
 }
 
-/// An address that a program has given a port's mirror: as a DHCP client does.
+/// An address that a program, such as a DHCP client, has given to a port's mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedAddress {
     /// The port's name.
     pub port: String,
-    /// The address, with the prefix length of its network.
+    /// With the prefix length of its network.
     pub address: IpNet,
 }
 
 impl LearnedAddress {
-    /// An address on a port; `None` if its network cannot have that length.
+    /// `None` if the prefix length is invalid.
     pub fn new(port: &str, address: IpAddr, length: u8) -> Option<Self> {
         Some(Self { port: port.to_owned(), address: IpNet::new(address, length).ok()? })
     }
 }
 
-/// What a port says of its parent, until all ports are known.
+/// A port's parent by name, until all ports are known.
 struct Parent {
     port: PortIndex,
     name: At<String>,
@@ -158,8 +158,8 @@ struct Parent {
 }
 
 impl Ports {
-    /// Reads `[ports]`. A port with mistakes keeps its name and place, so that what refers to it does not
-    /// fail as well. Ports of these `places` have the numbers of their places, and others come behind.
+    /// Reads `[ports]`. A port with errors keeps its name and number, so that references to it do not fail as
+    /// well. Ports in `places` have their index there as their number; others follow.
     pub(crate) fn read(
         reader: &mut Reader,
         root: &mut Section<'_>,
@@ -173,7 +173,7 @@ impl Ports {
         ports
     }
 
-    /// Numbers below `place` that have no port stay vacant.
+    /// Numbers below `place` without a port stay vacant.
     fn fill_up_to(&mut self, place: usize) {
         let length = self.configs.len().max(place);
         self.configs.resize_with(length, PortConfig::vacant);
@@ -187,7 +187,7 @@ impl Ports {
     ) -> Self {
         let mut ports = Ports::default();
         let Some(item) = root.take(&PORTS) else {
-            // A router that speaks BGP and forwards nothing: a route server, a reflector, a collector.
+            // A BGP router that forwards nothing: a route server, a reflector, a collector.
             if root.has("bgp") {
                 return ports;
             }
@@ -223,7 +223,7 @@ impl Ports {
         ports
     }
 
-    /// Adds what programs have given the port's mirror beside what is configured.
+    /// Adds addresses that programs have given to the port's mirror.
     fn add_learned(&mut self, config: &mut PortConfig, learned: &[LearnedAddress], name_span: &Range<usize>) {
         let port = self.configs.len() as PortIndex;
         for LearnedAddress { address, .. } in learned.iter().filter(|each| each.port == config.name) {
@@ -315,8 +315,8 @@ impl Ports {
         }
     }
 
-    /// Ports that NAT translates and that do not say otherwise have their sources checked where a packet would make a
-    /// session: those with an IPv4 network of their own, and without a default route.
+    /// Enables source checks on ports that NAT translates and that do not configure `urpf`, where a packet
+    /// would create a session: ports with an IPv4 network and without a default route.
     pub(crate) fn check_sources_for(&mut self, nat: &NatConfig, routing: &RoutingConfig) {
         let targets = routing.v4.iter().filter(|(net, _)| net.prefix_len() == 0).map(|(_, target)| *target);
         let defaults: Vec<PortIndex> = targets
@@ -337,7 +337,6 @@ impl Ports {
         }
     }
 
-    /// Gives sub-interfaces their parents.
     fn resolve_parents(&mut self, reader: &mut Reader) {
         let parents = std::mem::take(&mut self.parents);
         let mut seen: Vec<(SubInterface, Range<usize>)> = Vec::new();
@@ -394,7 +393,7 @@ impl Ports {
         }
     }
 
-    /// The same address twice, or connected prefixes of different ports that share addresses.
+    /// Reports an address that occurs twice, and connected prefixes of different ports that overlap.
     fn check_overlaps(&self, reader: &mut Reader) {
         for (i, (port, at)) in self.addresses.iter().enumerate() {
             for (earlier_port, earlier) in &self.addresses[..i] {
@@ -421,7 +420,7 @@ impl Ports {
         }
     }
 
-    /// The port a name stands for.
+    /// The port with this name.
     pub(crate) fn named(&self, reader: &mut Reader, item: &Item<'_>) -> Option<PortIndex> {
         let name = reader.string(item, &self.expected_name())?;
         self.find(reader, name, &item.span)
@@ -453,7 +452,7 @@ impl Ports {
         None
     }
 
-    /// The port that an address is connected to: the longest connected prefix that holds it.
+    /// The port connected to an address, by the longest connected prefix.
     pub(crate) fn connected(&self, address: IpAddr) -> Option<PortIndex> {
         self.addresses
             .iter()
@@ -462,7 +461,7 @@ impl Ports {
             .map(|(port, _)| *port)
     }
 
-    /// The port whose own address this is.
+    /// The port with this address.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<PortIndex> {
         self.addresses.iter().find(|(_, net)| net.value.addr() == address).map(|(port, _)| *port)
     }
@@ -472,18 +471,18 @@ impl Ports {
         is_link_local(address) || self.connected(address) == Some(port)
     }
 
-    /// Whether frames to this next hop have a MAC address to go to.
+    /// Whether the MAC address for this next hop is configured or can be resolved.
     pub(crate) fn has_mac(&self, next_hop: NextHop) -> bool {
         let port = self.configs.get(usize::from(next_hop.port));
-        // A live port asks.
+        // A live port resolves it.
         let asks = port.is_some_and(|config| config.interface.is_some());
         let default = port.and_then(|config| config.default_mac);
         let listed = |n: &StaticNeighbor| n.port == next_hop.port && Some(n.address) == next_hop.gateway;
         asks || default.is_some() || self.neighbors.iter().any(listed)
     }
 
-    /// Finds the way to a gateway: through `port` if it is named, else through the connected prefix.
-    /// Answers what was wrong and what was expected.
+    /// Finds the path to a gateway: through `port` if given, otherwise through the connected prefix. An error
+    /// says what is wrong and what was expected.
     pub(crate) fn next_hop(
         &self,
         gateway: IpAddr,
@@ -510,7 +509,7 @@ impl Ports {
         }
     }
 
-    /// A gateway on a port's link that no network of the port holds, as with an address of /32.
+    /// A gateway on a port's link outside the port's networks, as with an address of /32.
     pub(crate) fn next_hop_on_link(
         &self,
         gateway: IpAddr,
@@ -531,7 +530,8 @@ impl Ports {
         Ok(NextHop { port, gateway: Some(gateway) })
     }
 
-    /// What is wrong with an address as that of another router or host, and what was expected.
+    /// Checks that an address can belong to another router or host. An error says what is wrong and what was
+    /// expected.
     pub(crate) fn check_neighbor(&self, address: IpAddr) -> Result<(), (String, String)> {
         if let Some(owner) = self.owner(address) {
             let message = format!("next hop {address} is the router itself");
@@ -546,7 +546,7 @@ impl Ports {
         Ok(())
     }
 
-    /// What is wrong with a host's address that is none: the connected network whose own or broadcast address it is.
+    /// If an address is the network or broadcast address of a connected network, a text that says so.
     pub(crate) fn nobodys(&self, address: IpAddr) -> Option<String> {
         let IpAddr::V4(address) = address else { return None };
         self.addresses.iter().find_map(|(port, net)| match net.value {
@@ -568,7 +568,7 @@ impl Ports {
         self.configs.get(usize::from(port)).map_or("?", |config| config.name.as_str())
     }
 
-    /// The connected prefixes of one port or all, of the address's family, for a message.
+    /// The connected prefixes of one port or of all, of the address's family, for a message.
     fn prefixes_of(&self, port: Option<PortIndex>, like: IpAddr) -> String {
         const SHOWN: usize = 6;
         let prefixes: Vec<String> = self
@@ -626,7 +626,7 @@ fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) {
     }
 }
 
-/// A trace's fields are separated by blanks and its comments begin with `#`.
+/// Spaces separate the fields of a trace, and `#` begins a comment.
 fn parse_trace_name(text: &str) -> Result<String, &'static str> {
     let fits = !text.is_empty() && text.len() <= NAME_MAX && !text.starts_with('#');
     if fits && !text.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -660,7 +660,6 @@ fn check_trace_name(
     }
 }
 
-/// Whether two prefixes share an address.
 fn overlap(a: &IpNet, b: &IpNet) -> bool {
     match (a, b) {
         (IpNet::V4(a), IpNet::V4(b)) => a.contains(&b.network()) || b.contains(&a.network()),
@@ -669,7 +668,6 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
     }
 }
 
-/// Whether the address is good on its own link only.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),

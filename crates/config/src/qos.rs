@@ -1,6 +1,6 @@
-//! `[[qos.classes]]` and their policers, and `[validate]`. Queues and ports are in `egress.rs`.
+//! `[[qos.classes]]` with their policers, and `[validate]`. Queues and ports are in `egress.rs`.
 //!
-//! Packets of no class go to the class `default`, which has weight 1 unless it is configured.
+//! Packets that match no class belong to the class `default`, which has weight 1 unless it is configured.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -125,7 +125,6 @@ const LEVEL_MAX: u64 = 15;
 const WEIGHT_MAX: u64 = 1000;
 const DEFAULT: &str = "default";
 
-/// Reads `[qos]`.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> QosConfig {
     let mut classes: Vec<(Class, Range<usize>)> = Vec::new();
     let mut section = root.section_or_empty(reader, &QOS);
@@ -145,7 +144,6 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
     QosConfig { classes, default_class: default as ClassIndex, egress }
 }
 
-/// Reads `[validate]`.
 pub(crate) fn read_validate(reader: &mut Reader, root: &mut Section<'_>) -> ValidateConfig {
     let mut validate = ValidateConfig::default();
     let mut section = root.section_or_empty(reader, &VALIDATE);
@@ -176,7 +174,7 @@ fn read_class(
         reader.error(ErrorKind::Duplicate, &span, format!("two classes are named `{name}`"), expected);
         return;
     }
-    // One place is kept for `default`, whether or not it is configured.
+    // One place is reserved for `default`, configured or not.
     if classes.len() >= CLASSES_MAX - 1 && !is_default {
         let expected = format!("at most {CLASSES_MAX}, `default` included");
         reader.error(ErrorKind::TooMany, &span, "too many classes", expected);
@@ -249,7 +247,7 @@ fn read_match(reader: &mut Reader, entry: &Item<'_>, ports: &Ports) -> Option<Ma
     Some(matched)
 }
 
-/// Conditions that no packet can meet together.
+/// Reports conditions that no packet can meet together.
 fn check_match(reader: &mut Reader, matched: &Match, span: &Range<usize>) {
     const WITH_PORTS: [u8; 3] = [6, 17, 132];
     let wants_ports = !matched.source_ports.is_empty() || !matched.destination_ports.is_empty();
@@ -284,7 +282,7 @@ fn read_policer(reader: &mut Reader, mut section: Section<'_>) -> Option<Policer
         let item = if is_required { section.require(key) } else { section.take(key) }?;
         Some(At { value: key.value(reader, &item)?, span: item.span })
     };
-    // With an unknown kind, the keys of both are known.
+    // If the kind is unknown, the keys of both kinds are accepted.
     let (mut pir, mut pbs, mut ebs) = (None, None, None);
     if two_rate != Some(false) {
         (pir, pbs) = (read(&PIR, two_rate.is_some()), read(&PBS, two_rate.is_some()));
@@ -340,7 +338,7 @@ fn single_rate_meter(reader: &mut Reader, cir: &At<u64>, cbs: &At<u64>, ebs: &At
     Some(Meter::SingleRate { cir_bps: cir.value, cbs_bytes: cbs.value, ebs_bytes: ebs.value })
 }
 
-/// RFC 2697 and 2698: a burst holds at least the largest packet, or that packet never passes.
+/// RFC 2697 and 2698: a burst must hold the largest packet, or that packet never passes.
 fn check_burst(reader: &mut Reader, key: &str, burst: &At<u64>) -> Option<()> {
     const LARGE_PACKET_BYTES: u64 = 1500;
     if burst.value == 0 {

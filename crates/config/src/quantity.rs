@@ -1,13 +1,13 @@
-//! Times and sizes as people write them: `30d`, `20GB`. Also for command lines.
+//! Times and sizes with units: `30d`, `20GB`. Command lines use them too.
 
-/// Seconds of a time with a unit.
+/// Parses a time with a unit to seconds.
 pub fn seconds(text: &str) -> Result<u64, &'static str> {
     let units = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400), ("w", 604_800)];
     let expected = "a time with a unit, such as \"30s\", \"15m\", \"1h\", \"7d\" or \"2w\"";
     scaled(text, &units).filter(|seconds| *seconds > 0).ok_or(expected)
 }
 
-/// Bytes: a number, or one with a decimal unit.
+/// Parses bytes: a number, or a number with a decimal unit.
 pub fn bytes(text: &str) -> Result<u64, &'static str> {
     let units = [("", 1), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000), ("T", 1_000_000_000_000)];
     let number = text.strip_suffix('B').unwrap_or(text);

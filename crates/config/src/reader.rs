@@ -1,4 +1,4 @@
-//! Reads values of a parsed TOML document and keeps their places, so that an error names its line and column.
+//! Reads values of a parsed TOML document and keeps their positions, so that errors have line and column.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use toml::de::DeValue;
 
 use crate::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
 
-/// Findings of one kind of mistake repeated over a large file stop here.
+/// The most findings; a large file may repeat one error many times.
 const FINDINGS_MAX: usize = 100;
 
-/// The file being read and what was found in it so far.
+/// The file being read and the findings so far.
 pub(crate) struct Reader {
     pub(crate) source: SourceText,
     pub(crate) findings: Vec<(usize, Diagnostic)>,
-    /// What paths are relative to.
+    /// Paths are relative to it.
     folder: PathBuf,
 }
 
@@ -23,7 +23,7 @@ impl Reader {
         Self { source, findings: Vec::new(), folder: folder.to_owned() }
     }
 
-    /// Records an error and hands it out for advice to be added.
+    /// Records an error and returns it, so that advice can be added.
     pub(crate) fn error(
         &mut self,
         kind: ErrorKind,
@@ -35,7 +35,6 @@ impl Reader {
         self.push(span.start, diagnostic)
     }
 
-    /// Records a warning.
     pub(crate) fn warning(
         &mut self,
         kind: ErrorKind,
@@ -47,8 +46,8 @@ impl Reader {
         self.push(span.start, diagnostic)
     }
 
-    /// Records a finding of another file at the place that names the file. Beyond the limit the last
-    /// one is overwritten, so that memory stays bounded whatever the file says.
+    /// Records a finding about another file, at the position of that file's name. Beyond the limit it
+    /// overwrites the last one, so that memory stays bounded whatever the file contains.
     pub(crate) fn push(&mut self, at: usize, diagnostic: Diagnostic) -> &mut Diagnostic {
         if self.findings.len() >= FINDINGS_MAX {
             self.findings.truncate(FINDINGS_MAX - 1);
@@ -58,7 +57,7 @@ impl Reader {
         &mut self.findings[last].1
     }
 
-    /// "line 7": where something was first said.
+    /// "line 7": where something was first defined.
     pub(crate) fn line(&self, span: &Range<usize>) -> String {
         format!("line {}", self.source.line_of(span.start))
     }
@@ -70,7 +69,7 @@ impl Reader {
         (self.findings.into_iter().map(|(_, d)| d).collect(), failed)
     }
 
-    /// Reads a string by `parse`, which answers with what it expected.
+    /// Reads a string with `parse`, whose error is what it expected.
     pub(crate) fn parse<T>(
         &mut self,
         item: &Item<'_>,
@@ -91,7 +90,6 @@ impl Reader {
         }
     }
 
-    /// A string.
     pub(crate) fn string<'a>(&mut self, item: &Item<'a>, expected: &str) -> Option<&'a str> {
         match item.value {
             DeValue::String(text) => Some(text),
@@ -99,7 +97,7 @@ impl Reader {
         }
     }
 
-    /// A path; a relative one begins at the configuration.
+    /// A path; a relative one starts at the configuration's folder.
     pub(crate) fn path(&mut self, item: &Item<'_>) -> Option<PathBuf> {
         let text = self.string(item, "a path")?;
         if text.is_empty() || text.contains('\0') {
@@ -110,7 +108,6 @@ impl Reader {
         Some(self.folder.join(text))
     }
 
-    /// True or false.
     pub(crate) fn boolean(&mut self, item: &Item<'_>) -> Option<bool> {
         match item.value {
             DeValue::Boolean(value) => Some(*value),
@@ -118,7 +115,7 @@ impl Reader {
         }
     }
 
-    /// An integer in a range; `unit` follows the limits in what was expected ("seconds").
+    /// An integer in a range; `unit` follows the limits in error messages ("seconds").
     pub(crate) fn integer<N: TryFrom<u64>>(
         &mut self,
         item: &Item<'_>,
@@ -144,7 +141,7 @@ impl Reader {
         }
     }
 
-    /// One of a few words.
+    /// One of several words.
     pub(crate) fn word<T: Clone>(&mut self, item: &Item<'_>, words: &[(&str, T)]) -> Option<T> {
         let expected = one_of(words.iter().map(|(word, _)| *word));
         let text = self.string(item, &expected)?;
@@ -162,7 +159,7 @@ impl Reader {
         None
     }
 
-    /// The entries of an array; a value that is no array counts as an array of one.
+    /// The entries of an array; a value that is not an array counts as an array of one.
     pub(crate) fn list<'a>(&mut self, item: &Item<'a>) -> Vec<Item<'a>> {
         match item.value {
             DeValue::Array(entries) => entries
@@ -173,7 +170,7 @@ impl Reader {
         }
     }
 
-    /// The entries of an array that must have one.
+    /// The entries of an array that must not be empty.
     pub(crate) fn filled_list<'a>(&mut self, item: &Item<'a>) -> Vec<Item<'a>> {
         let entries = self.list(item);
         if entries.is_empty() {
@@ -187,7 +184,7 @@ impl Reader {
         entries
     }
 
-    /// The values of a list that must have one; a value that is no list counts as a list of one.
+    /// The values of a list that must not be empty; a value that is not a list counts as a list of one.
     pub(crate) fn all<T>(
         &mut self,
         item: &Item<'_>,
@@ -213,7 +210,6 @@ impl Reader {
     }
 }
 
-/// A non-negative integer value.
 pub(crate) fn integer_of(value: &DeValue<'_>) -> Option<u64> {
     match value {
         DeValue::Integer(n) => u64::from_str_radix(n.as_str(), n.radix()).ok(),
@@ -221,14 +217,14 @@ pub(crate) fn integer_of(value: &DeValue<'_>) -> Option<u64> {
     }
 }
 
-/// A value and where it stands.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct At<T> {
     pub(crate) value: T,
     pub(crate) span: Range<usize>,
 }
 
-/// A value in the document, with the key it belongs to.
+/// A value in the document, with its key.
 #[derive(Clone, Debug)]
 pub(crate) struct Item<'a> {
     pub(crate) key: &'a str,

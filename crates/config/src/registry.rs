@@ -1,9 +1,9 @@
-//! All tables of keys, as the reference and `thalweg config keys` show them.
+//! All tables of keys, for the reference and `thalweg config keys`.
 
 use crate::key::{SectionInfo, Table};
 use crate::{acl, bgp, control, dpdk, flows, kernel, nat, policy, ports, qos, routing, workers};
 
-/// The sections.
+/// The root table with all sections.
 pub(crate) static ROOT: Table = Table::new(
     "",
     "the configuration",
@@ -26,7 +26,7 @@ pub(crate) static ROOT: Table = Table::new(
     ],
 );
 
-/// Every table once: each before the sections that begin in it, and keys that sections share behind them.
+/// Every table once: each before the sections that begin in it, with shared tables at the end.
 pub(crate) fn tables() -> Vec<&'static Table> {
     let mut all = Vec::new();
     collect(&ROOT, &mut all);
@@ -44,13 +44,13 @@ fn collect(table: &'static Table, all: &mut Vec<&'static Table>) {
     }
 }
 
-/// Every key that a configuration may have, section by section.
+/// Every key of the configuration, section by section.
 pub fn keys() -> Vec<SectionInfo> {
     tables().into_iter().map(Table::info).collect()
 }
 
 impl SectionInfo {
-    /// The table of the section as `docs/configuration.md` has it.
+    /// The section's table in `docs/configuration.md`.
     pub fn markdown(&self) -> String {
         let tells_reload = self.keys.iter().any(|key| key.reload != "live");
         let mut header = vec!["key", "meaning", "value", "default"];

@@ -1,6 +1,6 @@
-//! From one configuration to another while the router runs: what only a restart can change, and what BGP has to do.
+//! Compares configurations for a reload: what only a restart can change, and what BGP has to do.
 //!
-//! Which keys need a restart, their rows say ([`Differs`]); here is only who asks.
+//! The rows of keys define which of them need a restart ([`Differs`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::ports::PORT_TABLE;
 use crate::registry::tables;
 use crate::types::{PortConfig, RouterConfig};
 
-/// The first key for which a router that forwards needs a restart, if there is one; of ports see
-/// [`port_needs_restart`], of BGP [`diff`].
+/// The first key for which a forwarding router needs a restart, if any; for ports see [`port_needs_restart`],
+/// for BGP [`diff`].
 pub fn needs_restart(before: &RouterConfig, after: &RouterConfig) -> Option<String> {
     let differs = |differs: Differs| matches!(differs, Differs::Router(differs) if differs(before, after));
     fixed_keys().find(|(.., rule)| differs(*rule)).map(|(table, row, _)| {
@@ -25,7 +25,7 @@ pub fn needs_restart(before: &RouterConfig, after: &RouterConfig) -> Option<Stri
     })
 }
 
-/// The first key of a port that was opened with another value, if there is one.
+/// The first key whose change needs the port to be opened again, if any.
 pub fn port_needs_restart(before: &PortConfig, after: &PortConfig) -> Option<&'static str> {
     let differs = |row: &&&dyn Row| matches!(row.reload(), Reload::Restart(Differs::Port(differs)) if differs(before, after));
     PORT_TABLE.rows.iter().find(differs).map(|row| row.name())
@@ -39,7 +39,7 @@ fn restarts(old: &BgpConfig, new: &BgpConfig) -> Vec<String> {
         .collect()
 }
 
-/// Every key that only a start can change, with its table and how it is told whether it differs.
+/// Every key that only a restart can change, with its table and its comparison.
 fn fixed_keys() -> impl Iterator<Item = (&'static Table, &'static dyn Row, Differs)> {
     let rows = tables().into_iter().flat_map(|table| table.rows.iter().map(move |row| (table, *row)));
     rows.filter_map(|(table, row)| match row.reload() {
@@ -48,7 +48,7 @@ fn fixed_keys() -> impl Iterator<Item = (&'static Table, &'static dyn Row, Diffe
     })
 }
 
-/// A key and where it belongs; of a key that begins a section, the section.
+/// A key with its section; for a key that begins a section, that section.
 fn place(table: &Table, row: &dyn Row) -> String {
     match row.table() {
         Some(begun) => begun.title.to_owned(),
@@ -56,39 +56,38 @@ fn place(table: &Table, row: &dyn Row) -> String {
     }
 }
 
-/// What is different between two configurations.
+/// The differences between two configurations of BGP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BgpDiff {
-    /// Neighbors that were not there before.
     pub added: Vec<Arc<NeighborConfig>>,
-    /// Neighbors that are gone, as they were.
+    /// With their old configuration.
     pub removed: Vec<Arc<NeighborConfig>>,
-    /// Neighbors whose session has to begin anew.
+    /// Neighbors whose session must restart.
     pub reset: Vec<Arc<NeighborConfig>>,
-    /// Neighbors that keep their session: the new settings are taken over as they are.
+    /// Neighbors that keep their session; the new settings are applied directly.
     pub quiet: Vec<Arc<NeighborConfig>>,
-    /// Neighbors that keep their session, and whose routes have to be filtered again.
+    /// Neighbors that keep their session, and whose routes must be filtered again.
     pub refiltered: Vec<Refiltered>,
-    /// Groups with dynamic neighbors that are new or changed.
+    /// New or changed groups with dynamic neighbors.
     pub groups_changed: Vec<Arc<str>>,
-    /// Groups with dynamic neighbors that are gone.
+    /// Removed groups with dynamic neighbors.
     pub groups_removed: Vec<Arc<str>>,
     /// Prefixes to originate.
     pub networks_added: Vec<IpPrefix>,
     /// Prefixes to withdraw.
     pub networks_removed: Vec<IpPrefix>,
-    /// Things that change only with a restart, in words.
+    /// Changes that need a restart, in words.
     pub restart: Vec<String>,
 }
 
-/// A neighbor whose routes have to be filtered again.
+/// A neighbor whose routes must be filtered again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refiltered {
-    /// Its new settings.
+    /// The new configuration.
     pub neighbor: Arc<NeighborConfig>,
-    /// What it sends: ask it again (route refresh).
+    /// Import changed: request its routes again (route refresh).
     pub import: bool,
-    /// What it is sent: export anew.
+    /// Export changed: send its routes again.
     pub export: bool,
 }
 
@@ -99,7 +98,7 @@ impl BgpDiff {
     }
 }
 
-/// What has to be done to get from one configuration to another. Neighbors are the same if their addresses are.
+/// What a reload must do for BGP. Neighbors are identified by their addresses.
 pub fn diff(old: &BgpConfig, new: &BgpConfig) -> BgpDiff {
     let mut diff = BgpDiff { restart: restarts(old, new), ..BgpDiff::default() };
     let before: BTreeMap<_, _> = old.neighbors.iter().map(|n| (n.address, n)).collect();
@@ -143,7 +142,7 @@ fn compare(
         return;
     }
     let (import, export) = policies_changed(old, new, was, neighbor);
-    // Rules by another name that come to the same are no difference.
+    // Rules under another name with the same effect are no difference.
     let unnamed = |c: &NeighborConfig| {
         let (mut import, mut export) = (c.import.clone(), c.export.clone());
         (import.rules, export.rules) = (None, None);
@@ -159,14 +158,14 @@ fn compare(
     }
 }
 
-/// Whether import and export policy do something else than before.
+/// Whether the effects of import and export policy changed.
 fn policies_changed(
     old: &BgpConfig,
     new: &BgpConfig,
     was: &NeighborConfig,
     neighbor: &NeighborConfig,
 ) -> (bool, bool) {
-    // The kind matters only where no rules are configured; a change of AS resets the session anyway.
+    // The kind matters only without configured rules; a change of AS resets the session anyway.
     let kind = |config: &NeighborConfig| match config.remote_as {
         thalweg_bgp::session::config::RemoteAs::One(asn) => config.kind(asn),
         _ => PeerKind::External,

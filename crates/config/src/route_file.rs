@@ -1,4 +1,4 @@
-//! Route files: one route a line, plain or gzip (told by content, not by name).
+//! Reads route files: one route per line, plain or gzip (recognized by content, not by name).
 //!
 //! ```text
 //! # prefix        next hop        port
@@ -9,9 +9,9 @@
 //! 1.0.0.0/24                                 # the next of [routing] default_next_hops
 //! ```
 //!
-//! Fields are separated by blanks; `#` begins a comment; CRLF is fine. The file streams through a fixed
-//! buffer: a million routes cost their table and nothing else. A real table names few next hops many
-//! times, so each distinct `next hop, port` text is resolved once and remembered.
+//! Spaces separate fields; `#` begins a comment; CRLF is accepted. The file streams through a fixed buffer,
+//! so a million routes need memory only for their table. A real table has few next hops, so each distinct
+//! `next hop, port` text is resolved once and cached.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,24 +27,24 @@ use crate::ports::Ports;
 use crate::route_table::{ROUTES_MAX, RouteTable};
 use crate::types::{NextHop, PortIndex, RouteTarget, TargetIndex};
 
-/// Mistakes reported for one file; after that it is read no further.
+/// The most errors reported for one file; reading then stops.
 const FINDINGS_MAX: usize = 20;
-/// A line is a few dozen bytes; this much without a line end is no route file.
+/// A line has a few dozen bytes; this much without a line end is no route file.
 const LINE_MAX_BYTES: usize = 4096;
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Distinct next hops of one file at most: what the look-up structures can number.
+/// The most distinct next hops of one file, a limit of the look-up structures.
 const TARGETS_MAX: usize = 1 << 16;
 
 /// What a route file may refer to.
 pub(crate) struct RouteFileContext<'a> {
     pub(crate) ports: &'a Ports,
-    /// Targets of lines that name none, by family.
+    /// Targets of lines without a next hop, by family.
     pub(crate) default_v4: Vec<TargetIndex>,
     pub(crate) default_v6: Vec<TargetIndex>,
 }
 
-/// Adds the routes of a file to the table and answers everything that is wrong with it. A finding with
-/// line 0 is about the file itself. Findings do not name the file; the caller knows how it was named.
+/// Adds the routes of a file to the table and returns all findings. Line 0 means the file itself. The caller
+/// adds the name of the file.
 pub(crate) fn load(path: &Path, context: &RouteFileContext<'_>, table: &mut RouteTable) -> Vec<Diagnostic> {
     let opened = File::open(path).and_then(|file| {
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, file);
@@ -63,7 +63,6 @@ pub(crate) fn load(path: &Path, context: &RouteFileContext<'_>, table: &mut Rout
     }
 }
 
-/// Reads the lines of an open file.
 fn read(mut input: impl BufRead, context: &RouteFileContext<'_>, table: &mut RouteTable) -> Vec<Diagnostic> {
     let mut loader = Loader {
         context,
@@ -115,13 +114,13 @@ struct Loader<'a> {
     table: &'a mut RouteTable,
     /// Resolved "next hop, port" texts, by family.
     targets: HashMap<(bool, Vec<u8>), TargetIndex>,
-    /// Lines that took a default next hop, by family.
+    /// Lines that used a default next hop, by family.
     defaults_used: [usize; 2],
     line_number: usize,
     findings: Vec<Diagnostic>,
 }
 
-/// A field and where it begins.
+/// A field with its position.
 type Field<'l> = (usize, &'l [u8]);
 
 impl Loader<'_> {
@@ -320,7 +319,7 @@ fn finding(
     }
 }
 
-/// Fields of a line up to its comment.
+/// Iterates over the fields of a line up to its comment.
 struct Fields<'l> {
     line: &'l [u8],
     at: usize,

@@ -6,7 +6,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::types::{RouteSources, RouteTarget, RoutingConfig, TargetIndex};
 
-/// Routes in all files at most: eight times the Internet's table of 2026, and 200 MB of memory.
+/// The most routes in all files: eight times the Internet's table of 2026, and 200 MB of memory.
 pub(crate) const ROUTES_MAX: usize = 1 << 23;
 
 /// The table under construction: routes in order of precedence, the best last.
@@ -19,7 +19,7 @@ pub(crate) struct RouteTable {
 }
 
 impl RouteTable {
-    /// The number of a target, the same for equal ones.
+    /// The index of a target; equal targets share one.
     pub(crate) fn target(&mut self, target: RouteTarget) -> TargetIndex {
         if let Some(index) = self.index.get(&target) {
             return *index;
@@ -42,7 +42,7 @@ impl RouteTable {
         self.v4.len() + self.v6.len()
     }
 
-    /// Sorts, keeps the last of equal prefixes, and drops targets that nothing leads to any more.
+    /// Sorts, keeps the last of equal prefixes, and drops targets that are no longer used.
     pub(crate) fn finish(mut self, mut sources: RouteSources) -> RoutingConfig {
         let before = self.len();
         keep_last(&mut self.v4, |net| (u32::from(net.addr()), net.prefix_len()));

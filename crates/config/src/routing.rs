@@ -1,4 +1,4 @@
-//! `[routing]` and `[[routes]]`, and the whole table of routes.
+//! `[routing]` and `[[routes]]`, and the complete table of routes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -50,10 +50,10 @@ static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
     "of several routes to a prefix, the one with the lowest metric is used whose link is up and whose next hop answers",
 );
 
-/// Next hops of one ECMP route at most.
+/// The most next hops of one ECMP route.
 const ECMP_MAX: usize = 64;
 
-/// Reads everything about routes, files included.
+/// Reads all routes, including files.
 pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
@@ -114,7 +114,7 @@ fn read_files(
         let path = folder.join(name);
         for mut finding in route_file::load(&path, &context, table) {
             if finding.line == 0 {
-                // The file itself is the trouble: point at where it is named.
+                // The file itself is the problem: point at its name.
                 let at = reader.error(ErrorKind::File, &entry.span, finding.message, "a readable route file");
                 at.help = Some(format!("paths are relative to the configuration: {}", path.display()));
             } else {
@@ -261,11 +261,11 @@ fn check_gateway(
     }
 }
 
-/// For gateways of hosters.
+/// For gateways of hosting providers.
 const ON_LINK: &str = "a gateway on the link of a port that has no network with it (an address of /32): add `port` and \
                        `onlink = true`";
 
-/// Prefixes whose addresses no packet that is forwarded goes to: a route to them is never used.
+/// Prefixes whose addresses forwarded packets never have: a route to them is never used.
 fn never_routed(prefix: IpNet) -> Option<&'static str> {
     match prefix {
         IpNet::V4(net) if net.prefix_len() == 0 => None,
@@ -285,7 +285,7 @@ fn never_routed(prefix: IpNet) -> Option<&'static str> {
     }
 }
 
-/// Says what makes a route useless.
+/// Reports why a route is useless.
 fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>) {
     let owner = Some(prefix.value).filter(|net| net.prefix_len() == net.max_prefix_len());
     if let Some(port) = owner.and_then(|net| ports.owner(net.addr())) {
@@ -298,7 +298,7 @@ fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>) {
     }
 }
 
-/// Without live resolution a neighbor's MAC address can only come from the configuration.
+/// Without live resolution, only the configuration can provide a neighbor's MAC address.
 fn warn_without_mac(reader: &mut Reader, ports: &Ports, next_hop: NextHop, span: &Range<usize>) {
     if let (Some(gateway), false) = (next_hop.gateway, ports.has_mac(next_hop)) {
         let message = format!("packets to next hop {gateway} will be dropped: its MAC address is not known");

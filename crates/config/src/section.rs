@@ -1,8 +1,8 @@
 //! Sections: tables whose keys are taken one by one.
 //!
-//! A section reader [takes](Section::take) the keys of its [`Table`]; [`Section::finish`] then reports the rest as unknown
-//! and the required ones that were not there as missing. One misspelt required key is one finding, not two: a missing
-//! key that an unknown one nearly spells is not reported again.
+//! A section reader [takes](Section::take) the keys of its [`Table`]; [`Section::finish`] then reports the
+//! remaining keys as unknown and absent required ones as missing. A misspelled required key is one finding,
+//! not two: a missing key is not reported if an unknown one nearly spells it.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use crate::key::{Key, Row, Sub, Table, Value};
 use crate::reader::{At, Item, Reader};
 
 impl Reader {
-    /// The table in an item.
+    /// The section in an item.
     pub(crate) fn section<'a>(&mut self, item: &Item<'a>, table: &'static Table) -> Option<Section<'a>> {
         self.section_called(item, table, table.title.to_owned())
     }
 
-    /// The table in an item, with another title than its kind has.
+    /// The section in an item, with its own title.
     pub(crate) fn section_called<'a>(
         &mut self,
         item: &Item<'a>,
@@ -32,7 +32,7 @@ impl Reader {
         }
     }
 
-    /// The entries of a table whose keys are names, in file order, each with the place of its name.
+    /// The entries of a table whose keys are names, in file order, each with the position of its name.
     pub(crate) fn names<'a>(&mut self, item: &Item<'a>) -> Option<Vec<(Range<usize>, Item<'a>)>> {
         match item.value {
             DeValue::Table(table) => {
@@ -49,7 +49,7 @@ struct Entry<'a> {
     taken: bool,
 }
 
-/// The entries of a table. The parser keeps them sorted by name; ports and findings want the order of the file.
+/// The entries of a table. The parser sorts them by name; ports and findings need file order.
 fn entries_of<'a>(table: &'a DeTable<'a>) -> impl Iterator<Item = Entry<'a>> {
     let mut entries: Vec<Entry<'a>> = table
         .iter()
@@ -65,9 +65,9 @@ fn entries_of<'a>(table: &'a DeTable<'a>) -> impl Iterator<Item = Entry<'a>> {
 
 /// A table whose keys are being taken.
 pub(crate) struct Section<'a> {
-    /// How findings name it: `[ports.wan]`.
+    /// The name in findings: `[ports.wan]`.
     pub(crate) title: String,
-    /// Where it begins: its header, or the braces of an inline table.
+    /// The position of its header, or of the braces of an inline table.
     pub(crate) span: Range<usize>,
     is_there: bool,
     table: &'static Table,
@@ -88,22 +88,21 @@ impl<'a> Section<'a> {
         Self { title, span, is_there: true, table, entries, known, missing }
     }
 
-    /// Whether nothing stands in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether everything in it has been taken.
+    /// Whether all its entries have been taken.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.entries.iter().all(|entry| entry.taken)
     }
 
-    /// Whether a key is there, taken or not.
+    /// Whether a key exists, taken or not.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|entry| entry.item.key == key)
     }
 
-    /// What stands at a key, if anything does. A key that must be there is reported if it is not.
+    /// The item of a key, if present. A missing required key is reported.
     pub(crate) fn take(&mut self, key: &'static dyn Row) -> Option<Item<'a>> {
         debug_assert!(self.table.has(key.name()), "{} has no row `{}`", self.title, key.name());
         self.known.push(key.name());
@@ -119,7 +118,7 @@ impl<'a> Section<'a> {
         Some(entry.item.clone())
     }
 
-    /// The same for a key that must be there because of others.
+    /// [`Self::take`] for a key that other keys make required.
     pub(crate) fn require(&mut self, key: &'static dyn Row) -> Option<Item<'a>> {
         let item = self.take(key);
         if item.is_none() {
@@ -128,13 +127,13 @@ impl<'a> Section<'a> {
         item
     }
 
-    /// The section that begins at a key, if it is there.
+    /// The section that begins at a key, if present.
     pub(crate) fn section(&mut self, reader: &mut Reader, key: &'static Key<Sub>) -> Option<Section<'a>> {
         let (item, table) = (self.take(key)?, key.table()?);
         reader.section(&item, table)
     }
 
-    /// The section that begins at a key; one without keys where there is none.
+    /// The section that begins at a key; an empty one if missing.
     pub(crate) fn section_or_empty(&mut self, reader: &mut Reader, key: &'static Key<Sub>) -> Section<'a> {
         let table = key.table().unwrap_or(self.table);
         self.section(reader, key).unwrap_or_else(|| Self {
@@ -155,25 +154,26 @@ impl<'a> Section<'a> {
         entries.iter().filter_map(|entry| reader.section(entry, table)).collect()
     }
 
-    /// The value that the section gives a key, and where, if it is there and good.
+    /// The value of a key in the section with its position, if present and valid.
     pub(crate) fn read<T: Value>(&mut self, reader: &mut Reader, key: &'static Key<T>) -> Option<At<T>> {
         let item = self.take(key)?;
         Some(At { value: key.value(reader, &item)?, span: item.span })
     }
 
-    /// The value of a key: the section's, else the row's.
+    /// The value of a key in the section, otherwise the row's default.
     pub(crate) fn get<T: Value>(&mut self, reader: &mut Reader, key: &'static Key<T>) -> Option<T> {
         self.read(reader, key).map(|at| at.value).or_else(|| key.default_value(reader))
     }
 
-    /// Puts the value of a key into its place, which stays as it is where neither section nor row have one.
+    /// Stores the value of a key; `place` is unchanged if neither section nor row has one.
     pub(crate) fn set<T: Value>(&mut self, reader: &mut Reader, key: &'static Key<T>, place: &mut T) {
         if let Some(value) = self.get(reader, key) {
             *place = value;
         }
     }
 
-    /// Reports keys that nobody took and keys that were missed. Returns where the section begins, if it is there.
+    /// Reports keys that were not taken and keys that are missing. Returns the position of the section, if
+    /// present.
     pub(crate) fn finish(self, reader: &mut Reader) -> Option<Range<usize>> {
         let mut explained = Vec::new();
         for entry in self.entries.iter().filter(|entry| !entry.taken) {

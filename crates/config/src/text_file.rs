@@ -1,12 +1,12 @@
-//! Files of text, of which a configuration is one.
+//! Reads text files with a size limit.
 
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// A configuration is written by hand; more than this is another file.
+/// A configuration is written by hand; a larger file is something else.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
-/// The file as text, or why not, with its name.
+/// The file as text; an error has its name.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let name = path.display();
     let cannot = |error: io::Error| io::Error::new(error.kind(), format!("cannot read {name}: {error}"));

@@ -1,8 +1,8 @@
-//! A configuration after it has been checked: plain data, names resolved to indices.
+//! A checked configuration: plain data, with names resolved to indices.
 //!
-//! Ports and classes are numbered in the order of the file; `PortIndex` is what a packet carries in
-//! `port_in` and `port_out`, and the place of a class is what it carries in `class`. Nothing here can be
-//! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
+//! Ports and classes are numbered in file order. A packet carries a `PortIndex` in `port_in` and `port_out`,
+//! and the index of its class in `class`. Nothing here can be inconsistent: every index is valid, no port
+//! range is empty, no rate is zero.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -26,58 +26,55 @@ use thalweg_wire::MacAddr;
 use crate::bgp_types::BgpConfig;
 use crate::diagnostic::Diagnostic;
 
-/// Place of a port in [`RouterConfig::ports`].
+/// Index into [`RouterConfig::ports`].
 pub type PortIndex = u16;
-/// Ports a router can have; the last number is no port's.
+/// The most ports of a router; the last number is never used.
 pub const PORTS_MAX: usize = PortIndex::MAX as usize;
-/// Place of a class in [`QosConfig::classes`].
+/// Index into [`QosConfig::classes`].
 pub type ClassIndex = u8;
-/// Place of a target in [`RoutingConfig::targets`].
+/// Index into [`RoutingConfig::targets`].
 pub type TargetIndex = u32;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// Ports in file order; empty only where BGP is all there is.
+    /// In file order; empty only for a router with BGP alone.
     pub ports: Vec<PortConfig>,
     /// MAC addresses of directly connected neighbors.
     pub neighbors: Vec<StaticNeighbor>,
-    /// Every route the router knows, local and connected ones included.
+    /// All routes, including local and connected ones.
     pub routing: RoutingConfig,
-    /// Address translation, where configured.
     pub nat: Option<NatConfig>,
-    /// Access lists in file order.
+    /// In file order.
     pub acls: Vec<AclConfig>,
-    /// Traffic classes; never empty.
+    /// Never empty.
     pub qos: QosConfig,
-    /// Which checks packets have to pass.
     pub validate: ValidateConfig,
-    /// BGP, where configured.
     pub bgp: Option<BgpConfig>,
-    /// Whether forwarding and the kernel are kept in step.
+    /// What is kept in sync with the kernel.
     pub kernel: KernelSync,
-    /// How DPDK is started, where a port is driven by it.
+    /// How DPDK starts, if a port uses it.
     pub dpdk: DpdkConfig,
-    /// What is metered, and who gets the records.
+    /// What is metered, and where the records go.
     pub flows: Option<FlowsConfig>,
-    /// How the threads that work on packets are placed and ranked.
+    /// Placement and priority of the threads that work on packets.
     pub workers: WorkersConfig,
-    /// Where the router listens for `show` and its like.
+    /// Where the router answers `show` and similar commands.
     pub control_socket: PathBuf,
-    /// What is allowed but most likely not meant.
+    /// Settings that are valid but probably not intended.
     pub warnings: Vec<Diagnostic>,
-    /// The text it was read from.
+    /// The text of the configuration.
     pub text: std::sync::Arc<str>,
 }
 
 /// The threads that work on packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkersConfig {
-    /// How soon they get a core that others want too.
+    /// The scheduling priority among other threads.
     pub priority: Priority,
     /// How many there are, unless the command line says it.
     pub count: usize,
-    /// Cores that they are bound to, in turn; not bound if not given.
+    /// Cores that threads are bound to, in turn; unbound if `None`.
     pub cores: Option<Vec<usize>>,
     /// How many packets one receives at most before it works on them.
     pub batch_packets: usize,
@@ -100,21 +97,20 @@ impl Default for WorkersConfig {
 /// Flow metering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowsConfig {
-    /// How flows are told apart, timed and sampled. Shards and seeds are the router's to say.
+    /// How flows are keyed, timed and sampled. The router sets shards and seeds.
     pub meter: MeterOptions,
-    /// Who gets records, as addresses: `ipfix://192.0.2.9:4739`.
+    /// Addresses of collectors: `ipfix://192.0.2.9:4739`.
     pub collectors: Vec<String>,
-    /// Each record goes to one of them, else to all.
+    /// Each record goes to one collector; otherwise to all.
     pub balance: bool,
-    /// The first observation domain; further collectors have those that follow.
+    /// The observation domain of the first collector; the others have the following numbers.
     pub observation_domain: u32,
-    /// Datagrams are handed to the kernel together, which cuts them.
+    /// Send datagrams together and let the kernel segment them.
     pub gso: bool,
-    /// The folder of the dataset where records are kept.
+    /// The folder of the dataset for records.
     pub store: Option<PathBuf>,
-    /// What of it is kept.
     pub keep: KeepConfig,
-    /// Which events of NAT collectors are told, if any.
+    /// Which NAT events collectors receive, if any.
     pub nat_events: Option<NatLogging>,
 }
 
@@ -133,54 +129,52 @@ impl Default for FlowsConfig {
     }
 }
 
-/// What of a dataset is kept.
+/// How long a dataset keeps records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeepConfig {
-    /// Hours that ended so many seconds ago are removed.
+    /// Hours that ended this many seconds ago are removed.
     pub age_s: Option<u64>,
-    /// The oldest records are removed until the files have at most so many bytes.
+    /// The oldest records are removed until all files have at most this many bytes.
     pub bytes: Option<u64>,
-    /// Bytes of the file system that stay free; the store has a rule of its own if this says nothing.
+    /// Bytes of the file system to keep free; `None` for the store's default.
     pub free: Option<u64>,
 }
 
-/// One port.
+/// The configuration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Its name in the configuration and in reports.
     pub name: String,
-    /// Its name in text traces and as a pcapng interface; the port's own name unless said otherwise.
+    /// The name in text traces and as a pcapng interface; by default the port's name.
     pub trace_name: String,
-    /// MAC address of the port.
     pub mac: MacAddr,
-    /// The router's own addresses, each with the prefix that is connected here.
+    /// The router's own addresses, each with its connected prefix.
     pub addresses: Vec<IpNet>,
-    /// Those of them that are not configured: a program has given them to the port's mirror.
+    /// The part of `addresses` that programs have given to the port's mirror.
     pub learned: Vec<IpNet>,
-    /// Largest IP packet that may leave here, in bytes.
+    /// The largest IP packet that may leave here, in bytes.
     pub mtu: u16,
-    /// Where frames to neighbors that are not listed go; without it they are dropped.
+    /// The MAC address for unlisted neighbors; without it, their packets are dropped.
     pub default_mac: Option<MacAddr>,
-    /// The interface that `thalweg run` opens for it; replays need none.
+    /// The interface that `thalweg run` opens; replays need none.
     pub interface: Option<InterfaceConfig>,
-    /// What makes it a sub-interface, if it is one.
+    /// Set for a sub-interface.
     pub sub_interface: Option<SubInterface>,
-    /// The access list for what comes in here: its place in [`RouterConfig::acls`].
+    /// The access list for incoming packets: an index into [`RouterConfig::acls`].
     pub acl_in: Option<u16>,
-    /// The same for what leaves here.
+    /// The access list for outgoing packets.
     pub acl_out: Option<u16>,
-    /// The source check of packets that enter here.
+    /// The source check of incoming packets.
     pub urpf: ReversePathMode,
 }
 
 impl PortConfig {
-    /// What stands at the number of a port that a reload took away: other ports keep their numbers. It has no name, so
+    /// The entry for a port that a reload removed, so that other ports keep their numbers. It has no name, so
     /// nothing in a configuration can refer to it.
     pub(crate) fn vacant() -> Self {
         Self::named(String::new())
     }
 
-    /// A port of which nothing but its name is known.
+    /// A port with only a name.
     pub(crate) fn named(name: String) -> Self {
         Self {
             trace_name: name.clone(),
@@ -198,7 +192,7 @@ impl PortConfig {
         }
     }
 
-    /// Whether this is only the number of a port that a reload took away.
+    /// Whether a reload removed this port.
     pub fn is_vacant(&self) -> bool {
         self.name.is_empty()
     }
@@ -209,28 +203,28 @@ impl PortConfig {
     }
 }
 
-/// The largest IP packet of a port that does not say.
+/// The default of `mtu`.
 pub(crate) const MTU_DEFAULT: u16 = 1500;
 
-/// How the forwarding table and the kernel's are kept in step.
+/// What is kept in sync between the forwarding table and the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSync {
-    /// Others' routes that lead to ports are taken into the forwarding table.
+    /// Import others' routes that lead to ports into the forwarding table.
     pub import: bool,
-    /// The router's routes are put into the kernel's table.
+    /// Export the router's routes to the kernel's table.
     pub export: bool,
-    /// Neighbors that somebody set for good in the kernel are the router's too.
+    /// Import permanent neighbors of the kernel.
     pub import_neighbors: bool,
-    /// Neighbors that the router has resolved are put into the kernel's tables of mirrors.
+    /// Export neighbors that the router has resolved to the kernel's tables for mirrors.
     pub export_neighbors: bool,
-    /// The metric of those.
+    /// The metric of exported routes.
     pub metric: u32,
-    /// Seconds between two looks for drift.
+    /// Seconds between checks for drift.
     pub repair_s: u32,
 }
 
 impl KernelSync {
-    /// Whether anything is kept in step at all.
+    /// Whether anything is kept in sync.
     pub fn is_on(&self) -> bool {
         self.import || self.export || self.import_neighbors || self.export_neighbors
     }
@@ -252,9 +246,9 @@ impl Default for KernelSync {
 /// How DPDK is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DpdkConfig {
-    /// The arguments of its environment; empty, they are made up.
+    /// The arguments of its environment; if empty, the router chooses them.
     pub eal: Vec<String>,
-    /// Frames that there is memory for, of each port, each way.
+    /// Memory in frames, for each port and direction.
     pub mbufs: u32,
 }
 
@@ -264,37 +258,36 @@ impl Default for DpdkConfig {
     }
 }
 
-/// A port on another's wire, told apart by a VLAN tag.
+/// A port on another port's link, distinguished by a VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubInterface {
-    /// The port whose wire it is; never a sub-interface itself.
+    /// The port that owns the link; never a sub-interface itself.
     pub parent: PortIndex,
-    /// The VLAN, 1 to 4094; different for all sub-interfaces of a parent.
+    /// 1 to 4094; unique among the sub-interfaces of a parent.
     pub vlan: u16,
 }
 
 /// A port's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
-    /// Its name in the system; of a device of DPDK's its name there.
+    /// Its name in the system; for a DPDK device, its name there.
     pub name: String,
-    /// How it is driven.
     pub driver: Driver,
-    /// A device of DPDK's with what its driver is told: `net_af_packet0,iface=eth0`.
+    /// A DPDK device with its driver's arguments: `net_af_packet0,iface=eth0`.
     pub device: Option<String>,
-    /// Whether the port's MAC address is the interface's own.
+    /// The port uses the interface's own MAC address.
     pub own_mac: bool,
-    /// The name of the TAP interface that stands for the port in the system, if there is to be one.
+    /// The name of the TAP interface that represents the port in the system, if enabled.
     pub mirror: Option<String>,
-    /// Tell hosts on the link that a router is here (RFC 4861).
+    /// Announce the router to hosts on the link (RFC 4861).
     pub router_advertisements: bool,
-    /// Let the kernel forward packets of flows that have been decided on.
+    /// Let the kernel forward packets of flows that the router has decided.
     pub offload: bool,
-    /// Receive queues that are worked on apart, where the configuration says.
+    /// The number of receive queues with workers of their own, if configured.
     pub queues: Option<u16>,
     /// The worker of each, where the configuration says.
     pub queue_workers: Option<Vec<usize>>,
-    /// Where an XDP program is to run; the best place if nothing is said.
+    /// Where an XDP program runs; `None` for the best place.
     pub xdp_mode: Option<XdpPlace>,
 }
 
@@ -304,13 +297,13 @@ thalweg_base::words! {
     pub enum XdpPlace {
         /// In the interface's driver.
         Native => "native",
-        /// Behind it.
+        /// Behind the driver.
         Generic => "generic",
     }
 }
 
 impl InterfaceConfig {
-    /// An interface of which nothing else is said.
+    /// An interface with defaults for everything else.
     pub(crate) fn named(name: String, driver: Driver) -> Self {
         Self {
             name,
@@ -326,9 +319,9 @@ impl InterfaceConfig {
         }
     }
 
-    /// The interface of the system's that the port works by. Not every device of DPDK's has one.
+    /// The system's interface that the port uses. Not every DPDK device has one.
     pub fn in_system(&self) -> Option<&str> {
-        /// Drivers of DPDK's that take an interface over, and how they are told which.
+        /// DPDK drivers that take over an interface, and their arguments for it.
         const DRIVERS: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
         const KEYS: [&str; 3] = ["iface", "rx_iface", "rx_iface_in"];
         let Some(device) = &self.device else { return Some(&self.name) };
@@ -337,7 +330,8 @@ impl InterfaceConfig {
         told.find_map(|(key, value)| (is_by_system && KEYS.contains(&key)).then_some(value))
     }
 
-    /// What only one router of the system may have: an interface, or a card. Other devices of DPDK's are a router's own.
+    /// The resource that only one router in the system may use: an interface or a NIC. Other DPDK devices are
+    /// private to a router.
     pub fn exclusive(&self) -> Option<&str> {
         let card = self.device.as_ref().is_some_and(|device| !device.starts_with("net_"));
         self.in_system().or(card.then_some(&self.name))
@@ -345,30 +339,28 @@ impl InterfaceConfig {
 }
 
 thalweg_base::words! {
-    /// How an interface is driven.
+    /// The driver of an interface.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Driver {
-        /// The best that works: AF_XDP, else AF_PACKET.
+        /// The best that works: AF_XDP, otherwise AF_PACKET.
         #[default]
         Auto => "auto",
-        /// AF_XDP sockets.
         AfXdp => "af_xdp",
-        /// AF_PACKET rings.
         AfPacket => "af_packet",
-        /// A TAP interface, made for the port: the system is the neighbor on it.
+        /// A TAP interface, created for the port: the system is the neighbor on it.
         Tap => "tap",
-        /// A device of DPDK's, where that is built in.
+        /// A DPDK device, if DPDK is built in.
         Dpdk => "dpdk",
     }
 }
 
 impl Driver {
-    /// Whether it takes an interface that the system has: with its receive queues, and it may come and go.
+    /// Whether it uses an interface of the system, which has receive queues and may come and go.
     pub fn takes_interface(self) -> bool {
         !matches!(self, Self::Tap | Self::Dpdk)
     }
 
-    /// Whether XDP programs run for it.
+    /// Whether it uses XDP programs.
     pub fn has_xdp(self) -> bool {
         matches!(self, Self::AfXdp | Self::Auto)
     }
@@ -377,64 +369,61 @@ impl Driver {
 /// A neighbor on a connected network, with its MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticNeighbor {
-    /// The port it is on.
     pub port: PortIndex,
-    /// Its address, within a connected prefix of that port or IPv6 link-local.
+    /// Within a connected prefix of the port, or IPv6 link-local.
     pub address: IpAddr,
-    /// Its MAC address.
     pub mac: MacAddr,
 }
 
-/// Every route, ready to be built into a look-up table.
+/// All routes, ready for building a look-up table.
 ///
-/// Sorted by prefix (address, then length) and without duplicates. Where several sources name the same
-/// prefix, local beats connected beats `[[routes]]` beats route files, and a later file beats an earlier
-/// one. Twelve bytes an IPv4 route, 24 an IPv6 route.
+/// Sorted by prefix (address, then length) and without duplicates. If several sources have the same prefix,
+/// local beats connected beats `[[routes]]` beats route files, and a later file beats an earlier one. An IPv4
+/// route takes 12 bytes, an IPv6 route 24.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingConfig {
-    /// IPv4 prefixes, each with its place in `targets`.
+    /// IPv4 prefixes, each with an index into `targets`.
     pub v4: Vec<(Ipv4Net, TargetIndex)>,
-    /// IPv6 prefixes, each with its place in `targets`.
+    /// IPv6 prefixes, each with an index into `targets`.
     pub v6: Vec<(Ipv6Net, TargetIndex)>,
-    /// Where routes lead; every entry is different and used.
+    /// All targets are different and used.
     pub targets: Vec<RouteTarget>,
-    /// Where the routes came from.
     pub sources: RouteSources,
 }
 
-/// How many routes each source gave, before duplicates were resolved.
+/// The number of routes from each source, before duplicates were resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteSources {
-    /// Router's own addresses.
+    /// The router's own addresses.
     pub local: usize,
-    /// Prefixes of the ports.
+    /// Prefixes of ports.
     pub connected: usize,
-    /// `[[routes]]`.
+    /// From `[[routes]]`.
     pub configured: usize,
     /// Lines of route files.
     pub files: usize,
-    /// Routes replaced by another for the same prefix.
+    /// Routes replaced by another one for the same prefix.
     pub replaced: usize,
 }
 
 /// Where a route leads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RouteTarget {
-    /// The router itself, which owns the address on this port.
+    /// The router itself, which has the address on this port.
     Local(PortIndex),
-    /// Out of a port; more than one is ECMP, chosen by flow hash. Never empty.
+    /// Out of a port; several next hops are ECMP, chosen by flow hash. Never empty.
     Forward(Vec<NextHop>),
     /// Discard silently.
     Blackhole,
     /// Discard as unreachable.
     Unreachable,
-    /// Several of the others, the preferred one first: each serves while those before it are dead. Two at least, and
-    /// none of them ranked itself.
+    /// Several targets in order of preference: each is used while all before it are dead. At least two, and
+    /// none is ranked itself.
     Ranked(Vec<RouteTarget>),
 }
 
 impl RouteTarget {
-    /// The targets that serve one after the other: itself, where it is not ranked.
+    /// The targets in order of preference; the target itself if it is not ranked.
     pub fn tiers(&self) -> &[RouteTarget] {
         match self {
             Self::Ranked(tiers) => tiers,
@@ -442,16 +431,15 @@ impl RouteTarget {
         }
     }
 
-    /// The preferred target; itself, where it is not ranked.
+    /// The preferred target; the target itself if it is not ranked.
     pub fn preferred(&self) -> &RouteTarget {
         self.tiers().first().unwrap_or(self)
     }
 }
 
-/// One way out.
+/// A single path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
-    /// The port to leave by.
     pub port: PortIndex,
     /// The neighbor to send to; `None` sends to the destination itself (on-link).
     pub gateway: Option<IpAddr>,
@@ -460,56 +448,54 @@ pub struct NextHop {
 /// Traffic classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QosConfig {
-    /// Classes in file order, which is the order they are tried in; the class `default` is always there.
+    /// In file order, in which they are tried; always includes `default`.
     pub classes: Vec<Class>,
-    /// The class of packets that match none: the one named `default`.
+    /// The class of packets that match no other, named `default`.
     pub default_class: ClassIndex,
-    /// Ports whose egress is configured, each at most once.
+    /// Ports with `[[qos.egress]]`, each at most once.
     pub egress: Vec<PortEgress>,
 }
 
-/// One traffic class.
+/// A traffic class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Its name in reports.
     pub name: String,
-    /// How it is served.
     pub service: Service,
     /// A packet belongs to the class if it meets any of these; empty only for `default`.
     pub matches: Vec<Match>,
     pub policer: Option<PolicerConfig>,
-    /// Its queue at every live port.
+    /// The class's queue at every live port.
     pub queue: ClassQueue,
 }
 
 /// Preamble and start delimiter, frame check sequence, and the gap between frames (IEEE 802.3).
 pub(crate) const OVERHEAD_ETHERNET: u16 = 24;
-/// Packets that wait at most in a class unless told otherwise: sixteen batches, so that what arrives while
-/// the port's thread is kept from its core for some milliseconds finds room.
+/// The default limit of packets that wait in a class: sixteen batches, enough for what arrives while the
+/// port's thread loses its core for some milliseconds.
 pub(crate) const LIMIT_PACKETS_DEFAULT: u32 = 4096;
 pub(crate) const INTERVAL_MS_DEFAULT: u32 = 100;
 pub(crate) const INTERVAL_MS_MAX: u64 = 4_000;
 /// RFC 8289 section 4.3.
 const TARGET_US_DEFAULT: u32 = 5_000;
 
-/// What `[[qos.egress]]` says of a port.
+/// The `[[qos.egress]]` configuration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortEgress {
     pub port: PortIndex,
-    /// Bits per second that leave at most; `None`: unshaped.
+    /// The maximum rate in bits per second; `None` is unshaped.
     pub rate_bps: Option<u64>,
-    /// Bytes at once after a pause, where given.
+    /// The burst after a pause, if configured.
     pub burst_bytes: Option<u32>,
-    /// Bytes a frame takes on the line besides its own.
+    /// Bytes that a frame takes on the line in addition to its own.
     pub overhead_bytes: u16,
-    /// Bound on strict classes while weighted ones wait, 1 to 100.
+    /// The maximum share of strict classes while weighted ones wait, 1 to 100.
     pub strict_share_percent: u8,
-    /// Bounds of single classes at this port, in place of their own.
+    /// Limits of single classes at this port, which replace their own.
     pub class_rates: Vec<(ClassIndex, u64)>,
 }
 
 impl PortEgress {
-    /// A port of which nothing is said.
+    /// A port with defaults for everything.
     pub fn unshaped(port: PortIndex) -> Self {
         Self {
             port,
@@ -525,21 +511,21 @@ impl PortEgress {
 /// The queue of a class at every port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassQueue {
-    /// The class's own bound in bits per second.
+    /// The class's own limit in bits per second.
     pub rate_bps: Option<u64>,
-    /// Bytes at once after a pause, where given.
+    /// The burst after a pause, if configured.
     pub burst_bytes: Option<u32>,
-    /// Bytes that wait at most, where given.
+    /// The most waiting bytes, if configured.
     pub limit_bytes: Option<u32>,
-    /// Packets that wait at most.
+    /// The most waiting packets.
     pub limit_packets: u32,
     /// Active queue management.
     pub codel: Option<CodelConfig>,
 }
 
 impl ClassQueue {
-    /// The queue of a class of which nothing is said. A strict class has no active queue management: what
-    /// belongs there is sent at a steady rate and does not slow down when told to.
+    /// The default queue of a class. A strict class has no active queue management: its traffic has a steady
+    /// rate and does not slow down on request.
     pub(crate) fn of(service: Service) -> Self {
         let codel = match service {
             Service::Strict(_) => None,
@@ -558,11 +544,11 @@ impl ClassQueue {
 /// CoDel's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelConfig {
-    /// The wait that is tolerated for long, where given.
+    /// The tolerated standing delay, if configured.
     pub target_us: Option<u32>,
-    /// For how long it must have been longer.
+    /// How long the delay must have been exceeded.
     pub interval_ms: u32,
-    /// Whether packets that can carry a mark are marked instead of dropped.
+    /// Mark packets instead of dropping them if they support it.
     pub ecn: bool,
 }
 
@@ -573,8 +559,9 @@ impl Default for CodelConfig {
 }
 
 impl CodelConfig {
-    /// Where a full frame takes `frame_us`. Unless told otherwise, the target is RFC 8289's, or on slow ports
-    /// what two frames take, as one alone may take longer than that; and the interval is at least twice the target.
+    /// CoDel at a port where a full frame takes `frame_us`. The default target is RFC 8289's or, on slow
+    /// ports, the time of two frames, since a single one may exceed the former; the interval is at least
+    /// twice the target.
     pub fn on(&self, frame_us: u64) -> Aqm {
         let slowest = INTERVAL_MS_MAX * 1_000 / 2;
         let slow = (2 * frame_us.min(slowest)).min(slowest) as u32;
@@ -587,20 +574,19 @@ impl CodelConfig {
     }
 }
 
-/// One access list.
+/// An access list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclConfig {
     pub name: String,
-    /// What it says.
     pub list: AccessList,
-    /// Names of its rules, as many as there are: their own or their numbers, from 1.
+    /// A name for each rule: its own, or its number from 1.
     pub rule_names: Vec<String>,
 }
 
-/// Which checks packets have to pass.
+/// The checks that packets must pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidateConfig {
-    /// Drop addresses that can never be a source or be routed (RFC 1812 section 5.3.7).
+    /// Drop addresses that are never valid sources or never routed (RFC 1812 section 5.3.7).
     pub martians: bool,
 }
 

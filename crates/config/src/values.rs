@@ -1,6 +1,6 @@
-//! The small languages inside configuration strings: addresses, rates, sizes, DSCP names, port ranges.
+//! The notations inside configuration strings: addresses, rates, sizes, DSCP names, port ranges.
 //!
-//! Every parser answers an error with what it expected, phrased to follow "expected".
+//! The error of every parser is what it expected, phrased to follow "expected".
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
@@ -10,7 +10,6 @@ use thalweg_base::IpPrefix;
 
 use thalweg_wire::MacAddr;
 
-/// What a parser expected.
 type Expected = &'static str;
 
 /// `02:00:00:00:00:01`, of a single neighbor.
@@ -19,17 +18,14 @@ pub(crate) fn mac(text: &str) -> Result<MacAddr, Expected> {
     text.parse().ok().filter(|address: &MacAddr| address.is_unicast()).ok_or(EXPECTED)
 }
 
-/// An IPv4 or IPv6 address.
 pub(crate) fn address(text: &str) -> Result<IpAddr, Expected> {
     text.parse().map_err(|_| "an IPv4 or IPv6 address")
 }
 
-/// An IPv4 address.
 pub(crate) fn address_v4(text: &str) -> Result<Ipv4Addr, Expected> {
     text.parse().map_err(|_| "an IPv4 address")
 }
 
-/// An IPv4 address and port.
 pub(crate) fn socket_v4(text: &str) -> Result<SocketAddrV4, Expected> {
     const EXPECTED: Expected = "an IPv4 address and port, such as \"192.168.1.10:80\"";
     text.parse().ok().filter(|to: &SocketAddrV4| to.port() != 0).ok_or(EXPECTED)
@@ -54,19 +50,19 @@ pub(crate) fn interface_address(text: &str) -> Result<IpNet, Expected> {
     Ok(net)
 }
 
-/// Whether one neighbor can have this address.
+/// Whether a single host can have this address.
 pub(crate) fn is_unicast(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || broadcast)
 }
 
-/// A prefix with no bits set beyond its length.
+/// A prefix without bits beyond its length.
 pub(crate) fn prefix(text: &str) -> Result<IpNet, Expected> {
     let net: IpNet = text.parse().map_err(|_| "a prefix, such as \"10.0.0.0/8\" or \"2001:db8::/32\"")?;
     if net.trunc() == net { Ok(net) } else { Err("a prefix without bits set beyond its length") }
 }
 
-/// A prefix as BGP has it.
+/// A prefix in BGP's type.
 pub(crate) fn bgp_prefix(text: &str) -> Result<IpPrefix, Expected> {
     text.parse().map_err(|_| "a prefix without bits set beyond its length, such as \"192.0.2.0/24\"")
 }
@@ -84,18 +80,18 @@ pub(crate) fn port_range(text: &str) -> Result<RangeInclusive<u16>, Expected> {
     }
 }
 
-/// A range of ports as it is written.
+/// Formats a range of ports.
 pub fn ports_text(ports: &RangeInclusive<u16>) -> String {
     let (first, last) = (ports.start(), ports.end());
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// How many ports a range holds.
+/// The number of ports in a range.
 pub(crate) fn count(ports: &RangeInclusive<u16>) -> u32 {
     (u32::from(*ports.end()) + 1).saturating_sub(u32::from(*ports.start()))
 }
 
-/// `2 Mbit/s` in bits per second; thousands are 1000.
+/// `2 Mbit/s` in bits per second; decimal prefixes.
 pub(crate) fn rate(text: &str) -> Result<u64, Expected> {
     const EXPECTED: Expected = "a rate above zero, such as \"2 Mbit/s\", or bits per second as a number";
     const UNITS: &[(&str, u64)] = &[
@@ -125,7 +121,7 @@ pub(crate) fn size(text: &str) -> Result<u64, Expected> {
     quantity(text, UNITS).ok_or(EXPECTED)
 }
 
-/// A decimal number and one of the units, exactly; `None` if it is not a whole number of the base unit.
+/// A decimal number and one of the units; `None` if it is not a whole number of the base unit.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
@@ -170,7 +166,6 @@ pub const DSCP_NAMES: &[(&str, u8)] = &[
     ("va", 44),
 ];
 
-/// The DSCP with this name.
 pub(crate) fn dscp(text: &str) -> Option<u8> {
     DSCP_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| *value)
 }

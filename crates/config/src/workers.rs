@@ -1,4 +1,4 @@
-//! `[workers]`: the threads that work on packets, where ports have interfaces.
+//! `[workers]`: the threads that work on packets of live ports.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ static BUSY_POLL_US: Key<u32> = Key::number("busy_poll_us", 0..=1000)
          that often; 0 sleeps at once",
     );
 
-/// What the kernel's sets of cores hold.
+/// The capacity of the kernel's CPU sets.
 const CORES_MAX: u64 = 1024;
 
 /// Reads the section; `ports` may name workers.

@@ -1,39 +1,42 @@
-//! A shard of the flow cache: flows, the index that finds them, the wheel that ends them, and its part of the totals.
+//! A shard of the flow cache: flows, the index that finds them, the timing wheel that expires them, and the
+//! shard's part of the totals.
 //!
-//! # When a flow is over
+//! # When a flow ends
 //!
-//! A part of a flow's life ends at the earlier of two moments, known to the nanosecond from the packets' own clock:
+//! A part of a flow's life ends at the earlier of two moments, known to the nanosecond from the packets' own
+//! clock:
 //!
 //! ```text
-//! quiet  = last packet + idle timeout      (after FIN or RST: last packet + linger)  -> IdleTimeout, EndDetected: forgotten
-//! report = first unreported packet + active timeout                                  -> ActiveTimeout: counted anew
+//! quiet  = last packet + idle timeout      (after FIN or RST: last packet + linger)  -> IdleTimeout, EndDetected: removed
+//! report = first unreported packet + active timeout                                  -> ActiveTimeout: counters restart
 //! ```
 //!
-//! A packet that arrives at that moment or later finds the flow over, whether or not the wheel has come round to it. So
-//! records do not depend on how packets were cut into chunks or on the wheel's ticks; only when they are given out does:
-//! within a tick (0.27 s) of the moment, by the clock of the chunk that is observed. What has been reported and had no
-//! packet since is forgotten without another record.
+//! A packet that arrives at that moment or later finds the flow ended, whether or not the wheel has reached
+//! it. So records depend neither on how packets are cut into chunks nor on the wheel's ticks. These only
+//! affect when a record is emitted: within a tick (0.27 s) of the moment, by the clock of the observed chunk.
+//! A flow that was reported and had no packet since is removed without another record.
 //!
 //! # When the clock goes back
 //!
-//! A packet that arrives as long as the active timeout, or longer, before the last one of its flow finds the flow over
-//! (`ForcedEnd`), and so does a chunk whose clock is that far before the flow's last packet: the capturing host's clock was set
-//! back, or captures are not in the order of time. The wheel then follows the clock. So no record is longer than the active timeout,
-//! whatever clocks do. Flows that end for this are counted (`flows_set_back`).
+//! A packet ends its flow (`ForcedEnd`) if it arrives earlier than the flow's last packet by the active
+//! timeout or more. A chunk whose clock is that far before a flow's last packet does the same: the capturing
+//! host's clock was set back, or captures are not in order of time. The wheel then follows the clock. So no
+//! record is longer than the active timeout, whatever clocks do. `flows_set_back` counts flows that end for
+//! this reason.
 //!
 //! # When there is no room
 //!
-//! At the limit of flows the one goes whose turn on the wheel comes first; one that had a packet since it was last
-//! considered is hung up again first (a second chance), so a flood of single packets drives out its
-//! own kind. Where both buckets of a new flow are full, the stalest in the first of them goes. Both are reported
-//! (`LackOfResources`) and counted. In such a flood most new flows are reported with their first packet, for the same reason,
-//! and never come into the cache ([`flood`]).
+//! At the limit of flows, the flow that is next on the wheel is evicted. A flow with a packet since it was
+//! last considered gets a second chance: it goes back on the wheel. So a flood of single packets mostly
+//! evicts its own flows. If both buckets of a new flow are full, the stalest flow in the first bucket is
+//! evicted. Both kinds are reported (`LackOfResources`) and counted. For the same reason, most new flows in
+//! such a flood are reported with their first packet and never enter the cache ([`flood`]).
 //!
 //! # Cost
 //!
-//! A packet of a known flow reads its bucket and its entry, one line each, both asked for beforehand
-//! ([`prefetch_bucket`](Shard::prefetch_bucket), [`prefetch_entry`](Shard::prefetch_entry)). Nothing is allocated, nothing
-//! is scanned but a bucket. An IPv4 flow takes 64 bytes and 16 of the index in a full cache.
+//! A packet of a known flow reads its bucket and its entry, one cache line each, both prefetched
+//! ([`prefetch_bucket`](Shard::prefetch_bucket), [`prefetch_entry`](Shard::prefetch_entry)). It allocates
+//! nothing and scans only a bucket. In a full cache an IPv4 flow takes 64 bytes, plus 16 bytes of the index.
 
 mod arena;
 mod flood;
@@ -55,28 +58,27 @@ use thalweg_base::Refused;
 use thalweg_wire::ip_protocol::TCP;
 use thalweg_wire::tcp::{ACK, FIN, RST, SYN};
 
-/// Flows among which one is chosen for eviction.
+/// The number of flows considered for one eviction.
 const CHANCES: usize = 32;
-/// Flows that are taken from the wheel at a time, so that what they need from memory comes while others are dealt with.
+/// Flows taken from the wheel at a time, so that memory for some is fetched while others are handled.
 const VISITS: usize = 16;
-/// Evictions between asking for a victim's bucket and needing it.
+/// How many evictions ahead a victim's bucket is prefetched.
 const SCOUTED: u32 = 8;
-/// Flows are few if the index has so many buckets for each.
+/// A cache holds few flows if the index has more than this many buckets for each.
 const FEW: usize = 32;
-/// Entries that are shown at a time.
+/// Places that one call of [`Shard::snapshot`] walks.
 const SLICE: usize = 1024;
-/// Where the places of IPv6 flows begin in a snapshot.
+/// The first place of IPv6 flows in a snapshot.
 const PLACES_V6: usize = usize::MAX / 2 + 1;
 
-/// Takes records.
 pub(crate) type Out<'a> = dyn FnMut(&FlowRecord) + 'a;
 
-/// Who goes ahead of evictions and asks for what they need.
+/// Walks ahead of evictions and prefetches what they need.
 #[derive(Debug)]
 struct Scout {
-    /// A flow, or the end of a list: then it begins anew.
+    /// A flow, or the end of a list: then the scout starts again.
     slot: u32,
-    /// Flows between the next victim and it.
+    /// The number of flows between the next victim and the scout.
     ahead: u32,
 }
 
@@ -86,7 +88,7 @@ impl Default for Scout {
     }
 }
 
-/// See the head of this file.
+/// A shard of the cache; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Shard {
     matching: Matching,
@@ -101,12 +103,12 @@ pub(crate) struct Shard {
     sampler: Sampler,
     scout: Scout,
     flood: Flood,
-    /// The totals, without what is known otherwise.
+    /// Without the totals that the other fields imply.
     totals: MeterTotals,
 }
 
 impl Shard {
-    /// All shards; their memory is reserved, and taken as flows come.
+    /// Makes all shards. Their memory is reserved now and taken as flows arrive.
     pub(crate) fn all(options: &MeterOptions) -> Result<Vec<Self>, MeterError> {
         let refused = |Refused(bytes)| MeterError::OutOfMemory { bytes };
         let (shards, flows_max) = (usize::from(options.shards), options.shard_flows_max());
@@ -138,7 +140,6 @@ impl Shard {
         }
     }
 
-    /// The totals.
     pub(crate) fn totals(&self) -> MeterTotals {
         let memory = self.index.memory_bytes()
             + self.wheel.memory_bytes()
@@ -147,20 +148,19 @@ impl Shard {
         MeterTotals { flows_cached: u64::from(self.flows), memory_bytes: memory as u64, ..self.totals }
     }
 
-    /// The hash of a packet's key.
     #[inline(always)]
     pub(crate) fn hash(&self, facts: &Facts) -> u64 {
         if facts.ipv6 { facts.key6().hash(&self.matching) } else { facts.key4().hash(&self.matching) }
     }
 
-    /// Asks the cache for what finds a flow.
+    /// Prefetches a packet's first bucket.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(&self, hash: u64) {
         self.index.prefetch(hash, false);
     }
 
-    /// Asks the cache for a flow, once its first bucket is there. If it is not in that, asks for the second instead and
-    /// says `false`.
+    /// Prefetches a flow's entry, once its first bucket is cached. If the flow is not in it, prefetches the
+    /// second bucket and returns `false`.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, hash: u64) -> bool {
         let guess = self.index.guess(hash);
@@ -170,7 +170,7 @@ impl Shard {
         guess.is_some()
     }
 
-    /// Asks the cache for a flow, once its second bucket is there.
+    /// Prefetches a flow's entry, once its second bucket is cached.
     #[inline(always)]
     pub(crate) fn prefetch_second(&self, hash: u64) {
         if let Some(slot) = self.index.guess_second(hash) {
@@ -178,7 +178,7 @@ impl Shard {
         }
     }
 
-    /// Counts a packet as seen; whether it is sampled.
+    /// Counts a packet as seen; returns whether it is sampled.
     #[inline(always)]
     pub(crate) fn sees(&mut self, bytes: u32) -> bool {
         self.totals.seen += Amount::one(bytes);
@@ -189,13 +189,12 @@ impl Shard {
         takes
     }
 
-    /// Counts a packet that belongs to no flow.
     #[cold]
     pub(crate) fn count_unmetered(&mut self, reason: DropReason, bytes: u32) {
         self.totals.not_metered[reason as usize] += Amount::one(bytes);
     }
 
-    /// Counts a packet in its flow, and what became of it where that is kept.
+    /// Counts a packet in its flow, with its outcome if the meter keeps outcomes.
     #[inline(always)]
     pub(crate) fn count(&mut self, hash: u64, facts: &Facts, outcome: Option<&Outcome>, out: &mut Out<'_>) {
         if facts.ipv6 {
@@ -220,7 +219,8 @@ impl Shard {
         let is =
             |slot| Key::<WORDS>::place(slot).is_some_and(|at| arena.entry(at).key.matches(key, matching));
         let found = self.index.find(hash, is);
-        // Nearly all packets: nothing is kept but one direction, and neither the flow nor the packet is an end.
+        // Fast path for nearly all packets: one direction, no outcome, and neither the flow nor the packet
+        // ends anything.
         if let Some(slot) = found
             && !self.biflow
             && outcome.is_none()
@@ -238,7 +238,7 @@ impl Shard {
         self.count_any(found, (hash, key), facts, outcome, out);
     }
 
-    /// Counts any packet, in the flow that was found or in a new one.
+    /// Slow path of [`Self::count`], for known and new flows.
     #[inline(never)]
     fn count_any<const WORDS: usize>(
         &mut self,
@@ -274,13 +274,13 @@ impl Shard {
             fate.count(outcome);
         }
         self.totals.cached += Amount::one(facts.bytes);
-        // Of other protocols than TCP there are none.
+        // Other protocols have no TCP flags.
         if facts.tcp_flags & (FIN | RST) != 0 {
             self.note_end::<WORDS>(slot, reversed, facts);
         }
     }
 
-    /// What was over by the time this packet arrived is reported before it is counted.
+    /// If the flow had ended when this packet arrived, reports it before the packet is counted.
     #[inline(always)]
     fn report_ended<const WORDS: usize>(
         &mut self,
@@ -317,7 +317,7 @@ impl Shard {
             self.totals.flows_set_back += 1;
             self.totals.flows_created += 1;
             Key::arena_mut(&mut self.arenas).renew(at, *key, initial_state(facts));
-            // It hangs for a time that may never come.
+            // Its present deadline may never come.
             self.wheel.unlink(slot, &mut self.arenas);
             self.wheel.push(slot, self.first_deadline_ns(facts), &mut self.arenas);
             return;
@@ -333,13 +333,13 @@ impl Shard {
             if !reported {
                 self.report::<WORDS>(at, lifetime.reason(), out);
             }
-            // Its deadline is later than the one it hangs for, which is found in time.
+            // The new deadline is later than the present one, and the wheel finds it in time.
             Key::arena_mut(&mut self.arenas).renew(at, *key, initial_state(facts));
             self.totals.flows_created += 1;
         }
     }
 
-    /// Reports a flow of which nothing is kept, for this packet.
+    /// Reports a flow of one packet without entering it into the cache.
     fn pass_by<const WORDS: usize>(
         &mut self,
         key: &Key<WORDS>,
@@ -397,13 +397,12 @@ impl Shard {
         slot
     }
 
-    /// The deadline of a flow that begins with this packet.
     #[inline(always)]
     fn first_deadline_ns(&self, facts: &Facts) -> u64 {
         facts.arrival_ns.saturating_add(self.timeouts.idle_ns.min(self.timeouts.active_ns))
     }
 
-    /// Notes FIN and RST. A flow that they end has little time left, so it is hung up nearer.
+    /// Notes FIN and RST. A flow that they end gets an earlier place on the wheel.
     #[cold]
     fn note_end<const WORDS: usize>(&mut self, slot: u32, reversed: bool, facts: &Facts)
     where
@@ -428,7 +427,7 @@ impl Shard {
         }
     }
 
-    /// Reports what was counted of a flow, if anything, and begins anew.
+    /// Reports what was counted of a flow, if anything, and restarts its counters.
     fn report<const WORDS: usize>(&mut self, at: usize, reason: EndReason, out: &mut Out<'_>)
     where
         Key<WORDS>: Family,
@@ -439,7 +438,7 @@ impl Shard {
         self.give_out(&record, out);
     }
 
-    /// Gives a record out and notes it in the totals.
+    /// Emits a record and counts it in the totals.
     #[inline(always)]
     fn give_out(&mut self, record: &FlowRecord, out: &mut Out<'_>) {
         self.totals.exported += Amount::of(record);
@@ -449,7 +448,7 @@ impl Shard {
         out(record);
     }
 
-    /// What is counted of a flow and not reported.
+    /// The unreported part of a flow.
     fn record<const WORDS: usize>(&self, at: usize, reason: EndReason) -> Option<FlowRecord>
     where
         Key<WORDS>: Family,
@@ -463,7 +462,6 @@ impl Shard {
         Some(self.told(&entry.key, (&entry.half, reverse), arena.fate(at), reason))
     }
 
-    /// A record of a flow's counters.
     #[inline(always)]
     fn told<const WORDS: usize>(
         &self,
@@ -499,7 +497,7 @@ impl Shard {
         }
     }
 
-    /// The clock has gone back: the wheel follows it, and flows that are ahead of it have expired.
+    /// The clock went back: the wheel follows it, and flows ahead of it expire.
     #[cold]
     fn set_back(&mut self, clock_ns: u64, out: &mut Out<'_>) {
         let tick = Wheel::tick_after(clock_ns) - 1;
@@ -517,7 +515,7 @@ impl Shard {
         }
     }
 
-    /// Hangs a flow that hangs nowhere into the wheel that was set back, unless it is over.
+    /// Puts a flow that is on no list back on the wheel after it was set back, unless the flow has ended.
     fn hang_again<const WORDS: usize>(&mut self, slot: u32, (clock_ns, tick): (u64, u64), out: &mut Out<'_>)
     where
         Key<WORDS>: Family,
@@ -558,7 +556,7 @@ impl Shard {
         }
     }
 
-    /// The turn of a flow that was taken down from the wheel.
+    /// Handles a flow that was taken from the wheel.
     fn visit<const WORDS: usize>(&mut self, slot: u32, hash: u64, tick: u64, out: &mut Out<'_>)
     where
         Key<WORDS>: Family,
@@ -586,7 +584,7 @@ impl Shard {
         Lifetime::new(&arena.entry(at).half, arena.reverse(at))
     }
 
-    /// Takes a flow that hangs nowhere out of the cache.
+    /// Removes a flow that is on no list from the cache.
     fn forget<const WORDS: usize>(&mut self, slot: u32, hash: u64)
     where
         Key<WORDS>: Family,
@@ -596,7 +594,6 @@ impl Shard {
         self.flows -= 1;
     }
 
-    /// Whether a flow lies in the second bucket of its hash.
     fn is_in_second(&self, slot: u32) -> bool {
         self.arenas.half(slot).state & state::SECOND != 0
     }
@@ -610,7 +607,7 @@ impl Shard {
         }
     }
 
-    /// Makes room for one flow.
+    /// Evicts one flow to make room.
     fn evict_earliest(&mut self, out: &mut Out<'_>) {
         let mut chances = CHANCES;
         while let Some(slot) = self.wheel.earliest() {
@@ -633,14 +630,14 @@ impl Shard {
         self.prefetch_victims();
     }
 
-    /// Asks for what evictions to come will need: [`SCOUTED`] victims ahead of the next, their buckets, and the entry
-    /// behind. Where the scout stands is a guess, as flows may be hung elsewhere meanwhile.
+    /// Prefetches for evictions to come: the bucket of the victim [`SCOUTED`] ahead, and the entry behind it.
+    /// The scout's position is a guess, since flows may move on the wheel meanwhile.
     fn prefetch_victims(&mut self) {
         if self.scout.slot & LIST != 0 {
             let Some(slot) = self.wheel.earliest() else { return };
             self.scout = Scout { slot, ahead: 0 };
         }
-        // One step to keep its distance, one more while it has not reached it.
+        // One step keeps the distance; a second one closes the gap while it is too short.
         for _ in 0..1 + usize::from(self.scout.ahead < SCOUTED) {
             let slot = self.scout.slot;
             if slot & LIST != 0 || !self.arenas.is_live(slot) {
@@ -655,7 +652,7 @@ impl Shard {
         self.scout.ahead -= 1;
     }
 
-    /// Makes room in the first bucket of this hash.
+    /// Evicts one flow of this hash's first bucket.
     #[cold]
     fn evict_rival(&mut self, hash: u64, out: &mut Out<'_>) {
         let rivals = self.index.rivals(hash);
@@ -677,9 +674,9 @@ impl Shard {
         }
     }
 
-    /// Reports everything and forgets it.
+    /// Reports and removes all flows.
     pub(crate) fn flush(&mut self, reason: EndReason, out: &mut Out<'_>) {
-        // Few flows are taken out of the index one by one: to clear it takes all of its memory.
+        // Few flows are removed from the index one by one: clearing it would touch all of its memory.
         let few = self.flows as usize * FEW < self.index.buckets();
         for at in 0..self.arenas.v4.len() {
             if self.arenas.v4.is_live(at) {
@@ -708,8 +705,9 @@ impl Shard {
         self.flows = 0;
     }
 
-    /// Shows flows from a place on; where to go on. A flow keeps its place, and each family has places of its own, so a flow
-    /// that is there all the time is shown once, whatever comes and goes between two slices.
+    /// Emits flows from place `from` on and returns where the next slice begins. Flows keep their places, and
+    /// each family has its own, so a flow that lives through the whole walk appears once, whatever happens
+    /// between slices.
     pub(crate) fn snapshot(&self, from: usize, out: &mut Out<'_>) -> Option<usize> {
         let (v4, v6) = (self.arenas.v4.len(), self.arenas.v6.len());
         match from.checked_sub(PLACES_V6) {
@@ -731,14 +729,13 @@ impl Shard {
     }
 }
 
-/// The state of a flow that begins with this packet.
 fn initial_state(facts: &Facts) -> u8 {
     state::LIVE | if facts.backward { state::BACKWARD } else { 0 }
 }
 
 #[cfg(test)]
 impl Shard {
-    /// Makes every flow have so many packets, in the totals too.
+    /// Sets the packet count of every flow, and adjusts the totals.
     pub(crate) fn pretend_packets(&mut self, packets: u32) {
         for at in 0..self.arenas.v4.len() {
             let half = &mut self.arenas.v4.entry_mut(at).half;

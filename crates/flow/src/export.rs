@@ -1,4 +1,5 @@
-//! The exporting process: flow records become messages of NetFlow 5, NetFlow 9 (RFC 3954) or IPFIX (RFC 7011).
+//! The exporting process: flow records become messages of NetFlow 5, NetFlow 9 (RFC 3954) or IPFIX (RFC
+//! 7011).
 //!
 //! ```text
 //! handle_connected ─┐
@@ -8,33 +9,37 @@
 //! handle_time ──────┘    └───────────┘         └──────────┘
 //! ```
 //!
-//! An [`Exporter`] is one session with one collector: it owns the observation domain, the sequence number and what has
-//! been announced. It has no socket and no clock; the caller has them, calls `handle_*` with the time and then takes
-//! messages by [`Exporter::poll_message`] or [`Exporter::poll_train`] until there are none.
+//! An [`Exporter`] is one session with one collector: it owns the observation domain, the sequence number and
+//! the list of announcements. The caller owns socket and clock: it calls `handle_*` with the time, then takes
+//! messages with [`Exporter::poll_message`] or [`Exporter::poll_train`] until there are none.
 //!
-//! - **Templates.** What a record has decides its shape (`shape.rs`): a set of groups of fields. A template's number *is*
-//!   its shape (1024 + bits), so the same record has the same template in every session and after every restart. Only
-//!   shapes that occurred are announced, always before their first record. On datagrams all that was announced is
-//!   repeated: after one second, two, four and so on up to the interval configured, and after a number of messages; so a
-//!   template lost on its first way is soon there. On streams nothing is repeated.
-//! - **Domains.** What has to be known to understand flows is said in the session's own observation domain before the first
-//!   of them. What is said of the exporter as a whole, or said again later, goes as domain 0 (RFC 7011, 3.1), unless all of it
-//!   is to be in the session's.
-//! - **Sequence numbers.** IPFIX: data records of the domain sent before the message, options data included, templates not (RFC
-//!   7011, 3.1). NetFlow 9: messages before (RFC 3954, 5.1). NetFlow 5: flows before. All begin anew with a session.
-//! - **Times.** IPFIX has milliseconds or nanoseconds since the epoch. NetFlow 9 and 5 have milliseconds since a start
-//!   of ours, which moves on before 32 bits run out (25 days); each message says both clocks, so that collectors that
-//!   read one with the other are right at any age. NetFlow 9 tells seconds only; they are rounded up, and the uptime
-//!   with them, so times stay exact and no record is later than its message. A record outside of that window (an old
-//!   capture, exported today) goes in absolute milliseconds in NetFlow 9. NetFlow 5 cannot: its message then tells the
-//!   record's time as its own. A clock that is set back is followed: what is repeated goes out at once.
-//! - **What cannot be said** is counted by reason ([`Unexportable`]): IPv6 in NetFlow 5, for instance. Every record handled
-//!   is in exactly one message or counted there; a biflow outside IPFIX is two records, one each way.
-//! - **Speed.** Groups have fixed layouts that are written with constant offsets; between records of one shape there is
-//!   neither a look at a template nor an allocation. Figures: `benches/export.rs`, docs/export.md.
+//! - **Templates.** The fields of a record determine its shape (`shape.rs`): a set of groups of fields. A
+//!   template's number *is* its shape (1024 + bits), so the same record has the same template in every
+//!   session and after every restart. Only shapes that occur are announced, always before their first record.
+//!   Over datagrams all announcements are repeated, after one second, two, four and so on up to the
+//!   configured interval, and after a number of messages; so a lost template is soon replaced. Over streams
+//!   nothing is repeated.
+//! - **Domains.** What a collector needs to understand flows is sent in the session's own observation domain
+//!   before the first of them. Information about the exporter as a whole, and repetitions, use domain 0 (RFC
+//!   7011, 3.1), unless the options ask for the session's domain.
+//! - **Sequence numbers.** IPFIX counts the data records of the domain before the message, including options
+//!   data but not templates (RFC 7011, 3.1). NetFlow 9 counts earlier messages (RFC 3954, 5.1), NetFlow 5
+//!   earlier flows. All restart with a session.
+//! - **Times.** IPFIX has milliseconds or nanoseconds since the epoch. NetFlow 9 and 5 have milliseconds
+//!   since a start that we choose, which moves before 32 bits overflow (25 days). Each message has both
+//!   clocks, so collectors that convert between them are right at any age. A NetFlow 9
+//!   header has whole seconds; they and the uptime are rounded up, so times stay exact and no record is later
+//!   than its message. A record outside that window (an old capture, exported today) has absolute
+//!   milliseconds in NetFlow 9. In NetFlow 5 the message then gives the record's time as its own. If the clock
+//!   is set back, the exporter follows it, and repetitions are sent at once.
+//! - **Records that the protocol cannot express** are counted by reason ([`Unexportable`]), for instance IPv6
+//!   in NetFlow 5. Every record is either in one message or counted there; outside IPFIX a biflow becomes two
+//!   records, one for each direction.
+//! - **Speed.** Groups have fixed layouts that are written with constant offsets; consecutive records of one
+//!   shape need no template look-up and no allocation. Figures: `benches/export.rs`, docs/export.md.
 //!
-//! Missing: SCTP, DTLS, structured data (RFC 6313), message signing; IPFIX template withdrawals are not sent, since a
-//! shape never means anything else.
+//! Missing: SCTP, DTLS, structured data (RFC 6313), message signing; IPFIX template withdrawals are not sent,
+//! since a shape never means anything else.
 
 mod context;
 mod fan;
@@ -68,7 +73,6 @@ macro_rules! unexportable {
         }
 
         impl Unexportable {
-            /// Every reason.
             pub const ALL: &'static [Unexportable] = &[$(Unexportable::$variant,)*];
 
             /// The name in tables and JSON.
@@ -76,7 +80,7 @@ macro_rules! unexportable {
                 match self { $(Unexportable::$variant => $name,)* }
             }
 
-            /// One sentence for a person who sees the name for the first time.
+            /// One sentence that explains the name.
             pub fn meaning(self) -> &'static str {
                 match self { $(Unexportable::$variant => $meaning,)* }
             }
@@ -92,22 +96,21 @@ unexportable! {
     NatEvent "nat-event" "NetFlow 5 and flow topics carry no NAT events.";
 }
 
-/// What an exporter did so far. `handled + split = exported + withdrawn + unexportable`, in records, packets and bytes.
+/// Counters of an exporter. In records, packets and bytes, `handled + split = exported + withdrawn +
+/// unexportable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportTotals {
-    /// Flow records and NAT events given to the exporter.
     pub handled: Amount,
-    /// Records more than were handled: the way back of biflows outside IPFIX, parts of counters too large for NetFlow 5.
+    /// Records added to those handled: the reverse direction of biflows outside IPFIX, and parts of records
+    /// with counters too large for NetFlow 5.
     pub split: u64,
-    /// Data records in messages, the open one too.
+    /// Data records in messages, including the open one.
     pub exported: Amount,
-    /// Of messages that nobody had taken when the session ended.
+    /// Records in messages that were not taken before the session ended.
     pub withdrawn: Amount,
-    /// Messages closed.
     pub messages: u64,
-    /// Bytes of those.
     pub message_bytes: u64,
-    /// Records that could not be said, by reason (in the order of [`Unexportable::ALL`]).
+    /// Indexed in the order of [`Unexportable::ALL`].
     pub unexportable: [Amount; Unexportable::ALL.len()],
 }
 
@@ -117,24 +120,22 @@ impl ExportTotals {
     }
 }
 
-/// How many records, and what was in them.
+/// A number of records with their packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Records of flows and NAT events; options data is never counted here.
+    /// Records of flows and NAT events; options data does not count.
     pub records: u64,
-    /// Packets in them.
     pub packets: u64,
-    /// Bytes in them.
     pub bytes: u64,
 }
 
 impl Amount {
-    /// What is in one record, both ways.
+    /// The amount in one record, both directions.
     pub fn of(record: &FlowRecord) -> Self {
         Self { records: 1, packets: record.packets(), bytes: record.bytes() }
     }
 
-    /// What is in all of them.
+    /// The sum over all records.
     pub fn of_all<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> Self {
         let mut sum = Self::default();
         records.into_iter().for_each(|record| sum += Self::of(record));
@@ -143,7 +144,7 @@ impl Amount {
 }
 
 impl std::ops::AddAssign for Amount {
-    /// Modulo 2^64: records that others sent may claim any number, and the laws hold all the same.
+    /// Wraps modulo 2^64: received records may claim any number, and the balances hold all the same.
     fn add_assign(&mut self, other: Self) {
         self.records = self.records.wrapping_add(other.records);
         self.packets = self.packets.wrapping_add(other.packets);
@@ -152,7 +153,7 @@ impl std::ops::AddAssign for Amount {
 }
 
 impl std::ops::SubAssign for Amount {
-    /// What is taken away must have been added before.
+    /// The subtracted amount must have been added before.
     fn sub_assign(&mut self, other: Self) {
         self.records -= other.records;
         self.packets -= other.packets;
@@ -160,25 +161,23 @@ impl std::ops::SubAssign for Amount {
     }
 }
 
-/// Counters of the metering process and of the transport; goes out as options data.
+/// Counters of the metering process and of the transport; they are sent as options data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Sampling.
     pub seen: Amount,
-    /// What left the cache as records, to whatever end.
+    /// Records that left the cache, including those that were never sent.
     pub exported: Amount,
-    /// What is still in the cache.
     pub cached: Amount,
-    /// What was not metered or lost before export, by the name of its reason; `records` is 0 for packets never metered.
+    /// Traffic that was not metered, or lost before export, by name of the reason; `records` is 0 for packets
+    /// never metered.
     pub dropped: Vec<(&'static str, Amount)>,
-    /// Records that did not reach the collector as far as known.
+    /// Records that did not reach the collector, as far as known.
     pub not_sent: Amount,
 }
 
-/// A clock that comes to a time so long before was set back; less is a matter of who read it first.
+/// A clock that goes back by this much was set back; less means that two threads read it in another order.
 const SET_BACK_NS: u64 = 1_000_000_000;
 
-/// Whether a clock that was here and is there now was set back.
 fn is_set_back(clock_ns: u64, now_ns: u64) -> bool {
     now_ns.saturating_add(SET_BACK_NS) <= clock_ns
 }
@@ -188,17 +187,17 @@ enum Encoder {
     Templated(Box<Templated>),
 }
 
-/// One session with one collector. See the head of this file.
+/// One session with one collector; see the module documentation.
 pub struct Exporter {
     encoder: Encoder,
     messages: MessageBuffer,
     totals: ExportTotals,
-    /// Close the open message when it has been open for this many nanoseconds.
+    /// The longest time that a message stays open.
     delay_max_ns: u64,
 }
 
 impl Exporter {
-    /// An exporter that has sent nothing yet. Errors name the option and what was expected.
+    /// Makes an exporter that has sent nothing yet. Errors name the option and what was expected.
     pub fn new(options: &ExportOptions) -> Result<Self, ExportOptionsError> {
         options.check()?;
         let encoder = match options.version {
@@ -213,8 +212,9 @@ impl Exporter {
         })
     }
 
-    /// A new session begins: sequence numbers start again, everything is to be announced again. Messages not polled yet
-    /// are of the old session and are dropped; their counts are returned, so that the caller knows what to send again.
+    /// Begins a session: sequence numbers restart, and everything is announced again. Messages of the old
+    /// session that were not polled are dropped; returns their amount, so that the caller knows what to send
+    /// again.
     pub fn handle_connected(&mut self, now_ns: u64) -> Amount {
         let unsent = self.messages.clear();
         self.totals.exported.records -= unsent.records;
@@ -228,7 +228,7 @@ impl Exporter {
         unsent
     }
 
-    /// Encodes records, in their order. Full messages can be polled afterwards; the last one stays open.
+    /// Encodes records in order. Full messages can be polled afterwards; the last one stays open.
     pub fn handle_records(&mut self, records: &[FlowRecord], now_ns: u64) {
         match &mut self.encoder {
             Encoder::V5(v5) => v5.add(records, &mut self.messages, &mut self.totals, now_ns),
@@ -238,7 +238,7 @@ impl Exporter {
         }
     }
 
-    /// Encodes NAT events (RFC 8158), in their order.
+    /// Encodes NAT events (RFC 8158) in order.
     pub fn handle_nat_events(&mut self, events: &[NatEvent], now_ns: u64) {
         self.totals.handled.records += events.len() as u64;
         match &mut self.encoder {
@@ -253,14 +253,14 @@ impl Exporter {
         }
     }
 
-    /// Takes over the newest statistics; they are sent with the next round.
+    /// Stores the newest statistics; the next round sends them.
     pub fn handle_statistics(&mut self, statistics: Statistics) {
         if let Encoder::Templated(templated) = &mut self.encoder {
             templated.statistics = statistics;
         }
     }
 
-    /// Interfaces have other numbers or names: collectors are told at once.
+    /// Replaces the interfaces and announces them at once.
     pub fn handle_interfaces(&mut self, interfaces: Vec<Interface>, now_ns: u64) {
         if let Encoder::Templated(templated) = &mut self.encoder {
             templated.set_interfaces(interfaces, &mut self.messages, &mut self.totals, now_ns);
@@ -278,12 +278,12 @@ impl Exporter {
         }
     }
 
-    /// Closes the open message, whatever is in it.
+    /// Closes the open message.
     pub fn flush(&mut self, now_ns: u64) {
         self.close(now_ns);
     }
 
-    /// The end: the last statistics, and the open message closed.
+    /// Ends the export: sends the last statistics and closes the open message.
     pub fn handle_end(&mut self, now_ns: u64) {
         if let Encoder::Templated(templated) = &mut self.encoder {
             templated.send_statistics(&mut self.messages, &mut self.totals, now_ns);
@@ -291,7 +291,7 @@ impl Exporter {
         self.close(now_ns);
     }
 
-    /// When [`handle_time`](Self::handle_time) has something to do next, nanoseconds since the epoch.
+    /// When [`handle_time`](Self::handle_time) must be called next, in nanoseconds since the epoch.
     pub fn poll_timeout(&self) -> Option<u64> {
         let close = self.messages.opened_ns().map(|opened| opened.saturating_add(self.delay_max_ns));
         let due = match &self.encoder {
@@ -301,19 +301,19 @@ impl Exporter {
         close.into_iter().chain(due).min()
     }
 
-    /// Puts the next whole message into `message`, in place of what was there; says what is in it, or `None` if there
-    /// is no message.
+    /// Moves the next complete message into `message`, replacing its content. Returns the amount in it, or
+    /// `None` if there is no message.
     pub fn poll_message(&mut self, message: &mut Vec<u8>) -> Option<Amount> {
         self.messages.poll(message)
     }
 
-    /// Puts as many whole messages into `train` as belong together, at least one; `false` if there is none. For systems that
-    /// send several datagrams of one length by one call.
+    /// Moves as many complete messages into `train` as can be sent together, at least one; returns `false` if
+    /// there is none. For systems that send several datagrams of one length with one call.
     pub fn poll_train(&mut self, train: &mut Train, bytes_max: usize, messages_max: usize) -> bool {
         self.messages.poll_train(train, bytes_max, messages_max)
     }
 
-    /// What was done so far, over all sessions.
+    /// The totals over all sessions.
     pub fn totals(&self) -> &ExportTotals {
         &self.totals
     }

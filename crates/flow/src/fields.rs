@@ -1,12 +1,12 @@
-//! The fields of a flow record, once: lines of JSON and CSV, messages of protocol buffers, columns of Parquet files, images on
-//! disk and templates of IPFIX all read the table in `fields/table.rs`.
+//! The fields of a flow record, defined once: JSON and CSV lines, protocol buffers, Parquet columns, images
+//! on disk and IPFIX templates all use the table in `fields/table.rs`.
 //!
-//! A row gives a field's name, its type, where its value stands in a [`FlowRecord`] and how it gets back there, its number
-//! in `flow_record.proto`, its IPFIX elements, and a line of help. Fields of a file come first, in the order of its columns: a
-//! new one goes to their end. Behind them are fields that follow from others.
+//! A row has a field's name and type, how to read its value from a [`FlowRecord`] and restore it, its number
+//! in `flow_record.proto`, its IPFIX elements, and a line of help. Fields that files store come first, in the
+//! order of columns; a new one goes to their end. Derived fields follow.
 //!
-//! A value is a plain number wherever records are columns; what is not known is a number of its own then
-//! ([`Row::absent`]) that no known value has. [`Field::value`] gives values as people and programs read them.
+//! In columns, a value is a plain number, and unknown is a number that no known value has ([`Row::absent`]).
+//! [`Field::value`] gives values for people and programs.
 
 mod table;
 
@@ -19,30 +19,29 @@ use thalweg_wire::application;
 use crate::record::{Counters, EndReason, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
 pub use table::Field;
 
-/// What an eight-bit value is where nothing is known.
+/// An unknown eight-bit value.
 pub const NO_SMALL: u32 = 1 << 8;
-/// What a translated port is where nothing was translated.
+/// The translated port of a flow that was not translated.
 pub const NO_TRANSLATION: u32 = 1 << 16;
-/// What a 64-bit value is where nothing is known.
+/// An unknown 64-bit value.
 pub const ABSENT_WIDE: u64 = u64::MAX;
-/// What an MPLS label is where there is none: a label has 20 bits.
+/// No MPLS label: a label has 20 bits.
 const NO_LABEL: u32 = u32::MAX;
 
 /// A row of the table.
 pub struct Row {
-    /// The name everywhere: in JSON, CSV, files, messages.
+    /// The name in JSON, CSV, files and messages.
     pub name: &'static str,
-    /// Its number in `flow_record.proto`, never used for another field again.
+    /// The number in `flow_record.proto`, never reused for another field.
     pub number: u32,
-    /// Its type.
     pub kind: Kind,
-    /// The number that stands for "not known"; `None` if the value is always known. Addresses need no number of their own.
+    /// The number that means unknown; `None` if the value is always known. Addresses need none.
     pub absent: Option<u64>,
-    /// IPFIX elements: one for both families, or IPv4's and IPv6's. None where the export has a form of its own.
+    /// IPFIX elements: one for both families, or IPv4's and IPv6's. Empty if the export encodes the field
+    /// specially.
     pub elements: &'static [u16],
-    /// Where its value stands in a record.
     pub access: Access,
-    /// What it is, in a line.
+    /// One line.
     pub help: &'static str,
 }
 
@@ -53,26 +52,25 @@ pub enum Kind {
     Time,
     /// An unsigned number of 64 bits.
     Wide,
-    /// An unsigned number of so many bits, at most 32.
+    /// An unsigned number of this many bits, at most 32.
     Number(u8),
-    /// A word for a code.
+    /// A code that has a word.
     Word(Vocabulary),
-    /// An IPv4 or IPv6 address.
     Address,
 }
 
-/// How a value is read from a record, and put there.
+/// How to read a value from a record and how to restore it.
 #[derive(Clone, Copy)]
 pub enum Access {
-    /// A time, or a number of 64 bits.
+    /// A time or a 64-bit number.
     Wide(fn(&FlowRecord) -> u64, fn(&mut FlowRecord, u64)),
     /// A smaller number, or the code of a word.
     Number(fn(&FlowRecord) -> u32, fn(&mut FlowRecord, u32)),
-    /// An address; `None` where it is not known.
+    /// An address; `None` if unknown.
     Address(fn(&FlowRecord) -> Option<IpAddr>, fn(&mut FlowRecord, IpAddr)),
 }
 
-/// Words that stand for codes.
+/// Sets of words for codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vocabulary {
     /// `thalweg_wire::application`.
@@ -81,12 +79,12 @@ pub enum Vocabulary {
     EndReason,
     /// [`DropReason`].
     DropReason,
-    /// Names of interfaces, which only the one who metered knows.
+    /// Interface names, which only the exporter knows.
     Interface,
 }
 
 impl Vocabulary {
-    /// The word for a code; codes without one are written as numbers.
+    /// The word for a code; a code without one becomes a number.
     pub fn text(self, code: u32) -> Cow<'static, str> {
         self.name(code).map_or_else(|| code.to_string().into(), Cow::Borrowed)
     }
@@ -101,7 +99,7 @@ impl Vocabulary {
         }
     }
 
-    /// The code of a word; `None` for a word that is not known here.
+    /// The code of a word; `None` if the word is unknown.
     pub fn code(self, text: &str) -> Option<u32> {
         let code = match self {
             Self::Application => application::by_name(text).map(|application| application.code),
@@ -117,7 +115,7 @@ impl Vocabulary {
     }
 }
 
-/// Names of interfaces, by their numbers in records.
+/// Interface names by the numbers in records.
 pub trait InterfaceNames {
     /// The name of the interface with this number.
     fn name(&self, number: u32) -> Option<&str>;
@@ -130,30 +128,28 @@ impl InterfaceNames for () {
     }
 }
 
-/// A value of a record.
+/// A value of a record for output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Nanoseconds since the Unix epoch.
     Time(u64),
-    /// Any other number.
     Number(u64),
-    /// A word, or a name.
     Text(Cow<'a, str>),
     Address(IpAddr),
 }
 
 impl Field {
-    /// Its name.
+    /// The name of the field.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Whether its value may be unknown.
+    /// Whether the value may be unknown.
     pub fn is_nullable(self) -> bool {
         self.row().absent.is_some()
     }
 
-    /// Its value in a record; `None` if it is not known.
+    /// The value in a record; `None` if unknown.
     pub fn value<'a>(self, record: &FlowRecord, interfaces: &'a dyn InterfaceNames) -> Option<Value<'a>> {
         let row = self.row();
         let number = match row.access {
@@ -175,7 +171,7 @@ impl Field {
     }
 }
 
-/// A record of which nothing is known: what [`Access`] puts values into.
+/// A record with all values unknown, which [`Access`] fills in.
 pub fn unknown_record() -> FlowRecord {
     let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let key = FlowKey {

@@ -1,16 +1,16 @@
-//! Received NetFlow 5, NetFlow 9 and IPFIX messages into flow records. No socket and no clock.
+//! Converts received NetFlow 5, NetFlow 9 and IPFIX messages into flow records, without a socket or clock.
 //!
 //! ```text
 //! bytes --wire::netflow::decode--> options records --> Context: samplers, interfaces, applications, start times
 //!                               \-> data records ----> Draft --(Context)--> FlowRecord
 //! ```
 //!
-//! A draft takes a record's fields in any order; where several say the same thing, the one that says it best wins
-//! (nanoseconds before milliseconds). What a flow record has no place for is counted, element by element.
+//! A draft takes a record's fields in any order; if several give the same fact, the most precise one wins
+//! (nanoseconds before milliseconds). Elements without a place in a flow record are counted.
 //!
 //! `records in = flow records out + events + records without addresses` at every moment ([`Counters`]).
 //!
-//! What names mean across exporters, and what cannot be known, is in `docs/flow-import.md`.
+//! `docs/flow-import.md` says how names map across exporters, and what cannot be known.
 
 mod context;
 mod draft;
@@ -28,28 +28,27 @@ use draft::Draft;
 
 pub use context::Interface;
 
-/// What was imported and what was not, in numbers.
+/// Counters of the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Flow records given out.
     pub flow_records: u64,
-    /// Records that count neither packets nor bytes: events of NAT and firewalls.
+    /// Records without packets and bytes: events of NAT and firewalls.
     pub events: u64,
-    /// Records with neither a source nor a destination address of IP.
+    /// Records with neither a source nor a destination IP address.
     pub without_addresses: u64,
-    /// Fields of data records that a flow record has no place for.
+    /// Fields of data records without a place in a flow record.
     pub elements_ignored: u64,
-    /// Flow records with no usable time: they get the message's.
+    /// Flow records without a usable time; they get the message's time.
     pub times_from_export: u64,
     /// Flow records that do not say why they ended.
     pub without_end_reason: u64,
-    /// Flow records of a sampler that was not described: how many packets stand for one is not known.
+    /// Flow records whose sampler was not described, so their sampling interval is unknown.
     pub samplers_unknown: u64,
-    /// Entries of samplers, interfaces, applications and start times that had to go because too many are known.
+    /// Entries of samplers, interfaces, applications and start times that were evicted at their limits.
     pub context_evicted: u64,
 }
 
-/// Turns messages into flow records.
+/// Converts messages to flow records.
 #[derive(Default)]
 pub struct Importer {
     decoder: Decoder,
@@ -58,16 +57,19 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// An importer that knows no templates yet.
+    /// Makes an importer without templates.
     pub fn new(limits: Limits) -> Self {
         Self { decoder: Decoder::new(limits), ..Self::default() }
     }
 
-    /// Reads one message: a datagram, or what [`stream_message_bytes`](thalweg_wire::netflow::decode::stream_message_bytes) cut from a stream. Appends its flow records to
-    /// `flows`, after those of earlier messages that waited for a template which this one brought.
+    /// Reads one message: a datagram, or a message that
+    /// [`stream_message_bytes`](thalweg_wire::netflow::decode::stream_message_bytes) cut from a stream.
+    /// Appends its flow records to `flows`, preceded by those of earlier messages that waited for a template
+    /// in this one.
     ///
     /// # Errors
-    /// What refuses the message as a whole, as of [`Decoder::handle_message`]. Faults further on are in the report.
+    /// Returns the errors of [`Decoder::handle_message`], which refuse the message as a whole. Later faults
+    /// are in the report.
     pub fn handle_message(
         &mut self,
         source: Source,
@@ -89,23 +91,23 @@ impl Importer {
         })
     }
 
-    /// Forgets an exporter whose connection is closed: its templates and what it said of itself.
+    /// Forgets an exporter whose connection closed: its templates and its options data.
     pub fn forget(&mut self, exporter: u64) {
         self.decoder.forget(exporter);
         self.context.forget(exporter);
     }
 
-    /// What was imported.
+    /// The counters of the import.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What was decoded, and in which order it came.
+    /// The decoder, for its counters.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
 
-    /// What exporters said of their interfaces, by session and number.
+    /// Interfaces that exporters described, by session and number.
     pub fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, &Interface)> {
         self.context.interfaces()
     }

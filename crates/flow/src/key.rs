@@ -1,6 +1,6 @@
-//! Flow keys as the cache keeps them, and the counted lengths of a packet.
+//! Flow keys as the cache stores them, and the per-packet facts that are counted.
 //!
-//! A key is 3 words (IPv4) or 6 (IPv6), so that comparing and hashing are a handful of instructions:
+//! A key is 3 words (IPv4) or 6 (IPv6), so that comparing and hashing take a handful of instructions:
 //!
 //! ```text
 //! IPv4  src:32 dst:32 | src_port:16 dst_port:16 protocol:8 traffic_class:8 ingress:16 | tags
@@ -8,9 +8,9 @@
 //! tags  application:8 looks:4 0:15 has_label:1 label:20 vlan:16
 //! ```
 //!
-//! The application is no part of the key, nor is how many packets were asked for it ([`LOOKS_MAX`]); they are there because
-//! there is room. In a meter of biflows the lower endpoint
-//! comes first, and the owner of the key remembers whether that was an exchange.
+//! The application and the number of packets that were searched for it ([`LOOKS_MAX`]) are not part of the
+//! key; they use spare bits. In a meter of biflows the lower endpoint comes first, and the owner of the key
+//! remembers whether the endpoints were exchanged.
 
 use crate::meter::options::{Bytes, KeyFields, MeterOptions};
 use crate::parse::{mpls_label_of, vlan_of};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
 use thalweg_wire::ip_protocol::TCP;
 
-/// Where fields lie in the word of ports and in that of tags.
+/// Positions of fields in the word of ports and in the word of tags.
 const SRC_PORT: u32 = 48;
 const DST_PORT: u32 = 32;
 const PROTOCOL: u32 = 24;
@@ -29,28 +29,29 @@ const HAS_LABEL: u64 = 1 << 36;
 const APPLICATION: u32 = 56;
 const LOOKS: u32 = 52;
 const LOOKS_MASK: u64 = 0xf << LOOKS;
-/// What is in the word of tags and no part of the key.
+/// Bits of the tags that are not part of the key.
 const NOTES_MASK: u64 = 0xff << APPLICATION | LOOKS_MASK;
-/// Packets behind the first that may still say what application it is, both ways together: a handshake of TCP, both sides'
-/// first words, and some more. Later ones do not count: among very many some look like anything.
+/// How many packets after the first may still identify the application, counting both directions: a TCP
+/// handshake, both sides' first data, and some more. Later ones do not count: among many packets some look
+/// like anything.
 const LOOKS_MAX: u64 = 6;
 
-/// Words of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key<const WORDS: usize>(pub(crate) [u64; WORDS]);
 
 pub(crate) type Key4 = Key<3>;
 pub(crate) type Key6 = Key<6>;
 
-/// What is counted of a packet: one cache line, since as many of them are at hand as packets are gone over at a time.
+/// The facts that are counted for a packet: one cache line, because the meter keeps several blocks of them in
+/// flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    /// The key; an IPv4 key is in the first three.
+    /// The key; an IPv4 key uses the first three words.
     pub(crate) words: [u64; 6],
     pub(crate) arrival_ns: u64,
     pub(crate) bytes: u32,
     pub(crate) ipv6: bool,
-    /// The endpoints were exchanged.
+    /// The key has the endpoints exchanged.
     pub(crate) backward: bool,
     pub(crate) tcp_flags: u8,
     pub(crate) ttl: u8,
@@ -58,18 +59,17 @@ pub(crate) struct Facts {
 
 const _: () = assert!(size_of::<Facts>() == 64);
 
-/// What became of a packet in a router.
+/// What the router did with a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub(crate) bytes: u32,
     pub(crate) drop: Option<DropReason>,
     pub(crate) egress: u16,
-    /// What NAT made of it, if anything.
     pub(crate) translated: Option<Origin>,
 }
 
 impl Outcome {
-    /// Of a packet that was read before. `origin` is what it was before NAT.
+    /// The outcome of a packet that was parsed on arrival. `origin` is the packet before NAT.
     pub(crate) fn of(packet: &Packet, frame: &[u8], origin: Option<&Origin>, bytes: u32) -> Self {
         let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
         let is_translated = origin.is_some() && packet.flags.has(PacketFlags::TRANSLATED);
@@ -97,10 +97,10 @@ impl Facts {
     }
 }
 
-/// What packets' keys are made of.
+/// How packets' keys are made.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRules {
-    /// Bits of the word of ports that are kept; others are replaced by those of `unknown`.
+    /// Bits of the word of ports that are kept; the others come from `unknown`.
     kept: u64,
     unknown: u64,
     fields: KeyFields,
@@ -108,7 +108,7 @@ pub(crate) struct KeyRules {
     count: Bytes,
 }
 
-/// Bits that tell flows apart, and the secret of the hash.
+/// The bits that distinguish flows, and the secret of the hash.
 #[derive(Clone, Debug)]
 pub(crate) struct Matching {
     ports: u64,
@@ -126,7 +126,7 @@ impl KeyRules {
         Self { kept: !unknown, unknown: no_port, fields: key, biflow: options.biflow, count: options.count }
     }
 
-    /// Bytes of a packet, whatever it is.
+    /// The packet's bytes by the configured way of counting.
     #[inline(always)]
     pub(crate) fn bytes_of(&self, packet: &Packet) -> u32 {
         match self.count {
@@ -135,8 +135,8 @@ impl KeyRules {
         }
     }
 
-    /// What is counted of this packet, into `facts`; or why it belongs to no flow. `origin` is what it was before NAT; its
-    /// flow is that one.
+    /// Reads the facts of this packet into `facts`, or says why it belongs to no flow. `origin` is the packet
+    /// before NAT; the key is made from it.
     #[inline(always)]
     pub(crate) fn read(
         &self,
@@ -198,7 +198,7 @@ impl KeyRules {
         tags
     }
 
-    /// Puts the lower endpoint first. Whether that was an exchange.
+    /// Puts the lower endpoint first and returns whether that exchanged them.
     fn exchange4(&self, words: &mut [u64; 6], protocol: u8) -> bool {
         let (src, dst) = (words[0] >> 32, words[0] & 0xffff_ffff);
         let (src_port, dst_port) = directed_ports(words[1], protocol);
@@ -222,7 +222,7 @@ impl KeyRules {
     }
 }
 
-/// Ports as far as they belong to an endpoint: type and code of ICMP belong to neither.
+/// Ports as far as they belong to an endpoint; ICMP's type and code belong to neither.
 #[inline(always)]
 fn directed_ports(word: u64, protocol: u8) -> (u16, u16) {
     if is_icmp(protocol) { (0, 0) } else { ((word >> SRC_PORT) as u16, (word >> DST_PORT) as u16) }
@@ -237,8 +237,8 @@ fn exchange_ports(word: u64, protocol: u8) -> u64 {
     word & 0xffff_ffff | dst << SRC_PORT | src << DST_PORT
 }
 
-/// Whether a packet with this reason could not be read: it belongs to no flow. One that was dropped for another reason
-/// belongs to its flow, if validation came as far as its addresses.
+/// Whether the packet was unreadable, so that it belongs to no flow. A packet that was dropped for another
+/// reason belongs to its flow if validation read its addresses.
 #[cold]
 fn is_unreadable(packet: &Packet) -> bool {
     use DropReason::*;
@@ -258,13 +258,12 @@ fn is_unreadable(packet: &Packet) -> bool {
     )
 }
 
-/// Why a packet that cannot be read is in no flow.
 #[cold]
 fn reason(packet: &Packet) -> DropReason {
     packet.drop_reason().unwrap_or(DropReason::NotIp)
 }
 
-/// The ports of a packet as keys have them: of ICMP type and code.
+/// The packet's ports as keys store them: type and code for ICMP.
 #[inline(always)]
 pub(crate) fn ports(packet: &Packet, frame: &[u8]) -> (u16, u16) {
     if is_icmp(packet.protocol) && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
@@ -287,19 +286,17 @@ fn tcp_flags(packet: &Packet, frame: &[u8]) -> u8 {
     }
 }
 
-/// Both addresses of a packet before NAT, as they stand in a header.
+/// Both addresses before NAT, in header order.
 fn addresses_of(origin: &Origin) -> u64 {
     u64::from(u32::from_be_bytes(origin.src)) << 32 | u64::from(u32::from_be_bytes(origin.dst))
 }
 
-/// What a packet is behind NAT.
 #[inline]
 fn translated(packet: &Packet, l3: &[u8]) -> Option<Origin> {
     let (src, dst) = (*l3.get(12..16)?.first_chunk()?, *l3.get(16..20)?.first_chunk()?);
     Some(Origin { src, dst, src_port: packet.src_port, dst_port: packet.dst_port })
 }
 
-/// For records.
 pub(crate) fn translation(origin: &Origin) -> Translation {
     let (src, dst) = (Ipv4Addr::from(origin.src).into(), Ipv4Addr::from(origin.dst).into());
     Translation { src, dst, src_port: origin.src_port, dst_port: origin.dst_port }
@@ -310,7 +307,7 @@ fn be64(header: &[u8], at: usize) -> u64 {
     header[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// Multiplies and folds the halves of the product: every bit of one factor is scrambled by the other.
+/// Multiplies and folds the halves of the product: each factor scrambles every bit of the other.
 #[inline(always)]
 pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -319,13 +316,13 @@ pub(crate) fn fold(a: u64, b: u64) -> u64 {
 
 impl Matching {
     pub(crate) fn new(options: &MeterOptions) -> Self {
-        // An answer comes in by another port, and perhaps with another class.
+        // The reverse direction arrives on another port, and perhaps with another class.
         let undirected: u64 = if options.biflow { 0xff << TRAFFIC_CLASS | 0xffff } else { 0 };
         Self { ports: !undirected, secret: secret(options.hash_key) }
     }
 }
 
-/// Words of a secret from the two that were given.
+/// Expands the configured secret.
 pub(crate) fn secret(key: [u64; 2]) -> [u64; 6] {
     let mut state = key[0];
     std::array::from_fn(|_| {
@@ -350,8 +347,8 @@ impl<const WORDS: usize> Key<WORDS> {
         difference == 0
     }
 
-    /// A hash that nobody can foresee who does not know the secret. Folded products in the manner of wyhash (Wang Yi):
-    /// keys that differ meet with about the chance of random numbers, and which do is a matter of the secret.
+    /// A hash that is unpredictable without the secret: folded products in the manner of wyhash (Wang Yi).
+    /// Different keys collide about as often as random numbers, and the secret decides which ones.
     #[inline(always)]
     pub(crate) fn hash(&self, matching: &Matching) -> u64 {
         let [a, b, c, d, e, f] = matching.secret;
@@ -370,17 +367,17 @@ impl<const WORDS: usize> Key<WORDS> {
         (self.0[Self::TAGS] >> APPLICATION) as u8
     }
 
-    /// Notes the application that a packet shows if none is known yet and the flow is young.
+    /// Notes the packet's application if none is known yet and the flow is young.
     #[inline(always)]
     pub(crate) fn note_application(&mut self, other: &Self) {
         let tags = &mut self.0[Self::TAGS];
-        // Below this no application is known, and some looks are left.
+        // Below this value, no application is known and some looks are left.
         if *tags & NOTES_MASK < LOOKS_MAX << LOOKS {
             *tags = (*tags + (1 << LOOKS)) | other.0[Self::TAGS] & NOTES_MASK;
         }
     }
 
-    /// The key for people; `backward` undoes the exchange of endpoints.
+    /// The key for records; `backward` undoes the exchange of endpoints.
     pub(crate) fn flow_key(&self, backward: bool) -> FlowKey {
         let (ports, tags) = (self.0[Self::PORTS], self.0[Self::TAGS]);
         let (src, dst): (IpAddr, IpAddr) = if WORDS == 3 {

@@ -5,14 +5,15 @@
 //!                     timeouts, eviction                \-> store
 //! ```
 //!
-//! - [`parse`]: from a frame to the facts of a flow's key. [`application`]: a flow's application, by ports or payload.
+//! - [`parse`]: reads the facts of a flow's key from a frame. [`application`]: a flow's application, by ports
+//!   or payload.
 //! - [`Meter`]: keys, shards, fragments, sampling, totals; its cache, index and timing wheel are private.
-//! - [`record`]: what is known of a flow, for everything that takes records. [`fields`]: names, types and values of a
+//! - [`record`]: a flow's data, for everything that takes records. [`fields`]: names, types and values of a
 //!   record's fields, for all formats. [`lines`]: JSON and CSV.
 //! - [`export`]: records to NetFlow and IPFIX. [`import`]: received messages to records.
 //!
-//! Collectors, files and threads are in `thalweg-ports`, `thalweg-store` and `thalweg-probe`. The meter's shards have
-//! locks.
+//! Collectors, files and threads are in `thalweg-ports`, `thalweg-store` and `thalweg-probe`. The meter's
+//! shards are in cells (`thalweg_base::Exclusion`); the threads' crate chooses locks for them.
 
 pub mod application;
 mod cache;

@@ -1,8 +1,8 @@
-//! A record as a line: JSON for programs that want names, CSV for those that want columns.
+//! Writes a record as a line: JSON for readers that need names, CSV for readers that need columns.
 //!
-//! Both have all fields of [`Field::ALL`] in its order. A line of JSON has only what is known; a line of CSV is empty where
-//! nothing is known. Times are RFC 3339 text with nine digits of the second: they sort as text, no reader cuts them to 53
-//! bits, and DuckDB takes them for timestamps.
+//! Both have all fields of [`Field::ALL`] in order. JSON omits unknown values; CSV leaves them empty. Times
+//! are RFC 3339 text with nine fractional digits: they sort as text, no reader rounds them to 53 bits, and
+//! DuckDB reads them as timestamps.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -12,17 +12,17 @@ use thalweg_text::calendar::rfc3339_ns;
 use crate::fields::{Field, InterfaceNames, Value};
 use crate::record::FlowRecord;
 
-/// How records are written.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFormat {
-    /// RFC 8259, an object a line.
+    /// RFC 8259, one object per line.
     Json,
     /// RFC 4180, with a header.
     Csv,
 }
 
 impl LineFormat {
-    /// What stands before the first record.
+    /// The text before the first record.
     pub fn header(self) -> String {
         match self {
             Self::Json => String::new(),

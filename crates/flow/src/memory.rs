@@ -1,34 +1,33 @@
-//! The machine-dependent part of the flow cache: memory that shards share, eight tags compared at once. What it buys:
-//! `cargo bench -p thalweg-flow --bench meter`, a million flows at random, where each packet touches two lines and two
-//! pages at random.
+//! The machine-dependent part of the flow cache: memory that shards share, and the comparison of eight tags
+//! at once. `cargo bench -p thalweg-flow --bench meter` measures the gain with a million random flows, where
+//! each packet touches two lines and two pages at random.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 use thalweg_base::{Refused, ZeroedMemory};
 
-/// A line of the cache, to which items are aligned.
+/// A cache line, to which items are aligned.
 const LINE: usize = 64;
-/// From so much memory on huge pages are worth their size.
+/// Huge pages are used from this size on.
 const LARGE: usize = 6 << 20;
 
-/// How several shares lie in the memory they have in common.
+/// The layout of several shares in common memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Laid {
-    /// One behind the other.
+    /// One share behind the other.
     Apart,
-    /// Item by item in turn: shares that are filled evenly from their start fill the memory from its start, and pages may
-    /// be large although shares are small.
+    /// Items of the shares alternate. Shares that fill evenly then use the memory from its start, and pages
+    /// may be large although shares are small.
     InTurn,
 }
 
-/// A list that never moves: room for a fixed number of items, in memory that it has in common with others.
+/// A list that never moves: room for a fixed number of items in memory shared with other lists.
 #[derive(Debug)]
 pub(crate) struct Share<T> {
     first: *mut T,
-    /// From one item to the next.
+    /// Distance between items, in items.
     step: usize,
-    /// Items that were put in.
     len: usize,
     room: usize,
     _memory: Arc<ZeroedMemory>,
@@ -41,7 +40,7 @@ unsafe impl<T: Send> Send for Share<T> {}
 unsafe impl<T: Sync> Sync for Share<T> {}
 
 impl<T: Copy> Share<T> {
-    /// So many empty shares with room for `room` items each, in one piece of memory.
+    /// Makes `shares` empty shares with room for `room` items each, in one piece of memory.
     pub(crate) fn new(
         shares: usize,
         room: usize,
@@ -68,7 +67,6 @@ impl<T: Copy> Share<T> {
         Ok((0..shares).map(share).collect())
     }
 
-    /// Items that were put in.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -76,8 +74,8 @@ impl<T: Copy> Share<T> {
 
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> Option<&T> {
-        // SAFETY: inside the region, as `new` has cut it, and aligned, since the region's start is to a huge page and items
-        // follow one another; it was put in; only `get_mut` writes, and that wants the share to itself.
+        // SAFETY: inside the region, as `new` has cut it, and aligned, since the region starts at a huge page and items
+        // follow one another; `at < len`, so it is initialized; only `get_mut` writes, and it borrows the share exclusively.
         (at < self.len).then(|| unsafe { &*self.first.add(at * self.step) })
     }
 
@@ -87,7 +85,7 @@ impl<T: Copy> Share<T> {
         (at < self.len).then(|| unsafe { &mut *self.first.add(at * self.step) })
     }
 
-    /// Puts an item behind the others. Panics if there is no room: who puts things in knows how many there may be.
+    /// Appends an item. Panics if there is no room: the caller knows the limit.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
         if self.len >= self.room {
@@ -98,14 +96,13 @@ impl<T: Copy> Share<T> {
         self.len += 1;
     }
 
-    /// Takes out all items.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 }
 
 impl<const N: usize> Share<[u32; N]> {
-    /// Shares with all their items in place, of zeros, in memory that is taken as it is touched.
+    /// Makes shares with all items present and zero; the system provides memory when it is touched.
     pub(crate) fn zeroed(
         shares: usize,
         room: usize,
@@ -113,7 +110,7 @@ impl<const N: usize> Share<[u32; N]> {
         huge_pages: bool,
     ) -> Result<Vec<Self>, Refused> {
         let mut all = Self::new(shares, room, laid, huge_pages)?;
-        // Integers, and `new` got its memory zeroed.
+        // Integers may be zero, and `new` gets zeroed memory.
         all.iter_mut().for_each(|share| share.len = share.room);
         Ok(all)
     }
@@ -142,13 +139,13 @@ impl<T: Copy> std::ops::IndexMut<usize> for Share<T> {
     }
 }
 
-/// As of a slice: an error of this program, not of what it is given.
+/// As for a slice: a bug, never a matter of input.
 #[cold]
 fn past_the_end(at: usize, len: usize) -> ! {
     panic!("item {at} of {len}")
 }
 
-/// A bit for each of the tags that is this one.
+/// A bit for each tag that equals `tag`.
 #[inline(always)]
 pub(crate) fn places_of(tag: u32, tags: &[u32; 8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -159,7 +156,8 @@ pub(crate) fn places_of(tag: u32, tags: &[u32; 8]) -> u32 {
             let (wanted, at) = (_mm_set1_epi32(tag as i32), tags.as_ptr().cast::<__m128i>());
             let low = _mm_cmpeq_epi32(_mm_loadu_si128(at), wanted);
             let high = _mm_cmpeq_epi32(_mm_loadu_si128(at.add(1)), wanted);
-            // Each a word of all ones or none: narrowed twice, they are eight bytes of which the mask takes a bit each.
+            // Each lane is all ones or zeros. Narrowed twice, they are eight bytes, and the mask takes a bit
+            // of each.
             let bytes = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
             _mm_movemask_epi8(bytes) as u32
         }

@@ -3,23 +3,24 @@
 //! ```text
 //! label            any batch   flow hash, shard
 //! resolve_fragments  in order  later fragments get their ports, and with them their shard
-//! observe          per shard   counts, reports what is over
+//! observe          per shard   counts, reports flows that ended
 //! ```
 //!
-//! `observe` goes over packets in four steps, a block of them at a time, and each step is a block behind the one before:
+//! `observe` processes packets in blocks and in four steps, each a block behind the previous one:
 //!
 //! ```text
-//! read    block n        the key; its first bucket is asked for
-//! seek    block n - 1    the entry that the bucket names is asked for, or else the second bucket
-//! second  block n - 2    of those, the entry that the second bucket names
-//! count   block n - 3
+//! read    block n        makes the key, prefetches its first bucket
+//! seek    block n - 1    prefetches the entry that the bucket names, or else the second bucket
+//! second  block n - 2    prefetches the entry that the second bucket names
+//! count   block n - 3    finds the flow and counts
 //! ```
 //!
-//! So whatever a packet needs from memory has the time of a whole block to come, some hundreds of nanoseconds, and memory is
-//! asked evenly instead of in bursts. What is asked for is a guess: a flow that packets in front make, or drive out, is found
-//! or missed by the last step, which looks again.
+//! So memory has the time of a whole block, some hundreds of nanoseconds, to answer, and requests are spread
+//! evenly. Prefetches are guesses: earlier packets may create or evict the flow meanwhile, so the last step
+//! looks again.
 //!
-//! Every packet is in the totals once, of the shard it is labeled with; one without a label is the first shard's.
+//! Every packet is counted once, in the totals of the shard that it is labeled with; one without a label
+//! belongs to the first shard.
 
 pub(crate) mod fragments;
 pub(crate) mod options;
@@ -35,23 +36,24 @@ use std::ops::{DerefMut, Range};
 use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Origin, Packet};
 use totals::MeterTotals;
 
-/// Packets of a block.
+/// Packets in a block.
 const BLOCK: usize = 16;
-/// Blocks at hand: one in each step.
+/// Blocks in flight, one for each step.
 const BLOCKS: usize = 4;
-/// Packets between asking for a frame and reading it.
+/// How many packets ahead a frame is prefetched.
 const AHEAD_FRAME: usize = 16;
 
-/// Takes records one after another.
+/// A callback that takes records one at a time.
 pub type RecordSink<'a> = dyn FnMut(&FlowRecord) + 'a;
 
-/// Somebody works on a shard just now.
+/// The shard is in use by another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardBusy;
 
-/// A flow meter: shards of a flow cache, and the table of fragments before them.
+/// A flow meter: shards of a flow cache behind a table of fragments.
 ///
-/// All methods take `&self`: shards sit in cells ([`Exclusion`]), which are chosen where the work is spread over threads.
+/// All methods take `&self`: shards are in cells ([`Exclusion`]), and the crate that spreads the work over
+/// threads chooses their kind.
 #[derive(Debug)]
 pub struct Meter<E: Exclusion = OneThread> {
     shards: Box<[E::Cell<Shard>]>,
@@ -63,11 +65,11 @@ pub struct Meter<E: Exclusion = OneThread> {
 }
 
 impl<E: Exclusion> Meter<E> {
-    /// A meter; memory is reserved in full and taken as flows come.
+    /// Makes a meter. All memory is reserved now and taken as flows arrive.
     pub fn new(options: &MeterOptions) -> Result<Self, MeterError> {
         options.validate()?;
         let shards = Shard::all(options)?.into_iter().map(Exclusive::new).collect();
-        // Others than those of the caches: who knows what shard a flow is in learns nothing of its place there.
+        // Different from the caches' secret: knowing a flow's shard must not reveal its place there.
         let [a, b] = options.hash_key;
         let secret = secret([!b, a]);
         Ok(Self {
@@ -80,46 +82,49 @@ impl<E: Exclusion> Meter<E> {
         })
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
-    /// The group that owns a shard when `group_count` groups share the shards: for the index of a chunk's packets.
+    /// The group that owns a shard when `group_count` groups share the shards; used for a chunk's shard
+    /// index.
     pub fn group_of(&self, shard: u16, group_count: usize) -> u16 {
         let (shard, shards) = (usize::from(shard), self.shards.len());
         let shard = if shard < shards { shard } else { 0 };
         (((shard + 1) * group_count.max(1) - 1) / shards) as u16
     }
 
-    /// The shards of a group: the inverse of [`Self::group_of`].
+    /// The first shard of a group: the inverse of [`Self::group_of`].
     fn group_start(&self, group: usize, group_count: usize) -> usize {
         group.min(group_count) * self.shards.len() / group_count.max(1)
     }
 
-    /// Sets the packet's `flow_hash` and `shard`, dropped ones too. Both directions of a flow get the same. Needs what
-    /// parsing says of the packet; later fragments get theirs again from [`Self::resolve_fragments`].
+    /// Sets the packet's `flow_hash` and `shard`, even if it was dropped. Both directions of a flow get the
+    /// same values. The packet must be parsed; later fragments are labeled again by
+    /// [`Self::resolve_fragments`].
     #[inline]
     pub fn label(&self, packet: &mut Packet, frame: &[u8]) {
         label(self.secret, self.with_ports, self.shards.len() as u32, packet, frame);
     }
 
-    /// Gives later fragments the ports of their first and labels them. Wants chunks in sequence (scope `Ordered`);
-    /// nothing to do for a chunk without fragments.
+    /// Gives later fragments the ports of their first fragment and labels them. Needs chunks in sequence
+    /// (scope `Ordered`); does nothing for a chunk without fragments.
     pub fn resolve_fragments(&self, chunk: &mut Chunk) {
         self.resolve_fragments_and(chunk, |packet, frame| self.label(packet, frame));
     }
 
-    /// The same where somebody else labels: `label` is told of every later fragment, whether its ports are known or not.
+    /// [`Self::resolve_fragments`] with the caller's labeling: `label` is called for every later fragment,
+    /// whether its ports are known or not.
     pub fn resolve_fragments_and(&self, chunk: &mut Chunk, label: impl FnMut(&mut Packet, &[u8])) {
         self.fragments.enter().resolve(chunk, label);
     }
 
-    /// Counts the packets of `groups` out of `group_count` and gives `out` the records of flows that are over or due by
-    /// the chunk's clock. Wants chunks in sequence to each group (scope `PerShard`).
+    /// Counts the packets of `groups` out of `group_count`, and passes `out` the records of flows that ended
+    /// or are due by the chunk's clock. Each group needs its chunks in sequence (scope `PerShard`).
     ///
-    /// Follows the chunk's shard index if that was built for `group_count` groups and not all of them are asked for, else
-    /// walks the chunk and skips the packets of others.
+    /// It follows the chunk's shard index if that was built for `group_count` groups and only some of them
+    /// are wanted; otherwise it walks the chunk and skips the packets of other groups.
     pub fn observe(
         &self,
         chunk: &mut Chunk,
@@ -152,26 +157,26 @@ impl<E: Exclusion> Meter<E> {
         }
     }
 
-    /// Reports the flows of a shard that have expired or are due by this clock: for shards that see no packets.
+    /// Reports the flows of a shard that have expired or are due by this clock, for shards without packets.
     pub fn advance(&self, shard: usize, clock_ns: u64, out: &mut RecordSink<'_>) {
         if let Some(shard) = self.shards.get(shard) {
             shard.enter().advance(clock_ns, out);
         }
     }
 
-    /// Reports everything in a shard and empties it.
+    /// Reports all flows of a shard and removes them.
     pub fn flush(&self, shard: usize, reason: EndReason, out: &mut RecordSink<'_>) {
         if let Some(shard) = self.shards.get(shard) {
             shard.enter().flush(reason, out);
         }
     }
 
-    /// How many records were made, if nobody works on the shards just now.
+    /// The number of records made, or `None` if a shard is in use.
     pub fn try_records(&self) -> Option<u64> {
         self.shards.iter().map(|shard| Some(shard.try_enter()?.totals().records_sum())).sum()
     }
 
-    /// The totals of all shards together. They balance whenever no shard is being worked on.
+    /// The totals of all shards. They balance whenever no shard is in use.
     pub fn totals(&self) -> MeterTotals {
         let fragments = self.fragments.enter();
         let mut sum = MeterTotals {
@@ -185,13 +190,13 @@ impl<E: Exclusion> Meter<E> {
         sum
     }
 
-    /// Shows what is in a shard's cache and not reported yet: a slice from place `from` on. Where the next slice begins,
-    /// if there is one. Nobody else is in the shard meanwhile, for some tens of microseconds.
+    /// Emits a slice of a shard's unreported flows, from place `from` on, and returns where the next slice
+    /// begins, if there is one. The call holds the shard for some tens of microseconds.
     pub fn snapshot(&self, shard: usize, from: usize, out: &mut RecordSink<'_>) -> Option<usize> {
         self.shards.get(shard)?.enter().snapshot(from, out)
     }
 
-    /// The same, if nobody works on the shard just now.
+    /// [`Self::snapshot`], unless the shard is in use.
     pub fn try_snapshot(
         &self,
         shard: usize,
@@ -205,7 +210,7 @@ impl<E: Exclusion> Meter<E> {
     }
 }
 
-/// See [`Meter::label`]. A hash that is keyed, because who could foresee it could fill one shard alone.
+/// See [`Meter::label`]. The hash is keyed: a sender who could predict it could fill one shard alone.
 #[inline(always)]
 fn label(secret: [u64; 6], with_ports: bool, shards: u32, packet: &mut Packet, frame: &[u8]) {
     let [a, b, c, d, e, f] = secret;
@@ -239,14 +244,14 @@ fn label(secret: [u64; 6], with_ports: bool, shards: u32, packet: &mut Packet, f
     packet.shard = ((u64::from(packet.flow_hash) * u64::from(shards)) >> 32) as u16;
 }
 
-/// What is known of a packet before it is counted.
+/// A packet in flight, before it is counted.
 #[derive(Clone, Copy)]
 struct Ahead {
     facts: Facts,
     hash: u64,
-    /// Its shard, by place in the walk's list.
+    /// Index into the walk's list of shards.
     shard: u32,
-    /// Its place in the chunk.
+    /// Place in the chunk.
     place: u32,
 }
 
@@ -254,11 +259,11 @@ impl Ahead {
     const NONE: Self = Self { facts: Facts::NONE, hash: 0, shard: 0, place: 0 };
 }
 
-/// Packets on their way through the steps: those that are to be counted.
+/// Packets that move through the steps together; only those to be counted.
 struct Block {
     packets: [Ahead; BLOCK],
     count: usize,
-    /// Those that were not found in their first bucket, by place in the block.
+    /// Packets that were not in their first bucket, by place in the block.
     missed: [u8; BLOCK],
     misses: usize,
 }
@@ -267,20 +272,19 @@ impl Block {
     const EMPTY: Self = Self { packets: [Ahead::NONE; BLOCK], count: 0, missed: [0; BLOCK], misses: 0 };
 }
 
-/// One walk over packets of some shards.
+/// One walk over the packets of some shards.
 struct Walk<'a, G> {
     first: usize,
     shards: Vec<G>,
     rules: &'a KeyRules,
     shard_count: usize,
-    /// What packets were before NAT, by place; empty where there is none.
+    /// Packets before NAT, by place; empty if none were kept.
     origins: &'a [Origin],
     with_fates: bool,
     ahead: [Block; BLOCKS],
 }
 
 impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
-    /// Counts the packets at `place(0)`, `place(1)`, ... `place(count - 1)`.
     #[inline(always)]
     fn run(
         &mut self,
@@ -290,7 +294,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         out: &mut RecordSink<'_>,
     ) {
         let blocks = count.div_ceil(BLOCK);
-        // Whatever is in the blocks from before has been counted; empty ones cost nothing.
+        // The previous packets have all been counted; empty blocks cost nothing.
         self.ahead.iter_mut().for_each(|block| (block.count, block.misses) = (0, 0));
         for n in 0..blocks + BLOCKS - 1 {
             let end = ((n + 1) * BLOCK).min(count);
@@ -308,7 +312,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         }
     }
 
-    /// The first step, for the packet at `i`: what it is, into place `n` of a block; whether it is to be counted.
+    /// First step: reads the packet at `i` into place `n` of a block; returns whether to count it.
     #[inline(always)]
     fn read(&mut self, batch: &mut Batch<'_>, i: usize, block: usize, n: usize) -> bool {
         let (packet, frame) = batch.packet_and_frame(i);
@@ -335,7 +339,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         }
     }
 
-    /// The second step.
+    /// Second step.
     #[inline(always)]
     fn seek(&mut self, block: usize) {
         let Block { packets, count, missed, misses } = &mut self.ahead[block];
@@ -345,7 +349,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         }
     }
 
-    /// The third step.
+    /// Third step.
     #[inline(always)]
     fn seek_second(&mut self, block: usize) {
         let Block { packets, missed, misses, .. } = &self.ahead[block];
@@ -355,7 +359,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         }
     }
 
-    /// The last step.
+    /// Last step.
     #[inline(always)]
     fn count(&mut self, batch: &mut Batch<'_>, block: usize, out: &mut RecordSink<'_>) {
         let Block { packets, count, .. } = &self.ahead[block];

@@ -1,29 +1,30 @@
-//! From frame to flow facts: where the IP packet is, what it says of itself, and the ports of its transport.
+//! Parses frames for the meter: where the IP packet is, its header fields, and its transport ports.
 //!
-//! A meter measures what is there. Wrong checksums, addresses that nobody may forward, multicast, a TTL of 0: all of that is
-//! counted, because all of that passed. Only what cannot be read is dropped, with the reason why: a link that is not decoded,
-//! another protocol than IP, a header that is not there or contradicts itself. The router's own ingress stage
-//! is stricter; about packets that both take the two say the same (a test holds them to it), but for ports: ICMP has none
-//! here, SCTP, DCCP and UDP-Lite none there.
+//! A meter measures what is there. It counts packets with wrong checksums, addresses that must not be
+//! forwarded, multicast, or a TTL of 0, because they all passed. It drops only what it cannot read, with a
+//! reason: an unknown link layer, a protocol other than IP, a missing or contradictory header. The router's
+//! ingress stage is stricter. Both give the same answer for packets that both accept (a test checks this),
+//! except for ports: ICMP has none here; SCTP, DCCP and UDP-Lite have none there.
 //!
 //! | fact | from |
 //! |---|---|
-//! | `l3_offset` | the link layer: tags, labels, PPPoE, LLC ([`link`]); with tunnels, the innermost packet that can be read |
-//! | `ip_len` | the header's own length, but never more than was on the wire |
-//! | `protocol`, `l4_offset` | the end of the chain of headers, or where reading it had to end |
-//! | `src_port`, `dst_port` | TCP, UDP, SCTP, DCCP, UDP-Lite, where their four bytes are at hand; `HAS_PORTS` says so |
+//! | `l3_offset` | the link layer: tags, labels, PPPoE, LLC ([`link`]); with tunnels, the innermost readable packet |
+//! | `ip_len` | the header's length field, but never more than was on the wire |
+//! | `protocol`, `l4_offset` | the end of the header chain, or where reading it had to stop |
+//! | `src_port`, `dst_port` | TCP, UDP, SCTP, DCCP, UDP-Lite, if their four bytes were captured; `HAS_PORTS` says so |
 //! | `FRAGMENT`, `LATER_FRAGMENT` | IPv4's fragment field or IPv6's fragment header; an atomic fragment (RFC 6946) is whole |
 //!
-//! Lengths. A packet that the capture cut (`wire_len` larger than the frame) is whole to its length field. A length field
-//! that claims more than the wire had is corrected to what it had: nobody's counters grow by bytes that never were.
-//! A length of zero is how a capture shows a packet that its sender's card cuts up later, or that is too long for the field
-//! (RFC 2675): it is as long as the frame says.
+//! Lengths: a packet that the capture cut (`wire_len` larger than the frame) counts with its length field. A
+//! length field that exceeds the bytes on the wire is reduced to them, so counters never include bytes that
+//! did not exist. A length of zero marks a packet that the sender's NIC segments later, or one that is too
+//! long for the field (RFC 2675): its length is that of the frame.
 //!
-//! Tunnels ([`tunnel`]), if asked for: what is inside counts if it can be read, else the tunnel's own packet does. A fragment is not looked into: its later pieces could not be,
-//! and the bytes of one packet would be counted twice.
+//! Tunnels ([`tunnel`]), if enabled: the inner packet counts if it is readable, otherwise the outer one.
+//! Fragments are not searched for inner packets: later fragments could not be, and the bytes of one packet
+//! would count twice.
 //!
-//! Cost: the usual packet (Ethernet with at most one tag, IP without options, TCP or UDP, not a fragment) takes one pass
-//! without a loop; figures in `docs/probe-bench.md`, benchmark `parse`.
+//! Cost: the usual packet (Ethernet with at most one tag, IP without options, TCP or UDP, no fragment) takes
+//! one pass without a loop; figures are in `docs/probe-bench.md`, benchmark `parse`.
 //!
 //! Missing: MACsec, 802.1ah, A-MSDU, encrypted 802.11, ERSPAN.
 
@@ -35,15 +36,16 @@ use thalweg_base::{DropReason, LinkType, Packet, PacketFlags};
 use thalweg_wire::ipv6::Extensions;
 use thalweg_wire::{EtherType, ip_protocol};
 
-/// What is looked at.
+/// How [`parse`] treats packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// Whether a tunnel's inner packet counts, instead of the tunnel's own.
+    /// Whether a tunnel's inner packet counts instead of the tunnel's own.
     pub tunnels: bool,
 }
 
-/// Fills in what a meter asks of a packet, or drops it with the reason why it cannot be read. `frame` is what is at hand of
-/// it, from the link layer's header on; a packet that is dropped already is left alone.
+/// Fills in the fields of a packet that a meter needs, or drops the packet with the reason why it cannot be
+/// read. `frame` has the captured bytes from the link-layer header on. A packet that is dropped already stays
+/// unchanged.
 #[inline(always)]
 pub fn parse(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
     if packet.is_alive() && !parse_usual(packet, frame, options) {
@@ -51,7 +53,7 @@ pub fn parse(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
     }
 }
 
-/// The VLAN identifier of a parsed packet's outermost tag; 0 without one, and for a tag that has only a priority.
+/// The VLAN identifier of a parsed packet's outermost tag; 0 for no tag or a priority tag.
 #[inline(always)]
 pub fn vlan_of(frame: &[u8], packet: &Packet) -> u16 {
     if is_bare(packet) {
@@ -73,8 +75,8 @@ pub fn mpls_label_of(frame: &[u8], packet: &Packet) -> Option<u32> {
     }
 }
 
-/// The bytes behind the transport header that are at hand, as far as the IP packet goes: TCP and UDP only, empty for
-/// others, for later fragments and for what was cut before.
+/// The captured bytes behind the transport header, up to the end of the IP packet. Only TCP and UDP have any;
+/// the result is empty for other protocols, for later fragments, and where the capture was cut before.
 pub fn payload_of<'a>(frame: &'a [u8], packet: &Packet) -> &'a [u8] {
     let end = (usize::from(packet.l3_offset) + packet.ip_len as usize).min(frame.len());
     let transport = frame.get(usize::from(packet.l4_offset)..end).unwrap_or_default();
@@ -89,7 +91,7 @@ pub fn payload_of<'a>(frame: &'a [u8], packet: &Packet) -> &'a [u8] {
     transport.get(header..).unwrap_or_default()
 }
 
-/// Whether nothing stands between the start of the frame and the IP packet that has a tag or a label.
+/// Whether no tag or label can precede the IP packet.
 #[inline(always)]
 fn is_bare(packet: &Packet) -> bool {
     match packet.link {
@@ -99,7 +101,7 @@ fn is_bare(packet: &Packet) -> bool {
     }
 }
 
-/// The tag of an Ethernet frame that has one, and nothing else in front of the packet.
+/// The tag of an Ethernet frame with one tag and nothing else before the packet.
 #[inline(always)]
 fn one_tag(frame: &[u8], packet: &Packet) -> Option<u16> {
     let header = frame.first_chunk::<18>()?;
@@ -113,10 +115,10 @@ fn link_facts(frame: &[u8], packet: &Packet) -> LinkFacts {
     link::network_of(packet.link, frame).map(|network| network.facts).unwrap_or_default()
 }
 
-/// Reads a packet of the usual kind: all there, behind an Ethernet header with at most one tag or behind nothing, without
-/// options or extensions, with TCP or UDP in it and not a fragment. `false`, and nothing written, if it is of another kind,
-/// wrong, or might be a tunnel that is to be looked into: which of them is for [`parse_any`], whose answer about these
-/// packets is the same.
+/// Parses a packet of the usual kind: complete, behind an Ethernet header with at most one tag or behind
+/// nothing, without options or extensions, with TCP or UDP, and no fragment. Returns `false` and writes
+/// nothing if the packet is of another kind, malformed, or possibly a tunnel to look into; [`parse_any`] then
+/// decides, and gives the same answer for usual packets.
 #[inline(always)]
 fn parse_usual(packet: &mut Packet, frame: &[u8], options: &ParseOptions) -> bool {
     match usual_network(packet.link, frame) {
@@ -150,7 +152,8 @@ fn usual_network(link: LinkType, frame: &[u8]) -> Option<(usize, Protocol)> {
     }
 }
 
-// Both make all checks and branch once, on what traffic never surprises with: TCP and UDP alternate at random.
+// Both variants make all checks and branch once, on their combined result: TCP and UDP alternate at random,
+// and a branch on the protocol would be mispredicted.
 
 #[inline(always)]
 fn parse_usual_v4(packet: &mut Packet, frame: &[u8], l3_offset: usize, options: &ParseOptions) -> bool {
@@ -205,12 +208,11 @@ fn parse_usual_v6(packet: &mut Packet, frame: &[u8], l3_offset: usize, options: 
     true
 }
 
-/// Reads a packet of any kind.
 #[inline(never)]
 fn parse_any(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
     let wire_end = (packet.wire_len as usize).max(frame.len());
     let read = link::network_of(packet.link, frame).and_then(|network| {
-        // For the host and for lists of frames: where something else than IP begins.
+        // The host and frame lists need to know where a payload other than IP begins.
         packet.l3_offset = u16::try_from(network.at).unwrap_or(u16::MAX);
         IpFacts::read(frame, network, wire_end)
     });
@@ -221,12 +223,12 @@ fn parse_any(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
     }
 }
 
-/// What was read of an IP packet. Offsets count from the start of the frame.
+/// The facts of an IP packet. Offsets count from the start of the frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct IpFacts {
     l3: usize,
     l4: usize,
-    /// Where it ends, on the wire.
+    /// The end of the packet on the wire.
     end: usize,
     flags: u8,
     protocol: u8,
@@ -251,11 +253,11 @@ impl IpFacts {
         facts.l3 = network.at;
         facts.l4 += network.at;
         facts.end += network.at;
-        // Only the longest chains in the deepest tunnels come here.
+        // Only the longest header chains in the deepest tunnels exceed this.
         if facts.l4 > usize::from(u16::MAX) { Err(DropReason::IpHeaderLength) } else { Ok(facts) }
     }
 
-    /// RFC 791. Offsets of what is returned count from the header.
+    /// RFC 791. The offsets in the result count from the header.
     fn read_v4(l3: &[u8], wire_len: usize) -> Result<Self, DropReason> {
         let header: &[u8; 20] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
         let header_len = usize::from(header[0] & 15) * 4;
@@ -279,11 +281,11 @@ impl IpFacts {
         })
     }
 
-    /// RFC 8200. Offsets of what is returned count from the header.
+    /// RFC 8200. The offsets in the result count from the header.
     fn read_v6(l3: &[u8], wire_len: usize) -> Result<Self, DropReason> {
         let header: &[u8; 40] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
         let end = match (be16(header, 4), header[6]) {
-            // None of these is ever empty, so the length is elsewhere (RFC 2675) or nowhere.
+            // None of these is ever empty, so the length is elsewhere (RFC 2675) or missing.
             (0, ip_protocol::HOP_BY_HOP | ip_protocol::TCP | ip_protocol::UDP) => wire_len,
             (claimed, _) => (40 + usize::from(claimed)).min(wire_len),
         };
@@ -300,7 +302,7 @@ impl IpFacts {
         Ok(facts)
     }
 
-    /// Goes on to the last header of the chain, or to the first that cannot be read.
+    /// Advances to the last header of the chain, or to the first unreadable one.
     fn follow_extensions(&mut self, l3: &[u8]) {
         let mut extensions = Extensions::new(l3, self.end, self.protocol);
         for extension in extensions.by_ref() {

@@ -1,62 +1,62 @@
-//! Flow records: the one shape in which a flow leaves the cache, is exported, kept, listed and imported.
+//! Flow records: the one form in which a flow leaves the cache, is exported, stored, listed and imported.
 //!
-//! A record is a *delta*: what a flow did since it began or was last reported. The sum of all records of a flow is the
-//! flow. Bytes are those of IP packets by their own length fields (IPFIX `octetDeltaCount`), unless the meter was told to
-//! count frames. Times are nanoseconds since the Unix epoch, by the packets' own clock.
+//! A record is a *delta*: what a flow did since it began or was last reported. The sum of a flow's records is
+//! the flow. Bytes are those of IP packets by their length fields (IPFIX `octetDeltaCount`), unless the meter
+//! is configured to count frames. Times are nanoseconds since the Unix epoch, by the packets' own clock.
 //!
-//! What is not known is said so (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
+//! Unknown values are marked as such (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
 
 use std::net::IpAddr;
 use thalweg_base::{DropReason, NO_PORT};
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
-/// No autonomous system is known: an address that no BGP route covers (RFC 7607 keeps 0 free for this).
+/// The autonomous system is unknown: no BGP route covers the address (RFC 7607 reserves 0 for this).
 pub const NO_AS: u32 = 0;
 
-/// No interface is known. Interface numbers begin at 1 (`InterfaceIndex` of RFC 2863).
+/// The interface is unknown. Interface numbers begin at 1 (`InterfaceIndex` of RFC 2863).
 pub const NO_INTERFACE: u32 = 0;
 
-/// A record names a sampler that its exporter has not described: how many packets stand for one is not known.
+/// The record names a sampler that its exporter has not described, so the sampling interval is unknown.
 pub const SAMPLING_UNKNOWN: u32 = 0;
 
-/// Whether a protocol has a type and a code where others have ports.
+/// Whether a protocol has type and code instead of ports.
 #[inline(always)]
 pub(crate) fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
 
-/// What tells flows apart. Fields that the meter was told to leave out of its keys are as if unknown.
+/// The fields that distinguish flows. Fields that the meter leaves out of its keys have the values for
+/// unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
-    /// Source address.
     pub src: IpAddr,
-    /// Destination address, of the same family.
+    /// Of the same family as `src`.
     pub dst: IpAddr,
     /// Source port of TCP, UDP, SCTP, DCCP and UDP-Lite, else 0.
     pub src_port: u16,
-    /// Destination port of the same; of ICMP and ICMPv6 the type times 256 plus the code; else 0.
+    /// Destination port of these protocols; for ICMP and ICMPv6 the type times 256 plus the code; else 0.
     pub dst_port: u16,
-    /// Transport protocol, the last of an IPv6 header chain.
+    /// Transport protocol: the last header of an IPv6 chain.
     pub protocol: u8,
     /// IPv4's type of service or IPv6's traffic class, all eight bits.
     pub traffic_class: u8,
-    /// Number of the interface it came in by, or [`NO_INTERFACE`]: in an imported record the exporter's own number. A meter
-    /// only knows ports, and numbers them from 1 ([`interface_of_port`]); what knows the system's interfaces puts their
-    /// numbers in place of these.
+    /// Number of the ingress interface, or [`NO_INTERFACE`]; in an imported record, the exporter's number. A
+    /// meter knows only ports and numbers them from 1 ([`interface_of_port`]); a caller that knows the
+    /// system's interfaces replaces these numbers.
     pub ingress: u32,
-    /// VLAN identifier of the outermost tag; 0 is no tag (or a priority tag).
+    /// VLAN identifier of the outermost tag; 0 for no tag or a priority tag.
     pub vlan: u16,
     /// Label at the top of the MPLS stack.
     pub mpls_label: Option<u32>,
 }
 
-/// The number that a meter gives the interface of a port.
+/// The interface number that a meter gives to a port.
 #[inline(always)]
 pub fn interface_of_port(port: u16) -> u32 {
     if port == NO_PORT { NO_INTERFACE } else { u32::from(port) + 1 }
 }
 
-/// Type and code of ICMP or ICMPv6, which keys have in the place of the destination port.
+/// Type and code of ICMP or ICMPv6, which keys store as the destination port.
 #[inline]
 pub fn icmp_type_and_code(protocol: u8, dst_port: u16) -> Option<(u8, u8)> {
     let [icmp_type, code] = dst_port.to_be_bytes();
@@ -70,7 +70,7 @@ impl FlowKey {
         icmp_type_and_code(self.protocol, self.dst_port)
     }
 
-    /// The key of the opposite direction, as if it came in by the same port.
+    /// The key of the reverse direction, with the same ingress interface.
     pub fn reversed(&self) -> Self {
         let (src, dst) = (self.dst, self.src);
         let has_ports = !is_icmp(self.protocol);
@@ -80,18 +80,17 @@ impl FlowKey {
     }
 }
 
-/// What was counted of one direction of a flow.
+/// Counters of one direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets, dropped ones included.
+    /// Including dropped packets.
     pub packets: u64,
-    /// Bytes of those.
     pub bytes: u64,
-    /// Arrival of the first packet, nanoseconds since the epoch.
+    /// Arrival of the first packet, in nanoseconds since the epoch.
     pub first_ns: u64,
-    /// Arrival of the last.
+    /// Arrival of the last packet.
     pub last_ns: u64,
-    /// Union of all TCP flags (the low eight: CWR ECE URG ACK PSH RST SYN FIN). Other protocols have none.
+    /// Union of all TCP flags (the low eight: CWR ECE URG ACK PSH RST SYN FIN). `None` for other protocols.
     pub tcp_flags: Option<u8>,
     /// Smallest TTL or hop limit.
     pub ttl_min: Option<u8>,
@@ -104,30 +103,30 @@ thalweg_base::words! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[repr(u8)]
     pub enum EndReason {
-        /// Nothing came for the idle timeout.
+        /// No packet arrived for the idle timeout.
         IdleTimeout = 1 => "idle-timeout",
-        /// It goes on; reported after the active timeout.
+        /// The flow goes on; it was reported after the active timeout.
         ActiveTimeout = 2 => "active-timeout",
-        /// The protocol said so: FIN or RST.
+        /// TCP ended the flow with FIN or RST.
         EndDetected = 3 => "end-detected",
-        /// The meter stopped, or was told to report everything.
+        /// The meter stopped, or had to report everything.
         ForcedEnd = 4 => "forced-end",
-        /// Its place was needed for another flow.
+        /// Another flow needed its place.
         LackOfResources = 5 => "lack-of-resources",
     }
 }
 
 impl EndReason {
-    /// The reason with this code of IPFIX.
+    /// The reason with this IPFIX code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 }
 
-/// How many reasons of dropped packets a record tells apart.
+/// The number of drop reasons that a record distinguishes.
 const DROP_REASONS: usize = 3;
 
-/// Packets of a flow that were dropped, by reason. A fourth reason and further ones are counted together.
+/// Dropped packets of a flow by reason. The fourth and further reasons are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     by_reason: [Option<(DropReason, u32)>; DROP_REASONS],
@@ -137,7 +136,7 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// Counts `packets` dropped ones of `bytes` in all.
+    /// Adds `packets` dropped packets with `bytes` in total.
     pub fn add(&mut self, reason: DropReason, packets: u32, bytes: u64) {
         self.bytes += bytes;
         for place in &mut self.by_reason {
@@ -156,33 +155,33 @@ impl Drops {
         self.others = self.others.saturating_add(packets.into());
     }
 
-    /// Counts `packets` dropped ones of `bytes` in all, of which it is not known why.
+    /// Adds `packets` dropped packets with `bytes` in total, for an unknown reason.
     pub fn add_without_reason(&mut self, packets: u32, bytes: u64) {
         self.bytes += bytes;
         self.others = self.others.saturating_add(packets.into());
     }
 
-    /// Dropped packets, whatever the reason.
+    /// All dropped packets.
     pub fn packets(&self) -> u64 {
         self.by_reason().map(|(_, count)| u64::from(count)).sum::<u64>() + self.others
     }
 
-    /// Reasons that are told apart, the first that occurred first.
+    /// The reasons that are distinguished, in order of occurrence, with their packets.
     pub fn by_reason(&self) -> impl Iterator<Item = (DropReason, u32)> + '_ {
         self.by_reason.iter().flatten().copied()
     }
 
-    /// Puts back how many packets were dropped, before any reason is put back.
+    /// Restores the total of dropped packets, before any reason is restored.
     pub(crate) fn restore_total(&mut self, packets: u64) {
         self.others = packets;
     }
 
-    /// Puts back a reason, its packets behind it. Reasons come in their order.
+    /// Restores a reason; its packets follow. Reasons are restored in order.
     pub(crate) fn restore_reason(&mut self, place: usize, reason: DropReason) {
         self.by_reason[place] = Some((reason, 0));
     }
 
-    /// Puts back the packets of a reason.
+    /// Restores the packets of a reason.
     pub(crate) fn restore_packets(&mut self, place: usize, packets: u32) {
         if let Some((_, count)) = &mut self.by_reason[place] {
             *count = packets;
@@ -190,47 +189,41 @@ impl Drops {
         }
     }
 
-    /// Packets dropped for still other reasons, or for reasons that are not known.
+    /// Packets dropped for further or unknown reasons.
     pub fn others(&self) -> u64 {
         self.others
     }
 
-    /// Whether nothing was dropped.
+    /// Whether no packet was dropped.
     pub fn is_empty(&self) -> bool {
         self.by_reason[0].is_none() && self.others == 0
     }
 }
 
-/// What NAT made of a flow: its addresses and ports as they left.
+/// Addresses and ports of a flow after NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// Source address behind the translation.
     pub src: IpAddr,
-    /// Destination address behind the translation.
     pub dst: IpAddr,
-    /// Source port behind the translation.
     pub src_port: u16,
-    /// Destination port behind the translation.
     pub dst_port: u16,
 }
 
 /// A flow, or a part of its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowRecord {
-    /// Which flow.
     pub key: FlowKey,
-    /// What was counted.
     pub counters: Counters,
-    /// The opposite direction's counters, where both are metered as one (RFC 5103). The key is that of the direction
-    /// whose packet came first.
+    /// Counters of the reverse direction in a biflow (RFC 5103). The key is that of the direction whose
+    /// packet came first.
     pub reverse: Option<Counters>,
-    /// Why the record was made. Not every exporter says.
+    /// `None` if the exporter did not say.
     pub end_reason: Option<EndReason>,
-    /// Application code (names: `thalweg_wire::application`), 0 if unknown.
+    /// Application code (names: `thalweg_wire::application`); 0 is unknown.
     pub application: u8,
-    /// Number of the interface it left by, or [`NO_INTERFACE`]. As [`FlowKey::ingress`].
+    /// Number of the egress interface, or [`NO_INTERFACE`]; as [`FlowKey::ingress`].
     pub egress: u32,
-    /// Next hop of the route it took.
+    /// Next hop of the route that was used.
     pub next_hop: Option<IpAddr>,
     /// Origin AS of the source address, or [`NO_AS`].
     pub src_as: u32,
@@ -238,17 +231,16 @@ pub struct FlowRecord {
     pub dst_as: u32,
     /// BGP's next hop toward the destination.
     pub bgp_next_hop: Option<IpAddr>,
-    /// What NAT made of it.
     pub translation: Option<Translation>,
-    /// Packets among the counted ones that the router dropped.
+    /// Counted packets that the router dropped.
     pub drops: Drops,
-    /// One packet in N was sampled; 1 is all, [`SAMPLING_UNKNOWN`] unknown. Counters are as counted, not multiplied
-    /// by it: see [`Self::scale`].
+    /// One packet in this many was sampled; 1 is all, [`SAMPLING_UNKNOWN`] is unknown. Counters are not
+    /// multiplied by it; see [`Self::scale`].
     pub sampling_interval: u32,
 }
 
 impl FlowRecord {
-    /// A record of which nothing is known beyond key and counters.
+    /// Makes a record with key and counters; everything else is unknown.
     pub fn new(key: FlowKey, counters: Counters, end_reason: impl Into<Option<EndReason>>) -> Self {
         Self {
             key,
@@ -267,11 +259,11 @@ impl FlowRecord {
         }
     }
 
-    /// Whether it has one direction, and nothing is known of it but what its packets and interfaces say. Most records are such,
-    /// and are kept small on their way.
+    /// Whether the record has one direction, and only facts of its packets and interfaces. Most records are
+    /// plain and are packed on their way.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        // Every field is named, so that a new one is thought of here.
+        // Every field is named, so that a new one is considered here.
         let Self {
             key: FlowKey { mpls_label, .. },
             counters: _,
@@ -292,22 +284,23 @@ impl FlowRecord {
         !has_route && !has_more && drops.is_empty()
     }
 
-    /// What counters are multiplied by to estimate all traffic: the sampling interval; 1 where that is not known.
+    /// The factor that estimates all traffic from the counters: the sampling interval, or 1 if that is
+    /// unknown.
     pub fn scale(&self) -> u64 {
         u64::from(self.sampling_interval.max(1))
     }
 
-    /// Packets of both directions, modulo 2^64: others' records may claim any number.
+    /// Packets of both directions, modulo 2^64: received records may claim any number.
     pub fn packets(&self) -> u64 {
         self.counters.packets.wrapping_add(self.reverse.map_or(0, |reverse| reverse.packets))
     }
 
-    /// Bytes of both directions, likewise.
+    /// Bytes of both directions, modulo 2^64.
     pub fn bytes(&self) -> u64 {
         self.counters.bytes.wrapping_add(self.reverse.map_or(0, |reverse| reverse.bytes))
     }
 
-    /// Moves its times, for a clock that is so far ahead, or behind. It lasts as long as before.
+    /// Shifts its times, to correct a clock that is ahead or behind; the duration stays.
     pub fn shift_times(&mut self, shift_ns: i64) {
         for counters in [Some(&mut self.counters), self.reverse.as_mut()].into_iter().flatten() {
             counters.first_ns = counters.first_ns.saturating_add_signed(shift_ns);

@@ -1,6 +1,7 @@
-//! Sampling: which packets a meter looks at (RFC 5475, 5.2.1 systematic count-based and 5.2.2.2 uniform probabilistic).
+//! Sampling selects the packets that a meter examines (RFC 5475, 5.2.1 systematic count-based and 5.2.2.2
+//! uniform probabilistic).
 //!
-//! Each shard samples what it is given by itself, so what is sampled does not depend on who works on which shard.
+//! Each shard samples its own packets, so the result does not depend on which thread works on which shard.
 
 use thalweg_base::XorShift64Star;
 
@@ -9,22 +10,22 @@ use thalweg_base::XorShift64Star;
 pub enum Sampling {
     #[default]
     All,
-    /// Every so-many-th.
+    /// Every Nth packet.
     Count {
-        /// One in so many.
+        /// 1 samples all packets.
         interval: u32,
     },
-    /// Each with the same chance, by a generator with this seed.
+    /// Each packet with the same probability.
     Random {
-        /// One in so many on average.
+        /// The reciprocal of the probability.
         interval: u32,
-        /// Of the generator.
+        /// The seed of the generator.
         seed: u64,
     },
 }
 
 impl Sampling {
-    /// One packet in so many.
+    /// One packet in this many is sampled.
     pub fn interval(self) -> u32 {
         match self {
             Self::All => 1,
@@ -37,7 +38,7 @@ impl Sampling {
 #[derive(Clone, Debug)]
 pub(crate) enum Sampler {
     All,
-    /// So many more are passed over, of so many each time.
+    /// Skips `left` more packets.
     Count {
         left: u32,
         interval: u32,
@@ -49,7 +50,7 @@ pub(crate) enum Sampler {
 }
 
 impl Sampler {
-    /// Shards begin at different places, so that many shards with few packets each do not sample too many.
+    /// Shards begin at different offsets, so that many shards with few packets each do not sample too many.
     pub(crate) fn new(sampling: Sampling, shard: u16) -> Self {
         match sampling {
             Sampling::All | Sampling::Count { interval: 1 } | Sampling::Random { interval: 1, .. } => {
@@ -65,7 +66,6 @@ impl Sampler {
         }
     }
 
-    /// Whether the next packet is sampled.
     #[inline(always)]
     pub(crate) fn takes(&mut self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Packets for tests and benchmarks: made from a description, described as parsing would.
+//! Builds packets for tests and benchmarks, with the descriptors that parsing would make.
 
 use std::net::IpAddr;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, PacketFlags};
@@ -7,34 +7,28 @@ use thalweg_wire::ipv6::{FragmentRepr, Ipv6Repr};
 use thalweg_wire::testing::{ethernet_header, ipv4};
 use thalweg_wire::{EtherType, ip_protocol};
 
-/// A packet to be made.
+/// The description of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Source address.
     pub src: IpAddr,
-    /// Destination address, of the same family.
+    /// Of the same family as `src`.
     pub dst: IpAddr,
-    /// Source port, if the protocol has ports.
+    /// Ignored if the protocol has no ports.
     pub src_port: u16,
-    /// Destination port; type and code of ICMP.
+    /// Type and code for ICMP.
     pub dst_port: u16,
-    /// Transport protocol.
     pub protocol: u8,
-    /// Type of service or traffic class.
     pub traffic_class: u8,
-    /// TTL or hop limit.
     pub ttl: u8,
     pub tcp_flags: u8,
     /// Bytes behind the transport header.
     pub payload: u16,
-    /// VLAN tag, if not 0.
+    /// 0 for no tag.
     pub vlan: u16,
-    /// MPLS label.
     pub label: Option<u32>,
-    /// Port it came in by.
     pub ingress: u16,
     pub arrival_ns: u64,
-    /// Why a router dropped it.
+    /// The reason of a router's drop.
     pub drop: Option<DropReason>,
     /// Identification of a fragment, and whether it is a later one.
     pub fragment: Option<(u16, bool)>,
@@ -92,7 +86,6 @@ impl Sample {
         header
     }
 
-    /// The IP packet.
     fn packet(&self) -> Vec<u8> {
         let transport = self.transport();
         let (id, later) = self.fragment.unwrap_or_default();
@@ -134,7 +127,7 @@ impl Sample {
         self.packet().len() as u64
     }
 
-    /// The frame, and where the IP packet begins in it.
+    /// The frame, and the offset of the IP packet.
     fn frame(&self) -> (Vec<u8>, u16) {
         let packet = self.packet();
         let ether_type = match self.label {
@@ -153,7 +146,7 @@ impl Sample {
     }
 }
 
-/// A chunk of these packets, described as parsing would.
+/// A chunk of these packets, with descriptors as parsing would make them.
 pub fn chunk(sequence: u64, clock_before_ns: u64, samples: &[Sample]) -> Chunk {
     let frames: Vec<_> = samples.iter().map(Sample::frame).collect();
     let bytes: usize = frames.iter().map(|(frame, _)| frame.len() + ChunkBuilder::HEADROOM).sum();

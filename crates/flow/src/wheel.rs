@@ -1,21 +1,22 @@
-//! A timing wheel (Varghese and Lauck, SOSP 1987, scheme 6): a list of flows for each tick of a quarter second or so.
+//! A timing wheel (Varghese and Lauck, SOSP 1987, scheme 6): a list of flows for each tick of about a quarter
+//! second.
 //!
-//! A flow hangs in the list of the tick at which its deadline, as known when it was hung there, is surely over. Packets
-//! do not move it: that its deadline is later by now is found when its tick comes, and then it is hung up again. So a
-//! flow is visited about once per idle timeout, however many packets it has. What lies further ahead than the wheel is
-//! round hangs in the farthest list meanwhile.
+//! A flow is in the list of the tick at which its deadline, as known on insertion, has surely passed. Packets
+//! do not move it: when the tick comes and the deadline is now later, the flow is inserted again. So a flow
+//! is visited about once per idle timeout, however many packets it has. Deadlines beyond the wheel's range
+//! wait in the farthest list.
 //!
-//! Lists are linked both ways through the entries. Ends point to the list itself (`LIST` and its number), so that taking
-//! out needs no look-up of which list it is.
+//! Lists are doubly linked through the entries. Both ends point to the list itself (`LIST` and its number),
+//! so removal needs no search for the list.
 
-/// Nanoseconds of a tick are two to this power: 0.27 s.
+/// A tick is two to this power of nanoseconds: 0.27 s.
 pub(crate) const TICK_SHIFT: u32 = 28;
-/// Lists: 275 s.
+/// The number of lists: 275 s.
 const LISTS: u64 = 1024;
-/// Marks the number of a list among those of slots.
+/// Distinguishes the number of a list from a slot.
 pub(crate) const LIST: u32 = 1 << 30;
 
-/// What entries are linked by: slots, or a list's number where it ends.
+/// Links between entries: slots, or the list's number at its ends.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Links {
@@ -23,7 +24,7 @@ pub(crate) struct Links {
     pub(crate) prev: u32,
 }
 
-/// Where the links of slots are.
+/// Gives access to the links of a slot.
 pub(crate) trait Linked {
     fn links(&mut self, slot: u32) -> &mut Links;
 }
@@ -34,17 +35,17 @@ struct List {
     last: u32,
 }
 
-/// See the head of this file.
+/// The timing wheel; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     lists: Box<[List]>,
     /// A bit for each list that is not empty.
     occupied: [u64; (LISTS / 64) as usize],
-    /// The lists of this tick and those before are empty.
+    /// The lists of this tick and earlier ones are empty.
     now: u64,
 }
 
-/// Ticks that are over and have not been looked at.
+/// Ticks that have passed and are not handled yet.
 #[derive(Debug)]
 pub(crate) struct Due {
     next: u64,
@@ -57,34 +58,30 @@ impl Wheel {
         Self { lists: (0..LISTS as u32).map(list).collect(), occupied: [0; (LISTS / 64) as usize], now: 0 }
     }
 
-    /// An empty one at this tick.
     pub(crate) fn at(tick: u64) -> Self {
         Self { now: tick, ..Self::new() }
     }
 
-    /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.lists) + size_of::<Self>()
     }
 
-    /// Empties all lists.
     pub(crate) fn clear(&mut self) {
         *self = Self::at(self.now);
     }
 
-    /// The tick at which a deadline is surely over.
+    /// The tick at which a deadline has surely passed.
     #[inline(always)]
     pub(crate) fn tick_after(deadline_ns: u64) -> u64 {
         (deadline_ns >> TICK_SHIFT) + 1
     }
 
-    /// The present tick.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Hangs up a slot that hangs nowhere.
+    /// Inserts a slot that is in no list.
     #[inline(always)]
     pub(crate) fn push(&mut self, slot: u32, deadline_ns: u64, entries: &mut impl Linked) {
         let tick = Self::tick_after(deadline_ns).clamp(self.now + 1, self.now + LISTS - 1);
@@ -102,7 +99,6 @@ impl Wheel {
         *entries.links(slot) = Links { next: end, prev: last };
     }
 
-    /// Takes down a slot.
     #[inline(always)]
     pub(crate) fn unlink(&mut self, slot: u32, entries: &mut impl Linked) {
         let Links { next, prev } = *entries.links(slot);
@@ -122,12 +118,12 @@ impl Wheel {
         }
     }
 
-    /// The slot that has hung longest in the list that comes first.
+    /// The oldest slot in the first list that is not empty.
     pub(crate) fn earliest(&self) -> Option<u32> {
         let start = (self.now + 1) % LISTS;
         let words = self.occupied.len();
         let first_word = (start / 64) as usize;
-        // The word of the start comes twice: first what lies after the start, at the end what lies before.
+        // The word of the start comes twice: first its bits after the start, at the end those before.
         (0..=words).find_map(|n| {
             let at = (first_word + n) % words;
             let after_start = u64::MAX << (start % 64);
@@ -141,15 +137,15 @@ impl Wheel {
         })
     }
 
-    /// Turns on to a tick. What is over has to be taken down by [`Self::detach`] before anything else is done.
+    /// Advances to a tick. The caller must take all due lists with [`Self::detach`] before anything else.
     pub(crate) fn turn_to(&mut self, tick: u64) -> Due {
         let before = self.now;
         self.now = tick.max(before);
         Due { next: before + 1, end: self.now.min(before + LISTS) }
     }
 
-    /// The next list that is over, as a chain: its first slot. The caller follows `next` until that is no slot, and
-    /// frees or hangs up again each of them.
+    /// Detaches the next due list and returns its first slot. The caller follows `next` until it is no slot,
+    /// and frees or inserts each of them.
     pub(crate) fn detach(&mut self, due: &mut Due) -> Option<u32> {
         while due.next <= due.end {
             let number = due.next % LISTS;
@@ -185,7 +181,7 @@ mod tests {
         (tick - 1) << TICK_SHIFT
     }
 
-    /// All slots that are over at `tick`, in the order they are found.
+    /// The slots whose deadline `tick` has passed, in the order found.
     fn over(wheel: &mut Wheel, entries: &mut Entries, tick: u64) -> Vec<u32> {
         let mut due = wheel.turn_to(tick);
         let mut found = Vec::new();

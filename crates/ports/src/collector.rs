@@ -1,4 +1,4 @@
-//! Collectors of flow records: an exporting session each, over UDP, TCP or TLS, on a thread of its own.
+//! Collectors of flow records: each has an export session over UDP, TCP or TLS on its own thread.
 //!
 //! ```text
 //! send ──> queue ──> Exporter ──> datagrams ─────────────────────────────> collector
@@ -9,26 +9,28 @@
 //!                                spool ──> first in the next session, in order
 //! ```
 //!
-//! **Datagrams** are sent once. What the kernel refuses is counted; an ICMP error (nobody listens there) is counted too,
-//! and which datagram it was about is not known. Whether others arrive, UDP does not tell: collectors see gaps in the
-//! sequence numbers.
+//! **Datagrams** are sent once. Datagrams that the kernel refuses are counted, and so are ICMP errors (nobody
+//! listens there), although it is unknown which datagram caused one. UDP does not tell whether others arrive:
+//! collectors see gaps in the sequence numbers.
 //!
-//! **Streams.** Records, not messages, are kept until the collector's kernel has acknowledged the last byte of the
-//! messages they are in: sequence numbers and templates belong to a session. When a connection ends, what was not
-//! acknowledged is sent again in the next session, before everything else. So:
+//! **Streams.** Sequence numbers and templates belong to a session, so records, not messages, are kept until
+//! the collector's kernel has acknowledged the last byte of their messages. When a connection ends,
+//! unacknowledged records are sent again in the next session, before everything else. So:
 //!
-//! - what was acknowledged but not yet read by a collector that dies is lost, and nobody can know: at most what its
-//!   receive buffer holds;
-//! - what had arrived without its acknowledgement having come back arrives twice; it is counted as `resent`.
+//! - records that were acknowledged but not read by a collector that dies are lost without notice: at most
+//!   what its receive buffer holds;
+//! - records that arrived but whose acknowledgment was lost arrive twice; they are counted as `resent`.
 //!
-//! While there is no connection records go to the **spool**, a folder of bounded size; what does not fit is counted as
-//! lost. A folder that a former process left is sent first. Without a spool the queue waits
-//! [`TIMEOUT`] for a collector that went away, then records are counted as lost until it is back.
+//! Without a connection, records go to the **spool**, a folder of bounded size; records that do not fit are
+//! counted as lost. A spool left by an earlier process is sent first. Without a spool, the queue waits
+//! [`TIMEOUT`] for an absent collector; then records are counted as lost until it is back.
 //!
-//! The counters, in packets and bytes, at every moment that the worker is not just working on a batch: `accepted =
-//! sent + in flight + spooled + unexportable + lost{reason}`; in records likewise, with what was split added to `accepted`.
+//! Whenever the worker is not in the middle of a batch, the counters balance in packets and bytes: `accepted
+//! = sent + in flight + spooled + unexportable + lost{reason}`; in records too, with split records added to
+//! `accepted`.
 //!
-//! **Kafka** is a topic in place of a collector, behind the same queue and spool: `collector/kafka.rs`.
+//! **Kafka**: a topic takes the place of a collector, behind the same queue and spool; see
+//! `collector/kafka.rs`.
 //!
 //! Missing: SCTP, DTLS; NAT events are not spooled (they are counted as lost while a stream is down).
 
@@ -59,42 +61,42 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{ExportOptions, Exporter, Interface, NatEvent, Statistics};
 
-/// How long the queue of a collector without a spool waits for a connection before records are counted as lost.
+/// How long the queue of a collector without a spool waits for a connection before records are counted as
+/// lost.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// Batches that the queue takes unless told otherwise.
+/// The default capacity of the queue, in batches.
 const QUEUE_BATCHES: usize = 64;
 
-/// Where records wait for a collector that is down.
+/// The disk queue for records while a collector is down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolOptions {
-    /// The folder; made if it is not there. One collector of one process at a time.
+    /// The folder, created if necessary. Only one collector of one process may use it.
     pub folder: PathBuf,
-    /// Bytes that all files in it may have.
+    /// The limit for all files in it.
     pub bytes_max: u64,
 }
 
-/// How to speak to a collector.
+/// How to export to a collector.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
-    /// How records are encoded. Protocol and transport are those of the address, whatever is said here.
+    /// The encoding of records. The address overrides protocol and transport.
     pub export: ExportOptions,
-    /// Batches that wait to be encoded.
+    /// The capacity of the queue.
     pub queue_batches: usize,
-    /// Where records wait while a stream is down. Of no use to datagrams.
+    /// Stores records while a stream is down. Datagrams do not use it.
     pub spool: Option<SpoolOptions>,
-    /// Authorities that TLS trusts.
     pub tls: TlsOptions,
-    /// Datagrams a second at most; collectors have receive buffers of a size, and a capture is read faster than that.
+    /// The most datagrams per second; a capture is read faster than a collector's receive buffer empties.
     pub datagrams_per_s_max: Option<u32>,
-    /// Every datagram has a call of its own, and the kernel cuts none: a capture taken on this system then has them as they
-    /// are on the wire.
+    /// Send each datagram with its own call, without segmentation by the kernel: a capture taken on this
+    /// system then shows them as on the wire.
     pub one_by_one: bool,
-    /// The longest pause between two attempts to connect.
+    /// The longest pause between two connection attempts.
     pub retry_max: Duration,
 }
 
 impl CollectorOptions {
-    /// The usual options for a collector at this address.
+    /// The default options for this address.
     pub fn new(address: &CollectorAddress) -> Self {
         Self {
             export: ExportOptions {
@@ -112,26 +114,24 @@ impl CollectorOptions {
     }
 }
 
-/// What a worker is given.
+/// Input of a worker.
 enum Input {
     Records(Vec<FlowRecord>),
     NatEvents(Vec<NatEvent>),
     Statistics(Box<Statistics>),
     Interfaces(Vec<Interface>),
-    /// Send what there is, until then at the latest, and stop.
+    /// Send everything that waits, until this time at the latest, and stop.
     End(Instant),
 }
 
-/// A batch that the collector did not take, and why.
+/// A batch that the collector did not take.
 #[derive(Debug)]
 pub enum NotTaken {
-    /// The queue is full.
     Full(Vec<FlowRecord>),
-    /// The worker is gone.
     Ended(Vec<FlowRecord>),
 }
 
-/// A collector and the thread that speaks to it.
+/// A collector and its thread.
 pub struct Collector {
     name: String,
     queue: Sender<Input>,
@@ -140,8 +140,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins a session with a collector. Names are resolved and UDP sockets made before this returns; streams are
-    /// connected later, as often as it takes.
+    /// Begins a session with a collector. Names are resolved and UDP sockets created before this returns;
+    /// streams connect later, with as many attempts as necessary.
     pub fn open(address: &CollectorAddress, options: CollectorOptions) -> Result<Self, CollectorError> {
         let mut options = options;
         options.export.version = address.version;
@@ -152,8 +152,8 @@ impl Collector {
         })
     }
 
-    /// Begins to send to a topic. Brokers are connected to later, as often as it takes. Errors with
-    /// [`CollectorError::NotBuilt`] where the feature `kafka` was left out.
+    /// Begins to send to a topic. It connects to brokers later, with as many attempts as necessary. Errors
+    /// with [`CollectorError::NotBuilt`] without the feature `kafka`.
     pub fn open_kafka(address: &KafkaAddress, options: KafkaOptions) -> Result<Self, CollectorError> {
         Self::start(address.to_string(), options.queue_batches, |inputs, shared| {
             kafka::worker(address, options, inputs, shared)
@@ -173,17 +173,17 @@ impl Collector {
         Ok(Self { name, queue, shared, worker: Some(worker) })
     }
 
-    /// The address, as it was written.
+    /// The address as written.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Hands over a batch, waiting for room in the queue. Gives it back if the worker is gone.
+    /// Passes on a batch and waits for room in the queue. Returns the batch if the worker is gone.
     pub fn send(&self, batch: Vec<FlowRecord>) -> Result<(), NotTaken> {
         self.queue.send(Input::Records(batch)).map_err(|error| not_taken(error.into_inner(), NotTaken::Ended))
     }
 
-    /// Hands over a batch if there is room at once; else gives it back, and the caller counts it.
+    /// Passes on a batch if there is room now; otherwise returns it, and the caller counts it.
     pub fn try_send(&self, batch: Vec<FlowRecord>) -> Result<(), NotTaken> {
         self.queue.try_send(Input::Records(batch)).map_err(|error| match error {
             TrySendError::Full(input) => not_taken(input, NotTaken::Full),
@@ -191,7 +191,7 @@ impl Collector {
         })
     }
 
-    /// Hands over NAT events if there is room at once; else gives them back, and the caller counts them.
+    /// Passes on NAT events if there is room now; otherwise returns them, and the caller counts them.
     pub fn try_send_nat_events(&self, events: Vec<NatEvent>) -> Result<(), Vec<NatEvent>> {
         self.queue.try_send(Input::NatEvents(events)).map_err(|error| match error.into_inner() {
             Input::NatEvents(events) => events,
@@ -199,23 +199,24 @@ impl Collector {
         })
     }
 
-    /// Hands over the newest statistics of the meter, if there is room: the next ones are as good.
+    /// Passes on the meter's newest statistics if there is room: the next ones are as good.
     pub fn set_statistics(&self, statistics: Statistics) {
-        // Without room the statistics of a moment ago remain.
+        // Without room, the previous statistics remain.
         let _ = self.queue.try_send(Input::Statistics(Box::new(statistics)));
     }
 
-    /// Hands over other numbers or names of interfaces. Whether there was room.
+    /// Passes on new numbers or names of interfaces. Returns whether there was room.
     pub fn set_interfaces(&self, interfaces: Vec<Interface>) -> bool {
         self.queue.try_send(Input::Interfaces(interfaces)).is_ok()
     }
 
-    /// What was done so far.
+    /// The counters so far.
     pub fn report(&self) -> CollectorReport {
         self.shared.report()
     }
 
-    /// Sends what there is, for at most this long, and ends the session. What a stream could not send stays in the spool.
+    /// Sends everything that waits, for at most this long, and ends the session. Unsent records of a stream
+    /// stay in the spool.
     pub fn finish(mut self, within: Duration) -> CollectorReport {
         let deadline = Instant::now() + within;
         let ended = match self.queue.send_timeout(Input::End(deadline), within) {
@@ -224,18 +225,18 @@ impl Collector {
         };
         self.shared.end_by(deadline);
         if !ended {
-            // The worker learns of the end from `end_by`; what stands in the queue is still its.
+            // `end_by` also tells the worker to end; the queue's contents still belong to it.
             let _ = self.queue.send_timeout(Input::End(deadline), TIMEOUT);
         }
         if let Some(worker) = self.worker.take() {
-            // A worker that panicked has said so; its report is what it last wrote.
+            // A worker that panicked has reported that; its last report remains.
             let _ = worker.join();
         }
         self.shared.report()
     }
 }
 
-/// The work of a collector's thread, with everything that can fail done.
+/// The work of a collector's thread, after everything that can fail.
 type Work = Box<dyn FnOnce() + Send>;
 
 fn worker(

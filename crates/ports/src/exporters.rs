@@ -1,4 +1,4 @@
-//! What exporters send here: datagrams of NetFlow and IPFIX, and streams of IPFIX over TCP.
+//! Receives from exporters: datagrams of NetFlow and IPFIX, and streams of IPFIX over TCP.
 //!
 //! ```text
 //! UDP socket ── thread ──┐
@@ -6,11 +6,11 @@
 //!   connection ─ thread ─┘
 //! ```
 //!
-//! A full queue holds the threads up. A stream's sender then waits; datagrams gather in the socket's receive buffer, and
-//! those that find it full are lost: their exporter's sequence numbers tell. At the end what the kernel already has is
-//! still read, for [`LAST_WORDS`] at most.
+//! A full queue blocks the threads. A stream's sender then waits; datagrams fill the socket's receive buffer,
+//! and further ones are lost, which gaps in the exporter's sequence numbers show. At the end, data that the
+//! kernel already has is still read, for at most [`LAST_WORDS`].
 //!
-//! Bounds: [`CONNECTIONS_MAX`] connections; of each the message that is not whole yet.
+//! Limits: [`CONNECTIONS_MAX`] connections, each with one incomplete message.
 //!
 //! Missing: TLS, DTLS, SCTP.
 
@@ -28,58 +28,55 @@ use thalweg_wire::netflow::decode::{Fault, stream_message_bytes};
 
 use crate::socket_option;
 
-/// Connections at a time.
+/// The most connections at a time.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Messages that wait for the reader.
+/// The capacity of the queue.
 const QUEUE_MESSAGES: usize = 4096;
-/// What the kernel may hold of datagrams, bytes: 0.1 s of a hundred thousand.
+/// The receive buffer for datagrams: 0.1 s at a hundred thousand per second.
 const RECEIVE_BUFFER_BYTES: i32 = 16 << 20;
 /// How often threads check whether they should end.
 const TURN: Duration = Duration::from_millis(100);
 
-/// So long at most what exporters sent before the end is read.
+/// The longest time for reading what exporters sent before the end.
 pub const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What came.
+/// An event from the sockets.
 #[derive(Debug)]
 pub enum Received {
     /// A datagram, or a message of a stream.
     Message {
-        /// Who sent it.
         from: SocketAddr,
-        /// Whether it came over a connection.
+        /// The message came over a connection.
         is_stream: bool,
-        /// The message.
         bytes: Vec<u8>,
     },
-    /// A connection ended; the error, if it did not end properly.
+    /// A connection ended.
     Closed {
-        /// Whose it was.
         from: SocketAddr,
-        /// What was wrong.
+        /// The error, if it did not end cleanly.
         why: Option<StreamEnd>,
     },
-    /// A connection was refused: there are enough.
+    /// A connection was refused because of the limit.
     Refused(SocketAddr),
-    /// A socket does not work any more.
+    /// A socket failed.
     Failed(io::Error),
 }
 
-/// What ended a connection early.
+/// Why a connection ended early.
 #[derive(Debug)]
 pub enum StreamEnd {
-    /// Its bytes are no messages of IPFIX.
+    /// The bytes are not IPFIX messages.
     NoMessage(Fault),
-    /// It ended within a message, of which so many bytes had come.
+    /// It ended inside a message, after this many bytes.
     Cut(usize),
-    /// The system says so.
+    /// An error of the system.
     Error(io::Error),
 }
 
-/// Sockets that exporters send to, and their threads. They end when this is dropped.
+/// Sockets for exporters, and their threads. Dropping this ends them.
 pub struct Exporters {
     queue: Receiver<Received>,
-    /// None when the end has come.
+    /// `None` at the end.
     sender: Option<Sender<Received>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -93,12 +90,12 @@ impl Default for Exporters {
 }
 
 impl Exporters {
-    /// Takes datagrams at an address; which it came to be, if its port was 0.
+    /// Receives datagrams at an address; returns the actual address, for port 0.
     pub fn listen_udp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         let room =
             |option| socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, option, RECEIVE_BUFFER_BYTES);
-        // More than `net.core.rmem_max` is for root alone; the kernel gives others what they may have.
+        // Only root may exceed `net.core.rmem_max`; others get what the kernel allows.
         room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
         socket.bind(&address.into())?;
         let socket = UdpSocket::from(socket);
@@ -108,7 +105,7 @@ impl Exporters {
         Ok(bound)
     }
 
-    /// Takes connections at an address; which it came to be, if its port was 0.
+    /// Accepts connections at an address; returns the actual address, for port 0.
     pub fn listen_tcp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -121,12 +118,12 @@ impl Exporters {
         Ok(bound)
     }
 
-    /// Waits for something to come.
+    /// Waits for the next event.
     pub fn next(&self, timeout: Duration) -> Option<Received> {
         self.queue.recv_timeout(timeout).ok()
     }
 
-    /// No more is listened to. Gives out what is here already.
+    /// Stops listening. Returns what has arrived already.
     pub fn rest(&mut self) -> impl Iterator<Item = Received> {
         self.stop.store(true, Ordering::Relaxed);
         // The queue ends when the last thread does.
@@ -150,10 +147,10 @@ impl Drop for Exporters {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.sender = None;
-        // Nobody waits for room in a queue that is gone.
+        // No thread waits for room in a queue that is gone.
         self.queue = bounded(0).1;
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has reported that.
             let _ = thread.join();
         }
     }
@@ -163,7 +160,7 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
-/// When a thread is to end: at once when nothing is there to read, soon otherwise.
+/// When a thread must end: at once if there is nothing to read, soon otherwise.
 struct Ending<'a> {
     stop: &'a AtomicBool,
     until: Option<Instant>,
@@ -187,7 +184,8 @@ fn take_datagrams(socket: &UdpSocket, queue: &Sender<Received>, stop: &AtomicBoo
             Ok((bytes, from)) => {
                 Received::Message { from, is_stream: false, bytes: buffer[..bytes].to_vec() }
             }
-            // The signal that ends the process may be what ended the call: what came before it is still to be read.
+            // The signal that ends the process may have interrupted the call: data that arrived before must
+            // still be read.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return,
@@ -230,7 +228,7 @@ fn accept(listener: &TcpListener, queue: &Sender<Received>, stop: &Arc<AtomicBoo
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if is_pause(&error) && ending.has_come() => return,
             Err(error) if is_pause(&error) => std::thread::sleep(TURN / 4),
-            // What a single connection died of before it was taken.
+            // A single connection failed before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 let _ = queue.send(Received::Failed(error));
@@ -250,7 +248,7 @@ fn read_stream(
     if let Err(error) = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(TURN))) {
         return Some(StreamEnd::Error(error));
     }
-    // A message has 65,535 bytes at most.
+    // A message has at most 65,535 bytes.
     let mut buffer = vec![0; 1 << 17];
     let mut filled = 0;
     let mut ending = Ending { stop, until: None };

@@ -1,4 +1,4 @@
-//! Packets from files: text traces and captures, as they are or compressed, in chunks.
+//! Reads packets from files into chunks: text traces and captures, plain or compressed.
 //!
 //! ```text
 //! files -> (decompress, its own thread) -> FileSource -> Chunk -> bounded queue -> a model
@@ -7,25 +7,25 @@
 //! ```
 //!
 //! # Promises
-//! - **Constant memory.** Chunks are read into a fixed number of slabs; with all of them in flight the
-//!   reader waits. [`InputOptions::slabs`] times [`InputOptions::slab_bytes`] is the most they hold.
-//! - **Frames stay where they were read.** A record header in front of a frame is the headroom that a
-//!   chunk wants, so a capture's bytes are copied once, by the kernel. Only what was read past the end
-//!   of a chunk (a few records) moves to the next slab.
+//! - **Constant memory.** Chunks are read into a fixed number of slabs; while all are in flight, the reader
+//!   waits. [`InputOptions::slabs`] times [`InputOptions::slab_bytes`] is the most they hold.
+//! - **Frames stay where they were read.** The record header in front of a frame is the headroom that a chunk
+//!   needs, so only the kernel copies a capture's bytes. Only bytes read beyond the end of a chunk (a few
+//!   records) move to the next slab.
 //! - **Chunks depend on the input alone**, not on how a pipe delivers it: a chunk ends when it has
-//!   `chunk_packets` packets, when the next record would end more than `slab_bytes` behind the start of
-//!   its first (frames of more than 1,600 bytes on average), or with its file.
-//! - **Damage is said, not hidden.** Everything before it is delivered. A bad line is one packet less; in
-//!   a capture nothing after the damage can be trusted, so that file ends there and the next follows.
-//!   With `strict` the first of either is an error. Offsets count in the uncompressed stream. Inputs of which nothing can be
-//!   used are named.
+//!   `chunk_packets` packets, when the next record would end more than `slab_bytes` behind the start of its
+//!   first (frames of more than 1,600 bytes on average), or with its file.
+//! - **Damage is reported, not hidden.** Everything before it is delivered. A malformed line costs one
+//!   packet; in a capture nothing after the damage can be trusted, so that file ends there and the next
+//!   follows. With `strict` the first of either is an error. Offsets count in the uncompressed stream. Inputs
+//!   without any usable packet are named.
 //!
-//! # What tells what
-//! Compression and format are recognized by content. The port a packet arrives on is the one given for
-//! its file (`port=PATH`), else the one its line or its capture's interface names. A name that is not in
-//! the table makes a trace's packet [`UNKNOWN_PORT`](thalweg_base::UNKNOWN_PORT), to be dropped; captures
-//! name the interfaces of another machine, so there it means no more than no name:
-//! [`NO_PORT`](thalweg_base::NO_PORT), the router decides.
+//! # Formats and ports
+//! Compression and format are recognized by content. A packet arrives on the port given for its file
+//! (`port=PATH`), otherwise on the one that its line or its capture's interface names. In a trace, an unknown
+//! name gives [`UNKNOWN_PORT`](thalweg_base::UNKNOWN_PORT), and the packet is dropped. Captures name
+//! interfaces of another machine, so an unknown name is like none: [`NO_PORT`](thalweg_base::NO_PORT), and
+//! the router decides.
 //!
 //! A trace has no times: its packets arrive `trace_step_ns` apart.
 //!
@@ -65,19 +65,18 @@ use thalweg_wire::trace::FieldOrder;
 /// How input is read.
 #[derive(Clone, Debug)]
 pub struct InputOptions {
-    /// Packets in a chunk, 1 to 65,535 (other values are brought into that range).
+    /// 1 to 65,535; other values are limited to that range.
     pub chunk_packets: usize,
-    /// Chunks in memory at once: those in the queue and those in the hands of a model. At least 1.
+    /// The most chunks in memory: in the queue and in use by a model. At least 1.
     pub slabs: usize,
-    /// Stop at the first bad line or damage.
+    /// Stop at the first malformed line or damage.
     pub strict: bool,
-    /// Field order of text traces.
     pub field_order: FieldOrder,
     /// Arrival of the first packet of text traces.
     pub trace_start_ns: u64,
     /// Time between the packets of text traces.
     pub trace_step_ns: u64,
-    /// Decompress in a thread of its own.
+    /// Decompress in a separate thread.
     pub read_ahead: bool,
 }
 
@@ -106,8 +105,8 @@ impl InputOptions {
     }
 }
 
-/// Reads files one after the other into chunks. Sequence and packet numbers run on from file to file and
-/// the clock never goes back.
+/// Reads files consecutively into chunks. Sequence and packet numbers continue from file to file, and the
+/// clock never goes back.
 pub struct FileSource {
     waiting: VecDeque<Waiting>,
     current: Option<Reader>,
@@ -130,7 +129,7 @@ enum Reader {
 }
 
 impl FileSource {
-    /// A source of these inputs. Errors with [`InputError::NoSuchPort`] or, for a file that is not there,
+    /// Opens these inputs. Errors with [`InputError::NoSuchPort`] or, for a missing file,
     /// [`InputError::Open`], before anything is read.
     pub fn open(specs: Vec<InputSpec>, names: PortNames, options: &InputOptions) -> Result<Self, InputError> {
         let mut waiting = VecDeque::with_capacity(specs.len());
@@ -160,18 +159,18 @@ impl FileSource {
         })
     }
 
-    /// Shared counters of what has been read so far.
+    /// Shared counters of the progress.
     pub fn progress(&self) -> Arc<Progress> {
         self.reporter.progress()
     }
 
-    /// What has been seen so far.
+    /// The report so far.
     pub fn report(&self) -> &InputReport {
         self.reporter.report()
     }
 
     /// The next chunk, read on this thread; waits for a slab if all are in flight. `None` is the end. No
-    /// chunk is empty. After an error there is nothing more.
+    /// chunk is empty. Nothing follows an error.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>, InputError> {
         while !self.failed {
             if let Some(issue) = self.reporter.take_fatal() {
@@ -207,12 +206,12 @@ impl FileSource {
         Ok(None)
     }
 
-    /// Reads everything into memory of its own, each chunk's trimmed to size.
+    /// Reads everything into separate memory, trimmed to size for each chunk.
     pub fn load_all(self) -> Result<(Vec<Chunk>, InputReport), InputError> {
         self.load_first(u64::MAX)
     }
 
-    /// The same, but no more chunks than are needed for this many packets.
+    /// [`Self::load_all`] for only as many chunks as this many packets need.
     pub fn load_first(mut self, packets: u64) -> Result<(Vec<Chunk>, InputReport), InputError> {
         self.chunks.keep_in_memory();
         let mut chunks = Vec::new();

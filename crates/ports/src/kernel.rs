@@ -1,39 +1,42 @@
-//! The kernel's routing tables, by rtnetlink: our routes in, drift found and mended, events and next hops out.
+//! The kernel's routing tables through rtnetlink: installs our routes, repairs drift, reports events and next
+//! hops.
 //!
 //! ```text
 //! KernelRoutes   apply(changes)   install, replace, delete: thousands per system call, refusals by prefix
-//!                read, repair     what is there; what was missing, extra, changed: mended and counted
-//!                remove_all       what a predecessor left
+//!                read, repair     lists our routes; repairs and counts missing, extra and changed ones
+//!                remove_all       removes what an earlier process left
 //! NetworkView    read             links, addresses, neighbors, others' routes: what next hops resolve to
 //! Monitor        poll_event       changes of all these, as they happen
 //! FollowedRoutes hear, read_all   others' routes, kept up to date
-//! KernelNeighbors hear, read       neighbors that others set for good, and ours
-//!                apply            ours in and out
-//! DriverFeatures read             what interfaces can do for XDP programs
+//! KernelNeighbors hear, read       permanent neighbors of others, and ours
+//!                apply            adds and removes ours
+//! DriverFeatures read             capabilities of interfaces for XDP programs
 //! SystemSockets  read             ports and connections of the system's programs
 //! ```
 //!
-//! # Whose routes are whose
+//! # Ownership of routes
 //!
-//! Every route of ours carries our protocol number ([`PROTOCOL`] unless configured otherwise), and only routes with
-//! it are ever listed, compared or removed. The kernel *replaces* by prefix, table and metric alone, no matter
-//! who installed the route; the metric ([`METRIC`]) therefore should be nobody else's.
+//! Every route of ours carries our protocol number ([`PROTOCOL`] unless configured otherwise), and only
+//! routes with it are ever listed, compared or removed. The kernel *replaces* a route by prefix, table and
+//! metric, no matter who installed it; so no other program should use our metric ([`METRIC`]).
 //!
 //! # Batches
 //!
-//! A `send` carries up to [`BATCH_ROUTES`] messages; the kernel executes them before it returns. Only the last
-//! asks for an acknowledgement; of the others the kernel answers those it refuses, with the message's sequence
-//! number, from which the prefix follows. So a good batch costs two system calls. Requests are idempotent: a batch
-//! whose answers were lost (`ENOBUFS`) is sent again in halves.
+//! A `send` carries up to [`BATCH_ROUTES`] messages; the kernel executes them before it returns. Only the
+//! last requests an acknowledgment; of the others, the kernel answers only those it refuses, with the
+//! message's sequence number, which gives the prefix. So a successful batch costs two system calls. Requests
+//! are idempotent: a batch whose answers were lost (`ENOBUFS`) is sent again in halves.
 //!
 //! # Drift
 //!
-//! Routes vanish without our doing: the kernel drops those of a link that goes down, and people type. A
-//! [`KernelRoutes::repair`] lists ours (the kernel filters by table and protocol), compares with what is wanted
-//! and mends the difference. While others change the tables, the list may have been neither the old nor the new
-//! state ([`RepairReport::interrupted`]); mending is idempotent, and the next scan finds the rest.
+//! Routes can disappear without our action: the kernel drops those of a link that goes down, and
+//! administrators change routes. [`KernelRoutes::repair`] lists our routes (the kernel filters by table and
+//! protocol), compares them with the wanted ones and repairs the differences. If others change the tables
+//! meanwhile, the list may be neither the old nor the new state ([`RepairReport::interrupted`]); repairs are
+//! idempotent, and the next scan finds the rest.
 //!
-//! Missing: several paths of one route (as next-hop objects they could be), MPLS, VRFs' tables beyond their number.
+//! Missing: several paths per route (next-hop objects could have them), MPLS, VRFs other than by table
+//! number.
 
 mod address;
 mod error;

@@ -1,13 +1,14 @@
-//! The outside: where packets, routes and records come from and go to. Formats are in `thalweg-wire`; reads, writes,
-//! threads and the reports of damaged files are here.
+//! The interface to the outside: reads and writes packets, routes and records. Formats are in `thalweg-wire`;
+//! I/O, threads and reports of damaged files are here.
 //!
-//! - Files: [`FileSource`] reads text traces and captures into chunks; [`PortCaptures`] writes a capture per egress
-//!   port, [`TraceOutput`] a text trace; [`MrtReader`] and [`MrtWriter`] do the same for routes and BGP messages.
-//! - [`live`]: packets on interfaces, by AF_XDP, AF_PACKET, TAP and DPDK.
+//! - Files: [`FileSource`] reads text traces and captures into chunks; [`PortCaptures`] writes a capture per
+//!   egress port, [`TraceOutput`] a text trace; [`MrtReader`] and [`MrtWriter`] do the same for routes and
+//!   BGP messages.
+//! - [`live`]: packets on interfaces, through AF_XDP, AF_PACKET, TAP and DPDK.
 //! - [`tcp`]: BGP's connections. [`kernel`]: the kernel's routes and neighbors.
 //! - [`collector`]: receivers of flow records, Kafka among them. [`exporters`]: senders of flow records.
 //!
-//! Nothing here knows a stage, a model, a BGP session or the configuration.
+//! Nothing here depends on stages, models, BGP sessions or the configuration.
 
 #[cfg(target_os = "linux")]
 pub mod collector;

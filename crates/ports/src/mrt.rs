@@ -1,21 +1,21 @@
-//! MRT files: read record by record, written in rotation. The format is the business of `thalweg_wire::mrt`.
+//! Reads MRT files record by record, and writes them in rotation. `thalweg_wire::mrt` has the format.
 //!
 //! ```text
 //! file -> (decompress, its own thread, a few blocks ahead) -> buffer -> frame -> decode -> one record at a time
 //! ```
 //!
 //! # Promises
-//! - **Constant memory.** The buffer holds one record, at most [`RECORD_BYTES_MAX`], and what was read with it;
-//!   the table of peers is kept besides (at most 65,535 of them).
-//! - **Records stay where they were read.** What the reader hands out is a view of its buffer.
-//! - **Damage is said, not hidden.** A broken record is named by file, number, offset and what was expected;
-//!   the next one follows, because its place is known from the length. Where the length leads astray (a record that
-//!   was torn while it was written), reading goes on at the next place that can be a record (`resync`), and what was
-//!   passed over is said and counted. Where there is none, and where a compressed stream ends early, everything
-//!   before is delivered, then the error, then nothing. Offsets count in the uncompressed stream, records from 1.
+//! - **Constant memory.** The buffer holds one record, at most [`RECORD_BYTES_MAX`], and what was read with
+//!   it; the table of peers is stored separately (at most 65,535 of them).
+//! - **Records stay where they were read.** The reader returns views of its buffer.
+//! - **Damage is reported, not hidden.** The error for a malformed record has file, number, offset and what
+//!   was expected; its length gives the position of the next record. If the length is wrong (the record was
+//!   torn while it was written), reading continues at the next plausible record (`resync`), and skipped bytes
+//!   are reported and counted. If there is none, or a compressed stream ends early, everything before is
+//!   delivered, then the error, then nothing. Offsets count in the uncompressed stream, records from 1.
 //! - Compression (gzip, bzip2, Zstandard) is recognized by content.
 //!
-//! What is written has its final name only when it is complete, see [`MrtWriter`].
+//! A written file gets its final name when it is complete; see [`MrtWriter`].
 
 mod resync;
 mod rotate;
@@ -35,14 +35,14 @@ use thalweg_wire::mrt::{
 pub use rotate::{MrtWriteError, MrtWriter, MrtWriterOptions};
 pub use thalweg_wire::mrt::RECORD_BYTES_MAX;
 
-/// What is asked of the source at once.
+/// Bytes requested from the source at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// What went wrong with a file or one of its records.
+/// An error in a file or one of its records.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {}{problem}", place(*.record, *.offset))]
 pub struct MrtError {
-    /// The file, as it was named.
+    /// The file as named by the caller.
     pub file: String,
     /// The number of the record, from 1; 0 if the file could not be opened.
     pub record: u64,
@@ -55,13 +55,12 @@ pub struct MrtError {
 /// Kinds of [`MrtError`].
 #[derive(Debug, thiserror::Error)]
 pub enum MrtProblem {
-    /// The file cannot be opened.
     #[error(transparent)]
     Open(io::Error),
-    /// It begins with no record of a registered type.
+    /// The file does not begin with a record of a registered type.
     #[error("expected MRT, whose records begin with time and type, found type {}/{}", .0.kind, .0.subtype)]
     NotMrt(RecordType),
-    /// A record is broken; the next one follows.
+    /// A record is malformed; the next one follows.
     #[error("{0}: {1}")]
     Record(RecordType, #[source] Fault),
     /// The record was torn; the next plausible one follows.
@@ -70,15 +69,15 @@ pub enum MrtProblem {
         /// Bytes passed over.
         skipped: u64,
     },
-    /// A record is too long to be one, and no other can be found behind it.
+    /// A record is implausibly long, and no other follows it.
     #[error(transparent)]
     TooLong(TooLong),
     /// The file ends inside a record.
     #[error("expected {wanted} bytes of record, found the end of the file after {left}")]
     CutOff {
-        /// Bytes that the record (or its header) wants.
+        /// Bytes of the record (or its header).
         wanted: usize,
-        /// Bytes that there are.
+        /// Bytes that exist.
         left: usize,
     },
     /// Reading failed, or a compressed stream is damaged or ends early.
@@ -98,21 +97,19 @@ impl MrtError {
     }
 }
 
-/// Nothing where no record was reached.
+/// Empty if no record was reached.
 fn place(record: u64, offset: u64) -> String {
     if record == 0 { String::new() } else { format!("record {record} at byte {offset}: ") }
 }
 
-/// A record and where it stands.
+/// A record with its position.
 #[derive(Debug)]
 pub struct MrtItem<'a> {
-    /// Its number, from 1.
+    /// From 1.
     pub number: u64,
     /// Where it begins in the uncompressed stream.
     pub offset: u64,
-    /// Its header.
     pub record: Record<'a>,
-    /// What it says.
     pub content: Content<'a>,
 }
 
@@ -121,16 +118,16 @@ pub struct MrtReader {
     name: String,
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
-    /// What is to be read yet lies at `start..filled`.
+    /// The unread bytes are at `start..filled`.
     start: usize,
     filled: usize,
-    /// Where `start` is in the uncompressed stream.
+    /// Position of `start` in the uncompressed stream.
     offset: u64,
     records: u64,
-    /// Time of the last record that could be read.
+    /// Time of the last readable record.
     last_time_s: Option<u32>,
     decoder: Decoder,
-    /// The source has no more to give.
+    /// The source is exhausted.
     ended: bool,
     failure: Option<io::Error>,
 }
@@ -156,7 +153,7 @@ impl MrtReader {
         }
     }
 
-    /// Reads from anything; `name` is for messages.
+    /// Reads from any source; messages use `name`.
     pub fn new(name: &str, source: impl Read + Send + 'static) -> Result<Self, MrtError> {
         let (compressed, source) = decompressed(source).map_err(|error| open_error(name, error))?;
         let source = if compressed {
@@ -179,7 +176,7 @@ impl MrtReader {
         })
     }
 
-    /// What messages call the file.
+    /// The name of the file in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -189,8 +186,8 @@ impl MrtReader {
         self.decoder.peers()
     }
 
-    /// The next record, or what is wrong with it; `None` at the end and after an error that is the last.
-    #[allow(clippy::should_implement_trait)] // What it gives borrows from the reader.
+    /// The next record, or its error; `None` at the end and after an error that is the last.
+    #[allow(clippy::should_implement_trait)] // The item borrows from the reader.
     pub fn next(&mut self) -> Option<Result<MrtItem<'_>, MrtError>> {
         let length = match self.await_record() {
             Ok(length) => length?,
@@ -205,7 +202,7 @@ impl MrtReader {
         self.pass(length);
         self.records += 1;
         let number = self.records;
-        // Framed a moment ago; only this way the borrow checker sees that nothing is read in between.
+        // Framed again: this shows the borrow checker that nothing is read in between.
         let bytes = self.buffer.get(start..self.filled).unwrap_or_default();
         let Ok(Some((record, _))) = frame(bytes) else { return None };
         if record.kind.kind_name().is_some() {
@@ -226,7 +223,7 @@ impl MrtReader {
         }
     }
 
-    /// Reads until the buffer begins with a whole record, and says how long it is.
+    /// Reads until the buffer begins with a whole record; returns its length.
     fn await_record(&mut self) -> Result<Option<usize>, MrtProblem> {
         loop {
             let bytes = self.buffer.get(self.start..self.filled).unwrap_or_default();
@@ -250,19 +247,19 @@ impl MrtReader {
         }
     }
 
-    /// What was read and not handed out.
+    /// Bytes that were read but not returned yet.
     fn buffered(&self) -> &[u8] {
         self.buffer.get(self.start..self.filled).unwrap_or_default()
     }
 
-    /// Reads until the buffer has so many bytes, or all there are.
+    /// Reads until the buffer has this many bytes, or the source ends.
     fn await_bytes(&mut self, count: usize) {
         while self.filled - self.start < count && !self.ended {
             self.fill();
         }
     }
 
-    /// There is no record here. Goes on at the next one, or says what the end is.
+    /// Handles bytes that are not a record: continues at the next one, or returns the final error.
     fn astray(&mut self, problem: MrtProblem) -> MrtError {
         if matches!(problem, MrtProblem::TooLong(_) | MrtProblem::CutOff { .. }) {
             let offset = self.offset;
@@ -274,15 +271,15 @@ impl MrtReader {
         self.last_error(problem)
     }
 
-    /// The record that begins here is torn. It counts as one.
+    /// The error for a torn record, which counts as one record.
     fn torn_error(&mut self, skipped: u64) -> MrtError {
         self.records += 1;
         let problem = MrtProblem::Torn { skipped };
         MrtError { file: self.name.clone(), record: self.records, offset: self.offset, problem }
     }
 
-    /// Reads once. What is left of the buffer moves to its front; the buffer grows only for a record that does
-    /// not fit, and never beyond the longest there may be.
+    /// Reads once. The unread bytes move to the front of the buffer, which grows only for a record that does
+    /// not fit, and never beyond the longest record.
     fn fill(&mut self) {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.filled, 0);
@@ -322,7 +319,7 @@ impl fmt::Debug for MrtReader {
     }
 }
 
-/// How many bytes the record that `bytes` begin with takes, by its length field.
+/// The length of the first record in `bytes`, by its length field.
 fn wanted(bytes: &[u8]) -> usize {
     let length = bytes.get(8..HEADER_BYTES).and_then(|field| field.first_chunk::<4>());
     HEADER_BYTES + length.map_or(0, |field| u32::from_be_bytes(*field) as usize)

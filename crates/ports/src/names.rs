@@ -1,20 +1,20 @@
-//! Port numbers by name. The name of every line of a text trace is looked up, so names of up to eight
-//! bytes (all that a person types) are found by one multiplication and a comparison of one word.
+//! Looks up port numbers by name. A text trace has a name on every line, so names of up to eight bytes
+//! (nearly all) need one multiplication and a comparison of one word.
 
 use std::collections::HashMap;
 use thalweg_base::UNKNOWN_PORT;
 use thalweg_wire::application::short_key;
 use thalweg_wire::trace::PortName;
 
-/// Odd, with bits all over: 2^64 divided by the golden ratio.
+/// 2^64 divided by the golden ratio: odd, with well-distributed bits.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The ports of the configuration: a name's place is its number.
+/// The ports of the configuration: a name's index is its number.
 #[derive(Clone, Debug)]
 pub struct PortNames {
     names: Vec<String>,
     by_name: HashMap<Vec<u8>, u16>,
-    /// Open addressing with at least three free slots for each taken: word of the name, port.
+    /// Open addressing with at least three free slots per entry: name as a word, port.
     slots: Vec<(u64, u16)>,
     shift: u32,
     /// An interface of a capture is the port with its number there.
@@ -28,19 +28,19 @@ impl Default for PortNames {
 }
 
 impl PortNames {
-    /// No names: interfaces of captures are ports by their numbers there (pcapng).
+    /// A table without names: interfaces of captures are ports by their numbers there (pcapng).
     pub fn of_captures() -> Self {
         Self { numbers_captures: true, ..Self::default() }
     }
 
-    /// The port that an interface of a capture is, by its name, or by its number from 0.
+    /// The port of a capture's interface, by its name or by its number from 0.
     pub(crate) fn find_in_capture(&self, name: Option<&[u8]>, number: usize) -> Option<u16> {
         let by_number = || u16::try_from(number).ok().filter(|_| self.numbers_captures);
         name.and_then(|name| self.find(name)).or_else(by_number)
     }
 
-    /// A table of these names in this order. Of equal names the first counts, and names past the 65,000th
-    /// are not found.
+    /// A table of these names, in order. Of equal names the first counts, and names beyond the 65,000th are
+    /// not found.
     pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         let size = (names.len() * 4).next_power_of_two().max(16);
@@ -70,12 +70,12 @@ impl PortNames {
         table
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -85,7 +85,7 @@ impl PortNames {
         self.names.get(usize::from(port)).map(String::as_str)
     }
 
-    /// The names in order.
+    /// The names, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
@@ -95,7 +95,7 @@ impl PortNames {
         self.by_name.get(name).copied()
     }
 
-    /// The port a trace names, or [`UNKNOWN_PORT`].
+    /// The port that a trace names, or [`UNKNOWN_PORT`].
     #[inline(always)]
     pub fn port_of(&self, name: PortName<'_>) -> u16 {
         let key = name.key();

@@ -1,8 +1,8 @@
-//! Packets to files: a capture per egress port, or one text trace.
+//! Writes packets to files: a capture per egress port, or one text trace.
 //!
-//! Every configured port gets its file when the output is created, so that a port nothing left by is an
-//! empty capture and not a missing one. Files are buffered, and flushed by `finish`; they are not synced
-//! to the disk, which a replay does not need and would wait for.
+//! Every configured port gets its file when the output is created, so an unused port has an empty capture
+//! instead of a missing one. Files are buffered and flushed by `finish`; they are not synced to disk, which a
+//! replay does not need.
 //!
 //! Missing: limits on the size of files, compression.
 
@@ -18,44 +18,42 @@ use thalweg_wire::trace::{FieldOrder, PortName, TraceLine};
 const BUFFER_BYTES: usize = 64 * 1024;
 const LINK_ETHERNET: u32 = 1;
 
-/// A packet that leaves.
+/// A packet that leaves the router.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketOut<'a> {
-    /// Number of the port it leaves by.
+    /// Number of the egress port.
     pub port: u16,
-    /// When it arrived, nanoseconds since the epoch.
+    /// In nanoseconds since the epoch.
     pub arrival_ns: u64,
-    /// Its length on the wire.
+    /// Length on the wire.
     pub wire_len: u32,
-    /// Application code, 0 if unknown.
+    /// Application code; 0 if unknown.
     pub application: u8,
-    /// The Ethernet frame, as far as it was captured.
+    /// The captured part of the Ethernet frame.
     pub frame: &'a [u8],
 }
 
 /// Why output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// A file or directory cannot be created.
     #[error("cannot create {path}: {error}")]
     Create {
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// A file cannot be written.
     #[error("cannot write {path}: {error}")]
     Write {
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// A port's name cannot be that of a file.
+    /// A port's name cannot be a file name.
     #[error("expected port names that can be file names, found \"{name}\"")]
     PortName { name: String },
-    /// A packet for a port that there is none of.
+    /// A packet for a port that does not exist.
     #[error("packet for port number {port}, which does not exist")]
     NoSuchPort {
         /// The number.
@@ -63,17 +61,17 @@ pub enum OutputError {
     },
 }
 
-/// What was written.
+/// The totals of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputTotals {
     pub packets: u64,
-    /// Bytes of files.
+    /// Bytes of the files.
     pub bytes: u64,
     /// Packets that the format cannot express (frames without IP in a text trace).
     pub skipped: u64,
 }
 
-/// One capture for each egress port: `DIR/<port>.pcap`, nanoseconds, Ethernet.
+/// One capture per egress port: `DIR/<port>.pcap`, nanoseconds, Ethernet.
 #[derive(Debug)]
 pub struct PortCaptures {
     files: Vec<(PathBuf, BufWriter<File>)>,
@@ -82,7 +80,7 @@ pub struct PortCaptures {
 }
 
 impl PortCaptures {
-    /// Creates the directory, if need be, and a capture for every port, replacing what was there.
+    /// Creates the directory if necessary, and a capture for every port, replacing existing ones.
     pub fn create(directory: &Path, ports: &PortNames) -> Result<Self, OutputError> {
         let create_error = |path: &Path, error| OutputError::Create { path: path.to_path_buf(), error };
         std::fs::create_dir_all(directory).map_err(|error| create_error(directory, error))?;
@@ -97,7 +95,7 @@ impl PortCaptures {
             let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
             let bytes = header.encode();
             captures.totals.bytes += bytes.len() as u64;
-            // Goes to the buffer, and to the file at once so that even an aborted run leaves captures.
+            // Written to the file at once, so that even an aborted run leaves valid captures.
             if let Err(error) = writer.write_all(&bytes).and_then(|()| writer.flush()) {
                 return Err(OutputError::Write { path, error });
             }
@@ -125,7 +123,7 @@ impl PortCaptures {
         Ok(())
     }
 
-    /// Flushes all captures and says what was written.
+    /// Flushes all captures and returns the totals.
     pub fn finish(mut self) -> Result<OutputTotals, OutputError> {
         for (path, writer) in &mut self.files {
             writer.flush().map_err(|error| OutputError::Write { path: path.clone(), error })?;
@@ -134,7 +132,7 @@ impl PortCaptures {
     }
 }
 
-/// All packets as one text trace, each with the port it leaves by.
+/// All packets as one text trace, each with its egress port.
 pub struct TraceOutput {
     writer: Box<dyn Write + Send>,
     path: PathBuf,
@@ -178,7 +176,7 @@ impl TraceOutput {
         Ok(())
     }
 
-    /// Flushes the trace and says what was written.
+    /// Flushes the trace and returns the totals.
     pub fn finish(mut self) -> Result<OutputTotals, OutputError> {
         self.writer.flush().map_err(|error| OutputError::Write { path: self.path.clone(), error })?;
         Ok(self.totals)

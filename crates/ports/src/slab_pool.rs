@@ -1,14 +1,14 @@
-//! The pool of slabs between a source and a sink. Taking one waits until a chunk has been dropped, which is what bounds the
-//! memory of a run.
+//! The pool of slabs between a source and a sink. Taking a slab waits until a chunk has been dropped, which
+//! bounds the memory of a run.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use thalweg_base::{ChunkBuilder, Packet, SlabHome};
 
-/// A fixed number of slab buffers that circulate.
+/// A fixed number of circulating slab buffers.
 ///
-/// The buffer given back last is taken first: its lines are the likeliest to be in a cache, and a short
-/// input touches few of them. Lists of descriptors circulate the same way.
+/// The buffer returned last is taken first: its lines are most likely to be in a cache, and a short input
+/// touches few buffers. Lists of descriptors circulate the same way.
 #[derive(Clone, Debug)]
 pub struct SlabPool {
     shared: Arc<Shared>,
@@ -23,24 +23,24 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Buffers that exist and are not in use.
+    /// Existing buffers that are not in use.
     buffers: Vec<Vec<u8>>,
-    /// Buffers that may still be made.
+    /// Buffers that may still be allocated.
     unmade: usize,
     lists: Vec<Vec<Packet>>,
 }
 
-/// Lists of descriptors a pool keeps: 64 of 1600 packets are 6.5 MB.
+/// The most lists of descriptors that a pool keeps: 64 of 1600 packets are 6.5 MB.
 const LISTS_MAX: usize = 64;
 
 impl SlabPool {
-    /// A pool of `slabs` buffers of `capacity_bytes` each, made when first needed.
+    /// Makes a pool of `slabs` buffers of `capacity_bytes` each, which are allocated when first needed.
     pub fn new(slabs: usize, capacity_bytes: usize) -> Self {
         let free = Mutex::new(Free { unmade: slabs.max(1), ..Free::default() });
         Self { shared: Arc::new(Shared { capacity_bytes, free, returned: Condvar::new() }) }
     }
 
-    /// A builder over a buffer of the pool; waits for one if all are in flight.
+    /// A builder over a buffer of the pool; waits if all are in flight.
     pub fn builder(&self) -> ChunkBuilder {
         ChunkBuilder::from_home(self.take(), Arc::clone(&self.shared) as Arc<dyn SlabHome>)
     }
@@ -54,7 +54,7 @@ impl SlabPool {
             if free.unmade > 0 {
                 free.unmade -= 1;
                 drop(free);
-                // Zeroed by the kernel page by page, and only those pages that are used.
+                // The kernel zeroes it page by page, and only the pages that are used.
                 return vec![0; self.shared.capacity_bytes];
             }
             self.shared.returned.wait(&mut free);
@@ -81,7 +81,7 @@ impl SlabHome for Shared {
     fn put_list(&self, mut list: Vec<Packet>) {
         list.clear();
         let mut free = self.free.lock();
-        // As many as there can be chunks in flight; the parts of a farm's chunks may be more.
+        // As many as there are chunks in flight; a farm may have more parts of chunks.
         if free.lists.len() < LISTS_MAX {
             free.lists.push(list);
         }

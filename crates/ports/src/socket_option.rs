@@ -1,14 +1,14 @@
-//! The socket options that neither the standard library nor `socket2` knows: MD5 keys, GTSM, netlink's own, packet
-//! sockets' own.
+//! Socket options that neither the standard library nor `socket2` supports: MD5 passwords, GTSM, and those of
+//! netlink and packet sockets.
 //!
-//! Unsafe because `setsockopt` and `getsockopt` are C calls. No measurement pays for it: without it there is neither
-//! MD5 (RFC 2385) nor GTSM (RFC 5082) nor a packet ring, which the kernel offers in no other way.
+//! Unsafe because `setsockopt` and `getsockopt` are C calls. No measurement is needed to justify it: the
+//! kernel offers no other way to MD5 (RFC 2385), GTSM (RFC 5082) and packet rings.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sets an option of a socket to the bytes given; what they mean is between the caller and the kernel.
+/// Sets an option of a socket to the given bytes, whose meaning is not checked.
 pub(crate) fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
     let Ok(length) = libc::socklen_t::try_from(value.len()) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -21,7 +21,7 @@ pub(crate) fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8])
     }
 }
 
-/// Reads an option into `value`; how many bytes the kernel wrote.
+/// Reads an option into `value`; returns how many bytes the kernel wrote.
 pub(crate) fn get(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
     let Ok(mut length) = libc::socklen_t::try_from(value.len()) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -36,7 +36,7 @@ pub(crate) fn get(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [
     }
 }
 
-/// Sets an option that is an `int`.
+/// Sets an option of type `int`.
 pub(crate) fn set_int(socket: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
     set(socket, level, option, &value.to_ne_bytes())
 }

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Nothing here blocks. A [`Stream`] is read and written through `&self`, so that one thread may read while
-//! another writes. What a call cannot do now it answers with [`Progress::WouldBlock`]; the thread that registered the
-//! stream with a [`Poller`] hears when it can. Events are *edges*: after one, read (or write) until
-//! `WouldBlock`, or remember that there is more.
+//! another writes. A call that is not possible now returns [`Progress::WouldBlock`], and an event of the
+//! [`Poller`] says when it is. Events are *edge-triggered*: after one, read (or write) until `WouldBlock`, or
+//! remember that there is more.
 //!
-//! What BGP wants of TCP, and where it is:
+//! What BGP needs from TCP, and where it is:
 //!
-//! | want | how |
+//! | need | solution |
 //! |---|---|
 //! | MD5 signatures (RFC 2385), also for a range of dynamic neighbors | [`Md5Key`], `TCP_MD5SIG_EXT` with a prefix length |
 //! | GTSM (RFC 5082) and eBGP multihop | [`HopLimit`]: TTL sent, and `IP_MINTTL`, `IPV6_MINHOPCOUNT` |
@@ -20,19 +20,19 @@
 //! | dead neighbors found by BGP's timers, not TCP's | keepalive off, `TCP_USER_TIMEOUT` optional |
 //! | a bounded, recent backlog | `TCP_NOTSENT_LOWAT` optional: encode late, when the socket takes more |
 //!
-//! IPv4 and IPv6 listen on sockets of their own (`IPV6_V6ONLY`), so that an address is never an IPv4 one in
-//! IPv6's clothes and MD5 keys are of the family they look like.
+//! IPv4 and IPv6 listen on separate sockets (`IPV6_V6ONLY`), so that no address is an IPv4-mapped one, and
+//! MD5 passwords have the family of their address.
 //!
 //! # What the kernel does not do
 //!
-//! - GTSM on an accepted connection holds from [`Stream::apply`] on; the handshake is answered before, whatever
-//!   the TTL, unless [`ListenOptions::minimum_ttl`] says otherwise for all neighbors of the listener.
-//! - Keys of a listener count against `net.core.optmem_max` (131,072 bytes by default, about 800 keys): more
-//!   neighbors with a password of their own need it raised, and [`TcpError::TooManyKeys`] says so.
-//! - A connection accepted from an address with a key has the key; changing the listener's does not change the
-//!   connection's.
+//! - GTSM protects an accepted connection from [`Stream::apply`] on; the handshake is answered before that
+//!   with any TTL, unless [`ListenOptions::minimum_ttl`] is set for all neighbors of the listener.
+//! - Passwords of a listener count against `net.core.optmem_max` (131,072 bytes by default, about 800
+//!   passwords): [`TcpError::TooManyKeys`] says to raise it for more.
+//! - A connection accepted from an address with a password keeps it; changing the listener's does not change
+//!   the connection's.
 //!
-//! Missing: TCP-AO (RFC 5925; the kernels at hand are built without it), VRFs.
+//! Missing: TCP-AO (RFC 5925; the kernels tested with lack it), VRFs.
 
 mod error;
 mod listener;

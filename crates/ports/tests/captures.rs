@@ -96,7 +96,7 @@ fn an_independent_reader_sees_the_same_packets() {
             assert!(ours.len() >= theirs.len(), "{name}: {} of {}: {report:?}", ours.len(), theirs.len());
             for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
                 assert_eq!(a.0, b.0, "{name}: frame {}", i + 1);
-                // A length on the wire below that at hand is not believed.
+                // A wire length below the captured length is not believed.
                 assert_eq!(a.1, b.1.max(a.0.len() as u32), "{name}: packet {}", i + 1);
                 assert_eq!(a.2, b.2, "{name}: time of packet {}", i + 1);
             }

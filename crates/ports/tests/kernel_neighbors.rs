@@ -180,7 +180,7 @@ fn a_link_that_goes_takes_its_neighbors_along() {
     });
 }
 
-/// The kernel's garbage collection passes over ours, and they do not use up what it allows for others.
+/// The kernel's garbage collection spares our entries, and they do not count against its limit for others.
 #[test]
 fn ours_are_outside_the_kernels_limit() {
     in_namespace("kernel_neighbors::ours_are_outside_the_kernels_limit", || {
@@ -206,7 +206,7 @@ fn flood(from: u32, count: u32) -> Vec<RouteChange> {
     (from..from + count).map(|number| RouteChange::Replace(route(number))).collect()
 }
 
-/// More news than fit: it is said, and reading everything makes what is known the kernel's again, with news that are heard.
+/// An overflow of news is reported; reading everything again restores the kernel's state, and later news arrives.
 #[test]
 fn routes_are_read_again_where_news_were_lost() {
     in_namespace("kernel_neighbors::routes_are_read_again_where_news_were_lost", || {

@@ -157,7 +157,7 @@ fn events_name_their_socket() {
     send(&theirs, b"y");
     assert_eq!(poller.poll(Some(Duration::ZERO)).unwrap().iter().count(), 0);
 
-    // Registered anew, what is there already is an event, and another thread may do it.
+    // A new registration reports what is already readable, also from another thread.
     let registrar = poller.clone_registrar().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| registrar.register(&ours, 3, Interest::Read).unwrap());

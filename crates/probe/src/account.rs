@@ -1,4 +1,4 @@
-//! From what everybody has counted to the summary.
+//! Makes the summary from the counters of all parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::record_queue::RecordSender;
 use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNDELIVERED, UNSAMPLED};
 use crate::{ProbeOptions, Shape, usage};
 
-/// What the pipelines leave.
+/// The results of the pipelines.
 pub(crate) struct Outcome {
     pub(crate) totals: Vec<WorkerTotals>,
     pub(crate) meters: Vec<Arc<Meter>>,
     pub(crate) read: Read,
 }
 
-/// What a worker has counted.
+/// The counters of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerTotals {
     packets: u64,
@@ -33,21 +33,20 @@ pub(crate) struct WorkerTotals {
 }
 
 impl WorkerTotals {
-    /// A worker's, when it is done: what is in its sender is sent on.
+    /// Ends a worker: sends its gathered records.
     pub(crate) fn close(mut scratch: Scratch) -> Self {
         scratch.sender.send();
         let Scratch { packets, frame_bytes, queens_sum, ref sender, .. } = scratch;
         Self { packets, frame_bytes, queens_sum, lost: sender.lost() }
     }
 
-    /// Of a sender that had no packets of its own.
+    /// For a sender without packets of its own.
     pub(crate) fn close_sender(mut sender: RecordSender) -> Self {
         sender.send();
         Self { lost: sender.lost(), ..Self::default() }
     }
 }
 
-/// The summary of a run that took so long.
 pub(crate) fn summary(
     options: &ProbeOptions,
     outcome: Outcome,

@@ -1,4 +1,4 @@
-//! The flows in the caches, for queries to the dataset that their records go to.
+//! Gives queries of a dataset access to the flows in the caches.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::deliver::Completing;
 use crate::record_queue::Passage;
 use thalweg_flow::FlowRecord;
 
-/// How often to check whether records have come through, or whether a shard is free.
+/// How often to check whether records have arrived, or whether a shard is free.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long a shard is waited for. Workers have it for milliseconds, but for as long as it takes while packets of a file wait
-/// for a disk that is full; queries must not wait with them.
+/// How long to wait for a shard. Workers hold it for milliseconds, but indefinitely while packets of a file
+/// wait for a full disk; queries must not wait with them.
 const SHARD_WITHIN: Duration = Duration::from_millis(500);
 
-/// Shows the meters that are at work.
+/// Returns the meters in use.
 pub type ShowMeters = Box<dyn Fn() -> Vec<Arc<Meter>> + Send + Sync>;
 
-/// The caches of meters, and the way of their records to the store.
+/// The caches of meters, and the path of their records to the store.
 pub(crate) struct MeterCaches {
     pub(crate) meters: ShowMeters,
     pub(crate) passage: Arc<Passage>,
@@ -30,7 +30,7 @@ pub(crate) struct MeterCaches {
 }
 
 impl MeterCaches {
-    /// How many records the meters have made; nothing if somebody keeps a shard.
+    /// The number of records that the meters have made; `None` if a shard stays in use.
     fn made(&self) -> Option<u64> {
         let records = |meter: &Arc<Meter>| wait_for(|| meter.try_records());
         (self.meters)().iter().map(records).sum()
@@ -71,7 +71,7 @@ impl Cache for MeterCaches {
     }
 }
 
-/// Asks until there is an answer, but no longer than a shard is waited for.
+/// Calls `ask` until it answers, but no longer than [`SHARD_WITHIN`].
 fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Packets of a file dealt out to several pipelines, as a network card deals them out to its receive queues.
+//! Distributes the packets of a file over pipelines, as a NIC distributes packets over its receive queues.
 //!
 //! ```text
 //!                     ┌─part─> queue ─> pipeline 0
@@ -6,13 +6,13 @@
 //!                     └─part─> queue ─> pipeline 2
 //! ```
 //!
-//! A card hashes what it finds at fixed places, and so does this: the two IP addresses of Ethernet frames (with up to two
-//! tags) and of bare IP packets, by a hash that both directions share, as RSS does with a symmetric key. What it cannot
-//! read goes to the first queue, as with RSS. Ports are left out, which is what cards are told to do where fragments
-//! matter: all fragments of a datagram stay with their flow.
+//! A NIC hashes fields at fixed positions, and so does this module: the two IP addresses of Ethernet frames
+//! (with up to two tags) and of bare IP packets. The hash is the same for both directions, like RSS with a
+//! symmetric key. Unreadable packets go to the first queue, as with RSS. Ports are not hashed, as usual where
+//! fragments matter: all fragments of a datagram stay with their flow.
 //!
-//! Every pipeline is given a part of every chunk, an empty one too. So each sees the same clock and the same chunks as one
-//! pipeline alone would, and what is reported of a flow does not depend on how many there are.
+//! Every pipeline gets a part of every chunk, even if it is empty. So each sees the same clock and chunks as
+//! a single pipeline would, and a flow's records do not depend on the number of pipelines.
 
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -22,7 +22,7 @@ use thalweg_exec::Source;
 use thalweg_wire::EtherType;
 use thalweg_wire::ethernet::payload_of;
 
-/// Parts that may wait in front of a pipeline.
+/// The capacity of a pipeline's queue, in parts.
 const QUEUE_PARTS: usize = 4;
 
 /// The queue of one pipeline, as its source.
@@ -34,7 +34,8 @@ impl Source<Chunk> for Queue {
     }
 }
 
-/// Starts a thread that deals the chunks of `source` out to so many queues, until it ends or a queue is given up.
+/// Starts a thread that distributes the chunks of `source` over queues, until the source ends or a queue is
+/// closed.
 pub(crate) fn deal<'scope, S: Source<Chunk> + Send>(
     scope: &'scope Scope<'scope, '_>,
     source: &'scope mut S,
@@ -46,7 +47,7 @@ pub(crate) fn deal<'scope, S: Source<Chunk> + Send>(
     let handle = dealer.spawn_scoped(scope, move || {
         while let Some(chunk) = source.next() {
             let parts = split(chunk, senders.len());
-            // A pipeline that has failed says so itself; the others end with their input.
+            // A failed pipeline reports that itself; the others end with their input.
             if senders.iter().zip(parts).any(|(sender, part)| sender.send(part).is_err()) {
                 return;
             }
@@ -55,7 +56,7 @@ pub(crate) fn deal<'scope, S: Source<Chunk> + Send>(
     Ok((receivers, handle))
 }
 
-/// Cuts a chunk into a part for each queue.
+/// Splits a chunk into a part per queue.
 fn split(mut chunk: Chunk, queues: usize) -> Vec<Chunk> {
     for (packet, frame) in chunk.whole().0.frames() {
         packet.flow_hash = receive_hash(packet.link, frame);
@@ -64,7 +65,7 @@ fn split(mut chunk: Chunk, queues: usize) -> Vec<Chunk> {
     chunk.split(queues, |packet| ((u64::from(packet.flow_hash) * queues as u64) >> 32) as usize)
 }
 
-/// What a card would say of a frame; 0 of what it cannot read.
+/// The receive hash of a frame; 0 if it is unreadable.
 fn receive_hash(link: LinkType, frame: &[u8]) -> u32 {
     match link {
         LinkType::Ethernet => ethernet_hash(frame),

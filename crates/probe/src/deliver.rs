@@ -1,14 +1,14 @@
-//! The delivery thread: gives records to all outlets.
+//! The delivery thread: passes records to all outlets.
 //!
-//! An outlet that fails (lines to a full disk, a reader that has gone) ends the run: the input is asked to stop, the other
-//! outlets get what is on its way and end in order, and the error is what the run comes to. A store whose disk is full is no such
-//! failure: it waits for room, or loses records and counts them.
+//! A failing outlet (lines to a full disk, a closed pipe) ends the run: the input is stopped, the other
+//! outlets get the remaining records and end cleanly, and the error becomes the result of the run. A full
+//! disk of a store is not such a failure: the store waits for space, or loses records and counts them.
 //!
-//! From time to time, and last when all has been delivered, outlets are told the meters' totals, which collectors are sent
-//! as options data. While workers run, another thread asks the meters ([`TotalsReader::read`]): a worker that waits for room in the
-//! queue holds its shards meanwhile, and the thread that makes room must not wait for them.
+//! Periodically, and after everything was delivered, outlets receive the meters' totals, which collectors get
+//! as options data. While workers run, another thread reads the meters ([`TotalsReader::read`]): a worker
+//! that waits for room in the queue holds its shards, and the thread that makes room must not wait for them.
 //!
-//! Records of packets that come in now leave with the wall clock's times, also when it was set since ([`WallShift`]).
+//! Records of live packets get times of the wall clock, even if that was set since ([`WallShift`]).
 
 mod collectors;
 mod events;
@@ -37,95 +37,94 @@ pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
 pub(crate) use kept::{Kept, KeptOptions, Waiting};
 pub(crate) use lines::Lines;
 
-/// How often outlets are told that time passes.
+/// The longest interval between calls of [`Outlet::tick`].
 const TICK: Duration = Duration::from_millis(100);
-/// How often outlets are asked how they do.
+/// How often the status of outlets is read.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A consumer of records.
 pub(crate) trait Outlet: Send {
-    /// Takes records, in the order in which their shards gave them.
+    /// Takes records in the order of their shards.
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError>;
 
-    /// The same for the last one that is given a batch: it may keep it.
+    /// [`Self::take`] for the last outlet of a batch, which may keep it.
     fn take_all(&mut self, batch: Vec<FlowRecord>) -> Result<Option<Vec<FlowRecord>>, ProbeError> {
         self.take(&batch).map(|()| Some(batch))
     }
 
-    /// Time passes: called at least every [`TICK`] while few records come.
+    /// Called at least every [`TICK`] while few records arrive.
     fn tick(&mut self) -> Result<(), ProbeError>;
 
-    /// Takes events of NAT, if it has a form for them.
+    /// Takes NAT events, if it has a format for them.
     fn take_nat_events(&mut self, _events: Vec<NatEvent>) {}
 
-    /// The newest totals.
+    /// Receives the newest totals.
     fn handle_statistics(&mut self, _statistics: &Statistics) {}
 
-    /// Interfaces have other numbers or names than before.
+    /// Receives changed numbers or names of interfaces.
     fn handle_interfaces(&mut self, _interfaces: &Interfaces) {}
 
-    /// How it does so far; losses that nobody heard of are told by the way.
+    /// The current status; also reports new losses.
     fn status(&mut self) -> Vec<OutletStatus> {
         Vec::new()
     }
 
-    /// There are no more records. Returns when all that can be said of them is known. `hurried` is whether it was told to end:
-    /// then who cannot be reached now is not waited for.
+    /// Ends the outlet; returns when everything about its records is known. `hurried` means that the run was
+    /// told to end: then unreachable receivers are not waited for.
     fn finish(self: Box<Self>, hurried: bool) -> Result<Finished, ProbeError>;
 }
 
-/// What became of all records that an outlet was given.
+/// What happened to all records of an outlet.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     /// By receiver.
     pub(crate) summaries: Vec<OutletSummary>,
-    /// What reached none of its receivers, as far as is known.
+    /// Records that reached none of its receivers, as far as known.
     pub(crate) missed: Amount,
 }
 
-/// Asks meters for their totals.
+/// Reads the totals of the meters.
 pub type AskMeters = Box<dyn Fn() -> Vec<MeterTotals> + Send + Sync>;
 
-/// Says which interfaces the ports have at present.
+/// Returns the current interfaces of the ports.
 pub type AskInterfaces = Box<dyn FnMut() -> Interfaces + Send>;
 
 /// Completes a record.
 pub type Completion = Box<dyn FnMut(&mut FlowRecord) + Send>;
 
-/// What was delivered.
+/// The result of a delivery.
 #[derive(Debug, Default)]
 pub(crate) struct Delivered {
-    /// Records that came here.
+    /// Records that arrived here.
     pub(crate) amount: Amount,
-    /// Those of them that reached no outlet, as far as is known.
+    /// Records that reached no outlet, as far as known.
     pub(crate) missed: Amount,
-    /// What each outlet did with them.
     pub(crate) outlets: Vec<OutletSummary>,
 }
 
-/// Who is given records, and whose.
+/// The parts of a delivery.
 pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
-    /// Where events of NAT come from, if there are any.
+    /// The queue of NAT events, if there are any.
     pub(crate) events: Option<EventArrivals>,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) totals: Arc<TotalsReader>,
     pub(crate) completing: Completing,
-    /// Asked as often as the totals are told.
+    /// Called whenever totals are passed on.
     pub(crate) ask_interfaces: Option<AskInterfaces>,
-    /// Set when an outlet fails, and by who wants an end.
+    /// Set when an outlet fails, or by another thread to end the run.
     pub(crate) stop: Arc<AtomicBool>,
-    /// Where it is told that the wall clock was set.
+    /// Receives messages about steps of the wall clock.
     pub(crate) notify: Notify,
-    /// How outlets do, for others.
+    /// The outlets' status, for other threads.
     pub(crate) statuses: Statuses,
 }
 
-/// How outlets do, as of a moment ago.
+/// The recent status of all outlets.
 pub(crate) type Statuses = Arc<Mutex<Vec<OutletStatus>>>;
 
 impl Delivery {
-    /// Starts the thread. It ends when every way to the queue is gone.
+    /// Starts the thread. It ends when all senders of the queue are gone.
     pub(crate) fn start<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -134,7 +133,7 @@ impl Delivery {
         thread.spawn_scoped(scope, move || self.run()).map_err(ProbeError::Thread)
     }
 
-    /// Delivers until every way to the queue is gone.
+    /// Delivers until all senders of the queue are gone.
     pub(crate) fn run(mut self) -> Result<Delivered, ProbeError> {
         let mut delivered = Delivered::default();
         let mut failed = None;
@@ -174,7 +173,7 @@ impl Delivery {
             }
         }
         self.hand_out_events();
-        // Nobody works on the meters any more.
+        // No worker uses the meters any more.
         let last = self.with_lost_events(self.totals.last(delivered.amount));
         self.outlets.iter_mut().for_each(|outlet| outlet.handle_statistics(&last));
         let mut missed: Option<Amount> = None;
@@ -195,7 +194,7 @@ impl Delivery {
         }
     }
 
-    /// Has each outlet do something. One that fails gets nothing more.
+    /// Calls `work` for each outlet. An outlet that fails gets nothing more.
     fn each_outlet(
         &mut self,
         mut work: impl FnMut(&mut dyn Outlet) -> Result<(), ProbeError>,
@@ -216,7 +215,7 @@ impl Delivery {
         *self.statuses.lock() = statuses;
     }
 
-    /// Follows the wall clock. A clock that is set again and again is told of once a minute.
+    /// Follows the wall clock. Frequent steps are reported once a minute.
     fn look_at_clock(&self, told: &mut Trouble) {
         let Some(wall) = &self.completing.wall else { return };
         let Some(step_ns) = wall.look(LiveClock::start()) else { return };
@@ -239,7 +238,7 @@ impl Delivery {
         }
     }
 
-    /// Gives events to everybody; who keeps the last copy gets the original.
+    /// Passes events to all outlets; the last one gets the original.
     fn hand_out_events(&mut self) {
         let Some((last, others)) = self.outlets.split_last_mut() else { return };
         let shift_ns = self.completing.shift_ns();
@@ -250,13 +249,13 @@ impl Delivery {
         }
     }
 
-    /// Events that found no room are records that were not sent.
+    /// Counts lost events as records that were not sent.
     fn with_lost_events(&self, mut statistics: Statistics) -> Statistics {
         statistics.not_sent.records += self.events.as_ref().map_or(0, EventArrivals::lost);
         statistics
     }
 
-    /// Gives records to everybody; the last one may keep the list.
+    /// Passes records to all outlets; the last one may keep the list.
     fn hand_out(&mut self, records: &mut Vec<FlowRecord>) -> Result<(), ProbeError> {
         let mut left = self.outlets.len();
         self.each_outlet(|outlet| {
@@ -272,7 +271,7 @@ impl Delivery {
     }
 }
 
-/// The smaller of each number: what surely reached nobody, of what two outlets missed.
+/// The minimum of each number: what surely reached neither of two outlets.
 fn least_of(one: Amount, other: Amount) -> Amount {
     Amount {
         records: one.records.min(other.records),
@@ -281,16 +280,16 @@ fn least_of(one: Amount, other: Amount) -> Amount {
     }
 }
 
-/// Says of records what is not known where they are made.
+/// Adds facts that are unknown where records are made.
 #[derive(Clone)]
 pub(crate) struct Completing {
-    /// Whether ports name applications that are not known otherwise.
+    /// Whether ports identify applications that are otherwise unknown.
     pub(crate) labeling: Labeling,
     /// The interfaces of the meter's ports.
     pub(crate) interfaces: SharedInterfaces,
-    /// What is known elsewhere.
+    /// Adds facts from elsewhere, such as routes.
     pub(crate) elsewhere: Option<Arc<Mutex<Completion>>>,
-    /// How far the wall clock is from that of the packets, if these come in now.
+    /// The offset of the wall clock from the packets' clock, for live packets.
     pub(crate) wall: Option<Arc<WallShift>>,
 }
 
@@ -316,7 +315,7 @@ impl Completing {
     }
 }
 
-/// Names a record's application by its ports, where nothing better is known.
+/// Sets a record's application by its ports, if it is unknown.
 pub(crate) fn label(record: &mut FlowRecord) {
     if record.application == 0 {
         let FlowKey { protocol, src_port, dst_port, .. } = record.key;
@@ -324,30 +323,30 @@ pub(crate) fn label(record: &mut FlowRecord) {
     }
 }
 
-/// The totals of all meters together, from the thread that reads them to the exporter.
+/// The totals of all meters, on their way to the exporter.
 pub(crate) struct TotalsReader {
     ask: AskMeters,
     latest: Mutex<Option<Statistics>>,
 }
 
 impl TotalsReader {
-    /// Those of the meters that are asked so.
+    /// `ask` reads the totals of the meters.
     pub(crate) fn new(ask: AskMeters) -> Self {
         Self { ask, latest: Mutex::new(None) }
     }
 
-    /// Asks the meters; each of their shards is waited for. Not for the thread that delivers.
+    /// Reads the meters and waits for each shard; not for the delivery thread.
     pub(crate) fn read(&self) {
         let statistics = statistics(&(self.ask)());
         *self.latest.lock() = Some(statistics);
     }
 
-    /// What was read last, if it has not been told.
+    /// The totals that were read last, unless already taken.
     fn take(&self) -> Option<Statistics> {
         self.latest.lock().take()
     }
 
-    /// The last ones, when so much was delivered: what else left the meters found no room in the queue.
+    /// The final totals, for this much delivered: other records of the meters found the queue full.
     fn last(&self, delivered: Amount) -> Statistics {
         let statistics = statistics(&(self.ask)());
         let Amount { records, packets, bytes } = statistics.exported;

@@ -1,4 +1,5 @@
-//! Records that others exported: out of captures, files of messages (RFC 5655), or from exporters that send them here.
+//! Imports flow records from captures, from files of messages (RFC 5655), or from exporters that send them
+//! here.
 //!
 //! ```text
 //! capture ──> datagrams, TCP segments ──┐
@@ -6,11 +7,12 @@
 //! sockets (thalweg_ports::exporters) ───┘                    └──> totals by exporter
 //! ```
 //!
-//! One thread reads messages; sockets and the dataset have their own. Out of files nothing is lost: reading waits for the
-//! disk. What comes over sockets does not wait: records that find the dataset's queue full are lost, and counted there.
+//! One thread reads messages; sockets and the dataset have their own. Nothing from files is lost: reading
+//! waits for the disk. Messages from sockets do not wait: when the dataset's queue is full, records are lost
+//! and counted.
 //!
-//! **The law:** `records decoded = flow records + events + records without addresses`, and every outlet took or counted each flow
-//! record.
+//! **Conservation:** `records decoded = flow records + events + records without addresses`, and every outlet
+//! took or counted each flow record.
 
 mod captures;
 mod exporters;
@@ -44,33 +46,33 @@ pub use exporters::ExporterSummary;
 use exporters::Exporters;
 use thalweg_flow::lines::LineFormat;
 
-/// Sockets are listened to so long at a time.
+/// How long one wait for sockets lasts.
 const TURN: Duration = Duration::from_millis(100);
-/// Records gathered before they are handed on.
+/// Records gathered before they are passed on.
 const BATCH_RECORDS: usize = 1024;
-/// No message is as long as this.
+/// No message is this long.
 const MESSAGE_BYTES_MAX: usize = 1 << 16;
-/// A file of messages is read in pieces of this size.
+/// The size of reads from a file of messages.
 const PIECE_BYTES: u64 = 1 << 18;
 
-/// Where exported records come from.
+/// A source of exported records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportSource {
     /// A capture, or a file of messages; `-` is standard input.
     File(PathBuf),
-    /// Datagrams sent to this address.
+    /// Datagrams to this address.
     Udp(SocketAddr),
-    /// Connections made to this address.
+    /// Connections to this address.
     Tcp(SocketAddr),
 }
 
-/// A text that names no source.
+/// A text is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceTextError {
     /// No address and port.
     #[error("{0:?}: expected an address of this machine and a port, such as 0.0.0.0:2055 or [::]:4739")]
     Address(String),
-    /// Something else before `://`.
+    /// Another scheme before `://`.
     #[error("\"{0}://\": expected udp://ADDRESS:PORT, tcp://ADDRESS:PORT, or a file")]
     Scheme(String),
 }
@@ -92,26 +94,25 @@ impl FromStr for ImportSource {
 /// What to import, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
-    /// Where records come from: files, one after the other, then sockets.
+    /// Files are read in order, then sockets.
     pub sources: Vec<ImportSource>,
-    /// Of captures only what goes to this port.
+    /// From captures, read only packets to this port.
     pub port: Option<u16>,
-    /// How long to listen; until it is stopped, unless this says so.
+    /// How long to listen; `None` until stopped.
     pub seconds: Option<u32>,
     /// The folder of a dataset to add records to.
     pub store: Option<PathBuf>,
-    /// A file to write records to as lines of JSON; `-` is standard output.
+    /// A file for JSON lines; `-` is standard output.
     pub json: Option<PathBuf>,
-    /// The same as comma-separated values.
+    /// A file for comma-separated values; `-` is standard output.
     pub csv: Option<PathBuf>,
-    /// What of the dataset is kept.
     pub retention: Retention,
 }
 
-/// What was imported.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ImportSummary {
-    /// Messages that came, those that were refused too.
+    /// Received messages, including refused ones.
     pub messages: u64,
     /// Messages that could not be read at all.
     pub refused: u64,
@@ -119,21 +120,21 @@ pub struct ImportSummary {
     pub records: u64,
     /// Packets in them, not multiplied by sampling.
     pub packets: u64,
-    /// Bytes in them, likewise.
+    /// Bytes in them, not multiplied by sampling.
     pub bytes: u64,
     /// Flow records of sampled packets.
     pub records_sampled: u64,
-    /// Flow records that name a sampler which their exporter has not described: counted as they are, as if it took all.
+    /// Flow records whose sampler was not described; their counters are not multiplied.
     pub samplers_unknown: u64,
-    /// Records of events, which are no flows.
+    /// Records of events, which are not flows.
     pub events: u64,
-    /// Records with no address of IP.
+    /// Records without an IP address.
     pub without_addresses: u64,
-    /// Data sets whose template never came.
+    /// Data sets whose template never arrived.
     pub sets_without_template: u64,
-    /// Times that something was missing, by sequence numbers.
+    /// Gaps in sequence numbers.
     pub sequence_gaps: u64,
-    /// Packets of captures that carry no messages, by what they are.
+    /// Packets of captures without messages, by kind.
     pub passed_over: BTreeMap<String, u64>,
     /// Whether every record is accounted for.
     pub conserved: bool,
@@ -141,22 +142,21 @@ pub struct ImportSummary {
     pub elapsed_s: f64,
     /// `records / elapsed_s`.
     pub records_per_second: f64,
-    /// The most memory the process ever had resident.
+    /// The peak resident memory of the process.
     pub rss_peak_bytes: u64,
-    /// By exporter, in the order in which they were first received of.
+    /// By exporter, in the order of first appearance.
     pub exporters: Vec<ExporterSummary>,
-    /// Who was given the records.
     pub outlets: Vec<OutletSummary>,
-    /// What could not be read.
     pub input_issues: InputIssues,
-    /// Files that had no record, each with what was found in it instead.
+    /// Files without records, each with what was found instead.
     pub files_without_records: Vec<String>,
 }
 
-/// Reads all sources and hands records on. Ends early, but in order, when `stop` is set.
+/// Reads all sources and passes on their records. Ends early but cleanly when `stop` is set.
 ///
 /// # Errors
-/// A source that cannot be opened, an outlet that cannot be written. What cannot be read of a source is told in the summary.
+/// A source cannot be opened, or an outlet cannot be written. Unreadable parts of a source are in the
+/// summary.
 pub fn import(
     options: &ImportOptions,
     stop: &Arc<AtomicBool>,
@@ -237,7 +237,7 @@ struct Work {
     exporters: Exporters,
     captures: Captures,
     outlets: Vec<Box<dyn Outlet>>,
-    /// Not handed on yet.
+    /// Not passed on yet.
     records: Vec<FlowRecord>,
     passed_over: BTreeMap<String, u64>,
     issues: InputIssues,
@@ -247,7 +247,7 @@ struct Work {
 }
 
 impl Work {
-    /// Reads a file. One that has no record is noted, with what is known of it.
+    /// Reads a file. A file without records is noted, with what was found in it.
     fn read_source(
         &mut self,
         path: &Path,
@@ -354,7 +354,8 @@ impl Work {
         Ok(())
     }
 
-    /// Reads a file of messages, one behind the other. What is no message ends it: where the next begins is not known.
+    /// Reads a file of consecutive messages. An invalid message ends it, because the next one cannot be
+    /// found.
     fn read_messages(
         &mut self,
         name: &str,
@@ -364,7 +365,7 @@ impl Work {
     ) -> Result<(), ProbeError> {
         let failed = |error| ProbeError::Input(InputError::Open { input: name.to_owned(), error });
         let mut bytes: Vec<u8> = Vec::new();
-        // Where the next message begins, here and in the file.
+        // The start of the next message, in `bytes` and in the file.
         let (mut at, mut position) = (0, 0u64);
         let (mut number, mut is_whole) = (0u64, false);
         while !stop.load(Ordering::Relaxed) {
@@ -388,7 +389,7 @@ impl Work {
             number += 1;
             let now_ns = self.clock.now_ns();
             let place = || format!("{name}: message {number}, byte {position}");
-            // As of a stream: nothing gets lost in a file.
+            // As from a stream: nothing is lost in a file.
             self.read_message(name, true, &rest[..length], now_ns, place);
             (at, position) = (at + length, position + length as u64);
             self.hand_on()?;
@@ -397,7 +398,7 @@ impl Work {
         Ok(())
     }
 
-    /// Takes what exporters send, until there is reason to end.
+    /// Receives from exporters until there is a reason to end.
     fn listen(
         &mut self,
         sockets: &mut Sockets,
@@ -462,7 +463,7 @@ impl Work {
         self.issue("connection", format!("from {from}: {why}"));
     }
 
-    /// Reads a datagram: one message, or as many as the exporter's system was still to cut it into.
+    /// Reads a datagram: one message, or several that the exporter's kernel had yet to segment.
     fn read_datagram(&mut self, exporter: &str, bytes: &[u8], received_ns: u64, place: impl Fn() -> String) {
         let mut rest = bytes;
         loop {

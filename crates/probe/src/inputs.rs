@@ -1,4 +1,4 @@
-//! Opening what packets come from, as many ways in as the shape wants.
+//! Opens the input of packets, with as many sources as the shape needs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::source::{Captures, Reading, Seen};
 use crate::summary::CaptureSummary;
 use crate::{Deal, FileInput, Input, LiveInput, OptionsError, ProbeError, ProbeOptions, Shape};
 
-/// Slabs beyond those that models can hold at once, so that the reader is not held up.
+/// Slabs in addition to those that models hold at once, so that the reader is not blocked.
 const SLABS_SPARE: usize = 8;
-/// What slabs may hold in all; very large chunks circulate fewer.
+/// The most memory of all slabs; very large chunks have fewer slabs.
 const SLAB_BYTES_MAX: usize = 128 << 20;
-/// Slabs for a pipeline at least: one waiting, one in hand.
+/// The fewest slabs per pipeline: one waiting, one in use.
 const SLABS_MIN: usize = 2;
-/// At a given rate chunks are no longer than this part of a second.
+/// At a given rate, chunks cover at most this fraction of a second.
 const CHUNKS_PER_S: u64 = 100;
 
-/// What was opened.
+/// The opened input.
 pub(crate) enum Opened {
-    /// Files: one way in for all pipelines, or one for each.
+    /// Files: one source for all pipelines, or one for each.
     Captures(Vec<Captures>),
     /// Interfaces: the feeds of each pipeline.
     Live { feeds: Vec<Vec<Feed>>, facts: Vec<PortFacts>, told: Arc<Told> },
 }
 
-/// What was read in all.
+/// The reports of all sources.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) report: InputReport,
     pub(crate) captured: Vec<CaptureSummary>,
 }
 
-/// The names of ports: those that files were given, or the interfaces.
+/// The names of ports: those given to files, or the interfaces.
 pub(crate) fn port_names(input: &Input) -> Vec<String> {
     let files = match input {
         Input::Live(live) => return live.interfaces.clone(),
@@ -57,8 +57,8 @@ pub(crate) fn port_names(input: &Input) -> Vec<String> {
     names
 }
 
-/// The interfaces of the ports: those of the system with their numbers; of files, ports and interfaces in captures counted
-/// from 1.
+/// The interfaces of the ports: those of the system with their numbers; for files, ports and interfaces of
+/// captures, counted from 1.
 pub(crate) fn interfaces(opened: &Opened, names: &[String]) -> Interfaces {
     let Opened::Live { facts, .. } = opened else { return Interfaces::counted(names.iter().cloned()) };
     let interface = |facts: &PortFacts| PortInterface { number: facts.index, name: facts.interface.clone() };
@@ -78,7 +78,7 @@ pub(crate) fn open(
     }
 }
 
-/// What is wrong with what is asked of an input.
+/// Checks the options of the input.
 pub(crate) fn check(options: &ProbeOptions) -> Result<(), OptionsError> {
     let files = match &options.input {
         Input::Live(live) if live.interfaces.is_empty() => {
@@ -138,7 +138,7 @@ fn open_files(
     shares.into_iter().map(open).collect()
 }
 
-/// How a source that serves so many pipelines reads.
+/// The reader's options for a source of this many pipelines.
 fn input_options(
     options: &ProbeOptions,
     files: &FileInput,
@@ -165,7 +165,8 @@ fn open_live(
     (stop, seen): (&Arc<AtomicBool>, &Arc<Seen>),
 ) -> Result<Opened, ProbeError> {
     let Shape { pipelines, model, workers, .. } = options.shape;
-    // Workers that carry packets through all stages have a receive queue each; others share what their pipeline gets.
+    // Workers that carry packets through all stages have their own receive queue; others share those of their
+    // pipeline.
     let lanes = if model.has_lanes() { workers } else { 1 };
     let until = Until {
         stop: Arc::clone(stop),
@@ -180,7 +181,7 @@ fn open_live(
     Ok(Opened::Live { feeds, facts, told })
 }
 
-/// Says what the inputs said, or the first error of one.
+/// Returns the reports of the inputs, or the first error.
 pub(crate) fn finish(captures: Vec<Captures>) -> Result<Read, ProbeError> {
     let mut all = InputReport::default();
     for capture in captures {

@@ -1,9 +1,8 @@
-//! Numbers and names of interfaces. A meter only knows ports and numbers them from 1; records have the system's numbers
-//! (`ifIndex` of RFC 2863), as collectors get them of the same system by SNMP, and lines have
-//! names beside them.
+//! Numbers and names of interfaces. A meter knows only ports and numbers them from 1. Records have the
+//! system's numbers (`ifIndex` of RFC 2863), which collectors also get by SNMP, and lines add names.
 //!
-//! The numbers of a system change while it runs (an interface is removed and comes back), so a router's are asked for again
-//! from time to time; a user holds a [`SharedInterfaces`].
+//! The numbers of a system change while it runs (an interface is removed and returns), so a router reads them
+//! again from time to time; users hold a [`SharedInterfaces`].
 
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use thalweg_flow::export::Interface;
 use thalweg_flow::fields::InterfaceNames;
 use thalweg_flow::{FlowRecord, NO_INTERFACE, interface_of_port};
 
-/// The interfaces of all ports, in the order of the ports' numbers.
+/// The interfaces of all ports, by port number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interfaces {
     by_port: Vec<PortInterface>,
@@ -21,7 +20,7 @@ pub struct Interfaces {
 /// The interface of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInterface {
-    /// Its number, or `NO_INTERFACE` while it is not known.
+    /// `NO_INTERFACE` while unknown.
     pub number: u32,
     /// The name of the port.
     pub name: String,
@@ -33,24 +32,24 @@ impl Interfaces {
         Self { by_port }
     }
 
-    /// Ports that are no interfaces of a system: their numbers are their places, from 1.
+    /// Ports that are not interfaces of a system: they are numbered from 1.
     pub fn counted(names: impl IntoIterator<Item = String>) -> Self {
         let interface = |(port, name): (u16, String)| PortInterface { number: interface_of_port(port), name };
         Self { by_port: (0..).zip(names).map(interface).collect() }
     }
 
-    /// Puts the numbers of interfaces where a meter has put places of ports.
+    /// Replaces the meter's port numbers in a record by interface numbers.
     #[inline]
     pub(crate) fn number(&self, record: &mut FlowRecord) {
         for number in [&mut record.key.ingress, &mut record.egress] {
-            // Without a list there is nothing better than the place.
+            // Without a list, the port number is the best available.
             if let (Some(port), false) = ((*number).checked_sub(1), self.by_port.is_empty()) {
                 *number = self.by_port.get(port as usize).map_or(NO_INTERFACE, |of| of.number);
             }
         }
     }
 
-    /// What collectors are told: each number once.
+    /// The interfaces for collectors, each number once.
     pub(crate) fn for_export(&self) -> Vec<Interface> {
         let first = |(place, of): &(usize, &PortInterface)| {
             of.number != NO_INTERFACE && self.by_port[..*place].iter().all(|other| other.number != of.number)
@@ -63,14 +62,14 @@ impl Interfaces {
 }
 
 impl InterfaceNames for Interfaces {
-    /// Of several ports with one interface, the first one's.
+    /// If several ports share an interface, the name of the first one.
     fn name(&self, number: u32) -> Option<&str> {
         let known = |interface: &&PortInterface| interface.number == number && number != NO_INTERFACE;
         self.by_port.iter().find(known).map(|interface| interface.name.as_str())
     }
 }
 
-/// Interfaces that may change, as everybody who needs them has them.
+/// Interfaces that may change, shared by all users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedInterfaces(Arc<RwLock<Arc<Interfaces>>>);
 
@@ -79,12 +78,12 @@ impl SharedInterfaces {
         Self(Arc::new(RwLock::new(Arc::new(interfaces))))
     }
 
-    /// As they are now.
+    /// The current interfaces.
     pub(crate) fn get(&self) -> Arc<Interfaces> {
         Arc::clone(&self.0.read())
     }
 
-    /// Takes over what was found out anew. Whether that is something else.
+    /// Replaces the interfaces; returns whether they changed.
     pub(crate) fn set(&self, interfaces: Interfaces) -> bool {
         let changed = *self.get() != interfaces;
         if changed {

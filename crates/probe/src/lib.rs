@@ -6,11 +6,12 @@
 //!   (deal)   └─ pipeline: model (parse, fragments, meter) ─┘
 //! ```
 //!
-//! `ports` reads, `flow` meters, `exec` runs it, `store` keeps records; they meet here and do not know each other. A
-//! pipeline is a meter and the model that runs it; pipelines share only the queue to the delivery. Every packet is in
-//! exactly one record, still in a cache, or dropped with a reason, and every run checks that ([`summary`]). Slabs,
-//! batches of records and flows are bounded. `import` takes the records of other exporters. The probe does not know
-//! the router: `thalweg-node` has its own stage for the meter, and only the delivery is shared.
+//! `ports` reads packets, `flow` meters, `exec` runs the stages, `store` keeps records; they do not know each
+//! other and are combined here. A pipeline is a meter and the model that runs it; pipelines share only the
+//! queue to the delivery. Every packet is in exactly one record, still in a cache, or dropped with a reason,
+//! and every run checks that ([`summary`]). Slabs, batches of records and flows are bounded. `import` reads
+//! the records of other exporters. The probe does not know the router: `thalweg-node` has its own stage for
+//! the meter, and only the delivery is shared.
 
 mod account;
 mod cached;
@@ -47,5 +48,5 @@ pub use summary::{CaptureSummary, InputIssues, OutletStatus, OutletSummary, Prob
 pub use thalweg_exec::ModelKind;
 pub use thalweg_ports::collector::TlsOptions;
 
-/// A flow meter, whose shards several threads share.
+/// A flow meter whose shards several threads share.
 pub type Meter = thalweg_flow::Meter<thalweg_exec::Locks>;

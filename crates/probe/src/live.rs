@@ -1,17 +1,17 @@
-//! The way in for interfaces: receiving halves of live ports, cut into chunks.
+//! The input from interfaces: receiving halves of live ports, cut into chunks.
 //!
-//! An interface has as many receiving halves as there are feeds, and each feed has one of every interface. With AF_PACKET a
-//! half is a member of a fanout group: the kernel deals packets out by a symmetric hash of addresses and ports (fragments by
-//! addresses alone, so that they may come to another pipeline than the rest of their flow). With AF_XDP it is a share of
-//! the card's receive queues.
+//! An interface has one receiving half per feed, and each feed has one half of every interface. With
+//! AF_PACKET a half is a member of a fanout group: the kernel distributes packets by a symmetric hash of
+//! addresses and ports (fragments by addresses alone, so they may reach another pipeline than the rest of
+//! their flow). With AF_XDP it is a part of the NIC's receive queues.
 //!
-//! **Nothing is sent**, and with AF_PACKET the host's own stack goes on as if nobody watched. AF_XDP takes what it watches
-//! away from the host: for ports that only mirror traffic.
+//! **Nothing is sent.** With AF_PACKET the host's own stack is not affected. AF_XDP takes the packets from
+//! the host: use it for ports that only receive mirrored traffic.
 //!
-//! **Time passes without packets.** Ten times a second an empty chunk goes through the pipeline, so that flows end and
-//! records leave on a silent link too.
+//! **Time passes without packets.** Ten times per second an empty chunk goes through the pipeline, so that
+//! flows end and records leave on a silent link too.
 //!
-//! **The end.** Asked to stop, a feed takes what the rings still hold, for [`LAST_LOOK`] at most.
+//! **The end.** When asked to stop, a feed takes what the rings still hold, for at most [`LAST_LOOK`].
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -31,33 +31,32 @@ use crate::source::Seen;
 use crate::summary::CaptureSummary;
 use crate::{LiveDriver, LiveInput, OptionsError, ProbeError};
 
-/// How long to wait for packets before an empty chunk says how late it is.
+/// How long to wait for packets before an empty chunk advances the time.
 const WAIT: Duration = Duration::from_millis(100);
-/// How long to go on taking what the rings hold when the end has come.
+/// How long to continue reading the rings at the end.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// An Ethernet header with two tags, more than any MTU counts.
+/// An Ethernet header with two tags, which no MTU includes.
 const LINK_BYTES: usize = 22;
-/// Troubles told of an interface; more are only counted.
+/// The most problems reported for an interface; more are only counted.
 const TROUBLES_TOLD: usize = 10;
 
 /// When to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Until {
-    /// Somebody asks for it.
+    /// Another thread asks for it.
     pub(crate) stop: Arc<AtomicBool>,
-    /// A time.
     pub(crate) at: Option<Instant>,
-    /// So many packets were taken on, by all feeds together.
+    /// This many packets were read, by all feeds together.
     pub(crate) packets: Option<u64>,
 }
 
-/// What the interfaces told, feed by feed as they end.
+/// Counters and problems of the interfaces, added by each feed when it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     counters: Mutex<BTreeMap<u16, (RxCounters, Vec<String>)>>,
 }
 
-/// One pipeline's, or one worker's, share of all interfaces.
+/// One pipeline's, or one worker's, part of all interfaces.
 pub(crate) struct Feed {
     source: LiveSource,
     clock: LiveClock,
@@ -70,21 +69,20 @@ pub(crate) struct Feed {
     troubles: BTreeMap<u16, Vec<String>>,
 }
 
-/// Interfaces that were opened.
+/// Opened interfaces.
 pub(crate) struct Watched {
-    /// The shares of them.
     pub(crate) feeds: Vec<Feed>,
     /// How each is captured, in order.
     pub(crate) facts: Vec<PortFacts>,
-    /// What they tell in the end.
+    /// Filled in at the end.
     pub(crate) told: Arc<Told>,
 }
 
-/// Opens the interfaces, with a receiving half for each of so many feeds.
+/// Opens the interfaces, with a receiving half for each of `feeds` feeds.
 ///
 /// # Errors
 ///
-/// What keeps an interface from being opened, or from having so many receive queues.
+/// An interface cannot be opened, or has too few receive queues.
 pub(crate) fn open(
     input: &LiveInput,
     feeds: usize,
@@ -94,7 +92,7 @@ pub(crate) fn open(
     let mut halves: Vec<Vec<(u16, Box<dyn PortRx>)>> = (0..feeds).map(|_| Vec::new()).collect();
     let mut all_facts = Vec::with_capacity(input.interfaces.len());
     for (number, interface) in (0..).zip(&input.interfaces) {
-        // The sending half is not needed; sockets are the receiving halves' own.
+        // The sending half is not needed; receiving halves own their sockets.
         let Port { rx, facts, .. } =
             open_port(interface, input.driver, feeds).map_err(ProbeError::Interface)?;
         if rx.len() < feeds {
@@ -144,7 +142,7 @@ fn open_port(interface: &str, driver: LiveDriver, halves: usize) -> Result<Port,
 }
 
 impl Feed {
-    /// Whether the end has come.
+    /// Whether to end.
     fn is_over(&mut self) -> bool {
         let is_over = self.until.stop.load(Ordering::Relaxed)
             || self.until.at.is_some_and(|at| Instant::now() >= at)
@@ -212,7 +210,7 @@ impl Drop for Feed {
 }
 
 impl Told {
-    /// What was captured where, of the interfaces in order.
+    /// The capture summaries of the interfaces, in order.
     pub(crate) fn summaries(&self, facts: &[PortFacts]) -> Vec<CaptureSummary> {
         let all = self.counters.lock();
         let summary = |(number, facts): (u16, &PortFacts)| {

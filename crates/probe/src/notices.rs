@@ -7,15 +7,15 @@ use thalweg_store::{Notify, Severity};
 
 use crate::ProbeProgress;
 
-/// Messages that may wait; more are dropped, so that no thread waits.
+/// The capacity of the queue; further messages are dropped, so that no thread waits.
 const MESSAGES_MAX: usize = 64;
 
-/// Does `work`, and passes on what it tells by [`Notify`] meanwhile, at once.
+/// Runs `work`, and meanwhile passes on its messages ([`Notify`]) at once.
 pub(crate) fn passing_on<R>(progress: &dyn ProbeProgress, work: impl FnOnce(Notify) -> R) -> R {
     thread::scope(|scope| {
         let (sender, messages) = sync_channel::<Option<(Severity, String)>>(MESSAGES_MAX);
         scope.spawn(move || {
-            // The end is said: a thread that is left over, with a sender of its own, is not waited for.
+            // The end is an explicit message, so a leftover thread with a sender does not delay it.
             for (severity, text) in messages.iter().map_while(|message| message) {
                 match severity {
                     Severity::Info => progress.note(&text),
@@ -24,13 +24,13 @@ pub(crate) fn passing_on<R>(progress: &dyn ProbeProgress, work: impl FnOnce(Noti
             }
         });
         let result = work(notify(sender.clone()));
-        // If nobody listens any more there is nobody to be told.
+        // If the receiver is gone, nobody needs the message.
         let _ = sender.send(None);
         result
     })
 }
 
 fn notify(sender: SyncSender<Option<(Severity, String)>>) -> Notify {
-    // A message for which there is no room is one of many.
+    // A message without room is one of many.
     Notify::new(move |severity, text| drop(sender.try_send(Some((severity, text.to_owned())))))
 }

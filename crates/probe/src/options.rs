@@ -14,32 +14,31 @@ use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
 use thalweg_store::{Retention, StoreError};
 
-/// Packets of files in a chunk.
+/// The default for files.
 pub(crate) const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
 
-/// Where packets come from.
+/// The input of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Captures and text traces.
     Files(FileInput),
-    /// Interfaces.
     Live(LiveInput),
 }
 
 /// Captures and text traces as input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInput {
-    /// Inputs in order: `PATH` or `PORT=PATH`; `-` is standard input.
+    /// In order: `PATH` or `PORT=PATH`; `-` is standard input.
     pub inputs: Vec<PathBuf>,
-    /// How many times to go through them, at least 1.
+    /// The number of passes, at least 1.
     pub loops: u32,
-    /// Packets a second, if not as many as possible.
+    /// Packets per second; `None` is as fast as possible.
     pub rate_pps: Option<u64>,
     /// Read everything into memory before the clock starts.
     pub preload: bool,
-    /// How several pipelines come by their packets.
+    /// How packets are distributed over pipelines.
     pub deal: Deal,
-    /// Stop at the first bad line or damaged capture.
+    /// Stop at the first malformed line or damaged capture.
     pub strict: bool,
 }
 
@@ -53,48 +52,47 @@ impl FileInput {
 /// Interfaces as input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveInput {
-    /// Their names.
     pub interfaces: Vec<String>,
     /// How packets are captured.
     pub driver: LiveDriver,
-    /// End after so long.
+    /// Stop after this time.
     pub seconds: Option<u32>,
-    /// End after about so many packets.
+    /// Stop after about this many packets.
     pub packets: Option<u64>,
 }
 
 /// How packets of an interface are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LiveDriver {
-    /// AF_PACKET: copies, beside the host's own stack.
+    /// AF_PACKET: copies, in addition to the host's own stack.
     #[default]
     AfPacket,
-    /// AF_XDP: the host gets nothing of them.
+    /// AF_XDP: the host does not receive them.
     AfXdp,
 }
 
-/// How several pipelines come by the packets of files.
+/// How packets of files are distributed over pipelines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deal {
-    /// By a symmetric hash of addresses, as a network card fills its receive queues.
+    /// By a symmetric hash of addresses, as NICs do with RSS.
     #[default]
     Hash,
-    /// Each pipeline has a file of its own.
+    /// Each pipeline has its own file.
     Files,
 }
 
 /// How the work is spread over threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Pipelines: each has a capture queue, a meter and threads of its own. At least 1.
+    /// The number of pipelines, each with its own capture queue, meter and threads. At least 1.
     pub pipelines: usize,
-    /// The model that runs each of them.
+    /// The model that runs each pipeline.
     pub model: ModelKind,
-    /// Worker threads of each, at least 1.
+    /// Worker threads per pipeline, at least 1.
     pub workers: usize,
-    /// Reader threads of each, with the farm; at least 1.
+    /// Reader threads per pipeline in the farm model, at least 1.
     pub readers: usize,
-    /// Chunks in flight in each, with tokens; at least 1.
+    /// Chunks in flight per pipeline in the tokens model, at least 1.
     pub tokens: usize,
     /// Cores for the threads, in order; empty leaves placement to the kernel.
     pub pin_cores: Vec<usize>,
@@ -113,63 +111,57 @@ impl Default for Shape {
     }
 }
 
-/// Collectors, and how they are spoken to.
+/// Collectors, and how to export to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportTargets {
-    /// Where they are: `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`.
+    /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`.
     pub addresses: Vec<String>,
-    /// Each flow's records go to one of them, by its hash; else all records go to each.
+    /// Send each flow's records to one collector, by hash; otherwise send all records to each.
     pub balance: bool,
-    /// The observation domain of the first; the next ones have the numbers that follow.
+    /// The observation domain of the first collector; the others have the following numbers.
     pub observation_domain: u32,
-    /// Where records wait while a collector that is connected to is down.
+    /// Stores records while a connection-oriented collector is down.
     pub spool: Option<Spool>,
-    /// Authorities that TLS trusts.
     pub tls: TlsOptions,
-    /// Datagrams a second to each at most: collectors lose what their receive buffers do not hold.
+    /// The most datagrams per second to each; collectors lose what exceeds their receive buffers.
     pub datagrams_per_s_max: Option<u32>,
-    /// Each datagram has a call of its own, and the kernel cuts none (`UDP_SEGMENT`).
+    /// Send each datagram with its own call, without segmentation by the kernel (`UDP_SEGMENT`).
     pub one_by_one: bool,
 }
 
-/// Where records wait.
+/// A disk queue for records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spool {
     /// A folder, in which each collector has its own.
     pub folder: PathBuf,
-    /// Bytes that all files in it may have.
+    /// The limit for all files in it.
     pub bytes_max: u64,
 }
 
 /// What to measure, how, and where to send it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
-    /// Where packets come from.
     pub input: Input,
-    /// How the work is spread.
     pub shape: Shape,
-    /// Packets a chunk, 1 to 65535; if not given, 1600 of files, 256 of interfaces.
+    /// 1 to 65535; by default 1600 for files and 256 for interfaces.
     pub chunk_packets: Option<usize>,
-    /// What is read of packets.
     pub parsing: ParseOptions,
-    /// The meter; with several pipelines each has its part of the flows.
+    /// With several pipelines, each meter has its part of the flows.
     pub meter: MeterOptions,
     /// Synthetic work for each packet, standing for a closer look than this probe takes.
     pub work: Option<Boards>,
-    /// Collectors to send records to.
     pub export: ExportTargets,
-    /// A file to write records to, a line of JSON each; `-` is standard output.
+    /// A file for JSON lines; `-` is standard output.
     pub json: Option<PathBuf>,
-    /// The same as comma-separated values.
+    /// A file for comma-separated values; `-` is standard output.
     pub csv: Option<PathBuf>,
     /// The folder of a dataset to add records to.
     pub store: Option<PathBuf>,
-    /// What of the dataset is kept.
     pub retention: Retention,
 }
 
 impl ProbeOptions {
-    /// The usual for these inputs.
+    /// The defaults for this input.
     pub fn new(input: Input) -> Self {
         Self {
             input,
@@ -192,19 +184,19 @@ impl ProbeOptions {
     }
 }
 
-/// Told how far the probe has come, a few times a second at most.
+/// Receives the progress of a probe, at most a few times per second.
 pub trait ProbeProgress: Send + Sync {
-    /// `packets` taken on so far; `fraction` of the input's bytes, where its size is known.
+    /// `packets` were read so far; `fraction` is that of the input's bytes, if their number is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
 
-    /// Something that somebody should look into, at any time.
+    /// A problem that the operator should look into, at any time.
     fn notice(&self, _text: &str) {}
 
-    /// Something that happened as it was configured to, at any time.
+    /// A normal event, at any time.
     fn note(&self, _text: &str) {}
 }
 
-/// Hears nothing.
+/// Ignores everything.
 impl ProbeProgress for () {
     fn advanced(&self, _packets: u64, _fraction: Option<f64>) {}
 }
@@ -212,76 +204,58 @@ impl ProbeProgress for () {
 /// Why a probe did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// An input cannot be opened or read.
     #[error("{}", unread(.0))]
     Input(#[from] InputError),
-    /// An interface cannot be opened.
     #[error(transparent)]
     Interface(LiveError),
-    /// A collector is not available.
     #[error(transparent)]
     Collector(CollectorError),
-    /// A dataset cannot be written.
     #[error(transparent)]
     Store(StoreError),
-    /// An output cannot be written.
     #[error("cannot write {path}: {source}")]
     Output {
-        /// The file, or what else it is.
+        /// The file, or a description of the output.
         path: PathBuf,
-        /// What the system says.
         source: io::Error,
     },
-    /// Options that do not fit together.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// A meter that cannot be.
     #[error(transparent)]
     Meter(#[from] MeterError),
-    /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// The model stopped: a fault of this program.
+    /// The model stopped because of a bug.
     #[error("the run stopped: {0}")]
     Model(#[from] ExecError),
 }
 
-/// Options that do not fit together.
+/// Why options are invalid or contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// No interface and no file.
     #[error("no interface to capture from")]
     NoInterface,
-    /// One interface, two times.
     #[error("interface {0} is named twice")]
     InterfaceTwice(String),
-    /// Nothing to read.
     #[error("no input: expected a capture, `-` for standard input, or --interface")]
     NoInput,
-    /// Inputs are dealt out, and there are more or fewer than pipelines.
+    /// Each pipeline must have its own input, and their numbers differ.
     #[error("{inputs} inputs for {pipelines} pipelines: expected one for each")]
     InputsForPipelines {
         /// Files.
         inputs: usize,
-        /// Who would read them.
         pipelines: usize,
     },
-    /// Standard input is read more than once.
     #[error("standard input (`-`) can be read only once")]
     StandardInputTwice,
-    /// Standard output is written twice.
     #[error("standard output can be JSON or CSV, not both")]
     StandardOutputTwice,
-    /// More pipelines than there can be, or none.
     #[error("{0} pipelines: expected 1 to {max}", max = THREADS_MAX)]
     Pipelines(usize),
-    /// More than one worker, where there is one.
     #[error("the serial model has one worker, not {0}")]
     SerialWorkers(usize),
-    /// More packets than a chunk holds, or none.
     #[error("chunks of {0} packets: expected 1 to {max}", max = ChunkBuilder::PACKETS_MAX)]
     Chunk(usize),
-    /// An interface has fewer queues than are wanted.
+    /// An interface has too few receive queues.
     #[error(
         "{interface} has {queues} receive queues for {wanted} pipelines or workers: give it more (ethtool -L), or use \
          --driver af-packet"
@@ -289,14 +263,13 @@ pub enum OptionsError {
     Queues {
         /// Its name.
         interface: String,
-        /// What it has.
         queues: usize,
         wanted: usize,
     },
 }
 
 impl ProbeError {
-    /// Whether what was asked for is wrong, rather than what came of it.
+    /// Whether the request was invalid, rather than its execution failed.
     pub fn is_usage(&self) -> bool {
         let of_input = |error: &InputError| matches!(error, InputError::NoSuchPort { .. });
         match self {
@@ -310,7 +283,7 @@ impl ProbeError {
         }
     }
 
-    /// What is wrong with the input, if it is that and `strict`.
+    /// The first issue of the input, with `strict`.
     pub fn issue(&self) -> Option<&Issue> {
         match self {
             Self::Input(InputError::Strict(issue)) => Some(issue),
@@ -319,7 +292,7 @@ impl ProbeError {
     }
 }
 
-/// What could not be read, and why. With `--strict` that is an issue, and not the input's last.
+/// Formats an input error. With `--strict` it may be an issue in the middle of the input.
 fn unread(error: &InputError) -> String {
     match error {
         InputError::Strict(issue) => format!("{issue} (--strict stops here)"),

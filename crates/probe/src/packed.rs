@@ -1,8 +1,9 @@
-//! Records as they cross from one core to another: what most of them are in one line of memory instead of five.
+//! A compact list of records for passing them between cores: most records take one cache line instead of
+//! five.
 //!
-//! A plain record is one of IPv4 in one direction of which nothing is known but what its packets said. A flood of new flows is
-//! made of those, and then what it costs to write records down and to read them again decides how fast packets go. All others
-//! are kept whole. They come out again in the order in which they were put in.
+//! A plain record is an IPv4 record of one direction with only the facts of its packets. A flood of new flows
+//! consists of those, and then the cost of writing and reading records limits the packet rate. All other
+//! records are stored whole. The list keeps its order.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -37,7 +38,7 @@ struct Plain {
 const _: () = assert!(size_of::<Plain>() == 64);
 
 impl Plain {
-    /// The record, if it is plain.
+    /// The record in compact form, if it is plain.
     #[inline(always)]
     fn of(record: &FlowRecord) -> Option<Self> {
         let FlowKey { src: IpAddr::V4(src), dst: IpAddr::V4(dst), .. } = record.key else { return None };
@@ -110,7 +111,6 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// An empty list with room for so many.
     pub(crate) fn with_capacity(records: usize) -> Self {
         Self { plain: Vec::with_capacity(records), others: Vec::new() }
     }
@@ -137,7 +137,7 @@ impl Packed {
         self.others.clear();
     }
 
-    /// All of them, in the order in which they were put in.
+    /// All records, in order.
     pub(crate) fn records(&self) -> impl Iterator<Item = FlowRecord> {
         let (mut plain, mut others) = (self.plain.iter(), self.others.iter().peekable());
         (0..self.len() as u32).filter_map(move |place| match others.next_if(|(at, _)| *at == place) {
@@ -146,7 +146,7 @@ impl Packed {
         })
     }
 
-    /// What they stand for.
+    /// The packets and bytes in all records.
     pub(crate) fn amount(&self) -> Amount {
         let mut sum = Amount::default();
         self.records().for_each(|record| sum += Amount::of(&record));

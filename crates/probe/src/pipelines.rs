@@ -1,4 +1,4 @@
-//! Pipelines side by side: each a plan of its own, run by a model on the sources that it was given.
+//! Runs pipelines in parallel: each is a plan, run by a model on its sources.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,21 +11,21 @@ use crate::plan::{Free, Keep, ProbePlan, Scratch};
 use crate::source::Captures;
 use crate::{ProbeError, Shape};
 
-/// What a pipeline reads: one source, or one for each of its workers.
+/// The input of a pipeline: one source, or one per worker.
 type Sources<'a> = Vec<Box<dyn Source<Chunk> + 'a>>;
 
-/// Plans and how they are run.
+/// Plans, and how to run them.
 pub(crate) struct Pipelines<'a> {
     pub(crate) plans: &'a [ProbePlan],
     pub(crate) shape: &'a Shape,
-    /// Chunks are kept to the end of the run.
+    /// Keep chunks until the end of the run.
     pub(crate) keep: bool,
     /// Set when a pipeline fails, so that the others end.
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl Pipelines<'_> {
-    /// Runs them on these captures: one for all, or one for each.
+    /// Runs the pipelines on these captures: one for all, or one for each.
     pub(crate) fn run_captures(
         &self,
         captures: &mut [Captures],
@@ -35,7 +35,7 @@ impl Pipelines<'_> {
                 let (queues, dealer) = deal(scope, only, self.plans.len()).map_err(ProbeError::Thread)?;
                 let sources = queues.into_iter().map(|queue| -> Sources<'_> { vec![Box::new(queue)] });
                 let reports = self.run(sources.collect());
-                // It ends with its input, or when a pipeline has failed and its queue is gone.
+                // It ends with its input, or when a failed pipeline closed its queue.
                 dealer.join().map_err(|_| died("the dealer"))?;
                 reports
             }),
@@ -43,7 +43,7 @@ impl Pipelines<'_> {
         }
     }
 
-    /// Runs each of them on its sources, until all of these have ended.
+    /// Runs each pipeline on its sources until all of them have ended.
     pub(crate) fn run(&self, sources: Vec<Sources<'_>>) -> Result<Vec<RunReport<Scratch>>, ProbeError> {
         thread::scope(|scope| {
             let mut handles = Vec::with_capacity(sources.len());
@@ -55,7 +55,7 @@ impl Pipelines<'_> {
                     ProbeError::Thread(error)
                 })?);
             }
-            // All of them are waited for, whatever the first one says.
+            // Wait for all of them, even if the first one failed.
             let reports: Vec<_> = handles
                 .into_iter()
                 .map(|handle| match handle.join() {
@@ -67,7 +67,7 @@ impl Pipelines<'_> {
         })
     }
 
-    /// Owns its sources, so that who feeds them hears of it when it ends early.
+    /// Owns its sources: dropping them tells their feeder when the pipeline ends early.
     fn run_one(&self, number: usize, mut sources: Sources<'_>) -> Result<RunReport<Scratch>, ExecError> {
         let mut sinks: Vec<Box<dyn Sink<Chunk>>> = (0..sources.len()).map(|_| self.sink()).collect();
         let (plan, model) = (&self.plans[number], self.model_options(number));
@@ -105,7 +105,7 @@ impl Pipelines<'_> {
     }
 }
 
-/// What a thread of ours that panicked comes to.
+/// The error for a thread that panicked.
 pub(crate) fn died(who: &str) -> ProbeError {
     ProbeError::Thread(std::io::Error::other(format!("{who} panicked")))
 }

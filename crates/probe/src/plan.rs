@@ -1,14 +1,14 @@
-//! The probe as a plan: its stages, with the scope of the state that each touches.
+//! The plan of a probe: its stages, with the scope of their state.
 //!
-//! | stage | scope | what |
+//! | stage | scope | task |
 //! |---|---|---|
-//! | `parse` | any batch | where the IP packet is and what it says of itself; the label: hash and shard of its flow |
-//! | `fragments` | in order | later fragments get the ports of their first; nothing to do for a chunk without any |
-//! | `meter` | per shard | counts packets in their flows, gives out records of those that are over or due |
+//! | `parse` | any batch | finds and reads the IP packet; labels it with hash and shard of its flow |
+//! | `fragments` | in order | gives later fragments the ports of their first; does nothing for a chunk without any |
+//! | `meter` | per shard | counts packets in their flows, emits records of flows that ended or are due |
 //!
-//! Packets go no further: the sink frees them. Records leave each worker by its own sender.
+//! The sink then frees the packets. Each worker sends records through its own sender.
 //!
-//! Under every model each group of shards is asked for every chunk, whether it has packets there or not. Flows therefore
+//! Every model runs each group of shards for every chunk, even if the group has no packets in it. So flows
 //! end by the clock of the same chunk everywhere, and records are the same under all models.
 
 use std::ops::Range;
@@ -24,50 +24,50 @@ use thalweg_flow::parse::{ParseOptions, parse};
 
 use crate::record_queue::{RecordQueue, RecordSender};
 
-/// What to do to packets, in order.
+/// The stages, in order.
 const STAGES: [(&str, Scope); 3] =
     [("parse", Scope::Batches), ("fragments", Scope::Ordered), ("meter", Scope::PerShard)];
 
-/// How often and where records are handed on.
+/// When records are passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handing {
-    /// How long to wait for room, if not for as long as it takes.
+    /// How long to wait for room; `None` waits forever.
     pub(crate) timeout: Option<Duration>,
-    /// After every chunk instead of when enough have gathered.
+    /// After every chunk, instead of when a batch is full.
     pub(crate) at_once: bool,
 }
 
-/// What one worker keeps to itself.
+/// A worker's private state.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// Packets it has parsed.
+    /// Packets that it has parsed.
     pub(crate) packets: u64,
     /// Their bytes on the wire.
     pub(crate) frame_bytes: u64,
     /// Solutions that its synthetic work found.
     pub(crate) queens_sum: u64,
-    /// Records on their way out.
     pub(crate) sender: RecordSender,
     members: Vec<(u16, u16)>,
 }
 
-/// One pipeline's meter, ready to be run by a model.
+/// The meter of one pipeline, ready to be run by a model.
 pub(crate) struct ProbePlan {
     stages: Vec<StageSpec>,
     meter: Arc<Meter>,
     parsing: ParseOptions,
-    /// Whether payloads are asked for applications.
+    /// Whether payloads identify applications.
     looks: bool,
     work: Option<Boards>,
     groups: usize,
-    /// Workers come group by group to the same chunk, so that lists of packets by group pay.
+    /// Workers process the groups of a chunk separately, so lists of packets by group pay off.
     by_group: bool,
     way: RecordQueue,
     handing: Handing,
 }
 
 impl ProbePlan {
-    /// A plan around a meter, cut for a model with so many workers. What is metered does not depend on these.
+    /// A plan around a meter, divided for a model with this many workers. The results of metering do not
+    /// depend on their number.
     pub(crate) fn new(
         meter: Arc<Meter>,
         parsing: ParseOptions,
@@ -88,7 +88,7 @@ impl ProbePlan {
         }
     }
 
-    /// The same, which asks payloads for applications if that is wanted.
+    /// A copy that identifies applications by payload if requested.
     pub(crate) fn with_labeling(self, labeling: Labeling) -> Self {
         Self { looks: labeling == Labeling::Payload, ..self }
     }
@@ -126,7 +126,7 @@ impl ProbePlan {
             .sum()
     }
 
-    /// Lists each group's packets, those of no flow too: they are in the totals of their shard.
+    /// Lists the packets of each group, including those of no flow: the totals of their shard count them.
     fn index(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
         let packets = (0..).zip(chunk.packets());
@@ -200,15 +200,15 @@ impl Plan for ProbePlan {
     }
 }
 
-/// The end of every packet: its chunk's memory goes back to the reader.
+/// Frees every packet: its chunk's memory returns to the reader.
 pub(crate) struct Free;
 
 impl Sink<Chunk> for Free {
     fn accept(&mut self, _chunk: Chunk) {}
 }
 
-/// The same for input that was read before the clock started: bytes are kept, so that freeing them is not part of the
-/// run. Descriptors are not, so that a farm finds memory for its parts.
+/// For preloaded input: keeps the bytes, so that freeing them is not part of the run. Descriptors are freed,
+/// so that a farm finds memory for its parts.
 #[derive(Default)]
 pub(crate) struct Keep(Vec<Chunk>);
 

@@ -1,7 +1,9 @@
-//! A record as a message of protocol buffers, by the table of fields. `proto/flow_record.proto` says the same to others; a
-//! test compares the two. Fields are written in the order of their numbers, and only where something is known.
+//! Encodes a record as a protocol buffers message, by the table of fields. `proto/flow_record.proto` is the
+//! schema for others; a test compares the two. Fields are written in the order of their numbers, and only if
+//! known.
 //!
-//! Encoding: <https://protobuf.dev/programming-guides/encoding/>, of which varints and bytes with a length are used.
+//! Encoding: <https://protobuf.dev/programming-guides/encoding/>; only varints and length-delimited bytes are
+//! used.
 
 use std::net::IpAddr;
 
@@ -12,7 +14,7 @@ use thalweg_flow::fields::{Field, InterfaceNames, Value};
 const VARINT: u32 = 0;
 const WITH_LENGTH: u32 = 2;
 
-/// Fields in the order of their numbers.
+/// The fields in order of their numbers.
 pub(crate) struct Protobuf {
     fields: Vec<Field>,
 }
@@ -24,7 +26,6 @@ impl Protobuf {
         Self { fields }
     }
 
-    /// Appends a record.
     pub(crate) fn write(&self, record: &FlowRecord, interfaces: &dyn InterfaceNames, message: &mut Vec<u8>) {
         for field in &self.fields {
             let number = field.row().number;
@@ -48,7 +49,7 @@ fn put_bytes(message: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     message.extend_from_slice(bytes);
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Seven bits per byte, lowest first; the highest bit means that more follow.
 fn put_varint(message: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         message.push(number as u8 | 0x80);

@@ -1,4 +1,4 @@
-//! Records on their way from the workers to the thread that delivers them.
+//! The queue of records from workers to the delivery thread.
 //!
 //! ```text
 //! worker: batch ──full──> bounded queue ──> delivery
@@ -6,12 +6,12 @@
 //!           └───────── empty batches <─────────┘
 //! ```
 //!
-//! A record is written once into a batch, packed ([`Packed`]), and the batch handed over. Batches go round: after the first few
-//! nothing is allocated.
+//! A record is written once into a batch, packed ([`Packed`]), and the batch is passed on. Batches circulate:
+//! after the first few, nothing is allocated.
 //!
-//! **A full queue.** Packets of a file can wait, so their worker waits: nothing is lost. Packets of an interface cannot: a
-//! worker waits no longer than the interface's ring holds what comes meanwhile, and then the batch is lost, and counted by
-//! record, packet and byte.
+//! **A full queue.** Packets of a file can wait, so their worker waits and nothing is lost. Packets of an
+//! interface cannot: a worker waits only as long as the interface's ring can hold what arrives meanwhile;
+//! then the batch is lost, and counted by record, packet and byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,15 +23,15 @@ use thalweg_flow::export::Amount;
 
 use crate::packed::Packed;
 
-/// Records in a batch: 16 KiB of plain ones, which a second-level cache holds from the worker's writing to the hand-over.
+/// Records in a batch: 16 KiB of plain ones, which stay in a second-level cache until the batch is passed on.
 pub(crate) const BATCH_RECORDS: usize = 256;
-/// Batches that may wait: 1 MiB of plain records, 5 MiB of others.
+/// The capacity of the queue: 1 MiB of plain records, 5 MiB of others.
 const QUEUE_BATCHES: usize = 64;
-/// A reader that finds the queue empty looks again after this: to be woken for every batch costs both ends more than the batch.
-/// Meanwhile 16,384 records find room.
+/// A reader that finds the queue empty looks again after this time: a wake-up for every batch would cost both
+/// ends more than the batch. The queue has room for 16,384 records meanwhile.
 const NAP: Duration = Duration::from_millis(1);
 
-/// The queue before somebody uses it.
+/// Makes a queue and its two ends.
 pub(crate) fn queue() -> (RecordQueue, Arrivals) {
     let (full, arrivals) = bounded(QUEUE_BATCHES);
     let (returned, empty) = bounded(QUEUE_BATCHES);
@@ -39,25 +39,25 @@ pub(crate) fn queue() -> (RecordQueue, Arrivals) {
     (RecordQueue { full, empty, passage: Arc::clone(&passage) }, Arrivals { arrivals, returned, passage })
 }
 
-/// Records that came through; their total minus this is how many are on their way.
+/// Counts records that left the queue; the meters' total minus this is the number on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Passage {
     through: AtomicU64,
 }
 
 impl Passage {
-    /// So many records are delivered, or lost.
+    /// Adds delivered or lost records.
     pub(crate) fn add(&self, records: usize) {
         self.through.fetch_add(records as u64, Ordering::Release);
     }
 
-    /// Records that are delivered, and those that are lost.
+    /// Delivered and lost records.
     pub(crate) fn through(&self) -> u64 {
         self.through.load(Ordering::Acquire)
     }
 }
 
-/// The queue, from which every worker gets its own sender.
+/// The sending end, from which every worker gets its own sender.
 #[derive(Clone)]
 pub(crate) struct RecordQueue {
     full: Sender<Packed>,
@@ -66,28 +66,27 @@ pub(crate) struct RecordQueue {
 }
 
 impl RecordQueue {
-    /// Room for a batch, used before if there is one.
+    /// An empty batch, reused if possible.
     pub(crate) fn empty_batch(&self) -> Packed {
         self.empty.try_recv().unwrap_or_else(|_| Packed::with_capacity(BATCH_RECORDS))
     }
 
-    /// What came through.
     pub(crate) fn passage(&self) -> &Arc<Passage> {
         &self.passage
     }
 
-    /// Hands a batch over, or gives it back if there is no room or no receiver any more.
+    /// Passes on a batch, or returns it if there is no room or no receiver.
     pub(crate) fn try_send(&self, batch: Packed) -> Result<(), Packed> {
         self.full.try_send(batch).map_err(TrySendError::into_inner)
     }
 
-    /// A sender that waits for `timeout` when the queue is full, or for as long as it takes.
+    /// A sender that waits for `timeout` while the queue is full; `None` waits forever.
     pub(crate) fn sender(&self, timeout: Option<Duration>) -> RecordSender {
         RecordSender { queue: self.clone(), timeout, batch: Packed::default(), lost: Amount::default() }
     }
 }
 
-/// A worker's end. What is in it when it is dropped is gone: it must be sent on before.
+/// A worker's end. Dropping it loses its gathered records: send them first.
 pub(crate) struct RecordSender {
     queue: RecordQueue,
     timeout: Option<Duration>,
@@ -96,7 +95,7 @@ pub(crate) struct RecordSender {
 }
 
 impl RecordSender {
-    /// Takes a record, and hands over what has gathered when it is enough.
+    /// Takes a record, and passes on a full batch.
     #[inline]
     pub(crate) fn put(&mut self, record: &FlowRecord) {
         self.batch.push(record);
@@ -105,7 +104,7 @@ impl RecordSender {
         }
     }
 
-    /// Hands over what has gathered.
+    /// Passes on the gathered records.
     #[cold]
     pub(crate) fn send(&mut self) {
         if self.batch.is_empty() {
@@ -131,7 +130,7 @@ impl RecordSender {
         }
     }
 
-    /// What found no room in time.
+    /// Records that found no room in time.
     pub(crate) fn lost(&self) -> Amount {
         self.lost
     }
@@ -143,25 +142,24 @@ impl std::fmt::Debug for RecordSender {
     }
 }
 
-/// The other end.
+/// The receiving end.
 pub(crate) struct Arrivals {
     arrivals: Receiver<Packed>,
     returned: Sender<Packed>,
     passage: Arc<Passage>,
 }
 
-/// What waiting came to.
+/// The result of waiting.
 pub(crate) enum Arrival {
-    /// A batch, to be given back.
+    /// A batch, which must be returned.
     Batch(Packed),
-    /// None in this time.
+    /// None arrived in time.
     Nothing,
-    /// None any more.
+    /// No more will arrive.
     End,
 }
 
 impl Arrivals {
-    /// Waits for a batch.
     pub(crate) fn next(&self, timeout: Duration) -> Arrival {
         if let Ok(batch) = self.arrivals.try_recv() {
             return Arrival::Batch(batch);
@@ -174,15 +172,15 @@ impl Arrivals {
         }
     }
 
-    /// So many of the records that came are delivered.
+    /// Counts delivered records.
     pub(crate) fn delivered(&self, records: usize) {
         self.passage.add(records);
     }
 
-    /// Gives a batch back to be filled again.
+    /// Returns a batch for reuse.
     pub(crate) fn give_back(&self, mut batch: Packed) {
         batch.clear();
-        // More than can be on their way at once are not needed.
+        // More batches than can be in flight are not needed.
         let _ = self.returned.try_send(batch);
     }
 }

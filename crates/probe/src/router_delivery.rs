@@ -1,7 +1,7 @@
-//! Delivery for a router, which meters for as long as its process lives.
+//! Delivery of records for a router, which meters as long as its process lives.
 //!
-//! Workers hand records over and never wait: what finds the queue full is lost and counted. Behind the queue records may be
-//! completed, by what is known of their addresses elsewhere, before they go to collectors and to a store.
+//! Workers pass on records without waiting: records that find the queue full are lost and counted. Behind the
+//! queue, records may be completed with facts about their addresses before they go to collectors and a store.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
@@ -27,39 +27,37 @@ use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
 use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, ProbeError};
 
-/// How often the meter is asked for its totals: each of its shards is held up for a moment by it.
+/// How often the meter's totals are read, which holds each shard for a moment.
 const TOTALS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Who gets the records of a router.
+/// The receivers of a router's records.
 pub struct RouterDeliveryOptions {
-    /// Collectors.
     pub export: ExportTargets,
     /// The folder of a dataset.
     pub store: Option<PathBuf>,
-    /// What of the dataset is kept.
     pub retention: Retention,
-    /// Where troubles are told.
+    /// Receives problems.
     pub notify: Notify,
-    /// What the meter is told, as far as collectors are told.
+    /// The meter's options, as far as collectors receive them.
     pub meter: MeterOptions,
-    /// The interfaces of the ports; asked for again from time to time.
+    /// The interfaces of the ports; read again from time to time.
     pub interfaces: AskInterfaces,
-    /// Asks the meter for its totals.
+    /// Reads the meter's totals.
     pub ask: AskMeters,
-    /// Shows the meter, for answers from the dataset.
+    /// Gives queries of the dataset access to the meter.
     pub meters: ShowMeters,
     /// Completes a record.
     pub complete: Completion,
 }
 
-/// A delivery that runs.
+/// A running delivery.
 pub struct RouterDelivery {
     thread: JoinHandle<Result<Delivered, ProbeError>>,
     statuses: Statuses,
     wall: Arc<WallShift>,
 }
 
-/// The way to it.
+/// The entry to a delivery, for workers.
 pub struct RouterWay {
     state: Mutex<State>,
     totals: Arc<TotalsReader>,
@@ -68,18 +66,18 @@ pub struct RouterWay {
 }
 
 struct State {
-    /// None when it is closed.
+    /// `None` when closed.
     way: Option<RecordQueue>,
-    /// Fewer records than make a batch, of all workers.
+    /// Records of all workers that do not fill a batch yet.
     gathered: Packed,
-    /// None when it is closed.
+    /// `None` when closed.
     events: Option<EventWay>,
-    /// When the meter was last asked for its totals; `None` if it is to be asked soon.
+    /// When the meter's totals were last read; `None` if they are due.
     totals_read: Option<Instant>,
 }
 
 impl RouterDelivery {
-    /// Opens collectors and store, and starts the thread. Errors if one of them cannot be opened.
+    /// Opens collectors and store, and starts the thread. Fails if one of them cannot be opened.
     pub fn start(options: RouterDeliveryOptions) -> Result<(Self, RouterWay), ProbeError> {
         let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
         let (way, arrivals) = queue();
@@ -124,7 +122,7 @@ impl RouterDelivery {
             totals: Arc::clone(&totals),
             completing,
             ask_interfaces: Some(ask_interfaces),
-            // It ends because somebody told the router to.
+            // It only ends because the router was told to.
             stop: Arc::new(AtomicBool::new(true)),
             notify: options.notify,
             statuses: Arc::clone(&statuses),
@@ -134,7 +132,7 @@ impl RouterDelivery {
         Ok((Self { thread, statuses, wall }, RouterWay::new(way, event_way, totals)))
     }
 
-    /// How collectors and store do, as of a moment ago.
+    /// The recent status of collectors and store.
     pub fn statuses(&self) -> Vec<OutletStatus> {
         self.statuses.lock().clone()
     }
@@ -144,7 +142,7 @@ impl RouterDelivery {
         self.wall.steps()
     }
 
-    /// Waits until all is delivered. The way to it must be closed. Errors with what an outlet failed of.
+    /// Waits until everything is delivered; the entry must be closed. Returns the error of a failed outlet.
     pub fn finish(self) -> Result<Vec<OutletSummary>, ProbeError> {
         match self.thread.join() {
             Ok(delivered) => Ok(delivered?.outlets),
@@ -161,7 +159,7 @@ impl RouterWay {
         Self { state: Mutex::new(state), totals, lost: Default::default(), events: counts }
     }
 
-    /// Takes all records out of the list. Waits for nobody but others that do the same.
+    /// Takes all records from the list. Waits only for other workers that do the same.
     pub fn take(&self, records: &mut Vec<FlowRecord>) {
         let mut state = self.state();
         records.drain(..).for_each(|record| state.gathered.push(&record));
@@ -170,7 +168,7 @@ impl RouterWay {
         }
     }
 
-    /// Takes all events of NAT out of the list; `dropped` more were lost where they were made.
+    /// Takes all NAT events from the list; `dropped` more were lost at their source.
     pub fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
         self.events.lose(dropped);
         match &mut self.state().events {
@@ -179,12 +177,13 @@ impl RouterWay {
         }
     }
 
-    /// Events of NAT that were handed over, and those that were lost on the way or before.
+    /// NAT events that were passed on, and those that were lost.
     pub fn nat_events(&self) -> (u64, u64) {
         (self.events.handed_over(), self.events.lost())
     }
 
-    /// Holds nothing back any longer, and asks the meter for its totals if that was long ago. Not for who works on its shards.
+    /// Passes on everything gathered, and reads the meter's totals if due. Not for a thread that works on the
+    /// meter's shards.
     pub fn flush(&self) {
         let mut state = self.state();
         if !state.gathered.is_empty() {
@@ -203,19 +202,19 @@ impl RouterWay {
         }
     }
 
-    /// Ports are others now: totals and interfaces are asked for with the next flush.
+    /// The ports changed: the next flush reads totals and interfaces.
     pub fn ask_again(&self) {
         self.state().totals_read = None;
     }
 
-    /// No more records come: what does is lost. The delivery ends.
+    /// Closes the entry: later records are lost. The delivery ends.
     pub fn close(&self) {
         self.flush();
         let mut state = self.state();
         (state.way, state.events) = (None, None);
     }
 
-    /// What found the queue full, or closed.
+    /// Records that found the queue full or closed.
     pub fn lost(&self) -> Amount {
         let [records, packets, bytes] = [0, 1, 2].map(|n| self.lost[n].load(Ordering::Relaxed));
         Amount { records, packets, bytes }

@@ -1,4 +1,4 @@
-//! Puts the parts together and runs them.
+//! Assembles the parts of a probe and runs them.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -29,20 +29,20 @@ use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 use thalweg_flow::lines::LineFormat;
 
-/// How often to tell how far it is.
+/// How often progress is reported.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// How often the meters are asked for their totals: each of their shards is held up for a moment by it.
+/// How often the meters' totals are read, which holds each shard for a moment.
 const TOTALS_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a worker waits for room for records while packets come in on interfaces: less than the 7 ms that a capture ring
-/// of 4,096 frames takes at 0.6 million a second.
+/// How long a worker waits for room in the record queue while packets arrive: less than the 7 ms in which 0.6
+/// million packets per second fill a capture ring of 4,096 frames.
 const TIMEOUT: Duration = Duration::from_millis(5);
 
-/// Meters what the inputs have, delivers the records, and says what became of every packet. Ends early, but in order, when
-/// `stop` is set.
+/// Meters the input, delivers the records, and accounts for every packet. Ends early but cleanly when `stop`
+/// is set.
 ///
 /// # Errors
 ///
-/// What is wrong with options, inputs or outputs. A packet that cannot be read is no error but a drop.
+/// Invalid options, and failing inputs or outputs. An unreadable packet is not an error but a drop.
 pub fn probe(
     options: &ProbeOptions,
     stop: &Arc<AtomicBool>,
@@ -75,7 +75,7 @@ fn probe_with_notices(
         labeling: options.meter.labeling,
         interfaces: interfaces.clone(),
         elsewhere: None,
-        // Files have times of their own.
+        // Files have their own times.
         wall: matches!(options.input, Input::Live(_)).then(Arc::default),
     };
     let cache = MeterCaches {
@@ -105,7 +105,7 @@ fn probe_with_notices(
     Ok(summary(options, outcome, delivered, elapsed, cpu))
 }
 
-/// What time a run takes.
+/// Measures the time of a run.
 struct Clock {
     wall: Instant,
     cpu: Duration,
@@ -116,7 +116,7 @@ impl Clock {
         Self { wall: Instant::now(), cpu: usage::process_cpu() }
     }
 
-    /// On the wall, and on all processors.
+    /// Wall-clock time, and processor time of all threads.
     fn read(&self) -> (Duration, Duration) {
         (self.wall.elapsed(), usage::process_cpu().saturating_sub(self.cpu))
     }
@@ -187,7 +187,7 @@ fn run(
     let (ran, read) = match opened {
         Opened::Captures(mut captures) => {
             let ran = pipelines.run_captures(&mut captures);
-            // The input's own error explains more than what follows from it.
+            // The input's own error explains more than its consequences.
             (ran, inputs::finish(captures)?)
         }
         Opened::Live { feeds, facts, told } => {
@@ -214,7 +214,7 @@ fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
     let flows_max = options.meter.flows_max.div_ceil(pipelines as u32);
     let mut meter = MeterOptions { flows_max, ..options.meter.clone() };
     if let Input::Live(_) = options.input {
-        // A sender of packets must not know where their flows are placed.
+        // Senders of packets must not be able to predict where flows are placed.
         meter.hash_key = [(); 2].map(|()| RandomState::new().build_hasher().finish());
     }
     (0..pipelines).map(|_| Ok(Arc::new(Meter::new(&meter)?))).collect()
@@ -231,7 +231,7 @@ fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &RecordQueue) -> ProbeP
     plan.with_labeling(options.meter.labeling).with_work(options.work)
 }
 
-/// Runs `work` and says now and then how far it is and what is in the totals, from a thread beside it.
+/// Runs `work`, while a second thread reports progress and reads the totals.
 fn watched<R>(
     seen: &Seen,
     totals: &TotalsReader,

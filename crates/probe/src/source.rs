@@ -1,14 +1,15 @@
-//! The way in for files: captures one after the other, as often as asked, as fast as they can be read or at a given rate.
+//! The input from files: captures in sequence, repeated as requested, as fast as possible or at a given rate.
 //!
-//! **Who reads.** The thread that asks for a chunk reads it. What the kernel has just copied lies in the cache of the core that
-//! looks at it next; a reader on another core would have every frame and every descriptor cross over, which costs more than
-//! reading. What is compressed is unpacked by a thread of its own.
+//! **Reading thread.** The thread that requests a chunk reads it. Bytes that the kernel has just copied are
+//! then in the cache of the core that processes them; a reader on another core would move every frame and
+//! descriptor across, which costs more than reading. Compressed files are decompressed on a separate thread.
 //!
-//! **Again and again.** With `loops` the inputs are gone through several times. Each time packets arrive later, by the time
-//! that the inputs cover and a packet's distance more: so time goes on, flows go on, and timeouts mean what they mean.
+//! **Repetition.** With `loops` the inputs are read several times. In each pass packets arrive later, by the
+//! time span of the inputs plus one packet interval: so time and flows continue, and timeouts keep their
+//! meaning.
 //!
-//! Sequence and packet numbers run on. A model is given `None` at the end, when somebody asked to stop, and at an error,
-//! which [`Captures::finish`] then tells.
+//! Sequence and packet numbers continue. A model gets `None` at the end, when the run was asked to stop, and
+//! at an error, which [`Captures::finish`] then returns.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,23 +21,22 @@ use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::{FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 
-/// How long to sleep at most before looking whether to stop.
+/// The longest sleep before checking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
-/// Packets that come so long before others were captured by a clock that was set back.
+/// A packet that arrives this long before earlier ones means that the clock was set back.
 const SET_BACK_NS: u64 = 10_000_000_000;
 
 /// What to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    /// The inputs; `-` is standard input.
+    /// `-` is standard input.
     pub(crate) inputs: Vec<PathBuf>,
     /// Ports that inputs may name.
     pub(crate) ports: PortNames,
-    /// How.
     pub(crate) options: InputOptions,
-    /// How often.
+    /// The number of passes.
     pub(crate) loops: u32,
-    /// Packets a second, if not as fast as possible.
+    /// Packets per second; `None` is as fast as possible.
     pub(crate) rate_pps: Option<u64>,
 }
 
@@ -47,45 +47,44 @@ impl Reading {
     }
 }
 
-/// How far reading has come, for display.
+/// The progress of reading, for display.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     packets: AtomicU64,
-    /// Part of the inputs' bytes, in millionths; 0 also where that cannot be known.
+    /// The part of the inputs' bytes, in millionths; 0 if unknown.
     done_ppm: AtomicU64,
 }
 
 impl Seen {
-    /// Packets taken on.
+    /// Packets read.
     pub(crate) fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// The part of the input that has been read, if that is known.
+    /// The part of the input that has been read, if known.
     pub(crate) fn fraction(&self) -> Option<f64> {
         let ppm = self.done_ppm.load(Ordering::Relaxed);
         (ppm > 0).then_some(ppm as f64 / 1e6)
     }
 
-    /// More packets were taken on.
     pub(crate) fn add(&self, packets: usize) {
         self.packets.fetch_add(packets as u64, Ordering::Relaxed);
     }
 }
 
-/// Where chunks are read from.
+/// The source of chunks.
 enum Current {
-    /// All of it was read before.
+    /// Everything was read before.
     Loaded(VecDeque<Chunk>),
-    /// Read as asked for; none between two runs.
+    /// Read on demand; `None` between two passes.
     Streaming(Option<Box<FileSource>>),
 }
 
-/// See the module.
+/// Reads captures; see the module documentation.
 pub(crate) struct Captures {
     reading: Reading,
     current: Current,
-    /// Runs through the inputs that are still to begin.
+    /// Passes that have not begun.
     loops_left: u32,
     timeline: Timeline,
     pace: Option<Pace>,
@@ -96,13 +95,13 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
-    /// Opens the inputs; nothing is read yet. Errors as [`FileSource::open`].
+    /// Opens the inputs without reading. Errors as [`FileSource::open`].
     pub(crate) fn open(reading: Reading, stop: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<Self, InputError> {
         let first = Box::new(reading.open()?);
         Ok(Self::of(Current::Streaming(Some(first)), reading, stop, seen))
     }
 
-    /// Reads all of it into memory, as often as it is to be gone through. Errors as [`FileSource::load_all`].
+    /// Reads all passes into memory. Errors as [`FileSource::load_all`].
     pub(crate) fn load(reading: Reading, stop: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<Self, InputError> {
         let mut loaded = Self::of(Current::Loaded(VecDeque::new()), reading, stop, seen);
         let mut all = VecDeque::new();
@@ -136,7 +135,7 @@ impl Captures {
         }
     }
 
-    /// What was read, or why it ended early.
+    /// The report, or the error that ended reading early.
     pub(crate) fn finish(mut self) -> Result<InputReport, InputError> {
         if let Current::Streaming(Some(reader)) =
             std::mem::replace(&mut self.current, Current::Streaming(None))
@@ -152,7 +151,7 @@ impl Captures {
     fn next_chunk(&mut self) -> Option<Chunk> {
         loop {
             let reader = match &mut self.current {
-                // Placed in time when it was loaded.
+                // Its time was assigned when it was loaded.
                 Current::Loaded(chunks) => return chunks.pop_front(),
                 Current::Streaming(reader) => reader,
             };
@@ -179,7 +178,7 @@ impl Captures {
         }
     }
 
-    /// Adds up what was read; what is wrong with the inputs is the same every time, and told once.
+    /// Adds up the report. Issues of the inputs are the same in every pass and are reported once.
     fn note(&mut self, report: InputReport) {
         match &mut self.report {
             Some(all) => {
@@ -191,7 +190,7 @@ impl Captures {
         }
     }
 
-    /// Says how far it is.
+    /// Updates the progress.
     fn publish_progress(&self) {
         let Current::Streaming(Some(reader)) = &self.current else { return };
         let progress = reader.progress();
@@ -220,39 +219,39 @@ impl Source<Chunk> for Captures {
     }
 }
 
-/// For questions after the run.
+/// By reference, so that the source can be queried after the run.
 impl Source<Chunk> for &mut Captures {
     fn next(&mut self) -> Option<Chunk> {
         (**self).next()
     }
 }
 
-/// The time that packets arrive at, over all runs through the inputs. It goes back where theirs does, by [`SET_BACK_NS`] or more:
-/// the clock was set while they were captured, or the inputs are not in the order of time. Else flows of such packets would not
-/// be over until the end.
+/// Assigns arrival times over all passes. Time goes back where the inputs' does by [`SET_BACK_NS`] or more:
+/// the clock was set during the capture, or the inputs are not in order of time. Otherwise flows of such
+/// packets would not end until the end.
 #[derive(Debug, Default)]
 struct Timeline {
-    /// What the first run covers has to be known.
+    /// Several passes: the time span of the first one is needed.
     is_repeated: bool,
     sequence: u64,
     packets: u64,
     clock_ns: u64,
-    /// How much later than the inputs say.
+    /// Added to the inputs' times.
     shift_ns: u64,
-    /// In the first run, by the inputs: the first arrival, the latest, packets.
+    /// In the first pass, by the inputs: first arrival, latest arrival, packets.
     first_ns: Option<u64>,
     latest_ns: u64,
-    /// Set after the first run: how long one is.
+    /// The duration of a pass; set after the first one.
     run_ns: Option<u64>,
 }
 
-/// Whether a clock that comes to this time was set back: packets are in no strict order, but not so far apart.
+/// Whether a clock with this new time was set back: packets are not strictly ordered, but not this far apart.
 fn is_set_back(clock_ns: u64, to_ns: u64) -> bool {
     to_ns.saturating_add(SET_BACK_NS) <= clock_ns
 }
 
 impl Timeline {
-    /// Gives a chunk its number and its time.
+    /// Assigns sequence number and times to a chunk.
     fn place(&mut self, chunk: &mut Chunk) {
         let packets = chunk.packets().len() as u64;
         if self.is_repeated && self.run_ns.is_none() {
@@ -267,7 +266,7 @@ impl Timeline {
                 packet.arrival_ns = packet.arrival_ns.saturating_add(self.shift_ns);
             }
         }
-        // The reader's clock began anew with its run, and never goes back within it.
+        // The reader's clock restarts with each pass, and never goes back within one.
         let mut now_ns = chunk.clock_ns.saturating_add(self.shift_ns);
         let first_ns = chunk.packets().first().map(|packet| packet.arrival_ns);
         if let Some(first_ns) = first_ns.filter(|first_ns| is_set_back(now_ns, *first_ns)) {
@@ -281,7 +280,7 @@ impl Timeline {
         self.packets += packets;
     }
 
-    /// The inputs begin once more.
+    /// Begins another pass.
     fn begin_again(&mut self) {
         let run_ns = *self.run_ns.get_or_insert_with(|| {
             let span_ns = self.latest_ns.saturating_sub(self.first_ns.unwrap_or(self.latest_ns));
@@ -291,7 +290,7 @@ impl Timeline {
     }
 }
 
-/// So many packets a second.
+/// Limits the rate of packets.
 #[derive(Debug)]
 struct Pace {
     rate_pps: u64,
@@ -304,7 +303,7 @@ impl Pace {
         Self { rate_pps: rate_pps.max(1), began: None, packets: 0 }
     }
 
-    /// Waits until these packets, the next ones, are due; false when it was asked to stop.
+    /// Waits until these next packets are due; returns `false` if asked to stop.
     fn wait_for(&mut self, packets: u64, stop: &AtomicBool) -> bool {
         let began = *self.began.get_or_insert_with(Instant::now);
         let due_ns = u128::from(self.packets) * 1_000_000_000 / u128::from(self.rate_pps);

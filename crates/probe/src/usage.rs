@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of all threads of this process, those that ended too.
+/// Processor time of all threads of this process, including those that ended.
 pub(crate) fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The most memory this process ever had resident, bytes; 0 where the kernel does not say.
+/// The peak resident memory of this process, in bytes; 0 if the kernel does not say.
 pub(crate) fn rss_peak_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -358,7 +358,7 @@ fn sampled_records_are_ranked_for_what_they_stand_for() {
     }
 }
 
-/// Ends the import when so many messages came, and knows where it listens.
+/// Ends the import after `messages` messages, and knows where it listens.
 struct Until {
     messages: u64,
     stop: Arc<AtomicBool>,

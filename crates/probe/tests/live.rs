@@ -129,7 +129,7 @@ fn options(lines: &Path) -> ProbeOptions {
     ProbeOptions { json: Some(lines.to_owned()), ..ProbeOptions::new(input) }
 }
 
-/// All that was sent is in records of its flow, and nothing else is but what is not IP.
+/// Asserts that all traffic sent is in records of its flow, and that nothing else is except frames other than IP.
 fn assert_all_metered(summary: &ProbeSummary, found: &Sums, traffic: &Traffic) {
     assert!(summary.conserved, "{summary:?}");
     assert_eq!(*found, traffic.sums, "{summary:?}");

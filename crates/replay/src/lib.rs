@@ -6,10 +6,10 @@
 //!            +--<---------------- slabs come back ----------------+
 //! ```
 //!
-//! `ports` reads and writes files, `node` builds the router, `exec` runs it; they meet here and do not know each
-//! other. The slabs in circulation bound the memory. With `preload` the input is read whole before the clock starts
-//! and kept until it has stopped, so that neither reading nor freeing is measured. Nothing here knows interfaces, BGP
-//! or the command line.
+//! `ports` reads and writes files, `node` builds the router, `exec` runs it; they do not know each other and
+//! are combined here. The slabs in circulation bound the memory. With `preload` all input is read before the
+//! clock starts and kept until it has stopped, so that neither reading nor freeing is measured. Nothing here
+//! depends on interfaces, BGP or the command line.
 
 mod options;
 mod progress;
@@ -34,20 +34,20 @@ use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_node::{BuildError, Routes};
 use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 
-/// Chunks that may wait between the reader and the model.
+/// The most chunks that wait between the reader and the model.
 const QUEUE_CHUNKS: usize = 4;
-/// Slabs beyond those that the model can hold at once, so that the reader is not held up by the sink.
+/// Slabs in addition to those that the model holds at once, so that the sink does not block the reader.
 const SLABS_SPARE: usize = 4;
-/// Slabs in circulation at most, whatever the model would like to hold.
+/// The most slabs, however many the model could hold.
 const SLABS_MAX: usize = 40;
-/// What those slabs may hold in all; very large chunks circulate fewer.
+/// The most memory of all slabs; very large chunks have fewer slabs.
 const SLAB_BYTES_MAX: usize = 128 << 20;
-/// Slabs in circulation at least: one being read, one waiting, and one for each of two workers.
+/// The fewest slabs: one being read, one waiting, and one for each of two workers.
 const SLABS_MIN: usize = 4;
 
-/// Runs the inputs through a router with this configuration and says what happened to every packet.
+/// Runs the inputs through a router with this configuration and accounts for every packet.
 ///
-/// Errors with what is wrong with inputs, outputs or options; a malformed packet is no error but a drop.
+/// Fails if inputs, outputs or options are invalid; a malformed packet is not an error but a drop.
 pub fn replay(
     config: &RouterConfig,
     options: &ReplayOptions,
@@ -56,8 +56,8 @@ pub fn replay(
     Prepared::new(config)?.replay(options, progress)
 }
 
-/// A configuration with its look-up tables built, for any number of replays. Everything that remembers packets
-/// (NAT sessions, policers, counters) is new for each, so no replay knows of the one before.
+/// A configuration with its look-up tables built, for any number of replays. State about packets (NAT
+/// sessions, policers, counters) is new for each, so replays are independent.
 #[derive(Debug)]
 pub struct Prepared<'c> {
     config: &'c RouterConfig,
@@ -70,8 +70,8 @@ impl<'c> Prepared<'c> {
         Ok(Self { config, routes: Routes::build(config).map_err(build_error)? })
     }
 
-    /// What each chunk costs in each stage of a serial run with the input in memory, in the source and in the sink, and the
-    /// processor time of that run.
+    /// Measures the cost of each chunk in each stage, in the source and in the sink, in a serial run with the
+    /// input in memory. Also returns the processor time of that run.
     pub fn record(&self, options: &ReplayOptions) -> Result<(Duration, Costs), ReplayError> {
         let plan = self.plan(options)?.for_workers(1);
         let (mut source, _) = preloaded(self.config, options)?;
@@ -81,12 +81,12 @@ impl<'c> Prepared<'c> {
         Ok((report.threads.iter().map(|thread| thread.cpu).sum(), costs))
     }
 
-    /// Shard groups of a run with so many workers.
+    /// The number of shard groups in a run with this many workers.
     pub fn shard_groups(&self, options: &ReplayOptions, workers: usize) -> Result<usize, ReplayError> {
         Ok(self.plan(options)?.for_workers(workers).shard_groups())
     }
 
-    /// As [`replay`], without building the tables again.
+    /// [`replay`] without building the tables again.
     pub fn replay(
         &self,
         options: &ReplayOptions,
@@ -100,7 +100,7 @@ impl<'c> Prepared<'c> {
         RouterPlan::with_routes(self.config, &self.routes, boards).map_err(build_error)
     }
 
-    /// The router of a replay and its input, for those who drive the stages without a model.
+    /// The router of a replay and its input, for callers that drive the stages without a model.
     pub fn router_and_input(&self, options: &ReplayOptions) -> Result<(RouterPlan, Vec<Chunk>), ReplayError> {
         let (Preloaded(chunks), _) = preloaded(self.config, options)?;
         Ok((self.plan(options)?, chunks.collect()))
@@ -133,7 +133,7 @@ fn run(
     Ok(summary)
 }
 
-/// What a run leaves.
+/// The result of a run.
 struct Run {
     scratches: Vec<Scratch>,
     elapsed: Duration,
@@ -145,19 +145,19 @@ struct Run {
 
 impl Run {
     fn new(report: RunReport<Scratch>, elapsed: Duration, input: InputReport, outputs: Vec<String>) -> Self {
-        // The pipeline runs its first jobs on one thread, to measure its stages: a short input has no other.
+        // The pipeline runs its first jobs on one thread to measure its stages; a short input uses no other.
         let workers = report.threads.iter().filter(|t| t.role == "worker").count().max(1);
         let cpu = report.threads.iter().map(|t| t.cpu).sum();
         Self { scratches: report.scratches, elapsed, cpu, workers, input, outputs }
     }
 }
 
-/// Ports as files name them.
+/// Ports by their names in files.
 fn port_names(config: &RouterConfig) -> PortNames {
     PortNames::new(config.ports.iter().map(|p| p.trace_name.clone()))
 }
 
-/// The inputs, as often as they are to be run through. `port=PATH` may name the port either way.
+/// The inputs, repeated as requested. `port=PATH` may use either name of the port.
 fn input_specs(config: &RouterConfig, options: &ReplayOptions) -> Vec<InputSpec> {
     let spec = |path: &PathBuf| {
         let mut spec = InputSpec::parse(&path.to_string_lossy());
@@ -272,7 +272,7 @@ fn run_streaming(
         Some(sink) => timed_run(plan, &mut source, sink, options, progress),
     });
     let (report, read) = source.chunks.finish();
-    // The input's own error explains more than what follows from it.
+    // The input's own error explains more than its consequences.
     read.map_err(input_error)?;
     let (run, _) = run?;
     let outputs = file_sink.map(FileSink::finish).transpose()?.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Replaying captures and traces through a router: what can be asked for, and what can go wrong.
+//! Options and errors of a replay.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use thalweg_dataplane::queens::{Boards, UnknownBoards};
 use thalweg_exec::{ModelKind, TOKENS_DEFAULT};
 use thalweg_wire::trace::FieldOrder;
 
-/// Synthetic computation after each stage, standing in for work this router does not do.
+/// Synthetic computation after each stage, which simulates work that this router does not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Work {
     #[default]
     None,
-    /// Count the solutions of the queens problem on boards of these sizes, once a packet and stage.
+    /// Count the solutions of the queens problem on boards of these sizes, once per packet and stage.
     Queens(Boards),
 }
 
@@ -27,13 +27,13 @@ impl Work {
     }
 }
 
-/// A text that names no work.
+/// A text is not a kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownWork {
     /// Neither of the two kinds.
     #[error("{0:?}: expected `none` or `queens:N`, such as queens:8")]
     Kind(String),
-    /// Boards that cannot be counted.
+    /// Invalid boards.
     #[error(transparent)]
     Boards(#[from] UnknownBoards),
 }
@@ -61,10 +61,9 @@ impl std::str::FromStr for Work {
     }
 }
 
-/// What to write of the packets that leave.
+/// What is written of the packets that leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// Nothing.
     #[default]
     None,
     /// One nanosecond pcap file per egress port in this folder.
@@ -76,37 +75,33 @@ pub enum Output {
 /// What to replay and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayOptions {
-    /// Inputs in order; `-` is standard input.
+    /// In order; `-` is standard input.
     pub inputs: Vec<PathBuf>,
-    /// Execution model.
     pub model: ModelKind,
-    /// Worker threads, at least 1.
+    /// At least 1.
     pub workers: usize,
     /// Reader threads of the farm model, at least 1.
     pub readers: usize,
     /// Chunks in flight in the tokens model, at least 1.
     pub tokens: usize,
-    /// Packets a chunk, 1 to 65535.
+    /// 1 to 65535.
     pub chunk_packets: usize,
     /// Keep the serial run's total order in the output.
     pub ordered: bool,
-    /// Synthetic computation after each stage.
     pub work: Work,
-    /// What to write.
     pub output: Output,
     /// Read all input into memory before the clock starts.
     pub preload: bool,
-    /// Stop at the first bad line or damaged capture.
+    /// Stop at the first malformed line or damaged capture.
     pub strict: bool,
-    /// Order of fields in text traces.
     pub field_order: FieldOrder,
     /// Cores for the workers, in order; empty leaves placement to the kernel.
     pub pin_cores: Vec<usize>,
-    /// How many times to run the input through, at least 1.
+    /// The number of passes over the input, at least 1.
     pub loops: u32,
     /// Take no more chunks once this many packets have been read.
     pub packets_max: Option<u64>,
-    /// Seed of everything that is random.
+    /// The seed of everything random.
     pub seed: u64,
 }
 
@@ -133,16 +128,16 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Told how far a replay has come, a few times a second at most.
+/// Receives the progress of a replay, at most a few times per second.
 pub trait ReplayProgress: Send + Sync {
-    /// `packets` read so far; `fraction` of the input's bytes, where its size is known.
+    /// `packets` were read so far; `fraction` is that of the input's bytes, if their number is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
 
-    /// What is measured begins, or has ended: the model, without what lies before and behind it.
+    /// The measured part begins or has ended: the model, without what precedes and follows it.
     fn measuring(&self, _begins: bool) {}
 }
 
-/// Hears nothing.
+/// Ignores everything.
 impl ReplayProgress for () {
     fn advanced(&self, _packets: u64, _fraction: Option<f64>) {}
 }
@@ -150,29 +145,25 @@ impl ReplayProgress for () {
 /// Why a replay did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// An input cannot be opened or read.
     #[error("cannot read {path}: {source}")]
     Input {
         /// The file.
         path: PathBuf,
-        /// What the system says.
         source: std::io::Error,
     },
-    /// `--strict`, and the input is not clean.
+    /// The input has an issue, with `--strict`.
     #[error("{}, {}: {} (--strict stops here)", .0.file, .0.place, .0.message)]
     Strict(crate::summary::InputIssue),
-    /// An output cannot be written.
     #[error("cannot write {path}: {source}")]
     Output {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
         source: std::io::Error,
     },
-    /// Options that do not fit together.
+    /// Options that contradict each other.
     #[error("{0}")]
     Options(String),
-    /// The model stopped: a fault of this program.
+    /// The model stopped because of a bug.
     #[error("the run stopped: {0}")]
     Model(thalweg_exec::ExecError),
 }

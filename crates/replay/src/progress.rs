@@ -1,4 +1,4 @@
-//! Telling how far a run has come, without the run knowing.
+//! Reports the progress of a run from a second thread.
 
 use crate::ReplayProgress;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 use thalweg_ports::Progress;
 
-/// How often to look.
+/// How often progress is reported.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs `work` and reports the reader's counters now and then from a thread beside it.
+/// Runs `work`, while a second thread reports the reader's counters.
 pub(crate) fn watched<R>(counters: &Progress, listener: &dyn ReplayProgress, work: impl FnOnce() -> R) -> R {
     thread::scope(|scope| {
         let (done, waiting) = channel::<()>();

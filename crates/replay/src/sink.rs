@@ -1,4 +1,4 @@
-//! Where processed chunks go.
+//! The sinks of processed chunks.
 
 use crate::{Output, ReplayError};
 use std::path::PathBuf;
@@ -12,20 +12,19 @@ use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput
 use thalweg_wire::trace::FieldOrder;
 use thalweg_wire::vlan::TAG_BYTES;
 
-/// Length of the Ethernet header every packet leaves with.
 const ETHERNET_HEADER: u32 = 14;
 /// The longest frame: an IP packet of 65,575 bytes (IPv6 with its header), Ethernet header and VLAN tag.
 const FRAME_MAX: usize = 65_575 + 14 + TAG_BYTES;
 
-/// Output `none`: a chunk's memory goes back to the reader.
+/// For output `none`: the chunk's memory returns to the reader.
 pub(crate) struct DropSink;
 
 impl Sink<Chunk> for DropSink {
     fn accept(&mut self, _chunk: Chunk) {}
 }
 
-/// Output `none` of preloaded input: the bytes are kept, so that freeing them is not part of the run. The
-/// descriptors are not, so that a farm finds memory for its parts as it would without preloading.
+/// For output `none` of preloaded input: keeps the bytes, so that freeing them is not part of the run.
+/// Descriptors are freed, so that a farm finds memory for its parts as without preloading.
 #[derive(Default)]
 pub(crate) struct KeepSink(Vec<Chunk>);
 
@@ -50,7 +49,7 @@ impl Writer {
     }
 }
 
-/// Writes frames of VLAN sub-interfaces as they leave: tagged, by the parent.
+/// Writes frames of VLAN sub-interfaces as they leave: tagged, on the parent.
 struct Tagger {
     tags: EgressTags,
     frame: Box<[u8]>,
@@ -73,7 +72,7 @@ impl Tagger {
     }
 }
 
-/// Writes every packet that leaves. After an error it asks the source to end and takes no more.
+/// Writes every packet that leaves. After an error it tells the source to end and takes no more packets.
 pub(crate) struct FileSink {
     writer: Writer,
     paths: Vec<PathBuf>,
@@ -82,7 +81,7 @@ pub(crate) struct FileSink {
 }
 
 impl FileSink {
-    /// A sink for this output; `None` where nothing is to be written.
+    /// A sink for this output; `None` if nothing is written.
     pub(crate) fn create(config: &RouterConfig, output: &Output) -> Result<Option<Self>, ReplayError> {
         let (writer, paths) = match output {
             Output::None => return Ok(None),
@@ -109,7 +108,7 @@ impl FileSink {
         Arc::clone(&self.stop)
     }
 
-    /// Flushes everything. The files written, or the first error.
+    /// Flushes everything; returns the written files, or the first error.
     pub(crate) fn finish(self) -> Result<Vec<String>, ReplayError> {
         if let Some(error) = self.error {
             return Err(output_error(error));

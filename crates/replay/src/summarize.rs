@@ -1,4 +1,4 @@
-//! From the counters of all workers to the summary a person or a machine reads.
+//! Makes the summary from the counters of all workers.
 
 use crate::summary::{
     AclRuleSummary, ClassSummary, Colors, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
@@ -12,14 +12,14 @@ use thalweg_dataplane::account::{ClassCounts, PortCounts};
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_ports::{InputReport, Issue, Place};
 
-/// Fills in everything that follows from the packets.
+/// The part of the summary that follows from packets.
 pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scratch]) -> ReplaySummary {
     let account = &plan.merged_account(scratches.iter());
     let mut residence = None::<Histogram<u64>>;
     for class in &account.classes {
         match &mut residence {
             None => residence = Some(class.residence_ns.clone()),
-            // Same bounds on both sides: adding cannot fail.
+            // Both have the same bounds, so adding cannot fail.
             Some(all) => drop(all.add(&class.residence_ns)),
         }
     }
@@ -50,9 +50,9 @@ pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scr
     }
 }
 
-/// What packets of no configured port are listed under; no port can have this name.
+/// The name for packets of no configured port; no port can have it.
 const UNKNOWN: &str = "(unknown)";
-/// What packets that met no rule of an access list are listed under.
+/// The name for packets that matched no rule of an access list.
 const DEFAULT: &str = "default";
 
 fn port(counts: &PortCounts) -> PortSummary {
@@ -116,7 +116,6 @@ fn nat(plan: &RouterPlan) -> Option<NatSummary> {
     })
 }
 
-/// What was wrong with the input.
 pub(crate) fn input_issues(report: &InputReport) -> InputIssues {
     InputIssues {
         total: report.issue_count(),

@@ -1,23 +1,23 @@
-//! What happened to every packet of a replay: the figures behind its tables and its JSON.
+//! The summary of a replay: what happened to every packet.
 //!
-//! One definition, two outputs: `thalweg replay --format json` prints [`ReplaySummary`] as it is, the
-//! tables are made from the same fields. The law that ties them together is conservation:
-//! `packets_in == packets_out + sum(dropped)`, checked by [`ReplaySummary::is_conserved`].
+//! `thalweg replay --format json` prints [`ReplaySummary`] as it is; tables are made from the same fields.
+//! The figures must satisfy conservation: `packets_in == packets_out + sum(dropped)`, checked by
+//! [`ReplaySummary::is_conserved`].
 
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-/// A finished replay.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplaySummary {
-    /// Packets read from the inputs, those that could not be decoded included.
+    /// Packets read from the inputs, including undecodable ones.
     pub packets_in: u64,
     /// Their bytes on the wire.
     pub bytes_in: u64,
     /// Packets that left through a port.
     pub packets_out: u64,
-    /// Their bytes as they left.
+    /// Their bytes as sent.
     pub bytes_out: u64,
     /// Packets that did not leave, by [reason](thalweg_base::DropReason::name); only reasons that occurred.
     pub dropped: BTreeMap<String, u64>,
@@ -25,24 +25,20 @@ pub struct ReplaySummary {
     pub elapsed_s: f64,
     /// `packets_in / elapsed_s`.
     pub packets_per_second: f64,
-    /// Processor time of all threads that ran stages; reading and writing files is not in it.
+    /// Processor time of all threads that ran stages, without reading and writing files.
     pub cpu_s: f64,
-    /// Execution model.
     pub model: String,
-    /// Worker threads.
     pub workers: usize,
-    /// Residence time of all packets, nanoseconds: from being taken on by the model to leaving or being
-    /// dropped.
+    /// Residence time of all packets in nanoseconds, from entering the model until they left or were dropped.
     pub latency: Latency,
-    /// Per port; every port of the configuration, in its order.
+    /// All ports of the configuration, in order.
     pub ports: Named<PortSummary>,
-    /// Per class; every class of the configuration, in its order.
+    /// All classes of the configuration, in order.
     pub classes: Named<ClassSummary>,
-    /// Per access list what met each rule, in their order, and last what met none.
+    /// For each access list, the matches of its rules in order, and last those of the default.
     pub acls: Named<Vec<AclRuleSummary>>,
-    /// Address translation, where configured.
+    /// `None` if NAT is not configured.
     pub nat: Option<NatSummary>,
-    /// What was wrong with the input.
     pub input_issues: InputIssues,
     /// Files written, in port order.
     pub outputs: Vec<String>,
@@ -60,7 +56,7 @@ impl ReplaySummary {
     }
 }
 
-/// Values by name, in an order that means something; JSON shows them as an object.
+/// Values by name, in a meaningful order; an object in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<T>(pub Vec<(String, T)>);
 
@@ -82,7 +78,7 @@ impl<T> Named<T> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Names and values in order.
+    /// Names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
@@ -94,42 +90,41 @@ impl<T: Serialize> Serialize for Named<T> {
     }
 }
 
-/// A distribution of residence times, nanoseconds.
+/// A distribution of residence times, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// Half of the packets stayed at most this long.
+    /// The median.
     pub latency_ns_p50: u64,
-    /// 99 in 100 stayed at most this long.
+    /// The 99th percentile.
     pub latency_ns_p99: u64,
-    /// The longest stay.
+    /// The maximum.
     pub latency_ns_max: u64,
 }
 
-/// One port's traffic.
+/// The traffic of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortSummary {
     /// Packets that arrived here.
     pub packets_in: u64,
-    /// Bytes that arrived here, on the wire.
+    /// On the wire.
     pub bytes_in: u64,
     /// Packets that left here.
     pub packets_out: u64,
-    /// Bytes that left here.
     pub bytes_out: u64,
     /// Packets that arrived here and were dropped.
     pub dropped: u64,
 }
 
-/// One class's traffic: the packets that were classified, forwarded or not.
+/// The traffic of a class: all classified packets, forwarded or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassSummary {
     /// Packets of the class that left through a port.
     pub packets: u64,
-    /// Their bytes as they left.
+    /// Their bytes as sent.
     pub bytes: u64,
     /// Packets of the class that were dropped, for any reason.
     pub dropped: u64,
-    /// Packets by the color the policer gave them; absent without a policer.
+    /// By the policer's color; `None` without a policer.
     pub colors: Option<Colors>,
     /// Residence time of the packets that left.
     #[serde(flatten)]
@@ -147,26 +142,26 @@ pub struct Colors {
     pub red: u64,
 }
 
-/// What met a rule of an access list, on any port.
+/// The packets that matched a rule of an access list, on any port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AclRuleSummary {
-    /// The rule's name or number; `default` for packets that met none.
+    /// The rule's name or number; `default` for packets that matched none.
     pub rule: String,
     /// `permit`, `deny` or `reject`.
     pub action: String,
     pub packets: u64,
-    /// Their bytes, from the IP header on.
+    /// From the IP header on.
     pub bytes: u64,
 }
 
-/// What address translation did.
+/// The counters of NAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NatSummary {
     /// Sessions in the table at the end.
     pub sessions: u64,
-    /// Sessions made over the whole run.
+    /// Sessions created during the run.
     pub sessions_created: u64,
-    /// Sessions that ended by their timeout.
+    /// Sessions that ended by timeout.
     pub sessions_expired: u64,
     /// Packets whose source was translated.
     pub translated_out: u64,
@@ -176,32 +171,31 @@ pub struct NatSummary {
     pub hairpinned: u64,
 }
 
-/// What was wrong with the input: bad lines of a trace, damaged captures.
+/// The issues of the input: malformed lines of a trace, damaged captures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InputIssues {
-    /// All of them; they are no packets and count nowhere else.
+    /// All issues; they count as no packets.
     pub total: u64,
-    /// How many of each kind.
     pub by_kind: BTreeMap<String, u64>,
     /// The first ten, in input order.
     pub first: Vec<InputIssue>,
-    /// Inputs of no use, each with the reason.
+    /// Useless inputs, each with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub useless: Vec<String>,
 }
 
-/// One place in the input that could not be used.
+/// An issue of the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InputIssue {
-    /// File, as named on the command line.
+    /// As named on the command line.
     pub file: String,
-    /// Where in it: `line 17, column 6`, `packet 3`, `byte 4711`.
+    /// The position: `line 17, column 6`, `packet 3`, `byte 4711`.
     pub place: String,
-    /// Kind, as in [`InputIssues::by_kind`].
+    /// As in [`InputIssues::by_kind`].
     pub kind: String,
     /// What is wrong and what was expected.
     pub message: String,
 }
 
-/// Kinds of input issue and reasons for drops that are shown in full; the rest is counted.
+/// The most issues and drop reasons that are shown in full; the rest is counted.
 pub const INPUT_ISSUES_SHOWN_MAX: usize = 10;

@@ -1,6 +1,6 @@
-//! Records as columns: a row group in memory, which every query works on.
+//! Records as columns: a row group in memory, on which every query works.
 //!
-//! Records that are in no file yet become blocks, too, so filters and sums exist once.
+//! Records that are in no file yet become blocks too, so filters and sums exist only once.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use thalweg_flow::fields::{Access, Field, unknown_record};
 
 use crate::error::StoreError;
 
-/// Records that are turned into columns at a time: few enough that they stay in the second-level cache while each column
-/// takes its part of them.
+/// Records that become columns at a time: few enough to stay in the second-level cache while each column is
+/// built.
 const TURN_RECORDS: usize = 1024;
 
 /// The values of one column, row by row.
@@ -24,7 +24,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    /// A column of which nothing is known.
+    /// A column of unknown values.
     pub(crate) fn absent(field: Field, rows: usize) -> Self {
         let absent = field.row().absent.unwrap_or(0);
         match field.row().access {
@@ -35,24 +35,23 @@ impl Column {
     }
 }
 
-/// Addresses, each distinct one once.
+/// Addresses with a dictionary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Addresses {
-    /// For each row a place in `distinct`.
+    /// For each row, an index into `distinct`.
     pub(crate) codes: Vec<u32>,
-    /// What the codes stand for; `None` is NULL.
+    /// `None` is NULL.
     pub(crate) distinct: Vec<Option<IpAddr>>,
 }
 
 impl Addresses {
-    /// The address of a row.
     pub(crate) fn get(&self, row: usize) -> Option<IpAddr> {
         self.distinct.get(*self.codes.get(row)? as usize).copied().flatten()
     }
 }
 
-/// Numbers for addresses, from 0, in the order in which they come. IPv4 has a table of its own with entries of eight bytes: a
-/// dataset has hundreds of thousands of them, and what a look-up costs is where the table lies.
+/// Numbers addresses from 0, in order of appearance. IPv4 has its own table with entries of eight bytes: a
+/// dataset has hundreds of thousands of addresses, and the table's size decides the cost of a look-up.
 #[derive(Default)]
 pub(crate) struct AddressNumbers {
     v4: HashMap<u32, u32, RandomState>,
@@ -62,7 +61,7 @@ pub(crate) struct AddressNumbers {
 }
 
 impl AddressNumbers {
-    /// The number of an address, a new one if it has none.
+    /// The number of an address, new or known.
     pub(crate) fn number(&mut self, address: Option<IpAddr>) -> u32 {
         let next = self.distinct.len() as u32;
         let number = match address {
@@ -77,24 +76,21 @@ impl AddressNumbers {
     }
 }
 
-/// Some rows, as far as their columns are loaded.
+/// Some rows with their loaded columns.
 pub(crate) struct Block {
     pub(crate) rows: usize,
     columns: Vec<Option<Column>>,
 }
 
 impl Block {
-    /// A block of which no column is loaded.
     pub(crate) fn new(rows: usize) -> Self {
         Self { rows, columns: Field::STORED.iter().map(|_| None).collect() }
     }
 
-    /// All columns of these records.
     pub(crate) fn of<'a>(records: impl ExactSizeIterator<Item = &'a FlowRecord>) -> Self {
         Self::of_columns(Field::STORED, records)
     }
 
-    /// Some columns of these records.
     pub(crate) fn of_columns<'a>(
         ids: &[Field],
         records: impl ExactSizeIterator<Item = &'a FlowRecord>,
@@ -123,12 +119,11 @@ impl Block {
         block
     }
 
-    /// Puts a column in its place.
     pub(crate) fn insert(&mut self, id: Field, column: Column) {
         self.columns[id.index()] = Some(column);
     }
 
-    /// Takes the columns that another block of the same rows has.
+    /// Takes over the columns of another block of the same rows.
     pub(crate) fn take(&mut self, other: Block) {
         for (ours, theirs) in self.columns.iter_mut().zip(other.columns) {
             if theirs.is_some() {
@@ -137,12 +132,11 @@ impl Block {
         }
     }
 
-    /// Whether a column is loaded.
     pub(crate) fn has(&self, id: Field) -> bool {
         self.columns[id.index()].is_some()
     }
 
-    /// A column that was loaded.
+    /// A loaded column.
     pub(crate) fn column(&self, id: Field) -> Result<&Column, StoreError> {
         self.columns[id.index()].as_ref().ok_or_else(|| misused(id))
     }
@@ -204,7 +198,7 @@ fn misused(id: Field) -> StoreError {
     StoreError::Encoding(format!("column {} is not loaded as it is used", id.name()))
 }
 
-/// A column that grows.
+/// A column under construction.
 struct Builder {
     id: Field,
     column: Column,
@@ -235,7 +229,7 @@ impl Builder {
                 let numbers = &mut self.numbers;
                 values.codes.extend(records.iter().map(|record| numbers.number(get(record))));
             }
-            // The kind of a column follows from how its values are found, a few lines above.
+            // The column's kind was derived from the same access function above.
             _ => unreachable!("a column is made for its values"),
         }
     }

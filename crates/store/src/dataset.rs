@@ -1,21 +1,23 @@
-//! Where the files of a dataset lie, and what belongs to it at a moment.
+//! The layout of a dataset's files, and a consistent view of them.
 //!
 //! ```text
-//! DIR/.writer.lock                                                  who writes, and whether it ended properly
-//! DIR/.live.sock                                                    where the writer answers questions
+//! DIR/.writer.lock                                                  who writes, and whether it ended cleanly
+//! DIR/.live.sock                                                    where the writer answers queries
 //! DIR/date=2026-11-22/hour=05/flows-20261122T050000-20261122T055959-00000000002a.parquet
-//!                             .flows-....tmp                        not whole yet: nobody reads it
+//!                             .flows-....tmp                        incomplete: readers ignore it
 //! ```
 //!
-//! Whatever is no Parquet file has a name that begins with a dot: engines that are given the whole folder pass over those.
+//! Names of everything but Parquet files begin with a dot, so that other engines skip them when they read the
+//! whole folder.
 //!
-//! A record is in the partition of the hour (UTC) in which its last packet came. A file is written under a name that begins
-//! with a dot, brought to disk, and renamed; so what has a proper name is whole. Two cases remain, and both are seen by who
-//! opens the files: a file that is not ours or is damaged is skipped and counted; a file that another one names as what it
-//! was made of (compaction was interrupted, or is going on) is left out.
+//! A record is in the partition of the hour (UTC) of its last packet. A file is written under a name that
+//! begins with a dot, synced, and renamed, so a file with a proper name is complete. Two cases remain, which
+//! readers detect when they open files: they skip and count a file that is foreign or damaged, and they
+//! ignore a file that another one names as replaced (compaction was interrupted or is running).
 //!
-//! Readers in other processes take no lock. They list until two lists agree: a file that replaces others has its name
-//! before those lose theirs, so the second list has it. They open all files of the list, and open files stay readable.
+//! Readers in other processes take no lock. They list until two listings agree: a file that replaces others
+//! gets its name before these lose theirs, so the second listing has it. Readers open all listed files, and
+//! open files stay readable.
 
 use std::collections::HashSet;
 use std::fs;
@@ -29,9 +31,9 @@ use crate::error::StoreError;
 use crate::file::FlowFile;
 use thalweg_text::calendar::{HOUR_NS, Moment};
 
-/// Times a reader begins again because files changed under it.
+/// How often a reader starts over because files changed.
 const TRIES_MAX: usize = 50;
-/// Skipped files whose names are kept; the others are only counted.
+/// The most skipped files whose names are kept.
 const SKIPPED_NAMED_MAX: usize = 20;
 const EXTENSION: &str = ".parquet";
 pub(crate) const TEMPORARY: &str = ".tmp";
@@ -39,26 +41,24 @@ pub(crate) const TEMPORARY: &str = ".tmp";
 /// Records of a time span: `from_ns <= end of the flow < to_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// First nanosecond.
     pub from_ns: u64,
-    /// The nanosecond after the last.
+    /// The nanosecond after the last one.
     pub to_ns: u64,
 }
 
 impl Window {
-    /// Everything.
     pub const ALL: Self = Self { from_ns: 0, to_ns: u64::MAX };
 
     pub(crate) fn contains(&self, time_ns: u64) -> bool {
         (self.from_ns..self.to_ns).contains(&time_ns)
     }
 
-    /// Whether it has a part of this span, ends included.
+    /// Whether it overlaps this span, ends included.
     pub(crate) fn touches(&self, from_ns: u64, to_ns: u64) -> bool {
         from_ns < self.to_ns && to_ns >= self.from_ns
     }
 
-    /// Whether it has all of this span, ends included.
+    /// Whether it contains this whole span, ends included.
     pub(crate) fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
         self.from_ns <= from_ns && to_ns < self.to_ns
     }
@@ -68,7 +68,7 @@ impl Window {
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
     pub count: u64,
-    /// The first of them, and what is wrong with each.
+    /// The first of them, each with what is wrong.
     pub named: Vec<(PathBuf, String)>,
 }
 
@@ -87,7 +87,7 @@ impl Skipped {
     }
 }
 
-/// What a query works on: files at one moment, and records that are in no file yet.
+/// The data of a query: files at one moment, and records that are in no file yet.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub(crate) files: Vec<Arc<FlowFile>>,
@@ -99,7 +99,7 @@ pub struct View {
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     pub(crate) records: Arc<[FlowRecord]>,
-    /// They are flows of a cache, which go on.
+    /// They are flows of a cache, which continue.
     pub(crate) is_cached: bool,
 }
 
@@ -109,17 +109,17 @@ impl View {
         self.batches.push(Batch { records, is_cached: false });
     }
 
-    /// Adds flows of a cache, as they are now.
+    /// Adds the current flows of a cache.
     pub fn add_cached(&mut self, records: Arc<[FlowRecord]>) {
         self.batches.push(Batch { records, is_cached: true });
     }
 
-    /// Files that were left out because they are damaged or not the dataset's.
+    /// Files that were skipped because they are damaged or not the dataset's.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// What it holds.
+    /// The contents in numbers.
     pub fn summary(&self) -> Summary {
         let live = |is_cached: bool| {
             let batches = self.batches.iter().filter(move |batch| batch.is_cached == is_cached);
@@ -153,16 +153,15 @@ impl View {
     }
 }
 
-/// What a dataset is made of.
+/// The contents of a dataset in numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Hours that have files.
+    /// Hours with files.
     pub partitions: u64,
     /// Files that are read.
     pub files: u64,
-    /// Row groups in them.
     pub row_groups: u64,
-    /// Records in them.
+    /// Records in files.
     pub records: u64,
     /// Bytes of the files.
     pub bytes: u64,
@@ -170,20 +169,19 @@ pub struct Summary {
     pub pending_records: u64,
     /// Flows in a cache.
     pub cached_records: u64,
-    /// First and last end of a flow, nanoseconds since the epoch.
+    /// First and last end of a flow, in nanoseconds since the epoch.
     pub span_ns: Option<(u64, u64)>,
-    /// Files that are not read.
     pub skipped: Skipped,
 }
 
-/// A dataset, to be read.
+/// A dataset opened for reading.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     root: PathBuf,
 }
 
 impl Dataset {
-    /// The dataset in this folder, which must be there.
+    /// Opens the dataset in this folder, which must exist.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         match fs::metadata(root).map_err(StoreError::io("open the dataset", root))?.is_dir() {
             true => Ok(Self { root: root.to_path_buf() }),
@@ -194,18 +192,18 @@ impl Dataset {
         }
     }
 
-    /// Whether records were ever kept here, or somebody began to: other folders answer every question with nothing.
+    /// Whether a writer ever used this folder. Queries over any other folder return nothing.
     pub fn is_one(&self) -> Result<bool, StoreError> {
         let is_lock = |path: &PathBuf| name_of(path) == ".writer.lock";
         Ok(folder(&self.root)?.iter().any(is_lock) || !partitions(&self.root)?.is_empty())
     }
 
-    /// Its folder.
+    /// The dataset's folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The files that may have records of this window, as they are now.
+    /// The current files that may have records in this window.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
         for _ in 0..TRIES_MAX {
             let names = stable_listing(|| list(&self.root, window))?;
@@ -221,7 +219,7 @@ impl Dataset {
         Err(StoreError::Moving(self.root.clone()))
     }
 
-    /// These files, as far as they may have records of this window. Fails if one is gone.
+    /// The named files, if they may have records in this window. Fails if one is gone.
     pub(crate) fn view_of(&self, names: &[String], window: Window) -> Result<View, StoreError> {
         let paths: Vec<PathBuf> = names.iter().map(|name| self.root.join(name)).collect();
         let mut view = open_all(&paths)?;
@@ -230,7 +228,7 @@ impl Dataset {
     }
 }
 
-/// Repeats a listing until it comes out the same twice.
+/// Repeats a listing until two agree.
 fn stable_listing(
     mut list: impl FnMut() -> Result<Vec<PathBuf>, StoreError>,
 ) -> Result<Vec<PathBuf>, StoreError> {
@@ -242,11 +240,12 @@ fn stable_listing(
         }
         before = now;
     }
-    // Files come faster than they can be listed. The last list is a moment's truth but for a compaction's swap.
+    // Files appear faster than they can be listed. The last listing is correct for a moment, except for a
+    // compaction in progress.
     Ok(before)
 }
 
-/// Opens all files; those that cannot be read are counted, those that others replace are left out.
+/// Opens all files; counts unreadable ones and ignores replaced ones.
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
     let mut view = View::default();
     let mut replaced: HashSet<PathBuf> = HashSet::new();
@@ -264,7 +263,7 @@ pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
     Ok(view)
 }
 
-/// An hour's folder.
+/// The folder of an hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Partition {
     /// Hours since the epoch.
@@ -278,7 +277,7 @@ pub(crate) fn partition_path(root: &Path, hour: u64) -> PathBuf {
     root.join(format!("date={:04}-{:02}-{:02}", m.year, m.month, m.day)).join(format!("hour={:02}", m.hour))
 }
 
-/// All hours that have a folder, the oldest first.
+/// All hours with a folder, oldest first.
 pub(crate) fn partitions(root: &Path) -> Result<Vec<Partition>, StoreError> {
     let mut found = Vec::new();
     for day in folder(root)? {
@@ -295,7 +294,7 @@ pub(crate) fn partitions(root: &Path) -> Result<Vec<Partition>, StoreError> {
     Ok(found)
 }
 
-/// The published files of all hours that the window touches, sorted.
+/// The published files of all hours that overlap the window, sorted.
 pub(crate) fn list(root: &Path, window: Window) -> Result<Vec<PathBuf>, StoreError> {
     let mut files = Vec::new();
     for partition in partitions(root)? {
@@ -307,14 +306,15 @@ pub(crate) fn list(root: &Path, window: Window) -> Result<Vec<PathBuf>, StoreErr
     Ok(files)
 }
 
-/// The published files of a folder, sorted. Whatever ends as they do counts, so that foreign files are noticed.
+/// The published files of a folder, sorted. Foreign files with the same extension are included, so that they
+/// are noticed.
 pub(crate) fn published(partition: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut files = folder(partition)?;
     files.retain(|path| !name_of(path).starts_with('.') && name_of(path).ends_with(EXTENSION));
     Ok(files)
 }
 
-/// What a folder holds, sorted; nothing if it is gone.
+/// The entries of a folder, sorted; empty if it is gone.
 pub(crate) fn folder(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -331,12 +331,12 @@ pub(crate) fn folder(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(paths)
 }
 
-/// The last part of a path; empty if it is not UTF-8, which none of ours is.
+/// The last part of a path; empty if it is not UTF-8, which our names always are.
 pub(crate) fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("")
 }
 
-/// The name of a file that holds flows that ended in this span.
+/// The name of a file with flows that ended in this span.
 pub(crate) fn file_name(from_ns: u64, to_ns: u64, id: u64) -> String {
     let stamp = |time_ns| {
         let m = Moment::of(time_ns);
@@ -352,7 +352,7 @@ pub(crate) fn file_id(path: &Path) -> Option<u64> {
     u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
 }
 
-/// A file that is not whole yet, under a name that nobody reads. It is removed unless it gets its own name.
+/// An incomplete file under a name that readers ignore. Dropping it removes it unless it was published.
 #[derive(Debug)]
 pub(crate) struct Temporary {
     path: PathBuf,
@@ -367,23 +367,23 @@ impl Temporary {
         Self { path, name, is_published: false }
     }
 
-    /// Where it is written.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives it its own name.
+    /// Gives the file its proper name.
     pub(crate) fn publish(&mut self) -> Result<&Path, StoreError> {
         fs::rename(&self.path, &self.name).map_err(StoreError::io("rename", &self.path))?;
         self.is_published = true;
         Ok(&self.name)
     }
 
-    /// Gives all of them their names, or none.
+    /// Publishes all files, or none.
     pub(crate) fn publish_all(files: &mut [Self]) -> Result<(), StoreError> {
         for at in 0..files.len() {
             if let Err(error) = files[at].publish() {
-                // Their records will be written again: a name that cannot be removed now would make them count twice.
+                // These records will be written again: a name that cannot be removed now would count them
+                // twice.
                 for file in &files[..at] {
                     fs::remove_file(&file.name).map_err(StoreError::io("remove", &file.name))?;
                 }
@@ -397,13 +397,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_published {
-            // Where it cannot be removed the next writer does it, as after a crash.
+            // If it cannot be removed, the next writer does it, as after a crash.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Brings a folder's names to disk.
+/// Syncs a folder's names to disk.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), StoreError> {
     let folder = fs::File::open(path).map_err(StoreError::io("open", path))?;
     folder.sync_all().map_err(StoreError::io("sync", path))

@@ -1,46 +1,40 @@
-//! What can go wrong with a dataset.
+//! Errors of a dataset.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thalweg_flow::export::Amount;
 
-/// Why the store could not do what it was asked.
+/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file or folder could not be read or written.
     #[error("cannot {doing} {path}: {source}{}", self.advice().map(|advice| format!(": {advice}")).unwrap_or_default())]
     Io {
-        /// What was being done.
+        /// The failed action, as in "open".
         doing: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// A file is not one of this dataset's, or is damaged.
+    /// A file is damaged, or not one of this dataset's.
     #[error("{path}: {what}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
         what: String,
     },
-    /// Records could not be brought into a file's form.
+    /// Records could not be encoded in the file format.
     #[error("cannot encode flow records: {0}")]
     Encoding(String),
-    /// Another process writes this dataset.
     #[error(
         "{path}: another process writes this dataset{}",
         if .owner.is_empty() { String::new() } else { format!(" ({owner})") }
     )]
     Busy {
-        /// The dataset.
         path: PathBuf,
-        /// What that process wrote into the lock file.
+        /// That process's text in the lock file.
         owner: String,
     },
-    /// Less is free on the file system than is to stay free.
+    /// Less space is free on the file system than the reserve.
     #[error(
         "{path}: only {} is free on the file system, and {} stays free (keep_free): free some space, or set \
          keep or keep_bytes so that the oldest records are removed",
@@ -50,9 +44,7 @@ pub enum StoreError {
     Reserve {
         /// The dataset.
         path: PathBuf,
-        /// Bytes that are free.
         free: u64,
-        /// Bytes that are to stay free.
         reserve: u64,
     },
     /// Records could not be written before the writer ended.
@@ -62,25 +54,24 @@ pub enum StoreError {
         /// Why they could not be written.
         why: String,
     },
-    /// Files kept disappearing while they were read: somebody else removes them.
+    /// Files kept disappearing while they were read: another program removes them.
     #[error("{0}: files keep disappearing while they are read")]
     Moving(PathBuf),
-    /// The query makes no sense.
+    /// The query is invalid.
     #[error("{0}")]
     Query(String),
-    /// The writer has ended.
     #[error("the dataset's writer has stopped")]
     Closed,
 }
 
 impl StoreError {
-    /// Names what was being done with which file.
+    /// Adds the failed action and the path to an I/O error.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }
     }
 
-    /// Whether there is no room: the disk is full, a quota is used up, or the reserve is reached.
+    /// Whether there is no space: the disk is full, a quota is exhausted, or the reserve is reached.
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         match self {
@@ -90,7 +81,7 @@ impl StoreError {
         }
     }
 
-    /// What the operator can do about it, if that can be said.
+    /// Advice to the operator, if there is any.
     fn advice(&self) -> Option<&'static str> {
         use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let Self::Io { source, .. } = self else { return None };
@@ -109,13 +100,13 @@ impl StoreError {
         }
     }
 
-    /// Whether a file is gone that was there a moment ago.
+    /// Whether a file is gone that existed a moment ago.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// A size for a person.
+/// A size for display.
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }

@@ -1,8 +1,9 @@
-//! Which records a query is about.
+//! Filters select the records of a query.
 //!
-//! A filter is a sentence in the manner of tcpdump and nfdump (grammar: [`parse`](Filter::parse)). It is evaluated column by
-//! column on a row group: a test of addresses looks at each distinct address once, a conjunction stops loading columns when
-//! no row is left, and a row group whose statistics rule it out is not read at all.
+//! A filter is a sentence in the style of tcpdump and nfdump (grammar: [`parse`](Filter::parse)). It is
+//! evaluated column by column on a row group: a test of addresses examines each distinct address once, a
+//! conjunction stops loading columns when no row is left, and a row group that its statistics exclude is not
+//! read.
 
 mod parse;
 
@@ -20,18 +21,18 @@ pub struct Filter {
     pub(crate) expression: Expression,
 }
 
-/// What is wrong with a filter's text.
+/// Why a filter's text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filter, column {column}: {message}")]
 pub struct FilterError {
-    /// Where, in characters from 1.
+    /// In characters from 1.
     pub column: usize,
     /// What was expected there, and what was found.
     pub message: String,
 }
 
 impl FilterError {
-    /// The text with a mark below the place.
+    /// The text with a mark below the error.
     pub fn shown_in(&self, text: &str) -> String {
         format!("{self}\n  {text}\n  {}^", " ".repeat(self.column.saturating_sub(1)))
     }
@@ -47,27 +48,27 @@ pub(crate) enum Expression {
     Test(Test),
 }
 
-/// A test of one thing.
+/// A single condition.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
-    /// One of these columns has an address of this prefix.
+    /// One of these columns has an address in this prefix.
     Address(&'static [Field], IpPrefix),
-    /// One of these columns has a number from the first to the second.
+    /// One of these columns has a number in this range.
     Number(&'static [Field], u64, u64),
-    /// The sum of these counters, multiplied by the sampling interval, is from the first to the second.
+    /// The sum of these counters, multiplied by the sampling interval, is in this range.
     Sum(&'static [Field], u64, u64),
-    /// The flow took from so many to so many nanoseconds.
+    /// The flow's duration in nanoseconds is in this range.
     Duration(u64, u64),
     /// All these TCP flags were seen.
     Flags(u32),
-    /// The flow is one of IPv6, or of IPv4.
+    /// IPv6 if `true`, IPv4 if `false`.
     Version6(bool),
-    /// It was translated.
+    /// The flow was translated.
     Translated,
 }
 
 impl Filter {
-    /// Reads a filter; an empty text is every record.
+    /// Parses a filter; an empty text selects every record.
     ///
     /// ```text
     /// filter     = term { "or" term }
@@ -85,14 +86,14 @@ impl Filter {
         parse::parse(text).map(|expression| Self { expression })
     }
 
-    /// Whether it lets every record pass.
+    /// Whether it selects every record.
     pub(crate) fn is_any(&self) -> bool {
         self.expression == Expression::Any
     }
 }
 
 impl Expression {
-    /// Whether rows may match whose columns have values in these bounds. `None` is: not known.
+    /// Whether rows with values in these bounds can match; `None` means unknown bounds.
     pub(crate) fn may_match(&self, bounds: &impl Fn(Field) -> Option<(u64, u64)>) -> bool {
         match self {
             Self::All(parts) => parts.iter().all(|part| part.may_match(bounds)),
@@ -104,7 +105,7 @@ impl Expression {
         }
     }
 
-    /// For each row whether it matches.
+    /// Whether each row matches.
     pub(crate) fn evaluate(&self, rows: &mut Rows<'_>) -> Result<Vec<bool>, StoreError> {
         match self {
             Self::Any => Ok(vec![true; rows.len()]),
@@ -151,7 +152,7 @@ impl Test {
                 let mut matches = vec![false; rows.len()];
                 for id in *columns {
                     let values = rows.block().numbers(*id)?;
-                    // What is not known is 0, or above all that is known: then it is in no range.
+                    // An unknown value is 0 or above all known ones; it must match no range.
                     let unknown = id.row().absent.filter(|absent| *absent != 0);
                     let here = |value: u32| {
                         (*from..=*to).contains(&u64::from(value)) && unknown != Some(u64::from(value))
@@ -195,7 +196,7 @@ pub(crate) fn sum(forward: u64, reverse: u64) -> u64 {
     if reverse == ABSENT_WIDE { forward } else { forward.saturating_add(reverse) }
 }
 
-/// Asks about each distinct address once.
+/// Tests each distinct address once.
 fn by_address(
     rows: &mut Rows<'_>,
     columns: &[Field],

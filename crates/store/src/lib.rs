@@ -6,12 +6,16 @@
 //!             flow cache ---------------------------------+   (of another process: `live`)
 //! ```
 //!
-//! - [`dataset`]: the files of a dataset at a moment. `schema`, `block`, `file`: columns, records as columns, a file.
-//! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file system.
-//! - [`live`]: what the writer has beyond its files, for other processes. [`notify`]: notices.
-//! - [`filter`], [`query`]: which records; sums, graphs, lists. Columns are the fields of `thalweg_flow::fields`.
+//! - [`dataset`]: the files of a dataset at one moment. `schema`, `block`, `file`: columns, records as
+//!   columns, a file.
+//! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file
+//!   system.
+//! - [`live`]: records that the writer has not written yet, for other processes. [`notify`]: notices to the
+//!   operator.
+//! - [`filter`], [`query`]: select records; compute sums, graphs and lists. Columns are the fields of
+//!   `thalweg_flow::fields`.
 //!
-//! Without Arrow: all columns are flat. Nothing here knows the router or the command line.
+//! Arrow is not used, because all columns are flat. Nothing here knows the router or the command line.
 
 mod block;
 pub mod dataset;

@@ -1,33 +1,36 @@
-//! The live view: records that a dataset's writer has not written yet, for queries on the same machine.
+//! The live view: gives queries on the same machine the records that a dataset's writer has not written yet.
 //!
 //! ```text
 //! flow cache ---> on their way ---> pending ---> files
 //!    2, shown      3, waited for      4, both at one moment
 //! ```
 //!
-//! A dataset's writer listens on `.live.sock` in its folder, readable and writable by its owner alone. A question is
-//! answered in these steps:
+//! A dataset's writer listens on `.live.sock` in its folder, which only its owner can access. It answers a
+//! query in these steps:
 //!
-//! 1. From now on the writer notes which flows come in with new records.
-//! 2. The flow cache is shown, a slice at a time, and each slice is sent. Packets wait for a slice at most.
-//! 3. It is waited until every record that left the cache before is pending or on disk, for a moment at most.
-//! 4. At one moment, in which no file changes its name: the names of all files, what is pending, and what was noted.
+//! 1. From now on the writer notes which flows arrive in new records.
+//! 2. It sends the flow cache slice by slice. Packets wait for one slice at most.
+//! 3. It waits briefly until all records that left the cache before are pending or on disk.
+//! 4. At one moment, in which no file changes its name, it takes the names of all files, the pending records,
+//!    and the notes.
 //!
-//! A flow that was shown in step 2 and then left the cache came in with a record that says as much and more: such flows are
-//! noted in step 1, and the asker leaves out what the cache had shown of them. (It is the same flow if the key is the same
-//! and the record covers the time of what was shown.) Therefore:
+//! A flow that was shown in step 2 and then left the cache arrives in a record that contains at least as
+//! much. Step 1 notes such flows, and the client drops what the cache had shown of them. (It is the same flow
+//! if the key is the same and the record covers the time of what was shown.) Therefore:
 //!
 //! - **No packet counts twice.** The sums of an answer are at most what was metered when it was complete.
-//! - **No packet gets lost in between.** What one answer counted, a later one counts as well, as long as the writer refused
-//!   no record and no file was removed; and whatever was metered when it was asked for is in the answer. How many records
-//!   step 3 gave up waiting for, is said.
-//! - Two flows of one key that begin and end in the same nanoseconds are taken for one.
+//! - **No packet is lost in between.** What one answer counted, a later one counts too, unless the writer
+//!   refused a record or a file was removed. An answer contains everything metered when it was requested,
+//!   except the records that step 3 stopped waiting for; their number is reported.
+//! - Two flows of one key that begin and end in the same nanoseconds count as one.
 //!
-//! Both sides have bounds: the server keeps notes of [`NOTED_MAX`] records and the pending ones, which the writer bounds; the
-//! client takes [`RECORDS_MAX`]. Where they do not suffice the cache is left out, and that is said; so it is while the cache
-//! cannot be looked at, because packets of a file wait for a disk that is full. Who does not read for some seconds is left.
+//! Both sides have limits: the server keeps notes of [`NOTED_MAX`] records and the pending ones, which the
+//! writer bounds; the client takes [`RECORDS_MAX`]. If they do not suffice, the cache is left out and the
+//! answer says so; the same happens while the cache is not accessible because packets of a file wait for a
+//! full disk. A client that does not read for some seconds is disconnected.
 //!
-//! The same socket gives out records as they come in ([`Follow`]). Who reads too slowly misses some, and is told how many.
+//! The same socket delivers new records as they arrive ([`Follow`]). A slow reader misses some and is told
+//! how many.
 
 mod client;
 mod frame;
@@ -44,34 +47,35 @@ pub(crate) use frame::Note;
 pub use client::{Follow, Followed, LiveFacts, Writing};
 pub use server::LiveServer;
 
-/// The socket's name in the dataset's folder. Engines that read the folder pass over names that begin with a dot.
+/// The socket's name in the dataset's folder. Engines that read the folder skip names that begin with a dot.
 pub const SOCKET: &str = ".live.sock";
-/// Records that come in while a question is answered, of which notes are kept: 24 bytes each.
+/// The most notes of records that arrive while a query is answered, 24 bytes each.
 pub const NOTED_MAX: usize = 1 << 21;
-/// Records that an answer may have beyond the files.
+/// The most records of an answer in addition to files.
 pub const RECORDS_MAX: usize = 1 << 22;
-/// Records that wait for somebody who follows.
+/// The most records that wait for a follower.
 pub const FOLLOWED_MAX: usize = 1 << 16;
-/// How long records on their way are waited for.
+/// How long to wait for records between cache and writer.
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long one side waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The flow cache of the process that writes.
+/// The flow cache of the writing process.
 pub trait Cache: Send + Sync {
-    /// Shows every flow that is in the cache all the time, once, some at a time. Ends early if `take` breaks. Whether it could
-    /// show all: not if somebody keeps a part of the cache for so long that the asker would give up.
+    /// Calls `take` with slices of the cache; every flow that stays in the cache appears once. Ends early if
+    /// `take` breaks. Returns whether all flows were shown: not if a part of the cache stays in use so long
+    /// that the client would give up.
     fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>) -> bool;
 
-    /// Waits until all records made before have come to the writer, or are lost; for so long at most. How many have not, if that
-    /// can be said.
+    /// Waits at most this long until all earlier records have reached the writer or are lost. Returns how
+    /// many have not, if known.
     fn settle(&self, timeout: Duration) -> Option<u64>;
 }
 
-/// A path to the socket that is short enough for its address: the system allows 108 bytes.
+/// A path to the socket that is short enough for a socket address: the system allows 108 bytes.
 struct Way {
     path: PathBuf,
-    /// The path goes through it.
+    /// The path goes through this descriptor.
     _folder: Option<std::fs::File>,
 }
 

@@ -5,15 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a trouble that lasts is told again.
+/// How often a continuing problem is reported again.
 const REPEAT_EVERY: Duration = Duration::from_secs(60);
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Something happened as it was configured to.
+    /// Normal operation, as configured.
     Info,
-    /// Somebody should look into it.
+    /// The operator should look into it.
     Warning,
 }
 
@@ -24,17 +24,17 @@ type Sink = dyn Fn(Severity, &str) + Send + Sync;
 pub struct Notify(Option<Arc<Sink>>);
 
 impl Notify {
-    /// Calls this with each message, from any thread. It must not block.
+    /// Calls `sink` with each message, from any thread. It must not block.
     pub fn new(sink: impl Fn(Severity, &str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
-    /// Something happened as it was configured to.
+    /// Reports normal operation.
     pub fn info(&self, text: &str) {
         self.0.iter().for_each(|sink| sink(Severity::Info, text));
     }
 
-    /// Somebody should look into it.
+    /// Reports a problem.
     pub fn warn(&self, text: &str) {
         self.0.iter().for_each(|sink| sink(Severity::Warning, text));
     }
@@ -46,7 +46,7 @@ impl fmt::Debug for Notify {
     }
 }
 
-/// A trouble that comes and goes.
+/// A problem that comes and goes.
 #[derive(Debug, Default)]
 pub struct Trouble {
     since: Option<Instant>,
@@ -54,12 +54,12 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Whether it lasts.
+    /// Whether the problem lasts.
     pub fn lasts(&self) -> bool {
         self.since.is_some()
     }
 
-    /// It is there at this moment; whether that should be told now.
+    /// Notes that the problem exists now; returns whether to report it.
     pub fn note(&mut self, now: Instant) -> bool {
         self.since.get_or_insert(now);
         let is_due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= REPEAT_EVERY);
@@ -69,7 +69,8 @@ impl Trouble {
         is_due
     }
 
-    /// It is over; how long it lasted, if it was told. A trouble that comes and goes quickly is not told each time.
+    /// Ends the problem; returns how long it lasted if it was reported. A problem that comes and goes quickly
+    /// is not reported every time.
     pub fn end(&mut self, now: Instant) -> Option<Duration> {
         let since = self.since.take()?;
         let was_told = self.told.is_some_and(|told| told >= since);

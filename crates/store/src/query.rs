@@ -1,8 +1,8 @@
-//! Answers: row groups and batches of records are dealt out to threads; each thread sums up what it gets, and the sums are
-//! joined at the end.
+//! Queries: row groups and batches of records are distributed over threads; each thread sums up its share,
+//! and the sums are joined at the end.
 //!
-//! A query reads only the columns that it and its filter name, and skips row groups that the time window or the filter rule
-//! out by the statistics in the footer.
+//! A query reads only the columns that it and its filter name, and skips row groups that the statistics in
+//! the footer exclude by time or filter.
 
 mod aggregate;
 mod graph;
@@ -28,59 +28,58 @@ pub use list::list;
 pub use sums::Sums;
 pub use top::{Top, TopRow, top};
 
-/// By what records are ranked.
+/// The value by which results are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Packets, of both directions.
+    /// Packets of both directions.
     Packets,
-    /// Bytes, of both directions.
+    /// Bytes of both directions.
     Bytes,
-    /// Records. A flow that was reported several times counts as often.
+    /// Records. A flow that was reported several times counts several times.
     Flows,
 }
 
-/// Which records, and how hard to work.
+/// The records of a query, and its resources.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Ends of the flows.
+    /// By the ends of flows.
     pub window: Window,
-    /// Which of them.
     pub filter: Filter,
-    /// Threads, at least one.
+    /// At least one.
     pub threads: usize,
-    /// Distinct keys that are remembered by a thread; records of further ones are summed up together.
+    /// The most distinct keys per thread; records of further keys are summed together.
     pub keys_max: usize,
-    /// Counters as they were counted. Else those of sampled traffic are multiplied by the record's sampling interval.
+    /// Do not multiply counters by the record's sampling interval.
     pub raw: bool,
 }
 
 impl Query {
-    /// All records of a window that pass a filter, with as many threads as there are cores.
+    /// All records of a window that pass a filter, with one thread per core.
     pub fn new(window: Window, filter: Filter) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self { window, filter, threads, keys_max: 8 << 20, raw: false }
     }
 }
 
-/// What a query had to do, and what it could not read.
+/// The work of a query, and what it could not read.
 #[derive(Clone, Debug, Default)]
 pub struct Scanned {
     /// Files of the window.
     pub files: u64,
     pub row_groups_read: u64,
-    /// Row groups ruled out by their statistics.
+    /// Row groups excluded by their statistics.
     pub row_groups_pruned: u64,
-    /// Records looked at.
+    /// Records examined.
     pub records: u64,
-    /// Records among them that wait to be written.
+    /// Examined records that wait to be written.
     pub pending_records: u64,
-    /// Flows among them that are in a cache.
+    /// Examined flows of a cache.
     pub cached_records: u64,
-    /// Files that were left out, in whole or in part.
+    /// Files that were skipped, wholly or in part.
     pub skipped: Skipped,
     /// Some records are of sampled traffic.
     pub sampled: bool,
-    /// Records whose exporter did not say how it samples: their counters are taken as they are.
+    /// Records whose exporter did not describe its sampling: their counters are not multiplied.
     pub sampling_unknown: u64,
 }
 
@@ -97,7 +96,7 @@ impl Scanned {
     }
 }
 
-/// Finds the rows of a query; `false` if there are none.
+/// Selects the rows of a query; returns `false` if there are none.
 fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
     let inside = match rows.task {
         Task::Group(file, number) => {
@@ -128,7 +127,7 @@ fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Notes what selected rows say of their sampling.
+/// Notes the sampling of selected rows.
 fn note_sampling(rows: &mut Rows<'_>, scanned: &mut Scanned) -> Result<(), StoreError> {
     if !rows.may_be_sampled() {
         return Ok(());
@@ -143,8 +142,8 @@ fn note_sampling(rows: &mut Rows<'_>, scanned: &mut Scanned) -> Result<(), Store
     Ok(())
 }
 
-/// Lets threads, each with a state of its own, see the rows of a query. `visit` changes its state only once it has all
-/// columns it needs, so that a damaged row group leaves no half of itself behind.
+/// Visits the rows of a query on several threads, each with its own state. `visit` changes its state only
+/// when it has all columns it needs, so a damaged row group is never counted in part.
 fn scan<S: Send>(
     view: &View,
     query: &Query,
@@ -212,7 +211,6 @@ fn scan<S: Send>(
     Ok((states, scanned))
 }
 
-/// All row groups and batches of a view.
 fn tasks(view: &View) -> Vec<Task> {
     let groups = view
         .files

@@ -1,4 +1,4 @@
-//! Rows of a dataset as questions see them: columns are loaded when they are asked for.
+//! Rows of a dataset for queries: columns are loaded on demand.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use crate::error::StoreError;
 use crate::file::FlowFile;
 use thalweg_flow::fields::Field;
 
-/// A piece of work.
+/// A unit of work.
 #[derive(Clone)]
 pub(crate) enum Task {
     Group(Arc<FlowFile>, usize),
     Batch(Batch),
 }
 
-/// Rows of a row group or a batch; columns are loaded as they are needed.
+/// Rows of a row group or a batch; columns are loaded on demand.
 pub(crate) struct Rows<'a> {
     pub(crate) task: &'a Task,
     block: Block,
-    /// Counters are not multiplied.
+    /// Do not multiply counters.
     raw: bool,
-    /// Which rows a query is about; `None` is all.
+    /// The rows of the query; `None` means all.
     pub(crate) selected: Option<Vec<bool>>,
 }
 
@@ -43,7 +43,6 @@ impl<'a> Rows<'a> {
         &self.block
     }
 
-    /// Loads columns.
     pub(crate) fn need(&mut self, ids: &[Field]) -> Result<(), StoreError> {
         match self.task {
             Task::Group(file, number) => file.load(*number, ids, &mut self.block),
@@ -55,12 +54,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether they are in no file.
+    /// Whether the rows are in no file.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.task, Task::Batch(_))
     }
 
-    /// Whether a column is known to be NULL throughout, without loading it.
+    /// Whether a column is known to be entirely NULL, without loading it.
     pub(crate) fn is_absent(&self, id: Field) -> bool {
         matches!(self.task, Task::Group(file, number) if file.is_absent(*number, id))
     }
@@ -73,12 +72,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Loads the sampling intervals by which counters are to be multiplied, if any of them is not 1.
+    /// Loads the sampling intervals that counters are multiplied by, unless all are 1.
     pub(crate) fn need_scale(&mut self) -> Result<(), StoreError> {
         if self.raw || !self.may_be_sampled() { Ok(()) } else { self.need(&[Field::SamplingInterval]) }
     }
 
-    /// Values of a counter, multiplied by the sampling intervals if [`Self::need_scale`] found any.
+    /// Values of a counter, multiplied by the sampling intervals if [`Self::need_scale`] loaded any.
     pub(crate) fn scaled<'v>(&self, counters: Cow<'v, [u64]>) -> Result<Cow<'v, [u64]>, StoreError> {
         if self.raw || !self.block.has(Field::SamplingInterval) {
             return Ok(counters);

@@ -1,9 +1,8 @@
-//! The columns of a flow file: the stored fields of a record (`thalweg_flow::fields`), how each is typed and encoded in
-//! Parquet.
+//! The columns of a flow file: the type and Parquet encoding of each stored field (`thalweg_flow::fields`).
 //!
-//! The schema is flat and made for other engines as well: addresses and names are text (dictionary-encoded, so each is
-//! stored once per row group), times are `TIMESTAMP` in nanoseconds and UTC, counters are unsigned 64-bit numbers. What is
-//! not known is NULL.
+//! The schema is flat and suits other engines as well: addresses and names are text (dictionary-encoded, so
+//! each is stored once per row group), times are `TIMESTAMP` in nanoseconds and UTC, counters are unsigned
+//! 64-bit numbers. Unknown values are NULL.
 
 use std::sync::{Arc, LazyLock};
 
@@ -37,16 +36,16 @@ fn column(field: Field) -> Result<Type, parquet::errors::ParquetError> {
         .build()
 }
 
-/// Dictionaries are never given up for being large: readers count on them.
+/// Dictionaries must never be abandoned for their size: readers rely on them.
 const DICTIONARY_BYTES_MAX: usize = 256 << 20;
-/// Rows of a page: small enough for a first-level decode, large enough that headers do not count.
+/// Rows of a page: small enough to decode in the first-level cache, large enough to make headers negligible.
 const PAGE_ROWS: usize = 65_536;
 
-/// A page stays as it is unless compression makes it smaller than this: a reader need not decompress it, and rows
-/// that are codes of a dictionary hardly ever get smaller. Needs pages of version 2, which say it of each page.
+/// A page stays uncompressed unless compression shrinks it below this share: a reader need not decompress it,
+/// and dictionary codes hardly compress. Needs pages of version 2, which have a flag per page.
 const COMPRESSED_SHARE_MAX: f64 = 0.85;
 
-/// How files are written. Encodings were chosen by measurement, see `docs/flow-store.md`.
+/// How files are written. Measurements chose the encodings, see `docs/flow-store.md`.
 pub(crate) fn writer_properties() -> WriterPropertiesBuilder {
     let mut properties = WriterProperties::builder()
         .set_created_by("thalweg".to_owned())
@@ -67,8 +66,8 @@ pub(crate) fn writer_properties() -> WriterPropertiesBuilder {
         }]));
     for field in Field::STORED {
         let path = ColumnPath::from(field.name());
-        // Times are sorted, or close to each other. Bytes are nearly all different, and most of them small: what is between
-        // one and the next has half as many bits as a number of its own would have.
+        // Times are sorted or close together. Bytes are nearly all different and mostly small: the difference
+        // to the next value needs half the bits of the value itself.
         if field.row().kind == Kind::Time || matches!(field, Field::Bytes | Field::ReverseBytes) {
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)

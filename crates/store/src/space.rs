@@ -1,4 +1,4 @@
-//! Room on the file system of a dataset.
+//! Free space on a dataset's file system.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rustix::fs::StatVfsMountFlags;
 
 use crate::error::StoreError;
 
-/// The reserve unless it is configured: this part of the file system, and this much at most.
+/// The default reserve: this fraction of the file system, but at most this many bytes.
 const RESERVE_PART: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 1_000_000_000;
 
@@ -14,14 +14,13 @@ const RESERVE_BYTES_MAX: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
     pub(crate) total: u64,
-    /// What is left for programs without special rights.
+    /// Available to unprivileged programs.
     pub(crate) free: u64,
-    /// Nothing can be written there.
     pub(crate) is_read_only: bool,
 }
 
 impl Space {
-    /// That of the file system on which this path is; `None` where the system does not say.
+    /// The file system of this path; `None` if the system does not say.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let facts = rustix::fs::statvfs(path).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
@@ -29,13 +28,13 @@ impl Space {
         Some(Self { total: bytes(facts.f_blocks), free: bytes(facts.f_bavail), is_read_only })
     }
 
-    /// Bytes that are to stay free, unless it is said how many.
+    /// The configured number of bytes to keep free, or the default.
     pub(crate) fn reserve(self, configured: Option<u64>) -> u64 {
         configured.unwrap_or_else(|| (self.total / RESERVE_PART).min(RESERVE_BYTES_MAX))
     }
 }
 
-/// Fails if less than the reserve is free, or nothing can be written there.
+/// Fails if less than the reserve is free, or the file system is read-only.
 pub(crate) fn check(root: &Path, configured: Option<u64>) -> Result<(), StoreError> {
     let Some(space) = Space::of(root) else { return Ok(()) };
     if space.is_read_only {

@@ -23,7 +23,7 @@ fn address(chance: &mut Chance, v6: bool) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 | chance.below(hosts)).into()
 }
 
-/// Small numbers, and those that some vendors give.
+/// Small numbers, and some that vendors use.
 fn interface(chance: &mut Chance) -> u32 {
     match chance.below(6) {
         0 | 1 => NO_INTERFACE,
@@ -45,7 +45,7 @@ fn counters(chance: &mut Chance) -> Counters {
     }
 }
 
-/// A record in which everything may occur that a record can hold.
+/// A record with any combination of values.
 pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
     let v6 = one_in(chance, 3);
     let key = FlowKey {
@@ -92,7 +92,7 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
     record
 }
 
-/// A record as a router without NAT and with a BGP table makes most of them.
+/// A record typical of a router without NAT and with a BGP table.
 pub(crate) fn likely_record(chance: &mut Chance) -> FlowRecord {
     let skewed = |chance: &mut Chance, bits: u32| chance.below(1 << bits) & chance.below(1 << bits);
     let first_ns = START_NS + chance.next_u64() % 3_600_000_000_000;

@@ -1,13 +1,13 @@
-//! Keeping a dataset tidy: compaction of small files, and retention.
+//! Maintains a dataset: compaction of small files, and retention.
 //!
-//! Compaction takes small files of one hour and writes their records as one file, whose footer names them. Its steps are
-//! separate functions, and a crash after any of them leaves a dataset that reads the same:
+//! Compaction writes the records of an hour's small files as one file, whose footer names them. Its steps are
+//! separate functions, and after a crash between any two of them the dataset reads the same:
 //!
-//! 1. `Compaction::write`: a temporary file, which nobody reads; removed at the next start.
-//! 2. `Compaction::publish`: the new name appears; the files it names are left out by readers from now on.
-//! 3. `Compaction::remove_replaced`: those are removed; what a crash leaves is removed at the next start.
+//! 1. `Compaction::write`: writes a temporary file, which readers ignore; the next start removes it.
+//! 2. `Compaction::publish`: gives it its name; from now on readers ignore the files that it names.
+//! 3. `Compaction::remove_replaced`: removes those files; the next start removes any that a crash left.
 //!
-//! Memory is bounded by two row groups: records are read and written a row group at a time, sorted within each.
+//! Two row groups bound the memory: records are read and written a row group at a time, sorted within each.
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -33,52 +33,52 @@ pub(crate) use ages::Ages;
 
 /// Files with fewer rows are worth joining.
 const SMALL_ROWS: u64 = ROW_GROUP_ROWS as u64 / 2;
-/// Rows between two looks whether compaction is to end.
+/// Rows between checks whether compaction should stop.
 const LOOK_ROWS: usize = 4096;
-/// Rows of a file that compaction makes.
+/// The most rows of a compacted file.
 const COMPACTED_ROWS_MAX: u64 = 8 * ROW_GROUP_ROWS as u64;
 
-/// What is kept. Hours go as a whole, the oldest first; of the latest hour files go, and the newest file stays.
+/// The retention policy. Whole hours are removed, oldest first; of the latest hour single files are removed,
+/// and the newest file stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Hours that ended longer ago than this are removed: by the wall clock, and by what the writer has measured itself, so that
-    /// a clock that is set removes nothing.
+    /// Hours that ended longer ago than this are removed. Both the wall clock and the writer's own
+    /// measurement must agree, so that setting a clock removes nothing.
     pub age_max_s: Option<u64>,
-    /// The oldest records are removed until the files have at most so many bytes together.
+    /// The oldest records are removed until all files together have at most this many bytes.
     pub bytes_max: Option<u64>,
-    /// Bytes of the file system that stay free: nothing is written while there is less. Unless it is given, a twentieth of the
-    /// file system, and a gigabyte at most.
+    /// Bytes of the file system to keep free: nothing is written while less is free. By default a twentieth
+    /// of the file system, at most a gigabyte.
     pub free_min: Option<u64>,
-    /// Whether the oldest records are removed where less than `free_min` is free.
+    /// Remove the oldest records when less than `free_min` is free.
     pub makes_room: bool,
 }
 
 impl Retention {
-    /// Whether there is anything that may have to be removed.
+    /// Whether the policy can remove anything.
     pub fn removes(&self) -> bool {
         self.age_max_s.is_some() || self.bytes_max.is_some() || self.makes_room
     }
 }
 
-/// What upkeep did.
+/// What maintenance did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Small files that were joined.
     pub files_joined: u64,
-    /// Files they were joined to.
+    /// Files made from joined ones.
     pub files_made: u64,
-    /// Records in those.
+    /// Records in the joined files.
     pub records_joined: u64,
-    /// Files removed because of their age or the dataset's size.
+    /// Files removed because of age or size.
     pub files_expired: u64,
-    /// Records in those, as far as they could be read.
+    /// Records in the removed files, as far as they were readable.
     pub records_expired: u64,
-    /// Bytes of those.
+    /// Bytes of the removed files.
     pub bytes_expired: u64,
 }
 
 impl Upkeep {
-    /// What was removed, for the operator; nothing if nothing was.
+    /// What was removed, for the operator; `None` if nothing was.
     pub(crate) fn removed(&self) -> Option<String> {
         (self.files_expired > 0).then(|| {
             let size = megabytes(self.bytes_expired);
@@ -99,20 +99,20 @@ impl Upkeep {
     }
 }
 
-/// What changes to a dataset need: the right to change it, and numbers for files.
+/// The state for changes to a dataset: the right to change it, and the next file number.
 pub(crate) struct Changes {
     pub(crate) root: PathBuf,
-    /// Held while names change, so that views taken in this process see all of a change or nothing.
+    /// Held while names change, so that views in this process see a whole change or none of it.
     pub(crate) publish: Mutex<()>,
-    /// Held while files are joined or removed: one thread at a time does that.
+    /// Held while files are joined or removed: one thread does that at a time.
     pub(crate) upkeep: Mutex<()>,
     pub(crate) next_id: AtomicU64,
-    /// Set when joining files is to end, so that nobody waits for it.
+    /// Set to stop compaction early, so that nobody waits for it.
     pub(crate) ending: AtomicBool,
 }
 
 impl Changes {
-    /// For the holder of the dataset's lock; new files have numbers from this one on.
+    /// For the holder of the dataset's lock; numbers of new files begin here.
     pub(crate) fn new(root: &Path, next_id: u64) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
         Self {
@@ -132,7 +132,7 @@ impl Changes {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Joins small files of every hour, until it is to end.
+    /// Joins small files of every hour, unless stopped.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
@@ -156,7 +156,8 @@ impl Changes {
         Ok(done)
     }
 
-    /// Removes what need not be kept. `now_ns` is the wall clock's time; with `ages` it is not enough for records to be old by that.
+    /// Applies the retention policy. `now_ns` is the wall clock's time; with `ages`, records must also be old
+    /// by the writer's own measurement.
     pub(crate) fn retain(
         &self,
         policy: Retention,
@@ -190,7 +191,8 @@ impl Changes {
         Ok(done)
     }
 
-    /// Removes the oldest records until the reserve is free. Does nothing while another thread joins or removes files.
+    /// Removes the oldest records until the reserve is free. Does nothing while another thread joins or
+    /// removes files.
     pub(crate) fn make_room(&self, free_min: Option<u64>) -> Result<Upkeep, StoreError> {
         let mut done = Upkeep::default();
         if let Some(_upkeep) = self.upkeep.try_lock() {
@@ -201,7 +203,7 @@ impl Changes {
 
     fn free_up(&self, free_min: Option<u64>, done: &mut Upkeep) -> Result<(), StoreError> {
         let Some(space) = Space::of(&self.root) else { return Ok(()) };
-        // Half as much again, so that not each file that is written makes another go.
+        // Frees half as much again, so that not every written file triggers another removal.
         let reserve = space.reserve(free_min);
         if space.free >= reserve {
             return Ok(());
@@ -209,12 +211,12 @@ impl Changes {
         self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), done)
     }
 
-    /// Removes at least so many bytes if there are so many: hours, the oldest first, then files of the latest hour. The newest
-    /// file stays.
+    /// Removes at least this many bytes if possible: hours, the oldest first, then files of the latest hour.
+    /// The newest file stays.
     fn remove_oldest(&self, bytes: u64, done: &mut Upkeep) -> Result<(), StoreError> {
         let until = done.bytes_expired.saturating_add(bytes);
         let mut partitions = dataset::partitions(&self.root)?;
-        // Somebody else's folders, and hours whose records have gone, are none of ours.
+        // Ignore folders of others, and hours whose records are gone.
         partitions
             .retain(|partition| dataset::published(&partition.path).is_ok_and(|files| !files.is_empty()));
         let Some(latest) = partitions.pop() else { return Ok(()) };
@@ -240,7 +242,7 @@ impl Changes {
         for path in dataset::published(partition)? {
             remove(&path, done)?;
         }
-        // Somebody else's files may be left; then so are the folders.
+        // Files of others may be left; then the folders stay.
         if fs::remove_dir(partition).is_ok()
             && let Some(day) = partition.parent()
         {
@@ -250,7 +252,7 @@ impl Changes {
     }
 }
 
-/// Removes a file and counts what was in it. One that has gone by itself is not counted.
+/// Removes a file and counts its content. A file that is gone already does not count.
 fn remove(path: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
     let rows = FlowFile::open(path).map_or(0, |file| file.rows());
     let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
@@ -271,7 +273,7 @@ fn size(partition: &Path) -> Result<u64, StoreError> {
     Ok(files.iter().map(|path| fs::metadata(path).map_or(0, |metadata| metadata.len())).sum())
 }
 
-/// Small files that belong together, each group as large as a file may get.
+/// Groups of small files to join, each up to the limit of a file.
 fn groups(view: &View) -> Vec<Vec<Arc<FlowFile>>> {
     let mut small: Vec<_> = view.files.iter().filter(|file| file.rows() < SMALL_ROWS).cloned().collect();
     small.sort_by_key(|file| (file.span(), file.path.clone()));
@@ -293,7 +295,7 @@ fn groups(view: &View) -> Vec<Vec<Arc<FlowFile>>> {
     groups
 }
 
-/// Files that become one.
+/// A group of files that become one.
 pub(crate) struct Compaction {
     file: Temporary,
     replaced: Vec<PathBuf>,
@@ -301,7 +303,7 @@ pub(crate) struct Compaction {
 }
 
 impl Compaction {
-    /// Writes the records of these files of one folder to a temporary file; nothing if that is to end.
+    /// Writes the records of these files of one folder to a temporary file; `None` if compaction must stop.
     pub(crate) fn write(
         changes: &Changes,
         partition: &Path,
@@ -336,14 +338,14 @@ impl Compaction {
         Ok(Some(Self { file: new, replaced, rows }))
     }
 
-    /// Gives the new file its name, for good.
+    /// Gives the new file its name, durably.
     pub(crate) fn publish(&mut self) -> Result<(), StoreError> {
         let path = self.file.publish()?;
-        // The new name must be on disk before an old one goes.
+        // The new name must be on disk before an old file is removed.
         path.parent().map_or(Ok(()), dataset::sync_folder)
     }
 
-    /// Removes the files that it was made of.
+    /// Removes the replaced files.
     pub(crate) fn remove_replaced(&self) -> Result<(), StoreError> {
         for path in &self.replaced {
             fs::remove_file(path).map_err(StoreError::io("remove", path))?;
@@ -362,20 +364,21 @@ fn append_sorted(writer: &mut FileWriter, records: &mut Vec<FlowRecord>) -> Resu
     Ok(rows)
 }
 
-/// What was found and cleared when a writer began.
+/// What the writer found and cleaned up at its start.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
-    /// What the last writer left in the lock file, if it did not end properly: who it was, and how much it may have lost.
+    /// The last writer's text in the lock file, if it did not end cleanly: who it was, and how much may be
+    /// lost.
     pub unclean: Option<String>,
-    /// Unfinished files that were removed.
     pub torn_removed: u64,
-    /// Files that were removed because compaction had already replaced them.
+    /// Files removed because a compacted one had already replaced them.
     pub replaced_removed: u64,
-    /// Files that are skipped: damaged, or not the dataset's.
+    /// Files that are damaged or not the dataset's.
     pub skipped: Skipped,
 }
 
-/// Clears what an interrupted writer left; returns that and the next free number. Only for who holds the lock.
+/// Cleans up after an interrupted writer; returns the report and the next file number. Only for the holder of
+/// the lock.
 pub(crate) fn recover(root: &Path) -> Result<(Recovery, u64), StoreError> {
     let mut recovery = Recovery::default();
     let mut next_id = 1;

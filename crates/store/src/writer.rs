@@ -1,22 +1,23 @@
-//! The writer: takes records from any number of threads and brings them to disk on a thread of its own.
+//! The writer takes records from any number of threads and writes them to disk on its own thread.
 //!
 //! ```text
 //! append, offer --> pending batches --> sorted, cut by hour, encoded, synced --> renamed, and no longer pending
 //!                   (bounded)           (writer's thread)                        (at once, for views of this process)
 //! ```
 //!
-//! A record is in a file on disk at most `flush_interval_s` after it was handed over, or as soon as a row group is full. What
-//! is pending when the process dies is lost, and nothing else; the next writer says so.
+//! A record is in a file on disk at most `flush_interval_s` after it was handed over, or as soon as a row
+//! group is full. If the process dies, only pending records are lost; the next writer reports that.
 //!
-//! If a file cannot be written (a full disk, a used-up quota, a file system that is read-only), what was begun of it is removed,
-//! the operator is told ([`Notify`]), the records stay pending, and it is tried again, every ten seconds at last. Whether there is
-//! room is looked at every few seconds, so that it is told before anything is lost. Meanwhile the queue
-//! fills: `append` waits, `append_within` gives up in time, `offer` refuses and counts. What is pending when the writer ends is
-//! tried once more, and then lost and counted ([`StoreError::Lost`]). Less than the reserve of the file system
-//! ([`Retention::free_min`]) counts as a full disk, so that a dataset never takes the last room from others.
+//! If a file cannot be written (full disk, exhausted quota, read-only file system), its beginning is removed,
+//! the operator is told ([`Notify`]), the records stay pending, and the writer retries at growing intervals
+//! of up to ten seconds. It checks for free space every few seconds, so that it can warn before anything is
+//! lost. Meanwhile the queue fills: `append` waits, `append_within` gives up in time, `offer` refuses and
+//! counts. When the writer ends, it tries once more; records still pending are then lost and counted
+//! ([`StoreError::Lost`]). If less than the reserve of the file system ([`Retention::free_min`]) is free, the
+//! disk counts as full, so that a dataset never takes the last space from others.
 //!
-//! A second thread does the upkeep now and then, so that joining files never holds up writing them. The end of the writer waits
-//! for no pause, and joining is broken off.
+//! A second thread does the maintenance, so that joining files never delays writing them. Closing the writer
+//! waits for no interval and stops a running compaction.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -45,25 +46,25 @@ mod threads;
 use listeners::Listener;
 use lock::Lock;
 
-/// Records of a pending batch, at most.
+/// The most records of a pending batch.
 const BATCH_RECORDS: usize = 16_384;
 
-/// How a dataset is written.
+/// The configuration of a writer.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Seconds after which what is pending is brought to disk: what a crash may lose.
+    /// The longest time that a record stays pending, in seconds: this much a crash may lose.
     pub flush_interval_s: u64,
-    /// Records that may be pending.
+    /// The most records that may be pending.
     pub pending_records_max: usize,
-    /// Seconds between looks for files to join or to remove; 0 never looks.
+    /// Seconds between compaction and retention; 0 disables them.
     pub upkeep_interval_s: u64,
-    /// What is kept.
     pub retention: Retention,
-    /// The wall clock, nanoseconds since the epoch: nothing goes by age that is not old by it.
+    /// The wall clock, in nanoseconds since the epoch: retention by age never removes anything that is not
+    /// old by it.
     pub now_ns: fn() -> u64,
-    /// The first and the longest pause before it is tried again to write what could not be written.
+    /// The first and the longest pause before a failed write is retried.
     pub retry: RangeInclusive<Duration>,
-    /// Where troubles are told, and what retention removes.
+    /// Receives problems, and what retention removes.
     pub notify: Notify,
 }
 
@@ -82,25 +83,23 @@ impl WriterOptions {
     }
 }
 
-/// What a writer did so far.
+/// What a writer has done so far.
 #[derive(Clone, Debug, Default)]
 pub struct WriterStatus {
     pub records_taken: u64,
-    /// Records that `offer` refused, because too many were pending.
+    /// Records that `offer` refused because too many were pending.
     pub records_refused: u64,
     /// Records on disk.
     pub records_written: u64,
     pub records_pending: u64,
     pub files_published: u64,
-    /// Times something could not be written.
+    /// Failed writes.
     pub errors: u64,
-    /// The latest of them.
     pub last_error: Option<String>,
-    /// What upkeep did.
     pub upkeep: Upkeep,
 }
 
-/// Writes a dataset. There is one at a time, whatever the process.
+/// Writes a dataset. Only one writer exists at a time, in any process.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -113,9 +112,9 @@ pub(crate) struct Shared {
     options: WriterOptions,
     lock: Mutex<Lock>,
     state: Mutex<State>,
-    /// There is something to do for the threads.
+    /// Wakes the threads for work.
     work: Condvar,
-    /// Something was written.
+    /// Signals that something was written.
     written: Condvar,
 }
 
@@ -129,13 +128,13 @@ impl std::fmt::Debug for Shared {
 struct State {
     pending: VecDeque<Arc<[FlowRecord]>>,
     pending_records: usize,
-    /// When the oldest pending record came.
+    /// When the oldest pending record arrived.
     oldest: Option<Instant>,
-    /// Everything taken until this count is to be written at once.
+    /// Everything taken up to this count must be written at once.
     flush_until: u64,
-    /// Times somebody asked for that.
+    /// The number of flush requests.
     flushes: u64,
-    /// Attempts to write files that failed.
+    /// Failed attempts to write files.
     failures: u64,
     closing: bool,
     /// Files cannot be written.
@@ -150,8 +149,8 @@ struct State {
 }
 
 impl Writer {
-    /// Begins to write the dataset in this folder, which is made if it is not there. Clears what an interrupted writer left
-    /// behind, and says what that was. Fails with [`StoreError::Busy`] if somebody writes it already.
+    /// Opens the dataset in this folder for writing and creates the folder if necessary. Cleans up after an
+    /// interrupted writer and reports that. Fails with [`StoreError::Busy`] if another writer is active.
     pub fn open(root: &Path, options: WriterOptions) -> Result<(Self, Recovery), StoreError> {
         let (mut lock, left) = Lock::take(root)?;
         let (mut recovery, next_id) = recover(root)?;
@@ -182,12 +181,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes records, and waits for room as long as too many are pending.
+    /// Takes records; waits for room while too many are pending.
     pub fn append(&self, records: &[FlowRecord]) -> Result<(), StoreError> {
         self.append_until(records, None).map(|_| ())
     }
 
-    /// Takes records, and waits for room, but no longer than this; returns how many it took.
+    /// Takes records and waits at most this long for room; returns how many it took.
     pub fn append_within(&self, records: &[FlowRecord], timeout: Duration) -> Result<usize, StoreError> {
         self.append_until(records, Some(Instant::now() + timeout))
     }
@@ -219,7 +218,8 @@ impl Writer {
         self.shared.state().trouble.lasts()
     }
 
-    /// Takes records as far as there is room, without waiting for more; returns how many it took. The others are counted.
+    /// Takes records as far as there is room, without waiting; returns how many it took. The others are
+    /// counted.
     pub fn offer(&self, records: &[FlowRecord]) -> usize {
         let mut taken = 0;
         for batch in records.chunks(BATCH_RECORDS) {
@@ -234,7 +234,8 @@ impl Writer {
         taken
     }
 
-    /// Brings everything taken so far to disk. Fails with what could not be written, while that stays pending.
+    /// Writes everything taken so far to disk. Fails with the error of a failed write; the records then stay
+    /// pending.
     pub fn flush(&self) -> Result<(), StoreError> {
         let mut state = self.shared.state();
         let (until, failures) = (state.status.records_taken, state.failures);
@@ -253,7 +254,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What is on disk and what is pending, each record once.
+    /// Files on disk and pending records; each record appears once.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
         let dataset = Dataset::open(&self.shared.changes.root)?;
         let _names = self.shared.changes.publish.lock();
@@ -273,7 +274,7 @@ impl Writer {
         Ok(done)
     }
 
-    /// Removes now what need not be kept, by the wall clock alone.
+    /// Applies a retention policy now, by the wall clock alone.
     pub fn retain(&self, policy: Retention) -> Result<Upkeep, StoreError> {
         let done = self.shared.changes.retain(policy, (self.shared.options.now_ns)(), None)?;
         self.shared.state().status.upkeep.add(&done);
@@ -286,7 +287,7 @@ impl Writer {
         WriterStatus { records_pending: state.pending_records as u64, ..state.status.clone() }
     }
 
-    /// Writes what is pending and ends. Fails with [`StoreError::Lost`] if not all could be written.
+    /// Writes pending records and ends. Fails with [`StoreError::Lost`] if some could not be written.
     pub fn close(mut self) -> Result<WriterStatus, StoreError> {
         self.stop();
         let status = self.status();
@@ -326,13 +327,12 @@ impl Drop for Writer {
     }
 }
 
-/// What the lock file says.
+/// The text of the lock file.
 fn owner(options: &WriterOptions) -> String {
     format!("process {}, flush interval {} s", std::process::id(), options.flush_interval_s)
 }
 
 impl Shared {
-    /// Folder of the dataset.
     pub(crate) fn root(&self) -> &Path {
         &self.changes.root
     }
@@ -341,7 +341,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// A batch larger than the bound is taken when nothing else is pending.
+    /// A batch larger than the limit is taken when nothing else is pending.
     fn has_room(&self, state: &State, records: usize) -> bool {
         state.pending_records == 0 || state.pending_records + records <= self.options.pending_records_max
     }
@@ -357,12 +357,12 @@ impl Shared {
         }
     }
 
-    /// Pending records that are worth a file at once.
+    /// The number of pending records that are written at once.
     fn threshold(&self) -> usize {
         ROW_GROUP_ROWS.min(self.options.pending_records_max / 2).max(1)
     }
 
-    /// How long to wait until what is pending is due; `None` for as long as nothing comes, zero for now.
+    /// How long to wait until pending records are due; `None` if none are pending, zero for now.
     fn due(&self, state: &State) -> Option<Duration> {
         if state.pending.is_empty() {
             return state.closing.then_some(Duration::ZERO);

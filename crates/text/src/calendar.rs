@@ -8,25 +8,25 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 /// Nanoseconds of an hour.
 pub const HOUR_NS: u64 = 3_600 * SECOND_NS;
 
-/// A time, taken apart.
+/// A time in calendar fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub year: i64,
-    /// Month, from 1.
+    /// From 1.
     pub month: u32,
-    /// Day, from 1.
+    /// From 1.
     pub day: u32,
-    /// Hour, from 0.
+    /// From 0.
     pub hour: u32,
     pub minute: u32,
-    /// Second; there are no leap seconds in Unix time.
+    /// Unix time has no leap seconds.
     pub second: u32,
     /// Nanoseconds of the second.
     pub ns: u32,
 }
 
 impl Moment {
-    /// Takes nanoseconds since the epoch apart.
+    /// Converts nanoseconds since the epoch.
     pub fn of(time_ns: u64) -> Self {
         let seconds = time_ns / SECOND_NS;
         let (days, second) = ((seconds / 86_400) as i64, (seconds % 86_400) as u32);
@@ -44,7 +44,7 @@ impl Moment {
         Self { year, month, day, hour, minute, second, ns: (time_ns % SECOND_NS) as u32 }
     }
 
-    /// Nanoseconds since the epoch; `None` before it, or beyond what 64 bits hold.
+    /// Nanoseconds since the epoch; `None` before it, or if 64 bits do not suffice.
     pub fn to_ns(self) -> Option<u64> {
         let shifted = self.year - i64::from(self.month <= 2);
         let era = shifted.div_euclid(400);
@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-/// `2026-11-22T05:33:11.250Z`, with as many digits of the second as it takes (none, 3, 6 or 9).
+/// `2026-11-22T05:33:11.250Z`, with as many fractional digits as needed (none, 3, 6 or 9).
 pub fn format_time(time_ns: u64) -> String {
     let m = Moment::of(time_ns);
     let fraction = match m.ns {
@@ -74,7 +74,7 @@ pub fn format_time(time_ns: u64) -> String {
     )
 }
 
-/// `2026-11-22T05:33:11.250000000Z`: always of one length, so that times sort as text.
+/// `2026-11-22T05:33:11.250000000Z`: always the same length, so that times sort as text.
 pub fn rfc3339_ns(time_ns: u64) -> [u8; 30] {
     let m = Moment::of(time_ns);
     let mut text = *b"0000-00-00T00:00:00.000000000Z";
@@ -95,7 +95,8 @@ pub fn rfc3339_ns(time_ns: u64) -> [u8; 30] {
     text
 }
 
-/// Reads `2026-11-22`, `2026-11-22T05:33`, `2026-11-22 05:33:11`, each with or without `Z`, or seconds since the epoch.
+/// Parses `2026-11-22`, `2026-11-22T05:33`, `2026-11-22 05:33:11`, each with or without `Z`, or seconds since
+/// the epoch.
 pub fn parse_time(text: &str) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 4 {
         return text.parse::<u64>().ok()?.checked_mul(SECOND_NS);
@@ -120,7 +121,7 @@ pub fn parse_time(text: &str) -> Option<u64> {
     }
     let moment = Moment { year: year.into(), month, day, hour, minute, second, ns: 0 };
     let time_ns = moment.to_ns()?;
-    // Dates that do not exist come back as others.
+    // A date that does not exist converts back to another one.
     (Moment::of(time_ns) == moment).then_some(time_ns)
 }
 

@@ -1,5 +1,5 @@
-//! Text for people: tables that fit the terminal, numbers and times in one style. Pure: the width is an argument. Nothing
-//! here knows what the numbers mean.
+//! Text for people: tables that fit the terminal, and numbers and times in one style. Pure: the width is an
+//! argument, and nothing here knows what the numbers mean.
 
 pub mod calendar;
 pub mod table;

@@ -1,12 +1,13 @@
 //! Tables for terminals, reports and pipes.
 //!
-//! A table takes the width it is given. Without one (a pipe, a file) each row is one line, however long, so that `grep`
-//! and `awk` find whole rows. On a terminal it is made to fit in these steps, each only if the ones before are not enough:
+//! A table fits a given width. Without one (a pipe, a file) each row is one line, however long, so that
+//! `grep` and `awk` find whole rows. On a terminal it is made to fit in these steps, each only if the
+//! previous ones are not enough:
 //!
-//! 1. headings go over several lines, broken between words;
-//! 2. cells of words go over several lines, broken between words, but no column of them gets narrower than
-//!    `COMFORTABLE` for it;
-//! 3. columns that the table calls less important are left out, and a line below says which;
+//! 1. headings take several lines, broken between words;
+//! 2. cells of words take several lines, broken between words, but no such column becomes narrower than
+//!    `COMFORTABLE` in this step;
+//! 3. optional columns are left out, and a line below names them;
 //! 4. rows are stacked: a line for each column, an empty line between rows.
 //!
 //! No number, address, name or word of a heading is ever broken.
@@ -17,32 +18,32 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::wrap::{longest_line, longest_word, wrap};
 
-/// Columns between two cells.
+/// Character columns between two cells.
 const GAP: usize = 2;
 
-/// A column of words is not made narrower than this while something less important can be left out.
+/// A column of words is not made narrower than this while an optional column can be left out.
 const COMFORTABLE: usize = 24;
 
 /// Rows that a stream lays out together.
 const STREAM_ROWS: usize = 256;
 
-/// How a column's cells stand.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
 /// A table of text. Every row has a cell per column: missing ones are empty, surplus ones are cut.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What the table shows, in one line; empty for none.
+    /// What the table shows, in one line; may be empty.
     pub caption: String,
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
-    /// Columns that are left out where there is no room for all, in this order.
+    /// Columns that are left out if there is no room for all, in this order.
     optional: Vec<usize>,
 }
 
@@ -53,13 +54,13 @@ impl Table {
         Table { caption: caption.into(), columns, rows: Vec::new(), optional: Vec::new() }
     }
 
-    /// A table with a row for each item; columns follow, each with what it shows of an item.
+    /// A table with a row for each item; the columns that follow have functions from an item to its cell.
     pub fn of<T: Copy>(caption: impl Into<String>, items: impl IntoIterator<Item = T>) -> Rows<T> {
         let items: Vec<T> = items.into_iter().collect();
         Rows { table: Table { rows: vec![Vec::new(); items.len()], ..Self::new(caption, []) }, items }
     }
 
-    /// Columns that may be left out where there is no room for all, by heading, the least important first.
+    /// Columns that may be left out if there is no room for all, by heading, the least important first.
     #[must_use]
     pub fn optional(mut self, headings: &[&str]) -> Self {
         let place = |heading: &&str| self.columns.iter().position(|(name, _)| name == heading);
@@ -67,25 +68,25 @@ impl Table {
         self
     }
 
-    /// Adds a row.
+    /// Appends a row; missing cells are empty, cells beyond the last column are dropped.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = row.into_iter().collect();
         row.resize(self.columns.len(), String::new());
         self.rows.push(row);
     }
 
-    /// Names and alignment.
+    /// Headings and alignments.
     pub fn columns(&self) -> &[(String, Align)] {
         &self.columns
     }
 
-    /// The rows, each as long as there are columns.
+    /// The rows, each with a cell per column.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
 
-    /// The table in lines of at most `width` columns, where a word or number is not longer; without a width each row is
-    /// one line.
+    /// The table in lines of at most `width` columns, unless a word or number is longer; without a width,
+    /// each row is one line.
     pub fn render(&self, width: Option<usize>) -> String {
         let mut text = String::new();
         if !self.caption.is_empty() {
@@ -101,7 +102,7 @@ impl Table {
         text
     }
 
-    /// Which columns are shown, and how wide each is; none is narrower than in `before`.
+    /// The columns to show and their widths, none narrower than in `before`.
     fn layout(&self, width: Option<usize>, before: &[usize]) -> Layout {
         let cell = |of: fn(&str) -> usize, column: usize| {
             self.rows.iter().map(|row| of(&row[column])).max().unwrap_or(0)
@@ -143,7 +144,7 @@ impl Table {
         let headings: Vec<Vec<String>> =
             shown.iter().map(|column| wrap(&self.columns[*column].0, widths[*column])).collect();
         let height = headings.iter().map(Vec::len).max().unwrap_or(0);
-        // The last word of each stands on the rule.
+        // The last word of each heading is directly above the rule.
         let line = |n: usize| {
             headings.iter().map(move |lines| {
                 let above = height - lines.len();
@@ -210,8 +211,7 @@ impl Table {
     }
 }
 
-/// Each row as one line.
-/// A table whose rows are items, while it gets its columns: a heading and what stands below it, in one place.
+/// A table of items under construction: each column is added with its heading and its cells.
 #[derive(Clone, Debug)]
 pub struct Rows<T> {
     table: Table,
@@ -219,19 +219,19 @@ pub struct Rows<T> {
 }
 
 impl<T: Copy> Rows<T> {
-    /// A column of words.
+    /// Adds a column of words.
     #[must_use]
     pub fn words(self, heading: &str, cell: impl Fn(T) -> String) -> Self {
         self.column(heading, Align::Left, cell)
     }
 
-    /// A column of numbers.
+    /// Adds a column of numbers.
     #[must_use]
     pub fn number(self, heading: &str, cell: impl Fn(T) -> String) -> Self {
         self.column(heading, Align::Right, cell)
     }
 
-    /// A column.
+    /// Adds a column.
     #[must_use]
     pub fn column(mut self, heading: &str, align: Align, cell: impl Fn(T) -> String) -> Self {
         self.table.columns.push((heading.to_owned(), align));
@@ -245,7 +245,7 @@ impl<T: Copy> Rows<T> {
         Self { table: self.table.optional(headings), ..self }
     }
 
-    /// All columns are there.
+    /// The finished table.
     pub fn table(self) -> Table {
         self.table
     }
@@ -257,29 +257,29 @@ impl fmt::Display for Table {
     }
 }
 
-/// A table that is printed while its rows come, in pieces: there may be millions. Columns get wider where a later piece
-/// needs it, never narrower.
+/// A table that is printed in pieces while its rows arrive: there may be millions. Columns become wider if a
+/// later piece needs it, never narrower.
 #[derive(Debug)]
 pub struct TableStream {
     table: Table,
     width: Option<usize>,
-    /// How the last piece was laid out.
+    /// The layout of the last piece.
     layout: Option<Layout>,
 }
 
 impl TableStream {
-    /// Rows for the columns of this table.
+    /// Makes a stream with the columns of this table.
     pub fn new(table: Table, width: Option<usize>) -> Self {
         Self { table, width, layout: None }
     }
 
-    /// Adds a row; text that is to be printed, which most of the time is none.
+    /// Adds a row; returns text to print, which is usually empty.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) -> String {
         self.table.push(row);
         if self.table.rows.len() < STREAM_ROWS { String::new() } else { self.piece() }
     }
 
-    /// What is left to be printed.
+    /// Returns the remaining text to print.
     pub fn finish(mut self) -> String {
         let mut text = self.piece();
         if let Some(layout) = &self.layout {
@@ -298,7 +298,8 @@ impl TableStream {
             }
             Some(Layout::Stacked { width }) => Layout::Stacked { width: *width },
             Some(Layout::Columns { shown, widths }) => match self.table.layout(self.width, widths) {
-                // The columns below a heading stay the same; a longer line is better than a number elsewhere.
+                // The columns below a heading must stay the same; an overlong line is better than a number in
+                // another column.
                 Layout::Columns { shown: now, widths } if now == *shown => {
                     Layout::Columns { shown: now, widths }
                 }
@@ -312,10 +313,10 @@ impl TableStream {
     }
 }
 
-/// Where cells go.
+/// The placement of cells.
 #[derive(Debug)]
 enum Layout {
-    /// The columns that are shown, and the width of each column of the table.
+    /// The columns to show, and the width of each column of the table.
     Columns { shown: Vec<usize>, widths: Vec<usize> },
     /// A line for each column.
     Stacked { width: usize },
@@ -325,7 +326,7 @@ fn floor(before: &[usize], column: usize) -> usize {
     before.get(column).copied().unwrap_or(0)
 }
 
-/// Gives columns up to what they want, the narrowest first.
+/// Widens columns up to what they need, the narrowest first.
 fn widen(widths: &mut [usize], wanted: &[usize], shown: &[usize], room: &mut usize) {
     while *room > 0 {
         let short = shown.iter().copied().filter(|column| widths[*column] < wanted[*column]);

@@ -1,6 +1,6 @@
-//! Numbers as people read them, in one style for the whole program.
+//! Formats numbers for people, in one style for the whole program.
 //!
-//! | what | how | example |
+//! | quantity | format | example |
 //! |---|---|---|
 //! | counts, such as packets or routes | whole, commas between thousands | `1,234,567` |
 //! | amounts of bytes | three digits, decimal prefixes: traffic and rates are decimal, so memory is too | `43.2 MB` |
@@ -11,9 +11,9 @@
 //! | ages and uptimes | the two largest units | `3d 4h`, `2m 05s` |
 //! | parts of a whole | one decimal | `5.6%` |
 //!
-//! JSON has none of this: whole numbers in the unit that the field's name says.
+//! JSON uses none of this: it has plain numbers in the unit that the field's name gives.
 
-/// What a number counts, which decides how it is written.
+/// The kind of a number, which decides its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A ratio or a small count: `1.95`.
@@ -31,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// `value` with three significant digits and its unit; `0` and what is no number as they are.
+    /// `value` with three significant digits and its unit; 0 and non-finite values as they are.
     pub fn format(self, value: f64) -> String {
         let prefixes: &[(f64, &str)] = match self {
             Unit::Plain => &[(1.0, "")],
@@ -52,7 +52,7 @@ impl Unit {
         format!("{}{name}", three_digits(value / factor))
     }
 
-    /// The same without zeros that say nothing, for ticks: `20 M`, `1.5`.
+    /// [`Self::format`] without trailing zeros, for ticks: `20 M`, `1.5`.
     pub fn format_tick(self, value: f64) -> String {
         let text = self.format(value);
         let (number, name) = text.split_once(' ').map_or((text.as_str(), ""), |(n, _)| (n, &text[n.len()..]));
@@ -62,7 +62,7 @@ impl Unit {
     }
 }
 
-/// A whole number with its thousands apart: `1,234,567`.
+/// A whole number with thousands separators: `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -75,7 +75,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A count and what is counted: `1 route`, `1,826 sessions`. The noun's plural ends in `s`.
+/// A count with its noun: `1 route`, `1,826 sessions`. The noun's plural must end in `s`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
@@ -127,12 +127,12 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
-/// A part of a whole in percent; `-` where there is no whole.
+/// A part of a whole in percent; `-` if the whole is 0.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }
 }
 
-/// Below the first prefix a whole number has no decimals.
+/// Below the first prefix, whole numbers have no decimals.
 fn small_or(number: u64, name: &str, unit: Unit) -> String {
     if number < 1000 { format!("{number} {name}") } else { unit.format(number as f64) }
 }
@@ -152,7 +152,7 @@ fn three_digits(value: f64) -> String {
         a if a >= 100.0 => format!("{value:.0}"),
         a if a >= 10.0 => format!("{value:.1}"),
         a if a >= 1.0 => format!("{value:.2}"),
-        // Below one: as many places as three digits take, but no more than six.
+        // Below one: as many decimals as three digits need, but at most six.
         a => {
             let places = (2.0 - a.log10().floor()).clamp(0.0, 6.0) as usize;
             format!("{value:.places$}")

@@ -1,9 +1,9 @@
-//! Lines of words. A word is never broken: an address or a number in two pieces is neither.
+//! Wraps lines. Words are never broken: half an address or number is useless.
 
 use unicode_width::UnicodeWidthStr;
 
-/// Text in lines of at most `width` columns, broken at spaces only: a longer word has a line of its own. A line that
-/// fits stays as it is; what follows a break is indented as its line was.
+/// Text in lines of at most `width` columns, broken at spaces only: a longer word has its own line. A line
+/// that fits is unchanged; continuation lines have the indentation of their line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     text.split('\n').flat_map(|line| wrap_line(line, width)).collect()
 }

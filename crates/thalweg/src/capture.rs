@@ -1,7 +1,7 @@
-//! `thalweg capture`: packets of a router that runs, into a pcapng file.
+//! `thalweg capture`: captures packets of a running router into a pcapng file.
 //!
-//! The router sends the blocks of the file, which are written as they come, and a summary behind them. To end a capture
-//! the client closes its half of the connection; what the router had caught until then still comes.
+//! The router sends the blocks of the file, which are written as they arrive, followed by a summary. To end a
+//! capture, the client closes its half of the connection; packets captured before that still arrive.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     if let Some(filter) = &args.filter {
-        // What is wrong with it needs no router to be said.
+        // A malformed filter is reported without asking the router.
         PacketFilter::parse(filter).map_err(|error| Failure::Usage(error.to_string()))?;
     }
     let to_stdout = args.output == Path::new("-");
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     }
     while let Some(block) = capture.block().map_err(failed)? {
         if let Err(error) = output.write(&block, capture.has_more()) {
-            // The reader has enough, or the disk is full: the router is told, and the rest read for the summary.
+            // The reader closed the pipe, or the disk is full: tell the router, and read on for the summary.
             let _ = stream.shutdown(Shutdown::Write);
             if error.kind() != ErrorKind::BrokenPipe {
                 return Err(Failure::Run(format!("cannot write {}: {error}", args.output.display())));
@@ -105,7 +105,7 @@ fn print_note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// The first signal ends the capture, a second the program.
+/// The first signal ends the capture, the second the program.
 fn end_on_signals(stream: &UnixStream) -> io::Result<()> {
     let stream = stream.try_clone()?;
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -119,13 +119,13 @@ fn end_on_signals(stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What the router sends: lines, then blocks, then lines.
+/// The router's answer: lines, then blocks, then lines.
 struct Incoming<'s> {
     reader: BufReader<&'s UnixStream>,
 }
 
 impl Incoming<'_> {
-    /// The object of the next line, or why there is none.
+    /// The object of the next line, or an error.
     fn item(&mut self) -> io::Result<Result<serde_json::Value, String>> {
         let mut text = String::new();
         if self.reader.read_line(&mut text)? == 0 {
@@ -138,7 +138,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// The next block of the file; `None` where a line begins, or the router has gone.
+    /// The next block of the file; `None` where a line begins, or at the end of the connection.
     fn block(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self.reader.fill_buf()? {
             [] | [b'{', ..] => return Ok(None),
@@ -155,13 +155,13 @@ impl Incoming<'_> {
         Ok(Some(block))
     }
 
-    /// Whether something is at hand without waiting.
+    /// Whether data is available without waiting.
     fn has_more(&self) -> bool {
         !self.reader.buffer().is_empty()
     }
 }
 
-/// The file, until it cannot be written any more.
+/// The file; `None` after a failed write.
 struct Output(Option<Box<dyn Write>>);
 
 impl Output {
@@ -174,7 +174,7 @@ impl Output {
         Ok(Self(Some(Box::new(io::BufWriter::with_capacity(BUFFER_BYTES, file)))))
     }
 
-    /// Writes a block, at once if nothing comes behind it. After an error nothing is written any more.
+    /// Writes a block, and flushes if none follows at once. After an error nothing more is written.
     fn write(&mut self, block: &[u8], has_more: bool) -> io::Result<()> {
         let Some(writer) = &mut self.0 else { return Ok(()) };
         let result = writer.write_all(block).and_then(|()| if has_more { Ok(()) } else { writer.flush() });

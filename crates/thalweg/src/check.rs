@@ -23,7 +23,7 @@ use crate::cli::{CheckArgs, Format};
 use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
-/// Routes listed one by one; a larger table is counted.
+/// The most routes listed individually; a larger table is only counted.
 const ROUTES_SHOWN_MAX: usize = 40;
 
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The plan as tables.
+/// The router as tables.
 fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     let mut text = String::new();
     if config.bgp.is_some() || config.ports.iter().any(|port| port.interface.is_some()) {
@@ -52,7 +52,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     }
     if let Some(bgp) = &config.bgp {
         bgp::render(&mut text, bgp);
-        // Without ports nothing is forwarded, and the rest has nothing to say.
+        // Without ports nothing is forwarded, and the remaining sections are empty.
         if config.ports.is_empty() {
             return text;
         }
@@ -99,7 +99,7 @@ fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
     text.push('\n');
 }
 
-/// What programs of the system, and their routes, are to the router.
+/// How the router and programs of the system interact.
 fn kernel(text: &mut String, config: &RouterConfig) {
     let mirrors = config.ports.iter().filter_map(|port| port.interface.as_ref()?.mirror.as_deref());
     let mirrors = join(mirrors);
@@ -241,7 +241,7 @@ fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String
     vec![("blocks of ports", blocks), ("each inside address", limits)]
 }
 
-/// Protocol, public address, public ports, and where they lead.
+/// Protocol, public address, public ports, and destination.
 fn forward(nat: &NatConfig, forward: &PortForward) -> [String; 4] {
     let address = nat.public_addresses.get(forward.public_address).map(ToString::to_string);
     let to = format!("{}:{}", forward.inside_address, forward.inside_port);
@@ -317,7 +317,7 @@ fn policer(policer: Option<PolicerConfig>, separator: &str) -> String {
     parts.join(separator)
 }
 
-/// The best known name of a DSCP; `default`, `be` and `cs0` are all 0.
+/// The best-known name of a DSCP; `default`, `be` and `cs0` are all 0.
 fn dscp(value: u8) -> String {
     let name = DSCP_NAMES.iter().find(|(_, known)| *known == value).map(|(name, _)| (*name).to_owned());
     name.unwrap_or_else(|| value.to_string())
@@ -341,7 +341,7 @@ fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The plan as one JSON object. A large route table is counted, not listed.
+/// The router as one JSON object. A large route table is counted, not listed.
 fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
     let ports: Vec<Value> = config
         .ports

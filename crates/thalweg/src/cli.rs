@@ -315,7 +315,7 @@ pub(crate) struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// The options as the node wants them, or what does not fit together.
+    /// The options for the node, or why the arguments contradict each other.
     pub(crate) fn options(&self) -> Result<ReplayOptions, String> {
         let model = self.model;
         let workers = match (model, self.workers) {
@@ -364,11 +364,11 @@ pub(crate) enum OutputFormat {
     Trace,
 }
 
-/// Which end of the flow a line of a text trace names first.
+/// Which end of the flow comes first in a line of a text trace.
 const FIELD_ORDERS: &[Choice<FieldOrder>] =
     &[("dst-first", "", FieldOrder::DestinationFirst), ("src-first", "", FieldOrder::SourceFirst)];
 
-/// Core numbers, in the order workers take them.
+/// Core numbers, in the order of workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cores(pub(crate) Vec<usize>);
 

@@ -1,4 +1,4 @@
-//! A running router, asked over its control socket.
+//! Queries a running router over its control socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use thalweg_node::control::{Line, Request};
 
 use crate::Failure;
 
-/// Where a running router listens for `show` and its like, unless it is told otherwise.
+/// The default control socket.
 const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
 
 /// Which running router a command asks.
@@ -21,7 +21,7 @@ pub(crate) struct SocketArgs {
     pub(crate) socket: PathBuf,
 }
 
-/// Sends a request and hands out the items of the answer.
+/// Sends a request and passes on the items of the answer.
 pub(crate) fn ask(
     socket: &Path,
     request: &Request,
@@ -40,7 +40,7 @@ pub(crate) fn ask(
     Err(Failure::Control("the router closed the connection before the end of its answer".to_owned()))
 }
 
-/// Connects to a router and asks it something.
+/// Connects to a router and sends a request.
 pub(crate) fn connect(socket: &Path, request: &Request) -> Result<UnixStream, Failure> {
     let mut stream = UnixStream::connect(socket).map_err(|error| lost(socket, error))?;
     let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `thalweg config keys`: everything a configuration may say.
+//! `thalweg config keys`: lists all configuration keys.
 
 use serde_json::json;
 use thalweg_config::{KeyInfo, SectionInfo, keys};
@@ -38,7 +38,7 @@ fn render(section: &SectionInfo) -> String {
     format!("{}\n{}", section.title, table(&header, &[], section.keys.iter().map(row)))
 }
 
-/// Markdown without its links and marks of code.
+/// Markdown without links and code marks.
 fn plain(markdown: &str) -> String {
     let mut text = String::new();
     let mut rest = markdown;

@@ -40,14 +40,14 @@ pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// How long a router may take to end: sessions are told, routes removed, records and files finished.
+/// The longest time for a router to end: it closes sessions, removes routes, and completes records and files.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
     let keep_routes = (args.keep_routes || args.remove_routes).then_some(args.keep_routes);
     ask(&args.router.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
     let end = Instant::now() + STOP_MAX;
-    // The socket is the last that it takes away.
+    // The router removes its socket last.
     while UnixStream::connect(&args.router.socket).is_ok() {
         if Instant::now() >= end {
             return Err(Failure::Control(format!(

@@ -1,4 +1,4 @@
-//! `thalweg flows`: what is in a dataset of flow records, as tables, bars, CSV or JSON.
+//! `thalweg flows`: queries a dataset of flow records; prints tables, bars, CSV or JSON.
 
 mod plot;
 mod writer;
@@ -25,12 +25,12 @@ use crate::tables::table;
 use crate::{Failure, flows_import, print};
 use writer::{follow, live_json, report_empty, report_writing, view};
 
-/// Steps of a graph whose length was not given, about.
+/// The approximate number of steps of a graph without a given step length.
 const STEPS: u64 = 30;
-/// Lengths of steps that read well, seconds.
+/// Readable step lengths, in seconds.
 const STEP_LENGTHS_S: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
-/// How far ahead of the clock flows of the time until now may end.
+/// How far after the current time the window of `--last` ends.
 const AHEAD_NS: u64 = 60 * SECOND_NS;
 /// Characters of the longest bar.
 const BAR: u64 = 50;
@@ -59,7 +59,7 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     let window = match which.last {
         Some(span) => {
             let now = wall_ns();
-            // Flows that go on have packets after this moment, before the answer has come.
+            // Continuing flows have packets between now and the answer.
             Window { from_ns: now.saturating_sub(span), to_ns: now.saturating_add(AHEAD_NS) }
         }
         None => Window { from_ns: which.from.unwrap_or(0), to_ns: which.to.unwrap_or(u64::MAX) },
@@ -88,7 +88,7 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
     if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
 }
 
-/// How counters are written: with `--human` three digits and a prefix from a thousand on.
+/// The format of counters: with `--human` three digits and a prefix from a thousand on.
 fn numbers(which: &FlowsWhichArgs) -> fn(u64) -> String {
     match which.human {
         true => |number| if number < 1000 { number.to_string() } else { Unit::Count.format(number as f64) },
@@ -96,7 +96,7 @@ fn numbers(which: &FlowsWhichArgs) -> fn(u64) -> String {
     }
 }
 
-/// So many of something: `1 record`, `1.25 M records`.
+/// A count with its noun: `1 record`, `1.25 M records`.
 fn some(n: u64, what: &str, number: fn(u64) -> String) -> String {
     format!("{} {what}{}", number(n), if n == 1 { "" } else { "s" })
 }
@@ -108,7 +108,7 @@ fn sums_text(sums: Sums, number: fn(u64) -> String) -> String {
     format!("{packets}, {bytes} in {records}")
 }
 
-/// Says how much of an answer is in no file yet.
+/// How much of an answer is in no file yet.
 fn live_line(live: Sums, scanned: &Scanned, number: fn(u64) -> String) -> String {
     if scanned.pending_records + scanned.cached_records == 0 {
         return String::new();
@@ -222,7 +222,7 @@ fn skipped_json(skipped: &Skipped) -> Value {
     json!({ "count": skipped.count, "named": named.collect::<Vec<Value>>() })
 }
 
-/// Says what a reader of the answer must know, on standard error.
+/// Prints remarks about the answer to standard error.
 fn print_scanned(scanned: &Scanned, raw: bool) {
     let mut err = std::io::stderr();
     if scanned.sampled {
@@ -267,11 +267,11 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
     if records.is_empty() { report_empty(args) } else { Ok(()) }
 }
 
-/// How records are written, a line each.
+/// Formats records, one per line.
 struct ListLines {
-    /// JSON or CSV, else lines for people.
+    /// JSON or CSV; `None` for people.
     format: Option<LineFormat>,
-    /// Lines for people have counters as counted.
+    /// Lines for people have unscaled counters.
     raw: bool,
     number: fn(u64) -> String,
 }
@@ -286,7 +286,7 @@ impl ListLines {
         Self { format, raw: which.raw, number: numbers(which) }
     }
 
-    /// What stands before them.
+    /// The text before the first record.
     fn header(&self) -> String {
         self.format.map_or_else(list_header, LineFormat::header)
     }
@@ -304,7 +304,7 @@ impl ListLines {
     }
 }
 
-/// Lines, not a table: a list may be long, and is often searched.
+/// Plain lines instead of a table: a list may be long, and is often searched.
 fn list_header() -> String {
     format!(
         "{:<24} {:>9} {:>5} {:>44}    {:<44} {:>10} {:>14} {:<8} {}\n",
@@ -332,7 +332,7 @@ fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &m
     );
 }
 
-/// `FSRPAUEC`, as far as they were seen.
+/// `FSRPAUEC`, with dots for flags that were not seen.
 fn flags(seen: u8) -> String {
     let letters = "FSRPAUEC".chars().enumerate();
     letters.map(|(bit, letter)| if seen >> bit & 1 == 1 { letter } else { '.' }).collect()
@@ -409,7 +409,7 @@ fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
     text
 }
 
-/// The unit of a rate, and what a metric is multiplied by for it.
+/// The unit of a rate, and the factor from the metric to it.
 fn rate_of(by: Metric) -> (&'static str, f64) {
     match by {
         Metric::Bytes => ("bit/s", 8.0),
@@ -418,7 +418,7 @@ fn rate_of(by: Metric) -> (&'static str, f64) {
     }
 }
 
-/// What a series is called.
+/// The label of a series.
 fn title(series: &Series) -> String {
     match &series.key {
         Some(values) if values.is_empty() => "all".to_owned(),
@@ -437,7 +437,7 @@ fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
         let _ = writeln!(text, "{}: {name}, steps of {seconds} s", title(series));
         for ((time, is_whole), sums) in answer.steps().zip(&series.steps) {
             let value = sums.of(by);
-            // Halves of characters: what is there at all is seen.
+            // In half characters, rounded up, so that any traffic is visible.
             let halves = (u128::from(value) * u128::from(BAR) * 2).div_ceil(u128::from(most)) as usize;
             let bar = "█".repeat(halves / 2) + if halves % 2 == 1 { "▌" } else { "" };
             let rate = (value as f64 * unit / seconds).round() as u64;
@@ -495,7 +495,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
-    // A writer would make the folder; here a folder that is not there is a mistake.
+    // A writer would create the folder; here a missing folder is an error.
     writer::open(args)?;
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
     let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
@@ -534,7 +534,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     }
 }
 
-/// Says on standard error what an interrupted writer left.
+/// Reports what an interrupted writer left to standard error.
 fn report_recovery(recovery: &Recovery) {
     let mut err = std::io::stderr();
     if let Some(who) = &recovery.unclean {

@@ -13,17 +13,17 @@ use crate::signals::stop_on_signals;
 use crate::summary::{issues, to_json};
 use crate::tables::table;
 
-/// Exporters that a table has rows for.
+/// The most exporters with a row in the table.
 const ROWS_MAX: usize = 50;
 
-/// Says what somebody who waits should know.
+/// Prints notices to standard error.
 struct Notices;
 
 impl ProbeProgress for Notices {
     fn advanced(&self, _packets: u64, _fraction: Option<f64>) {}
 
     fn notice(&self, text: &str) {
-        // Without standard error there is nobody to tell.
+        // Without standard error, nobody can be told.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 
@@ -108,7 +108,7 @@ fn exporters(text: &mut String, s: &ImportSummary) {
     }
 }
 
-/// What of an exporter's is no flow, or not as it should be, in the order of the table.
+/// Irregularities of an exporter, in the order of columns.
 fn oddities(exporter: &ExporterSummary) -> [u64; 5] {
     [
         exporter.events + exporter.without_addresses,

@@ -1,4 +1,5 @@
-//! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
+//! `thalweg lab`: experiments. Each prints a table on the terminal, and writes `report.html` and
+//! `results.json` to a folder.
 
 mod all;
 mod args;
@@ -30,7 +31,7 @@ use crate::progress::Steps;
 use crate::tables::width;
 use crate::{Failure, print};
 
-/// An experiment that came to nothing.
+/// The error of a failed experiment.
 fn failed(error: impl fmt::Display) -> Failure {
     Failure::Run(error.to_string())
 }
@@ -112,7 +113,7 @@ fn run_experiment<E: Experiment>(experiment: &E, format: Format) -> Result<(), F
     show_all(&report, &results, &experiment.tables(&results), &folder, format)
 }
 
-/// Writes the report and shows what people or machines read of it.
+/// Writes the report and prints the results for people or programs.
 fn show(
     report: &Report,
     results: &impl Serialize,
@@ -123,7 +124,7 @@ fn show(
     show_all(report, results, std::slice::from_ref(table), folder, format)
 }
 
-/// The same with several tables.
+/// [`finish`] with several tables.
 fn show_all(
     report: &Report,
     results: &impl Serialize,
@@ -144,7 +145,7 @@ fn show_all(
     }
 }
 
-/// The command line as it was typed, for the report; the program by its name.
+/// The command line as typed, for the report, with only the program's name.
 fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| {
         let word = word.to_string_lossy().into_owned();

@@ -1,7 +1,7 @@
-//! `thalweg`: the command line. It reads arguments, calls the node, and shows the result.
+//! `thalweg`: the command line. It parses arguments, calls the other crates, and shows the result.
 //!
-//! Results go to standard output, as tables or (`--format json`) as one JSON object; everything else goes
-//! to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
+//! Results go to standard output, as tables or (`--format json`) as one JSON object; everything else goes to
+//! standard error. Exit codes: 0 success, 1 failure, 2 invalid usage or configuration.
 
 mod capture;
 mod check;
@@ -47,37 +47,32 @@ enum Format {
     Json,
 }
 
-/// Why a command did not succeed; the place where errors of all rooms meet.
+/// Why a command failed; combines the errors of all crates.
 #[derive(Debug)]
 enum Failure {
-    /// The configuration is wrong.
     Config(ConfigErrors),
-    /// Arguments that do not fit together.
+    /// Arguments that contradict each other.
     Usage(String),
-    /// The replay failed.
     Replay(ReplayError),
-    /// The replay lost or invented packets: a mistake in this program.
+    /// The replay lost or invented packets: a bug.
     Conservation(Box<ReplaySummary>),
-    /// The probe failed.
     Probe(ProbeError),
-    /// The probe lost or invented packets: a mistake in this program.
+    /// The probe lost or invented packets: a bug.
     ProbeConservation(Box<ProbeSummary>),
-    /// The work is done, its summary was printed, and something of it did not succeed: what, and what to do.
+    /// The work is done and its summary printed, but parts of it failed: what, and advice.
     Incomplete(Vec<String>),
-    /// Input had errors, each of which was told; what could be read was printed.
+    /// The input had errors, which were reported; all readable parts were printed.
     Damaged {
-        /// How many.
         errors: u64,
-        /// How many of them were not told one by one.
+        /// Errors that were not shown individually.
         not_shown: u64,
     },
     /// The router cannot start, or failed.
     Router(RunError),
     /// Another command failed.
     Run(String),
-    /// A running router does not answer, or says no.
+    /// A running router does not answer, or refuses.
     Control(String),
-    /// Standard output cannot be written.
     Output(std::io::Error),
 }
 
@@ -124,7 +119,7 @@ impl fmt::Display for Failure {
                 summary.dropped_total()
             ),
             Failure::Incomplete(what) => {
-                // It may quote the input, which must not drive the terminal.
+                // It may quote the input, which must not control the terminal.
                 let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
                 let lines: Vec<String> = what.iter().map(|line| line.chars().map(clean).collect()).collect();
                 write!(f, "error: {}", lines.join("\nerror: "))
@@ -166,7 +161,7 @@ fn main() -> ExitCode {
         // The reader that closed the pipe has seen enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            // What was printed is good, and one object per line.
+            // The printed output is valid, with one object per line.
             if format == Format::Json && !matches!(failure, Failure::Damaged { .. } | Failure::Incomplete(_))
             {
                 let _ = print(&format!("{:#}\n", failure.to_json()));
@@ -182,7 +177,7 @@ fn load_config(path: &Path) -> Result<RouterConfig, Failure> {
     load_with_source(path).map(|(_, config)| config)
 }
 
-/// The same, with the text that it was made of.
+/// [`load_config`] with the source text.
 fn load_with_source(path: &Path) -> Result<(ConfigSource, RouterConfig), Failure> {
     let source = ConfigSource::read(path).map_err(Failure::Config)?;
     let config = parsed(&source)?;

@@ -1,5 +1,5 @@
-//! What `thalweg probe` and `thalweg flows import` have in common: where their summaries go, and the tables of those that got
-//! records.
+//! Shared output of `thalweg probe` and `thalweg flows import`: where summaries go, and the table of
+//! receivers.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use thalweg_text::units::count;
 use crate::tables::table;
 use crate::{Failure, print};
 
-/// Why the work failed. A reader of the records that has gone may have seen enough, if nobody else was to get them.
+/// The failure for an error. A closed pipe is none if it was the only receiver: its reader may have seen
+/// enough.
 pub(crate) fn failure(error: ProbeError, has_one_output: bool) -> Failure {
     match error {
         ProbeError::Output { source, .. } if has_one_output && source.kind() == ErrorKind::BrokenPipe => {
@@ -20,20 +21,20 @@ pub(crate) fn failure(error: ProbeError, has_one_output: bool) -> Failure {
     }
 }
 
-/// Prints a summary; on standard error if records go to standard output, whose reader wants nothing else.
+/// Prints a summary; to standard error if records go to standard output.
 pub(crate) fn print_summary<'a>(
     text: &str,
     mut lines_to: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<(), Failure> {
     if lines_to.any(|path| path.as_os_str() == "-") {
-        // Without standard error there is nobody to tell.
+        // Without standard error, nobody can be told.
         let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(());
     }
     print(text)
 }
 
-/// The table of those that were given records.
+/// The table of receivers.
 pub(crate) fn outlets(text: &mut String, outlets: &[OutletSummary]) {
     if outlets.is_empty() {
         return;

@@ -1,8 +1,8 @@
-//! `thalweg mrt`: what MRT files say, as lines, as JSON, or counted.
+//! `thalweg mrt`: prints MRT files as lines or JSON, or counts their content.
 //!
-//! Output is kept whatever happens to the input: damage goes to standard error, at most [`ERRORS_SHOWN`] lines
-//! of it, and the exit code says that there was some. Memory is bounded by the largest record, except for
-//! `--count`, which remembers every prefix and peer it has seen.
+//! Output continues after damaged input: errors go to standard error, at most [`ERRORS_SHOWN`] lines of them,
+//! and the exit code reports them. The largest record bounds the memory, except for `--count`, which stores
+//! every prefix and peer it has seen.
 
 use crate::cli::{Format, MrtArgs};
 use crate::{Failure, print};
@@ -15,9 +15,9 @@ use thalweg_base::IpPrefix;
 use thalweg_ports::{MrtError, MrtItem, MrtProblem, MrtReader};
 use thalweg_wire::mrt::{Action, Content, Endpoint, Fault, Lines, RecordType, Style, visit_changes};
 
-/// How many errors are told one by one; the rest is a number.
+/// The most errors shown individually; the rest is counted.
 const ERRORS_SHOWN: u64 = 100;
-/// Output is written in pieces of about this size.
+/// The approximate size of writes.
 const OUTPUT_BYTES: usize = 256 * 1024;
 
 pub(crate) fn run(args: &MrtArgs, format: Format) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &MrtArgs, format: Format) -> Result<(), Failure> {
             }
             let mut lines = Lines::new(&item.record, &item.content, style);
             let mut written = Ok(());
-            // Within the record, too: one UPDATE can be gigabytes of lines.
+            // Within the record too: one UPDATE can become gigabytes of lines.
             let result = visit_changes(&item.content, |change| {
                 if written.is_ok() {
                     lines.push(&mut out, change);
@@ -68,7 +68,7 @@ fn flush(out: &mut Vec<u8>) -> Result<(), Failure> {
     result
 }
 
-/// Hands every record of a file to `take`, which says what is wrong with it.
+/// Calls `take` with every record of a file; it returns the record's error, if any.
 pub(crate) fn read(
     path: &Path,
     errors: &mut Errors,
@@ -102,11 +102,11 @@ pub(crate) fn read(
     Ok(())
 }
 
-/// Errors of the input, each told on standard error as it is found.
+/// Errors of the input; each is printed to standard error when it is found.
 #[derive(Default)]
 pub(crate) struct Errors {
     pub(crate) count: u64,
-    /// Torn records among them, and bytes passed over to get behind these.
+    /// Torn records among them, and bytes skipped after these.
     torn: u64,
     skipped_bytes: u64,
 }
@@ -124,7 +124,7 @@ impl Errors {
     }
 }
 
-/// What `--count` counts.
+/// The results of `--count`.
 #[derive(Default)]
 struct Counted {
     records: BTreeMap<RecordType, u64>,
@@ -167,7 +167,7 @@ impl Counted {
                 }
             };
             self.peers.insert(change.peer);
-            // Routes of a table come prefix by prefix.
+            // Routes of a table are grouped by prefix.
             if let Some(prefix) = prefix.filter(|_| prefix != self.latest) {
                 self.prefixes.insert(prefix);
                 self.latest = Some(prefix);

@@ -1,4 +1,4 @@
-//! `thalweg probe`: flows of captures, and what became of every packet.
+//! `thalweg probe`: meters flows, and accounts for every packet.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
 }
 
-/// Whether records go to one place only.
+/// Whether records have only one receiver.
 fn has_one_output(options: &ProbeOptions) -> bool {
     let others = [options.json.is_some(), options.csv.is_some(), options.store.is_some()];
     others.into_iter().filter(|is_there| *is_there).count() + options.export.addresses.len() == 1
@@ -145,7 +145,7 @@ fn captured(text: &mut String, s: &ProbeSummary) {
     text.push('\n');
 }
 
-/// The law, packets first, bytes second.
+/// The terms of conservation, in packets and in bytes.
 fn law(text: &mut String, s: &ProbeSummary) {
     let dropped_bytes = s.dropped_bytes.values().sum();
     let rows = [

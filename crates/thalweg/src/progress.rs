@@ -1,4 +1,4 @@
-//! A progress bar for long work: on a terminal only, and only once the work turns out to be long.
+//! A progress bar for long work, shown only on a terminal, and only when the work takes a while.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use thalweg_probe::ProbeProgress;
 use thalweg_replay::ReplayProgress;
 use thalweg_text::units::count;
 
-/// Work that ends sooner needs no bar.
+/// Shorter work needs no bar.
 const QUIET_TIME: Duration = Duration::from_millis(500);
 /// The bar's length: thousandths of the input.
 const PARTS: u64 = 1000;
 
-/// The bar, or nothing.
+/// A bar, which may be hidden.
 pub(crate) struct Bar {
     bar: ProgressBar,
     started: Instant,
@@ -34,7 +34,6 @@ impl Bar {
         Self { bar, started: Instant::now() }
     }
 
-    /// Clears the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -61,7 +60,7 @@ impl ProbeProgress for Bar {
 }
 
 impl Bar {
-    /// A line above the bar.
+    /// Prints a line above the bar.
     fn print_line(&self, line: &str) {
         self.bar.suspend(|| {
             // Without standard error nobody reads it.
@@ -79,7 +78,7 @@ impl Bar {
         match fraction {
             Some(fraction) => self.bar.set_position((fraction.clamp(0.0, 1.0) * PARTS as f64) as u64),
             None => {
-                // A pipe has no size, so there is nothing to fill and no time left to name.
+                // A pipe has no size, so there is neither a fraction nor a remaining time.
                 if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
                     self.bar.set_style(style);
                 }
@@ -89,11 +88,11 @@ impl Bar {
     }
 }
 
-/// Steps of an experiment, each with a name.
+/// Shows the named steps of an experiment.
 pub(crate) struct Steps(ProgressBar);
 
 impl Steps {
-    /// On standard error if that is a terminal; `total` steps if that is known.
+    /// On standard error if that is a terminal; with `total` steps if known.
     pub(crate) fn on_terminal(total: Option<usize>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -110,13 +109,12 @@ impl Steps {
         Self(bar)
     }
 
-    /// Shows what is being done after `done` steps.
+    /// Shows the current step after `done` steps.
     pub(crate) fn at(&self, done: usize, what: &str) {
         self.0.set_message(what.to_owned());
         self.0.set_position(done as u64);
     }
 
-    /// Clears the line.
     pub(crate) fn finish(&self) {
         self.0.finish_and_clear();
     }

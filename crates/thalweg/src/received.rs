@@ -1,4 +1,5 @@
-//! Routes of a running router's neighbors as they sent them: gathered here, since the router does not keep them.
+//! Routes of a running router's neighbors before import: this program collects them, since the router does
+//! not keep them.
 
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
@@ -25,11 +26,11 @@ const READ_BYTES: usize = 64 << 10;
 /// The longest line that a router sends between records.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// How long a look at the router takes before one at the clock.
+/// The read timeout, after which the deadline is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Has the router ask its neighbors for their routes, or the one of this name or address, and takes them in until all have sent
-/// them, or will not.
+/// Makes the router request routes from all neighbors, or from the one with this name or address, and
+/// collects them until each neighbor has sent all its routes or cannot.
 pub(crate) fn gather(socket: &Path, only: Option<&str>, steps: &Steps) -> Result<Received, Failure> {
     let mut neighbors: Vec<BgpNeighborView> = Vec::new();
     let question = match only {
@@ -76,7 +77,7 @@ fn refresh(socket: &Path, neighbor: IpAddr, received: &mut Received) {
     }
 }
 
-/// What the router sends: lines, some of them with records of MRT behind them.
+/// The router's answer: lines, some of which are followed by MRT records.
 struct Incoming {
     stream: UnixStream,
     buffer: Vec<u8>,
@@ -91,7 +92,7 @@ impl Incoming {
         Self { stream, buffer: Vec::new(), records: None, is_watching: false, decoder: Decoder::new() }
     }
 
-    /// Reads what there is, or nothing if nothing comes for a moment.
+    /// Reads available bytes; returns without any after a short wait.
     fn read(&mut self) -> std::io::Result<()> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
@@ -107,7 +108,7 @@ impl Incoming {
         }
     }
 
-    /// Takes the next line, or the records behind it, if they are there whole.
+    /// Takes the next line, or the records behind it, if they are complete.
     fn take(&mut self, received: &mut Received, now_ms: u64) -> Result<bool, Failure> {
         if let Some(bytes) = self.records {
             let Some(mut records) = self.buffer.get(..bytes) else { return Ok(false) };
@@ -196,7 +197,7 @@ pub(crate) fn show(socket: &Path, filter: &RouteFilter, format: Format) -> Resul
     }
 }
 
-/// Whether the filter of the routes of a router admits one of a neighbor.
+/// Whether the filter for the router's routes admits this route of a neighbor.
 fn admits(filter: &RouteFilter, entry: &RibEntry<'_>, view: &SentRouteView) -> bool {
     let is_v4 = entry.prefix.address().is_ipv4();
     let mut ases =
@@ -218,7 +219,7 @@ pub(crate) fn path_text(as_path: &str, origin: &str) -> String {
     format!("{as_path} {origin}").trim_start().to_owned()
 }
 
-/// Columns of routes as sessions carry them.
+/// The columns of routes before import.
 pub(crate) fn sent_route_columns() -> Table {
     let columns = [
         ("Prefix", Align::Left),

@@ -1,4 +1,4 @@
-//! `thalweg replay`: packets through the router, and what happened to them.
+//! `thalweg replay`: sends packets through the router and reports what happened to them.
 
 use crate::cli::{Format, ReplayArgs};
 use crate::progress::Bar;

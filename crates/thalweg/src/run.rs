@@ -1,4 +1,4 @@
-//! `thalweg run`: the router in the foreground, from the command line.
+//! `thalweg run`: runs the router in the foreground.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! `thalweg show`: the state of a running router. A row defines a command: its name, help and arguments, what it asks,
-//! and how people read the answer.
+//! `thalweg show`: the state of a running router. A row defines a command: its name, help and arguments, its
+//! request, and the format of the answer.
 
 mod bgp;
 mod flows;
@@ -24,7 +24,6 @@ use crate::{Failure, Format, print, received};
 const TOPICS: &[&[Show]] =
     &[status::SHOW, packets::SHOW, forwarding::SHOW, bgp::SHOW, flows::SHOW, nat::SHOW];
 
-/// A command.
 struct Show {
     name: &'static str,
     aliases: &'static [&'static str],
@@ -33,13 +32,13 @@ struct Show {
 }
 
 enum Does {
-    /// Asks a question that has no arguments.
+    /// Sends a request without arguments.
     Asks(Request, Print),
-    /// Asks what its arguments say.
+    /// Sends a request made from its arguments.
     Reads(fn(Command) -> Command, fn(&ArgMatches) -> Result<Question, clap::Error>),
-    /// Something else.
+    /// Runs a function.
     Runs(fn(&Path, Format) -> Result<(), Failure>),
-    /// Has commands of its own, and examples.
+    /// Has subcommands, and examples.
     Has(&'static [Show], &'static str),
 }
 
@@ -49,16 +48,16 @@ impl Does {
     }
 }
 
-/// What is asked, and how people read the answer.
+/// A request, and the format of its answer.
 type Question = (Request, Print);
 
 #[derive(Clone, Copy, Debug)]
 enum Print {
     /// All items together: tables need all their rows.
     Page(fn(Vec<Value>) -> Result<String, Failure>),
-    /// A row for each item as it comes: there may be millions.
+    /// A row for each item as it arrives: there may be millions.
     Rows(fn() -> Table, fn(Value) -> Result<Vec<String>, Failure>),
-    /// Routes of a neighbor before import, which the router does not keep: this program gathers them.
+    /// Routes of a neighbor before import, which the router does not keep: this program collects them.
     Received,
 }
 
@@ -68,7 +67,7 @@ impl Show {
         Self { name, aliases: &[], help, does: Does::Asks(request, print) }
     }
 
-    /// A command whose arguments say what it asks.
+    /// A command whose arguments make the request.
     const fn reads<A: Args + Into<Question>>(name: &'static str, help: &'static str) -> Self {
         Self { name, aliases: &[], help, does: Does::reads::<A>() }
     }

@@ -1,4 +1,4 @@
-//! How work is stopped from outside.
+//! Stops work on signals.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Failure;
 
-/// A flag that SIGINT and SIGTERM set: the first ends the work in order; a second one, should that take too long, at once.
+/// A flag that SIGINT and SIGTERM set. The first signal ends the work cleanly, the second one at once.
 pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let failed = |error| Failure::Run(format!("cannot catch signals: {error}"));
     let stop = Arc::new(AtomicBool::new(false));

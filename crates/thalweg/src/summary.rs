@@ -1,4 +1,4 @@
-//! A replay's summary as tables: what happened to every packet.
+//! Prints a replay's summary as tables: what happened to every packet.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,14 +9,14 @@ use thalweg_text::units::{count, duration, packet_rate, share};
 
 use crate::tables::table;
 
-/// A summary as one JSON object, in the order of its fields.
+/// A summary as one JSON object, with fields in their order.
 pub(crate) fn to_json(summary: &impl serde::Serialize) -> String {
     // Plain data with string keys always serializes.
     serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
 }
 
-/// The whole summary. Names come from the configuration, which admits no control characters; messages
-/// about the input quote it and are cleaned.
+/// The whole summary. Names come from the configuration, which allows no control characters; messages quote
+/// the input and are cleaned.
 pub(crate) fn render(summary: &ReplaySummary) -> String {
     let mut text = String::new();
     totals(&mut text, summary);
@@ -72,7 +72,7 @@ fn classes(text: &mut String, s: &ReplaySummary) {
     }
     let rows = s.classes.iter().map(|(name, c)| {
         let mut row = vec![name.to_owned(), count(c.packets), count(c.bytes), count(c.dropped)];
-        // Without packets there is no distribution to speak of.
+        // Without packets there is no distribution.
         let latency = |ns| if c.packets == 0 { "-".to_owned() } else { duration(ns) };
         row.extend([latency(c.latency.latency_ns_p50), latency(c.latency.latency_ns_p99)]);
         if colored {
@@ -103,7 +103,7 @@ fn drops(text: &mut String, s: &ReplaySummary) {
     text.push('\n');
 }
 
-/// Rules listed for an access list; of a longer one, those that packets met.
+/// The most rules listed for an access list; a longer list shows only rules with matches.
 const ACL_RULES_SHOWN_MAX: usize = 40;
 
 fn acls(text: &mut String, s: &ReplaySummary) {
@@ -137,7 +137,7 @@ fn nat(text: &mut String, s: &ReplaySummary) {
     );
 }
 
-/// What of an input could not be used, in all and the first places of it.
+/// The issues of an input: their total, and the first ones.
 pub(crate) fn issues(text: &mut String, total: u64, by_kind: &BTreeMap<String, u64>, first: &[String]) {
     if total == 0 {
         return;
@@ -154,7 +154,7 @@ pub(crate) fn issues(text: &mut String, total: u64, by_kind: &BTreeMap<String, u
     text.push('\n');
 }
 
-/// Nothing from the input may drive the terminal.
+/// Input must not control the terminal.
 fn clean(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
@@ -244,7 +244,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The text a person sees, kept beside the tests; `THALWEG_BLESS=1` rewrites it.
+    /// Compares with the expected text beside the tests; `THALWEG_BLESS=1` rewrites it.
     pub(crate) fn expect(name: &str, actual: &str) {
         let path = format!("{}/tests/summaries/{name}", env!("CARGO_MANIFEST_DIR"));
         if std::env::var_os("THALWEG_BLESS").is_some() {

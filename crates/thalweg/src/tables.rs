@@ -1,8 +1,8 @@
-//! Tables on the terminal this program writes to; what they look like is `thalweg_text`'s.
+//! Tables on this program's terminal; `thalweg_text` defines their appearance.
 
 use thalweg_text::{Align, Table, TableStream, wrap};
 
-/// How wide text may be: what `COLUMNS` says, else the terminal's width, else (a pipe, a file) nothing.
+/// The width of text: `COLUMNS`, otherwise the terminal's width, otherwise (a pipe, a file) unlimited.
 pub(crate) fn width() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     said.filter(|columns| *columns > 0)
@@ -15,7 +15,7 @@ pub(crate) fn remark(text: &str) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// A table with a header; columns named in `numbers` are aligned to the right.
+/// A table with a header; columns named in `numbers` are right-aligned.
 pub(crate) fn table(
     header: &[&str],
     numbers: &[usize],
@@ -24,13 +24,13 @@ pub(crate) fn table(
     table_of(columns(header, numbers), rows)
 }
 
-/// The same of a table that says what may be left out.
+/// [`table`] for a prepared table, which may have optional columns.
 pub(crate) fn table_of(mut table: Table, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     rows.into_iter().for_each(|row| table.push(row));
     table.render(width())
 }
 
-/// Rows that are printed as they come.
+/// Prints rows as they arrive.
 pub(crate) fn stream(table: Table) -> TableStream {
     TableStream::new(table, width())
 }

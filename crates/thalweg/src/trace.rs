@@ -1,4 +1,4 @@
-//! `thalweg trace packet`: what a router would do with a packet, and why.
+//! `thalweg trace packet`: shows what a router would do with a packet, and why.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::{Failure, load_config, print};
 
 pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
     let TraceCommand::Packet { packet, router, config } = &args.command;
-    // What is wrong with the packet needs no router to be said.
+    // A malformed packet is reported without asking the router.
     let spec = PacketSpec::parse(packet).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut views = Vec::new();
     match config {
@@ -49,7 +49,7 @@ fn render(view: &TraceView) -> String {
     [remark(&view.packet), steps, remark(&view.summary)].concat()
 }
 
-/// As a router that has just begun with this file.
+/// Traces in a router that has just started with this file.
 fn of_file(file: &Path, spec: &PacketSpec) -> Result<TraceView, Failure> {
     let config = load_config(file)?;
     let failed = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
@@ -59,7 +59,7 @@ fn of_file(file: &Path, spec: &PacketSpec) -> Result<TraceView, Failure> {
     explain(&config, &plan, &around, spec, 0).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// What a file says of what is around the stages.
+/// The surroundings of the stages according to a file.
 struct FromFile<'c> {
     config: &'c RouterConfig,
     tables: &'c LiveTables,

@@ -1,4 +1,4 @@
-//! `thalweg whatif`: what another configuration, or a failure, would make of a table.
+//! `thalweg whatif`: how another configuration or a failure would change routing.
 
 mod live;
 
@@ -23,9 +23,9 @@ use crate::progress::Steps;
 use crate::tables::{remark, table};
 use crate::{Failure, parsed, print};
 
-/// Progress is shown after so many routes.
+/// Progress is shown after this many routes.
 const PROGRESS_ROUTES: u64 = 20_000;
-/// Ways of traffic that are shown, the largest ones.
+/// The most traffic shifts that are shown, largest first.
 const MOVES_SHOWN: usize = 12;
 
 pub(crate) fn run(args: &WhatIfArgs, format: Format) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ fn configs(args: &WhatIfArgs) -> Result<[Option<&Path>; 2], Failure> {
     }
 }
 
-/// What a configuration says of BGP.
+/// The BGP part of a configuration.
 fn bgp_of(source: &ConfigSource) -> Result<Arc<BgpConfig>, Failure> {
     let config = parsed(source)?;
     let none = || Failure::Usage(format!("{}: has no [bgp] section", source.file()));
@@ -91,7 +91,7 @@ fn options(args: &WhatIfArgs) -> Options {
     Options { map: args.map.clone(), roles: args.role.clone(), failing: args.failing(), why: args.why }
 }
 
-/// The report of a table in files, and what is wrong with them.
+/// The report for a table in files, and the errors of these files.
 fn of_table(args: &WhatIfArgs, old: &Path, new: Option<&Path>) -> Result<(Report, Vec<String>), Failure> {
     let bgp = |path: &Path| bgp_of(&ConfigSource::read(path).map_err(Failure::Config)?);
     let old = bgp(old)?;
@@ -118,7 +118,7 @@ fn of_table(args: &WhatIfArgs, old: &Path, new: Option<&Path>) -> Result<(Report
     Ok((report, (errors.count > 0).then(damaged).into_iter().collect()))
 }
 
-/// All routes are in.
+/// Computes best paths, once all routes are loaded.
 fn decided(what_if: WhatIf, args: &WhatIfArgs, steps: &Steps) -> Result<Report, Failure> {
     steps.at(0, "deciding");
     let converged = what_if.converge().map_err(refused);
@@ -134,7 +134,7 @@ fn refused(error: WhatIfError) -> Failure {
     }
 }
 
-/// Adds the bytes that the dataset has for each destination.
+/// Adds the traffic of each destination from the dataset.
 fn with_traffic(mut converged: Converged, args: &WhatIfArgs) -> Result<Converged, Failure> {
     let Some(folder) = &args.flows else { return Ok(converged) };
     let failed = |error: thalweg_store::StoreError| Failure::Run(error.to_string());
@@ -246,7 +246,7 @@ fn prefixes(report: &Report) -> String {
     line("prefixes", &numbers)
 }
 
-/// Neighbors of whose routes another number is accepted.
+/// Neighbors for which the number of accepted routes changes.
 fn imports(report: &Report) -> String {
     let differs = report.imports.iter().filter(|import| {
         import.accepted.before != import.accepted.after

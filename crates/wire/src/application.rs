@@ -1,18 +1,17 @@
-//! Application protocols by name: what a name in a text trace or a class of the configuration means on
-//! the wire. One row per application gives the parser, the port guess and the display.
+//! Application protocols by name: the transport and port of a name in a text trace or of a class in the
+//! configuration. The parser, the guess by port and the display all use one row per application.
 
 use crate::ip_protocol::{ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
 
-/// An application protocol: its name, its transport and, where it has one, its well-known port.
+/// An application protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// Code carried by a packet, from 1.
+    /// The code in a packet's descriptor, from 1.
     pub code: u8,
-    /// Lower-case name.
     pub name: &'static str,
     /// IP protocol number.
     pub transport: u8,
-    /// IANA port, 0 where the application has none of its own (RTP).
+    /// IANA port; 0 if the application has none (RTP).
     pub port: u16,
 }
 
@@ -127,8 +126,8 @@ applications! {
     100 "dnscrypt" UDP 0;
 }
 
-/// Further well-known ports: of another transport, or a second one. Flows are labeled by them; a text trace's application
-/// is that of its first port.
+/// Further well-known ports: of another transport, or a second one. They label flows; in text traces an
+/// application means its first port.
 const FURTHER_PORTS: &[(u8, u16, u8)] = &[
     (TCP, 53, code_of("dns")),
     (UDP, 68, code_of("dhcp")),
@@ -172,12 +171,12 @@ pub fn by_code(code: u8) -> Option<&'static Application> {
     APPLICATIONS.get(usize::from(code).checked_sub(1)?)
 }
 
-/// The application with this name, in any letter case.
+/// The application with this name, ignoring case.
 pub fn by_name(name: &str) -> Option<&'static Application> {
     APPLICATIONS.iter().find(|a| a.name.eq_ignore_ascii_case(name))
 }
 
-/// The code of a name, for constants: none of this name, and it does not compile.
+/// The code of a name, for constants: an unknown name does not compile.
 pub const fn code_of(name: &str) -> u8 {
     let mut row = 0;
     while row < APPLICATIONS.len() {
@@ -197,7 +196,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// The row that stands for an IP protocol as such ("tcp", not "http").
+/// The row for an IP protocol itself ("tcp", not "http").
 pub fn by_ip_protocol(number: u8) -> Option<&'static Application> {
     let name = match number {
         ICMP => "icmp",
@@ -212,8 +211,8 @@ pub fn by_ip_protocol(number: u8) -> Option<&'static Application> {
     by_name(name)
 }
 
-/// The application whose well-known port this is. Asked for every packet of a capture whose application
-/// matters: one look into a sparse table, as a rule.
+/// The application with this well-known port. It is called for every packet of a capture that needs
+/// applications; a look-up usually reads one place of a sparse table.
 #[inline]
 pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
     if port == 0 {
@@ -221,7 +220,7 @@ pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
     }
     let mut slot = port_slot(port);
     loop {
-        // An empty slot has code 0, which names no application and ends the search.
+        // An empty slot has code 0, which is no application and ends the search.
         let application = by_code(BY_PORT[slot])?;
         if application.port == port && application.transport == transport {
             return Some(application);
@@ -230,7 +229,7 @@ pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
     }
 }
 
-/// The same, of all ports that are known to be an application's.
+/// [`by_port`] over all known ports.
 pub fn by_any_port(transport: u8, port: u16) -> Option<&'static Application> {
     by_port(transport, port).or_else(|| by_further_port(transport, port))
 }
@@ -249,7 +248,7 @@ fn by_further_port(transport: u8, port: u16) -> Option<&'static Application> {
 
 const FURTHER_SLOTS: usize = 128;
 
-/// Places in the list of further ports, from 1, by open addressing.
+/// Indexes into the list of further ports, from 1, by open addressing.
 static BY_FURTHER_PORT: [u8; FURTHER_SLOTS] = {
     let mut table = [0; FURTHER_SLOTS];
     let mut row = 0;
@@ -266,7 +265,7 @@ static BY_FURTHER_PORT: [u8; FURTHER_SLOTS] = {
 
 const PORT_SLOTS: usize = 256;
 
-/// Codes of the applications that have a port, by open addressing.
+/// Codes of the applications with a port, by open addressing.
 static BY_PORT: [u8; PORT_SLOTS] = {
     let mut table = [0; PORT_SLOTS];
     let mut i = 0;
@@ -301,14 +300,14 @@ pub const fn short_key(name: &[u8]) -> u64 {
     key
 }
 
-/// Perfect hash over the short names: one multiplication, one byte, one comparison of eight bytes at
-/// once. The multiplier is searched when this is compiled, so a new row cannot break it unseen.
+/// A perfect hash of the short names: one multiplication, one byte, one comparison of eight bytes. The
+/// multiplier is searched at compile time, so a new row cannot break it unnoticed.
 struct ShortNames {
     multiplier: u64,
     code: [u8; SHORT_SLOTS],
 }
 
-/// Places for short names. With fewer, searching for a multiplier would take the compiler long.
+/// Places for short names. With fewer, the search for a multiplier would slow compilation.
 const SHORT_SLOTS: usize = 1024;
 const SHORT_SHIFT: u32 = u64::BITS - SHORT_SLOTS.ilog2();
 

@@ -14,15 +14,13 @@ use std::net::Ipv4Addr;
 /// Bytes of a message.
 pub const MESSAGE_BYTES: usize = 28;
 
-/// Hardware and protocol with the lengths of their addresses.
+/// Hardware and protocol types with their address lengths.
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
-/// Request or reply.
+/// The operations of ARP; those of RARP and InARP are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArpOperation {
-    /// Who has the target's address?
     Request,
-    /// The sender has it.
     Reply,
 }
 
@@ -33,8 +31,8 @@ pub struct ArpView<'a> {
 }
 
 impl<'a> ArpView<'a> {
-    /// Views a message from its first byte; what pads the frame may follow. `Malformed::Kind` if it is about other sorts of
-    /// addresses, or neither request nor reply.
+    /// Views a message from its first byte; padding may follow. Returns `Malformed::Kind` for other types of
+    /// addresses, or for a message that is neither request nor reply.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header: &[u8; MESSAGE_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         let is_known = header[..6] == ETHERNET_IPV4 && matches!(header[6..8], [0, 1 | 2]);
@@ -57,7 +55,7 @@ impl Field for ArpOperation {
 
 header! {
     ArpView,
-    /// A message to be written.
+    /// A message to encode.
     ArpRepr, MESSAGE_BYTES;
     /// Request or reply.
     operation: ArpOperation = 6;
@@ -65,14 +63,14 @@ header! {
     sender_mac: MacAddr = 8;
     /// The sender's IP address.
     sender: Ipv4Addr = 14;
-    /// The target's MAC address; in a request it says nothing.
+    /// The target's MAC address; meaningless in a request.
     target_mac: MacAddr = 18;
     /// The target's IP address.
     target: Ipv4Addr = 24;
 }
 
 impl ArpRepr {
-    /// The message.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut message = self.fields();
         message[..6].copy_from_slice(&ETHERNET_IPV4);

@@ -5,15 +5,15 @@
 //!                    └────Update::parse──> a view of the message     begin_update .. finish_message ──> bytes
 //! ```
 //!
-//! Pure: nothing here keeps state of a session beyond the [`Codec`] that the two ends agreed on. What is wrong
-//! with a message is decided in one pass before anybody sees any of it (RFC 7606): an error ends the session and
-//! is the [`Notification`] to send; less than that is a [`Verdict`] or one of the [`Discards`]. Views cannot fail
-//! and reading an UPDATE allocates nothing. `docs/bgp-design.md` lists what each fault costs and where others
-//! differ.
+//! This module is pure: the only session state is the [`Codec`] that the two ends negotiated. One pass checks
+//! a message before any of it is used (RFC 7606). An error ends the session and is the [`Notification`] to
+//! send; a lesser fault is a [`Verdict`] or one of the [`Discards`]. Views cannot fail, and reading an UPDATE
+//! allocates nothing. `docs/bgp-design.md` lists the consequence of each fault and where other
+//! implementations differ.
 //!
-//! RFC 4271, 1997, 2545, 2918, 4360, 4456, 4486, 4724, 4760, 5065, 5492, 5701, 6286, 6608, 6793, 7313, 7606, 7607,
-//! 7911, 8092, 8538, 8654, 8950, 9003, 9072, 9234, 9384, 9687.
-//! Missing: prefixes of other families than IPv4 and IPv6 unicast, outbound route filters (RFC 5291).
+//! RFC 4271, 1997, 2545, 2918, 4360, 4456, 4486, 4724, 4760, 5065, 5492, 5701, 6286, 6608, 6793, 7313, 7606,
+//! 7607, 7911, 8092, 8538, 8654, 8950, 9003, 9072, 9234, 9384, 9687. Missing: prefixes of other families than
+//! IPv4 and IPv6 unicast, outbound route filters (RFC 5291).
 
 mod as_path;
 mod attributes;
@@ -60,7 +60,7 @@ pub use write::{
 };
 
 thalweg_base::words! {
-    /// An address family with its subsequent family, as far as routes are kept of it.
+    /// An address family and subsequent address family whose routes are stored.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[repr(u8)]
     pub enum Family {
@@ -72,7 +72,7 @@ thalweg_base::words! {
 }
 
 impl Family {
-    /// The address family identifier and the subsequent one.
+    /// The AFI and SAFI.
     pub const fn afi_safi(self) -> (u16, u8) {
         match self {
             Self::Ipv4 => (1, 1),
@@ -80,7 +80,7 @@ impl Family {
         }
     }
 
-    /// The family of these identifiers, if routes are kept of it.
+    /// The family of these identifiers, if its routes are stored.
     pub const fn from_afi_safi(afi: u16, safi: u8) -> Option<Self> {
         match (afi, safi) {
             (1, 1) => Some(Self::Ipv4),
@@ -89,23 +89,21 @@ impl Family {
         }
     }
 
-    /// Index into arrays with a slot for each family.
+    /// An index for arrays with an element per family.
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// Identifiers of an address family and a subsequent one, of any kind of routes.
+/// An AFI and SAFI of any kind of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AfiSafi {
-    /// The address family identifier.
     pub afi: u16,
-    /// The subsequent one.
     pub safi: u8,
 }
 
 impl AfiSafi {
-    /// The family, if routes are kept of it.
+    /// The family, if its routes are stored.
     #[inline]
     pub const fn kept(self) -> Option<Family> {
         Family::from_afi_safi(self.afi, self.safi)
@@ -129,23 +127,23 @@ impl fmt::Display for AfiSafi {
     }
 }
 
-/// What both ends agreed on that changes how bytes are read and written.
+/// The negotiated options that change how messages are encoded and decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Codec {
     /// AS numbers in AS_PATH and AGGREGATOR take four bytes (RFC 6793).
     pub four_octet_as: bool,
-    /// Messages of up to 65,535 bytes may come and go (RFC 8654).
+    /// Messages may have up to 65,535 bytes (RFC 8654).
     pub extended_messages: bool,
-    /// By family: NLRI that come carry a path identifier (RFC 7911).
+    /// By family: received NLRI has path identifiers (RFC 7911).
     pub add_path_receive: [bool; 2],
-    /// By family: NLRI that go carry a path identifier.
+    /// By family: sent NLRI has path identifiers.
     pub add_path_send: [bool; 2],
     /// IPv4 routes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
 }
 
 impl Codec {
-    /// The longest message that may come or go.
+    /// The longest allowed message.
     pub const fn message_length_max(&self) -> usize {
         if self.extended_messages { EXTENDED_MESSAGE_LENGTH_MAX } else { MESSAGE_LENGTH_MAX }
     }
@@ -155,11 +153,10 @@ impl Codec {
 pub mod attribute {
     pub use super::attributes::code::*;
 
-    /// The attribute is optional.
     pub const FLAG_OPTIONAL: u8 = 0x80;
-    /// The attribute travels on.
+    /// Routers that do not recognize the attribute pass it on.
     pub const FLAG_TRANSITIVE: u8 = 0x40;
-    /// Some router on the way did not know it.
+    /// Some router on the way did not recognize the attribute.
     pub const FLAG_PARTIAL: u8 = 0x20;
     /// The length takes two bytes.
     pub const FLAG_EXTENDED: u8 = 0x10;
@@ -188,7 +185,7 @@ pub mod community {
     pub const NO_ADVERTISE: u32 = 0xffff_ff02;
     /// Do not send outside the member AS.
     pub const NO_EXPORT_SUBCONFED: u32 = 0xffff_ff03;
-    /// The session will end soon: prefer anything else.
+    /// The session will end soon: prefer other routes.
     pub const GRACEFUL_SHUTDOWN: u32 = 0xffff_0000;
     /// Discard traffic to this prefix.
     pub const BLACKHOLE: u32 = 0xffff_029a;

@@ -1,8 +1,7 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 //!
-//! Sums are kept in native byte order folded late: the one's complement sum of 16-bit words is the same
-//! in either byte order up to a final swap, so words are loaded big-endian only where they are combined
-//! with fields read as numbers.
+//! Sums are folded late. The one's complement sum of 16-bit words is the same in either byte order up to a
+//! final swap, so words are loaded big-endian only where they are combined with fields read as numbers.
 
 use std::net::IpAddr;
 
@@ -50,8 +49,8 @@ pub fn pseudo_ipv4(src: u32, dst: u32, protocol: u8, transport_len: u16) -> u32 
         + u32::from(transport_len)
 }
 
-/// The sum over the pseudo header of a transport of `length` bytes (RFC 9293 3.1, RFC 8200 8.1). Addresses of two families
-/// sum to nothing useful; callers have packets whose addresses are of one.
+/// The sum over the pseudo header of a transport of `length` bytes (RFC 9293 3.1, RFC 8200 8.1). Both
+/// addresses must be of one family.
 pub fn pseudo_sum(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> u32 {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -65,28 +64,27 @@ pub fn pseudo_sum(source: IpAddr, destination: IpAddr, protocol: u8, length: usi
     }
 }
 
-/// A change to be applied to a checksum: old words out, new words in (RFC 1624, equation 3,
-/// HC' = ~(~HC + ~m + m')). Collect all changes of a packet once, apply them to every checksum that
-/// covers them.
+/// A change to a checksum: old words out, new words in (RFC 1624, equation 3, HC' = ~(~HC + ~m + m')).
+/// Collect all changes of a packet once and apply them to every checksum that covers them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumDelta(u32);
 
 impl ChecksumDelta {
-    /// A 16-bit field changes.
+    /// Replaces a 16-bit field.
     #[inline(always)]
     pub fn replace_u16(&mut self, old: u16, new: u16) {
         self.0 += u32::from(!old) + u32::from(new);
         self.0 = (self.0 & 0xffff) + (self.0 >> 16);
     }
 
-    /// A 32-bit field changes.
+    /// Replaces a 32-bit field.
     #[inline(always)]
     pub fn replace_u32(&mut self, old: u32, new: u32) {
         self.0 += u32::from(!(old >> 16) as u16) + u32::from(!old as u16) + (new >> 16) + (new & 0xffff);
         self.0 = (self.0 & 0xffff) + (self.0 >> 16);
     }
 
-    /// Both changes together.
+    /// Combines two changes.
     #[inline(always)]
     pub fn and(self, other: Self) -> Self {
         let sum = self.0 + other.0;

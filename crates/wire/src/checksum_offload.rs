@@ -1,19 +1,21 @@
-//! Transport checksums that a sender left to hardware.
+//! Completes transport checksums that a sender left to hardware.
 //!
-//! A kernel that sends through an interface with checksum offload writes into the field only the sum of the pseudo
-//! header, folded and not inverted, and marks the packet; the hardware adds the rest and inverts. Between two virtual
-//! interfaces there is no hardware: the packet arrives as it was, and a program that sees only bytes misses the mark.
+//! When a kernel sends through an interface with checksum offload, it writes only the sum of the pseudo
+//! header into the field, folded and not inverted, and marks the packet; the hardware adds the rest and
+//! inverts. Between two virtual interfaces there is no hardware: the packet arrives unfinished, and a program
+//! that sees only bytes misses the mark.
 //!
-//! So it is told by the field itself: it is unfinished if it equals the folded sum of the pseudo header *and* is not
-//! the right checksum. This never changes a packet whose checksum is right. It completes every unfinished one, but
-//! for those that are right as they are. It repairs a packet that was damaged on its way only if the damage makes the
-//! field equal to the pseudo header's sum: one damaged packet in 65,536, as many as the checksum itself lets pass.
-//! Where packets come by a wire there is nothing to be completed, and this should not be called.
+//! So the field itself decides: it is unfinished if it equals the folded sum of the pseudo header *and* is
+//! not the correct checksum. This never changes a packet with a correct checksum, and it completes every
+//! unfinished one. It wrongly repairs a damaged packet only if the damage makes the field equal to the pseudo
+//! header's sum: one damaged packet in 65,536, as many as the checksum itself misses. Packets from a wire are
+//! never unfinished, so do not call this for them.
 //!
-//! A UDP checksum of zero says that there is none; the sum of a pseudo header is never zero, for the protocol is not.
+//! A UDP checksum of zero means that there is none; a pseudo header's sum is never zero, because the protocol
+//! is not.
 //!
-//! Fragments are left alone: a kernel finishes the checksum before it cuts. So are SCTP, whose checksum is another,
-//! and packets within packets.
+//! Fragments are left alone: a kernel finishes the checksum before it fragments. So are SCTP, which has
+//! another checksum, and encapsulated packets.
 
 use crate::checksum::{finish, fold, sum};
 use crate::ethernet::payload_at;
@@ -21,8 +23,8 @@ use crate::ip_protocol::{DESTINATION_OPTIONS, HOP_BY_HOP, TCP, UDP};
 use crate::ipv4::Ipv4View;
 use crate::ipv6::Ipv6View;
 
-/// Completes the transport checksum of an Ethernet frame with at most two VLAN tags if it was left unfinished;
-/// whether it was.
+/// Completes the transport checksum of an Ethernet frame with at most two VLAN tags if it was left
+/// unfinished; returns whether it was.
 #[inline]
 pub fn complete_frame(frame: &mut [u8]) -> bool {
     match payload_at(frame) {
@@ -31,7 +33,7 @@ pub fn complete_frame(frame: &mut [u8]) -> bool {
     }
 }
 
-/// Completes the transport checksum of an IP packet if it was left unfinished; whether it was.
+/// [`complete_frame`] for an IP packet.
 #[inline]
 fn complete_packet(packet: &mut [u8]) -> bool {
     let Some(Transport { start, end, field, pseudo, is_udp }) = transport(packet) else { return false };
@@ -42,7 +44,7 @@ fn complete_packet(packet: &mut [u8]) -> bool {
     complete(&mut packet[start..end], field - start, pseudo, is_udp)
 }
 
-/// Rarely needed, so apart.
+/// Separate because it is rarely needed.
 #[cold]
 fn complete(segment: &mut [u8], field: usize, pseudo: u32, is_udp: bool) -> bool {
     if fold(sum(segment, pseudo)) == 0xffff {
@@ -50,7 +52,7 @@ fn complete(segment: &mut [u8], field: usize, pseudo: u32, is_udp: bool) -> bool
     }
     segment[field..field + 2].fill(0);
     let checksum = match finish(sum(segment, pseudo)) {
-        // RFC 768: zero means none, so a zero is sent as its other representation.
+        // RFC 768: zero means no checksum, so a zero is sent as its other representation.
         0 if is_udp => 0xffff,
         checksum => checksum,
     };
@@ -58,7 +60,7 @@ fn complete(segment: &mut [u8], field: usize, pseudo: u32, is_udp: bool) -> bool
     true
 }
 
-/// Where the transport segment of a packet lies, where its checksum is, and the sum of its pseudo header.
+/// The transport segment of a packet, its checksum field, and the sum of its pseudo header.
 struct Transport {
     start: usize,
     end: usize,
@@ -77,7 +79,8 @@ fn transport(packet: &[u8]) -> Option<Transport> {
         6 => {
             let view = Ipv6View::new(packet).ok()?;
             let mut extensions = view.extensions();
-            // A fragment's checksum is elsewhere, and a routing header puts another destination into the pseudo header.
+            // A later fragment has no checksum field, and a routing header changes the destination in the
+            // pseudo header.
             if extensions.any(|extension| !matches!(extension.kind, HOP_BY_HOP | DESTINATION_OPTIONS)) {
                 return None;
             }
@@ -94,7 +97,7 @@ fn transport(packet: &[u8]) -> Option<Transport> {
     if end > packet.len() || field + 2 > end {
         return None;
     }
-    // RFC 8200 8.1 has a length of 32 bits; its upper half is zero for a packet that is not a jumbogram.
+    // RFC 8200 8.1 has a length of 32 bits; its upper half is zero except for jumbograms.
     let pseudo = sum(&packet[addresses], (end - start) as u32 + u32::from(protocol));
     Some(Transport { start, end, field, pseudo, is_udp: protocol == UDP })
 }

@@ -6,11 +6,11 @@ use crate::{EtherType, MacAddr, Malformed};
 
 /// Bytes of a header without tags.
 pub const HEADER_BYTES: usize = 14;
-/// Bytes of both addresses, which stand before the first EtherType.
+/// Bytes of both addresses, which precede the first EtherType.
 pub const ADDRESS_BYTES: usize = 12;
-/// The shortest frame without its check sequence; not every card pads.
+/// The shortest frame without its check sequence; not every NIC pads.
 pub const FRAME_BYTES_MIN: usize = 60;
-/// Limit of tags to parse, as many as the router takes.
+/// The most tags that are parsed, as many as the router accepts.
 const TAGS_MAX: usize = 2;
 
 /// An Ethernet frame.
@@ -28,7 +28,7 @@ impl<'a> EthernetView<'a> {
         Ok(Self { header, payload })
     }
 
-    /// What follows the type: a tag if there is one.
+    /// The bytes behind the type: a tag if there is one.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -37,24 +37,24 @@ impl<'a> EthernetView<'a> {
 
 header! {
     EthernetView,
-    /// An Ethernet header to be written.
+    /// An Ethernet header to encode.
     EthernetRepr, HEADER_BYTES;
     /// Destination MAC address.
     destination: MacAddr = 0;
-    /// Who sent it.
+    /// Source MAC address.
     source: MacAddr = 6;
-    /// What follows: the type of a tag if there is one.
+    /// The type of a tag if there is one.
     ether_type: EtherType = 12;
 }
 
 impl EthernetRepr {
-    /// The header without a tag.
+    /// Encodes the header without a tag.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         self.fields()
     }
 
-    /// The header with a tag for this VLAN, if one is given.
+    /// Encodes the header with a tag for this VLAN, if given.
     pub fn encode_tagged(&self, vlan: Option<u16>) -> Vec<u8> {
         match vlan {
             None => self.encode().to_vec(),
@@ -67,8 +67,8 @@ impl EthernetRepr {
     }
 }
 
-/// The type behind up to two VLAN tags, and where what it announces begins. `None` if there are more tags, or the frame
-/// ends before.
+/// The EtherType behind up to two VLAN tags, and the offset of its payload. `None` if there are more tags, or
+/// the frame ends before.
 #[inline]
 pub fn payload_at(frame: &[u8]) -> Option<(EtherType, usize)> {
     let mut ether_type = EthernetView::new(frame).ok()?.ether_type();
@@ -83,15 +83,15 @@ pub fn payload_at(frame: &[u8]) -> Option<(EtherType, usize)> {
     (!ether_type.is_tag()).then_some((ether_type, at))
 }
 
-/// The type behind up to two VLAN tags, and what follows it.
+/// The EtherType behind up to two VLAN tags, and its payload.
 #[inline]
 pub fn payload_of(frame: &[u8]) -> Option<(EtherType, &[u8])> {
     let (ether_type, at) = payload_at(frame)?;
     Some((ether_type, frame.get(at..)?))
 }
 
-/// The IP packet of a frame with up to two VLAN tags, and what pads the frame behind it. `None` for another protocol or a
-/// frame that ends before.
+/// The IP packet of a frame with up to two VLAN tags, including any padding. `None` for another protocol or a
+/// truncated frame.
 pub fn ip_packet_of(frame: &[u8]) -> Option<&[u8]> {
     payload_of(frame).filter(|(ether_type, _)| ether_type.is_ip()).map(|(_, packet)| packet)
 }

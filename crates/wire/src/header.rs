@@ -1,9 +1,10 @@
-//! Headers of fields at fixed places: one row per field gives the view's accessor, the repr's field, and how it is written.
+//! Macro for headers with fields at fixed offsets: one row per field gives the view's accessor, the repr's
+//! field, and its encoding.
 
 use crate::{EtherType, MacAddr};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a field can be. Both functions are inlined into places that are known, where no check of bounds is left.
+/// A type of field. Both functions are inlined where offsets are constants, so no bounds check remains.
 pub(crate) trait Field {
     fn load(header: &[u8], at: usize) -> Self;
     fn store(self, header: &mut [u8], at: usize);
@@ -35,8 +36,9 @@ field!(MacAddr, 6, MacAddr, address => address.0);
 field!(Ipv4Addr, 4, Ipv4Addr::from, address => address.octets());
 field!(Ipv6Addr, 16, Ipv6Addr::from, address => address.octets());
 
-/// Defines a repr and the accessors of its view, which has the header as `self.header`. Each row is a field and its place;
-/// a row behind `=>` is a field of the repr that has no place of its own: the view has a function for it.
+/// Defines a repr and the accessors of its view, which has the header as `self.header`. Each row is a field
+/// and its offset; a row behind `=>` is a field of the repr without an offset, for which the view has its own
+/// function.
 macro_rules! header {
     (
         $view:ident, $(#[$repr_doc:meta])* $repr:ident, $bytes:expr;

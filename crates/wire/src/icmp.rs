@@ -1,4 +1,5 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443) headers: both have a type, a code, a checksum and four bytes that depend on the type.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443) headers: type, code, checksum, and four bytes that depend on the
+//! type.
 
 use crate::Malformed;
 use crate::checksum::{finish, fold, sum};
@@ -9,22 +10,17 @@ pub const HEADER_BYTES: usize = 8;
 
 /// Types of ICMP for IPv4.
 pub mod v4 {
-    /// Answer to an echo request.
     pub const ECHO_REPLY: u8 = 0;
-    /// The destination cannot be reached.
     pub const UNREACHABLE: u8 = 3;
     /// Deprecated (RFC 6633).
     pub const SOURCE_QUENCH: u8 = 4;
-    /// Another router is nearer.
     pub const REDIRECT: u8 = 5;
-    /// Ping.
     pub const ECHO_REQUEST: u8 = 8;
-    /// TTL or reassembly.
+    /// The TTL or the reassembly time expired.
     pub const TIME_EXCEEDED: u8 = 11;
-    /// A field cannot be right.
     pub const PARAMETER_PROBLEM: u8 = 12;
 
-    /// Whether a type is an error or a redirect (RFC 1122 3.2.2), which never bring about an error.
+    /// Whether a type is an error or a redirect (RFC 1122 3.2.2), which must not cause an error.
     pub fn is_error(kind: u8) -> bool {
         matches!(kind, UNREACHABLE | SOURCE_QUENCH | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
     }
@@ -32,22 +28,17 @@ pub mod v4 {
 
 /// Types of ICMPv6.
 pub mod v6 {
-    /// The destination cannot be reached.
     pub const UNREACHABLE: u8 = 1;
-    /// The next link takes less.
     pub const PACKET_TOO_BIG: u8 = 2;
-    /// Hop limit or reassembly.
+    /// The hop limit or the reassembly time expired.
     pub const TIME_EXCEEDED: u8 = 3;
-    /// A field cannot be right.
     pub const PARAMETER_PROBLEM: u8 = 4;
-    /// Ping.
     pub const ECHO_REQUEST: u8 = 128;
-    /// Answer to an echo request.
     pub const ECHO_REPLY: u8 = 129;
-    /// Another router is nearer.
     pub const REDIRECT: u8 = 137;
 
-    /// Whether a type is an error (RFC 4443 2.1: the upper bit tells) or a redirect, which never bring about an error.
+    /// Whether a type is an error (RFC 4443 2.1: the highest bit is clear) or a redirect, which must not
+    /// cause an error.
     pub fn is_error(kind: u8) -> bool {
         kind < 128 || kind == REDIRECT
     }
@@ -68,19 +59,19 @@ impl<'a> IcmpView<'a> {
         Ok(Self { header, message })
     }
 
-    /// The checksum as it stands there.
+    /// The checksum field.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.header[2], self.header[3]])
     }
 
-    /// What follows the header: of an error, the packet it is about.
+    /// The bytes behind the header; for an error, the packet that caused it.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.message[HEADER_BYTES..]
     }
 
-    /// Whether the checksum is right; `pseudo` is the sum of the pseudo header, 0 for IPv4.
+    /// Whether the checksum is correct; `pseudo` is the sum of the pseudo header, 0 for IPv4.
     pub fn checksum_holds(&self, pseudo: u32) -> bool {
         fold(sum(self.message, pseudo)) == 0xffff
     }
@@ -88,19 +79,19 @@ impl<'a> IcmpView<'a> {
 
 header! {
     IcmpView,
-    /// A header to be written.
+    /// A header to encode.
     IcmpRepr, HEADER_BYTES;
     /// The type.
     kind: u8 = 0;
     /// The code.
     code: u8 = 1;
-    /// The four bytes behind the checksum: of an echo, identifier and sequence number.
+    /// The four bytes behind the checksum; for an echo, identifier and sequence number.
     rest: [u8; 4] = 4;
 }
 
 impl IcmpRepr {
-    /// The header of a message with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
-    /// ([`pseudo_sum`](crate::checksum::pseudo_sum)), 0 for IPv4.
+    /// Encodes the header of a message with this payload, including its checksum; `pseudo` is the sum of the
+    /// pseudo header ([`pseudo_sum`](crate::checksum::pseudo_sum)), 0 for IPv4.
     pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
         let mut header = self.fields();
         let checksum = finish(sum(payload, sum(&header, pseudo)));

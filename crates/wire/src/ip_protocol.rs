@@ -1,16 +1,12 @@
-//! Protocol numbers of IPv4, and next headers of IPv6 (IANA): the ones that this router treats specially.
+//! Protocol numbers of IPv4 and next headers of IPv6 (IANA) that this router treats specially.
 
 /// IPv6 hop-by-hop options.
 pub const HOP_BY_HOP: u8 = 0;
-/// ICMP for IPv4.
 pub const ICMP: u8 = 1;
 /// IPv4 in IP.
 pub const IPV4: u8 = 4;
-/// TCP.
 pub const TCP: u8 = 6;
-/// UDP.
 pub const UDP: u8 = 17;
-/// DCCP.
 pub const DCCP: u8 = 33;
 /// IPv6 in IP.
 pub const IPV6: u8 = 41;
@@ -18,21 +14,17 @@ pub const IPV6: u8 = 41;
 pub const ROUTING: u8 = 43;
 /// IPv6 fragment header.
 pub const FRAGMENT: u8 = 44;
-/// GRE.
 pub const GRE: u8 = 47;
 /// IPsec ESP.
 pub const ESP: u8 = 50;
 /// IPsec authentication header.
 pub const AUTHENTICATION: u8 = 51;
-/// ICMPv6.
 pub const ICMPV6: u8 = 58;
 /// IPv6: nothing follows.
 pub const NO_NEXT_HEADER: u8 = 59;
 /// IPv6 destination options.
 pub const DESTINATION_OPTIONS: u8 = 60;
-/// SCTP.
 pub const SCTP: u8 = 132;
-/// UDP-Lite.
 pub const UDP_LITE: u8 = 136;
 /// MPLS in IP.
 pub const MPLS: u8 = 137;

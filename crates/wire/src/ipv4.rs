@@ -15,11 +15,11 @@ use std::net::Ipv4Addr;
 /// Bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
 
-/// In the flags: nobody may cut the packet.
+/// Flag: the packet must not be fragmented.
 pub const DONT_FRAGMENT: u16 = 0x4000;
-/// In the flags: this is not the last fragment.
+/// Flag: this is not the last fragment.
 pub const MORE_FRAGMENTS: u16 = 0x2000;
-/// Behind the flags: where in the datagram the fragment lies, in units of eight bytes.
+/// The bits below the flags: the fragment's offset in the datagram, in units of eight bytes.
 pub const OFFSET_MASK: u16 = 0x1fff;
 
 /// A packet from its header on.
@@ -30,8 +30,8 @@ pub struct Ipv4View<'a> {
 }
 
 impl<'a> Ipv4View<'a> {
-    /// Views a packet from its first byte. What the link layer padded behind it is left out; a packet that was cut off
-    /// behind its header is a packet still. The header's checksum is not looked at.
+    /// Views a packet from its first byte. Link-layer padding is left out; a packet that was cut behind its
+    /// header is valid. The header checksum is not checked.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
@@ -61,19 +61,19 @@ impl<'a> Ipv4View<'a> {
         usize::from(u16::load(self.header, 2))
     }
 
-    /// Whether it is a fragment, the first one included.
+    /// Whether it is a fragment, including the first one.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.flags_and_offset() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
     }
 
-    /// Whether it is a fragment, and not the first.
+    /// Whether it is a fragment other than the first.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.flags_and_offset() & OFFSET_MASK != 0
     }
 
-    /// Whether the header's checksum is right.
+    /// Whether the header checksum is correct.
     pub fn checksum_holds(&self) -> bool {
         fold(sum(&self.packet[..self.header_len()], 0)) == 0xffff
     }
@@ -84,19 +84,19 @@ impl<'a> Ipv4View<'a> {
         &self.packet[HEADER_BYTES..self.header_len()]
     }
 
-    /// What follows the header, as far as it is at hand.
+    /// The captured bytes behind the header.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.packet[self.header_len()..]
     }
 
-    /// The whole packet without padding, as far as it is at hand.
+    /// The captured packet without padding.
     #[inline]
     pub fn packet(&self) -> &'a [u8] {
         self.packet
     }
 
-    /// Whether all bytes are at hand that the length field promises.
+    /// Whether the packet was captured up to its length.
     #[inline]
     pub fn is_whole(&self) -> bool {
         self.packet.len() == self.total_len()
@@ -111,11 +111,11 @@ impl<'a> Ipv4View<'a> {
 
 header! {
     Ipv4View,
-    /// A header without options to be written.
+    /// A header without options to encode.
     Ipv4Repr, HEADER_BYTES;
     /// Type of service: DSCP and ECN.
     traffic_class: u8 = 1;
-    /// What fragments of one datagram have in common.
+    /// The same in all fragments of a datagram.
     identification: u16 = 4;
     /// [`DONT_FRAGMENT`], [`MORE_FRAGMENTS`] and, under [`OFFSET_MASK`], the offset in units of eight bytes.
     flags_and_offset: u16 = 6;
@@ -133,7 +133,7 @@ header! {
 }
 
 impl Ipv4Repr {
-    /// A plain header: a TTL of 64, not a fragment, everything else zero.
+    /// A plain header: TTL 64, not a fragment, everything else zero.
     pub fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload_len: usize) -> Self {
         Self {
             source,
@@ -147,7 +147,7 @@ impl Ipv4Repr {
         }
     }
 
-    /// The header with its checksum.
+    /// Encodes the header with its checksum.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut header = self.fields();
         header[0] = 0x45;
@@ -157,7 +157,8 @@ impl Ipv4Repr {
     }
 }
 
-/// Puts the right checksum into a header with or without options; bytes that are shorter than a header stay as they are.
+/// Writes the correct checksum into a header with or without options; does nothing if the bytes are shorter
+/// than a header.
 pub fn write_checksum(header: &mut [u8]) {
     if header.len() >= HEADER_BYTES {
         header[10..12].fill(0);

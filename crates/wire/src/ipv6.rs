@@ -1,4 +1,4 @@
-//! IPv6 headers (RFC 8200), and the walk over the extension headers behind them ([`Extensions`]).
+//! IPv6 headers (RFC 8200), and the walk over extension headers ([`Extensions`]).
 //!
 //! ```text
 //! byte  0                        4       6            7          8       24           40
@@ -26,8 +26,8 @@ pub struct Ipv6View<'a> {
 }
 
 impl<'a> Ipv6View<'a> {
-    /// Views a packet from its first byte. What the link layer padded behind it is left out; a packet that was cut off
-    /// behind its header is a packet still.
+    /// Views a packet from its first byte. Link-layer padding is left out; a packet that was cut behind its
+    /// header is valid.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
@@ -50,25 +50,25 @@ impl<'a> Ipv6View<'a> {
         HEADER_BYTES + usize::from(self.payload_len())
     }
 
-    /// The extension headers that are at hand as a whole.
+    /// The extension headers that were captured whole.
     #[inline]
     pub fn extensions(&self) -> Extensions<'a> {
         Extensions::new(self.packet, self.packet.len(), self.next_header())
     }
 
-    /// What follows the header, extension headers included, as far as it is at hand.
+    /// The captured bytes behind the header, including extension headers.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.packet[HEADER_BYTES..]
     }
 
-    /// The whole packet without padding, as far as it is at hand.
+    /// The captured packet without padding.
     #[inline]
     pub fn packet(&self) -> &'a [u8] {
         self.packet
     }
 
-    /// Whether all bytes are at hand that the length field promises.
+    /// Whether the packet was captured up to its length.
     #[inline]
     pub fn is_whole(&self) -> bool {
         self.packet.len() == self.total_len()
@@ -77,11 +77,11 @@ impl<'a> Ipv6View<'a> {
 
 header! {
     Ipv6View,
-    /// A header to be written; its flow label is zero.
+    /// A header to encode; its flow label is zero.
     Ipv6Repr, HEADER_BYTES;
     /// Bytes behind the header.
     payload_len: u16 = 4;
-    /// What follows the header: an extension header or the transport.
+    /// An extension header or the transport.
     next_header: u8 = 6;
     /// Hop limit.
     hop_limit: u8 = 7;
@@ -95,13 +95,13 @@ header! {
 }
 
 impl Ipv6Repr {
-    /// A plain header: a hop limit of 64, traffic class 0.
+    /// A plain header: hop limit 64, traffic class 0.
     pub fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, payload_len: usize) -> Self {
         let payload_len = payload_len as u16;
         Self { source, destination, next_header, hop_limit: 64, traffic_class: 0, payload_len }
     }
 
-    /// The header.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut header = self.fields();
         header[0] = 0x60 | self.traffic_class >> 4;

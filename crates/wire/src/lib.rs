@@ -1,17 +1,18 @@
-//! Byte formats, pure: bytes to values and back. Nothing here opens a file or a socket, or knows what a value is used
-//! for.
+//! Byte formats: converts bytes to values and back. Nothing here opens a file or a socket, or knows what a
+//! value is used for.
 //!
-//! **Packets**: a module for each header ([`ethernet`], [`vlan`], [`arp`], [`ipv4`], [`ipv6`], [`icmp`], [`ndp`], [`udp`],
-//! [`tcp`]), all of one shape. A *view* (`Ipv4View`) is made from bytes and checked once; its accessors cannot fail. A *repr*
-//! (`Ipv4Repr`) is a header or message to be written, and always encodes. One row per field gives both.
-//! The stages that every packet takes (ingress, flow parsing, rewriting) load their fields themselves; property tests hold
-//! them to the views. [`checksum`]: the Internet checksum and its update; [`checksum_offload`] finishes what senders leave to
-//! hardware.
+//! **Packets**: a module for each header ([`ethernet`], [`vlan`], [`arp`], [`ipv4`], [`ipv6`], [`icmp`],
+//! [`ndp`], [`udp`], [`tcp`]), all of one form. A *view* (`Ipv4View`) is made from bytes and checked once;
+//! its accessors cannot fail. A *repr* (`Ipv4Repr`) is a header or message to encode, which always succeeds.
+//! One row per field defines both. The stages that every packet passes (ingress, flow parsing, rewriting)
+//! load their fields themselves; property tests compare them with the views. [`checksum`] has the Internet
+//! checksum and its update; [`checksum_offload`] completes what senders leave to hardware.
 //!
-//! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`] (NetFlow 5 and 9, IPFIX),
-//! [`pcap`], [`pcapng`], [`trace`]; [`application`]: names of applications, their protocols and ports.
+//! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`]
+//! (NetFlow 5 and 9, IPFIX), [`pcap`], [`pcapng`], [`trace`]; [`application`]: names of applications, their
+//! protocols and ports.
 //!
-//! A format that two crates need has its one definition here.
+//! A format that two crates need is defined here once.
 
 pub mod application;
 pub mod arp;

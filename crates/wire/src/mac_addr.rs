@@ -1,9 +1,10 @@
-//! MAC addresses (IEEE 802, clause 8): one type, one text.
+//! MAC addresses (IEEE 802, clause 8): one type and one text format.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A MAC address. Its text is six pairs of lower-case digits with colons between them; hyphens and capitals are read too.
+/// A MAC address. Its text is six pairs of lower-case hexadecimal digits with colons; hyphens and capitals
+/// are accepted too.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct MacAddr(pub [u8; 6]);
@@ -11,10 +12,10 @@ pub struct MacAddr(pub [u8; 6]);
 impl MacAddr {
     /// All neighbors on a link.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No address: what stands where one is not known.
+    /// Used where an address is unknown.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether it addresses a group of neighbors, or all of them.
+    /// Whether it is a multicast or broadcast address.
     #[inline]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
@@ -26,7 +27,7 @@ impl MacAddr {
         self.to_u64() == Self::BROADCAST.to_u64()
     }
 
-    /// Whether one neighbor may have it: it is no group's, and not zero.
+    /// Whether one neighbor may have it: it is neither a group address nor zero.
     #[inline]
     pub const fn is_unicast(self) -> bool {
         !self.is_group() && self.to_u64() != 0
@@ -39,7 +40,7 @@ impl MacAddr {
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The address of a number that [`to_u64`](Self::to_u64) gave.
+    /// The inverse of [`to_u64`](Self::to_u64).
     #[inline]
     pub const fn from_u64(number: u64) -> Self {
         let [_, _, bytes @ ..] = number.to_be_bytes();
@@ -59,7 +60,7 @@ impl AsRef<[u8]> for MacAddr {
     }
 }
 
-/// A field of a frame is an address.
+/// Compares with a field of a frame.
 impl PartialEq<MacAddr> for [u8] {
     fn eq(&self, address: &MacAddr) -> bool {
         *self == address.0
@@ -87,7 +88,7 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// A text that is no MAC address.
+/// A text is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a MAC address, such as \"02:00:00:00:00:01\"")]
 pub struct MacAddrError;
@@ -99,7 +100,7 @@ impl FromStr for MacAddr {
         let mut bytes = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut bytes {
-            // `from_str_radix` would take a sign.
+            // `from_str_radix` would accept a sign.
             let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
             *byte = u8::from_str_radix(part.ok_or(MacAddrError)?, 16).map_err(|_| MacAddrError)?;
         }

@@ -1,18 +1,18 @@
-//! MRT, the files in which routers and collectors keep tables and messages (RFC 6396, RFC 8050).
+//! Reads MRT, the file format of routing tables and BGP messages (RFC 6396, RFC 8050).
 //!
 //! ```text
 //! bytes --frame--> Record (time, type, body) --Decoder--> Content
-//!                                                           Peers        who the table's routes came from
+//!                                                           Peers        the table of peers
 //!                                                           Rib          entries of a table dump
-//!                                                           Message      a BGP message, its two ends
-//!                                                           StateChange  a session's state
-//!                                                           Skipped      known by name, of no use here
+//!                                                           Message      a BGP message and its two ends
+//!                                                           StateChange  a session's new state
+//!                                                           Skipped      a known type that is not needed here
 //! ```
 //!
-//! Everything is a view over the caller's bytes; only the table of peers is kept, because later records name
-//! them by number. A record is checked when it is decoded, so iterating over what it holds cannot fail. Path
-//! attributes are handed out as they stand, with the size their AS numbers have; [`PathView`] looks into them
-//! as leniently as old files need.
+//! Everything is a view of the caller's bytes; only the table of peers is stored, because later records refer
+//! to it by number. A record is checked when it is decoded, so iterating over its content cannot fail. Path
+//! attributes are returned undecoded, with the size of their AS numbers; [`PathView`] reads them as leniently
+//! as old files require.
 //!
 //! # What is read
 //! | type | subtypes |
@@ -22,20 +22,20 @@
 //! | TABLE_DUMP_V2 (13) | PEER_INDEX_TABLE, RIB_*, RIB_GENERIC of unicast and multicast, all with ADDPATH |
 //! | BGP4MP (16), BGP4MP_ET (17) | MESSAGE and STATE_CHANGE, with AS4, LOCAL, ADDPATH |
 //!
-//! Other registered types (and GEO_PEER_TABLE, RFC 6397) are skipped by name; a type that nobody registered
-//! is a [`Fault`], because it most likely means that the place in the file is lost.
+//! Other registered types (and GEO_PEER_TABLE, RFC 6397) are skipped by name; an unregistered type is a
+//! [`Fault`], because it most likely means that the position in the file is lost.
 //!
 //! # The batched layout
 //! Collectors of early 2000 put many entries into one TABLE_DUMP record: view and sequence once, then entry
-//! after entry. Their length field leaves out those first four bytes. Such a record is recognized by
-//! its entries, which must fill it exactly; see [`frame`].
+//! after entry. Their length field leaves out those first four bytes. Such a record is recognized by its
+//! entries, which must fill it exactly; see [`frame`].
 //!
-//! # Quirks that are read without complaint
+//! # Quirks that are accepted
 //! - BGP4MP STATE_CHANGE of 8 bytes, without addresses, and OPEN messages without interface and addresses
 //!   (both written by early Zebra): the addresses read as 0.0.0.0.
 //! - MP_REACH_NLRI of TABLE_DUMP_V2 in full instead of next hop only (RFC 6396 4.3.4 wants the latter).
-//! - BGP4MP messages with path identifiers whose subtype says that they have none (BIRD before RFC 8050), where
-//!   the NLRI makes no sense otherwise.
+//! - BGP4MP messages with path identifiers whose subtype says that they have none (BIRD before RFC 8050),
+//!   where the NLRI makes no sense otherwise.
 //! - RIB_GENERIC_ADDPATH with the path identifier in each entry or in the NLRI: whichever fills the record.
 //!
 //! Missing: RIB_GENERIC of other families than IPv4 and IPv6 unicast and multicast (skipped by name).
@@ -65,23 +65,22 @@ pub use write::{
     MessageForm, RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
 };
 
-/// Bytes of the header that every record has.
+/// Bytes of every record's header.
 pub const HEADER_BYTES: usize = 12;
 
-/// The longest record that is believed. The longest real ones are RIB entries of busy collectors (70 kB seen)
-/// and tables of 65,535 peers (1.7 MB); a longer one means that the place in the file is lost.
+/// The longest record that is accepted. The longest real ones are RIB entries of busy collectors (70 kB seen)
+/// and tables of 65,535 peers (1.7 MB); a longer one means that the position in the file is lost.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
-/// How many bytes an AS number takes.
+/// The size of AS numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AsSize {
-    /// Two, as before RFC 6793.
+    /// As before RFC 6793.
     Two,
     Four,
 }
 
 impl AsSize {
-    /// Two or four.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Two => 2,
@@ -93,7 +92,6 @@ impl AsSize {
 /// Type and subtype of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordType {
-    /// The type.
     pub kind: u16,
     pub subtype: u16,
 }
@@ -105,7 +103,7 @@ impl RecordType {
     pub(crate) const BGP4MP: u16 = 16;
     pub(crate) const BGP4MP_ET: u16 = 17;
 
-    /// Whether microseconds stand in front of the body.
+    /// Whether microseconds precede the body.
     fn is_extended(self) -> bool {
         matches!(self.kind, Self::BGP4MP_ET | 33 | 49)
     }
@@ -137,7 +135,7 @@ impl RecordType {
         })
     }
 
-    /// The registered name of the subtype, where this module knows the type.
+    /// The registered name of the subtype, if this module knows the type.
     pub fn subtype_name(self) -> Option<&'static str> {
         const BGP: &[&str] =
             &["NULL", "UPDATE", "PREF_UPDATE", "STATE_CHANGE", "SYNC", "OPEN", "NOTIFY", "KEEPALIVE"];
@@ -192,25 +190,25 @@ impl fmt::Display for RecordType {
     }
 }
 
-/// A record as it stands in the file: its header is read, its body is not.
+/// A record of the file; its header is decoded, its body is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Seconds since the epoch.
     pub time_s: u32,
-    /// And microseconds, of types that have them.
+    /// For types that have them.
     pub microseconds: Option<u32>,
     pub kind: RecordType,
     body: Bytes<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// What follows the header (and the microseconds).
+    /// The bytes behind the header (and the microseconds).
     pub fn body(&self) -> &'a [u8] {
         self.body.rest()
     }
 
-    /// The BGP message it holds, if it is of a type that holds one. Needs no [`Decoder`], so that messages of a
-    /// file in memory can be kept.
+    /// The BGP message of the record, if its type has one. Needs no [`Decoder`], so messages of a file in
+    /// memory can be kept.
     pub fn message(&self) -> Result<Option<Message<'a>>, Fault> {
         let content = match self.kind.kind {
             RecordType::BGP4MP | RecordType::BGP4MP_ET => message::bgp4mp(self.kind, self.body)?,
@@ -221,20 +219,20 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The records of a file in memory, without compression. Ends where no whole record follows; what is left
-/// then is [`Records::rest`], empty if the file is whole.
+/// The records of an uncompressed file in memory. The iterator ends where no whole record follows;
+/// [`Records::rest`] then has the remaining bytes, none if the file is whole.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Records<'a> {
-    /// The records that `bytes` are.
+    /// Iterates over the records in `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -251,19 +249,18 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// A record longer than [`RECORD_BYTES_MAX`]: nothing behind it can be found.
+/// A record longer than [`RECORD_BYTES_MAX`]: the position of the next one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a record of at most {RECORD_BYTES_MAX} bytes, found {kind} of {length} bytes")]
 pub struct TooLong {
-    /// What its header says it is.
+    /// According to its header.
     pub kind: RecordType,
-    /// And how long.
     pub length: u32,
 }
 
-/// The record that `bytes` begin with and how many of them it takes; `None` if they end before it does.
+/// The first record in `bytes` and its length; `None` if `bytes` end inside it.
 ///
-/// The length of a TABLE_DUMP record is its length field, unless only four bytes more make its entries fit.
+/// The length of a TABLE_DUMP record is its length field, unless its entries fit only with four bytes more.
 pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -291,64 +288,60 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
     Ok(Some((Record { time_s: word(0), microseconds, kind, body: Bytes::new(body, at) }, end)))
 }
 
-/// What is wrong with a record, and where.
+/// A malformed record, and where the error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{expected} at byte {at} of the record")]
 pub struct Fault {
-    /// Bytes from the record's beginning, header included.
+    /// Bytes from the record's beginning, including the header.
     pub at: usize,
-    /// What should have been there.
     pub expected: Expected,
 }
 
-/// What was expected and is not there.
+/// What was expected instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// More bytes than are left.
     Bytes {
         what: &'static str,
-        /// How many it takes.
+        /// The bytes needed.
         wanted: usize,
-        /// How many there are.
         left: usize,
     },
-    /// The end of the record, not so many bytes more.
+    /// The end of the record instead of `left` more bytes.
     End { left: usize },
-    /// A prefix length that the family has.
+    /// A prefix length that is valid for the family.
     PrefixLength {
-        /// The one that stands there.
+        /// The length read.
         found: u8,
-        /// The longest.
         max: u8,
     },
-    /// A peer that the table of peers has.
+    /// A peer in the table of peers.
     Peer {
-        /// The number that stands there.
+        /// The peer's number.
         found: u16,
-        /// How many peers there are.
+        /// The number of peers.
         peers: usize,
     },
     /// A PEER_INDEX_TABLE before the first RIB record.
     PeerIndexTable,
     /// Address family 1 or 2.
     AddressFamily {
-        /// The one that stands there.
+        /// The family read.
         found: u16,
     },
     /// Sixteen bytes of ones before a BGP message.
     Marker,
-    /// The length of a BGP message that fits its record.
+    /// A length of the BGP message that fits its record.
     MessageLength {
-        /// The one that stands there.
         found: u16,
-        /// How many bytes there are.
+        /// The bytes available.
         there: usize,
     },
     /// An AS_PATH of whole segments.
     AsPath,
-    /// A type that is registered.
+    /// A registered type.
     Type {
-        /// What stands there.
+        /// The type read.
         found: RecordType,
     },
 }
@@ -380,39 +373,34 @@ impl fmt::Display for Expected {
     }
 }
 
-/// One end of a recorded session, in a table of peers.
+/// One end of a recorded session, in the table of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
-    /// Its BGP identifier; 0.0.0.0 where the file does not say.
+    /// The BGP identifier; 0.0.0.0 if unknown.
     pub id: Ipv4Addr,
     pub address: IpAddr,
-    /// Its AS.
     pub asn: u32,
 }
 
-/// A PEER_INDEX_TABLE (RFC 6396 4.3.1): whom the numbers in RIB records mean.
+/// A PEER_INDEX_TABLE (RFC 6396 4.3.1): the peers that RIB records refer to by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIndex {
-    /// BGP identifier of the collector.
+    /// The collector's BGP identifier.
     pub collector: Ipv4Addr,
-    /// The name of the view, mostly empty.
+    /// Mostly empty.
     pub view: String,
-    /// The peers by number.
     pub peers: Vec<Peer>,
 }
 
-/// What a record says.
+/// The decoded content of a record.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// A table of peers, which holds for the RIB records that follow.
+    /// A table of peers for the following RIB records.
     Peers(&'a PeerIndex),
-    /// Routes of a table.
     Rib(Rib<'a>),
-    /// A BGP message.
     Message(Message<'a>),
-    /// A session's state.
     StateChange(StateChange),
-    /// A record of a known type that holds no routes.
+    /// A record of a known type without routes.
     Skipped,
 }
 
@@ -423,7 +411,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a file of which nothing has been read.
+    /// Makes a decoder for the beginning of a file.
     pub fn new() -> Self {
         Self::default()
     }
@@ -433,7 +421,7 @@ impl Decoder {
         self.peers.as_ref()
     }
 
-    /// What a record says.
+    /// Decodes a record.
     pub fn decode<'a>(&'a mut self, record: &Record<'a>) -> Result<Content<'a>, Fault> {
         let RecordType { kind, subtype } = record.kind;
         let body = record.body;

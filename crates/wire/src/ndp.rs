@@ -1,7 +1,7 @@
 //! Neighbor Discovery messages (RFC 4861 4): ICMPv6 messages with options behind a fixed part.
 //!
-//! Whether a message may be believed (RFC 4861 6.1, 7.1: hop limit, checksum, addresses) is the receiver's to decide; here is
-//! what it looks like.
+//! This module decodes the format. The receiver validates hop limit, checksum and addresses (RFC 4861 6.1,
+//! 7.1).
 
 use crate::checksum::pseudo_sum;
 pub use crate::icmp::v6::REDIRECT;
@@ -11,20 +11,16 @@ use crate::ip_protocol::ICMPV6;
 use crate::{MacAddr, Malformed};
 use std::net::Ipv6Addr;
 
-/// A host asks for routers.
 pub const ROUTER_SOLICITATION: u8 = 133;
-/// A router is here.
 pub const ROUTER_ADVERTISEMENT: u8 = 134;
-/// Who has this address?
 pub const NEIGHBOR_SOLICITATION: u8 = 135;
-/// It is here.
 pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
-/// In a neighbor advertisement: the sender is a router.
+/// Flag of a neighbor advertisement: the sender is a router.
 pub const FROM_ROUTER: u8 = 0x80;
-/// In a neighbor advertisement: it answers a solicitation.
+/// Flag of a neighbor advertisement: it answers a solicitation.
 pub const SOLICITED: u8 = 0x40;
-/// In a neighbor advertisement: its MAC address replaces another.
+/// Flag of a neighbor advertisement: its MAC address replaces a known one.
 pub const OVERRIDE: u8 = 0x20;
 
 const SOURCE_LINK_LAYER: u8 = 1;
@@ -37,7 +33,7 @@ pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// All routers of a link.
 pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// The group in which a node listens for solicitations of its address (RFC 4291 2.7.1).
+/// The group in which a node receives solicitations for its address (RFC 4291 2.7.1).
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from(b) << 8 | u16::from(c))
@@ -49,13 +45,13 @@ pub fn group_mac(group: Ipv6Addr) -> MacAddr {
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// The link-local address that a MAC address gives (RFC 4291 appendix A).
+/// The link-local address made from a MAC address (RFC 4291 appendix A).
 pub fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// A message of a kind that routers listen to.
+/// A message of a kind that routers process.
 #[derive(Clone, Copy, Debug)]
 pub struct NdpView<'a> {
     message: &'a [u8],
@@ -63,9 +59,9 @@ pub struct NdpView<'a> {
 }
 
 impl<'a> NdpView<'a> {
-    /// Views a message from its ICMPv6 header to the end of the IP packet. Every option must have a length that is not
-    /// zero and fits; unknown ones are passed over (RFC 4861 4.6). `Malformed::Kind` for messages of other kinds than
-    /// solicitations and neighbor advertisements.
+    /// Views a message from its ICMPv6 header to the end of the IP packet. Every option must have a non-zero
+    /// length that fits; unknown options are skipped (RFC 4861 4.6). Returns `Malformed::Kind` for messages
+    /// other than solicitations and neighbor advertisements.
     pub fn new(message: &'a [u8]) -> Result<Self, Malformed> {
         let fixed_len = match *message.first().ok_or(Malformed::Truncated)? {
             ROUTER_SOLICITATION => icmp::HEADER_BYTES,
@@ -79,33 +75,33 @@ impl<'a> NdpView<'a> {
         Ok(Self { message, fixed_len })
     }
 
-    /// The type.
+    /// The ICMPv6 type.
     pub fn kind(&self) -> u8 {
         self.message[0]
     }
 
-    /// Of a neighbor advertisement, [`FROM_ROUTER`] and the others.
+    /// The flags of a neighbor advertisement, [`FROM_ROUTER`] and others.
     pub fn flags(&self) -> u8 {
         self.message[4]
     }
 
-    /// Of a neighbor solicitation or advertisement, the address that it is about.
+    /// The target address of a neighbor solicitation or advertisement.
     pub fn target(&self) -> Option<Ipv6Addr> {
         let address: [u8; 16] = *self.message[icmp::HEADER_BYTES..self.fixed_len].first_chunk()?;
         Some(address.into())
     }
 
-    /// The sender's MAC address, if an option says it.
+    /// The source link-layer address option, if present.
     pub fn source_mac(&self) -> Option<MacAddr> {
         self.mac_option(SOURCE_LINK_LAYER)
     }
 
-    /// The target's MAC address, if an option says it.
+    /// The target link-layer address option, if present.
     pub fn target_mac(&self) -> Option<MacAddr> {
         self.mac_option(TARGET_LINK_LAYER)
     }
 
-    /// The first option of a kind that has the length of a MAC address.
+    /// The first option of a kind with the length of a MAC address.
     fn mac_option(&self, kind: u8) -> Option<MacAddr> {
         let mut rest = &self.message[self.fixed_len..];
         while let Some((option, behind)) = split_option(rest) {
@@ -118,7 +114,7 @@ impl<'a> NdpView<'a> {
     }
 }
 
-/// The first option, and what follows it.
+/// The first option and the rest.
 fn split_option(options: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::from(*options.get(1)?) * 8;
     options.split_at_checked(length).filter(|_| length > 0)
@@ -127,53 +123,44 @@ fn split_option(options: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A network that a router advertises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdvertisedPrefix {
-    /// Its address.
     pub prefix: Ipv6Addr,
     pub length: u8,
-    /// Whether hosts may make addresses of it (RFC 4862).
+    /// Whether hosts may form addresses from it (RFC 4862).
     pub is_autonomous: bool,
-    /// For how long it is on the link.
+    /// How long the prefix is on the link.
     pub valid_s: u32,
-    /// For how long addresses made of it are preferred.
+    /// How long addresses formed from it are preferred.
     pub preferred_s: u32,
 }
 
-/// A message to be written.
+/// A message to encode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NdpRepr {
-    /// A neighbor is asked for.
     NeighborSolicitation {
         /// Its address.
         target: Ipv6Addr,
-        /// Who asks.
         source_mac: MacAddr,
     },
-    /// A neighbor is here.
     NeighborAdvertisement {
-        /// [`FROM_ROUTER`] and the others.
+        /// [`FROM_ROUTER`] and others.
         flags: u8,
-        /// Its address.
         target: Ipv6Addr,
-        /// Its MAC address.
         target_mac: MacAddr,
     },
-    /// A router is here.
     RouterAdvertisement {
         /// The hop limit that hosts should use.
         hop_limit: u8,
-        /// For how long it may be used as a default router.
+        /// How long hosts may use the router as a default router.
         lifetime_s: u16,
-        /// Its MAC address.
         source_mac: MacAddr,
-        /// The largest packet of the link.
+        /// The MTU of the link.
         mtu_bytes: u32,
-        /// The networks of the link.
         prefixes: Vec<AdvertisedPrefix>,
     },
 }
 
 impl NdpRepr {
-    /// The ICMPv6 message from `source` to `destination`, with its checksum.
+    /// Encodes the ICMPv6 message from `source` to `destination`, with its checksum.
     pub fn encode(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
         let mut body = Vec::new();
         let (kind, rest) = match self {
@@ -188,7 +175,7 @@ impl NdpRepr {
                 (NEIGHBOR_ADVERTISEMENT, [*flags, 0, 0, 0])
             }
             Self::RouterAdvertisement { hop_limit, lifetime_s, source_mac, mtu_bytes, prefixes } => {
-                // Reachable and retransmission times are left to the hosts.
+                // Reachable and retransmission times are unspecified.
                 body.extend_from_slice(&[0; 8]);
                 body.extend_from_slice(&mac_option(SOURCE_LINK_LAYER, *source_mac));
                 body.extend_from_slice(&[MTU, 1, 0, 0]);

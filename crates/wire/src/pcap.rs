@@ -1,32 +1,31 @@
-//! The classic capture file: a file header, then records, each a header and the bytes of a frame.
+//! Reads and writes classic pcap files: a file header, then records, each with a header and the bytes of a
+//! frame.
 //!
-//! Everything here is a pure function of the bytes it is given; reading files is the business of
-//! others. The magic number tells three things: the byte order of all other fields, whether fractions
-//! of a second are micro- or nanoseconds, and whether record headers have the eight extra bytes of
-//! "modified" libpcap (Kuznetzov's patch), which are skipped.
+//! Everything here is a pure function of the given bytes; others read the files. The magic number gives the
+//! byte order, the unit of fractional seconds (micro- or nanoseconds), and whether record headers have the
+//! eight extra bytes of "modified" libpcap (Kuznetzov's patch), which are skipped.
 //!
-//! The upper bits of the link type field (length of the frame check sequence) are ignored: the length
-//! field of IP finds the end of the packet in any case.
+//! The upper bits of the link type field (length of the frame check sequence) are ignored: IP's length field
+//! finds the end of the packet anyway.
 //!
 //! Format: draft-ietf-opsawg-pcap; link types: draft-ietf-opsawg-pcaplinktype.
 //!
-//! Files older than version 2.3 have the two lengths of a record the other way round; some writers of 2.3 did as they did
-//! before, so there the smaller one is taken for what is in the file (as libpcap does).
+//! Files older than version 2.3 have the two lengths of a record in the opposite order. Some writers of 2.3
+//! still did, so there the smaller length is taken as the captured one (as libpcap does).
 
 use thalweg_base::LinkType;
 
-/// Bytes of the file header.
 pub const FILE_HEADER_LEN: usize = 24;
-/// Bytes of a record header, without those of modified libpcap.
+/// Without the extra bytes of modified libpcap.
 pub const RECORD_HEADER_LEN: usize = 16;
-/// The longest frame a record may hold; more is damage (libpcap's own limit).
+/// The longest frame of a record; more is an error (libpcap's own limit).
 pub const FRAME_BYTES_MAX: usize = 262_144;
 
 const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
 
-/// Which byte of a number comes first.
+/// The byte order of a capture's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
     Little,
@@ -34,7 +33,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// A number of 16 bits.
+    /// Decodes 16 bits.
     #[inline(always)]
     pub fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
@@ -43,7 +42,7 @@ impl ByteOrder {
         }
     }
 
-    /// A number of 32 bits.
+    /// Decodes 32 bits.
     #[inline(always)]
     pub fn u32(self, bytes: [u8; 4]) -> u32 {
         match self {
@@ -70,7 +69,7 @@ impl ByteOrder {
     }
 }
 
-/// How the frames of a capture with this link type begin.
+/// Maps a link type number.
 pub fn link_type(code: u32) -> LinkType {
     match code {
         0 | 108 => LinkType::BsdLoopback,
@@ -91,53 +90,51 @@ pub fn link_type(code: u32) -> LinkType {
     }
 }
 
-/// What is wrong with a capture's bytes.
+/// Why the bytes are not a valid capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcapError {
-    /// The first four bytes are no magic number.
+    /// The first four bytes are not a magic number.
     #[error("expected a capture's magic number, found {magic:#010x}")]
     NotACapture {
-        /// They as a little-endian number.
+        /// Read as little-endian.
         magic: u32,
     },
-    /// A record claims more bytes than any may have.
+    /// A record claims more bytes than the limit.
     #[error("expected a record of at most {FRAME_BYTES_MAX} bytes, found one of {bytes}")]
     RecordTooLong {
-        /// What it claims.
+        /// The length claimed.
         bytes: u32,
     },
 }
 
-/// In which order a record's two lengths stand: a matter of the file's version.
+/// The order of a record's two lengths, which depends on the file's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LengthOrder {
-    /// What is in the file first, as since version 2.4.
+    /// Captured length first, as since version 2.4.
     CapturedFirst,
-    /// What was on the wire first, as before version 2.3.
+    /// Wire length first, as before version 2.3.
     WireFirst,
-    /// Either, in version 2.3: the smaller one is what is in the file.
+    /// Unknown, in version 2.3: the smaller one is the captured length.
     Either,
 }
 
-/// What the file header says.
+/// The decoded file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHeader {
-    /// Byte order of every number in the file.
     pub order: ByteOrder,
-    /// Nanoseconds in one unit of a record's fraction: 1000 or 1.
+    /// Nanoseconds per unit of a record's fraction: 1000 or 1.
     pub nanoseconds_per_unit: u32,
-    /// Record headers have eight more bytes, of modified libpcap.
+    /// Record headers have the eight extra bytes of modified libpcap.
     pub modified: bool,
-    /// Which of a record's lengths is which.
     pub lengths: LengthOrder,
-    /// The longest frame by the writer's own account; 0 says nothing.
+    /// The longest frame according to the writer; 0 for unknown.
     pub snap_len: u32,
     /// Link type number, for [`link_type`].
     pub link_code: u32,
 }
 
 impl FileHeader {
-    /// A header for a new file in this machine's favorite form: little-endian nanoseconds.
+    /// A header for a new file: little-endian, nanoseconds.
     pub fn nanoseconds(link_code: u32) -> Self {
         Self {
             order: ByteOrder::Little,
@@ -149,7 +146,7 @@ impl FileHeader {
         }
     }
 
-    /// Whether bytes that begin like this are a capture of this format.
+    /// Whether these first bytes are a magic number of the format.
     pub fn is_magic(bytes: &[u8; 4]) -> bool {
         Self::of_magic(*bytes).is_some()
     }
@@ -178,7 +175,7 @@ impl FileHeader {
         Ok(Self { order, nanoseconds_per_unit, modified, lengths, snap_len, link_code })
     }
 
-    /// The header as bytes. Version 2.4 unless lengths are as before; the fields for time zone and accuracy are zero, as ever.
+    /// Encodes the header: version 2.4 unless lengths are in another order; time zone and accuracy are zero.
     pub fn encode(&self) -> [u8; FILE_HEADER_LEN] {
         let magic = match (self.modified, self.nanoseconds_per_unit) {
             (true, _) => MAGIC_MODIFIED,
@@ -203,23 +200,21 @@ impl FileHeader {
         out
     }
 
-    /// Bytes of every record's header.
+    /// Bytes of every record header.
     #[inline(always)]
     pub fn record_header_len(&self) -> usize {
         if self.modified { RECORD_HEADER_LEN + 8 } else { RECORD_HEADER_LEN }
     }
 }
 
-/// What a record's header says.
+/// The decoded header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Seconds since the epoch.
     pub seconds: u32,
-    /// Units of the file's resolution since then.
+    /// In units of the file's resolution.
     pub fraction: u32,
-    /// Bytes of the frame in the file.
     pub captured_len: u32,
-    /// Bytes of the frame on the wire.
     pub wire_len: u32,
 }
 
@@ -245,14 +240,14 @@ impl RecordHeader {
         })
     }
 
-    /// A header for a frame that arrived at `arrival_ns`, in the file's resolution. Times past the year
-    /// 2106 do not fit the format and wrap.
+    /// Makes a header for a frame that arrived at `arrival_ns`, in the file's resolution. Times after the
+    /// year 2106 do not fit the format and wrap.
     pub fn new(file: &FileHeader, arrival_ns: u64, captured_len: u32, wire_len: u32) -> Self {
         let fraction = (arrival_ns % 1_000_000_000) as u32 / file.nanoseconds_per_unit.max(1);
         Self { seconds: (arrival_ns / 1_000_000_000) as u32, fraction, captured_len, wire_len }
     }
 
-    /// The header as bytes, without those of modified libpcap.
+    /// Encodes the header, without the extra bytes of modified libpcap.
     pub fn encode(&self, file: &FileHeader) -> [u8; RECORD_HEADER_LEN] {
         let mut out = [0; RECORD_HEADER_LEN];
         let lengths = match file.lengths {
@@ -266,8 +261,8 @@ impl RecordHeader {
         out
     }
 
-    /// Arrival in nanoseconds since the epoch. Fractions of more than a second, which broken writers
-    /// make, simply count.
+    /// Arrival in nanoseconds since the epoch. Fractions above a second, which broken writers produce, are
+    /// added.
     #[inline(always)]
     pub fn arrival_ns(&self, file: &FileHeader) -> u64 {
         u64::from(self.seconds) * 1_000_000_000

@@ -1,36 +1,36 @@
-//! The next generation capture file: blocks, of which some hold frames.
+//! Reads pcapng capture files: blocks, some of which hold frames.
 //!
-//! [`SectionReader::next_block`] looks at the bytes from a block's start on and says what is there, or how many
-//! bytes it must see to say so. It keeps what earlier blocks said (byte order, interfaces), never the
-//! bytes themselves, so a caller may leave every frame where it was read.
+//! [`SectionReader::next_block`] examines the bytes at the start of a block and says what the block is, or
+//! how many bytes it needs. It stores facts of earlier blocks (byte order, interfaces) but never the bytes
+//! themselves, so a caller may leave every frame where it was read.
 //!
-//! | block | what is done |
+//! | block | treatment |
 //! |---|---|
 //! | section header | starts over: byte order, no interfaces |
-//! | interface description | remembered: link type, snap length, `if_name`, `if_tsresol`, `if_tsoffset` |
+//! | interface description | stored: link type, snap length, `if_name`, `if_tsresol`, `if_tsoffset` |
 //! | enhanced packet, simple packet, packet (obsolete) | a frame |
 //! | any other | skipped by its length, however long |
 //!
-//! Bounded: blocks that are read hold at most [`BLOCK_BYTES_MAX`] bytes, sections at most
-//! [`INTERFACES_MAX`] interfaces, interface names [`NAME_BYTES_MAX`] bytes; more is damage (a longer name
-//! counts as none). The length at a block's end must equal that at its start, except in skipped blocks, of
-//! which the end is not looked at.
+//! Limits: a block that is read has at most [`BLOCK_BYTES_MAX`] bytes, a section at most [`INTERFACES_MAX`]
+//! interfaces, an interface name at most [`NAME_BYTES_MAX`] bytes; anything beyond is an error (a longer name
+//! is ignored). The length at a block's end must equal the one at its start; it is not checked for skipped
+//! blocks.
 //!
-//! [`mod@write`] makes files of our own.
+//! [`mod@write`] writes files.
 //!
-//! Format: draft-ietf-opsawg-pcapng. Missing: name resolution, statistics, secrets, custom blocks: none
-//! of them holds a frame.
+//! Format: draft-ietf-opsawg-pcapng. Missing: name resolution, statistics, secrets and custom blocks, which
+//! hold no frames.
 
 use crate::pcap::{ByteOrder, FRAME_BYTES_MAX, link_type};
 use thalweg_base::LinkType;
 
-/// The block type that every file begins with, the same in both byte orders.
+/// The block type at the beginning of every file, the same in both byte orders.
 pub const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// The longest block that is read (others are skipped at any length): a frame and ample options.
 pub const BLOCK_BYTES_MAX: usize = FRAME_BYTES_MAX + 65_536;
-/// Interfaces in one section.
+/// The most interfaces in one section.
 pub const INTERFACES_MAX: usize = 4096;
-/// Bytes of an interface's name.
+/// The most bytes of an interface's name.
 pub const NAME_BYTES_MAX: usize = 255;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
@@ -39,20 +39,20 @@ const PACKET_OBSOLETE: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Bytes around every block: type and length before, length behind.
+/// Bytes around every block: type and length before, length after.
 const BLOCK_FRAME: usize = 12;
 /// From the start of an enhanced (or obsolete) packet block to its frame.
 const PACKET_HEADER: usize = 28;
 const SIMPLE_HEADER: usize = 12;
 
-/// How an interface counts time.
+/// The unit of an interface's time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolution {
-    /// Nanoseconds in a unit.
+    /// Nanoseconds per unit.
     Multiply(u64),
-    /// Units in a nanosecond.
+    /// Units per nanosecond.
     Divide(u64),
-    /// Units in a second are two to this power.
+    /// A second has two to this power of units.
     Binary(u32),
 }
 
@@ -64,7 +64,7 @@ impl Resolution {
         } else if exponent <= 9 {
             Resolution::Multiply(10u64.pow(9 - exponent))
         } else {
-            // Beyond what fits, every time is the epoch.
+            // If it does not fit, every time becomes the epoch.
             Resolution::Divide(10u64.checked_pow(exponent - 9).unwrap_or(u64::MAX))
         }
     }
@@ -82,14 +82,13 @@ impl Resolution {
     }
 }
 
-/// What an interface description block says.
+/// The content of an interface description block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// How its frames begin.
     pub link: LinkType,
-    /// Longest frame, 0 for no limit.
+    /// Longest frame; 0 for no limit.
     pub snap_len: u32,
-    /// Its name, if it has one of reasonable length.
+    /// `None` if there is no name of acceptable length.
     pub name: Option<Box<[u8]>>,
     resolution: Resolution,
     offset_ns: i64,
@@ -103,32 +102,29 @@ impl Interface {
     }
 }
 
-/// Where a frame lies in the bytes given, and what is known about it.
+/// The position of a frame in the given bytes, and its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Bytes from the block's start to the frame.
     pub at: usize,
-    /// Bytes of the frame.
     pub captured_len: usize,
-    /// Bytes of the frame on the wire.
     pub wire_len: u32,
-    /// Arrival in nanoseconds since the epoch; simple packets have none.
+    /// Nanoseconds since the epoch; simple packets have no time.
     pub arrival_ns: Option<u64>,
-    /// Index of the interface, valid for [`SectionReader::interfaces`].
+    /// Index into [`SectionReader::interfaces`].
     pub interface: usize,
 }
 
-/// What stands at the start of the bytes given.
+/// The block at the start of the given bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// A frame; the next block begins `len` bytes on.
+    /// A frame; the next block begins `len` bytes later.
     Frame {
         /// Bytes of the block.
         len: usize,
-        /// The frame in it.
         frame: Frame,
     },
-    /// Nothing to deliver; the next block begins `len` bytes on, perhaps past the bytes given.
+    /// No frame; the next block begins `len` bytes later, possibly beyond the given bytes.
     Skip {
         /// Bytes of the block.
         len: usize,
@@ -138,7 +134,7 @@ pub enum Block {
         /// Bytes of the block.
         len: usize,
     },
-    /// Too few bytes to tell: ask again with at least this many.
+    /// Too few bytes: call again with at least this many.
     Need(usize),
 }
 
@@ -154,10 +150,10 @@ pub enum PcapngError {
     /// A section header without the byte-order magic.
     #[error("expected the byte-order magic, found {found:#010x}")]
     ByteOrderMagic {
-        /// What stands in its place, little-endian.
+        /// Little-endian.
         found: u32,
     },
-    /// A block length that is no multiple of four, too small for its type or larger than what is read.
+    /// A block length that is not a multiple of four, too small for its type, or above the limit.
     #[error(
         "expected a length fit for block type {block_type:#x} (a multiple of 4, at most {BLOCK_BYTES_MAX}), \
          found {bytes}"
@@ -167,32 +163,29 @@ pub enum PcapngError {
         /// The length.
         bytes: u32,
     },
-    /// The length behind a block differs from that before it.
+    /// The length at the end of a block differs from the one at its start.
     #[error("expected the block to end with its length {first}, found {second}")]
     TrailingLength {
-        /// Before.
+        /// The length at the block's start.
         first: u32,
-        /// Behind.
         second: u32,
     },
-    /// A frame that does not fit its block or is longer than any may be.
+    /// A frame that does not fit its block or exceeds the limit.
     #[error("expected a frame that fits its block and {FRAME_BYTES_MAX} bytes, found {bytes} bytes")]
     FrameLength {
         /// Its length.
         bytes: u32,
     },
-    /// A packet of an interface that was not described.
     #[error("expected a described interface, found number {interface}")]
     NoInterface {
         /// Its number.
         interface: u32,
     },
-    /// More than [`INTERFACES_MAX`].
     #[error("expected at most {INTERFACES_MAX} interfaces in a section")]
     TooManyInterfaces,
 }
 
-/// What the blocks so far have said.
+/// Reads blocks and stores what they say about later ones.
 #[derive(Clone, Debug, Default)]
 pub struct SectionReader {
     order: Option<ByteOrder>,
@@ -200,18 +193,18 @@ pub struct SectionReader {
 }
 
 impl SectionReader {
-    /// A reader at the start of a file.
+    /// Makes a reader for the start of a file.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The interfaces of the present section.
+    /// The interfaces of the current section.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// Looks at the block that `bytes` begin with. `bytes` may end anywhere. After an error the rest of
-    /// the file has no meaning.
+    /// Examines the block at the start of `bytes`, which may end anywhere. After an error the rest of the
+    /// file is unreadable.
     #[inline]
     pub fn next_block(&mut self, bytes: &[u8]) -> Result<Block, PcapngError> {
         let Some(head) = bytes.first_chunk::<BLOCK_FRAME>() else { return Ok(Block::Need(BLOCK_FRAME)) };
@@ -281,7 +274,7 @@ impl SectionReader {
         for (code, value) in (Options { order, rest: options }) {
             match (code, value) {
                 (2, name) if (1..=NAME_BYTES_MAX).contains(&name.len()) => {
-                    // Some writers count the string's terminator in.
+                    // Some writers include the string's terminator in its length.
                     let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
                     interface.name = (end > 0).then(|| name[..end].into());
                 }
@@ -304,8 +297,7 @@ impl SectionReader {
 
     #[inline]
     fn packet(&self, order: ByteOrder, block: &[u8], block_type: u32) -> Result<Block, PcapngError> {
-        // The caller has checked that the block is at least this long; an empty header would only be
-        // refused below.
+        // The caller has checked the length; the code below would refuse an empty header.
         let empty = [0; PACKET_HEADER];
         let header = block.first_chunk::<PACKET_HEADER>().unwrap_or(&empty);
         let number = |at: usize| order.u32([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -348,7 +340,7 @@ fn check_trailer(order: ByteOrder, block: &[u8], first: u32) -> Result<(), Pcapn
     if first == second { Ok(()) } else { Err(PcapngError::TrailingLength { first, second }) }
 }
 
-/// Walks options (code and value); ends at the end-of-options mark or at the first that does not fit.
+/// Iterates over options (code and value); ends at the end-of-options mark or at the first malformed option.
 struct Options<'a> {
     order: ByteOrder,
     rest: &'a [u8],

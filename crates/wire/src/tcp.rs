@@ -13,20 +13,14 @@ use crate::header::header;
 
 /// Bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
-/// Where the flags are.
+/// The offset of the flags.
 pub const FLAGS_AT: usize = 13;
 
-/// The sender has no more data.
 pub const FIN: u8 = 0x01;
-/// Sequence numbers begin.
 pub const SYN: u8 = 0x02;
-/// The connection ends at once.
 pub const RST: u8 = 0x04;
-/// Data is to be handed up.
 pub const PSH: u8 = 0x08;
-/// The acknowledgment counts.
 pub const ACK: u8 = 0x10;
-/// The urgent pointer counts.
 pub const URG: u8 = 0x20;
 
 /// Names of the flags in text, and their bits.
@@ -59,13 +53,13 @@ impl<'a> TcpView<'a> {
         usize::from(self.header[12] >> 4) * 4
     }
 
-    /// What follows the header.
+    /// The bytes behind the header.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.segment[self.header_len()..]
     }
 
-    /// Whether the checksum is right; `pseudo` is the sum of the pseudo header.
+    /// Whether the checksum is correct; `pseudo` is the sum of the pseudo header.
     pub fn checksum_holds(&self, pseudo: u32) -> bool {
         fold(sum(self.segment, pseudo)) == 0xffff
     }
@@ -73,7 +67,7 @@ impl<'a> TcpView<'a> {
 
 header! {
     TcpView,
-    /// A header without options to be written.
+    /// A header without options to encode.
     TcpRepr, HEADER_BYTES;
     /// Source port.
     source_port: u16 = 0;
@@ -83,15 +77,15 @@ header! {
     sequence: u32 = 4;
     /// Sequence number that the sender expects next.
     acknowledgment: u32 = 8;
-    /// [`FIN`] and the others.
+    /// [`FIN`] and others.
     flags: u8 = FLAGS_AT;
     /// The receive window, unscaled.
     window: u16 = 14;
 }
 
 impl TcpRepr {
-    /// The header of a segment with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
-    /// ([`pseudo_sum`](crate::checksum::pseudo_sum)).
+    /// Encodes the header of a segment with this payload, including its checksum; `pseudo` is the sum of the
+    /// pseudo header ([`pseudo_sum`](crate::checksum::pseudo_sum)).
     pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
         let mut header = self.fields();
         header[12] = (HEADER_BYTES as u8 / 4) << 4;

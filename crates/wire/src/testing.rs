@@ -1,4 +1,5 @@
-//! Packets for tests and benchmarks, whole and with right checksums; what is to be wrong about them is changed afterwards.
+//! Builds complete packets with correct checksums for tests and benchmarks; a test damages them afterwards if
+//! it wants.
 
 use crate::checksum::pseudo_sum;
 use crate::ethernet::EthernetRepr;
@@ -12,15 +13,15 @@ use crate::vlan::VlanRepr;
 use crate::{EtherType, MacAddr};
 use std::net::{IpAddr, SocketAddr};
 
-/// Where the frames of these tests go: the router's side.
+/// The destination of test frames: the router.
 pub const NEAR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-/// Where they come from.
+/// The source of test frames.
 pub const FAR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// An IP packet with a plain header. For protocols with a checksum over addresses, `payload` has it.
+/// An IP packet with a plain header. `payload` must include the transport checksum, if there is one.
 ///
 /// # Panics
-/// If the addresses are of two families.
+/// If the addresses are of different families.
 pub fn ip(
     source: impl Into<IpAddr>,
     destination: impl Into<IpAddr>,
@@ -43,7 +44,7 @@ pub fn ipv4(header: Ipv4Repr, payload: &[u8]) -> Vec<u8> {
     [&header.encode()[..], payload].concat()
 }
 
-/// An IPv4 packet with options, whose bytes are filled up to whole words.
+/// An IPv4 packet with options, padded to whole words.
 pub fn ipv4_with_options(header: Ipv4Repr, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut packet = [&header.encode()[..], options].concat();
     packet.resize(packet.len().next_multiple_of(4), 0);
@@ -55,7 +56,7 @@ pub fn ipv4_with_options(header: Ipv4Repr, options: &[u8], payload: &[u8]) -> Ve
     packet
 }
 
-/// Changes a field of an IPv4 packet and mends the header's checksum.
+/// Changes a field of an IPv4 packet and corrects the header checksum.
 pub fn with_ipv4_field(mut packet: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
     packet[at..at + value.len()].copy_from_slice(value);
     let header_len = usize::from(packet[0] & 15) * 4;
@@ -63,7 +64,7 @@ pub fn with_ipv4_field(mut packet: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> 
     packet
 }
 
-/// A UDP datagram, from its header on.
+/// A UDP datagram from its header on.
 pub fn udp_segment(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let header = UdpRepr { source_port: from.port(), destination_port: to.port() };
     let pseudo = pseudo_sum(from.ip(), to.ip(), UDP, udp::HEADER_BYTES + payload.len());
@@ -76,7 +77,7 @@ pub fn udp(from: impl Into<SocketAddr>, to: impl Into<SocketAddr>, payload: &[u8
     ip(from.ip(), to.ip(), UDP, &udp_segment(from, to, payload))
 }
 
-/// A TCP segment, from its header on, with these flags and numbers (sequence, acknowledgment).
+/// A TCP segment from its header on, with these flags and numbers (sequence, acknowledgment).
 pub fn tcp_segment(
     from: SocketAddr,
     to: SocketAddr,
@@ -103,7 +104,7 @@ pub fn tcp(from: impl Into<SocketAddr>, to: impl Into<SocketAddr>, flags: u8, pa
     ip(from.ip(), to.ip(), TCP, &tcp_segment(from, to, flags, [0; 2], payload))
 }
 
-/// An ICMP or ICMPv6 message, from its header on.
+/// An ICMP or ICMPv6 message from its header on.
 pub fn icmp_message(source: IpAddr, destination: IpAddr, header: IcmpRepr, payload: &[u8]) -> Vec<u8> {
     let length = icmp::HEADER_BYTES + payload.len();
     let pseudo = if source.is_ipv6() { pseudo_sum(source, destination, ICMPV6, length) } else { 0 };
@@ -123,7 +124,7 @@ pub fn icmp(
     ip(source, destination, if source.is_ipv6() { ICMPV6 } else { ICMP }, &message)
 }
 
-/// An Ethernet header with these VLAN tags, the outermost first and of 802.1ad if there are more.
+/// An Ethernet header with these VLAN tags, outermost first; with several, all but the last are 802.1ad.
 pub fn ethernet_header(tags: &[u16], ether_type: EtherType) -> Vec<u8> {
     let kind_of = |i: usize| match tags.len() - i {
         0 => ether_type,

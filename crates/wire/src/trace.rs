@@ -1,36 +1,35 @@
-//! The text trace: one packet a line.
+//! Reads and writes text traces: one packet per line.
 //!
 //! ```text
 //! eth3 104.44.44.10 10.230.30.03 4003 5003 ftp
 //! port destination  source       dport sport protocol
 //! ```
 //!
-//! This is the order of the struct in the article the format comes from; its prose says source first,
-//! so [`FieldOrder::SourceFirst`] exists too (`src dst sport dport`).
+//! This is the order of the struct in the article the format comes from; its prose says source first, so
+//! [`FieldOrder::SourceFirst`] exists too (`src dst sport dport`).
 //!
 //! # Rules
-//! - Fields are separated by white space: every byte up to and including the space (0x20), so tabs,
-//!   runs of spaces and the CR of CRLF all do. Lines end with LF.
-//! - Blank lines mean nothing, nor does anything from a field that begins with `#` to the line's end,
-//!   where that field is the first or the seventh.
-//! - IPv4 bytes have one to three digits, ports one to five; leading zeros are decimal. IPv6 addresses
-//!   are written as in RFC 4291 2.2. Both addresses are of one family.
-//! - The protocol is a name of [`crate::application`], in any letter case, or an IP protocol number.
-//!   `icmp` and `icmpv6` (1 and 58) mean the echo request of whichever family the addresses have: the
-//!   source port field is its identifier, the destination port field its sequence number. Numbers of
-//!   IPv6 extension headers (0, 43, 44, 60) are no protocol with IPv6 addresses.
+//! - Fields are separated by white space: every byte up to and including the space (0x20), so tabs, runs of
+//!   spaces and the CR of CRLF all do. Lines end with LF.
+//! - Blank lines are ignored. A first or seventh field that begins with `#` starts a comment to the end of
+//!   the line.
+//! - IPv4 bytes have one to three digits, ports one to five; leading zeros are decimal. IPv6 addresses are
+//!   written as in RFC 4291 2.2. Both addresses are of one family.
+//! - The protocol is a name of [`crate::application`], in any letter case, or an IP protocol number. `icmp`
+//!   and `icmpv6` (1 and 58) mean the echo request of whichever family the addresses have: the source port
+//!   field is its identifier, the destination port field its sequence number. Numbers of IPv6 extension
+//!   headers (0, 43, 44, 60) are no protocol with IPv6 addresses.
 //!
 //! # Speed
-//! [`next_line`] looks at 64 bytes at once: four bit masks (white space, line feed, dot, digit) say where
-//! every field begins and ends, and each number is then one load and one multiplication. Whatever that
-//! does not understand (IPv6, longer lines, anything wrong) goes to [`parse_line`], which also knows
-//! what was expected and where. Both give the same answer for every line, which the tests hold against
-//! a third, obvious parser.
+//! [`next_line`] examines 64 bytes at once: four bit masks (white space, line feed, dot, digit) give the
+//! limits of every field, and each number is then one load and one multiplication. All other lines (IPv6,
+//! long or malformed) go to [`parse_line`], which can also say what was expected and where. Both agree on
+//! every line; tests compare them with a third, obvious parser.
 //!
 //! # The packet of a line
-//! [`TraceLine::write_packet`] makes a bare IP packet: minimal headers, TTL 64, valid checksums, padded
-//! with zero bytes of payload to the 46 bytes that fill a minimal Ethernet frame. TCP carries ACK alone.
-//! Protocols without a known header get zero bytes (SCTP its two ports; its CRC is left zero).
+//! [`TraceLine::write_packet`] makes a bare IP packet: minimal headers, TTL 64, valid checksums, padded with
+//! zero bytes of payload to the 46 bytes that fill a minimal Ethernet frame. TCP has only ACK set. Protocols
+//! without a known header get zero bytes (SCTP its two ports; its CRC is left zero).
 
 mod fast;
 mod packet;
@@ -44,10 +43,10 @@ use crate::ip_protocol::{self, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTIN
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// A line longer than this, in bytes without its line feed, is not one of a trace.
+/// The longest line, in bytes without its line feed.
 pub const LINE_BYTES_MAX: usize = 1024;
 
-/// Which end of the flow a line names first.
+/// Which end of the flow comes first in a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldOrder {
     /// Destination address, source address, destination port, source port: the article's struct.
@@ -57,7 +56,7 @@ pub enum FieldOrder {
     SourceFirst,
 }
 
-/// The name of a port as the trace spells it.
+/// The name of a port as written in the trace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PortName<'a> {
     bytes: &'a [u8],
@@ -65,12 +64,12 @@ pub struct PortName<'a> {
 }
 
 impl<'a> PortName<'a> {
-    /// A name of any bytes.
+    /// Makes a name from any bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, key: short_key(bytes) }
     }
 
-    /// As written.
+    /// The bytes as written.
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -89,21 +88,18 @@ impl fmt::Debug for PortName<'_> {
     }
 }
 
-/// Both addresses of a packet, as numbers.
+/// Both addresses of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// IPv4.
     V4 { source: u32, destination: u32 },
-    /// IPv6.
     V6 { source: u128, destination: u128 },
 }
 
-/// What one line says.
+/// The content of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceLine<'a> {
-    /// Where the packet arrives.
+    /// The port that the packet arrives on.
     pub port: PortName<'a>,
-    /// Source and destination.
     pub addresses: Addresses,
     /// Source port, or identifier of an echo.
     pub source_port: u16,
@@ -111,7 +107,7 @@ pub struct TraceLine<'a> {
     pub destination_port: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// Application code, 0 for a number without a name.
+    /// Application code; 0 for a protocol without a name.
     pub application: u8,
 }
 
@@ -128,7 +124,7 @@ impl fmt::Display for End {
     }
 }
 
-/// What a bad line should have had where it went wrong.
+/// What a malformed line should have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// An IPv4 or IPv6 address.
@@ -139,14 +135,13 @@ pub enum Expected {
     PortNumber(End),
     /// A protocol name or number.
     Protocol,
-    /// Nothing more.
     EndOfLine,
     /// A line feed within [`LINE_BYTES_MAX`] bytes.
     LineFeed,
 }
 
 impl Expected {
-    /// Short name by which bad lines are counted.
+    /// Short name that counts malformed lines.
     pub fn reason(self) -> &'static str {
         match self {
             Expected::Address(End::Source) => "bad-source-address",
@@ -180,9 +175,8 @@ impl fmt::Display for Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}")]
 pub struct TraceError {
-    /// Where, counted in bytes from 1.
+    /// Bytes from 1.
     pub column: usize,
-    /// What should have been there.
     pub expected: Expected,
 }
 
@@ -216,7 +210,7 @@ pub fn parse_line(line: &[u8], order: FieldOrder) -> Result<Option<TraceLine<'_>
     Ok(Some(TraceLine { port, addresses, source_port, destination_port, protocol, application }))
 }
 
-/// Walks the fields of a line.
+/// Iterates over the fields of a line.
 struct Fields<'a> {
     line: &'a [u8],
     at: usize,
@@ -271,7 +265,7 @@ impl<'a> Fields<'a> {
         if number == ip_protocol::ICMP || number == ip_protocol::ICMPV6 {
             return Ok((icmp, application::by_ip_protocol(icmp).map_or(0, |a| a.code)));
         }
-        // An IPv6 extension header is not what a packet carries.
+        // An IPv6 extension header is not a transport protocol.
         if icmp == ip_protocol::ICMPV6
             && matches!(number, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS)
         {

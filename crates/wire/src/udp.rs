@@ -15,8 +15,8 @@ pub struct UdpView<'a> {
 }
 
 impl<'a> UdpView<'a> {
-    /// Views a datagram from its first byte. What follows its length is left out; one that was cut off behind its header is
-    /// a datagram still.
+    /// Views a datagram from its first byte. Bytes beyond its length are left out; a datagram that was cut
+    /// behind its header is valid.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
@@ -27,13 +27,13 @@ impl<'a> UdpView<'a> {
         Ok(Self { header, datagram: bytes.get(..len).unwrap_or(bytes) })
     }
 
-    /// What the datagram carries, as far as it is at hand.
+    /// The captured payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.datagram[HEADER_BYTES..]
     }
 
-    /// Whether there is a checksum and it is right; `pseudo` is the sum of the pseudo header.
+    /// Whether there is a correct checksum; `pseudo` is the sum of the pseudo header.
     pub fn checksum_holds(&self, pseudo: u32) -> bool {
         self.header[6..8] != [0, 0] && fold(sum(self.datagram, pseudo)) == 0xffff
     }
@@ -41,7 +41,7 @@ impl<'a> UdpView<'a> {
 
 header! {
     UdpView,
-    /// A header to be written.
+    /// A header to encode.
     UdpRepr, HEADER_BYTES;
     /// Source port.
     source_port: u16 = 0;
@@ -50,12 +50,12 @@ header! {
 }
 
 impl UdpRepr {
-    /// The header of a datagram with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
-    /// ([`pseudo_sum`](crate::checksum::pseudo_sum)).
+    /// Encodes the header of a datagram with this payload, including its checksum; `pseudo` is the sum of the
+    /// pseudo header ([`pseudo_sum`](crate::checksum::pseudo_sum)).
     pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
         let mut header = self.fields();
         header[4..6].copy_from_slice(&((HEADER_BYTES + payload.len()) as u16).to_be_bytes());
-        // RFC 768: zero says that there is no checksum, so a sum of zero is sent as its other representation.
+        // RFC 768: zero means no checksum, so a sum of zero is sent as its other representation.
         let checksum = match finish(sum(payload, sum(&header, pseudo))) {
             0 => 0xffff,
             checksum => checksum,

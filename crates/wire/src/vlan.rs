@@ -1,4 +1,4 @@
-//! VLAN tags (IEEE 802.1Q): what stands behind a tag's EtherType.
+//! VLAN tags (IEEE 802.1Q): the bytes behind a tag's EtherType.
 //!
 //! ```text
 //! bits  3         1              12       16
@@ -13,7 +13,7 @@ use crate::{EtherType, Malformed};
 /// Bytes that a tag adds to a frame: its EtherType and its control information.
 pub const TAG_BYTES: usize = 4;
 
-/// The VLAN in a tag's control information; 0 stands for none, as in tags that carry only a priority.
+/// The VLAN in a tag's control information; 0 means none, as in priority tags.
 #[inline(always)]
 pub const fn id_of(control: u16) -> u16 {
     control & 0x0fff
@@ -27,14 +27,14 @@ pub struct VlanView<'a> {
 }
 
 impl<'a> VlanView<'a> {
-    /// Views what follows a tag's EtherType.
+    /// Views the bytes behind a tag's EtherType.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, payload) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
         Ok(Self { header, payload })
     }
 
-    /// What follows the tag.
+    /// The bytes behind the tag.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -43,16 +43,16 @@ impl<'a> VlanView<'a> {
 
 header! {
     VlanView,
-    /// A tag to be written behind its EtherType.
+    /// A tag to encode, behind its EtherType.
     VlanRepr, TAG_BYTES;
     /// Priority, drop eligible, VLAN.
     control: u16 = 0;
-    /// What the tag stands before.
+    /// The type of what follows the tag.
     ether_type: EtherType = 2;
 }
 
 impl VlanRepr {
-    /// What follows the tag's EtherType.
+    /// Encodes the bytes behind the tag's EtherType.
     #[inline]
     pub fn encode(&self) -> [u8; TAG_BYTES] {
         self.fields()

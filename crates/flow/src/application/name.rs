@@ -1,18 +1,18 @@
-//! The name of the server that a client asks for: in TLS's hello (RFC 6066) or HTTP's Host line.
+//! Finds the server name that a client requests: in TLS's hello (RFC 6066) or HTTP's Host header.
 //!
-//! Both stand in the first segment that a client sends, if that is not cut. Nothing is put together from several segments.
+//! Both are in the client's first segment, unless it was cut. Segments are not reassembled.
 
 use super::be16_at;
 
 /// The longest name that DNS allows.
 const NAME_BYTES_MAX: usize = 255;
-/// How much of a request is searched for its Host line.
+/// How much of a request is searched for the Host header.
 const HEADER_BYTES_MAX: usize = 2048;
-/// Limit of extensions of a hello to parse.
+/// The most extensions of a hello that are parsed.
 const EXTENSIONS_MAX: usize = 64;
 
-/// The server's name in the first payload of a client. Only names that can be one: letters, digits, dots, hyphens, and for HTTP
-/// what an address needs. Never longer than 255 bytes.
+/// The server name in a client's first payload. It contains only letters, digits, dots and hyphens, for HTTP
+/// also the characters of an address, and has at most 255 bytes.
 pub fn server_name(payload: &[u8]) -> Option<&str> {
     let name = match payload.first()? {
         0x16 => tls_name(payload)?,
@@ -26,8 +26,8 @@ pub fn server_name(payload: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
 }
 
-/// Record, handshake, hello: version, random, session, cipher suites, compression, extensions; of those, number 0, a list of
-/// names of which the first is the host.
+/// Record, handshake, hello: version, random, session, cipher suites, compression, extensions. Extension 0 is
+/// a list of names, the first of which is the host.
 fn tls_name(payload: &[u8]) -> Option<&[u8]> {
     const RECORD_AND_HANDSHAKE: usize = 5 + 4;
     const CLIENT_HELLO: u8 = 1;

@@ -1,4 +1,5 @@
-//! OpenVPN's control channel: opcode and key in one byte, a session identifier, and what follows from how it is protected.
+//! Recognizes OpenVPN's control channel: opcode and key in one byte, a session identifier, and fields that
+//! depend on the protection.
 //!
 //! ```text
 //! plain      opcode | session 8 |                                acks | [remote 8] | number 4 | TLS
@@ -6,7 +7,7 @@
 //! tls-crypt  opcode | session 8 | id 4 | time 4 | tag 32 | encrypted
 //! ```
 //!
-//! Data channel packets are encrypted and have next to nothing that is fixed: a flow of which only those are seen is not
+//! Data channel packets are encrypted and have almost no fixed fields, so a flow with only those is not
 //! recognized. Source: OpenVPN's `ssl_pkt.h`, `tls_crypt.h` (version 2.6).
 
 use super::be32_at;
@@ -16,13 +17,13 @@ const ID_AND_TIME: usize = 4 + 4;
 /// MD5, SHA-1, SHA-256, SHA-512.
 const HMAC_BYTES: [usize; 4] = [16, 20, 32, 64];
 const CRYPT_TAG: usize = 32;
-/// What tls-crypt encrypts of a reset: no acknowledgement or one of a remote session, and a number.
+/// The encrypted part of a reset in tls-crypt: no acknowledgment or one of a remote session, and a number.
 const RESET_BYTES: [usize; 2] = [1 + 4, 1 + 4 + 8 + 4];
-/// Acknowledgements in a packet.
+/// The most acknowledgments in a packet.
 const ACKS_MAX: usize = 8;
-/// Packets of a control channel are numbered from 0, and there are few.
+/// Control packets are numbered from 0, and there are few.
 const NUMBER_MAX: u32 = 0xffff;
-/// Packet identifiers of tls-crypt-v2 begin here.
+/// The first packet identifier of tls-crypt-v2.
 const EARLY_ID: u32 = 0x0f00_0001;
 /// 2000-01-01.
 const TIME_MIN: u32 = 946_684_800;
@@ -36,7 +37,7 @@ enum Opcode {
 }
 
 impl Opcode {
-    /// Resets are always of key 0; so is what follows until keys are renewed.
+    /// Resets always use key 0, and so does everything until keys are renewed.
     fn of(first: u8) -> Option<Self> {
         Some(match first {
             0x08 | 0x38 | 0x50 => Self::ResetByClient,
@@ -48,7 +49,7 @@ impl Opcode {
     }
 }
 
-/// Whether a datagram is a packet of the control channel.
+/// Whether a datagram is a control channel packet.
 pub(super) fn is_openvpn(packet: &[u8]) -> bool {
     let Some(opcode) = packet.first().and_then(|first| Opcode::of(*first)) else { return false };
     is_control(packet, opcode, 0)
@@ -56,13 +57,13 @@ pub(super) fn is_openvpn(packet: &[u8]) -> bool {
         || is_encrypted_reset(packet, opcode)
 }
 
-/// The same of a stream, where a length stands before each packet.
+/// [`is_openvpn`] for a stream, where a length precedes each packet.
 pub(super) fn is_openvpn_stream(segment: &[u8]) -> bool {
     let Some((length, rest)) = segment.split_first_chunk::<2>() else { return false };
     rest.get(..usize::from(u16::from_be_bytes(*length))).is_some_and(is_openvpn)
 }
 
-/// A packet that is plain, or has an HMAC of so many bytes.
+/// Tests for a plain packet, or one with an HMAC of this many bytes.
 fn is_control(packet: &[u8], opcode: Opcode, hmac: usize) -> bool {
     let mut at = SESSION + hmac;
     if hmac > 0 {
@@ -87,7 +88,7 @@ fn is_control(packet: &[u8], opcode: Opcode, hmac: usize) -> bool {
     match opcode {
         Opcode::ResetByClient => is_first && acks == 0 && rest.is_empty(),
         Opcode::ResetByServer => is_first && acks == 1 && rest.is_empty(),
-        // Of what TLS says in several packets only the first begins with a record.
+        // When a TLS record spans several packets, only the first begins with its header.
         Opcode::Control => is_number(at) && matches!(rest, [0x14..=0x17, 3, 0..=4, ..]),
         Opcode::Ack => false,
     }
@@ -97,7 +98,7 @@ fn is_encrypted_reset(packet: &[u8], opcode: Opcode) -> bool {
     let head = SESSION + ID_AND_TIME + CRYPT_TAG;
     let behind = packet.len().saturating_sub(head);
     let fits = match (packet.first(), opcode) {
-        // Behind it is the client's wrapped key, whose length its last two bytes are.
+        // The client's wrapped key follows; its last two bytes are its length.
         (Some(0x50), _) => behind > RESET_BYTES[0] + 2,
         (_, Opcode::ResetByClient) => behind == RESET_BYTES[0],
         (_, Opcode::ResetByServer) => behind == RESET_BYTES[1],
@@ -106,7 +107,7 @@ fn is_encrypted_reset(packet: &[u8], opcode: Opcode) -> bool {
     fits && has_id_and_time(packet, SESSION)
 }
 
-/// The identifier of a packet that is one of the first, and a time.
+/// An identifier of one of the first packets, and a plausible time.
 fn has_id_and_time(packet: &[u8], at: usize) -> bool {
     let is_id = |id: u32| (1..=NUMBER_MAX).contains(&id) || (EARLY_ID..=EARLY_ID + NUMBER_MAX).contains(&id);
     be32_at(packet, at).is_some_and(is_id) && be32_at(packet, at + 4).is_some_and(|time| time >= TIME_MIN)

@@ -1,4 +1,4 @@
-//! Applications over TCP, by how a side's first segment begins.
+//! Recognizes applications over TCP by the beginning of a side's first segment.
 
 use super::openvpn::is_openvpn_stream;
 use super::{Ports, be16_at, be32_at, by_ports, by_start, first_bytes, first_bytes_of, udp};
@@ -24,7 +24,7 @@ const TLS: u8 = code_of("tls");
 const VNC: u8 = code_of("vnc");
 const XMPP: u8 = code_of("xmpp");
 
-/// Applications that are another one in TLS, and have a port for it.
+/// Applications inside TLS that have their own port.
 const SECURED: [u8; 7] = [
     code_of("https"),
     code_of("imaps"),
@@ -35,7 +35,7 @@ const SECURED: [u8; 7] = [
     code_of("smtps"),
 ];
 
-/// Methods of HTTP with the space behind them, and the beginnings of answers and of HTTP/2.
+/// HTTP methods with the following space, and the beginnings of responses and of HTTP/2.
 const HTTP_STARTS: [&[u8]; 11] = [
     b"GET ",
     b"POST ",
@@ -50,7 +50,7 @@ const HTTP_STARTS: [&[u8]; 11] = [
     b"PRI * HTTP/2.0\r\n",
 ];
 
-/// What is told by the beginning alone.
+/// Applications that the first bytes alone identify.
 const STARTS: [(&[u8], u8); 9] = [
     (b"SSH-2.0-", SSH),
     (b"SSH-1.", SSH),
@@ -63,16 +63,16 @@ const STARTS: [(&[u8], u8); 9] = [
     (&[0xff; 16], BGP),
 ];
 
-/// Methods of RTSP, of which those that HTTP or SIP have too are told by the URI.
+/// RTSP methods; for those that HTTP or SIP share, the URI decides.
 const RTSP_METHODS: [&[u8]; 7] =
     [b"OPTIONS ", b"DESCRIBE ", b"SETUP ", b"PLAY ", b"ANNOUNCE ", b"GET_PARAMETER ", b"TEARDOWN "];
 const RTSP_VERSIONS: [&[u8]; 2] = [b"RTSP/1.0 ", b"RTSP/2.0 "];
 const XMPP_STARTS: [&[u8]; 2] = [b"<?xml", b"<stream:"];
-/// A server's first words, which mail and FTP share.
+/// The beginning of a server's greeting in SMTP and FTP.
 const GREETING: &[u8] = b"220";
 
-/// First bytes of everything that is told by text or by its beginning alone. Most payloads in the middle of a flow are
-/// random bytes, and need not be compared with all of them.
+/// First bytes of everything that text or its beginning alone identifies. Most payloads in the middle of a
+/// flow are random bytes; this table spares them the comparisons.
 static IS_FIRST: [bool; 256] = {
     let mut is_first = first_bytes(&HTTP_STARTS, [false; 256]);
     is_first = first_bytes(&RTSP_METHODS, is_first);
@@ -85,7 +85,7 @@ static IS_FIRST: [bool; 256] = {
 
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
     if is_tls(payload) {
-        // Under a port that has a name of its own for it, that.
+        // A port with its own name for this TLS application decides.
         let secured = by_ports(ip_protocol::TCP, ports.src, ports.dst);
         return secured.filter(|code| SECURED.contains(code)).or(Some(TLS));
     }
@@ -103,7 +103,7 @@ pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
         .or_else(|| is_openvpn_stream(payload).then_some(OPENVPN))
 }
 
-/// Requests and answers of the family of HTTP.
+/// Requests and responses of HTTP and its relatives.
 fn by_text(payload: &[u8]) -> Option<u8> {
     if let Some(code) = udp::sip(payload) {
         return Some(code);
@@ -126,7 +126,7 @@ fn is_rtsp(payload: &[u8]) -> bool {
         || RTSP_METHODS.iter().any(|method| uri(method))
 }
 
-/// Whose greeting it is.
+/// Decides whose greeting it is.
 fn greeting(payload: &[u8]) -> Option<u8> {
     if !payload.starts_with(GREETING) || !matches!(payload.get(3), Some(b' ' | b'-')) {
         return None;
@@ -141,28 +141,28 @@ fn binary(payload: &[u8]) -> Option<u8> {
     let [first, second, third, fourth] = *payload.first_chunk()?;
     let length = usize::from(u16::from_be_bytes([third, fourth]));
     match (first, second) {
-        // NetBIOS session message with SMB 1, 2 or encrypted 3.
+        // A NetBIOS session message with SMB 1, 2, or encrypted 3.
         (0, _) => match payload.get(4..8)? {
             [0xfd..=0xff, b'S', b'M', b'B'] => Some(SMB),
             _ => None,
         },
-        // TPKT with a connection request or confirmation; H.323 uses TPKT too, but not these.
+        // TPKT with a connection request or confirmation; H.323 uses TPKT without these.
         (3, 0) if length >= 11 => match payload.get(5)? {
             0xe0 | 0xd0 if payload.len() <= length => Some(RDP),
             _ => None,
         },
-        // CONNECT, its remaining length in one byte or two, the protocol's name.
+        // CONNECT, its remaining length in one or two bytes, the protocol name.
         (0x10, _) => {
             let name = if second & 0x80 == 0 { payload.get(2..8)? } else { payload.get(3..9)? };
             matches!(name, b"\x00\x04MQTT" | b"\x00\x06MQIs").then_some(MQTT)
         }
-        // Version, then a time and zeros: the first message of the handshake, which fills several segments.
+        // Version, then a time and zeros: the first handshake message, which fills several segments.
         (3, _) if payload.len() >= 1024 && be32_at(payload, 5)? == 0 => Some(RTMP),
         _ => None,
     }
 }
 
-/// A record of a handshake that begins with the hello of a client or server.
+/// A handshake record that begins with a client's or server's hello.
 fn is_tls(payload: &[u8]) -> bool {
     let Some(&[0x16, 0x03, 0..=4, high, low, 1 | 2, 0, ..]) = payload.first_chunk::<9>() else {
         return false;

@@ -1,4 +1,4 @@
-//! Applications over UDP, by how a datagram begins.
+//! Recognizes applications over UDP by the first bytes of a datagram.
 
 use super::openvpn::is_openvpn;
 use super::{Ports, be16_at, be32_at, by_ports, by_start, first_bytes, first_bytes_of};
@@ -25,14 +25,14 @@ const SSDP: u8 = code_of("ssdp");
 const STUN: u8 = code_of("stun");
 const WIREGUARD: u8 = code_of("wireguard");
 
-/// What is told by the beginning alone.
+/// Applications that the first bytes alone identify.
 const STARTS: [(&[u8], u8); 6] = [
     (b"M-SEARCH * HTTP/1.", SSDP),
     (b"NOTIFY * HTTP/1.", SSDP),
     (b"d1:ad2:id20:", BITTORRENT),
     (b"d1:rd2:id20:", BITTORRENT),
     (b"d2:ip", BITTORRENT),
-    // An answer; questions begin with what the resolver chose.
+    // A response; queries begin with bytes that the resolver chose.
     (b"r6fnvWj8", DNSCRYPT),
 ];
 
@@ -57,7 +57,6 @@ const MGCP_VERBS: [&[u8]; 9] =
     [b"EPCF ", b"CRCX ", b"MDCX ", b"DLCX ", b"RQNT ", b"NTFY ", b"AUEP ", b"AUCX ", b"RSIP "];
 const SSDP_ANSWER: &[u8] = b"HTTP/1.";
 
-/// As over TCP.
 static IS_FIRST: [bool; 256] = {
     let mut is_first = first_bytes(&SIP_METHODS, [false; 256]);
     is_first = first_bytes(&MGCP_VERBS, is_first);
@@ -87,12 +86,13 @@ pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
         .or_else(|| if may_be_rtp(ports) { rtp(payload) } else { None })
 }
 
-/// RTP has the ports that its ends agree on, and looks like much else: nobody else's, and no server's.
+/// RTP uses negotiated ports and resembles much else: so it must not use another protocol's port, nor a
+/// server's.
 fn may_be_rtp(ports: Ports) -> bool {
     ports.src >= 1024 && ports.dst >= 1024 && by_ports(ip_protocol::UDP, ports.src, ports.dst).is_none()
 }
 
-/// Protocols without a magic number: their port and a header that makes sense.
+/// Protocols without a magic number need their port and a plausible header.
 fn by_port_and_form(payload: &[u8], ports: Ports) -> Option<u8> {
     let dns = [(53, DNS), (5353, MDNS), (5355, LLMNR)];
     if let Some((_, code)) = dns.iter().find(|(port, _)| ports.have(*port)) {
@@ -105,7 +105,7 @@ fn by_port_and_form(payload: &[u8], ports: Ports) -> Option<u8> {
         let is_whole = payload.len() >= 48 || mode >= 6 && payload.len() >= 8;
         return ((1..=4).contains(&version) && mode != 0 && is_whole).then_some(NTP);
     }
-    // Exporters are told a port, and most are told 2055 or 9995. Version, count of records or length.
+    // Exporters need a configured port, mostly 2055 or 9995. Checked: version, and record count or length.
     if [2055, 4739, 9995, 9996].iter().any(|port| ports.have(*port)) {
         let (version, count) = (be16_at(payload, 0)?, usize::from(be16_at(payload, 2)?));
         return match version {
@@ -118,7 +118,7 @@ fn by_port_and_form(payload: &[u8], ports: Ports) -> Option<u8> {
     None
 }
 
-/// Requests begin with a method, a URI of one of two schemes; answers with the version.
+/// Requests begin with a method and a URI of one of two schemes, responses with the version.
 pub(super) fn sip(payload: &[u8]) -> Option<u8> {
     if payload.starts_with(SIP_VERSION) {
         return Some(SIP);
@@ -129,14 +129,14 @@ pub(super) fn sip(payload: &[u8]) -> Option<u8> {
     (has_scheme(b"sip:") || has_scheme(b"sips:") || has_scheme(b"tel:")).then_some(SIP)
 }
 
-/// Two zero bits, a length in fours, and the magic cookie of RFC 5389.
+/// Two zero bits, a length that is a multiple of four, and the magic cookie of RFC 5389.
 pub(super) fn stun(payload: &[u8]) -> Option<u8> {
     let (kind, len) = (be16_at(payload, 0)?, usize::from(be16_at(payload, 2)?));
     let fits = kind >> 14 == 0 && len % 4 == 0 && payload.len() >= 20;
     (fits && be32_at(payload, 4)? == 0x2112_a442).then_some(STUN)
 }
 
-/// A message whose numbers fit each other, and whose first name, if any, is one.
+/// A message with consistent counts whose first name, if any, is well-formed.
 pub(super) fn is_dns(payload: &[u8]) -> bool {
     let Some((header, mut rest)) = payload.split_first_chunk::<12>() else { return false };
     let count = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
@@ -170,9 +170,10 @@ pub(super) fn is_dns(payload: &[u8]) -> bool {
     }
 }
 
-/// Content type, version, epoch and number, a length. Versions: 1.0 and 1.2 (ones' complement), which 1.3 says too, and what
-/// OpenSSL had before 1.0 was done, as Cisco's AnyConnect still has. Of the number's 48 bits the highest 16 are 0 in a young
-/// session; then the length need not fit, since a capture may have cut the packet.
+/// Content type, version, epoch, sequence number, length. Versions: 1.0 and 1.2 (ones' complement), which 1.3
+/// also sends, and the one that OpenSSL used before 1.0 was finished, as Cisco AnyConnect still does. In a
+/// young session the highest 16 of the number's 48 bits are 0; then the length need not fit, since a capture
+/// may have cut the packet.
 fn dtls(payload: &[u8]) -> Option<u8> {
     const HEADER: usize = 13;
     const LENGTH_MAX: usize = (1 << 14) + 2048;
@@ -182,18 +183,19 @@ fn dtls(payload: &[u8]) -> Option<u8> {
     };
     let (epoch, number_high) = (be16_at(payload, 3)?, be16_at(payload, 5)?);
     if *kind == WITH_CONNECTION_ID {
-        // Where the length stands depends on the identifier's, which only both ends know.
+        // The position of the length depends on the length of the identifier, which only the endpoints know.
         return (epoch > 0 && number_high == 0 && payload.len() > HEADER).then_some(DTLS);
     }
     let len = usize::from(be16_at(payload, 11)?);
-    // Before the handshake ends, epochs are 0: what is not a handshake is recognized by its company.
+    // Before the handshake ends, the epoch is 0; records other than handshakes are recognized by those around
+    // them.
     let is_new = epoch <= 1 || *kind == 23;
     let fits = HEADER + len <= payload.len() || number_high == 0 && len <= LENGTH_MAX && is_record(payload);
     (is_new && len > 0 && fits).then_some(DTLS)
 }
 
-/// Whether what is behind the header of a DTLS record that is not here in full can be its beginning: of a handshake in the
-/// clear a message of a kind that there is, the parts of which lie within it; encrypted, anything.
+/// Whether the bytes behind the header of a cut DTLS record can be its beginning: for a clear-text handshake,
+/// a known message type with consistent lengths; anything if encrypted.
 fn is_record(payload: &[u8]) -> bool {
     const HEADER: usize = 13;
     if payload[0] != 22 || be16_at(payload, 3) != Some(0) {
@@ -208,7 +210,8 @@ fn is_record(payload: &[u8]) -> bool {
     matches!(kind, 0..=4 | 8 | 11..=16 | 20..=24) && sequence < 64 && start + part <= length
 }
 
-/// A long header with its fixed bit, of a version that is in use, and identifiers of at most 20 bytes; or Google's QUIC before it.
+/// A long header with the fixed bit, a version in use, and identifiers of at most 20 bytes; or Google's QUIC
+/// before that.
 fn quic(payload: &[u8]) -> Option<u8> {
     let first = *payload.first()?;
     if first & 0x80 != 0 {
@@ -217,7 +220,7 @@ fn quic(payload: &[u8]) -> Option<u8> {
         // Both versions, and drafts.
         let is_ietf = matches!(version, 1 | 0x6b33_43cf | 0xff00_0001..=0xff00_0022);
         let id_len = usize::from(*payload.get(5)?);
-        // Google's had both lengths in one byte.
+        // Google's QUIC had both lengths in one byte.
         let has_fixed_bit = first & 0x40 != 0;
         return (is_google || is_ietf && has_fixed_bit && id_len <= 20).then_some(QUIC);
     }
@@ -229,14 +232,14 @@ fn quic(payload: &[u8]) -> Option<u8> {
     None
 }
 
-/// Type, three zeros, and the length that goes with the type.
+/// Type, three zeros, and the length of that type.
 fn wireguard(payload: &[u8]) -> Option<u8> {
     let [kind, 0, 0, 0, ..] = *payload else { return None };
     let fits = matches!((kind, payload.len()), (1, 148) | (2, 92) | (3, 64));
     fits.then_some(WIREGUARD)
 }
 
-/// Request or answer, and the magic cookie where the options begin.
+/// Request or reply, and the magic cookie where the options begin.
 fn dhcp(payload: &[u8]) -> Option<u8> {
     (matches!(payload.first()?, 1 | 2) && be32_at(payload, 236)? == 0x6382_5363).then_some(DHCP)
 }
@@ -250,9 +253,8 @@ fn mgcp(payload: &[u8]) -> Option<u8> {
     line.windows(8).any(|window| window == b"MGCP 1.0").then_some(MGCP)
 }
 
-/// RTP and RTCP have a version of two bits and little else that is fixed, so all that has to fit is asked for: RTCP's length;
-/// of RTP only packets without padding and without contributing sources, as senders send them, a payload type in use, and a
-/// header extension that ends inside.
+/// RTP and RTCP fix little more than a version of two bits, so everything checkable has to fit: RTCP's length; for RTP no
+/// padding, no contributing sources (senders use neither), a payload type in use and a header extension that ends inside.
 fn rtp(payload: &[u8]) -> Option<u8> {
     let [first, second, ..] = *payload else { return None };
     if payload.len() < 8 || first >> 6 != 2 {

@@ -1,6 +1,7 @@
-//! The memory of flows: an arena for each family, that grows by touching what was reserved and copies nothing. Entries of
-//! all shards lie in one piece of memory, in turn: shards are filled evenly, so it is taken from its start on, and pages may be
-//! large however many shards there are. No two entries share a line, so shards do not slow each other down.
+//! The memory of flows: one arena per family. It reserves all memory at the start and touches it as it grows,
+//! so nothing is copied. The entries of all shards are interleaved in one piece of memory. Shards fill
+//! evenly, so memory is used from its start, and large pages work with any number of shards. No two entries
+//! share a cache line, so shards do not slow each other down.
 //!
 //! ```text
 //!         key 24 or 48 | bytes 8 | first 8 | last 8 | packets 4 | flags, ttl min, max, state 4 | links 8
@@ -8,8 +9,8 @@
 //! IPv6:   88 bytes, two cache lines
 //! ```
 //!
-//! What only some meters want lies in arrays beside it: the opposite direction's counters (32 bytes a flow), what became
-//! of packets (44).
+//! Data that only some meters keep is in separate arrays: the reverse direction's counters (32 bytes per
+//! flow) and the fate of packets (44 bytes).
 
 use crate::key::{Facts, Key4, Key6, Outcome, translation};
 use crate::memory::{Laid, Share};
@@ -18,30 +19,26 @@ use crate::record::{Counters, FlowRecord, interface_of_port};
 use crate::wheel::{LIST, Linked, Links};
 use thalweg_base::{DropReason, NO_PORT, Origin, Refused, prefetch_all};
 
-/// Set in the slots of IPv6 flows.
 const OF_IPV6: u32 = 1 << 31;
-/// The end of the list of free entries.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// Bits of a flow's state.
 pub(crate) mod state {
-    /// The entry is a flow.
     pub(crate) const LIVE: u8 = 1;
-    /// The first packet's endpoints were exchanged in the key.
+    /// The key has the endpoints of the first packet exchanged.
     pub(crate) const BACKWARD: u8 = 2;
-    /// Its first direction has sent FIN.
+    /// The first direction has sent FIN.
     pub(crate) const FIN: u8 = 4;
-    /// The opposite direction has sent FIN.
+    /// The reverse direction has sent FIN.
     pub(crate) const FIN_REVERSE: u8 = 8;
-    /// TCP has ended it.
+    /// TCP has ended the flow.
     pub(crate) const ENDED: u8 = 16;
-    /// Had a packet since it was last considered for eviction.
+    /// The flow had a packet since it was last considered for eviction.
     pub(crate) const TOUCHED: u8 = 32;
-    /// Lies in the second bucket of its hash.
+    /// The flow is in the second bucket of its hash.
     pub(crate) const SECOND: u8 = 64;
 }
 
-/// What is counted of one direction.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Half {
@@ -52,7 +49,7 @@ pub(crate) struct Half {
     pub(crate) tcp_flags: u8,
     pub(crate) ttl_min: u8,
     pub(crate) ttl_max: u8,
-    /// Of the flow, in the half of its first direction.
+    /// State of the whole flow; used in the half of its first direction.
     pub(crate) state: u8,
 }
 
@@ -72,7 +69,7 @@ impl Half {
     pub(crate) fn count(&mut self, facts: &Facts) {
         self.bytes += u64::from(facts.bytes);
         self.first_ns = self.first_ns.min(facts.arrival_ns);
-        // What was reported does not count: this packet may have come a little earlier.
+        // A reported part does not count: this packet may have arrived a little earlier.
         let reported_ns = if self.packets == 0 { 0 } else { self.last_ns };
         self.last_ns = reported_ns.max(facts.arrival_ns);
         self.packets += 1;
@@ -81,13 +78,13 @@ impl Half {
         self.ttl_max = self.ttl_max.max(facts.ttl);
     }
 
-    /// Begins to count anew. When the last packet came and what state the flow is in stays.
+    /// Restarts the counters; keeps the time of the last packet and the flow's state.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self { last_ns: self.last_ns, state: self.state, ..Self::EMPTY };
     }
 
-    /// For a record. Of a direction without packets the counts are 0, the time is the other direction's, and what headers
-    /// say is not known.
+    /// Counters for a record. A direction without packets has counts of 0, the other direction's time, and
+    /// unknown header fields.
     #[inline(always)]
     pub(crate) fn counters(&self, other: &Self, is_tcp: bool) -> Counters {
         if self.packets == 0 {
@@ -106,7 +103,7 @@ impl Half {
     }
 }
 
-/// A flow, or an entry that is free: then `next` leads to another.
+/// A flow, or a free entry, whose `next` leads to another one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Entry<K> {
@@ -117,18 +114,18 @@ pub(crate) struct Entry<K> {
 
 const _: () = assert!(size_of::<Entry<Key4>>() == 64 && size_of::<Entry<Key6>>() == 128);
 
-/// What became of a flow's packets in a router: 44 bytes, so that a flow of IPv4 with its part of the index has less than
-/// 128.
+/// What the router did with a flow's packets: 44 bytes, so that an IPv4 flow with its part of the index stays
+/// below 128.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
-    /// Codes of reasons packets were dropped for, the first that occurred first; 0 is none.
+    /// Codes of drop reasons, in order of occurrence; 0 is none.
     reasons: [u8; 3],
     is_translated: bool,
-    /// Dropped packets for each of the reasons.
+    /// Dropped packets for each of `reasons`.
     dropped: [u32; 3],
-    /// Packets dropped for still other reasons.
+    /// Packets dropped for further reasons.
     others: u32,
-    /// Bytes of all of them, low half first.
+    /// Bytes of all dropped packets, low half first.
     bytes: [u32; 2],
     translated: Origin,
     egress: u16,
@@ -149,7 +146,7 @@ impl Fate {
         }
     }
 
-    /// Forgets what was reported; where the flow goes stays known.
+    /// Forgets what was reported; keeps the egress port and the translation.
     fn begin_anew(&mut self) {
         *self = Self {
             egress: self.egress,
@@ -184,7 +181,6 @@ impl Fate {
         *count = count.saturating_add(1);
     }
 
-    /// Writes it into a record.
     pub(crate) fn write_to(&self, record: &mut FlowRecord) {
         record.egress = interface_of_port(self.egress);
         record.translation = self.is_translated.then(|| translation(&self.translated));
@@ -198,7 +194,7 @@ impl Fate {
     }
 }
 
-/// The flows of one family. What lies beside the entries has as many places as they, or none.
+/// The flows of one family. Each optional array has as many places as `entries`, or none.
 #[derive(Debug)]
 pub(crate) struct Arena<K> {
     entries: Share<Entry<K>>,
@@ -210,11 +206,11 @@ pub(crate) struct Arena<K> {
 }
 
 impl<K: Copy> Arena<K> {
-    /// One for each shard.
+    /// Makes one arena per shard.
     fn new(options: &MeterOptions) -> Result<Vec<Self>, Refused> {
         let (shards, count) = (usize::from(options.shards), options.shard_flows_max() as usize);
         let entries = Share::new(shards, count, Laid::InTurn, options.huge_pages)?;
-        // Less than a line each, so shards keep apart.
+        // These elements are smaller than a cache line, so each shard gets its own part.
         let count_if = |kept: bool| if kept { count } else { 0 };
         let reverse = Share::new(shards, count_if(options.biflow), Laid::Apart, options.huge_pages)?;
         let fates = Share::new(shards, count_if(options.fates), Laid::Apart, options.huge_pages)?;
@@ -230,14 +226,14 @@ impl<K: Copy> Arena<K> {
         Ok(parts.map(arena).collect())
     }
 
-    /// Bytes of memory that were touched.
+    /// Bytes of memory touched.
     fn memory_bytes(&self) -> usize {
         self.entries.len() * size_of::<Entry<K>>()
             + self.reverse.len() * size_of::<Half>()
             + self.fates.len() * size_of::<Fate>()
     }
 
-    /// Entries that were ever used.
+    /// The number of entries ever used.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -256,7 +252,7 @@ impl<K: Copy> Arena<K> {
         &mut self.entries[at]
     }
 
-    /// The opposite direction, where it is kept.
+    /// The reverse direction, if the meter keeps it.
     #[inline(always)]
     pub(crate) fn reverse(&self, at: usize) -> Option<&Half> {
         self.reverse.get(at)
@@ -282,7 +278,7 @@ impl<K: Copy> Arena<K> {
         self.reverse.get(at).into_iter().for_each(prefetch_all);
     }
 
-    /// An entry for a new flow; the caller sees to it that there is room.
+    /// Takes an entry for a new flow; the caller ensures that there is room.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, key: K, state: u8) -> usize {
         let half = Half { state, ..Half::EMPTY };
@@ -312,7 +308,7 @@ impl<K: Copy> Arena<K> {
         self.begin_anew_beside(at);
     }
 
-    /// Everything of a flow begins to be counted anew.
+    /// Restarts all counters of a flow.
     pub(crate) fn begin_anew(&mut self, at: usize) {
         self.entries[at].half.begin_anew();
         if let Some(reverse) = self.reverse.get_mut(at) {
@@ -323,7 +319,7 @@ impl<K: Copy> Arena<K> {
         }
     }
 
-    /// An entry becomes another flow of the same key.
+    /// Turns an entry into a new flow with the same key.
     pub(crate) fn renew(&mut self, at: usize, key: K, state: u8) {
         let entry = &mut self.entries[at];
         let state = state | entry.half.state & state::SECOND;
@@ -350,7 +346,7 @@ impl<K: Copy> Arena<K> {
     }
 }
 
-/// Both families, and the slots by which their flows are named.
+/// Both families, and the slots that name their flows.
 #[derive(Debug)]
 pub(crate) struct Arenas {
     pub(crate) v4: Arena<Key4>,
@@ -358,7 +354,7 @@ pub(crate) struct Arenas {
 }
 
 impl Arenas {
-    /// Those of all shards.
+    /// Makes the arenas of all shards.
     pub(crate) fn new(options: &MeterOptions) -> Result<Vec<Self>, Refused> {
         let both = Arena::new(options)?.into_iter().zip(Arena::new(options)?);
         Ok(both.map(|(v4, v6)| Self { v4, v6 }).collect())
@@ -378,18 +374,16 @@ impl Arenas {
         if is_ipv6(slot) { self.v6.prefetch(place(slot)) } else { self.v4.prefetch(place(slot)) }
     }
 
-    /// Whether there is a flow in this slot.
     pub(crate) fn is_live(&self, slot: u32) -> bool {
         if is_ipv6(slot) { self.v6.is_live(place(slot)) } else { self.v4.is_live(place(slot)) }
     }
 
-    /// The half of a slot's first direction.
+    /// The half of a flow's first direction.
     #[inline(always)]
     pub(crate) fn half(&self, slot: u32) -> &Half {
         if is_ipv6(slot) { &self.v6.entry(place(slot)).half } else { &self.v4.entry(place(slot)).half }
     }
 
-    /// The same, to be changed.
     #[inline(always)]
     pub(crate) fn half_mut(&mut self, slot: u32) -> &mut Half {
         if is_ipv6(slot) {
@@ -411,7 +405,6 @@ impl Linked for Arenas {
     }
 }
 
-/// Whether a slot is in the arena of IPv6.
 #[inline(always)]
 pub(crate) fn is_ipv6(slot: u32) -> bool {
     slot & OF_IPV6 != 0
@@ -423,11 +416,10 @@ pub(crate) fn place(slot: u32) -> usize {
     (slot & !OF_IPV6) as usize
 }
 
-/// A key that knows where its flows are.
+/// A key type that knows the arena of its flows.
 pub(crate) trait Family: Copy {
-    /// The slot of this place.
     fn slot(at: usize) -> u32;
-    /// The place of this slot, if it is of this family.
+    /// The place of a slot, if it belongs to this family.
     fn place(slot: u32) -> Option<usize>;
     fn arena(arenas: &Arenas) -> &Arena<Self>;
     fn arena_mut(arenas: &mut Arenas) -> &mut Arena<Self>;

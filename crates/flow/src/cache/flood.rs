@@ -1,20 +1,21 @@
-//! A flood of flows of one packet each, while there is no room: most of them are not let into the cache.
+//! Admission to a full cache in a flood of single-packet flows.
 //!
-//! Each would drive out another of its kind and be driven out in turn, for a record that can be made at once. So as long as
-//! nearly all flows that have to go had but one packet, one new flow in [`ADMITTED`] is let in, and the first packet of any other
-//! is a record. A flow that goes on is let in soon, with few records more than it would have had (sample and hold: Estan and
-//! Varghese, SIGCOMM 2002). That costs half of what eviction costs, and flows that are worth their place keep it.
+//! Each such flow would evict another one and soon be evicted itself, for a record that can be made at once.
+//! So while nearly all victims have only one packet, one new flow in [`ADMITTED`] enters the cache, and the
+//! first packet of any other becomes a record. A flow that goes on enters soon, at the cost of few additional
+//! records (sample and hold: Estan and Varghese, SIGCOMM 2002). That costs half as much as eviction, and
+//! longer flows keep their places.
 
 use thalweg_base::XorShift64Star;
 
-/// One new flow in so many is let in.
+/// In a flood, one new flow in this many enters.
 const ADMITTED: u32 = 8;
-/// So many flows of one packet that had to go are a flood.
+/// This many single-packet victims are a flood.
 const SINGLES: u32 = 64;
-/// For so many of them counts a flow of several packets that had to go.
+/// A victim with several packets cancels this many single-packet ones.
 const SEVERAL: u32 = 8;
 
-/// See the head of this file.
+/// Detects floods; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Flood {
     singles: u32,
@@ -26,7 +27,7 @@ impl Flood {
         Self { singles: 0, chance: XorShift64Star::new(seed) }
     }
 
-    /// A flow had to go, after so many packets.
+    /// Notes an evicted flow with this many packets.
     #[inline(always)]
     pub(crate) fn note_victim(&mut self, packets: u32) {
         self.singles = match packets {
@@ -35,7 +36,7 @@ impl Flood {
         };
     }
 
-    /// Whether a new flow, for which there is no room, is let in. Not in a flood, as a rule.
+    /// Whether a new flow enters the full cache; in a flood most do not.
     #[inline(always)]
     pub(crate) fn admits(&mut self) -> bool {
         self.singles < SINGLES || self.chance.below(ADMITTED) == 0

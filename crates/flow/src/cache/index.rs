@@ -1,40 +1,40 @@
-//! From a key's hash to the slot of its flow: buckets of one cache line, eight tags and eight slots.
+//! Maps a key's hash to the slot of its flow: buckets of one cache line, with eight tags and eight slots.
 //!
-//! A flow lies in one of two buckets, both told by its hash: in the first as long as that has room to spare, else in the
-//! one with fewer flows. So most look-ups read one line, none reads more than two, and no flow is ever moved. Of two
-//! choices the emptier one makes full buckets rare (Azar, Broder, Karlin and Upfal, 1994). In a full cache half of the
-//! places are taken and one flow in seven lies in its second bucket; of 2.8 million flows none found both its buckets
-//! full (`a_full_index_has_room_for_everybody`). At a load of six in ten that were 2 in 100,000, and one in four.
+//! A flow is in one of two buckets, both given by its hash: in the first if that has room to spare, otherwise
+//! in the emptier one. So most look-ups read one line, none reads more than two, and no flow ever moves.
+//! Choosing the emptier of two makes full buckets rare (Azar, Broder, Karlin and Upfal, 1994). In a full
+//! cache half of the places are taken and one flow in seven is in its second bucket; of 2.8 million flows
+//! none found both buckets full (`a_full_index_has_room_for_everybody`). At a load of six in ten, 2 in
+//! 100,000 did, and one flow in four was in its second bucket.
 //!
-//! In which of them a flow lies is noted in its entry ([`Place::second`]), and only that one is touched when it goes. (Both in
-//! one page of 4 KiB, to spare the translation cache: 5 % in a flood, but pages are not as even as the whole, and some flows find
-//! both buckets full.)
+//! The flow's entry records which bucket it is in ([`Place::second`]), so removal touches only that one.
+//! (Placing both buckets in one page of 4 KiB would spare the TLB and gains 5 % in a flood. But pages fill
+//! less evenly than the whole, and some flows would find both buckets full.)
 //!
-//! The memory comes zeroed from the system and is taken as it is touched. All shards' indexes lie in one piece of it.
+//! The system provides zeroed memory when it is touched. The indexes of all shards share one piece of it.
 
 use crate::memory::{self, Laid, Share};
 use thalweg_base::{Refused, prefetch_all};
 
-/// Flows of a bucket.
+/// Flows in a bucket.
 const PLACES: usize = 8;
-/// The first bucket is taken up to so many flows without a look at the second.
+/// The first bucket takes this many flows before the second one is considered.
 const PREFERRED: u32 = 6;
-/// Places for each flow of a full cache.
+/// Places per flow of a full cache.
 const PLACES_PER_FLOW: u64 = 2;
 
-/// Tags, then slots. A tag of 0 is a place that is free.
+/// Tags, then slots. Tag 0 marks a free place.
 type Bucket = [u32; 2 * PLACES];
 
-/// Where a flow is or would be.
+/// The place of a flow, or of a flow to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     bucket: u32,
     place: u32,
-    /// Whether it is in the second bucket of its hash.
     pub(crate) second: bool,
 }
 
-/// See the head of this file.
+/// Finds flows by hash; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Index {
     buckets: Share<Bucket>,
@@ -42,7 +42,6 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// So many indexes of so many flows each.
     pub(crate) fn new(indexes: usize, flows_max: u32, huge_pages: bool) -> Result<Vec<Self>, Refused> {
         let places = u64::from(flows_max) * PLACES_PER_FLOW;
         let count = places.div_ceil(PLACES as u64).max(2) as u32;
@@ -50,24 +49,22 @@ impl Index {
         Ok(shares.into_iter().map(|buckets| Self { buckets, count }).collect())
     }
 
-    /// Bytes of memory, as if all were touched.
+    /// Counts all buckets, touched or not.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
     }
 
-    /// How many buckets there are.
     pub(crate) fn buckets(&self) -> usize {
         self.count as usize
     }
 
-    /// The two buckets of a hash.
     #[inline(always)]
     fn pair(&self, hash: u64) -> [u32; 2] {
         let bucket = |half: u32| ((u64::from(half) * u64::from(self.count)) >> 32) as u32;
         [bucket(hash as u32), bucket((hash >> 32) as u32)]
     }
 
-    /// Of other bits than those that tell the buckets.
+    /// Uses other bits of the hash than the buckets do.
     #[inline(always)]
     fn tag(hash: u64) -> u32 {
         (hash as u32 ^ (hash >> 32) as u32).max(1)
@@ -79,13 +76,13 @@ impl Index {
         bucket.first_chunk().map_or(0, |tags| memory::places_of(tag, tags))
     }
 
-    /// Asks the cache for the first bucket of a hash, or for the second.
+    /// Prefetches the first or the second bucket of a hash.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64, second: bool) {
         prefetch_all(&self.buckets[self.pair(hash)[usize::from(second)] as usize]);
     }
 
-    /// A slot that may well be the flow's, from the first bucket; asks for the second if there is none.
+    /// A slot in the first bucket that is probably the flow's; prefetches the second bucket if there is none.
     #[inline(always)]
     pub(crate) fn guess(&self, hash: u64) -> Option<u32> {
         let [first, second] = self.pair(hash);
@@ -96,7 +93,7 @@ impl Index {
         guess
     }
 
-    /// The same from the second bucket.
+    /// [`Self::guess`] for the second bucket.
     #[inline(always)]
     pub(crate) fn guess_second(&self, hash: u64) -> Option<u32> {
         self.guess_in(self.pair(hash)[1], hash)
@@ -109,7 +106,7 @@ impl Index {
         (places != 0).then(|| bucket[PLACES + places.trailing_zeros() as usize])
     }
 
-    /// The slot among those with this hash that `is` the one sought.
+    /// The slot with this hash for which `is` returns `true`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let (tag, [first, second]) = (Self::tag(hash), self.pair(hash));
@@ -120,7 +117,7 @@ impl Index {
         found.map(|(_, slot)| slot)
     }
 
-    /// The place in this bucket, and the slot there.
+    /// The matching place in this bucket, and its slot.
     #[inline(always)]
     fn place_in(&self, bucket: u32, tag: u32, is: &mut impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
         let words = &self.buckets[bucket as usize];
@@ -136,7 +133,7 @@ impl Index {
         None
     }
 
-    /// A free place for a flow with this hash, or `None` if both its buckets are full.
+    /// A free place for a flow with this hash; `None` if both its buckets are full.
     #[inline(always)]
     pub(crate) fn vacancy(&self, hash: u64) -> Option<Place> {
         let [first, second] = self.pair(hash);
@@ -156,13 +153,12 @@ impl Index {
         (places != 0).then_some(Place { bucket, place: places.trailing_zeros(), second: bucket != first })
     }
 
-    /// The slots in the first bucket of this hash, one of which has to go if there is no vacancy.
+    /// The slots in the first bucket of this hash; one of them is evicted if there is no vacancy.
     pub(crate) fn rivals(&self, hash: u64) -> [u32; PLACES] {
         let bucket = &self.buckets[self.pair(hash)[0] as usize];
         std::array::from_fn(|place| bucket[PLACES + place])
     }
 
-    /// Puts a slot in a free place.
     #[inline(always)]
     pub(crate) fn put(&mut self, place: Place, hash: u64, slot: u32) {
         let bucket = &mut self.buckets[place.bucket as usize];
@@ -171,7 +167,7 @@ impl Index {
         bucket[PLACES + place.place as usize] = slot;
     }
 
-    /// Takes a slot out, from the bucket in which it was put.
+    /// Removes a slot from the bucket that holds it.
     #[inline(always)]
     pub(crate) fn remove(&mut self, hash: u64, slot: u32, second: bool) {
         let bucket = self.pair(hash)[usize::from(second)];
@@ -182,7 +178,6 @@ impl Index {
         }
     }
 
-    /// Takes everything out.
     pub(crate) fn clear(&mut self) {
         (0..self.count as usize).for_each(|bucket| self.buckets[bucket] = [0; 2 * PLACES]);
     }

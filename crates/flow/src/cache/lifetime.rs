@@ -1,4 +1,4 @@
-//! Where a flow stands between its beginning and its end: see the head of `cache.rs`.
+//! The deadlines of a flow; see the head of `cache.rs`.
 
 use super::arena::{Half, state};
 use crate::record::EndReason;
@@ -10,7 +10,7 @@ pub(super) struct Timeouts {
     pub(super) linger_ns: u64,
 }
 
-/// Where a flow stands: by both its directions.
+/// The state of a flow, over both directions.
 pub(super) struct Lifetime {
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
@@ -20,8 +20,9 @@ pub(super) struct Lifetime {
 }
 
 impl Half {
-    /// Whether a flow of one direction is so far from its end that nothing else has to be asked: not ended, before both its
-    /// moments. What has nothing to report began at the end of time ([`Half::EMPTY`]), so its report is not due.
+    /// Whether a flow of one direction is certainly alive: TCP has not ended it, and both deadlines are
+    /// ahead. A flow with nothing to report has its first packet at the end of time ([`Half::EMPTY`]), so its
+    /// report is not due.
     #[inline(always)]
     pub(super) fn surely_goes_on(&self, arrival_ns: u64, timeouts: &Timeouts) -> bool {
         (self.state & state::ENDED == 0)
@@ -56,19 +57,19 @@ impl Lifetime {
         self.state & state::ENDED != 0
     }
 
-    /// When it is forgotten.
+    /// When the flow is removed.
     #[inline]
     pub(super) fn quiet_ns(&self, timeouts: &Timeouts) -> u64 {
         self.last_ns.saturating_add(if self.is_ended() { timeouts.linger_ns } else { timeouts.idle_ns })
     }
 
-    /// When it is reported and goes on; never, if there is nothing to report.
+    /// When the flow is reported and goes on; never, if there is nothing to report.
     #[inline]
     pub(super) fn report_ns(&self, timeouts: &Timeouts) -> u64 {
         if self.packets == 0 { u64::MAX } else { self.first_ns.saturating_add(timeouts.active_ns) }
     }
 
-    /// Whether it is reported before it is forgotten.
+    /// Whether the flow is reported before it is removed.
     #[inline]
     pub(super) fn reports_first(&self, timeouts: &Timeouts) -> bool {
         self.packets > 0 && self.report_ns(timeouts) <= self.quiet_ns(timeouts)
@@ -79,7 +80,7 @@ impl Lifetime {
         self.quiet_ns(timeouts).min(self.report_ns(timeouts))
     }
 
-    /// Whether its last packet came so long after this time that the clock must have gone back.
+    /// Whether the last packet came so long after this time that the clock must have gone back.
     #[inline]
     pub(super) fn is_ahead_of(&self, time_ns: u64, timeouts: &Timeouts) -> bool {
         time_ns.saturating_add(timeouts.active_ns) <= self.last_ns

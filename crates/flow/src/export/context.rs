@@ -1,4 +1,4 @@
-//! Options data: what collectors need to know beside flows.
+//! Options data: what collectors need to know besides flows.
 //!
 //! | what | IPFIX | NetFlow 9 |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //! | exporting reliability | records, packets, bytes not sent (RFC 7011, 4.3) | |
 //! | totals | the conservation law, a record for each of its terms | |
 //!
-//! The totals' records: scope `meteringProcessId` 1 and `selectorName` ("seen", "exported", "cached" or the name of a
-//! reason for dropping), then `packetTotalCount` and `octetTotalCount`. The registry has no element for a reason; a
-//! selector is what selects packets, and that is what a term of the law does.
+//! The totals' records: scope `meteringProcessId` 1 and `selectorName` ("seen", "exported", "cached" or the
+//! name of a drop reason), then `packetTotalCount` and `octetTotalCount`. The registry has no element for a
+//! drop reason. A selector selects packets, and so does each term of the law.
 
 use super::options::{ExportOptions, SamplingMethod, Version};
 use super::shape::{TemplateField, field};
@@ -20,20 +20,20 @@ use super::{ExportTotals, Statistics};
 use thalweg_wire::application::APPLICATIONS;
 use thalweg_wire::netflow::element::*;
 
-/// Elements that only options data needs.
+/// Elements that only options data uses.
 const OCTET_TOTAL_COUNT: u16 = 85;
 const PACKET_TOTAL_COUNT: u16 = 86;
 const SELECTOR_NAME: u16 = 335;
 
-/// Length of fields whose length stands before each value.
+/// The length that marks a field of variable length.
 const VARIABLE: u16 = u16::MAX;
-/// Bytes of names of a fixed length: in NetFlow 9, which has no other, and in IPFIX for collectors that take options data for
-/// being of a fixed length (nfdump 1.7, pmacct 1.7.7). And the most of any text of variable length.
+/// Bytes of names of fixed length: in NetFlow 9, which has no others, and in IPFIX for collectors that expect
+/// options data of fixed length (nfdump 1.7, pmacct 1.7.7). `TEXT_BYTES_MAX` limits text of variable length.
 const NAME_BYTES: usize = 32;
 const DESCRIPTION_BYTES: usize = 64;
 const TEXT_BYTES_MAX: usize = 200;
 
-/// The number of the exporting process, which there is one of.
+/// There is only one exporting process.
 const EXPORTING_PROCESS: u32 = 1;
 
 /// Scopes of NetFlow 9 (RFC 3954, 6.1).
@@ -52,7 +52,7 @@ pub(super) enum Context {
     Totals,
 }
 
-/// What there is to tell.
+/// The data that options data is made from.
 pub(super) struct Told<'a> {
     pub(super) options: &'a ExportOptions,
     pub(super) samplers: &'a [u32],
@@ -61,7 +61,7 @@ pub(super) struct Told<'a> {
 }
 
 impl Context {
-    /// What is sent on the statistics' timer.
+    /// Sent on the statistics timer.
     pub(super) const STATISTICS: [Self; 4] =
         [Self::Exporting, Self::MeteringReliability, Self::ExportingReliability, Self::Totals];
 
@@ -73,7 +73,7 @@ impl Context {
         1 << self as u16
     }
 
-    /// The scope fields and the others, in IPFIX; names of variable length or of a fixed one.
+    /// The scope fields and the other fields in IPFIX, with names of variable or fixed length.
     fn ipfix_fields(self, variable: bool) -> (Vec<TemplateField>, Vec<TemplateField>) {
         let text =
             |element: u16, bytes: usize| field(element, if variable { VARIABLE } else { bytes as u16 });
@@ -104,7 +104,7 @@ impl Context {
         }
     }
 
-    /// The scope and the other fields, in NetFlow 9; nothing for what it does not tell.
+    /// The scope and the other fields in NetFlow 9; empty if NetFlow 9 does not have them.
     fn netflow9_fields(self) -> ((u16, u16), Vec<TemplateField>) {
         let name = |element| field(element, NAME_BYTES as u16);
         match self {
@@ -143,7 +143,7 @@ impl Context {
         words16(head.into_iter().chain(pairs(&others)))
     }
 
-    /// The data records that there are at present.
+    /// The current data records.
     pub(super) fn records(self, told: &Told<'_>) -> Vec<Vec<u8>> {
         let ipfix = told.options.version == Version::Ipfix;
         let variable = ipfix && told.options.variable_names;
@@ -189,7 +189,7 @@ fn words16(words: impl Iterator<Item = u16>) -> Vec<u8> {
     words.flat_map(u16::to_be_bytes).collect()
 }
 
-/// A number of four bytes, then some of eight.
+/// A four-byte number, then eight-byte numbers.
 fn numbers(scope: u32, values: &[u64]) -> Vec<u8> {
     let mut record = scope.to_be_bytes().to_vec();
     record.extend(values.iter().flat_map(|value| value.to_be_bytes()));
@@ -208,7 +208,8 @@ fn samplers(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
         if ipfix {
             record.push(id);
             record.extend_from_slice(&algorithm.to_be_bytes());
-            // One packet is looked at, so many are passed over. Collectors that do not know of chances read these.
+            // One packet is taken, the rest of the interval skipped. Collectors that do not know
+            // probabilities read these.
             record.extend_from_slice(&1u32.to_be_bytes());
             record.extend_from_slice(&(interval - 1).to_be_bytes());
             record.extend_from_slice(&(1.0 / f64::from(interval)).to_be_bytes());
@@ -243,7 +244,7 @@ fn applications(told: &Told<'_>, ipfix: bool, variable: bool) -> Vec<Vec<u8>> {
     APPLICATIONS.iter().map(record).collect()
 }
 
-/// RFC 7011, 4.1. The message that this is in is not counted yet.
+/// RFC 7011, 4.1. The message that carries this is not counted yet.
 fn exporting(told: &Told<'_>) -> Vec<u8> {
     let totals = told.totals;
     numbers(
@@ -264,11 +265,11 @@ fn totals(statistics: &Statistics, variable: bool) -> Vec<Vec<u8>> {
     terms.into_iter().chain(statistics.dropped.iter().copied()).map(record).collect()
 }
 
-/// Text with its length before it, or cut and filled up with zeros to a fixed length.
+/// Text with its length before it, or cut and zero-padded to a fixed length.
 fn put_text(record: &mut Vec<u8>, text: &str, fixed_bytes: usize, variable: bool) {
     let text = &text[..text.floor_char_boundary(if variable { TEXT_BYTES_MAX } else { fixed_bytes })];
     if variable {
-        // Below 255 bytes the length takes one (RFC 7011, 7).
+        // Lengths below 255 take one byte (RFC 7011, 7).
         record.push(text.len() as u8);
     }
     record.extend_from_slice(text.as_bytes());

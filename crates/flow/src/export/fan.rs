@@ -1,8 +1,8 @@
-//! Several collectors: each record goes to one of them, by its flow, or to all.
+//! Spreads records over several collectors: each record goes to one of them, by its flow, or to all.
 //!
-//! Each collector has a session of its own, with its own source port and observation domain: collectors that tell
-//! exporters apart by either see whole sequences. A flow's records all go to the same collector, both directions too, so
-//! what one of them sees of a flow is all of it.
+//! Each collector has its own session, source port and observation domain, so collectors that identify
+//! exporters by either see complete sequences. All records of a flow, both directions, go to the same
+//! collector.
 
 use crate::record::FlowRecord;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use thalweg_base::{mix64, symmetric_flow_hash};
 pub enum Spread {
     /// Each record to one collector, by a hash of its flow.
     Balance,
-    /// Each record to every collector.
+    /// Each record to all collectors.
     Duplicate,
 }
 
@@ -24,13 +24,13 @@ pub struct Fan {
 }
 
 impl Fan {
-    /// A fan over so many collectors, one at least.
+    /// Makes a fan over this many collectors, at least one.
     pub fn new(collectors: usize, spread: Spread) -> Self {
         Self { spread, shares: vec![Vec::new(); collectors.max(1)] }
     }
 
-    /// Calls `take` with the number of each collector and what it is to have of the batch, if anything; records keep
-    /// their order.
+    /// Calls `take` with each collector's number and its part of the batch, if not empty; records keep their
+    /// order.
     pub fn share(&mut self, records: &[FlowRecord], mut take: impl FnMut(usize, &[FlowRecord])) {
         if records.is_empty() {
             return;
@@ -41,7 +41,7 @@ impl Fan {
             return;
         }
         for record in records {
-            // High bits by multiplication: no division, and no bias worth mentioning.
+            // Taking the high bits by multiplication needs no division and has negligible bias.
             let place = (u64::from(flow_hash(record)) * collectors as u64) >> 32;
             self.shares[place as usize].push(*record);
         }
@@ -54,7 +54,8 @@ impl Fan {
     }
 }
 
-/// A number of a record's flow by addresses, ports and protocol: the same for both directions, in every process.
+/// A hash of a record's flow by addresses, ports and protocol: the same for both directions and in every
+/// process.
 pub fn flow_hash(record: &FlowRecord) -> u32 {
     let key = &record.key;
     let endpoint = |address: IpAddr, port: u16| match address {
@@ -64,7 +65,7 @@ pub fn flow_hash(record: &FlowRecord) -> u32 {
             mix64((bits >> 64) as u64 ^ mix64(bits as u64)) ^ u64::from(port)
         }
     };
-    // ICMP's type and code are no port: the way back has others.
+    // ICMP's type and code are not ports: the reverse direction has others.
     let (src_port, dst_port) =
         if matches!(key.protocol, 1 | 58) { (0, 0) } else { (key.src_port, key.dst_port) };
     symmetric_flow_hash(endpoint(key.src, src_port), endpoint(key.dst, dst_port), key.protocol)

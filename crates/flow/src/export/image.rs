@@ -1,31 +1,30 @@
-//! Flow records as bytes, for keeping them on disk until a collector is back.
+//! Flow records as bytes, for storing them until a collector is back.
 //!
-//! Not a message: sequence numbers and templates belong to a session, so what waits for a session has neither. An image is
-//! a length (two bytes), a sum (four), the form (two, little-endian), and then the known fields: each field's place in
-//! the table of fields and its value, a number in groups of seven bits, the lowest first, or an address. The sum tells a torn
-//! end from a record. An image of another form is an error.
+//! An image is not a message: sequence numbers and templates belong to a session, which is not known yet. It
+//! consists of a length (two bytes), a checksum (four), the form (two, little-endian), and the known fields.
+//! A field is its position in the table of fields and its value: an address, or a number in groups of seven
+//! bits, lowest first. The checksum detects a torn end. An image of another form is an error.
 
 use crate::fields::{Access, Field, unknown_record};
 use crate::record::FlowRecord;
 use std::net::IpAddr;
 use thalweg_base::mix64;
 
-/// No image is longer.
+/// The most bytes of an image.
 pub const IMAGE_BYTES_MAX: usize = 512;
 const HEAD_BYTES: usize = 6;
-/// The form: places and values of fields follow.
+/// The form in which positions and values of fields follow.
 const FIELDS: u16 = 1 << 8;
 
-/// Why bytes are no image.
+/// Why bytes are not an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// The bytes end inside an image.
     #[error("ends inside a record")]
     Short,
-    /// The sum is wrong.
     #[error("the record's checksum is wrong")]
     Sum,
-    /// The sum is right, but a field has a value that it cannot have: another version wrote it.
+    /// The checksum is right, but a field has an impossible value: another version wrote it.
     #[error("the record has a value that this version does not know")]
     Value,
 }
@@ -48,7 +47,7 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
                 continue;
             }
         };
-        // A record that is read begins with these values.
+        // The reader starts from these values.
         if number != row.absent.unwrap_or(0) {
             out.push(*field as u8);
             put_number(number, out);
@@ -91,7 +90,7 @@ fn sum(image: &[u8]) -> u32 {
     (sum >> 32) as u32
 }
 
-/// Reads the image at the beginning of `bytes`; the record, and the bytes behind it.
+/// Reads the image at the beginning of `bytes`; returns the record and the remaining bytes.
 pub fn read_image(bytes: &[u8]) -> Result<(FlowRecord, &[u8]), ImageError> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(ImageError::Short)?;
     let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
@@ -104,7 +103,7 @@ pub fn read_image(bytes: &[u8]) -> Result<(FlowRecord, &[u8]), ImageError> {
     if body.0.is_empty() { Ok((record, rest)) } else { Err(ImageError::Value) }
 }
 
-/// What is not read yet of an image.
+/// The unread part of an image.
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {

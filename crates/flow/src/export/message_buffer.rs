@@ -1,16 +1,17 @@
-//! Messages on their way out: one that is being written, and those that are closed and wait to be polled.
+//! Outgoing messages: the open one, and closed ones that wait to be polled.
 //!
-//! They lie one behind the other in one buffer, which is used again from its beginning when all were taken. It grows
-//! with what one call handles and is given back when that was unusually much; after a few calls nothing is allocated.
+//! All are consecutive in one buffer, which is reused from its beginning when every message was taken. It
+//! grows with the work of one call and shrinks again after an unusually large one; after a few calls nothing
+//! is allocated.
 
 use super::Amount;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The buffer keeps this much at most when it is empty, bytes.
+/// The most memory that the empty buffer keeps, in bytes.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// Messages one behind the other, all of one length but for the last, which may be shorter.
+/// Consecutive messages of one length; the last may be shorter.
 #[derive(Debug, Default)]
 pub struct Train {
     bytes: Vec<u8>,
@@ -19,7 +20,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// All of them.
+    /// All messages, concatenated.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -29,12 +30,12 @@ impl Train {
         self.each
     }
 
-    /// One after the other, each with what is in it.
+    /// Each message with the amount in it.
     pub fn messages(&self) -> impl Iterator<Item = (&[u8], Amount)> {
         self.bytes.chunks(self.each.max(1)).zip(self.amounts.iter().copied())
     }
 
-    /// What is in all of them.
+    /// The amount in all messages.
     pub fn amount(&self) -> Amount {
         let mut sum = Amount::default();
         self.amounts.iter().for_each(|amount| sum += *amount);
@@ -42,19 +43,19 @@ impl Train {
     }
 }
 
-/// See the head of this file.
+/// The buffer; see the module documentation.
 pub(super) struct MessageBuffer {
     buffer: Vec<u8>,
-    /// Where the open message begins; the end of the closed ones.
+    /// The beginning of the open message, and the end of the closed ones.
     start: usize,
-    /// Where writing goes on; `start` when no message is open.
+    /// The write position; equal to `start` if no message is open.
     at: usize,
-    /// Where the open message must end.
+    /// The limit of the open message.
     limit: usize,
     opened_ns: Option<u64>,
     closed: VecDeque<(Range<usize>, Amount)>,
     message_bytes_max: usize,
-    /// Of the open message.
+    /// The amount in the open message.
     pub(super) counts: Amount,
 }
 
@@ -72,7 +73,6 @@ impl MessageBuffer {
         }
     }
 
-    /// When the open message was opened.
     pub(super) fn opened_ns(&self) -> Option<u64> {
         self.opened_ns
     }
@@ -81,7 +81,8 @@ impl MessageBuffer {
         self.opened_ns.is_some()
     }
 
-    /// Opens a message with an empty header. Its records may fill it up to a multiple of `align` bytes.
+    /// Opens a message with an empty header. The limit of its records is rounded down to a multiple of `align`
+    /// bytes, which leaves room for padding.
     pub(super) fn open(&mut self, header_bytes: usize, align: usize, now_ns: u64) {
         let end = self.start + self.message_bytes_max;
         if self.buffer.len() < end {
@@ -98,7 +99,7 @@ impl MessageBuffer {
         self.limit - self.at
     }
 
-    /// The next bytes of the open message, to be overwritten; the caller has made sure that they fit.
+    /// The next bytes of the open message, for writing; the caller ensures that they fit.
     #[inline(always)]
     pub(super) fn take(&mut self, bytes: usize) -> &mut [u8] {
         debug_assert!(bytes <= self.left());
@@ -107,23 +108,22 @@ impl MessageBuffer {
         &mut self.buffer[at..at + bytes]
     }
 
-    /// Appends bytes; the caller has made sure that they fit.
+    /// Appends bytes; the caller ensures that they fit.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.take(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Where writing goes on, from the beginning of the open message.
+    /// The write position relative to the beginning of the open message.
     pub(super) fn position(&self) -> usize {
         self.at - self.start
     }
 
-    /// Overwrites bytes of the open message.
     pub(super) fn patch(&mut self, position: usize, bytes: &[u8]) {
         let at = self.start + position;
         self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Closes the open message; how many bytes it has.
+    /// Closes the open message; returns its length in bytes.
     pub(super) fn close(&mut self) -> usize {
         let bytes = self.position();
         self.closed.push_back((self.start..self.at, self.counts));
@@ -155,7 +155,7 @@ impl MessageBuffer {
         train.amounts.push(counts);
         let mut end = first.end;
         let mut longest = train.each;
-        // Messages lie one behind the other; behind a shorter one nothing can follow.
+        // Messages are consecutive; nothing can follow a shorter one.
         while longest == train.each
             && train.amounts.len() < messages_max
             && let Some((next, counts)) = self.closed.front()
@@ -172,7 +172,7 @@ impl MessageBuffer {
         true
     }
 
-    /// Forgets every message, open and closed; what was in them.
+    /// Drops all messages, open and closed; returns the amount in them.
     pub(super) fn clear(&mut self) -> Amount {
         let mut unsent = std::mem::take(&mut self.counts);
         for (_, counts) in self.closed.drain(..) {

@@ -4,7 +4,7 @@ use super::shape::{DATA_TEMPLATES, TemplateField, field};
 use std::net::{IpAddr, Ipv4Addr};
 use thalweg_wire::netflow::element::*;
 
-/// Elements that only these records need.
+/// Elements that only these records use.
 const NAT_QUOTA_EXCEEDED_EVENT: u16 = 466;
 const MAX_SESSION_ENTRIES: u16 = 471;
 const MAX_BIB_ENTRIES: u16 = 472;
@@ -14,37 +14,32 @@ const MAX_FRAGMENTS_PENDING_REASSEMBLY: u16 = 475;
 
 const FIRST_TEMPLATE: u16 = 512;
 
-/// A session of a translator, IPv4 to IPv4 or IPv6 to IPv4.
+/// A NAT session, NAT44 or NAT64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatSession {
-    /// Whether it began or ended.
+    /// Whether the session began; otherwise it ended.
     pub created: bool,
-    /// Transport protocol.
     pub protocol: u8,
     /// The subscriber's address.
     pub src: IpAddr,
     /// The subscriber's port.
     pub src_port: u16,
-    /// Source address behind the translation.
+    /// Source address after translation.
     pub post_src: Ipv4Addr,
-    /// Source port behind the translation.
     pub post_src_port: u16,
-    /// Destination address as the subscriber knows it, of the family of `src`.
+    /// Destination address as the subscriber sees it, of the same family as `src`.
     pub dst: IpAddr,
-    /// Destination port as the subscriber knows it.
+    /// Destination port as the subscriber sees it.
     pub dst_port: u16,
-    /// Destination address behind the translation.
+    /// Destination address after translation.
     pub post_dst: Ipv4Addr,
-    /// Destination port behind the translation.
     pub post_dst_port: u16,
 }
 
-/// A limit that was met (RFC 8158, table 3).
+/// A limit that was reached (RFC 8158, table 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// Sessions of the translator.
     Sessions,
-    /// Bindings of the translator.
     Bindings,
     /// Sessions or bindings of one subscriber.
     Subscriber(IpAddr),
@@ -53,56 +48,51 @@ pub enum Quota {
     Fragments,
 }
 
-/// What happened to a translator, at `time_ns` (nanoseconds since the epoch; told in milliseconds).
+/// An event of a NAT. `time_ns` is in nanoseconds since the epoch; messages have milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatEvent {
     /// A session began or ended.
     Session { time_ns: u64, session: NatSession },
-    /// A binding (RFC 8158: BIB entry) began or ended: an inside endpoint and its public endpoint, for any destination.
+    /// A binding (RFC 8158: BIB entry) began or ended: it maps an inside endpoint to its public endpoint for
+    /// any destination.
     Binding {
         time_ns: u64,
-        /// Whether it began or ended.
+        /// Whether it began; otherwise it ended.
         created: bool,
-        /// Transport protocol.
         protocol: u8,
         /// The subscriber's address and port.
         src: (IpAddr, u16),
-        /// Those behind the translation.
+        /// Address and port after translation.
         post_src: (Ipv4Addr, u16),
     },
-    /// A subscriber got a block of ports, or gave it back.
+    /// A subscriber received a block of ports or returned it.
     PortBlock {
         time_ns: u64,
-        /// Whether it got it.
         allocated: bool,
         subscriber: IpAddr,
-        /// The public address.
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
     },
-    /// Every port of a public address is in use.
+    /// All ports of a public address are in use.
     PortsExhausted {
         time_ns: u64,
-        /// The public address.
+        /// The exhausted address.
         public: Ipv4Addr,
-        /// Transport protocol.
         protocol: u8,
     },
-    /// Every address of a pool is in use.
+    /// All addresses of a pool are in use.
     AddressesExhausted { time_ns: u64, pool: u32 },
-    /// A limit was met.
     QuotaExceeded {
         time_ns: u64,
-        /// Which limit.
         quota: Quota,
-        /// Its value.
+        /// The value of the limit.
         limit: u32,
     },
 }
 
 impl NatEvent {
-    /// Moves its time, for a clock that is so far ahead, or behind.
+    /// Shifts its time, to correct a clock that is ahead or behind.
     pub fn shift_time(&mut self, shift_ns: i64) {
         let (Self::Session { time_ns, .. }
         | Self::Binding { time_ns, .. }
@@ -113,7 +103,7 @@ impl NatEvent {
         *time_ns = time_ns.saturating_add_signed(shift_ns);
     }
 
-    /// The subscriber, if the event is about one.
+    /// The subscriber, if the event concerns one.
     pub fn subscriber(&self) -> Option<IpAddr> {
         match self {
             Self::Session { session, .. } => Some(session.src),
@@ -127,7 +117,7 @@ impl NatEvent {
     }
 }
 
-/// Layouts of records, a template each.
+/// Record layouts, each with its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     Session44,
@@ -168,7 +158,7 @@ impl Layout {
         FIRST_TEMPLATE + self as u16
     }
 
-    /// What the template says, in the order of [`write`].
+    /// The fields of the template, in the order of [`write`].
     pub(super) fn fields(self) -> Vec<TemplateField> {
         let mut fields = vec![field(OBSERVATION_TIME_MILLISECONDS, 8), field(NAT_EVENT, 1)];
         let quota = |limit| [field(NAT_QUOTA_EXCEEDED_EVENT, 4), field(limit, 4)];
@@ -223,7 +213,7 @@ impl Layout {
     }
 }
 
-/// Appends the record of an event; by which layout.
+/// Appends the record of an event; returns its layout.
 pub(super) fn write(event: &NatEvent, out: &mut Vec<u8>) -> Layout {
     match event {
         NatEvent::Session { time_ns, session } => write_session(*time_ns, session, out),

@@ -1,18 +1,17 @@
-//! Options of an exporter, and which contradict each other.
+//! Options of an exporter, and which of them contradict each other.
 
-/// Nanoseconds in a second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
-/// Bytes a message must be allowed to have: the longest record, its set and the message's header fit.
+/// The smallest allowed message limit: the longest record, its set and the message header fit.
 pub const MESSAGE_BYTES_MIN: usize = 512;
-/// Bytes of a datagram that fit an Ethernet path with room for a tunnel's headers.
+/// Fits an Ethernet path with room for a tunnel's headers.
 const DATAGRAM_BYTES: usize = 1400;
-/// Bytes of a message on a stream: one TLS record.
+/// One TLS record.
 const STREAM_BYTES: usize = 16_000;
-/// Interfaces that may be named.
+/// The most interfaces that can be named.
 const INTERFACES_MAX: usize = 65_534;
 
 thalweg_base::words! {
-    /// The protocol spoken.
+    /// The export protocol.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Version {
         /// NetFlow 5, IPv4 only.
@@ -25,7 +24,7 @@ thalweg_base::words! {
 }
 
 impl Version {
-    /// How its messages can tell times, in words.
+    /// The supported forms of times, for error messages.
     fn times(self) -> &'static str {
         match self {
             Self::NetFlow5 => "uptime",
@@ -35,16 +34,16 @@ impl Version {
     }
 }
 
-/// What carries the messages.
+/// The kind of transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Messages may be lost: templates are repeated.
+    /// Messages may be lost, so templates are repeated.
     Datagram,
-    /// All or nothing: templates are sent once a session.
+    /// Nothing is lost within a session, so templates are sent once.
     Stream,
 }
 
-/// In what times of packets are told.
+/// The form of packet times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// Milliseconds since the exporter's start (NetFlow 5 and 9).
@@ -55,67 +54,62 @@ pub enum Times {
     Nanoseconds,
 }
 
-/// How packets were chosen where not all were looked at.
+/// How packets are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplingMethod {
-    /// Every Nth.
+    /// Every Nth packet.
     Systematic,
-    /// Each with a chance of 1 in N.
+    /// Each packet with probability 1/N.
     Random,
 }
 
-/// An interface's name for collectors.
+/// The name of an interface, for collectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// The interface's number, as in records.
+    /// As in records.
     pub number: u32,
-    /// Short name.
     pub name: String,
-    /// What a person wrote about it, or nothing.
+    /// Text by the operator, or empty.
     pub description: String,
 }
 
-/// How to export.
+/// The configuration of an exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// The protocol.
     pub version: Version,
-    /// What carries the messages.
     pub transport: Transport,
-    /// The longest message, bytes of UDP payload or of stream.
+    /// Limit of a message: bytes of UDP payload or of the stream.
     pub message_bytes_max: usize,
-    /// Observation domain (IPFIX), source id (NetFlow 9), engine id (NetFlow 5: the lowest eight bits). A number of its
-    /// own for each session, or collectors see sequence failures.
+    /// Observation domain (IPFIX), source ID (NetFlow 9), engine ID (NetFlow 5: the lowest eight bits). Each
+    /// session needs its own number; otherwise collectors see sequence failures.
     pub observation_domain: u32,
-    /// How times are told.
     pub times: Times,
     /// Counters below 2^32 in four bytes instead of eight (RFC 7011, 6.2).
     pub reduced_sizes: bool,
-    /// Templates are repeated after so long on datagrams, nanoseconds.
+    /// Templates are repeated after this time over datagrams, in nanoseconds ...
     pub template_interval_ns: u64,
-    /// ... and after so many messages.
+    /// ... and after this number of messages.
     pub template_messages: u32,
-    /// Nanoseconds between two reports of statistics.
+    /// The time between statistics, in nanoseconds.
     pub statistics_interval_ns: u64,
-    /// A message that is not full waits for more records so long at most, nanoseconds.
+    /// The longest time that a partial message waits for more records, in nanoseconds.
     pub delay_max_ns: u64,
-    /// How packets were chosen, should records say that not all were looked at.
+    /// The sampling method, if records are sampled.
     pub sampling: SamplingMethod,
-    /// One packet in N is sampled, as far as known before the first record: collectors are told at once.
+    /// The sampling interval as far as known before the first record, so that collectors learn it at once.
     pub sampling_interval: u32,
-    /// Names of interfaces.
     pub interfaces: Vec<Interface>,
-    /// Whether names of applications are sent.
     pub application_names: bool,
-    /// IPFIX: whether all options data goes in the session's own observation domain. Else what is said of the exporter as a
-    /// whole, or said again in mid-session, goes as domain 0 (RFC 7011, 3.1), with a sequence of its own.
+    /// IPFIX: send all options data in the session's own observation domain. Otherwise information about the
+    /// exporter as a whole, and repetitions, use domain 0 (RFC 7011, 3.1), with a sequence of its own.
     pub options_in_domain: bool,
-    /// IPFIX: names have the length that they need (RFC 7011, 7). Not all collectors read or count such options data.
+    /// IPFIX: send names with variable length (RFC 7011, 7). Not all collectors read or count such options
+    /// data.
     pub variable_names: bool,
 }
 
 impl ExportOptions {
-    /// The usual options of a protocol on a transport.
+    /// The default options of a protocol over a transport.
     pub fn new(version: Version, transport: Transport) -> Self {
         Self {
             version,
@@ -143,10 +137,10 @@ impl ExportOptions {
         }
     }
 
-    /// Whether the options go together.
+    /// Whether the options are consistent.
     pub(super) fn check(&self) -> Result<(), ExportOptionsError> {
         let bytes_max = match self.transport {
-            // IPv6 leaves as much of a datagram.
+            // IPv6 leaves this much of a datagram too.
             Transport::Datagram => 65_487,
             Transport::Stream => 65_535,
         };
@@ -182,45 +176,37 @@ impl ExportOptions {
     }
 }
 
-/// Options that do not go together.
+/// Why export options are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportOptionsError {
-    /// A message of that size cannot be.
     #[error("messages of {bytes} bytes: expected {MESSAGE_BYTES_MIN} to {bytes_max}")]
     MessageBytes {
-        /// What was asked for.
         bytes: usize,
-        /// What the transport can carry.
+        /// The transport's limit.
         bytes_max: usize,
     },
-    /// The protocol cannot tell times so.
     #[error("times as {times:?} in {}: expected {}", .version.name(), .version.times())]
     Times {
-        /// The protocol.
         version: Version,
-        /// What was asked for.
+        /// The requested form.
         times: Times,
     },
-    /// Only IPFIX goes over streams.
     #[error("{} over a stream: expected UDP, only IPFIX goes over TCP and TLS", .version.name())]
     Stream {
-        /// The protocol.
+        /// The export protocol.
         version: Version,
     },
-    /// Too many interfaces.
     #[error("{count} interfaces: expected at most {INTERFACES_MAX}")]
     Interfaces {
-        /// How many were named.
+        /// The number of named interfaces.
         count: usize,
     },
-    /// Too short an interval.
     #[error("{option} of {interval_ns} ns: expected at least a second")]
     Interval {
         option: &'static str,
-        /// What was asked for.
+        /// The requested interval.
         interval_ns: u64,
     },
-    /// Templates after no message at all.
     #[error("templates every 0 messages: expected at least 1")]
     TemplateMessages,
 }

@@ -1,6 +1,7 @@
-//! Shapes of data records: which groups of fields a record has, what a template says of them, how they are written.
+//! Shapes of data records: which groups of fields a record has, how a template describes them, and how they
+//! are encoded.
 //!
-//! A shape is a set of groups. Fields stand in this order, whatever the shape:
+//! A shape is a set of groups. Every shape has its fields in this order:
 //!
 //! | group | bytes | when |
 //! |---|---|---|
@@ -19,12 +20,12 @@
 //! | next hop and BGP's, IPv6 | 32 | one is IPv6 |
 //! | addresses and ports behind NAT | 12 or 36 | translated; by family |
 //! | dropped bytes and packets, forwarding status | 17 or 9 | some were dropped |
-//! | sampler; in IPFIX what it does too: one packet taken, so many passed over | 1; 9 | not all packets were looked at |
+//! | sampler; in IPFIX also its definition: packets taken, packets skipped | 1; 9 | packets were sampled |
 //! | way back (RFC 5103): bytes, packets, first, last, flags, TTLs | 35 or 27 | biflow |
 //!
-//! What a group has of which nothing is known is zero: an AS 0 (RFC 7607), the unspecified address, an end reason of 0. TCP
-//! flags of other protocols are 0, as all exporters have them, or else flows of TCP and UDP would have templates of their own.
-//! The destination port of ICMP is 256 times the type plus the code, as everywhere in NetFlow.
+//! An unknown field of a group is zero: AS 0 (RFC 7607), the unspecified address, end reason 0. TCP flags of
+//! other protocols are 0, as with all exporters; otherwise TCP and UDP flows would need separate templates.
+//! The destination port of ICMP is 256 times the type plus the code, as usual in NetFlow.
 
 use super::options::{Times, Version};
 use crate::fields::{Field, Kind};
@@ -34,27 +35,26 @@ use thalweg_base::DropReason;
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::netflow::element::*;
 
-/// `applicationId` (RFC 6759, 4.1): numbers of our own are "user defined".
+/// `applicationId` (RFC 6759, 4.1): our own numbers are "user defined".
 const ENGINE_USER_DEFINED: u8 = 6;
 /// From NTP's epoch (1900) to Unix's.
 const NTP_OFFSET_S: u64 = 2_208_988_800;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// The number of the template of the empty shape; options templates and NAT events have smaller ones.
+/// The template number of the empty shape; options templates and NAT events have smaller numbers.
 pub(super) const DATA_TEMPLATES: u16 = 1024;
-/// How many shapes there are: the two highest bits are never set together.
+/// The number of shapes: the two highest bits are never set together.
 pub(super) const SHAPES: usize = 3 << 14;
 
-/// A set of groups of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape(pub(super) u16);
 
 impl Shape {
     const IPV6: u16 = 1;
     const WIDE: u16 = 1 << 1;
-    /// Of NetFlow 9, which has no way back.
+    /// NetFlow 9 only, which has no reverse direction.
     const UPTIME: u16 = 1 << 2;
-    /// Of IPFIX, which tells no uptime.
+    /// IPFIX only, which does not use uptime.
     const REVERSE: u16 = 1 << 2;
     const VLAN: u16 = 1 << 3;
     const MPLS: u16 = 1 << 4;
@@ -64,13 +64,12 @@ impl Shape {
     const DROPS: u16 = 1 << 8;
     const SAMPLER: u16 = 1 << 9;
     const ICMP: u16 = 1 << 10;
-    /// Neither flags nor TTLs are known.
     const NO_HEADERS: u16 = 1 << 11;
     const NO_INGRESS: u16 = 1 << 12;
     const NO_EGRESS: u16 = 1 << 13;
     const NAT4: u16 = 1 << 14;
     const NAT6: u16 = 1 << 15;
-    /// What plain records have, or lack: written without looking further.
+    /// The bits that plain records may have: such records are encoded without further checks.
     const PLAIN: u16 = Self::IPV6 | Self::WIDE | Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS;
 
     #[inline(always)]
@@ -87,20 +86,16 @@ impl Shape {
         version == Version::Ipfix && self.has(Self::REVERSE)
     }
 
-    /// The number of its template.
     pub(super) fn template_id(self) -> u16 {
         DATA_TEMPLATES + self.0
     }
 }
 
-/// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TemplateField {
-    /// Number of the element.
     pub(super) element: u16,
-    /// Bytes in a record.
     pub(super) bytes: u16,
-    /// An element of the opposite direction (RFC 5103).
+    /// The element describes the reverse direction (RFC 5103).
     pub(super) reverse: bool,
 }
 
@@ -108,7 +103,7 @@ pub(super) const fn field(element: u16, bytes: u16) -> TemplateField {
     TemplateField { element, bytes, reverse: false }
 }
 
-/// A template in the making.
+/// A template under construction.
 struct Template {
     fields: Vec<TemplateField>,
     /// Bytes of a counter.
@@ -132,25 +127,24 @@ impl Template {
         }
     }
 
-    /// Appends an element whose form in messages is not that of the field.
+    /// Appends an element whose encoding differs from the field's.
     fn put_as(&mut self, element: u16, bytes: u16) {
         self.fields.push(field(element, bytes));
     }
 }
 
-/// What is the same for all records of a session, and the start that uptimes are told from.
+/// What all records of a session share, and the start of uptimes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) version: Version,
     pub(super) times: Times,
     pub(super) reduced_sizes: bool,
-    /// The start of ours, milliseconds since the epoch.
+    /// Milliseconds since the epoch.
     pub(super) start_ms: u64,
-    /// The latest time that this message can tell by uptime, milliseconds since the epoch.
+    /// The latest time that uptime can express in this message, in milliseconds since the epoch.
     pub(super) latest_ms: u64,
 }
 
-/// What a record looks like in a message, by the rules.
 #[inline(always)]
 pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
     let mut shape = 0;
@@ -194,7 +188,7 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
     if tcp_flags.is_none() && ttl_min.is_none() && ttl_max.is_none() {
         shape |= Shape::NO_HEADERS;
     }
-    // Either element is of one family: what a header of the other one carries has the port alone.
+    // An ICMP element belongs to one family; ICMP of the other family is in the port alone.
     let icmp = if record.key.src.is_ipv6() { ICMPV6 } else { ICMP };
     if record.key.protocol == icmp {
         shape |= Shape::ICMP;
@@ -217,7 +211,6 @@ fn tells_by_uptime(counters: &Counters, rules: &Rules) -> bool {
         && counters.last_ns / MILLISECOND_NS <= rules.latest_ms
 }
 
-/// The fields of a shape, in order.
 pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<TemplateField> {
     let counter = if shape.has(Shape::WIDE) { 8 } else { 4 };
     let mut template = Template { fields: Vec::with_capacity(40), counter };
@@ -257,7 +250,7 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<TemplateField> {
     template.fields
 }
 
-/// The groups that not every record has.
+/// Appends the optional groups.
 fn put_further(shape: Shape, version: Version, template: &mut Template) {
     if shape.has(Shape::ICMP) {
         let of_family = if shape.has(Shape::IPV6) { ICMP_TYPE_CODE_IPV6 } else { ICMP_TYPE_CODE_IPV4 };
@@ -288,7 +281,7 @@ fn put_further(shape: Shape, version: Version, template: &mut Template) {
     }
     if shape.has(Shape::SAMPLER) {
         match version {
-            // Said with each record, since a collector that begins later has not heard what the sampler does.
+            // Sent with each record, for collectors that start later and missed the sampler's description.
             Version::Ipfix => {
                 template.put_as(SELECTOR_ID, 1);
                 template.put_as(SAMPLING_PACKET_INTERVAL, 4);
@@ -299,7 +292,6 @@ fn put_further(shape: Shape, version: Version, template: &mut Template) {
     }
 }
 
-/// Bytes of the records of a shape.
 pub(super) fn length(shape: Shape, version: Version) -> usize {
     let by = |group, bytes: usize| if shape.has(group) { bytes } else { 0 };
     let counters = if shape.has(Shape::WIDE) { 16 } else { 8 };
@@ -326,7 +318,7 @@ pub(super) fn length(shape: Shape, version: Version) -> usize {
         + if shape.has_reverse(version) { counters + times + 3 } else { 0 }
 }
 
-/// Writes a record into `out`, which has the bytes of its shape.
+/// Encodes a record into `out`, which has exactly the length of its shape.
 #[inline(always)]
 pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, out: &mut [u8]) {
     let mut rest = Rest(out);
@@ -357,7 +349,7 @@ pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rule
     }
 }
 
-/// The groups that not every record has.
+/// Encodes the optional groups.
 fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, rest: &mut Rest<'_>) {
     let wide = shape.has(Shape::WIDE);
     if shape.has(Shape::ICMP) {
@@ -367,7 +359,7 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
         *rest.take() = record.key.vlan.to_be_bytes();
     }
     if let Some(label) = record.key.mpls_label.filter(|_| shape.has(Shape::MPLS)) {
-        // 20 bits of label; the three of the class and the one of the stack's bottom are not known.
+        // 20 bits of label; the traffic class and the bottom-of-stack bit are unknown.
         let [_, a, b, c] = (label << 4).to_be_bytes();
         *rest.take() = [a, b, c];
     }
@@ -395,7 +387,7 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
     if shape.has(Shape::SAMPLER) {
         *rest.take() = [sampler];
         if rules.version == Version::Ipfix {
-            // None taken, none skipped: unknown.
+            // None taken and none skipped means unknown.
             let taken = record.sampling_interval.min(1);
             *rest.take() = taken.to_be_bytes();
             *rest.take() = (record.sampling_interval - taken).to_be_bytes();
@@ -408,11 +400,11 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
     }
 }
 
-/// What is not written yet of a record.
+/// The part of a record that is not written yet.
 struct Rest<'a>(&'a mut [u8]);
 
 impl<'a> Rest<'a> {
-    /// The next bytes. The record was given the bytes of its shape, so there are so many.
+    /// The next bytes. `out` has the length of the shape, so they exist.
     #[inline(always)]
     fn take<const N: usize>(&mut self) -> &'a mut [u8; N] {
         let (taken, rest) =
@@ -434,7 +426,7 @@ impl<'a> Rest<'a> {
                 out[0..16].copy_from_slice(&mapped(src).octets());
                 out[16..32].copy_from_slice(&mapped(dst).octets());
             }
-            // A key's addresses are of one family; what is not so is said to be unknown.
+            // A key has addresses of one family; anything else is encoded as unknown.
             _ => *self.take() = [0; 8],
         }
     }
@@ -465,19 +457,18 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// `applicationId` of a code of ours.
 #[inline(always)]
 pub(super) fn application_id(code: u8) -> [u8; 4] {
     [ENGINE_USER_DEFINED, 0, 0, code]
 }
 
-/// TCP flags and TTLs; 0 is what is not known beside what is.
+/// TCP flags and TTLs; an unknown one is 0.
 #[inline(always)]
 fn headers(counters: &Counters) -> [u8; 3] {
     [counters.tcp_flags, counters.ttl_min, counters.ttl_max].map(Option::unwrap_or_default)
 }
 
-/// An IPv4 address in IPv6's clothes (RFC 4291, 2.5.5.2), where both have to go into one field.
+/// An IPv4 address as IPv4-mapped IPv6 (RFC 4291, 2.5.5.2), where both families share a field.
 #[inline(always)]
 fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -500,8 +491,9 @@ fn ipv6_or_none(address: Option<IpAddr>) -> Ipv6Addr {
     }
 }
 
-/// Nanoseconds since 1970 as NTP's 32 bits of seconds since 1900 (modulo 2^32, RFC 7011, 6.1.10) and 32 of a fraction.
-/// The fraction is rounded up, so that readers that cut and readers that round both find the nanosecond again.
+/// Nanoseconds since 1970 as NTP time: 32 bits of seconds since 1900 (modulo 2^32, RFC 7011, 6.1.10) and 32
+/// bits of fraction. The fraction is rounded up, so that readers that truncate and readers that round both
+/// recover the nanosecond.
 #[inline(always)]
 pub(super) fn ntp_time(ns: u64) -> u64 {
     const SECOND_NS: u64 = 1_000_000_000;
@@ -510,7 +502,7 @@ pub(super) fn ntp_time(ns: u64) -> u64 {
     seconds << 32 | fraction
 }
 
-/// `forwardingStatus` (RFC 7270, 4.12) of a flow some of whose packets were dropped.
+/// `forwardingStatus` (RFC 7270, 4.12) of a flow with dropped packets.
 fn forwarding_status(record: &FlowRecord) -> u8 {
     const FORWARDED_UNKNOWN: u8 = 64;
     const DROPPED_UNKNOWN: u8 = 128;

@@ -1,4 +1,4 @@
-//! NetFlow 9 and IPFIX: messages of sets, templates and when to say them, sequence numbers.
+//! NetFlow 9 and IPFIX: messages of sets, when to send templates, and sequence numbers.
 
 use super::context::{self, Context};
 use super::message_buffer::MessageBuffer;
@@ -10,35 +10,34 @@ use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
 use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
 
 const SET_HEADER_BYTES: usize = 4;
-/// Uptimes are told from a start so long ago, at a session's begin and when the start moves on.
+/// At a session's begin, and when the start of uptimes moves, the start is set this far back.
 const UPTIME_BEFORE_MS: u64 = 24 * 3600 * 1000;
-/// The start moves on when it is so long ago: half of what 32 bits can tell.
+/// The start of uptimes moves when it is this far back: half of what 32 bits hold.
 const UPTIME_MAX_MS: u64 = 1 << 31;
-/// How many sampling intervals are told apart; further ones share the last sampler.
+/// The most sampling intervals with samplers of their own; further ones share the last sampler.
 const SAMPLERS_MAX: usize = 254;
-/// The sampler of records whose sampling is not known; it is never described.
+/// The sampler of records with unknown sampling; it is never described.
 const SAMPLER_UNKNOWN: u8 = 255;
 
-/// See the head of this file.
+/// One session's encoder; see the module documentation.
 pub(super) struct Templated {
     rules: Rules,
     options: ExportOptions,
-    /// The number of the set that is open, 0 if none is, and where it begins.
+    /// The number of the open set, 0 if none is open.
     set: u16,
     set_start: usize,
-    /// Bytes of a record of the open set, if it is one of flows.
+    /// Bytes of a record of the open set if it holds flows.
     record_bytes: usize,
-    /// Records of all kinds in the open message (NetFlow 9's count).
+    /// Records of all kinds in the open message: NetFlow 9's count.
     message_records: u16,
-    /// Data records in the open message, those of options too.
+    /// Data records in the open message, including options data.
     message_data: u32,
-    /// Which domain the open message speaks for.
+    /// The domain of the open message.
     domain: Domain,
-    /// The open message has options data.
     has_options: bool,
-    /// Of each domain: IPFIX: data records in closed messages; NetFlow 9: closed messages.
+    /// For each domain. IPFIX: data records in closed messages. NetFlow 9: closed messages.
     sequences: [u32; 2],
-    /// The latest time that was ever given.
+    /// The latest time given by the caller.
     now_ns: u64,
     announced: Announced,
     samplers: Vec<u32>,
@@ -48,32 +47,32 @@ pub(super) struct Templated {
     scratch: Vec<u8>,
 }
 
-/// Which observation domain a message speaks for.
+/// The observation domain of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Domain {
-    /// The session's own: flows, and what is needed to understand them.
+    /// The session's domain: flows, and what is needed to understand them.
     Own,
-    /// Number 0, the exporting process as a whole (RFC 7011, 3.1): counts of its own, templates of its own.
+    /// Domain 0, the exporting process as a whole (RFC 7011, 3.1), with its own sequence numbers and
+    /// templates.
     Whole,
 }
 
-/// What the collector was told in this session.
+/// What this session has announced to the collector.
 struct Announced {
     by_shape: Box<[u64]>,
     shapes: Vec<Shape>,
-    /// Options templates, of each domain.
+    /// Options templates, for each domain.
     contexts: [u16; 2],
     nat: u16,
 }
 
-/// When everything announced is said again.
+/// When all announcements are repeated.
 struct Repeats {
     due_ns: u64,
-    /// The next interval: doubles up to the one configured.
+    /// The next interval: it doubles up to the configured one.
     interval_ns: u64,
-    /// Messages since.
+    /// Messages since the last repetition.
     messages: u32,
-    /// It is being said just now.
     under_way: bool,
 }
 
@@ -115,14 +114,14 @@ impl Templated {
         self.rules.version == Version::Ipfix
     }
 
-    /// The domain for what is said of the exporter as a whole, or said again.
+    /// The domain for information about the exporter as a whole, and for repetitions.
     fn aside(&self) -> Domain {
         let has_one =
             self.is_ipfix() && !self.options.options_in_domain && self.options.observation_domain != 0;
         if has_one { Domain::Whole } else { Domain::Own }
     }
 
-    /// What comes next is said for this domain: a message of another one ends.
+    /// Switches to a domain: a message of another domain is closed.
     fn speak_for(&mut self, domain: Domain, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         if self.domain == domain {
             return;
@@ -133,8 +132,9 @@ impl Templated {
         self.domain = domain;
     }
 
-    /// What comes next is of flows: in IPFIX a message has either flows or options data. nfdump checks numbers from the first
-    /// flow on and does not count options data: behind a message that begins with one and has both, something would be missing.
+    /// Prepares for flows: an IPFIX message has either flows or options data. nfdump checks sequence numbers
+    /// from the first flow on and does not count options data, so it would report a gap behind a message that
+    /// begins with options data and also has flows.
     fn speak_of_flows(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         self.speak_for(Domain::Own, out, totals, now_ns);
         if self.has_options && self.is_ipfix() {
@@ -161,10 +161,11 @@ impl Templated {
         Some(self.repeats.due_ns.min(self.statistics_due_ns))
     }
 
-    /// Follows the clock, and moves the start of uptimes on before they run out of bits.
+    /// Follows the clock, and moves the start of uptimes before they overflow.
     fn advance(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         if is_set_back(self.now_ns, now_ns) {
-            // Nothing waits until the clock is back where it was: what is repeated is due, and uptimes begin earlier.
+            // Nothing may wait until the clock catches up: repetitions become due, and the start of uptimes
+            // moves back.
             self.close_message(out, totals, self.now_ns);
             self.now_ns = now_ns;
             if self.options.transport == Transport::Datagram {
@@ -195,7 +196,6 @@ impl Templated {
         }
     }
 
-    /// Encodes records.
     pub(super) fn add(
         &mut self,
         records: &[FlowRecord],
@@ -247,7 +247,7 @@ impl Templated {
         self.message_data += 1;
     }
 
-    /// Makes room for a record of this shape, in a set of its kind, and announces the template if it was not yet.
+    /// Makes room for a record of this shape in a set of its kind, and announces the template if necessary.
     #[cold]
     fn begin_records(
         &mut self,
@@ -269,7 +269,6 @@ impl Templated {
         self.record_bytes = bytes;
     }
 
-    /// Encodes a NAT event.
     pub(super) fn add_nat_event(
         &mut self,
         event: &NatEvent,
@@ -295,7 +294,7 @@ impl Templated {
         totals.exported += amount;
     }
 
-    /// The number of the sampler with this interval; a new one is announced.
+    /// The number of the sampler with this interval; a new sampler is announced.
     fn sampler(
         &mut self,
         interval: u32,
@@ -314,7 +313,7 @@ impl Templated {
         self.samplers.len() as u8
     }
 
-    /// Something new was said, and on datagrams it may be lost.
+    /// Schedules an early repetition of a new announcement, which datagrams may lose.
     fn repeat_soon(&mut self, now_ns: u64) {
         if self.options.transport == Transport::Datagram && self.repeats.due_ns > now_ns {
             self.repeats.interval_ns = SECOND_NS;
@@ -322,7 +321,7 @@ impl Templated {
         }
     }
 
-    /// Says again all that was announced.
+    /// Repeats all announcements.
     fn repeat(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         let repeats = &mut self.repeats;
         repeats.under_way = true;
@@ -362,7 +361,7 @@ impl Templated {
         self.repeats.under_way = false;
     }
 
-    /// Other interfaces, said where what is said again goes.
+    /// Replaces the interfaces and announces them where repetitions go.
     pub(super) fn set_interfaces(
         &mut self,
         interfaces: Vec<Interface>,
@@ -374,7 +373,6 @@ impl Templated {
         self.put_context(Context::Interfaces, self.aside(), out, totals, now_ns);
     }
 
-    /// Sends what was counted.
     pub(super) fn send_statistics(
         &mut self,
         out: &mut MessageBuffer,
@@ -387,7 +385,7 @@ impl Templated {
         }
     }
 
-    /// Says a piece of options data for a domain, its template first if it was not said there yet.
+    /// Sends options data in a domain, preceded by its template if that domain does not have it yet.
     fn put_context(
         &mut self,
         context: Context,
@@ -433,7 +431,7 @@ impl Templated {
             true => (3, context.ipfix_template(self.options.variable_names)),
             false => (1, context.netflow9_template()),
         };
-        // Collectors are there that read the first template of a set only (nfdump 1.7, pmacct 1.7.7).
+        // nfdump 1.7 and pmacct 1.7.7 read only the first template of a set.
         self.close_set(out);
         self.make_room(set, template.len(), out, totals, now_ns);
         out.put(&template);
@@ -479,10 +477,11 @@ impl Templated {
         self.message_data += 1;
     }
 
-    /// Sees to it that the set with this number is open and can take so many bytes more, in another message if need be.
+    /// Ensures that the set with this number is open and has room for this many bytes, in a new message if
+    /// necessary.
     ///
-    /// The numbers of template sets are below 4 and 0 is one of them, so an open set is known by its number plus one,
-    /// data sets by their number.
+    /// Numbers of template sets are below 4 and include 0, so an open template set is stored as its number
+    /// plus one, and a data set as its number.
     fn make_room(
         &mut self,
         set: u16,
@@ -566,7 +565,7 @@ impl Templated {
             *sequence = sequence.wrapping_add(self.message_data);
             put_words(out, &header);
         } else {
-            // Rounded up, uptime and all: see the head of `export.rs`.
+            // Rounded up, including the uptime: see the head of `export.rs`.
             let seconds = self.now_ns.div_ceil(SECOND_NS);
             let uptime_ms = (seconds * 1000).wrapping_sub(self.rules.start_ms);
             let header = [
@@ -593,7 +592,8 @@ fn put_words(out: &mut MessageBuffer, words: &[u32]) {
     }
 }
 
-/// A biflow as two records, for protocols that have none. What is known of routes is known of the first direction only.
+/// Splits a biflow into two records, for protocols without biflows. Routes are known for the first direction
+/// only.
 pub(super) fn both_ways(record: &FlowRecord) -> impl Iterator<Item = FlowRecord> + use<> {
     let forward = FlowRecord { reverse: None, ..*record };
     let backward = record.reverse.map(|counters| FlowRecord {

@@ -1,8 +1,10 @@
-//! NetFlow 5: a header of 24 bytes and up to 30 records of 48, IPv4 only, no templates.
+//! NetFlow 5: a header of 24 bytes and up to 30 records of 48 bytes, IPv4 only, no templates.
 //!
-//! What it has no field for is left out: VLAN, MPLS, NAT, drops, TTLs, end reasons, applications, BGP's next hop. AS numbers
-//! beyond 16 bits become AS_TRANS (RFC 6793), interface numbers beyond 16 bits 0, which is unknown. Counters beyond 32 bits go in several records that add up. A record whose
-//! times the message cannot tell (an old capture exported today) gets a message whose own time is the record's.
+//! Facts without a field are left out: VLAN, MPLS, NAT, drops, TTLs, end reasons, applications, BGP's next
+//! hop. AS numbers beyond 16 bits become AS_TRANS (RFC 6793); interface numbers beyond 16 bits become 0,
+//! which is unknown. Counters beyond 32 bits are split over several records that add up. If a message cannot
+//! express a record's times (an old capture exported today), the record gets a message whose own time is the
+//! record's.
 
 use super::message_buffer::MessageBuffer;
 use super::options::{ExportOptions, SamplingMethod};
@@ -14,19 +16,19 @@ use std::net::{IpAddr, Ipv4Addr};
 
 const HEADER_BYTES: usize = 24;
 const RECORD_BYTES: usize = 48;
-/// Records in a message at most: a habit of 1,464 bytes that collectors rely on.
+/// The most records in a message; collectors rely on the usual 1,464 bytes.
 const RECORDS_MAX: u16 = 30;
 const AS_TRANS: u16 = 23_456;
 const MILLISECOND_NS: u64 = 1_000_000;
-/// Uptimes are told from a start so long before a message.
+/// The start of uptimes is this long before a message.
 const UPTIME_BEFORE_MS: u64 = 24 * 3600 * 1000;
 const UPTIME_MAX_MS: u64 = 1 << 31;
-/// Records that one record's counters may be spread over.
+/// The most records that one record's counters are split over.
 const PARTS_MAX: u64 = 256;
-/// The header has 14 bits for it.
+/// The header has 14 bits for the interval.
 const SAMPLING_INTERVAL_MAX: u32 = (1 << 14) - 1;
 
-/// See the head of this file.
+/// One session's encoder; see the module documentation.
 pub(super) struct V5 {
     engine_id: u8,
     sampling: SamplingMethod,
@@ -34,18 +36,18 @@ pub(super) struct V5 {
     /// Flows in closed messages.
     sequence: u32,
     now_ms: u64,
-    /// Uptimes at the present time are told from here.
+    /// The start of uptimes for current records.
     start_ms: u64,
     open: Open,
 }
 
-/// What the open message's header will say.
+/// The header of the open message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Open {
     records: u16,
-    /// Its time, milliseconds since the epoch.
+    /// The message's time, in milliseconds since the epoch.
     time_ms: u64,
-    /// Where its uptimes are told from.
+    /// The start of the message's uptimes.
     start_ms: u64,
     sampling_interval: u32,
 }
@@ -81,7 +83,6 @@ impl V5 {
         }
     }
 
-    /// Encodes records.
     pub(super) fn add(
         &mut self,
         records: &[FlowRecord],
@@ -104,7 +105,7 @@ impl V5 {
         }
     }
 
-    /// Writes a record of one direction; in how many parts.
+    /// Encodes a record of one direction; returns the number of parts.
     fn add_one(
         &mut self,
         record: &FlowRecord,
@@ -123,7 +124,7 @@ impl V5 {
         let wanted = self.wanted(record)?;
         for part in 0..parts {
             self.make_room(wanted, out, totals, now_ns);
-            // The parts are as equal as they can be, and none beyond 32 bits.
+            // The parts are as equal as possible, each within 32 bits.
             let share = |total: u64| total / parts + u64::from(part < total % parts);
             let amount = Amount { records: 1, packets: share(packets), bytes: share(bytes) };
             write(record, src, dst, &amount, self.open.start_ms, out.take(RECORD_BYTES));
@@ -134,7 +135,7 @@ impl V5 {
         Ok(parts)
     }
 
-    /// What the header of a message must say for this record to be in it: the present time if that will do.
+    /// The message header that this record needs: with the present time if possible.
     fn wanted(&self, record: &FlowRecord) -> Result<Open, Unexportable> {
         let sampling_interval = record.sampling_interval.max(1);
         if sampling_interval > SAMPLING_INTERVAL_MAX {
@@ -154,7 +155,7 @@ impl V5 {
         if last_ms.saturating_sub(first_ms) > u64::from(u32::MAX) {
             return Err(Unexportable::Duration);
         }
-        // A little later, so that the records that follow find room in the same message.
+        // Slightly later, so that the next records fit into the same message.
         let time_ms = last_ms + 1000;
         let start_ms = time_ms.saturating_sub(UPTIME_BEFORE_MS).min(first_ms);
         Ok(Open { time_ms, start_ms, sampling_interval, records: 0 })
@@ -162,7 +163,7 @@ impl V5 {
 
     fn make_room(&mut self, wanted: Open, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         let open = Open { records: 0, ..self.open };
-        // The present goes on: a later time tells the same uptimes.
+        // Time goes on: a later message time expresses the same uptimes.
         let fits = open.start_ms == wanted.start_ms && open.sampling_interval == wanted.sampling_interval;
         if out.is_open() && fits && self.open.records < self.records_max {
             self.open.time_ms = self.open.time_ms.max(wanted.time_ms);
@@ -223,11 +224,11 @@ fn write(record: &FlowRecord, src: Ipv4Addr, dst: Ipv4Addr, amount: &Amount, sta
     out[39] = key.traffic_class;
     out[40..42].copy_from_slice(&as16(record.src_as));
     out[42..44].copy_from_slice(&as16(record.dst_as));
-    // No prefix lengths are known, and two bytes of padding.
+    // Prefix lengths are unknown; two bytes are padding.
     out[44..48].fill(0);
 }
 
-/// Interfaces have 16 bits; a number that needs more is said to be unknown.
+/// Interfaces have 16 bits; larger numbers are sent as unknown.
 fn interface16(number: u32) -> [u8; 2] {
     u16::try_from(number).unwrap_or(0).to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! The rows: see [`super`].
+//! The rows of the field table; see [`super`].
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -22,7 +22,7 @@ macro_rules! fields {
         impl Field {
             /// All fields, in the order of lines.
             pub const ALL: &'static [Field] = &[$(Field::$stored,)* $(Field::$derived,)*];
-            /// Those of files, in the order of columns.
+            /// The fields that files store, in the order of columns.
             pub const STORED: &'static [Field] = &[$(Field::$stored,)*];
         }
 
@@ -47,7 +47,7 @@ macro_rules! row {
     };
 }
 
-/// A number that stands in the record as it is.
+/// A number that the record stores directly.
 macro_rules! wide {
     ($($place:ident).+) => { Access::Wide(|r| r.$($place).+, |r, value| r.$($place).+ = value) };
 }
@@ -63,7 +63,7 @@ macro_rules! address {
         Access::Address(|r| r.$place, |r, value| r.$place = Some(value))
     };
 }
-/// Counters of the opposite direction.
+/// Counters of the reverse direction.
 macro_rules! reverse {
     (wide $place:ident) => {
         Access::Wide(
@@ -107,7 +107,7 @@ macro_rules! dropped {
         )
     };
 }
-/// A value that follows from others, and is never put back.
+/// A derived value, which is never restored.
 macro_rules! follows {
     (wide $get:expr) => {
         Access::Wide($get, |_, _| {})
@@ -229,12 +229,12 @@ fields! {
 }
 
 impl Field {
-    /// Its row.
+    /// The row of this field.
     pub fn row(self) -> &'static Row {
         &ROWS[self.index()]
     }
 
-    /// Its place in lines and in files.
+    /// The position of this field in lines and files.
     pub fn index(self) -> usize {
         self as usize
     }
@@ -244,7 +244,7 @@ fn small(value: Option<u8>) -> u32 {
     value.map_or(NO_SMALL, u32::from)
 }
 
-/// The opposite direction; of a new one nothing is known.
+/// The reverse direction; a new one is all unknown.
 fn reverse(record: &mut FlowRecord) -> &mut Counters {
     record.reverse.get_or_insert(Counters {
         packets: ABSENT_WIDE,

@@ -1,50 +1,48 @@
-//! What exporters say about themselves in options records: how their samplers choose, what their interfaces and
-//! applications are called, when they started. Needed to understand their flow records.
+//! What exporters say about themselves in options records: sampling, names of interfaces and applications,
+//! start times. The importer needs this to interpret their flow records.
 
 use thalweg_base::Aged;
 use thalweg_wire::application;
 use thalweg_wire::netflow::decode::{Field, FieldName, Record, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
 
-/// Scopes of NetFlow 9 that matter here (RFC 3954, 6.1).
+/// The NetFlow 9 scope that matters here (RFC 3954, 6.1).
 const SCOPE_INTERFACE: u16 = 2;
 
-/// How many of each are kept, of all exporters together. The oldest goes.
+/// The most entries of each kind, over all exporters. The oldest is evicted.
 const SAMPLERS_MAX: usize = 65_536;
 const INTERFACES_MAX: usize = 65_536;
 const APPLICATIONS_MAX: usize = 65_536;
 const START_TIMES_MAX: usize = 16_384;
 
-/// What the names of all interfaces may take.
+/// The most bytes of interface names and descriptions.
 const INTERFACE_BYTES_MAX: usize = 8 << 20;
 
-/// What an exporter calls an interface.
+/// An exporter's description of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its short name.
     pub name: String,
-    /// What it is for.
     pub description: String,
 }
 
-/// What a sampler's entry is about.
+/// The scope of a sampling entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sampler {
-    /// Whatever the domain sends.
+    /// The whole domain.
     Domain,
-    /// What comes in by an interface.
+    /// Packets that arrive on an interface.
     Interface(u32),
-    /// What names the sampler.
+    /// The sampler's identifier.
     Id(u64),
 }
 
-/// The parts from which elements say how many packets are sampled.
+/// The values by which elements describe the sampling ratio.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sampling {
     interval: Option<u64>,
     chosen: Option<u64>,
     skipped: Option<u64>,
-    /// Times in place of numbers of packets, as RFC 5475, 5.1 has it too.
+    /// Times instead of packet counts, which RFC 5475, 5.1 also allows.
     time_chosen: Option<u64>,
     time_skipped: Option<u64>,
     size: Option<u64>,
@@ -53,7 +51,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// Takes a field, if it is one about sampling.
+    /// Takes a field, if it describes sampling.
     #[inline]
     pub(super) fn take(&mut self, id: u16, field: &Field<'_>) -> bool {
         let place = match id {
@@ -68,7 +66,7 @@ impl Sampling {
                 self.probability = field.float();
                 return true;
             }
-            // Which algorithm chooses makes no difference to the numbers.
+            // The algorithm does not affect the ratio.
             SAMPLING_ALGORITHM | SAMPLER_MODE | SELECTOR_ALGORITHM => return true,
             _ => return false,
         };
@@ -76,8 +74,9 @@ impl Sampling {
         true
     }
 
-    /// One packet in so many. RFC 5477, 8.2: n of N (`samplingSize`, `samplingPopulation`), or so many chosen, then so many
-    /// skipped, or so much time and so much not; `samplingPacketInterval` alone says nothing.
+    /// The sampling interval: one packet in this many. RFC 5477, 8.2: n of N (`samplingSize`,
+    /// `samplingPopulation`), or packets chosen and skipped, or times chosen and skipped.
+    /// `samplingPacketInterval` alone says nothing.
     pub(super) fn one_in(&self) -> Option<u32> {
         let ratio = |all: u64, chosen: u64| all.checked_div(chosen);
         let of_population = || ratio(self.population?, self.size?);
@@ -93,13 +92,13 @@ impl Sampling {
     }
 }
 
-/// What is known of all exporters.
+/// Everything known about all exporters.
 pub(super) struct Context {
     samplers: Aged<(SessionKey, Sampler), u32>,
     interfaces: Aged<(SessionKey, u32), Interface>,
-    /// Our code of an application by the exporter's identifier.
+    /// Our application code by the exporter's identifier.
     applications: Aged<(SessionKey, u64), u8>,
-    /// When the exporter started, milliseconds since the epoch.
+    /// Milliseconds since the epoch.
     start_times: Aged<SessionKey, u64>,
 }
 
@@ -115,7 +114,7 @@ impl Default for Context {
 }
 
 impl Context {
-    /// Takes an options record in. Returns how many older entries had to go.
+    /// Takes an options record; returns how many older entries it evicted.
     pub(super) fn learn(&mut self, session: SessionKey, record: &Record<'_>) -> u64 {
         let mut sampling = Sampling::default();
         let mut sampler = Sampler::Domain;
@@ -184,11 +183,11 @@ impl Context {
         }
     }
 
-    /// One packet in so many, by the first of these that was described.
+    /// The sampling interval of the first of these samplers that was described.
     pub(super) fn sampling(&self, session: SessionKey, samplers: &[Sampler]) -> Option<u32> {
         let described = |session, sampler: &Sampler| self.samplers.get(&(session, *sampler)).copied();
         let own = samplers.iter().find_map(|sampler| described(session, sampler));
-        // Only what has a number can be meant from elsewhere.
+        // Only a sampler with a number can be described in another domain.
         own.or_else(|| {
             let whole = whole(session)?;
             let mut numbered = samplers.iter().filter(|sampler| matches!(sampler, Sampler::Id(_)));
@@ -211,7 +210,7 @@ impl Context {
     }
 }
 
-/// Domain 0 of IPFIX, in which exporters speak of themselves as a whole (RFC 7011, 3.1).
+/// Domain 0 of IPFIX, in which exporters describe themselves as a whole (RFC 7011, 3.1).
 fn whole(session: SessionKey) -> Option<SessionKey> {
     (session.version == Version::Ipfix).then_some(SessionKey { domain: 0, ..session })
 }

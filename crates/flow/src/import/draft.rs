@@ -1,4 +1,5 @@
-//! A flow record in the making: takes fields in any order, then says what they mean together.
+//! Builds a flow record from received fields: it takes them in any order, then decides what they mean
+//! together.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,16 +17,16 @@ use crate::{
 const NS_PER_US: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Cisco's own numbers in NetFlow 9 for what 225 to 228 are in IPFIX (ASA before 8.4(5)).
+/// Cisco's numbers in NetFlow 9 for what IPFIX has as 225 to 228 (ASA before 8.4(5)).
 const CISCO_XLATE_SRC_ADDRESS: u16 = 40_001;
 const CISCO_XLATE_DST_ADDRESS: u16 = 40_002;
 const CISCO_XLATE_SRC_PORT: u16 = 40_003;
 const CISCO_XLATE_DST_PORT: u16 = 40_004;
 
-/// AS number that nobody may have (RFC 7300); some exporters say it where they know none.
+/// Reserved AS number (RFC 7300); some exporters send it for unknown.
 const LAST_AS: u64 = 0xffff_ffff;
 
-/// The best of several values for one thing: the highest rank wins, the first among equals.
+/// The best of several values for one fact: the highest rank wins, the first among equals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Best {
     rank: u8,
@@ -41,7 +42,7 @@ impl Best {
     }
 }
 
-/// How well elements tell a time.
+/// How precisely an element gives a time.
 mod time_rank {
     pub(super) const SECONDS: u8 = 1;
     pub(super) const UPTIME: u8 = 2;
@@ -51,7 +52,7 @@ mod time_rank {
     pub(super) const NANOSECONDS: u8 = 6;
 }
 
-/// How well elements count. What left the router stands in where nothing says what came.
+/// How well an element counts. Counts of sent traffic replace those of received traffic if there are none.
 mod count_rank {
     pub(super) const LAYER2: u8 = 1;
     pub(super) const POST: u8 = 2;
@@ -60,7 +61,6 @@ mod count_rank {
     pub(super) const DELTA: u8 = 5;
 }
 
-/// One direction's counters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Direction {
     packets: Best,
@@ -76,7 +76,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// Takes a field that counts, tells a time or sums up headers. Says whether it is one.
+    /// Takes a field with counts, times or a summary of headers; returns whether it is one.
     #[inline]
     fn take(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
@@ -91,7 +91,7 @@ impl Direction {
             POST_PACKET_DELTA_COUNT => self.packets.offer(count_rank::POST, number),
             LAYER2_OCTET_DELTA_COUNT => self.bytes.offer(count_rank::LAYER2, number),
             TCP_CONTROL_BITS => {
-                let seen = number.map(|flags| flags as u8); // the low eight are meant
+                let seen = number.map(|flags| flags as u8); // exporters mean the low eight bits
                 self.tcp_flags = seen.map(|flags| flags | self.tcp_flags.unwrap_or(0)).or(self.tcp_flags);
             }
             MINIMUM_TTL => self.ttl_min = ttl(number),
@@ -133,7 +133,7 @@ impl Direction {
             }
             _ => return false,
         };
-        // A field that is there but empty is 0, which no flow's time is.
+        // An empty field is 0, and no flow has that time.
         place.offer(rank, field.time_ns(header).filter(|_| field.bytes.iter().any(|byte| *byte != 0)));
         true
     }
@@ -142,14 +142,14 @@ impl Direction {
         self.packets.value.is_some() || self.bytes.value.is_some()
     }
 
-    /// Reads times that count from the exporter's start, by a header that says when that was.
+    /// Resolves times that count from the exporter's start, by a header that says when that was.
     fn offer_uptime(&mut self, header: &Header) {
         let time = |uptime_ms: Option<u32>| uptime_ms.and_then(|ms| header.uptime_to_ns(ms));
         self.first_ns.offer(time_rank::UPTIME, time(self.first_uptime_ms));
         self.last_ns.offer(time_rank::UPTIME, time(self.last_uptime_ms));
     }
 
-    /// First and last, from what of them is known.
+    /// First and last time, from what is known.
     fn times(&self, event_ns: Option<u64>) -> Option<(u64, u64)> {
         let duration_ns = self.duration_ns.unwrap_or(0);
         match (self.first_ns.value, self.last_ns.value) {
@@ -165,7 +165,7 @@ impl Direction {
         }
     }
 
-    /// How long it took by the exporter's own clock, where nobody knows when that started.
+    /// The duration by the exporter's uptime, when its start is unknown.
     fn uptime_duration_ns(&self) -> u64 {
         let duration_ms =
             self.last_uptime_ms.zip(self.first_uptime_ms).map(|(last, first)| last.wrapping_sub(first));
@@ -185,7 +185,6 @@ impl Direction {
     }
 }
 
-/// Two addresses that belong together, of one family.
 #[derive(Clone, Copy, Debug)]
 struct Pair<A> {
     src: Option<A>,
@@ -203,7 +202,7 @@ impl<A: Copy + PartialEq + Into<IpAddr>> Pair<A> {
         self.src.is_some() || self.dst.is_some()
     }
 
-    /// Whether one of them is more than zeros.
+    /// Whether one of the addresses is not all zeros.
     fn says_something(&self, nothing: A) -> bool {
         [self.src, self.dst].into_iter().flatten().any(|address| address != nothing)
     }
@@ -213,7 +212,7 @@ impl<A: Copy + PartialEq + Into<IpAddr>> Pair<A> {
     }
 }
 
-/// What is known of a record so far.
+/// The fields received so far.
 #[derive(Default)]
 pub(super) struct Draft {
     v4: Pair<Ipv4Addr>,
@@ -228,7 +227,6 @@ pub(super) struct Draft {
     traffic_class: Option<u8>,
     ingress: u32,
     egress: u32,
-    /// It was metered where it left.
     metered_at_egress: bool,
     vlan: u16,
     mpls_label: Option<u32>,
@@ -251,12 +249,12 @@ pub(super) struct Draft {
     sampler: Option<u64>,
 }
 
-/// A TTL or hop limit. No packet has 0 on the wire: exporters that have a field and no value for it say so.
+/// A TTL or hop limit. No packet on the wire has 0; exporters send it for unknown.
 fn ttl(number: Option<u64>) -> Option<u8> {
     number.and_then(|ttl| u8::try_from(ttl).ok()).filter(|ttl| *ttl != 0)
 }
 
-/// An address that is one: zeros stand for none.
+/// An address, unless it is all zeros.
 fn address(field: &Field<'_>) -> Option<IpAddr> {
     field.address().filter(|address| !address.is_unspecified())
 }
@@ -275,13 +273,13 @@ fn ipv6(field: &Field<'_>) -> Option<Ipv6Addr> {
     }
 }
 
-/// An AS number, [`NO_AS`] for those that nobody has.
+/// An AS number; [`NO_AS`] for reserved ones.
 fn autonomous_system(number: Option<u64>) -> u32 {
     number.filter(|number| *number < LAST_AS).map_or(NO_AS, |number| number as u32)
 }
 
 impl Draft {
-    /// Takes a field. Says whether a flow record has a place for it.
+    /// Takes a field; returns whether a flow record has a place for it.
     pub(super) fn take(&mut self, field: &Field<'_>, header: &Header) -> bool {
         match field.name {
             FieldName::Element(id) => {
@@ -295,7 +293,7 @@ impl Draft {
         }
     }
 
-    /// What packets have in their headers.
+    /// Takes a field of packet headers.
     #[inline]
     fn take_header(&mut self, id: u16, field: &Field<'_>) -> bool {
         let number = field.unsigned();
@@ -317,7 +315,7 @@ impl Draft {
                 self.traffic_class = self.traffic_class.or(traffic_class);
             }
             ICMP_TYPE_CODE_IPV4 | ICMP_TYPE_CODE_IPV6 => {
-                // Templates for both families have both; the one that does not apply is 0.
+                // Templates for both families have both elements; the one that does not apply is 0.
                 self.icmp_type_code = short().filter(|code| *code != 0).or(self.icmp_type_code);
             }
             ICMP_TYPE_IPV4 | ICMP_TYPE_IPV6 => self.icmp_type = byte().filter(|t| *t != 0).or(self.icmp_type),
@@ -332,7 +330,7 @@ impl Draft {
         true
     }
 
-    /// The way through the router, and what it did there.
+    /// Takes a field about the path through the router and its treatment there.
     fn take_way(&mut self, id: u16, field: &Field<'_>) -> bool {
         let number = field.unsigned();
         let short = || number.and_then(|number| u16::try_from(number).ok());
@@ -401,7 +399,7 @@ impl Draft {
         true
     }
 
-    /// What it all means, if it is a flow.
+    /// Makes the record, if the fields describe a flow.
     pub(super) fn finish(
         mut self,
         header: &Header,
@@ -434,7 +432,7 @@ impl Draft {
         let described = self.sampling_interval(header, session, context);
         let sampling_interval = match described {
             Some(interval) => interval,
-            // Sampler 0 is none, by habit of Cisco.
+            // Cisco sends sampler 0 for none.
             None if self.sampler.is_none_or(|id| id == 0) => 1,
             None => {
                 counters.samplers_unknown += 1;
@@ -457,7 +455,8 @@ impl Draft {
         })
     }
 
-    /// Templates for both families have addresses of both: the version says which count, else whichever are not zeros.
+    /// Templates for both families have addresses of both. The IP version decides; without it, the ones that
+    /// are not zeros.
     fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         let v4 = || self.v4.is_known().then(|| self.v4.or(Ipv4Addr::UNSPECIFIED));
         let v6 = || self.v6.is_known().then(|| self.v6.or(Ipv6Addr::UNSPECIFIED));
@@ -477,7 +476,7 @@ impl Draft {
         if !matches!(self.protocol, ip_protocol::ICMP | ip_protocol::ICMPV6) {
             return (src, dst);
         }
-        // By habit of NetFlow 5, type and code stand in for the destination port.
+        // NetFlow 5 puts type and code into the destination port; we do so for all.
         let parts = self
             .icmp_type
             .or(self.icmp_code)
@@ -485,7 +484,6 @@ impl Draft {
         (0, self.icmp_type_code.or(parts).unwrap_or(dst))
     }
 
-    /// Counters of both directions.
     fn directions(
         &mut self,
         header: &Header,
@@ -510,7 +508,7 @@ impl Draft {
             (header.export_ns.saturating_sub(duration_ns), header.export_ns)
         });
         let forward = self.forward.counters(first_ns, last_ns, self.protocol);
-        // Nothing came back: then there is no opposite direction, whatever the template has fields for.
+        // Without packets or bytes there is no opposite direction, even if the template has its fields.
         let came_back =
             [self.reverse.packets.value, self.reverse.bytes.value].iter().flatten().any(|n| *n != 0);
         let reverse = came_back.then(|| {
@@ -533,7 +531,8 @@ impl Draft {
         own.or_else(described)
     }
 
-    /// The application by name, by the exporter's table, or by the engines whose numbers everybody shares (RFC 6759, 4.1).
+    /// The application by name, by the exporter's table, or by the engines with public numbers (RFC 6759,
+    /// 4.1).
     fn application(&self, key: &FlowKey, session: SessionKey, context: &Context) -> u8 {
         const ENGINE_IANA_L3: u8 = 1;
         const ENGINE_IANA_L4: u8 = 3;
@@ -552,7 +551,7 @@ impl Draft {
         })
     }
 
-    /// What differs behind the translation. Fields that are zero do not apply.
+    /// The translation, if it changes anything. Fields that are zero do not apply.
     fn translation(&self, key: &FlowKey) -> Option<Translation> {
         let port = |port: Option<u16>, before: u16| port.filter(|port| *port != 0).unwrap_or(before);
         let translation = Translation {
@@ -565,9 +564,10 @@ impl Draft {
         (translation != same).then_some(translation)
     }
 
-    /// Dropped packets: as counted, or all where the flow's status says that it was dropped.
+    /// Dropped packets: the counted ones, or all if the flow's status says that it was dropped.
     fn drops(&self, forward: &Counters) -> Drops {
-        // Where four bytes are sent (RFC 7270 names the type so), the status is the last of them, or of some the first.
+        // In four bytes (the length that RFC 7270 gives) the status is the last byte; some exporters use the
+        // first.
         let status = self
             .forwarding_status
             .map_or(0, |status| if status & 0xff == 0 { (status >> 24) as u8 } else { status as u8 });
@@ -587,14 +587,14 @@ impl Draft {
     }
 }
 
-/// The label at the top of the stack; a section of zeros is an empty stack.
+/// The label at the top of the stack; a section of zeros means an empty stack.
 fn mpls_label(section: &[u8]) -> Option<u32> {
     let [a, b, c] = *section.first_chunk::<3>()?;
     let section = u32::from_be_bytes([0, a, b, c]);
     (section != 0).then_some(section >> 4)
 }
 
-/// Reasons of `forwardingStatus` (RFC 7270, 4.12) that have one of ours.
+/// Maps reasons of `forwardingStatus` (RFC 7270, 4.12) to ours.
 fn drop_reason(status: u8) -> Option<DropReason> {
     Some(match status {
         129 | 130 => DropReason::AclDenied,

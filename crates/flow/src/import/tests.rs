@@ -25,7 +25,7 @@ fn set(id: u16, content: &[u8]) -> Vec<u8> {
     [&id.to_be_bytes()[..], &(content.len() as u16 + 4).to_be_bytes(), content].concat()
 }
 
-/// A message with a template of these fields, so many of them scopes, and one record.
+/// A message with one template of `fields`, the first `scopes` of them scopes, and one record.
 fn message(id: u16, scopes: usize, fields: Fields<'_>) -> Vec<u8> {
     let mut entry = [id.to_be_bytes(), (fields.len() as u16).to_be_bytes()].concat();
     if scopes > 0 {
@@ -83,7 +83,7 @@ fn ms(ms: u64) -> [u8; 8] {
     (u64::from(EXPORT_S) * 1_000 - ms).to_be_bytes()
 }
 
-/// So many nanoseconds before the message, as an NTP time.
+/// The time `before_ns` before the message's, as NTP.
 fn ntp(before_ns: u64) -> [u8; 8] {
     let ns = EXPORT_NS - before_ns;
     let fraction = ((ns % SECOND_NS) << 32).div_ceil(SECOND_NS);

@@ -1,11 +1,12 @@
-//! Gives later fragments the ports that only their first fragment carries. Nothing is reassembled or held back.
+//! Gives later fragments the ports that only their first fragment carries. Nothing is reassembled or delayed.
 //!
-//! One table for all packets ([`AgedSets`]), in order of arrival. An entry lives for 30 s of packet time, the middle of the
-//! range that RFC 791 allows for reassembly; one that has to go before is counted. A datagram is known by a keyed hash of 64 bits over its addresses, protocol and identification: that two meet
-//! is less likely than a broken memory.
+//! There is one table ([`AgedSets`]) for all packets, in order of arrival. An entry lives for 30 s of packet
+//! time, the middle of the range that RFC 791 allows for reassembly; an earlier eviction is counted. The key
+//! is a keyed 64-bit hash of the datagram's addresses, protocol and identification; a collision is less
+//! likely than a memory error.
 //!
-//! Fragments of one chunk may come in any order. A later fragment whose first comes only in a later chunk, or never,
-//! belongs to a flow without ports.
+//! Fragments of one chunk may be in any order. A later fragment belongs to a flow without ports if its first
+//! fragment comes in a later chunk or never.
 
 use crate::key::{fold, ports};
 use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags};
@@ -15,7 +16,7 @@ use thalweg_wire::ipv6::Extensions;
 const SETS: usize = 1024;
 const LIFETIME_NS: u64 = 30_000_000_000;
 
-/// Fragments that found what they sought, and that did not.
+/// Later fragments with and without a known first fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FragmentCounts {
     pub(crate) matched: u64,
@@ -23,10 +24,10 @@ pub(crate) struct FragmentCounts {
     pub(crate) evicted: u64,
 }
 
-/// See the head of this file.
+/// The table; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Fragments {
-    /// Ports by the datagram's hash.
+    /// By the datagram's hash.
     ports: AgedSets<u64, (u16, u16)>,
     secret: [u64; 6],
     pub(crate) counts: FragmentCounts,
@@ -41,7 +42,7 @@ impl Fragments {
         self.ports.memory_bytes()
     }
 
-    /// Gives later fragments their ports; `then` is told of each of them, found or not.
+    /// Gives later fragments their ports; calls `then` for each of them, whether its ports are known or not.
     pub(crate) fn resolve(&mut self, chunk: &mut Chunk, mut then: impl FnMut(&mut Packet, &[u8])) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
@@ -82,7 +83,7 @@ impl Fragments {
         }
     }
 
-    /// Of the datagram that a fragment is a part of.
+    /// The hash of the datagram that a fragment belongs to.
     fn hash(&self, packet: &Packet, frame: &[u8]) -> Option<u64> {
         let l3 = frame.get(usize::from(packet.l3_offset)..)?;
         let word = |at: usize| l3.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
@@ -101,7 +102,6 @@ impl Fragments {
     }
 }
 
-/// The identification in the fragment header of an IPv6 packet.
 fn identification6(l3: &[u8]) -> Option<u32> {
     let mut extensions = Extensions::new(l3, l3.len(), *l3.get(6)?);
     let fragment = extensions.find(|extension| extension.kind == ip_protocol::FRAGMENT)?;

@@ -25,9 +25,9 @@ fn options() -> MeterOptions {
 enum Grouping {
     /// All at once.
     Whole,
-    /// So many groups, one after another, the last first; with an index of the chunk or by walking it.
+    /// `count` groups, one after another, the last first; with an index of the chunk or by walking it.
     Groups { count: usize, with_index: bool },
-    /// The chunk is split into so many parts, each with its own shards.
+    /// The chunk is split into this number of parts, each with its own shards.
     Split(usize),
 }
 

@@ -1,4 +1,4 @@
-//! The meter's totals.
+//! Counters of the meter, which balance.
 
 use crate::record::{EndReason, FlowRecord};
 use std::ops::{Add, AddAssign, SubAssign};
@@ -8,18 +8,17 @@ use thalweg_base::DropReason;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     pub packets: u64,
-    /// Bytes of those, as [`Bytes`](crate::Bytes) says. Of a packet without an IP length, those of its frame.
+    /// As [`Bytes`](crate::Bytes) says; the frame's bytes for a packet without an IP length.
     pub bytes: u64,
 }
 
 impl Amount {
-    /// One packet.
     #[inline(always)]
     pub(crate) fn one(bytes: u32) -> Self {
         Self { packets: 1, bytes: u64::from(bytes) }
     }
 
-    /// What a record reports, both directions.
+    /// The amount in a record, both directions.
     #[inline(always)]
     pub fn of(record: &FlowRecord) -> Self {
         Self { packets: record.packets(), bytes: record.bytes() }
@@ -51,41 +50,37 @@ impl SubAssign for Amount {
     }
 }
 
-/// What a meter has seen and what became of it. At every moment
-/// `seen = exported + cached + unsampled + not metered` ([`holds`](Self::holds)).
+/// What a meter has seen and what became of it. At every moment `seen = exported + cached + unsampled + not
+/// metered` ([`holds`](Self::holds)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterTotals {
-    /// Everything it was given.
     pub seen: Amount,
-    /// What records reported.
+    /// Reported in records.
     pub exported: Amount,
-    /// What is counted in flows and not reported yet.
+    /// Counted in flows and not reported yet.
     pub cached: Amount,
-    /// What sampling passed over.
+    /// Skipped by sampling.
     pub unsampled: Amount,
-    /// What belongs to no flow, by code of the drop reason.
+    /// Packets in no flow, by code of the drop reason.
     pub(crate) not_metered: [Amount; DropReason::CODES],
     /// Records by end reason, in the order of [`EndReason::ALL`].
     pub(crate) records: [u64; EndReason::ALL.len()],
-    /// Flows that began.
     pub flows_created: u64,
-    /// Flows in the cache.
     pub flows_cached: u64,
-    /// Flows that had to go because the cache was full.
+    /// Flows evicted because the cache was full.
     pub evicted_cache_full: u64,
-    /// Flows that had to go because both their buckets were full.
+    /// Flows evicted because both their buckets were full.
     pub evicted_bucket_full: u64,
-    /// Flows that never came into the full cache: reported with their first packet, in a flood of such.
+    /// Flows reported with their first packet and never cached, because of a flood.
     pub passed_by: u64,
-    /// Flows that were ended because the clock went back.
+    /// Flows that ended because the clock went back.
     pub flows_set_back: u64,
     /// Later fragments that got the ports of their first.
     pub fragments_matched: u64,
-    /// Later fragments whose first was not seen before: flows without ports.
+    /// Later fragments whose first fragment was not seen: they belong to flows without ports.
     pub fragments_unmatched: u64,
-    /// First fragments forgotten early because there was no room.
+    /// First fragments evicted early for lack of room.
     pub fragments_evicted: u64,
-    /// Bytes of memory in use.
     pub memory_bytes: u64,
 }
 
@@ -113,7 +108,7 @@ impl Default for MeterTotals {
 }
 
 impl MeterTotals {
-    /// What belongs to no flow, by reason; reasons without packets are left out.
+    /// Packets in no flow, by reason; reasons without packets are left out.
     pub fn not_metered(&self) -> impl Iterator<Item = (DropReason, Amount)> + '_ {
         DropReason::ALL
             .iter()
@@ -121,22 +116,22 @@ impl MeterTotals {
             .filter(|(_, amount)| amount.packets > 0)
     }
 
-    /// All that belongs to no flow.
+    /// All packets in no flow.
     pub fn not_metered_sum(&self) -> Amount {
         self.not_metered.iter().fold(Amount::default(), |sum, amount| sum + *amount)
     }
 
-    /// Records that were made for this reason.
+    /// The number of records made for this reason.
     pub fn records(&self, reason: EndReason) -> u64 {
         self.records[reason as usize - 1]
     }
 
-    /// Records that were made.
+    /// The number of records made.
     pub fn records_sum(&self) -> u64 {
         self.records.iter().sum()
     }
 
-    /// Flows that were reported early because there was no room, whatever the reason.
+    /// Flows reported early for lack of room.
     pub fn evicted(&self) -> u64 {
         self.evicted_cache_full + self.evicted_bucket_full + self.passed_by
     }
@@ -146,7 +141,7 @@ impl MeterTotals {
         self.seen == self.exported + self.cached + self.unsampled + self.not_metered_sum()
     }
 
-    /// Adds those of another shard or meter.
+    /// Adds the totals of another shard or meter.
     pub fn add(&mut self, other: &Self) {
         self.seen += other.seen;
         self.exported += other.exported;

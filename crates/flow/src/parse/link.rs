@@ -1,24 +1,23 @@
-//! What stands in front of the IP packet: the link layers of captures and live ports, VLAN tags, MPLS labels, PPPoE.
+//! The layers before the IP packet: link layers of captures and live ports, VLAN tags, MPLS labels, PPPoE.
 //!
-//! Every function takes the whole frame and an offset, so that what is found is an offset in the frame. Nothing is read twice;
-//! loops have bounds.
+//! Every function takes the whole frame and an offset, so results are offsets in the frame. Nothing is read
+//! twice, and loops have bounds.
 
 use thalweg_base::{DropReason, LinkType};
 use thalweg_wire::EtherType;
 
-/// Limit of VLAN tags to parse.
+/// The most VLAN tags that are parsed.
 pub const TAGS_MAX: usize = 8;
-/// Limit of MPLS labels to parse.
+/// The most MPLS labels that are parsed.
 pub const LABELS_MAX: usize = 16;
-/// Limit of attributes of a netfilter log message to parse.
+/// The most attributes of a netfilter log message that are parsed.
 const ATTRIBUTES_MAX: usize = 32;
 
-/// What the network layer is, by what the link layer says.
+/// The network layer, according to the link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Ipv4,
     Ipv6,
-    /// Not IP.
     Other,
 }
 
@@ -32,12 +31,11 @@ impl Protocol {
     }
 }
 
-/// What the link layer says that may be part of a flow's key.
+/// Facts of the link layer that may be part of a flow's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkFacts {
-    /// VLAN identifier of the outermost tag, 0 without.
+    /// VLAN identifier of the outermost tag; 0 for no tag.
     pub vlan: u16,
-    /// Label at the top of the MPLS stack.
     pub mpls_label: Option<u32>,
     has_tag: bool,
 }
@@ -45,15 +43,14 @@ pub struct LinkFacts {
 /// The network layer in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Where it begins.
+    /// Offset of its header.
     pub at: usize,
     pub protocol: Protocol,
-    /// What stood in front.
     pub facts: LinkFacts,
 }
 
-/// Finds the network layer of a frame. Errors with the reason why there is none to be found; a frame that carries
-/// something else than IP is no error here.
+/// Finds the network layer of a frame, or says why there is none. A frame with a payload other than IP is no
+/// error here.
 pub fn network_of(link: LinkType, frame: &[u8]) -> Result<Network, DropReason> {
     match link {
         LinkType::Ethernet => ethernet(frame, 0),
@@ -63,7 +60,7 @@ pub fn network_of(link: LinkType, frame: &[u8]) -> Result<Network, DropReason> {
             behind_ether_type(frame, 16, ether_type)
         }
         LinkType::LinuxCooked2 => {
-            // The type stands first, the header is twenty bytes long.
+            // The type comes first; the header is twenty bytes long.
             let ether_type = ether_type_at(frame, 0)?;
             behind_ether_type(frame, 20, ether_type)
         }
@@ -79,13 +76,12 @@ pub fn network_of(link: LinkType, frame: &[u8]) -> Result<Network, DropReason> {
     }
 }
 
-/// An Ethernet header at `at`.
 pub(super) fn ethernet(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     let ether_type = ether_type_at(frame, at + 12)?;
     behind_ether_type(frame, at + 14, ether_type)
 }
 
-/// IP without a header in front of it.
+/// Bare IP, recognized by its version.
 pub(super) fn by_version(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     match frame.get(at).map(|byte| byte >> 4) {
         Some(4) => Ok(found(at, Protocol::Ipv4)),
@@ -95,7 +91,6 @@ pub(super) fn by_version(frame: &[u8], at: usize) -> Result<Network, DropReason>
     }
 }
 
-/// What follows an EtherType that ends at `at`.
 pub(super) fn behind_ether_type(
     frame: &[u8],
     at: usize,
@@ -115,7 +110,7 @@ fn follow(
         let protocol = match ether_type {
             EtherType::IPV4 => Protocol::Ipv4,
             EtherType::IPV6 => Protocol::Ipv6,
-            // IEEE 802.1Q, 802.1ad, and what was used before there was a standard for two tags.
+            // IEEE 802.1Q, 802.1ad, and the values used before two tags were standardized.
             EtherType::VLAN | EtherType::QINQ | EtherType::QINQ_OLD | EtherType(0x9200 | 0x9300) => {
                 let tag = be16_at(frame, at)?;
                 if !facts.has_tag {
@@ -129,7 +124,7 @@ fn follow(
             EtherType::MPLS | EtherType::MPLS_UPSTREAM => return labels(frame, at, facts),
             // RFC 2516: version and type, code, session, length, then PPP.
             EtherType::PPPOE_SESSION => return ppp_behind(frame, at + 6, facts),
-            // No type but IEEE 802.3's length.
+            // Not a type but IEEE 802.3's length.
             EtherType(0..0x0600) => return llc(frame, at, facts),
             _ => Protocol::Other,
         };
@@ -138,7 +133,7 @@ fn follow(
     Err(DropReason::VlanDepth)
 }
 
-/// A label stack (RFC 3032). What it carries is not said; IP is known by its version, as every LSR has to do it.
+/// A label stack (RFC 3032). It does not name its payload; like any LSR, we recognize IP by its version.
 fn labels(frame: &[u8], mut at: usize, mut facts: LinkFacts) -> Result<Network, DropReason> {
     for _ in 0..LABELS_MAX {
         let entry = be32_at(frame, at)?;
@@ -156,12 +151,12 @@ fn labels(frame: &[u8], mut at: usize, mut facts: LinkFacts) -> Result<Network, 
     Ok(Network { at, protocol: Protocol::Other, facts })
 }
 
-/// A label stack outside a link layer: in IP, in UDP.
+/// A label stack inside IP or UDP.
 pub(super) fn mpls(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     labels(frame, at, LinkFacts::default())
 }
 
-/// PPP at `at`, its address and control bytes left out or not.
+/// PPP at `at`, with or without address and control bytes.
 pub(super) fn ppp(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     ppp_behind(frame, at, LinkFacts::default())
 }
@@ -169,7 +164,7 @@ pub(super) fn ppp(frame: &[u8], at: usize) -> Result<Network, DropReason> {
 fn ppp_behind(frame: &[u8], mut at: usize, facts: LinkFacts) -> Result<Network, DropReason> {
     match (byte_at(frame, at)?, byte_at(frame, at + 1)?) {
         (0xff, 0x03) => at += 2,
-        // Cisco's HDLC, of which captures say that it is PPP in HDLC framing.
+        // Cisco HDLC, which captures may label as PPP in HDLC framing.
         (0x0f | 0x8f, 0x00) => {
             let ether_type = ether_type_at(frame, at + 2)?;
             return follow(frame, at + 4, ether_type, facts);
@@ -194,8 +189,8 @@ fn cisco_hdlc(frame: &[u8]) -> Result<Network, DropReason> {
     behind_ether_type(frame, 4, ether_type)
 }
 
-/// The family is in the byte order of the machine that captured; all values fit one byte. IPv6 has as many numbers as
-/// there are systems.
+/// The family has the byte order of the capturing machine; all values fit one byte. IPv6 has a different
+/// number on each system.
 fn bsd_loopback(frame: &[u8]) -> Result<Network, DropReason> {
     let family = be32_at(frame, 0)?.to_be_bytes();
     let protocol = match family[0] | family[3] {
@@ -221,7 +216,7 @@ fn frame_relay(frame: &[u8]) -> Result<Network, DropReason> {
         return behind_ether_type(frame, at + 2, ether_type);
     }
     at += 1;
-    // A byte of padding may stand before the identifier.
+    // A byte of padding may precede the identifier.
     at += usize::from(byte_at(frame, at)? == 0);
     match byte_at(frame, at)? {
         0xcc => Ok(found(at + 1, Protocol::Ipv4)),
@@ -231,7 +226,7 @@ fn frame_relay(frame: &[u8]) -> Result<Network, DropReason> {
     }
 }
 
-/// IEEE 802.2: the service access points of SNAP or IP, unnumbered information.
+/// IEEE 802.2: service access points of SNAP or IP, unnumbered information.
 fn llc(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason> {
     match be32_at(frame, at)?.to_be_bytes() {
         [0xaa, 0xaa, 0x03, _] => snap(frame, at + 3, facts),
@@ -240,7 +235,8 @@ fn llc(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason>
     }
 }
 
-/// Organization and type at `at`. Of organizations, those that use EtherTypes: none (RFC 1042), and 802.1H's bridge tunnel.
+/// Organization and type at `at`. Two organizations use EtherTypes: none (RFC 1042), and 802.1H's bridge
+/// tunnel.
 fn snap(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason> {
     let organization = be32_at(frame, at)? >> 8;
     let ether_type = ether_type_at(frame, at + 3)?;
@@ -252,13 +248,15 @@ fn snap(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason
     }
 }
 
-/// IEEE 802.11: data frames, not encrypted, with one packet in them. `padded`: the header is filled up to four bytes.
+/// Unencrypted IEEE 802.11 data frames with one packet. `padded`: the header is padded to a multiple of four
+/// bytes.
 fn ieee80211(frame: &[u8], at: usize, padded: bool) -> Result<Network, DropReason> {
     let [control, flags, ..] = be32_at(frame, at)?.to_be_bytes();
     behind_control(frame, at, (control, flags), padded)
 }
 
-/// The same with the bytes of the frame control field exchanged or not, as CAPWAP's access points have it. LLC tells.
+/// Like [`ieee80211`], but the bytes of the frame control field may be exchanged, as some CAPWAP access
+/// points do. The LLC header decides.
 pub(super) fn ieee80211_of_capwap(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     let [first, second, ..] = be32_at(frame, at)?.to_be_bytes();
     match behind_control(frame, at, (first, second), false) {
@@ -300,7 +298,7 @@ fn behind_control(
     llc(frame, at + header, LinkFacts::default())
 }
 
-/// radiotap.org: version, padding, length, and words that say what is there; only what a frame's header is like matters.
+/// radiotap.org: version, padding, length, and words that list the fields; we need only the flags.
 fn radiotap(frame: &[u8]) -> Result<Network, DropReason> {
     const TIMER: u32 = 1;
     const FLAGS: u32 = 2;
@@ -323,7 +321,8 @@ fn radiotap(frame: &[u8]) -> Result<Network, DropReason> {
     ieee80211(frame, len, padded)
 }
 
-/// Family, version, resource; then attributes in the byte order of the machine: length, type, value, filled up to four.
+/// Family, version, resource, then attributes in the machine's byte order: length, type, value, padded to a
+/// multiple of four.
 fn netfilter_log(frame: &[u8]) -> Result<Network, DropReason> {
     const PAYLOAD: u16 = 9;
     let protocol = match byte_at(frame, 0)? {
@@ -334,7 +333,7 @@ fn netfilter_log(frame: &[u8]) -> Result<Network, DropReason> {
     let mut at = 4;
     for _ in 0..ATTRIBUTES_MAX {
         let header = be32_at(frame, at)?.to_be_bytes();
-        // What is long in one byte order is short in the other, and the type is a small number.
+        // A short length in one byte order is long in the other, and the type is a small number.
         let (len, kind) = match header {
             [low, high, kind, 0] => (u16::from_le_bytes([low, high]), u16::from(kind)),
             [high, low, _, kind] => (u16::from_be_bytes([high, low]), u16::from(kind)),

@@ -1,4 +1,5 @@
-//! Packets inside tunnels. An inner packet counts if its addresses can be read; if not, the tunnel's packet counts.
+//! Packets inside tunnels. An inner packet counts if its addresses can be read; otherwise the tunnel's packet
+//! counts.
 //!
 //! | tunnel | known by | source |
 //! |---|---|---|
@@ -11,18 +12,18 @@
 //! | Teredo | port 3544 | RFC 4380 |
 //! | CAPWAP data, not encrypted | port 5247 | RFC 5415, 5416 |
 //!
-//! Ports are those of the destination, but for the protocols whose answers come from the port: GTP-U, Teredo, CAPWAP.
+//! Ports are destination ports, except that responses of GTP-U, Teredo and CAPWAP come from theirs.
 //!
-//! Missing: ERSPAN, L2TP, whatever is encrypted.
+//! Missing: ERSPAN, L2TP, encrypted tunnels.
 
 use super::IpFacts;
 use super::link::{self, Network, be16_at, be32_at, byte_at, ether_type_at};
 use thalweg_base::{DropReason, PacketFlags};
 use thalweg_wire::{EtherType, ip_protocol};
 
-/// Limit of nested tunnels to parse.
+/// The most nested tunnels that are parsed.
 pub const DEPTH_MAX: usize = 4;
-/// Options of Teredo in front of a packet; there are two kinds.
+/// The most Teredo headers before a packet; there are two kinds.
 const TEREDO_HEADERS_MAX: usize = 2;
 
 const GTP_U: u16 = 2152;
@@ -32,14 +33,14 @@ const CAPWAP_DATA: u16 = 5247;
 const GENEVE: u16 = 6081;
 const MPLS_IN_UDP: u16 = 6635;
 
-/// Whether a UDP packet with these ports may be a tunnel's.
+/// Whether a UDP packet with these ports may be a tunnel packet.
 #[inline(always)]
 pub(super) fn is_tunnel(src_port: u16, dst_port: u16) -> bool {
     matches!(dst_port, GTP_U | TEREDO | VXLAN | CAPWAP_DATA | GENEVE | MPLS_IN_UDP)
         | matches!(src_port, GTP_U | TEREDO | CAPWAP_DATA)
 }
 
-/// The packet at the bottom of the tunnels that can be parsed.
+/// The innermost packet that can be parsed.
 pub(super) fn innermost(frame: &[u8], outer: IpFacts) -> IpFacts {
     let mut facts = outer;
     for _ in 0..DEPTH_MAX {
@@ -55,7 +56,7 @@ fn inner(frame: &[u8], outer: &IpFacts) -> Option<IpFacts> {
     if outer.flags & PacketFlags::FRAGMENT != 0 {
         return None;
     }
-    // What is behind the end of the packet is not in the tunnel.
+    // Bytes behind the end of the packet are not in the tunnel.
     let frame = &frame[..frame.len().min(outer.end)];
     let network = match outer.protocol {
         ip_protocol::IPV4 | ip_protocol::IPV6 => link::by_version(frame, outer.l4),
@@ -70,7 +71,7 @@ fn inner(frame: &[u8], outer: &IpFacts) -> Option<IpFacts> {
 fn in_udp(frame: &[u8], at: usize, (src_port, dst_port): (u16, u16)) -> Result<Network, DropReason> {
     match (src_port, dst_port) {
         (_, VXLAN) => {
-            // Flags, of which one says that there is a network identifier; the identifier; Ethernet.
+            // Flags, one of which says that there is a network identifier; the identifier; Ethernet.
             let flags = byte_at(frame, at)?;
             if flags & 0x08 == 0 { Err(DropReason::NotIp) } else { link::ethernet(frame, at + 8) }
         }
@@ -87,7 +88,6 @@ fn in_udp(frame: &[u8], at: usize, (src_port, dst_port): (u16, u16)) -> Result<N
     }
 }
 
-/// What an EtherType of a tunnel announces at `at`.
 fn behind(frame: &[u8], at: usize, ether_type: EtherType) -> Result<Network, DropReason> {
     match ether_type {
         EtherType::BRIDGED_ETHERNET => link::ethernet(frame, at),
@@ -100,9 +100,10 @@ fn gre(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     let (flags, ether_type) = (be16_at(frame, at)?, ether_type_at(frame, at + 2)?);
     let field = |bit: u16| if flags & bit != 0 { 4 } else { 0 };
     let header = match flags & 7 {
-        // A checksum or source routes; key; sequence number. Source routes are history (RFC 2784).
+        // A checksum or source routes; key; sequence number. Source routes are obsolete (RFC 2784).
         0 if flags & 0x4000 == 0 => 4 + field(0x8000) + field(0x2000) + field(0x1000),
-        // PPTP: a key always, sequence and acknowledgment numbers. Without a sequence number there is no payload.
+        // PPTP: always a key, then sequence and acknowledgment numbers. Without a sequence number there is no
+        // payload.
         1 if flags & 0x1000 != 0 => 8 + field(0x1000) + field(0x0080),
         _ => return Err(DropReason::NotIp),
     };
@@ -112,13 +113,14 @@ fn gre(frame: &[u8], at: usize) -> Result<Network, DropReason> {
 fn gtp(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     const G_PDU: u8 = 255;
     let [flags, message, ..] = be32_at(frame, at)?.to_be_bytes();
-    // Version 1, GTP and not its charging cousin.
+    // Version 1, GTP rather than GTP'.
     if flags >> 4 != 3 || message != G_PDU {
         return Err(DropReason::NotIp);
     }
     let mut payload = at + 8;
     if flags & 0x07 != 0 {
-        // One optional field brings all three: sequence number, N-PDU number, type of the first extension header.
+        // Any optional field brings all three: sequence number, N-PDU number, type of the first extension
+        // header.
         payload += 4;
         let mut next = byte_at(frame, payload - 1)?;
         while next != 0 {
@@ -133,7 +135,7 @@ fn gtp(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     link::by_version(frame, payload)
 }
 
-/// IPv6, perhaps behind what a server says about where a packet came from, and how it was authenticated.
+/// IPv6, possibly behind the server's origin indication and authentication headers.
 fn teredo(frame: &[u8], mut at: usize) -> Result<Network, DropReason> {
     for _ in 0..TEREDO_HEADERS_MAX {
         match be16_at(frame, at)? {
@@ -148,7 +150,8 @@ fn teredo(frame: &[u8], mut at: usize) -> Result<Network, DropReason> {
     }
 }
 
-/// A preamble that says whether what follows is encrypted; a header with its own length; a frame of Ethernet or 802.11.
+/// A preamble that says whether the rest is encrypted; a header with its own length; an Ethernet or 802.11
+/// frame.
 fn capwap(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     let word = be32_at(frame, at)?;
     let (preamble, header_len) = (word >> 24, (word >> 19 & 0x1f) as usize * 4);

@@ -25,7 +25,7 @@ fn without_zeros(counters: Counters, is_tcp: bool) -> Counters {
     Counters { tcp_flags: said.filter(|_| is_tcp), ..counters }
 }
 
-/// What is left of a record on its way: times of that unit, and nothing that protocols have no way to say.
+/// The part of a record that survives export: times in that unit, without fields that the protocols cannot carry.
 fn said(record: &FlowRecord, unit_ns: u64) -> FlowRecord {
     let counters = |counters: Counters| Counters {
         first_ns: counters.first_ns / unit_ns * unit_ns,

@@ -31,7 +31,7 @@ enum Step {
     Wait(u64),
     Flush,
     Poll,
-    /// So many bytes and messages together at most.
+    /// At most this number of bytes and of messages together.
     PollTrains(usize, usize),
     Reconnect,
 }

@@ -110,7 +110,7 @@ fn in_milliseconds(record: &FlowRecord) -> FlowRecord {
     FlowRecord { counters: cut(record.counters), reverse: record.reverse.map(cut), ..*record }
 }
 
-/// Flags and TTLs go together: 0 is what is not known beside what is.
+/// Flags and TTLs are exported together: an unknown one beside a known one becomes 0.
 fn with_zeros(counters: Counters) -> Counters {
     let told = |value: Option<u8>| value.or(Some(0));
     let Counters { tcp_flags, ttl_min, ttl_max, .. } = counters;

@@ -1,8 +1,8 @@
-//! A meter as slow as it is plain: a map, and no flow ever ends. It counts what nDPI counts: the bytes of frames that are at
-//! hand, both directions of a flow in one.
+//! A simple, slow meter: a map whose flows never end. It counts as nDPI does: the captured bytes of frames, both
+//! directions of a flow in one.
 //!
-//! Where nDPI looks at a packet in another way than [`parse`], a [`Difference`] says so, and the packet is taken nDPI's way.
-//! How many packets that were is part of what is compared.
+//! Where nDPI treats a packet differently from [`parse`], a [`Difference`] names it and the meter follows nDPI. The
+//! tests compare the number of such packets too.
 
 use super::list::{Counted, Ends};
 use std::collections::{BTreeMap, HashMap};
@@ -14,12 +14,12 @@ use thalweg_flow::parse::{ParseOptions, parse, payload_of, vlan_of};
 use thalweg_flow::{Bytes, EndReason, KeyFields, Meter, MeterOptions};
 use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
 
-/// What nDPI does otherwise.
+/// What nDPI does differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Difference {
     /// It leaves out fragments but the first. Here they are counted.
     LaterFragment,
-    /// It leaves out IPv4 packets that claim to be longer than what is at hand. Here they count as what was there.
+    /// It leaves out IPv4 packets that claim more bytes than were captured. Here they count with the captured bytes.
     ClaimsMore,
     /// It has no ports for TCP and UDP headers that are not whole. Here four bytes are enough.
     CutHeader,
@@ -28,7 +28,7 @@ pub(crate) enum Difference {
     /// It takes a frame of any EtherType for IPv4 if the version fits, and does not ask for fragments there. Here the
     /// EtherType counts.
     OtherEtherType,
-    /// It does not look into Teredo. Here what is inside counts.
+    /// It does not look into Teredo. Here the inner packet counts.
     Teredo,
     /// It leaves out CAPWAP's data if no IP packet is in it. Here it counts as the packet of UDP that it is.
     CapwapWithoutIp,
@@ -246,7 +246,7 @@ impl Metered {
     }
 }
 
-/// Whether an IPv4 packet claims to be longer than what is at hand.
+/// Whether an IPv4 packet claims more bytes than were captured.
 fn claims_more(l3: &[u8]) -> bool {
     l3[0] >> 4 == 4 && usize::from(u16::from_be_bytes([l3[2], l3[3]])) > l3.len()
 }

@@ -1,12 +1,12 @@
-//! Where a collector is, and what it speaks: `ipfix://host:port`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`. IPFIX may
-//! have `?options=in-domain&names=variable` behind it, or one of these.
+//! The address of a collector with its protocol: `ipfix://host:port`, `ipfix+tcp://`, `ipfix+tls://`,
+//! `v9://`, `v5://`. IPFIX may add `?options=in-domain&names=variable`, or one of these.
 
 use super::CollectorError;
 use std::fmt;
 use std::str::FromStr;
 use thalweg_flow::export::{Transport, Version};
 
-/// Ports that collectors listen on unless told otherwise (RFC 7011, 10.3.4; NetFlow's by habit).
+/// Default ports (RFC 7011, 10.3.4; by convention for NetFlow).
 const IPFIX_PORT: u16 = 4739;
 const IPFIX_TLS_PORT: u16 = 4740;
 const NETFLOW_PORT: u16 = 2055;
@@ -15,19 +15,16 @@ const IN_DOMAIN: &str = "options=in-domain";
 const VARIABLE_NAMES: &str = "names=variable";
 const EXPECTED: &str = "ipfix://, ipfix+tcp://, ipfix+tls://, v9:// or v5://, then HOST or HOST:PORT";
 
-/// What carries messages.
+/// The transport of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// Datagrams.
     Udp,
-    /// A connection.
     Tcp,
-    /// An encrypted connection.
     Tls,
 }
 
 impl Carrier {
-    /// What it means to an exporter.
+    /// The kind of transport for an exporter.
     pub fn transport(self) -> Transport {
         match self {
             Self::Udp => Transport::Datagram,
@@ -39,9 +36,7 @@ impl Carrier {
 /// A collector's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
-    /// The protocol.
     pub version: Version,
-    /// What carries it.
     pub carrier: Carrier,
     /// A name or an address; IPv6 without brackets.
     pub host: String,
@@ -119,8 +114,7 @@ impl FromStr for CollectorAddress {
     }
 }
 
-/// Reads `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. An error says at which byte it goes wrong, and what was
-/// expected there.
+/// Parses `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. The error has the byte's offset and what was expected there.
 pub(super) fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), (usize, &'static str)> {
     let (host, port_at) = match text.strip_prefix('[') {
         Some(inside) => {

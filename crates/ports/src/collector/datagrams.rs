@@ -1,10 +1,10 @@
-//! The worker of a collector that takes datagrams.
+//! The worker for a collector that receives datagrams.
 //!
-//! Messages of one length go to the kernel together, which cuts them into datagrams (`UDP_SEGMENT`, since Linux 4.18): a call
-//! and a way through the network stack for some forty of them. Where that is refused (an older kernel, messages longer than the
-//! path's MTU, a device without checksums), where datagrams are to keep a rate, and where it is not wanted, each has a call of
-//! its own. A capture on this system shows what is sent together as one datagram, longer than the MTU: it is cut behind the
-//! place where captures are taken.
+//! Messages of one length go to the kernel together, which segments them into datagrams (`UDP_SEGMENT`, since
+//! Linux 4.18): one call and one pass through the network stack for about forty of them. Each message has its
+//! own call if the kernel refuses (an older kernel, messages longer than the path's MTU, a device without
+//! checksum offload), if a rate is configured, or if the options exclude it. A capture on this system shows
+//! such a group as one datagram longer than the MTU, because the kernel segments behind the capture point.
 
 use super::report::{CollectorReport, Loss, Shared};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
@@ -19,38 +19,38 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
-/// What the kernel may hold for us, bytes: the sender then waits instead of losing.
+/// The send buffer in bytes: with a full buffer the sender waits instead of losing datagrams.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
-/// Longest time between two looks of the worker at its timers.
+/// The longest time between two checks of timers.
 const TURN: Duration = Duration::from_millis(100);
-/// How long an answer to the last datagrams is waited for.
+/// How long to wait for ICMP errors about the last datagrams.
 const LAST_REFUSAL: Duration = Duration::from_millis(20);
-/// How often a datagram is tried again that an error of an earlier one kept back.
+/// How often a datagram is retried when it meets the error of an earlier one.
 const TRIES: u32 = 4;
-/// Pauses shorter than this are not slept one by one.
+/// Shorter pauses are accumulated.
 const NAP: Duration = Duration::from_millis(1);
-/// Datagrams that the kernel cuts from one call at most (`UDP_MAX_SEGMENTS`), and bytes: what one packet of IP may have.
+/// The kernel's limits for one call: datagrams (`UDP_MAX_SEGMENTS`), and bytes of one IP packet.
 const TRAIN_MESSAGES_MAX: usize = 64;
 const TRAIN_BYTES_MAX: usize = 65_000;
-/// Batches that are encoded before anything is sent, so that there is something to be sent together.
+/// The most batches that are encoded before anything is sent, so that messages can be sent together.
 const BATCHES_MAX: usize = 8;
-/// A queue that was found empty is looked at again after this, so that it is not one batch that comes.
+/// After an empty queue, wait this long before the next look, so that several batches can gather.
 const GATHERED_IN: Duration = Duration::from_millis(1);
 
-/// See the head of this file.
+/// A session over datagrams; see the module documentation.
 pub(super) struct Datagrams {
     socket: UdpSocket,
     exporter: Exporter,
     shared: Arc<Shared>,
     report: CollectorReport,
-    /// The time that a datagram takes by the rate told.
+    /// The time per datagram at the configured rate.
     interval: Option<Duration>,
     next_send: Instant,
     statistics: Statistics,
     train: Train,
-    /// Messages that may go together; 1 where the kernel does not cut.
+    /// The most messages sent together; 1 if the kernel does not segment.
     together_max: usize,
-    /// The length at which the kernel cuts; 0 is never.
+    /// The configured segment length; 0 is none.
     cut_at: usize,
 }
 
@@ -105,7 +105,7 @@ impl Datagrams {
         self.hear_last_refusal();
     }
 
-    /// Whether this was the last one.
+    /// Returns whether this was the last input.
     fn handle(&mut self, input: Input) -> bool {
         let now_ns = wall_ns();
         match input {
@@ -129,7 +129,7 @@ impl Datagrams {
         false
     }
 
-    /// Statistics go out with what this side lost.
+    /// Adds this side's losses to the statistics.
     fn report_statistics(&mut self) {
         let not_sent = self.report.lost_in_all();
         if self.statistics.not_sent != not_sent || self.statistics.seen != Amount::default() {
@@ -151,7 +151,7 @@ impl Datagrams {
                 match self.send_one(message) {
                     Ok(()) => {
                         self.report.sent += amount;
-                        // The way is open; what was refused is to send them together.
+                        // The path works; only sending together was refused.
                         self.together_max = if is_train { 1 } else { self.together_max };
                     }
                     Err(error) => {
@@ -173,19 +173,19 @@ impl Datagrams {
         self.shared.set_report(&self.report);
     }
 
-    /// Sends several messages by one call: all of them or none.
+    /// Sends several messages with one call: all of them or none.
     fn send_together(&mut self, train: &Train) -> io::Result<()> {
         self.have_cut(train.message_bytes())?;
         self.send(train.bytes())
     }
 
     fn send_one(&mut self, message: &[u8]) -> io::Result<()> {
-        // What is to be cut is refused if a piece were too long for the path, even where there is one piece only.
+        // With segmentation enabled, even a single piece is refused if it is too long for the path.
         self.have_cut(0)?;
         self.send(message)
     }
 
-    /// Has the kernel cut what is longer than this; 0 is never.
+    /// Sets the segment length; 0 disables segmentation.
     fn have_cut(&mut self, bytes: usize) -> io::Result<()> {
         if self.cut_at != bytes {
             let value = i32::try_from(bytes).map_err(io::Error::other)?;
@@ -195,7 +195,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends bytes. An error that an earlier datagram caused is reported to the next call; that one is tried again.
+    /// Sends bytes. The kernel reports the error of an earlier datagram to the next call, which is then
+    /// retried.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut result = self.socket.send(bytes);
         for _ in 0..TRIES {
@@ -214,9 +215,10 @@ impl Datagrams {
         self.report.datagrams_refused += 1;
     }
 
-    /// The answer to the last datagrams may be on its way still: waits for a moment whether they are refused.
+    /// Waits briefly for ICMP errors about the last datagrams.
     fn hear_last_refusal(&mut self) {
-        // Collectors send nothing: what is received is an error. Without one nothing is known, as of every datagram.
+        // Collectors send nothing, so anything received is an error. Without an error nothing is known, as
+        // for every datagram.
         let mut heard =
             self.socket.set_read_timeout(Some(LAST_REFUSAL)).and_then(|()| self.socket.recv(&mut [0]));
         while heard.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
@@ -234,12 +236,12 @@ impl Datagrams {
         if let Some(ahead) = self.next_send.checked_duration_since(now).filter(|ahead| *ahead >= NAP) {
             std::thread::sleep(ahead);
         }
-        // What was not used is not saved up beyond a nap.
+        // Unused time is not accumulated beyond this pause.
         self.next_send = self.next_send.max(now.checked_sub(NAP).unwrap_or(now)) + interval;
     }
 }
 
-/// The first address that a collector's name has.
+/// The first address of a collector's name.
 pub(super) fn resolve(address: &CollectorAddress) -> Result<SocketAddr, CollectorError> {
     let resolved = (address.host.as_str(), address.port).to_socket_addrs();
     let mut addresses = resolved
@@ -249,7 +251,7 @@ pub(super) fn resolve(address: &CollectorAddress) -> Result<SocketAddr, Collecto
 
 fn connected(remote: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
-    // The kernel gives what it may; less only means that the sender waits more often.
+    // The kernel may grant less; then the sender waits more often.
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
     socket.connect(&remote.into())?;
     Ok(socket.into())

@@ -1,4 +1,4 @@
-//! Why a collector is not available.
+//! Errors of collectors.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,57 +7,49 @@ use thalweg_flow::export::ExportOptionsError;
 /// Why a collector is not available. Displays as a sentence that says what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// The address is none.
+    /// The address is malformed.
     #[error("collector `{text}`, column {column}: expected {expected}")]
     Address {
-        /// What was written.
         text: String,
-        /// Where it goes wrong, from 1.
+        /// Where parsing failed, from 1.
         column: usize,
-        /// What was expected there.
         expected: &'static str,
     },
-    /// The export options do not go together.
+    /// The export options contradict each other.
     #[error("export: {0}")]
     Options(ExportOptionsError),
-    /// The host's name leads nowhere.
+    /// The host's name cannot be resolved.
     #[error(
         "collector's host `{host}`{}",
         .source.as_ref().map_or(" has no address".to_owned(), |error| format!(": {error}"))
     )]
     Resolve {
-        /// The name.
         host: String,
-        /// Why, if the resolver said so.
+        /// The resolver's error, if there was one.
         source: Option<io::Error>,
     },
-    /// No socket.
     #[error("{collector}: {source}")]
     Socket { collector: String, source: io::Error },
-    /// A file of TLS cannot be used.
     #[error("{path}: {reason}")]
     TlsFile {
         path: PathBuf,
         /// What was expected of it, and what is wrong.
         reason: String,
     },
-    /// TLS cannot be set up.
     #[error("TLS: {reason}")]
     Tls { reason: String },
-    /// The spool cannot be used.
     #[error("spool {path}: {source}")]
     Spool {
         /// The file or folder.
         path: PathBuf,
         source: io::Error,
     },
-    /// Another process uses the spool.
     #[error("spool {path}: another process uses it; each collector needs its own folder")]
     SpoolTaken {
         /// The folder.
         path: PathBuf,
     },
-    /// The address needs a part of the program that was not built in.
+    /// The address needs a cargo feature that was not built in.
     #[error(
         "collector `{collector}`: this program was built without it: build it with `cargo build --release --features \
          {feature}`"
@@ -67,15 +59,14 @@ pub enum CollectorError {
         /// The cargo feature that builds it in.
         feature: &'static str,
     },
-    /// The client of Kafka is not available.
+    /// The Kafka client is not available.
     #[error("{collector}: {reason}")]
     Kafka {
         /// The address.
         collector: String,
-        /// What the client says.
         reason: String,
     },
-    /// No thread.
+    /// The thread could not be started.
     #[error("cannot start a thread for a collector: {source}")]
     Thread { source: io::Error },
 }

@@ -1,11 +1,11 @@
-//! The life of a session that acknowledges: with a collector on a stream, or a topic of Kafka.
+//! The life of a session with acknowledgments: with a collector on a stream, or a topic of Kafka.
 //!
 //! ```text
 //! loop: advance ──> report ──> done? ──> take from the queue          then: leave
 //! ```
 //!
-//! A [`Session`] says what advancing and taking mean. What does not depend on that is in [`Life`]: the counters, the time of the
-//! end, and the spool.
+//! A [`Session`] defines how to advance and what to take. [`Life`] has the common part: the counters, the
+//! deadline, and the spool.
 
 use super::report::{CollectorReport, Loss, Shared};
 use super::spool::{Lost, Spool};
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
-/// What differs between sessions.
+/// The part that differs between sessions.
 pub(super) trait Session: Sized {
-    /// How far sending has come.
+    /// The progress of sending.
     type State: Copy;
 
     fn life(&mut self) -> &mut Life;
 
-    /// Moves things on, without input.
+    /// Advances everything that needs no input.
     fn advance(&mut self) -> Self::State;
 
-    /// Takes something from the queue, if it is wanted now; `false` if nothing can ever come.
+    /// Takes input from the queue if the state allows it; returns `false` if no more can ever arrive.
     fn take_input(&mut self, inputs: &Receiver<Input>, state: Self::State) -> bool;
 
     /// Whether something is in flight, or waits in memory.
     fn has_unsent(&self) -> bool;
 
-    /// Writes down what was done so far.
+    /// Updates the report.
     fn report(&mut self);
 
-    /// The end: what was not sent goes to the spool, or is counted as lost.
+    /// Ends the session: unsent records go to the spool or are counted as lost.
     fn leave(self, inputs: &Receiver<Input>);
 
     fn run(mut self, inputs: &Receiver<Input>) {
@@ -47,7 +47,7 @@ pub(super) trait Session: Sized {
                 break;
             }
             if !self.take_input(inputs, state) {
-                // Nobody is left to say when; what there is is still sent, or kept.
+                // The sender is gone without a deadline; waiting records are still sent or kept.
                 self.life().end.get_or_insert_with(|| Instant::now() + TIMEOUT);
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -56,7 +56,7 @@ pub(super) trait Session: Sized {
     }
 }
 
-/// What is the same in all sessions.
+/// The common part of all sessions.
 pub(super) struct Life {
     pub(super) report: CollectorReport,
     shared: Arc<Shared>,
@@ -77,18 +77,17 @@ impl Life {
         Ok(Self { report, shared, spool, end: None })
     }
 
-    /// Whether something waits on disk.
     pub(super) fn has_spooled(&self) -> bool {
         self.spool.as_ref().is_some_and(|spool| !spool.is_empty())
     }
 
-    /// Whether there is nothing left to do, or no time.
+    /// Whether nothing is left to do, or the deadline has passed.
     fn is_done(&mut self, has_unsent: bool) -> bool {
         self.end = self.end.or(self.shared.end());
         self.end.is_some_and(|end| !(has_unsent || self.has_spooled()) || Instant::now() >= end)
     }
 
-    /// The next records that waited on disk.
+    /// The next spooled records.
     pub(super) fn next_spooled(&mut self) -> Option<Vec<FlowRecord>> {
         let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
         match spool.read() {
@@ -97,7 +96,7 @@ impl Life {
                 Some(read.records)
             }
             Err(error) => {
-                // A folder that cannot be read any more: what is in it is lost to this session.
+                // The spool is unreadable: its content is lost to this session.
                 self.report.lose_in_spool(Lost { amount: spool.amount(), error: Some(error) });
                 self.spool = None;
                 None
@@ -105,7 +104,7 @@ impl Life {
         }
     }
 
-    /// Keeps records on disk, or counts them as lost.
+    /// Spools records, or counts them as lost.
     pub(super) fn keep(&mut self, records: &[FlowRecord]) {
         let amount = Amount::of_all(records);
         match &mut self.spool {
@@ -118,7 +117,7 @@ impl Life {
         }
     }
 
-    /// Puts records on disk before everything that waits there, at the end, or counts them as lost.
+    /// For the end: spools records before all others, or counts them as lost.
     pub(super) fn put_back(&mut self, records: &[FlowRecord]) {
         match &mut self.spool {
             Some(spool) => self.report.lose_in_spool(spool.put_back(records)),
@@ -126,7 +125,7 @@ impl Life {
         }
     }
 
-    /// Lets others read what was done so far.
+    /// Makes the report visible to others.
     pub(super) fn publish(&mut self) {
         self.report.spooled = self.spool.as_ref().map_or(Amount::default(), Spool::amount);
         self.shared.set_report(&self.report);

@@ -1,6 +1,6 @@
-//! A connection to a collector: TCP, with or without TLS, and how much of what was sent is acknowledged.
+//! A connection to a collector: TCP, with or without TLS, and how much of the sent data is acknowledged.
 //!
-//! Connecting blocks and is done by a thread of its own; an established link never blocks longer than [`WRITE_WAIT`].
+//! Connecting blocks and runs on its own thread; an established link never blocks longer than [`WRITE_WAIT`].
 
 use super::address::Carrier;
 use super::datagrams::resolve;
@@ -14,31 +14,32 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A write waits so long for room at most.
+/// The longest time that a write waits for room.
 const WRITE_WAIT: Duration = Duration::from_millis(50);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// A collector that acknowledges nothing for this long is gone (RFC 5482).
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);
-/// What the kernel may hold for us, bytes: this is also about what may be in flight.
+/// The send buffer in bytes; it roughly limits the data in flight.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
-/// Where `tcpi_bytes_acked` is in the kernel's `struct tcp_info` (linux/tcp.h, since 4.1).
+/// The offset of `tcpi_bytes_acked` in the kernel's `struct tcp_info` (linux/tcp.h, since 4.1).
 const BYTES_ACKED_AT: usize = 120;
 
-/// See the head of this file.
+/// An established connection; see the module documentation.
 pub(super) struct Link {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// Bytes that are to be written next, and how many of them were.
+    /// Bytes to write next, and how many of them were written.
     pending: Vec<u8>,
     pending_written: usize,
-    /// Bytes that the kernel took, those of TLS's handshake not.
+    /// Bytes that the kernel took, without the TLS handshake.
     written: u64,
-    /// What the kernel said was acknowledged before the first of them.
+    /// Bytes that the kernel reported as acknowledged before the first of them.
     acknowledged_before: u64,
 }
 
 impl Link {
-    /// Connects, and shakes hands where there is TLS. Blocks for a few seconds at most, a resolver aside.
+    /// Connects, and performs the TLS handshake if configured. Blocks for at most a few seconds, plus name
+    /// resolution.
     pub(super) fn connect(address: &CollectorAddress, tls: Option<&Tls>) -> Result<Self, CollectorError> {
         let remote = resolve(address)?;
         let failed = |source| CollectorError::Socket { collector: address.to_string(), source };
@@ -55,14 +56,14 @@ impl Link {
 
     fn prepare(&mut self) -> io::Result<()> {
         let socket = SockRef::from(&self.socket);
-        // The kernel gives what it may.
+        // The kernel may grant less.
         let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
         socket.set_tcp_user_timeout(Some(ACKNOWLEDGE_WITHIN))?;
         socket.set_keepalive(true)?;
         self.socket.set_nodelay(true)?;
         self.socket.set_write_timeout(Some(WRITE_WAIT))?;
-        // Everything written so far (a SYN, TLS's last message) may still be on its way; all of it is waited for, so
-        // that what is counted from here on is ours.
+        // Data written so far (a SYN, TLS's last message) may still be in flight; wait for its
+        // acknowledgment, so that only our data counts from here on.
         let deadline = Instant::now() + CONNECT_WITHIN;
         while self.unacknowledged()? > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -71,7 +72,7 @@ impl Link {
         Ok(())
     }
 
-    /// Puts a message behind what is to be written.
+    /// Queues a message for writing.
     pub(super) fn queue(&mut self, message: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             None => self.pending.extend_from_slice(message),
@@ -83,7 +84,7 @@ impl Link {
         Ok(())
     }
 
-    /// Writes what was queued, as far as it goes without much waiting; whether all was written.
+    /// Writes queued data as far as possible without much waiting; returns whether all was written.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.has_pending() {
             let written = match &mut self.tls {
@@ -113,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Bytes written so far, as [`acknowledged`](Self::acknowledged) counts them.
+    /// Bytes written so far, in the count of [`acknowledged`](Self::acknowledged).
     pub(super) fn position(&self) -> u64 {
         self.written
     }
@@ -123,7 +124,7 @@ impl Link {
         Ok(self.bytes_acknowledged()?.saturating_sub(self.acknowledged_before))
     }
 
-    /// Reads what the collector sends (nothing but TLS's business) without waiting; an error if it is gone.
+    /// Reads what the collector sends (only TLS records) without waiting; fails if it is gone.
     pub(super) fn check(&mut self) -> io::Result<()> {
         self.socket.set_nonblocking(true)?;
         let checked = self.read_all();
@@ -151,13 +152,13 @@ impl Link {
                 if state.peer_has_closed() {
                     return Err(closed());
                 }
-                // A collector has nothing to say; what it says is read and forgotten.
+                // Collectors have nothing to say; discard it.
                 let _ = tls.reader().read(&mut bytes);
             }
         }
     }
 
-    /// Says that nothing more will come.
+    /// Closes the sending direction.
     pub(super) fn close(mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -187,7 +188,7 @@ impl Link {
     }
 }
 
-/// The handshake, on a socket that blocks.
+/// Performs the TLS handshake on a blocking socket.
 fn shake_hands(socket: &TcpStream, tls: &Tls) -> io::Result<ClientConnection> {
     socket.set_read_timeout(Some(CONNECT_WITHIN))?;
     socket.set_write_timeout(Some(CONNECT_WITHIN))?;

@@ -14,7 +14,6 @@ macro_rules! losses {
         }
 
         impl Loss {
-            /// Every reason.
             pub const ALL: &'static [Loss] = &[$(Loss::$variant,)*];
 
             /// The name in tables and JSON.
@@ -22,7 +21,7 @@ macro_rules! losses {
                 match self { $(Loss::$variant => $name,)* }
             }
 
-            /// One sentence for a person who sees the name for the first time.
+            /// One sentence that explains the name.
             pub fn meaning(self) -> &'static str {
                 match self { $(Loss::$variant => $meaning,)* }
             }
@@ -42,47 +41,42 @@ losses! {
 /// Whether a collector can be reached, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
-    /// Datagrams are sent, or the first connection is being made.
+    /// Datagrams are sent, or the first connection is being established.
     #[default]
     Unknown,
-    /// There is a connection.
     Up,
-    /// There is none, for this reason.
+    /// Not connected, for this reason.
     Down(String),
 }
 
-/// What was done so far. See the counters at the head of `collector.rs`.
+/// The counters of a collector; see the head of `collector.rs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorReport {
-    /// Whether it can be reached.
     pub connection: Connection,
     /// Taken from the queue.
     pub accepted: Amount,
     /// In datagrams that the kernel took, or acknowledged by the collector's kernel.
     pub sent: Amount,
-    /// Encoded or sent, but not acknowledged; of datagrams: in a message that is not full yet.
+    /// Encoded or sent, but not acknowledged; for datagrams, in the open message.
     pub in_flight: Amount,
-    /// In the spool.
     pub spooled: Amount,
-    /// Lost by reason, in the order of [`Loss::ALL`].
+    /// Indexed in the order of [`Loss::ALL`].
     pub lost: [Amount; Loss::ALL.len()],
     /// Sent again because a connection ended before they were acknowledged.
     pub resent: Amount,
-    /// What the spool of a former process held when this began; counted as accepted.
+    /// Content of an earlier process's spool at the start; included in `accepted`.
     pub inherited: Amount,
-    /// Spool files of a former process that ended inside a record: what came before was kept.
+    /// Spool files of an earlier process that ended inside a record; whole records before that were kept.
     pub torn_files: u64,
-    /// Connections made.
     pub connects: u64,
-    /// Attempts to connect that failed, or datagrams answered by an ICMP error.
+    /// Failed connection attempts, or datagrams answered by an ICMP error.
     pub refused: u64,
     /// Datagrams answered by an ICMP error: nobody listens there.
     pub datagrams_refused: u64,
-    /// Why the latest connection or datagram failed.
+    /// Of the latest failed connection or datagram.
     pub last_error: Option<String>,
-    /// Why the spool could not be written or read back, the latest time.
+    /// Of the latest failure to write or read the spool.
     pub spool_error: Option<String>,
-    /// What the encoder did.
     pub export: ExportTotals,
 }
 
@@ -101,7 +95,7 @@ impl CollectorReport {
         sum(&self.lost)
     }
 
-    /// Not representable in the protocol, for any reason.
+    /// Unexportable for any reason.
     pub fn unexportable_in_all(&self) -> Amount {
         sum(&self.export.unexportable)
     }
@@ -113,7 +107,7 @@ fn sum(amounts: &[Amount]) -> Amount {
     sum
 }
 
-/// The report, and word that the end is near, between a worker and those that ask.
+/// The report and the deadline, shared between a worker and other threads.
 #[derive(Default)]
 pub(super) struct Shared {
     report: Mutex<CollectorReport>,

@@ -1,16 +1,18 @@
-//! Records on disk until a collector is back: a queue of files in a folder, in order, of bounded size.
+//! Stores records on disk until a collector is back: an ordered queue of files in a folder, with bounded
+//! size.
 //!
 //! ```text
 //! folder/lock
-//! folder/4294967296.flows    the oldest: read first, removed when all of it was read
+//! folder/4294967296.flows    the oldest: read first, removed when it was read completely
 //! folder/4294967297.flows
 //! folder/4294967298.flows    the newest: records are appended
 //! ```
 //!
-//! A file begins with a mark of its format and holds images of records (`thalweg_flow::export::write_image`), each with a
-//! sum of its own, so that a file that a crash tore ends at its last whole record. Files are not synced: a crash of the
-//! program loses what is in its buffers (one batch), a crash of the machine what the kernel had not written.
-//! Records read are in memory until they are acknowledged; a crash then loses those of one file at most.
+//! A file begins with a mark of its format, followed by images of records
+//! (`thalweg_flow::export::write_image`). Each has a checksum, so a file torn by a crash ends at its last
+//! whole record. Files are not synced: a crash of the program loses its buffers (one batch), a crash of the
+//! machine what the kernel had not written. Records that were read stay in memory until they are
+//! acknowledged; a crash then loses at most those of one file.
 
 use super::{CollectorError, SpoolOptions};
 use std::collections::VecDeque;
@@ -21,26 +23,26 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{Amount, IMAGE_BYTES_MAX, read_image, write_image};
 
 const MARK: &[u8; 8] = b"thwlspl1";
-/// Bytes of a file, but for the batch that goes beyond.
+/// The target size of a file; the last batch may exceed it.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// The first file's number: there is room before it for what comes back.
+/// The number of the first file: it leaves room for records that are put back before it.
 const FIRST_NUMBER: u64 = 1 << 32;
-/// Records given out at a time; no batch that comes in is expected to be larger.
+/// Records returned at a time; incoming batches are expected to be no larger.
 const BATCH_RECORDS: usize = 1024;
 
-/// See the head of this file.
+/// A spool; see the module documentation.
 pub(super) struct Spool {
     folder: PathBuf,
     bytes_max: u64,
     bytes: u64,
-    /// What is in it, records being read not.
+    /// The records in the spool, except those being read.
     amount: Amount,
     files: VecDeque<SpoolFile>,
-    /// The last of `files`, while it is appended to.
+    /// The last of `files`, while records are appended to it.
     tail: Option<File>,
     reading: Reading,
     torn_files: u64,
-    /// Held for as long as the spool is used.
+    /// Held while the spool is in use.
     _lock: Lock,
 }
 
@@ -49,8 +51,8 @@ struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process that is just being started has it too, until it is another program. If
-        // this fails, closing has to do.
+        // Closing the file is not enough: a child process between fork and exec has it open too. If unlocking
+        // fails, closing must do.
         let _ = self.0.unlock();
     }
 }
@@ -61,7 +63,7 @@ struct SpoolFile {
     amount: Amount,
 }
 
-/// The oldest file, read whole.
+/// The oldest file, read as a whole.
 #[derive(Default)]
 struct Reading {
     bytes: Vec<u8>,
@@ -69,18 +71,18 @@ struct Reading {
     left: Amount,
 }
 
-/// What a spool gave out or lost.
+/// Records read from a spool, and those it lost.
 pub(super) struct Read {
     pub(super) records: Vec<FlowRecord>,
-    /// What a file should have had, but did not.
+    /// Records that the file should have had.
     pub(super) lost: Lost,
 }
 
-/// Records that were in a spool, or should have come into it.
+/// Records lost by the spool or on the way to it.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     pub(super) amount: Amount,
-    /// Why, where the system said so.
+    /// The system's error, if there was one.
     pub(super) error: Option<io::Error>,
 }
 
@@ -110,7 +112,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Finds what a former process left.
+    /// Takes over the files of an earlier process.
     fn migrate_from(&mut self) -> io::Result<()> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -145,24 +147,23 @@ impl Spool {
         self.amount() == Amount::default()
     }
 
-    /// What is in it.
     pub(super) fn amount(&self) -> Amount {
         let mut amount = self.amount;
         amount += self.reading.left;
         amount
     }
 
-    /// Files of a former process that ended inside a record.
+    /// Files of an earlier process that ended inside a record.
     pub(super) fn torn_files(&self) -> u64 {
         self.torn_files
     }
 
-    /// Whether a batch of a usual size can be appended, however long its images are.
+    /// Whether a batch of the usual size fits, however long its images are.
     pub(super) fn has_room(&self) -> bool {
         self.bytes + (MARK.len() + IMAGE_BYTES_MAX * BATCH_RECORDS) as u64 <= self.bytes_max
     }
 
-    /// Appends a batch; `false` if there is no room for it.
+    /// Appends a batch; returns `false` if there is no room for it.
     pub(super) fn append(&mut self, records: &[FlowRecord]) -> io::Result<bool> {
         let (images, amount) = images(records);
         if self.bytes + (MARK.len() + images.len()) as u64 > self.bytes_max {
@@ -176,8 +177,8 @@ impl Spool {
         }
         if let (Some(tail), Some(file)) = (&mut self.tail, self.files.back_mut()) {
             if let Err(error) = tail.write_all(&images) {
-                // What was written of it goes again, so that attempts on a full disk do not add up. Behind a torn end nothing may
-                // follow.
+                // Remove what was written of it, so that attempts on a full disk do not add up. Nothing may
+                // follow a torn end.
                 let cut = tail.set_len(file.bytes).and_then(|()| tail.seek(SeekFrom::End(0)));
                 if cut.is_err() {
                     self.tail = None;
@@ -192,11 +193,11 @@ impl Spool {
         Ok(true)
     }
 
-    /// The end: puts records before everything else, bound or not, as they had been taken before; and with them what is being
-    /// read, of which there is no file any more. Returns what is lost of both.
+    /// For the end: stores records before everything else, regardless of the limit because they were taken
+    /// before, together with the records being read, whose file is gone. Returns what is lost of both.
     pub(super) fn put_back(&mut self, records: &[FlowRecord]) -> Lost {
         let (mut records, mut lost) = (records.to_vec(), Lost::default());
-        // What is being read is behind them, and before the files.
+        // The records being read come after `records` and before the files.
         while self.reading.left != Amount::default() {
             let read = self.take_images();
             records.extend(read.records);
@@ -208,7 +209,7 @@ impl Spool {
         let (images, amount) = images(&records);
         let number = self.files.front().map_or(FIRST_NUMBER, |file| file.number - 1);
         if let Err(error) = self.create(number).and_then(|mut file| file.write_all(&images)) {
-            // They are lost, and counted so: the next process must not find a part of them.
+            // They are lost and counted as such: the next process must not find a part of them.
             let _ = fs::remove_file(self.path(number));
             lost.amount += amount;
             lost.error = Some(error);
@@ -221,7 +222,7 @@ impl Spool {
         lost
     }
 
-    /// The oldest records; none if there are none.
+    /// The oldest records; empty if there are none.
     pub(super) fn read(&mut self) -> io::Result<Read> {
         if self.reading.left == Amount::default() {
             let Some(file) = self.files.pop_front() else {
@@ -247,7 +248,7 @@ impl Spool {
         Ok(self.take_images())
     }
 
-    /// The next records of the file that is being read.
+    /// The next records of the file being read.
     fn take_images(&mut self) -> Read {
         let mut records = Vec::with_capacity(BATCH_RECORDS);
         while records.len() < BATCH_RECORDS && self.reading.left.records > 0 {

@@ -1,4 +1,4 @@
-//! The worker of a collector that takes a stream.
+//! The worker for a collector that receives a stream.
 //!
 //! ```text
 //!            connected                      error, closed
@@ -8,7 +8,7 @@
 //!    └ retry, doubling     └ encoded batch by batch, the next when the last is written
 //! ```
 //!
-//! While the spool has anything, what comes in goes behind it, so order is kept.
+//! While the spool is not empty, new records go behind it, which keeps the order.
 
 use super::life::{Life, Session};
 use super::link::Link;
@@ -25,10 +25,10 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{Amount, Exporter, NatEvent, Statistics};
 
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest time between two looks of the worker at its timers and the connection.
+/// The longest time between two checks of timers and the connection.
 const TURN: Duration = Duration::from_millis(50);
 
-/// See the head of this file.
+/// A session over streams; see the module documentation.
 pub(super) struct Stream {
     address: CollectorAddress,
     tls: Option<Tls>,
@@ -38,9 +38,9 @@ pub(super) struct Stream {
     down_since: Instant,
     retry: Duration,
     retry_max: Duration,
-    /// Sent and not acknowledged, the oldest first.
+    /// Sent and not acknowledged, oldest first.
     flight: VecDeque<Flight>,
-    /// To be sent before anything else: was in flight when a connection ended.
+    /// Sent before everything else: these batches were in flight when a connection ended.
     again: VecDeque<Batch>,
     statistics: Statistics,
     checked: Instant,
@@ -68,9 +68,9 @@ impl Batch {
 
 struct Flight {
     batch: Batch,
-    /// What of it is in messages.
+    /// The part of it that is in messages.
     amount: Amount,
-    /// Where its last byte is in the stream, once it is written.
+    /// The stream position of its last byte, once it is written.
     end: Option<u64>,
 }
 
@@ -103,14 +103,14 @@ impl Stream {
         })
     }
 
-    /// Starts connecting when it is time to, and takes what came of it.
+    /// Starts a connection attempt when it is due, and takes its result.
     fn poll_connect(&mut self) {
         match &self.line {
             Line::Waiting(until) if Instant::now() >= *until => {
                 let (done, result) = bounded(1);
                 let (address, tls) = (self.address.clone(), self.tls.clone());
                 let connect = move || {
-                    // A worker that ended meanwhile does not want it any more.
+                    // A worker that ended meanwhile no longer needs it.
                     let _ = done.send(Link::connect(&address, tls.as_ref()));
                 };
                 match std::thread::Builder::new().name("connect".to_owned()).spawn(connect) {
@@ -150,7 +150,7 @@ impl Stream {
         self.retry = (self.retry * 2).min(self.retry_max);
     }
 
-    /// The connection ended: what was not acknowledged is to be sent again, before everything else.
+    /// The connection ended: unacknowledged batches must be sent again, before everything else.
     fn lost_connection(&mut self, why: String) {
         self.down_since = Instant::now();
         self.exporter.handle_connected(wall_ns());
@@ -161,7 +161,7 @@ impl Stream {
         self.wait(why);
     }
 
-    /// Whether nothing can be done before something new comes in.
+    /// Returns whether nothing can be done until new input arrives.
     fn work_on_line(&mut self) -> std::io::Result<bool> {
         let Line::Up(link) = &mut self.line else { return Ok(true) };
         let all_written = link.advance()?;
@@ -195,12 +195,13 @@ impl Stream {
         }
     }
 
-    /// The next batch of what had to wait.
+    /// The next waiting batch.
     fn next_kept(&mut self) -> Option<Batch> {
         self.again.pop_front().or_else(|| self.life.next_spooled().map(Batch::Records))
     }
 
-    /// Encodes a batch and queues its messages; they end with it, so that its last byte is known.
+    /// Encodes a batch and queues its messages. The last message is closed, so that the position of the
+    /// batch's last byte is known.
     fn encode(&mut self, batch: Batch) -> std::io::Result<()> {
         let now_ns = wall_ns();
         let before = self.exporter.totals().exported;
@@ -215,7 +216,7 @@ impl Stream {
             packets: after.packets - before.packets,
             bytes: after.bytes - before.bytes,
         };
-        // First in flight, then written: if writing fails, it is there to be sent again.
+        // In flight before it is written: if writing fails, it can be sent again.
         self.flight.push_back(Flight { batch, amount, end: None });
         self.queue_messages()
     }
@@ -229,7 +230,8 @@ impl Stream {
         Ok(())
     }
 
-    /// A batch from the queue: sent if that keeps the order, else spooled, else lost by name.
+    /// Handles a batch from the queue: sends it if that keeps the order; otherwise spools it or counts it as
+    /// lost.
     fn accept(&mut self, batch: Batch) {
         let amount = batch.amount();
         self.life.report.accepted += amount;
@@ -260,7 +262,7 @@ impl Stream {
 }
 
 impl Session for Stream {
-    /// Whether nothing can be done before something new comes in.
+    /// Whether nothing can be done until new input arrives.
     type State = bool;
 
     fn life(&mut self) -> &mut Life {
@@ -282,10 +284,10 @@ impl Session for Stream {
     fn take_input(&mut self, inputs: &Receiver<Input>, is_idle: bool) -> bool {
         let is_up = matches!(self.line, Line::Up(_));
         let spools = self.life.spool.is_some();
-        // A line that is busy takes nothing; the queue then fills, and with a spool its overflow goes there.
+        // A busy connection takes nothing; the queue then fills, and with a spool its overflow goes there.
         let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
         let given_up = !is_up && self.down_since.elapsed() >= TIMEOUT;
-        // Nothing is lost because a line that is up is slow: then the queue has to wait.
+        // A slow connection that is up must not lose records: the queue waits.
         let has_room = self.life.spool.as_ref().is_some_and(Spool::has_room);
         let wants = if is_up { is_idle || (has_room && crowded) } else { spools || given_up };
         if self.life.end.is_some() && inputs.is_empty() {
@@ -298,7 +300,7 @@ impl Session for Stream {
             }
             return true;
         }
-        // What is in flight is asked after more often.
+        // While batches are in flight, acknowledgments are checked more often.
         let turn = if self.flight.is_empty() && is_up { TURN } else { Duration::from_millis(5) };
         match inputs.recv_timeout(turn) {
             Ok(Input::Records(batch)) => self.accept(Batch::Records(batch)),
@@ -314,7 +316,7 @@ impl Session for Stream {
         true
     }
 
-    /// The end: last statistics where there is a connection; what was not sent goes back to the spool.
+    /// For the end: sends the last statistics if connected; unsent batches go back to the spool.
     fn leave(mut self, inputs: &Receiver<Input>) {
         let flight = self.flight.drain(..).map(|flight| flight.batch);
         let mut left = Vec::new();
@@ -334,7 +336,7 @@ impl Session for Stream {
             self.life.report.accepted += batch.amount();
             self.keep(&batch);
         }
-        // Only statistics are left: their loss is nobody's.
+        // Only statistics are left, which may be lost.
         self.exporter.handle_end(wall_ns());
         let _ = self.queue_messages();
         Session::report(&mut self);

@@ -7,18 +7,18 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Authorities that TLS trusts. Files are PEM.
+/// The TLS configuration. Files are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Certificates of authorities that sign collectors' certificates. Without any no collector is trusted.
+    /// Certificates of authorities that sign collectors' certificates. Without it, no collector is trusted.
     pub authorities: Option<PathBuf>,
     /// The name that the collector's certificate must have, if not the address's.
     pub server_name: Option<String>,
-    /// Our own certificate and its key, where the collector asks for one (RFC 7011, 11.3).
+    /// Our own certificate and its key, if the collector requests one (RFC 7011, 11.3).
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// What a connection needs.
+/// The TLS state of a connection.
 #[derive(Clone)]
 pub(super) struct Tls {
     pub(super) config: Arc<ClientConfig>,

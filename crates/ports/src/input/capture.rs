@@ -1,18 +1,18 @@
-//! Captures: pcap and pcapng, frames left where they were read.
+//! Reads captures, pcap and pcapng; frames stay where they were read.
 //!
 //! ```text
 //! slab   |16 bytes|header frame|header frame| ... |header fra|
 //!         LEAD     ^first                      pos ^         ^ filled
 //! ```
-//! `pos` is where the next record begins. A record not yet whole asks for more bytes, which are read
-//! behind `filled`, growing the slab. When the chunk is full, what lies from `pos` to `filled` is carried
-//! to the next slab.
+//! `pos` is the start of the next record. An incomplete record requests more bytes, which are read behind
+//! `filled` and grow the slab. When the chunk is full, the bytes from `pos` to `filled` are carried to the
+//! next slab.
 //!
-//! A read asks for what the chunk is expected to need, from the chunk before, and no more: then little is
-//! carried, and what the kernel has just copied is still in the second-level cache when it is scanned.
-//! Of minimal frames, chunks of 1,600 (reads of 128 KiB) go twice as fast as chunks of 16,384 (1.3 MiB):
-//! benchmark `input`, 102 against 47 million packets per CPU second on two cores of an EPYC guest.
-//! Mapping files instead was not tried: frames must lie in a slab that can be written.
+//! A read requests only what the chunk is expected to need, judging by the previous chunk. Then little is
+//! carried, and the bytes that the kernel has just copied are still in the second-level cache when they are
+//! scanned. With minimal frames, chunks of 1,600 (reads of 128 KiB) are twice as fast as chunks of 16,384
+//! (1.3 MiB): benchmark `input`, 102 against 47 million packets per CPU second on two cores of an EPYC guest.
+//! Memory-mapped files were not tried: frames must be in a writable slab.
 
 use super::chunks::Chunks;
 use super::report::Reporter;
@@ -23,22 +23,22 @@ use thalweg_base::{Chunk, ChunkBuilder, LinkType, NO_PORT};
 use thalweg_wire::pcap::{self, FileHeader, RecordHeader};
 use thalweg_wire::pcapng::{Block, SectionReader};
 
-/// Where data begins in a slab: the headroom of a frame whose own header is shorter than that.
+/// Where data begins in a slab: the headroom of a frame whose record header is shorter than that.
 const LEAD: usize = ChunkBuilder::HEADROOM;
-/// What is read at least, when more is needed.
+/// The smallest read when more is needed.
 const READ_BYTES_MIN: usize = 16 * 1024;
-/// What a record is taken to need until the first chunk has shown better: that of a minimal frame.
+/// The assumed bytes of a record until the first chunk is complete: those of a minimal frame.
 const RECORD_BYTES_GUESS: usize = 80;
 
-/// What stands at `pos`.
+/// Why scanning stopped at `pos`.
 enum Stop {
     /// The chunk has all its packets.
     Full,
-    /// Nothing to do without this many bytes from `pos` on.
+    /// This many bytes from `pos` on are required.
     Need(usize),
-    /// Nothing of interest for this many bytes, more than there are.
+    /// This many bytes can be skipped, more than were read.
     Skip(usize),
-    /// Nonsense.
+    /// The bytes are invalid.
     Damage(String),
 }
 
@@ -48,19 +48,18 @@ pub(super) struct CaptureReader {
     port: Option<u16>,
     names: Arc<PortNames>,
     format: Format,
-    /// Bytes read but not part of a chunk yet.
+    /// Bytes read that are not part of a chunk yet.
     carry: Vec<u8>,
-    /// Where in the stream they begin.
+    /// Stream offset of `carry`.
     offset: u64,
-    /// What a chunk is expected to need, from the one before.
+    /// The expected bytes of a chunk, from the previous one.
     chunk_bytes: usize,
-    /// Packets delivered of this file.
+    /// Packets delivered from this file.
     packets: u64,
     ended: bool,
 }
 
 enum Format {
-    /// Nothing read yet.
     Start,
     Pcap(FileHeader),
     Pcapng {
@@ -70,7 +69,7 @@ enum Format {
     },
 }
 
-/// A chunk in the making.
+/// A chunk under construction.
 struct Filling {
     builder: ChunkBuilder,
     pos: usize,
@@ -99,7 +98,7 @@ impl CaptureReader {
         }
     }
 
-    /// The next chunk of this file, `None` at its end.
+    /// The next chunk of this file; `None` at its end.
     pub(super) fn next_chunk(&mut self, chunks: &mut Chunks, reporter: &mut Reporter) -> Option<Chunk> {
         if self.ended {
             return None;
@@ -139,7 +138,7 @@ impl CaptureReader {
         self.finish(filling, chunks, reporter)
     }
 
-    /// A slab that begins with what was carried over.
+    /// A slab that begins with the carried bytes.
     fn begin(&mut self, chunks: &Chunks) -> Filling {
         let mut builder = chunks.builder();
         let filled = LEAD + self.carry.len();
@@ -179,11 +178,11 @@ impl CaptureReader {
         chunks.finish(filling.builder, filling.latest_ns, reporter)
     }
 
-    /// Reads until at least `bytes` follow `pos`: as much as the rest of the chunk is expected to need.
-    /// `false` if the stream ends before.
+    /// Reads until at least `bytes` follow `pos`, as much as the rest of the chunk is expected to need.
+    /// Returns `false` if the stream ends before.
     fn fill(&mut self, filling: &mut Filling, bytes: usize, chunks: &Chunks) -> bool {
         if filling.builder.is_empty() && filling.pos > LEAD {
-            // Nothing in front is a packet's: make room.
+            // There is no packet in front: make room.
             let range = filling.pos..filling.filled;
             filling.builder.buffer_mut().copy_within(range, LEAD);
             filling.filled -= filling.pos - LEAD;
@@ -211,7 +210,7 @@ impl CaptureReader {
         true
     }
 
-    /// Goes on `bytes` after `pos`, past what has been read. `false` if the stream ends before.
+    /// Skips to `bytes` after `pos`, beyond what was read. Returns `false` if the stream ends before.
     fn skip(&mut self, filling: &mut Filling, bytes: usize) -> bool {
         let unread = (bytes - (filling.filled - filling.pos)) as u64;
         if self.stream.skip(unread) < unread {
@@ -223,7 +222,7 @@ impl CaptureReader {
         true
     }
 
-    /// The stream has ended before the next record.
+    /// Handles the end of the stream before the next record.
     fn end(&mut self, filling: &Filling, reporter: &mut Reporter) {
         self.ended = true;
         let failure = self.stream.take_failure();
@@ -232,7 +231,7 @@ impl CaptureReader {
         }
     }
 
-    /// The stream has ended within a skipped block.
+    /// Handles the end of the stream within a skipped block.
     fn truncated(&mut self, filling: &Filling, reporter: &mut Reporter) {
         self.ended = true;
         let failure = self.stream.take_failure();
@@ -253,7 +252,7 @@ impl CaptureReader {
         }
     }
 
-    /// Takes records off the bytes at hand.
+    /// Takes records from the available bytes.
     fn scan(&mut self, filling: &mut Filling, packets_max: usize) -> Stop {
         match &mut self.format {
             Format::Start => {

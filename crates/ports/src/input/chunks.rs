@@ -1,22 +1,22 @@
-//! Makes chunks: numbers them, keeps the packet clock, and knows where their memory comes from.
+//! Makes chunks: numbers them, advances the packet clock, and provides their memory.
 
 use super::InputOptions;
 use super::report::Reporter;
 use crate::slab_pool::SlabPool;
 use thalweg_base::{Chunk, ChunkBuilder};
 
-/// Bytes a slab has before anything is known of the input. It grows as needed and stays grown.
+/// Bytes of a slab before anything is known about the input. It grows as needed and stays grown.
 const SLAB_BYTES_START: usize = 128 * 1024;
 
 pub(super) struct Chunks {
     pool: Option<SlabPool>,
-    /// Packets in a full chunk.
+    /// Packets of a full chunk.
     pub(super) packets_max: usize,
-    /// Most bytes from the start of a chunk's first record to the end of its last.
+    /// The most bytes from the start of a chunk's first record to the end of its last.
     pub(super) bytes_max: usize,
-    /// The latest arrival of all chunks before.
+    /// The latest arrival in all earlier chunks.
     pub(super) clock_ns: u64,
-    /// How fields of traces are ordered, and when their packets arrive.
+    /// Includes the field order of traces, and the times of their packets.
     pub(super) options: InputOptions,
     /// Packets of traces so far.
     pub(super) trace_packets: u64,
@@ -38,12 +38,12 @@ impl Chunks {
         }
     }
 
-    /// From now on chunks own their memory and are trimmed to size.
+    /// From now on, chunks own their memory and are trimmed to size.
     pub(super) fn keep_in_memory(&mut self) {
         self.pool = None;
     }
 
-    /// An empty chunk; waits for a slab if all are in flight.
+    /// Begins a chunk; waits for a slab if all are in flight.
     pub(super) fn builder(&self) -> ChunkBuilder {
         let mut builder = match &self.pool {
             Some(pool) => pool.builder(),
@@ -53,7 +53,7 @@ impl Chunks {
         builder
     }
 
-    /// The finished chunk, or nothing if it has no packets. `latest_ns` is the latest arrival in it.
+    /// The finished chunk; `None` if it has no packets. `latest_ns` is the latest arrival in it.
     pub(super) fn finish(
         &mut self,
         mut builder: ChunkBuilder,

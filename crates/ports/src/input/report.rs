@@ -1,4 +1,4 @@
-//! What was read and what was wrong with it.
+//! Reports what was read and what was wrong with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,35 +6,34 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Issues kept in full; the others are only counted.
+/// Issues kept in full; all are counted.
 pub const ISSUES_KEPT: usize = 10;
 
-/// Where in an input something is wrong.
+/// The position of an issue in an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line and a column of a text trace, both from 1.
     Line {
         line: u64,
-        /// The column, in bytes.
+        /// In bytes.
         column: usize,
     },
     /// A byte of a capture.
     Byte {
         /// Offset in the uncompressed stream, from 0.
         offset: u64,
-        /// The packet of this input that begins there, from 1, where one does.
+        /// The packet of this input that begins there, from 1, if one does.
         packet: Option<u64>,
     },
 }
 
-/// One thing that is wrong. Displays as one line: `trace.txt:17:23: expected ...` or
-/// `x.pcap: byte 1234, packet 17: expected ...`.
+/// An issue in an input. Displays as one line: `trace.txt:17:23: expected ...` or `x.pcap: byte 1234, packet
+/// 17: expected ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
     pub input: Arc<str>,
-    /// Where in it.
     pub place: Place,
-    /// Short name by which such issues are counted.
+    /// Short name that counts such issues.
     pub reason: &'static str,
     /// What was expected.
     pub message: String,
@@ -54,65 +53,64 @@ impl fmt::Display for Issue {
     }
 }
 
-/// What has been read in all.
+/// The totals of all input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputReport {
     /// Inputs begun.
     pub files: u64,
-    /// Lines of text traces, blank ones and comments too.
+    /// Lines of text traces, including blank ones and comments.
     pub lines: u64,
-    /// Records or blocks of captures, those without a packet too.
+    /// Records or blocks of captures, including those without a packet.
     pub records: u64,
     /// Packets delivered.
     pub packets: u64,
     /// Bytes after decompression.
     pub bytes: u64,
-    /// How often each kind of issue came.
+    /// The count of each kind of issue.
     pub issues: BTreeMap<&'static str, u64>,
-    /// The first [`ISSUES_KEPT`] of them.
+    /// The first [`ISSUES_KEPT`] issues.
     pub first_issues: Vec<Issue>,
-    /// Inputs of no use, each with the reason: they are empty, or something is wrong with them and they gave no packet. A capture
-    /// in which there is no packet is none of these.
+    /// Useless inputs with the reason: they are empty, or have an error and gave no packet. A valid capture
+    /// without packets does not count.
     pub useless: Vec<String>,
 }
 
 impl InputReport {
-    /// Notes an input of no use, once.
+    /// Adds a useless input once.
     pub fn note_useless(&mut self, why: String) {
         if !self.useless.contains(&why) {
             self.useless.push(why);
         }
     }
 
-    /// All issues, of any kind.
+    /// The number of all issues.
     pub fn issue_count(&self) -> u64 {
         self.issues.values().sum()
     }
 }
 
-/// Why input cannot be read, or not any further.
+/// Why input cannot be opened or read further.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// An input cannot be opened.
     #[error("{input}: {error}")]
     Open {
         input: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// `port=PATH` with a port that the configuration does not have.
+    /// `port=PATH` with a port that is not configured.
     #[error("{port}={input}: expected the name of a configured port, found \"{port}\"")]
     NoSuchPort { input: String, port: String },
     /// The first issue, with `strict`.
     #[error("{0}")]
     Strict(Issue),
-    /// The reader's thread could not be started or died.
+    /// The reader's thread could not be started, or died.
     #[error("reader thread: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// How far reading has come, for another thread to look at.
+/// The progress of reading, for other threads.
 #[derive(Debug)]
 pub struct Progress {
     bytes_read: AtomicU64,
@@ -121,12 +119,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes read from files, compressed ones as they lie there.
+    /// Bytes read from files, before decompression.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Bytes there are to read in the same measure; `None` with a pipe among the inputs.
+    /// Bytes of all files, before decompression; `None` if one is a pipe.
     pub fn bytes_total(&self) -> Option<u64> {
         self.bytes_total
     }
@@ -147,15 +145,14 @@ pub(super) struct Reporter {
     progress: Arc<Progress>,
     strict: bool,
     fatal: Option<Issue>,
-    /// The input that is being read.
     current: Option<Current>,
 }
 
-/// What is known of the input that is being read.
+/// The input that is being read.
 struct Current {
     /// Packets delivered before it.
     packets: u64,
-    /// Why it is of no use, if it gives no packet.
+    /// Why it is useless if it gives no packet.
     why: Option<String>,
 }
 
@@ -183,14 +180,14 @@ impl Reporter {
         self.current = Some(Current { packets: self.report.packets, why: None });
     }
 
-    /// There is not a byte in the input that is being read.
+    /// Notes that the current input is empty.
     pub(super) fn found_empty(&mut self, input: &Arc<str>) {
         if let Some(current) = &mut self.current {
             current.why = Some(format!("{input}: it is empty"));
         }
     }
 
-    /// The input that was being read has ended.
+    /// Ends the current input.
     pub(super) fn end_file(&mut self) {
         let Some(Current { packets, why: Some(why) }) = self.current.take() else { return };
         if self.report.packets == packets {

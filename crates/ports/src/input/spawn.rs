@@ -1,4 +1,4 @@
-//! The reader on a thread of its own, behind a bounded queue.
+//! Runs the reader on its own thread, behind a bounded queue.
 
 use super::{FileSource, InputError, InputReport, Progress};
 use crossbeam_channel::{Receiver, bounded};
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use thalweg_base::Chunk;
 
-/// What the thread leaves behind.
+/// The thread's result.
 type Outcome = (InputReport, Result<(), InputError>);
 
-/// The receiving end of a reader's queue. Iterate over it (or call [`recv`](Self::recv)) until the end,
-/// then ask [`finish`](Self::finish) how it went.
+/// The receiving end of a reader's queue. Iterate over it (or call [`recv`](Self::recv)) until the end, then
+/// [`finish`](Self::finish) returns the result.
 #[derive(Debug)]
 pub struct ChunkReceiver {
     chunks: Receiver<Chunk>,
@@ -20,9 +20,9 @@ pub struct ChunkReceiver {
 }
 
 impl FileSource {
-    /// Reads on a new thread into a queue of at most `queue_chunks` chunks. The slabs must suffice for
-    /// those and the ones in the hands of the receiver: with fewer it merely waits, unless the receiver
-    /// wants to hold more at once than there are.
+    /// Reads on a new thread into a queue of at most `queue_chunks` chunks. There must be enough slabs for
+    /// these and the chunks that the receiver holds: with fewer the reader only waits, unless the receiver
+    /// needs to hold more at once than exist.
     pub fn spawn(mut self, queue_chunks: usize) -> Result<ChunkReceiver, InputError> {
         let (sender, chunks) = bounded(queue_chunks.max(1));
         let progress = self.progress();
@@ -31,7 +31,7 @@ impl FileSource {
                 match self.next_chunk() {
                     Ok(Some(chunk)) => {
                         if sender.send(chunk).is_err() {
-                            // Nobody is listening any more.
+                            // The receiver is gone.
                             return (self.reporter.into_report(), Ok(()));
                         }
                     }
@@ -47,24 +47,24 @@ impl FileSource {
 }
 
 impl ChunkReceiver {
-    /// The next chunk, waiting for it; `None` at the end or at an error.
+    /// The next chunk; waits for it. `None` at the end or at an error.
     pub fn recv(&self) -> Option<Chunk> {
         self.chunks.recv().ok()
     }
 
-    /// The queue itself, for those who select over several.
+    /// The queue itself, for selecting over several.
     pub fn queue(&self) -> &Receiver<Chunk> {
         &self.chunks
     }
 
-    /// Shared counters of what has been read so far.
+    /// Shared counters of the progress.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    /// Waits for the reader's end and says what it saw, also if it ended with an error. Called early, it
-    /// stops the reader at its next chunk, which for a silent pipe may never come, nor while the caller
-    /// keeps all the slabs' chunks: drop them first.
+    /// Waits for the reader's end and returns its report, even if it ended with an error. An early call stops
+    /// the reader at its next chunk. That may never come from a silent pipe, nor while the caller keeps the
+    /// chunks of all slabs: drop them first.
     pub fn finish(self) -> (InputReport, Result<(), InputError>) {
         drop(self.chunks);
         self.thread.join().unwrap_or_else(|_| {

@@ -1,12 +1,12 @@
-//! What to read: `PATH`, `port=PATH`, `-` or `port=-`.
+//! Input arguments: `PATH`, `port=PATH`, `-` or `port=-`.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// One input: where it is and, perhaps, the port its packets arrive on.
+/// One input and, optionally, the port that its packets arrive on.
 pub struct InputSpec {
     pub(super) location: Location,
-    /// Name of the port all its packets arrive on, whatever the input itself says.
+    /// The port of all its packets, whatever the input itself says.
     pub port: Option<String>,
     name: String,
 }
@@ -18,7 +18,7 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// Bytes to read, `None` if that cannot be known.
+    /// Bytes to read; `None` if unknown.
     pub(super) fn bytes(&self) -> io::Result<Option<u64>> {
         match self {
             Location::Path(path) => {
@@ -34,8 +34,8 @@ impl Location {
 }
 
 impl InputSpec {
-    /// Parses an argument. `port=PATH` is what it looks like: a name without a slash before the first
-    /// `=`. A file whose own name has one is written with its directory: `./a=b.pcap`.
+    /// Parses an argument. In `port=PATH` the port is a name without a slash before the first `=`. A file
+    /// with `=` in its name needs its directory: `./a=b.pcap`.
     pub fn parse(argument: &str) -> Self {
         let (port, path) = match argument.split_once('=') {
             Some((port, path)) if !port.is_empty() && !port.contains('/') => (Some(port.to_string()), path),
@@ -52,12 +52,12 @@ impl InputSpec {
         Self { name: path.display().to_string(), location: Location::Path(path), port: None }
     }
 
-    /// Anything that can be read; `name` is for messages.
+    /// Any reader; messages use `name`.
     pub fn reader(name: &str, reader: impl Read + Send + 'static) -> Self {
         Self { name: name.to_string(), location: Location::Reader(Box::new(reader)), port: None }
     }
 
-    /// What messages call it.
+    /// The name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,4 +1,4 @@
-//! Bytes of one input, uncompressed, whatever they were in the file.
+//! The uncompressed bytes of one input, whatever its compression.
 
 use super::report::Progress;
 use bzip2::read::MultiBzDecoder;
@@ -9,17 +9,17 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 
-/// Bytes that tell formats apart.
+/// Bytes that identify the format.
 const HEAD_BYTES: usize = 64;
-/// Reads of compressed files.
+/// The size of reads from compressed files.
 const COMPRESSED_READ_BYTES: usize = 256 * 1024;
-/// Blocks a decompressing thread hands over, and how many it may be ahead.
+/// The size of blocks from a decompressing thread, and how many it may be ahead.
 const AHEAD_BLOCK_BYTES: usize = 256 * 1024;
 const AHEAD_BLOCKS: usize = 4;
 
 type Source = Box<dyn Read + Send>;
 
-/// What an input is, by its first bytes.
+/// The format of an input, by its first bytes.
 pub(super) enum Format {
     Text,
     Capture,
@@ -31,15 +31,15 @@ impl Format {
         use thalweg_wire::{pcap, pcapng};
         match head.first_chunk::<4>() {
             Some(magic) if pcap::FileHeader::is_magic(magic) || *magic == pcapng::MAGIC => Format::Capture,
-            // Text has no control bytes but tab, line feed and carriage return; bytes above 127 may stand
-            // in comments.
+            // Text has no control bytes except tab, line feed and carriage return; comments may have bytes
+            // above 127.
             _ if head.iter().all(|&b| b >= b' ' || matches!(b, b'\t' | b'\n' | b'\r')) => Format::Text,
             _ => Format::Unknown,
         }
     }
 }
 
-/// An open input. Remembers the first error and calls it the end.
+/// An open input. It stores the first error and treats it as the end.
 pub(super) struct Stream {
     source: Source,
     ended: bool,
@@ -47,7 +47,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Opens the stream and looks at its first bytes, which will be read again.
+    /// Opens the stream and examines its first bytes, which will be read again.
     pub(super) fn start(
         source: Source,
         progress: Arc<Progress>,
@@ -57,7 +57,7 @@ impl Stream {
         let (compressed, source) = decompressed(counted)?;
         let source: Source = if compressed && read_ahead { ReadAhead::spawn(source)? } else { source };
         let (head, failure, source) = Prefixed::peek(source, HEAD_BYTES);
-        // A stream that fails at once is damaged at byte 0; later, after the bytes there are.
+        // A stream that fails at once is damaged at byte 0; otherwise, after the bytes that exist.
         if let (Some(error), true) = (failure, head.is_empty()) {
             return Err(error);
         }
@@ -80,7 +80,7 @@ impl Stream {
         0
     }
 
-    /// Discards up to `bytes` bytes and returns how many there were.
+    /// Discards up to `bytes` bytes; returns how many there were.
     pub(super) fn skip(&mut self, bytes: u64) -> u64 {
         let mut scratch = [0; 8192];
         let mut left = bytes;
@@ -94,13 +94,13 @@ impl Stream {
         bytes - left
     }
 
-    /// Why the stream ended, if it was not its end.
+    /// The error that ended the stream, if there was one.
     pub(super) fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
 }
 
-/// Counts what is read for the progress bar.
+/// Counts bytes for the progress bar.
 struct Counted {
     source: Source,
     progress: Arc<Progress>,
@@ -114,7 +114,7 @@ impl Read for Counted {
     }
 }
 
-/// Some bytes, then a source. `failed` is an error met while peeking, to be met again.
+/// Some bytes, then a source. `failed` is an error that occurred while peeking and must occur again.
 struct Prefixed<R> {
     prefix: Vec<u8>,
     at: usize,
@@ -123,8 +123,7 @@ struct Prefixed<R> {
 }
 
 impl<R: Read> Prefixed<R> {
-    /// Up to `bytes` first bytes of a source, the error that kept it from giving more, and the whole
-    /// source again.
+    /// Up to `bytes` first bytes of a source, the error that prevented more, and the whole source again.
     fn peek(mut source: R, bytes: usize) -> (Vec<u8>, Option<io::Error>, Self) {
         let mut prefix = Vec::with_capacity(bytes);
         let failure = source.by_ref().take(bytes as u64).read_to_end(&mut prefix).err();
@@ -149,8 +148,8 @@ impl<R: Read> Read for Prefixed<R> {
     }
 }
 
-/// The bytes of `source` with gzip, Zstandard or bzip2 taken off if its first bytes say so (whatever its
-/// name), and whether that was so. Several compressed members in a row are one stream.
+/// Decompresses `source` (gzip, Zstandard or bzip2, recognized by content, not by name); returns whether it
+/// was compressed. Several consecutive compressed members are one stream.
 pub fn decompressed(source: impl Read + Send + 'static) -> io::Result<(bool, Box<dyn Read + Send>)> {
     let (head, failure, source) = Prefixed::peek(source, 6);
     if let (Some(error), true) = (failure, head.is_empty()) {
@@ -169,7 +168,7 @@ pub fn decompressed(source: impl Read + Send + 'static) -> io::Result<(bool, Box
     })
 }
 
-/// Zstandard frames one after the other; skippable ones are skipped (RFC 8878 3.1.2), checksums checked.
+/// Consecutive Zstandard frames; skippable ones are skipped (RFC 8878 3.1.2), checksums checked.
 struct ZstandardFrames<R> {
     source: R,
     decoder: FrameDecoder,
@@ -181,7 +180,7 @@ impl<R: BufRead> ZstandardFrames<R> {
         Self { source, decoder: FrameDecoder::new(), within: false }
     }
 
-    /// Goes to the next frame; `false` at the end.
+    /// Advances to the next frame; `false` at the end.
     fn begin_frame(&mut self) -> io::Result<bool> {
         loop {
             if self.source.fill_buf()?.is_empty() {
@@ -243,7 +242,7 @@ impl<R: BufRead> Read for ZstandardFrames<R> {
     }
 }
 
-/// Reads a source on a thread of its own, a few blocks ahead.
+/// Reads a source on its own thread, a few blocks ahead.
 pub(crate) struct ReadAhead {
     blocks: Receiver<io::Result<Vec<u8>>>,
     spent: Sender<Vec<u8>>,
@@ -260,7 +259,7 @@ impl ReadAhead {
                 let mut block = empty.try_recv().unwrap_or_default();
                 block.clear();
                 let result = source.by_ref().take(AHEAD_BLOCK_BYTES as u64).read_to_end(&mut block);
-                // What came before an error is still good.
+                // The bytes before an error are valid.
                 if !block.is_empty() && filled.send(Ok(block)).is_err() {
                     return;
                 }
@@ -281,7 +280,7 @@ impl ReadAhead {
 impl Read for ReadAhead {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.block.len() {
-            // A closed channel is the end: the thread sends its error before it goes.
+            // A closed channel is the end: the thread sends its error before it ends.
             let Ok(next) = self.blocks.recv() else { return Ok(0) };
             let spent = std::mem::replace(&mut self.block, next?);
             let _ = self.spent.try_send(spent);

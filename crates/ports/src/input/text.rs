@@ -1,6 +1,6 @@
-//! Text traces: every line becomes a packet in the slab.
+//! Reads text traces: every line becomes a packet in the slab.
 //!
-//! Packets lie 64 bytes apart, each with its frame and its Ethernet header to be in one cache line.
+//! Packets are 64 bytes apart, so that each shares one cache line with its frame and its Ethernet header.
 
 use super::chunks::Chunks;
 use super::report::Reporter;
@@ -13,7 +13,7 @@ use thalweg_wire::trace::{
     parse_line,
 };
 
-/// Bytes of text read at a time: what a second-level cache holds beside the packets made of it.
+/// Bytes of text read at a time: they fit the second-level cache together with their packets.
 const TEXT_BYTES: usize = 256 * 1024;
 
 pub(super) struct TextReader {
@@ -24,11 +24,11 @@ pub(super) struct TextReader {
     text: Vec<u8>,
     pos: usize,
     filled: usize,
-    /// Lines taken off.
+    /// Lines taken.
     lines: u64,
-    /// And their bytes.
+    /// Bytes of these lines.
     bytes: u64,
-    /// Discarding the rest of a line that is too long.
+    /// The rest of an overlong line is being discarded.
     in_long_line: bool,
     ended: bool,
 }
@@ -51,7 +51,7 @@ impl TextReader {
         }
     }
 
-    /// The next chunk of this file, `None` at its end.
+    /// The next chunk of this file; `None` at its end.
     pub(super) fn next_chunk(&mut self, chunks: &mut Chunks, reporter: &mut Reporter) -> Option<Chunk> {
         if self.ended {
             return None;
@@ -75,7 +75,7 @@ impl TextReader {
         chunks.finish(filling.builder, filling.latest_ns, reporter)
     }
 
-    /// Takes lines off the text at hand until it or the chunk is exhausted.
+    /// Takes lines from the available text until it or the chunk is exhausted.
     fn take_lines(&mut self, filling: &mut Filling, chunks: &Chunks, reporter: &mut Reporter) {
         let from = self.pos;
         let order = filling.order;
@@ -107,7 +107,7 @@ impl TextReader {
         self.bytes += (self.pos - from) as u64;
     }
 
-    /// Makes room and reads more text; `false` at the end of the stream.
+    /// Makes room and reads more text; returns `false` at the end of the stream.
     fn refill(&mut self, reporter: &mut Reporter) -> bool {
         let waiting = self.filled - self.pos;
         if waiting > LINE_BYTES_MAX {
@@ -127,7 +127,7 @@ impl TextReader {
         read > 0
     }
 
-    /// A last line without a line feed, unless something cut the stream short: then that is said.
+    /// Handles a last line without a line feed, or reports an error that cut the stream short.
     fn last_line(&mut self, filling: &mut Filling, reporter: &mut Reporter) {
         let failure = self.stream.take_failure();
         let rest = self.filled - self.pos;
@@ -165,7 +165,7 @@ impl TextReader {
     }
 }
 
-/// A chunk in the making.
+/// A chunk under construction.
 struct Filling {
     builder: ChunkBuilder,
     order: FieldOrder,
@@ -180,7 +180,7 @@ impl Filling {
     fn new(chunks: &Chunks) -> Self {
         let mut builder = chunks.builder();
         builder.grow((chunks.packets_max + 2) * PACKET_SLOT);
-        // So that a frame with its headroom begins a cache line.
+        // A frame with its headroom must begin a cache line.
         let lead = builder.buffer_mut().as_ptr().align_offset(PACKET_SLOT).min(PACKET_SLOT);
         let step_ns = chunks.options.trace_step_ns;
         let passed_ns = chunks.trace_packets.saturating_mul(step_ns);
@@ -205,14 +205,14 @@ impl Filling {
             .get_mut(self.at..)
             .and_then(|rest| rest.first_chunk_mut::<PACKET_SLOT>())
         else {
-            return; // Cannot be: grown above.
+            return; // Cannot happen: grown above.
         };
         let len = line.write_packet(slot);
         let wire_len = (len + WIRE_OVERHEAD) as u32;
         self.builder.push(self.at, len, wire_len, self.arrival_ns, LinkType::RawIp, port, line.application);
         self.latest_ns = self.arrival_ns;
         self.arrival_ns = self.arrival_ns.saturating_add(self.step_ns);
-        // A packet and the headroom of the next fit one slot, or two for the longest IPv6 packets.
+        // A packet and the headroom of the next fit one slot; the longest IPv6 packets need two.
         self.at += if len + ChunkBuilder::HEADROOM <= PACKET_SLOT { PACKET_SLOT } else { 2 * PACKET_SLOT };
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses of interfaces: what a mirror of a port needs to be that port for the system's programs.
+//! Adds and removes addresses of interfaces, so that a port's mirror has those of the port.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use super::socket::Netlink;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
-/// Use the address at once: whether others have it is the router's business, not the kernel's.
+/// Use the address at once: duplicate address detection is the router's task, not the kernel's.
 const IFA_F_NODAD: u32 = 2;
 
-/// Gives an interface an address with the length of its network. That it is there already is no error.
+/// Adds an address with its prefix length to an interface. An existing one is no error.
 pub fn add_address(interface: u32, address: IpAddr, length: u8) -> Result<(), KernelError> {
     let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
     change(libc::RTM_NEWADDR, flags, interface, address, length, libc::EEXIST)
 }
 
-/// Takes an address from an interface. That it is not there is no error.
+/// Removes an address from an interface. A missing one is no error.
 pub fn remove_address(interface: u32, address: IpAddr, length: u8) -> Result<(), KernelError> {
     change(libc::RTM_DELADDR, 0, interface, address, length, libc::EADDRNOTAVAIL)
 }

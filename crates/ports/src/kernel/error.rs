@@ -1,42 +1,38 @@
-//! What can go wrong between us and the kernel's tables.
+//! Errors of netlink.
 
 use std::fmt;
 use std::io;
 
 use thalweg_base::IpPrefix;
 
-/// Why the kernel's tables cannot be read or written at all. A single route that is refused is a [`RouteFailure`].
+/// Why the kernel's tables cannot be read or written at all. A [`RouteFailure`] is a single refused route.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// No netlink socket is available.
     #[error("cannot talk to the kernel (rtnetlink): {source}")]
     Open { source: io::Error },
-    /// This process may not change routes.
     #[error(
         "changing the kernel's routes needs root or CAP_NET_ADMIN; or configure another place for routes"
     )]
     NotPermitted,
-    /// Sending or receiving failed.
     #[error("cannot talk to the kernel (rtnetlink): {source}")]
     Socket { source: io::Error },
-    /// The kernel refused to list what was asked for.
+    /// The kernel refused a dump.
     #[error("the kernel refuses to list {what}: {refusal}")]
     Refused {
         /// What was asked for.
         what: &'static str,
         refusal: Refusal,
     },
-    /// The kernel's answers did not fit into the socket's buffer, although little was asked for.
+    /// The kernel's answers did not fit the socket's buffer, although few were requested.
     #[error("answers of the kernel were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN")]
     Overrun,
 }
 
-/// The kernel's words for a refusal.
+/// The kernel's reason for a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The error number.
     pub errno: i32,
-    /// What the kernel says about it, if anything.
+    /// The kernel's text, if it gave one.
     pub message: Option<Box<str>>,
 }
 
@@ -53,9 +49,7 @@ impl fmt::Display for Refusal {
 /// A route that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteFailure {
-    /// Where it would lead.
     pub prefix: IpPrefix,
-    /// Why it was refused.
     pub refusal: Refusal,
 }
 

@@ -1,4 +1,4 @@
-//! What interfaces' drivers can do for XDP programs, by generic netlink (linux/netdev.h, Linux 6.3).
+//! Capabilities of interfaces' drivers for XDP programs, through generic netlink (linux/netdev.h, Linux 6.3).
 
 use super::error::KernelError;
 use super::message::{AttributesOf, u16_at, u32_at};
@@ -14,18 +14,20 @@ const NETDEV: &[u8] = b"netdev\0";
 const NETDEV_DEV_GET: u8 = 1;
 const NETDEV_DEV_INTERFACE: u16 = 1;
 const NETDEV_DEV_XDP_FEATURES: u16 = 3;
-/// Takes frames that programs at other interfaces redirect to it.
+/// The driver accepts frames that programs on other interfaces redirect to it.
 const TAKES_REDIRECTED: u64 = 1 << 2;
 
-/// Where to ask. Of use in the network namespace in which it was made.
+/// Queries the kernel. It works in the network namespace in which it was made.
 #[derive(Debug)]
 pub struct DriverFeatures {
     netlink: Netlink,
-    /// The number of the part of the kernel that knows; `None` before Linux 6.3.
+    /// The number of the generic netlink family; `None` before Linux 6.3.
     family: Option<u16>,
 }
 
 impl DriverFeatures {
+    /// Opens a socket for queries.
+    ///
     /// # Errors
     ///
     /// [`KernelError`] if there is no socket or the kernel does not answer.
@@ -42,8 +44,8 @@ impl DriverFeatures {
         Ok(Self { netlink, family })
     }
 
-    /// The interfaces to which programs that run in a driver can redirect frames, now. It may change with what is at a
-    /// veth's other end, and with a program of the interface's own.
+    /// The interfaces that currently accept redirected frames from programs in drivers. This may change with
+    /// a veth's other end, and with a program on the interface itself.
     pub fn takes_redirected(&mut self) -> Result<Vec<u32>, KernelError> {
         let mut interfaces = Vec::new();
         let Some(family) = self.family else { return Ok(interfaces) };
@@ -64,14 +66,14 @@ impl DriverFeatures {
     }
 }
 
-/// Shows the attributes of each message of a list.
+/// Calls `visit` with the attributes of each message of a dump.
 fn dump(
     netlink: &mut Netlink,
     family: u16,
     command: u8,
     mut visit: impl FnMut(&[u8]),
 ) -> Result<(), KernelError> {
-    // A list that changed meanwhile is asked for again soon.
+    // An interrupted dump needs no retry here: it is repeated soon.
     let shown = netlink.list("what interfaces can do", family, &[command, 1, 0, 0], |message| {
         visit(message.body.get(GENERIC_HEADER..).unwrap_or_default());
     });

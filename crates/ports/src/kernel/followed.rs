@@ -1,22 +1,22 @@
-//! Others' routes of the main table, followed: read once, then kept by the kernel's news, read again where news are not
-//! enough.
+//! Follows others' routes of the main table: reads them once, applies the kernel's notifications, and reads
+//! everything again where these do not suffice.
 //!
 //! ```text
 //!            read_all ──┐
-//! RTM_NEWROUTE ─────────┼──> by prefix: ways by metric ──> ranked: the lowest metric first
+//! RTM_NEWROUTE ─────────┼──> by prefix: paths by metric ──> ranked: the lowest metric first
 //! RTM_DELROUTE ─────────┘                   └── which prefixes changed
 //! ```
 //!
-//! News say nothing of routes that the kernel drops with a link or an address (IPv4), and may be lost where they come
-//! faster than they are read (`ENOBUFS`). [`Heard`] says in both cases that everything has to be read again; how often
-//! that found something else than the news had said is for the caller ([`FollowedRoutes::read_all`] says which
-//! prefixes changed).
+//! The kernel sends no notification for IPv4 routes that it drops with a link or an address, and
+//! notifications are lost if they arrive faster than they are read (`ENOBUFS`). In both cases [`Heard`] says
+//! that everything must be read again. [`FollowedRoutes::read_all`] returns the prefixes that changed without
+//! a notification, which the caller counts.
 //!
-//! News that come while everything is read are applied after it, in order, so what is known in the end is the case;
-//! in between a prefix may be said to have changed back and forth.
+//! Notifications that arrive during a full read are applied after it, in order. So the result is correct in
+//! the end, but a prefix may be reported as changed back and forth.
 //!
-//! About 100 bytes a prefix. Missing: tables other than main; routes by type of service; the further ones of several
-//! IPv4 routes with one prefix and metric (`ip route append`).
+//! A prefix takes about 100 bytes. Missing: tables other than main; routes by type of service; all but the
+//! first of several IPv4 routes with one prefix and metric (`ip route append`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,23 +28,23 @@ use super::message::MessageWriter;
 use super::route::{self, FoundRoute, RouteTarget};
 use super::socket::Netlink;
 
-/// Messages that bring news, beyond which a turn ends.
+/// A call of [`FollowedRoutes::hear`] stops after this many messages.
 const MESSAGES_PER_TURN: usize = 1 << 16;
 
-/// What was heard in a turn.
+/// What one call of [`FollowedRoutes::hear`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// News of routes.
+    /// Notifications about routes.
     pub routes: u64,
-    /// Links or addresses changed: the kernel may have dropped routes without a word.
+    /// Links or addresses changed: the kernel may have dropped routes without notification.
     pub links: bool,
-    /// News were lost.
+    /// Notifications were lost.
     pub overrun: bool,
-    /// There may be more now.
+    /// More notifications may be waiting.
     pub more: bool,
 }
 
-/// A route's ways by its metric: a number for each different set of ways.
+/// A route's metric and paths; each distinct set of paths has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     metric: u32,
@@ -76,11 +76,11 @@ impl Routes {
     }
 }
 
-/// What is known, without a socket.
+/// The known routes, without a socket.
 #[derive(Debug, Default)]
 struct Known {
     routes: HashMap<IpPrefix, Routes>,
-    /// Different sets of ways: there are few.
+    /// Distinct sets of paths; there are few.
     ways: Vec<Vec<RouteTarget>>,
     numbers: HashMap<Vec<RouteTarget>, u32>,
 }
@@ -102,7 +102,8 @@ impl Known {
         routes.iter().filter_map(|route| self.ways.get(route.ways as usize).map(Vec::as_slice))
     }
 
-    /// A route came. One that `appends` to an IPv4 route of its metric serves only when that goes.
+    /// Adds a route. One that `appends` to an IPv4 route with its metric is used only when that one is
+    /// removed.
     fn set(&mut self, prefix: IpPrefix, metric: u32, ways: Vec<RouteTarget>, appends: bool) {
         let ways = self.number(ways);
         let route = Route { metric, ways };
@@ -124,7 +125,7 @@ impl Known {
         }
     }
 
-    /// A route went, or some of its ways.
+    /// Removes a route, or some of its paths.
     fn remove(&mut self, prefix: IpPrefix, metric: u32, gone: &[RouteTarget]) {
         let Some(routes) = self.routes.get(&prefix) else { return };
         let mut all = routes.all().to_vec();
@@ -143,7 +144,7 @@ impl Known {
     }
 }
 
-/// See the module.
+/// Follows routes; see the module documentation.
 #[derive(Debug)]
 pub struct FollowedRoutes {
     news: Netlink,
@@ -152,7 +153,8 @@ pub struct FollowedRoutes {
 }
 
 impl FollowedRoutes {
-    /// Listens from now on; nothing is known before [`Self::read_all`]. Routes of `own_protocol` are left out.
+    /// Subscribes to notifications; nothing is known before [`Self::read_all`]. Routes of `own_protocol` are
+    /// ignored.
     pub fn open(own_protocol: u8) -> Result<Self, KernelError> {
         let followed = Self::open_for_links(own_protocol)?;
         for group in [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE] {
@@ -161,7 +163,7 @@ impl FollowedRoutes {
         Ok(followed)
     }
 
-    /// The same without news of routes: of links and addresses alone.
+    /// [`Self::open`] with notifications about links and addresses only.
     pub fn open_for_links(own_protocol: u8) -> Result<Self, KernelError> {
         let news = Netlink::open()?;
         news.set_nonblocking()?;
@@ -171,12 +173,12 @@ impl FollowedRoutes {
         Ok(Self { news, own_protocol, known: Known::default() })
     }
 
-    /// Reads all there are, and appends the prefixes of which something else was known. Whether the tables changed
-    /// meanwhile.
+    /// Reads all routes and appends the prefixes that differ from what was known. Returns whether the tables
+    /// changed meanwhile.
     pub fn read_all(&mut self, changed: &mut Vec<IpPrefix>) -> Result<bool, KernelError> {
         let mut now = Known::default();
         let mut interrupted = false;
-        // A connection of its own: the one that brings news does not wait.
+        // A separate socket, because the one for notifications does not block.
         let mut netlink = Netlink::open()?;
         let mut writer = MessageWriter::default();
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -185,7 +187,7 @@ impl FollowedRoutes {
             route::write_dump(&mut writer, sequence, family, libc::RT_TABLE_MAIN.into(), 0);
             interrupted |= netlink.dump("its routes", &writer, sequence, |message| {
                 if let Some((found, ways)) = self.of_others(route::parse_ways(&message)) {
-                    // The first of several IPv4 routes with one metric is the one that counts.
+                    // The first of several IPv4 routes with one metric is the one in use.
                     now.set(found.prefix, found.metric, ways, true);
                 }
             })?;
@@ -197,7 +199,7 @@ impl FollowedRoutes {
         Ok(interrupted)
     }
 
-    /// Hears what is new, and appends the prefixes that it is about.
+    /// Processes waiting notifications and appends the prefixes that they concern.
     pub fn hear(&mut self, changed: &mut Vec<IpPrefix>) -> Result<Heard, KernelError> {
         let mut heard = Heard::default();
         let mut messages = 0;
@@ -234,17 +236,17 @@ impl FollowedRoutes {
         Ok(heard)
     }
 
-    /// Where the routes of a prefix lead, that of the lowest metric first: each one way or several.
+    /// The paths of a prefix's routes, lowest metric first; each item has one path or several.
     pub fn ranked(&self, prefix: IpPrefix) -> impl Iterator<Item = &[RouteTarget]> {
         self.known.ranked(prefix)
     }
 
-    /// All prefixes that have a route.
+    /// All prefixes with a route.
     pub fn prefixes(&self) -> impl ExactSizeIterator<Item = IpPrefix> + '_ {
         self.known.routes.keys().copied()
     }
 
-    /// The ways of a route that is somebody else's and in the main table.
+    /// The paths of a route that is another program's and in the main table.
     fn of_others(&self, ways: Vec<FoundRoute>) -> Option<(FoundRoute, Vec<RouteTarget>)> {
         let found = *ways.first()?;
         let is_others = found.protocol != self.own_protocol && found.table == u32::from(libc::RT_TABLE_MAIN);

@@ -1,4 +1,4 @@
-//! Routes of ours into the kernel.
+//! Installs our routes in the kernel.
 
 use thalweg_base::IpPrefix;
 
@@ -7,31 +7,30 @@ use super::message::MessageWriter;
 use super::route::{self, FoundRoute, KernelRoute, Place};
 use super::socket::Netlink;
 
-/// The protocol number our routes carry. `rtnetlink.h` gives 186 to BGP, but other daemons use it and remove at
-/// their start what carries it; 116 is nobody's.
+/// The protocol number of our routes. `rtnetlink.h` gives 186 to BGP, but other daemons use it and remove
+/// such routes at their start; 116 is unassigned.
 pub const PROTOCOL: u8 = 116;
 
-/// The metric our routes carry: after what administrators (0) and DHCP clients (100) install, before what IPv6
-/// autoconfiguration does (1024).
+/// The metric of our routes: after those of administrators (0) and DHCP clients (100), before those of IPv6
+/// autoconfiguration (1024).
 pub const METRIC: u32 = 116;
 
 /// Messages per system call. More are not faster, and hold the kernel's lock longer.
 pub const BATCH_ROUTES: usize = 1024;
 
-/// Refusals a report keeps; the others are only counted.
+/// The most refusals that a report keeps; all are counted.
 pub const FAILURES_KEPT: usize = 16;
 
-/// Where our routes go and what they carry.
+/// Table and properties of our routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelOptions {
-    /// The table; 254 is the kernel's main table.
+    /// 254 is the kernel's main table.
     pub table: u32,
-    /// The protocol number.
     pub protocol: u8,
-    /// The metric; at least 1, because the kernel takes 0 of an IPv6 route for 1024.
+    /// At least 1, because the kernel replaces 0 with 1024 for IPv6 routes.
     pub metric: u32,
-    /// Gateways are on the link of the interface that a route names, though no address there has a network with them: for
-    /// who has found out by itself where gateways are.
+    /// Gateways are on the link of the route's interface, although no address there has a network with them:
+    /// for a caller that has found the gateways itself.
     pub on_link: bool,
 }
 
@@ -48,17 +47,17 @@ impl KernelOptions {
     }
 }
 
-/// What is to happen to a prefix.
+/// A change of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteChange {
-    /// The route is installed, or replaces ours of the prefix.
+    /// Installs the route or replaces ours of the same prefix.
     Replace(KernelRoute),
-    /// Our route of the prefix is removed.
+    /// Removes our route of the prefix.
     Delete(IpPrefix),
 }
 
 impl RouteChange {
-    /// The prefix.
+    /// The prefix that changes.
     pub fn prefix(&self) -> IpPrefix {
         match self {
             Self::Replace(route) => route.prefix,
@@ -67,23 +66,20 @@ impl RouteChange {
     }
 }
 
-/// What became of a batch of changes.
+/// The result of a batch of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyReport {
-    /// Routes installed or replaced.
     pub replaced: u64,
-    /// Routes removed.
     pub deleted: u64,
-    /// Routes to be removed that were not there (any more).
+    /// Routes to remove that did not exist.
     pub absent: u64,
-    /// Changes the kernel refused.
     pub failed: u64,
-    /// The first [`FAILURES_KEPT`] of them.
+    /// The first [`FAILURES_KEPT`] refusals.
     pub failures: Vec<RouteFailure>,
 }
 
 impl ApplyReport {
-    /// Adds what became of another batch.
+    /// Adds the result of another batch.
     pub fn add(&mut self, other: ApplyReport) {
         self.replaced += other.replaced;
         self.deleted += other.deleted;
@@ -110,17 +106,17 @@ pub struct KernelRoutes {
 }
 
 impl KernelRoutes {
-    /// Opens the way to the kernel's tables. Reading needs no right; changing does, and the first change says so.
+    /// Opens a socket. Reading needs no privilege; changing does, and the first change reports its absence.
     pub fn open(options: KernelOptions) -> Result<Self, KernelError> {
         Ok(Self { netlink: Netlink::open()?, place: options.place(), writer: MessageWriter::default() })
     }
 
-    /// Executes changes in order. A refused one does not keep the others from being executed.
+    /// Applies changes in order. A refused change does not stop the others.
     ///
     /// # Errors
     ///
-    /// [`KernelError::NotPermitted`] without the right to change routes; otherwise when the socket fails. Some
-    /// changes may have been executed then.
+    /// [`KernelError::NotPermitted`] without the privilege to change routes; other errors when the socket
+    /// fails. Some changes may have been applied then.
     pub fn apply(&mut self, changes: &[RouteChange]) -> Result<ApplyReport, KernelError> {
         let mut report = ApplyReport::default();
         for batch in changes.chunks(BATCH_ROUTES) {
@@ -179,7 +175,8 @@ impl KernelRoutes {
         if permitted { Ok(()) } else { Err(KernelError::NotPermitted) }
     }
 
-    /// Shows every route of ours, IPv4 before IPv6; whether the tables changed meanwhile.
+    /// Calls `visit` with every route of ours, IPv4 before IPv6; returns whether the tables changed
+    /// meanwhile.
     pub fn read(&mut self, mut visit: impl FnMut(FoundRoute)) -> Result<bool, KernelError> {
         let mut interrupted = false;
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -188,7 +185,7 @@ impl KernelRoutes {
             route::write_dump(&mut self.writer, sequence, family, self.place.table, self.place.protocol);
             let place = self.place;
             let result = self.netlink.dump("its routes", &self.writer, sequence, |message| {
-                // A kernel that does not filter lists everything.
+                // Old kernels do not filter and list everything.
                 let found = route::parse(&message);
                 if let Some(found) = found.filter(|r| r.protocol == place.protocol && r.table == place.table)
                 {
@@ -196,7 +193,7 @@ impl KernelRoutes {
                 }
             });
             interrupted |= match result {
-                // What the kernel says of a table that nothing was ever put into.
+                // The answer for a table that never had a route.
                 Err(KernelError::Refused { refusal, .. }) if refusal.errno == libc::ENOENT => false,
                 other => other?,
             };
@@ -204,15 +201,15 @@ impl KernelRoutes {
         Ok(interrupted)
     }
 
-    /// Removes every route of ours, such as those a predecessor left. After a graceful restart, keep them and call
-    /// [`Self::repair`] once routes have been selected.
+    /// Removes all our routes, such as those a previous process left. After a graceful restart, keep them and
+    /// call [`Self::repair`] once routes have been selected.
     pub fn remove_all(&mut self) -> Result<ApplyReport, KernelError> {
         let mut found = Vec::new();
         self.read(|route| found.push((route.prefix, route.metric)))?;
         self.delete_found(&found)
     }
 
-    /// Removes routes of ours by prefix and metric, which may be another than the one we install with now.
+    /// Removes routes of ours by prefix and metric, which may differ from the current metric.
     pub(super) fn delete_found(&mut self, found: &[(IpPrefix, u32)]) -> Result<ApplyReport, KernelError> {
         let configured = self.place;
         let mut report = ApplyReport::default();

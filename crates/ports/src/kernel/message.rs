@@ -1,4 +1,4 @@
-//! Netlink's framing: messages and their attributes, host byte order, everything padded to four bytes.
+//! Netlink's framing: messages and their attributes in host byte order, padded to four bytes.
 //!
 //! ```text
 //! [length 4][type 2][flags 2][sequence 4][port 4] [family header, e.g. rtmsg 12] ([length 2][type 2][value, padded])*
@@ -7,7 +7,7 @@
 /// Bytes of a message's header.
 pub(super) const HEADER: usize = 16;
 
-/// A message of several, in a buffer that one `send` takes.
+/// Writes messages into a buffer for one `send`.
 #[derive(Debug, Default)]
 pub(super) struct MessageWriter {
     buffer: Vec<u8>,
@@ -26,7 +26,7 @@ impl MessageWriter {
         self.count = 0;
     }
 
-    /// Begins a message with its family's header, whose length is a multiple of four.
+    /// Begins a message with its family's header, whose length must be a multiple of four.
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, family_header: &[u8]) {
         self.start = self.buffer.len();
         self.buffer.extend_from_slice(&[0; 4]);
@@ -48,7 +48,6 @@ impl MessageWriter {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// Ends the message.
     pub(super) fn end(&mut self) {
         let length = (self.buffer.len() - self.start) as u32;
         self.buffer[self.start..self.start + 4].copy_from_slice(&length.to_ne_bytes());
@@ -56,7 +55,6 @@ impl MessageWriter {
         self.count += 1;
     }
 
-    /// Sets flags in the header of the last message.
     pub(super) fn add_flags_to_last(&mut self, flags: u16) {
         if let Some(at) = self.last {
             let old = u16::from_ne_bytes([self.buffer[at + 6], self.buffer[at + 7]]);
@@ -68,23 +66,23 @@ impl MessageWriter {
         &self.buffer
     }
 
-    /// Finished messages.
+    /// The number of finished messages.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub(super) body: &'a [u8],
 }
 
-/// The messages of one datagram; ends at the first that makes no sense.
+/// The messages of one datagram; ends at the first malformed one.
 pub(super) struct Messages<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
@@ -103,7 +101,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes behind a family's header; ends at the first that makes no sense. Flags of the type are cut off.
+/// The attributes behind a family's header, without flags in their types; ends at the first malformed one.
 pub(super) struct AttributesOf<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for AttributesOf<'a> {

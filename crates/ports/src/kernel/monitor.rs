@@ -1,4 +1,4 @@
-//! Changes in the kernel's tables, as they happen.
+//! Monitors changes of the kernel's tables.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,53 +14,52 @@ use super::route::{self, FoundRoute};
 use super::socket::Netlink;
 use super::view::{self, InterfaceAddress, Link, Neighbor};
 
-/// What to hear of.
+/// The kinds of changes to monitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// Interfaces that come, change and go.
     pub links: bool,
     pub addresses: bool,
-    /// Neighbors on links.
     pub neighbors: bool,
-    /// Routes, our own included.
+    /// Including our own.
     pub routes: bool,
 }
 
-/// What happened.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelEvent {
-    /// An interface came or changed.
+    /// A new or changed interface.
     Link(Link),
-    /// An interface went.
+    /// An interface was removed.
     LinkGone(u32),
-    /// We have an address.
+    /// We have a new address.
     Address(InterfaceAddress),
     /// We no longer have an address.
     AddressGone(InterfaceAddress),
-    /// A neighbor came or changed.
+    /// A new or changed neighbor.
     Neighbor(Neighbor),
-    /// A neighbor was forgotten.
+    /// A neighbor was removed.
     NeighborGone(Neighbor),
-    /// A route came or changed.
+    /// A new or changed route.
     Route(FoundRoute),
-    /// A route went.
+    /// A route was removed.
     RouteGone(FoundRoute),
-    /// Events were lost: read everything anew.
+    /// Events were lost: read everything again.
     Overrun,
 }
 
-/// Hears of changes. [`Monitor::poll_event`] never blocks; [`Monitor::wait`] does, or register it with a poller for reading.
+/// Receives changes. [`Monitor::poll_event`] never blocks; use [`Monitor::wait`], or register it with a
+/// poller for reading.
 #[derive(Debug)]
 pub struct Monitor {
     netlink: Netlink,
-    /// Of the datagram read last; a datagram holds one message, or few.
+    /// Events of the datagram read last, which has one message or few.
     pending: VecDeque<KernelEvent>,
-    /// For [`Self::wait`], once that was asked for.
+    /// For [`Self::wait`], made on first use.
     poll: Option<Poll>,
 }
 
 impl Monitor {
-    /// Hears of changes from now on.
+    /// Subscribes to changes.
     pub fn open(watch: Watch) -> Result<Self, KernelError> {
         let netlink = Netlink::open()?;
         netlink.set_nonblocking()?;

@@ -1,21 +1,22 @@
-//! Neighbors of the kernel's neighbor tables: those that somebody set for good, and ours.
+//! The kernel's neighbor tables: permanent neighbors of other programs, and ours.
 //!
 //! ```text
-//! RTM_NEWNEIGH, RTM_DELNEIGH ──> others': PERMANENT or NOARP, with a MAC address  ──> what the router is told
+//! RTM_NEWNEIGH, RTM_DELNEIGH ──> others': PERMANENT or NOARP, with a MAC address  ──> told to the router
 //! read ─────────────────────────> ours:   NOARP, externally learned, our protocol <── set, remove
 //! ```
 //!
-//! What ARP and Neighbor Discovery taught the kernel is in neither: it comes and goes by itself, and says no more than
-//! the router finds out.
+//! Neighbors that the kernel learned by ARP and Neighbor Discovery are in neither set: they come and go, and
+//! the router learns the same by itself.
 //!
-//! **What ours look like.** NOARP: the kernel uses them and never asks, because the router asks and takes them away when
-//! nobody answers. Were they REACHABLE, the kernel would doubt them after half a minute and ask as well. Externally
-//! learned: the kernel's garbage collection passes over them, and they do not count against its limit (`gc_thresh3`), so how
-//! many there may be is for the caller. The kernel takes them away itself with the interface, its carrier or its MAC
-//! address.
+//! **The form of ours.** NOARP: the kernel uses them without probing, because the router probes and removes
+//! silent neighbors. If they were REACHABLE, the kernel would probe them too after half a minute. Externally
+//! learned: the kernel's garbage collection skips them, and they do not count against its limit
+//! (`gc_thresh3`), so the caller limits their number. The kernel removes them itself when the interface, its
+//! carrier or its MAC address goes.
 //!
-//! **Whose is whose.** The protocol number alone does not say: somebody who replaces an entry of ours by hand leaves the
-//! number in it. Such an entry is PERMANENT or no longer externally learned, and theirs.
+//! **Ownership.** The protocol number alone does not decide: an administrator who replaces our entry by hand
+//! leaves the number in it. Such an entry is PERMANENT or no longer externally learned, and belongs to
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,74 +27,70 @@ use super::route;
 use super::socket::Netlink;
 use thalweg_wire::MacAddr;
 
-/// A neighbor's interface and its address.
+/// A neighbor's interface index and address.
 pub type NeighborKey = (u32, IpAddr);
 
-/// Neighbors of others, and of ours, that are kept in mind; more are counted and left alone.
+/// The most neighbors of others, and of ours, that are tracked; more are counted and left alone.
 pub const KERNEL_NEIGHBORS_MAX: usize = 1 << 14;
 
-/// Messages that bring news, beyond which a turn ends.
+/// A call of [`KernelNeighbors::hear`] stops after this many messages.
 const MESSAGES_PER_TURN: usize = 1 << 16;
 
-/// Requests per system call.
 const BATCH: usize = 1024;
 
-/// Refusals that a report keeps.
+/// The most refusals that a report keeps.
 const FAILURES_KEPT: usize = 16;
 
-/// Of an entry: told by a program that watches over it.
+/// Entry flag: a program manages the entry.
 const NTF_EXT_LEARNED: u8 = 0x10;
-/// Of an entry: it is wanted now.
+/// Entry flag: the neighbor is needed now.
 const NTF_USE: u8 = 0x01;
-/// Attribute: who put the entry in.
+/// Attribute: the program that added the entry.
 const NDA_PROTOCOL: u16 = 12;
 
-/// What is to happen to a neighbor of ours.
+/// A change of one of our neighbors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighborChange {
-    /// It is put in, or has another MAC address.
+    /// Adds the neighbor or replaces its MAC address.
     Set(NeighborKey, MacAddr),
-    /// It is taken out.
     Remove(NeighborKey),
 }
 
-/// What became of changes.
+/// The result of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NeighborReport {
-    /// Neighbors put in or changed.
     pub set: u64,
-    /// Neighbors taken out, those included that were not there any more.
+    /// Neighbors removed, including those that were already gone.
     pub removed: u64,
-    /// Changes that the kernel refused.
     pub failed: u64,
-    /// The first few of them, in words.
+    /// The first refusals, in words.
     pub failures: Vec<String>,
 }
 
-/// What was heard in a turn.
+/// What one call of [`KernelNeighbors::hear`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NeighborNews {
     /// Changes of others' neighbors.
     pub others: u64,
-    /// Changes of ours that were not our doing.
+    /// Changes of our neighbors that others made.
     pub ours: u64,
-    /// News were lost: read everything.
+    /// Notifications were lost: read everything.
     pub overrun: bool,
-    /// There may be more now.
+    /// More notifications may be waiting.
     pub more: bool,
 }
 
-/// Whose a neighbor is.
+/// Owner of a neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Others,
     Ours,
 }
 
-/// A place, and whose neighbor is there with which MAC address.
+/// A key, and the owner and MAC address of its neighbor, if any.
 type Found = (NeighborKey, Option<(Whose, MacAddr)>);
 
-/// What is known, without a socket.
+/// The known neighbors, without a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
     others: BTreeMap<NeighborKey, MacAddr>,
@@ -102,7 +99,7 @@ struct Known {
 }
 
 impl Known {
-    /// Notes what is at a place now; whose neighbors are different by that.
+    /// Records the neighbor at a key; returns which of the two sets changed.
     fn note(&mut self, place: NeighborKey, now: Option<(Whose, MacAddr)>) -> [bool; 2] {
         let mut lacks_room = false;
         let mut set = |neighbors: &mut BTreeMap<_, _>, mac: Option<MacAddr>| match mac {
@@ -120,7 +117,7 @@ impl Known {
     }
 }
 
-/// See the module.
+/// Follows the kernel's neighbor tables; see the module documentation.
 #[derive(Debug)]
 pub struct KernelNeighbors {
     news: Netlink,
@@ -132,7 +129,8 @@ pub struct KernelNeighbors {
 }
 
 impl KernelNeighbors {
-    /// Listens from now on; nothing is known before [`Self::watch`] and [`Self::read`]. Ours carry `protocol`.
+    /// Subscribes to notifications; nothing is known before [`Self::watch`] and [`Self::read`]. Our entries
+    /// carry `protocol`.
     pub fn open(protocol: u8) -> Result<Self, KernelError> {
         let news = Netlink::open()?;
         news.set_nonblocking()?;
@@ -147,12 +145,12 @@ impl KernelNeighbors {
         })
     }
 
-    /// Minds neighbors on these interfaces only, once they were read.
+    /// Limits tracking to these interfaces; takes effect at the next read.
     pub fn watch(&mut self, interfaces: impl IntoIterator<Item = u32>) {
         self.interfaces = interfaces.into_iter().collect();
     }
 
-    /// Reads all there are; how many of others and of ours are different from what was known.
+    /// Reads all neighbors; returns how many of others' and of ours differ from what was known.
     pub fn read(&mut self) -> Result<[u64; 2], KernelError> {
         let mut now = Known::default();
         let (interfaces, protocol) = (&self.interfaces, self.protocol);
@@ -168,7 +166,7 @@ impl KernelNeighbors {
         Ok(counts)
     }
 
-    /// Hears what is new.
+    /// Processes waiting notifications.
     pub fn hear(&mut self) -> Result<NeighborNews, KernelError> {
         let mut heard = NeighborNews::default();
         let mut messages = 0;
@@ -196,27 +194,27 @@ impl KernelNeighbors {
         Ok(heard)
     }
 
-    /// Others' neighbors, by interface and address.
+    /// Others' neighbors.
     pub fn others(&self) -> &BTreeMap<NeighborKey, MacAddr> {
         &self.known.others
     }
 
-    /// Ours.
+    /// Our neighbors.
     pub fn ours(&self) -> &BTreeMap<NeighborKey, MacAddr> {
         &self.known.ours
     }
 
-    /// Times a neighbor was not kept in mind for want of room, since everything was read.
+    /// How many neighbors were not tracked for lack of room since the last full read.
     pub fn without_room(&self) -> u64 {
         self.known.without_room
     }
 
-    /// Changes neighbors of ours, in order. A change that is refused does not keep the others from being made.
+    /// Applies changes to our neighbors, in order. A refused change does not stop the others.
     ///
     /// # Errors
     ///
-    /// [`KernelError::NotPermitted`] without the right to; otherwise when the socket fails. Some changes may have been
-    /// made then.
+    /// [`KernelError::NotPermitted`] without the privilege; other errors when the socket fails. Some changes
+    /// may have been applied then.
     pub fn apply(&mut self, changes: &[NeighborChange]) -> Result<NeighborReport, KernelError> {
         let mut report = NeighborReport::default();
         for batch in changes.chunks(BATCH) {
@@ -245,7 +243,7 @@ impl KernelNeighbors {
             return Err(KernelError::NotPermitted);
         }
         for (change, sequence) in batch.iter().zip(first..) {
-            // Noted at once, so that the news of it are none.
+            // Record it at once, so that its notification is no news.
             match (change, refused.get(&sequence)) {
                 (NeighborChange::Set(place, mac), None) => {
                     report.set += 1;
@@ -277,7 +275,7 @@ impl KernelNeighbors {
 /// Bytes of `struct ndmsg`: family, padding 3, interface 4, state 2, flags, type.
 const FAMILY_HEADER: usize = 12;
 
-/// Has the kernel resolve these neighbors now, as a packet for each would.
+/// Makes the kernel resolve these neighbors now, as a packet for each would.
 pub fn ask_for(places: &[NeighborKey]) -> Result<(), KernelError> {
     let (mut requests, mut writer) = (Netlink::open()?, MessageWriter::default());
     let mut is_refused = false;
@@ -297,7 +295,7 @@ pub fn ask_for(places: &[NeighborKey]) -> Result<(), KernelError> {
     if is_refused { Err(KernelError::NotPermitted) } else { Ok(()) }
 }
 
-/// Begins a message about a place, with the entry's state and flags.
+/// Begins a message about a neighbor, with the entry's state and flags.
 fn begin(
     writer: &mut MessageWriter,
     kind: u16,
@@ -337,12 +335,12 @@ fn write(writer: &mut MessageWriter, sequence: u32, change: &NeighborChange, pro
     writer.end();
 }
 
-/// It is not there, or its interface is not.
+/// The entry or its interface does not exist.
 fn is_absent(refusal: &Refusal) -> bool {
     matches!(refusal.errno, libc::ENOENT | libc::ENODEV)
 }
 
-/// What a message says of a place; no neighbor where it is of neither kind.
+/// The neighbor that a message describes; `None` if it is of neither kind.
 fn parse(message: &Message<'_>, protocol: u8) -> Option<Found> {
     if !matches!(message.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH) {
         return None;
@@ -350,7 +348,7 @@ fn parse(message: &Message<'_>, protocol: u8) -> Option<Found> {
     let interface = u32_at(message.body, 4)?;
     let state = u16_at(message.body, 8)?;
     let flags = *message.body.get(10)?;
-    // It answers for somebody else, and says nothing of where that is.
+    // A proxy entry answers for another host and has no MAC address of it.
     if flags & libc::NTF_PROXY != 0 {
         return None;
     }
@@ -369,7 +367,7 @@ fn parse(message: &Message<'_>, protocol: u8) -> Option<Found> {
         libc::RTM_NEWNEIGH if state & (libc::NUD_PERMANENT | libc::NUD_NOARP) != 0 => Some(Whose::Others),
         _ => None,
     };
-    // The kernel itself has NOARP entries for groups and for all.
+    // The kernel has NOARP entries of its own for multicast and broadcast.
     let is = whose.zip(mac).filter(|(_, mac): &(_, MacAddr)| *mac != MacAddr::ZERO && !mac.is_broadcast());
     let address = address.filter(|address| !address.is_multicast() && !address.is_unspecified())?;
     Some(((interface, address), is))

@@ -1,4 +1,4 @@
-//! Next-hop objects: many routes name one, and changing it moves them all at once.
+//! Next-hop objects: many routes refer to one, and changing it changes them all at once.
 
 use std::net::IpAddr;
 
@@ -20,13 +20,14 @@ const RTM_DELNEXTHOP: u16 = 105;
 const RTM_GETNEXTHOP: u16 = 106;
 
 impl KernelRoutes {
-    /// Makes the next-hop object of a number, or changes it, and with it every route that names it. `target` is a
-    /// gateway with its interface, an interface or a blackhole. `v6` is the family of the routes where the target
-    /// has none.
+    /// Creates the next-hop object with this number, or changes it and so every route that refers to it.
+    /// `target` is a gateway with its interface, an interface or a blackhole. `v6` is the family of the
+    /// routes if the target has none.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Refused`] with the kernel's words; it also refuses targets it has no object for.
+    /// [`KernelError::Refused`] with the kernel's reason; it also refuses targets that objects cannot
+    /// express.
     pub fn set_object(&mut self, id: u32, target: RouteTarget, v6: bool) -> Result<(), KernelError> {
         let family = match target {
             RouteTarget::Gateway { address: IpAddr::V4(_), .. } => libc::AF_INET,
@@ -59,7 +60,7 @@ impl KernelRoutes {
         self.execute_one("a next-hop object", sequence)
     }
 
-    /// Removes the object, and with it every route that names it. Removing what is not there is no error.
+    /// Removes the object and every route that refers to it. A missing object is no error.
     pub fn remove_object(&mut self, id: u32) -> Result<(), KernelError> {
         let sequence = self.netlink.sequences(1);
         let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
@@ -73,7 +74,7 @@ impl KernelRoutes {
         }
     }
 
-    /// Removes all objects with our protocol number, and with them their routes; how many there were.
+    /// Removes all objects with our protocol number and their routes; returns the number of objects.
     pub fn remove_objects(&mut self) -> Result<usize, KernelError> {
         let protocol = self.place.protocol;
         let mut found = Vec::new();

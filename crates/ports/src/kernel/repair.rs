@@ -9,27 +9,27 @@ use super::error::{KernelError, RouteFailure};
 use super::installer::{ApplyReport, BATCH_ROUTES, KernelRoutes, RouteChange};
 use super::route::{FoundRoute, KernelRoute, RouteTarget};
 
-/// What a scan found and mended.
+/// What a scan found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Routes that are as they should be.
+    /// Correct routes.
     pub good: u64,
-    /// Wanted routes that were not there.
+    /// Wanted routes that did not exist.
     pub missing: u64,
-    /// Routes of ours that nobody wants.
+    /// Routes of ours that are not wanted.
     pub extra: u64,
-    /// Routes that led elsewhere.
+    /// Routes with another target.
     pub changed: u64,
-    /// Mends the kernel refused.
+    /// Repairs that the kernel refused.
     pub failed: u64,
-    /// The first few of them.
+    /// The first refusals.
     pub failures: Vec<RouteFailure>,
-    /// The tables changed while they were listed: the counts may be off, the next scan sees.
+    /// The tables changed during the scan: counts may be wrong, and the next scan corrects that.
     pub interrupted: bool,
 }
 
 impl RepairReport {
-    /// Whether nothing had to be mended.
+    /// Whether nothing had to be repaired.
     pub fn is_clean(&self) -> bool {
         self.missing + self.extra + self.changed == 0
     }
@@ -42,7 +42,7 @@ impl fmt::Display for RepairReport {
     }
 }
 
-/// The kernel's routes of ours, to be compared: in order of prefix and metric, 64 bytes each.
+/// Our routes in the kernel for comparison, ordered by prefix and metric, 64 bytes each.
 struct Found {
     routes: Vec<Entry>,
     /// Distinct targets; full tables have few.
@@ -69,7 +69,7 @@ impl Found {
             routes.push(Entry { prefix, metric, target, wanted: false });
         })?;
         routes.sort_unstable_by_key(|route| (route.prefix, route.metric));
-        // A list that was interrupted may name a route twice.
+        // An interrupted list may contain a route twice.
         routes.dedup_by_key(|route| (route.prefix, route.metric));
         Ok((Self { routes, targets }, interrupted))
     }
@@ -83,12 +83,12 @@ impl Found {
 }
 
 impl KernelRoutes {
-    /// Compares our routes in the kernel with those wanted, in any order, each prefix once, and mends the
-    /// difference. Takes about 64 bytes of memory a route of the kernel while it runs.
+    /// Compares our routes in the kernel with the wanted ones (in any order, each prefix once) and repairs
+    /// the differences. Takes about 64 bytes of memory per kernel route while it runs.
     ///
     /// # Errors
     ///
-    /// As [`Self::apply`]; some mends may have been made then.
+    /// As [`Self::apply`]; some repairs may have been made then.
     pub fn repair(
         &mut self,
         desired: impl IntoIterator<Item = KernelRoute>,

@@ -1,4 +1,4 @@
-//! A route as the kernel has it, and its message.
+//! Kernel routes and their netlink messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,28 +6,27 @@ use thalweg_base::{Address, IpPrefix, Prefix};
 
 use super::message::{AttributesOf, Message, MessageWriter, u16_at, u32_at};
 
-/// What becomes of packets for a route.
+/// What a route does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RouteTarget {
-    /// They go to a neighbor. It may be an IPv6 one for an IPv4 route (RFC 8950).
+    /// Send them to a neighbor. An IPv4 route may have an IPv6 gateway (RFC 8950).
     Gateway {
-        /// The neighbor.
         address: IpAddr,
-        /// The interface it is at; the kernel finds it if it is not given (and not a link-local address).
+        /// The gateway's interface; if `None`, the kernel finds it (not for a link-local address).
         interface: Option<u32>,
     },
-    /// They go out of an interface, whose neighbors are the destinations themselves.
+    /// Send them out of an interface, whose neighbors are the destinations themselves.
     Interface(u32),
-    /// They go where the kernel's next-hop object of this number says.
+    /// Use the kernel's next-hop object with this number.
     Object(u32),
-    /// They are dropped silently.
+    /// Drop them silently.
     Blackhole,
-    /// They are dropped, and the sender is told.
+    /// Drop them and tell the sender.
     Unreachable,
 }
 
 impl RouteTarget {
-    /// Whether what the kernel has is what was asked for: it fills in the interface of a gateway.
+    /// Whether the kernel's target is the requested one: the kernel fills in a gateway's interface.
     pub fn is_met_by(self, found: Self) -> bool {
         match (self, found) {
             (Self::Gateway { address, interface: None }, Self::Gateway { address: found, .. }) => {
@@ -38,36 +37,33 @@ impl RouteTarget {
     }
 }
 
-/// A route that is wanted in the kernel. Table, protocol and metric are the installer's.
+/// A route to install. The installer adds table, protocol and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelRoute {
-    /// Where to.
     pub prefix: IpPrefix,
     pub target: RouteTarget,
 }
 
-/// A route that was found in the kernel.
+/// A route found in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FoundRoute {
-    /// Where to.
     pub prefix: IpPrefix,
-    /// How; `None` for what [`RouteTarget`] has no word for, such as several paths or a local address.
+    /// `None` for a target that [`RouteTarget`] cannot express, such as several paths or a local address.
     pub target: Option<RouteTarget>,
     /// Lower is preferred.
     pub metric: u32,
-    /// Who installed it.
+    /// The number of the program that installed it.
     pub protocol: u8,
-    /// The table it is in.
     pub table: u32,
 }
 
-/// Where routes go: what all routes of an installer have in common.
+/// What all routes of an installer have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) table: u32,
     pub(super) protocol: u8,
     pub(super) metric: u32,
-    /// Gateways are on the link of the interface that the route names, whatever networks the kernel knows there.
+    /// Gateways are on the link of the route's interface, whatever networks the kernel knows there.
     pub(super) on_link: bool,
 }
 
@@ -76,7 +72,7 @@ pub(super) const ROUTE_HEADER: usize = 12;
 
 /// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
 fn header(family: i32, length: u8, table: u32, protocol: u8, scope: u8, kind: u8) -> [u8; ROUTE_HEADER] {
-    // A table above 255 is in an attribute.
+    // A table number above 255 is in an attribute.
     let table = u8::try_from(table).unwrap_or(libc::RT_TABLE_UNSPEC);
     [family as u8, length, 0, 0, table, protocol, scope, kind, 0, 0, 0, 0]
 }
@@ -95,7 +91,7 @@ fn write_address(writer: &mut MessageWriter, kind: u16, address: IpAddr) {
     }
 }
 
-/// Adds a message that installs a route or replaces the one of the same prefix, metric and table.
+/// Adds a message that installs a route or replaces the one with the same prefix, metric and table.
 pub(super) fn write_replace(writer: &mut MessageWriter, sequence: u32, route: &KernelRoute, place: Place) {
     let kind = match route.target {
         RouteTarget::Blackhole => libc::RTN_BLACKHOLE,
@@ -103,7 +99,7 @@ pub(super) fn write_replace(writer: &mut MessageWriter, sequence: u32, route: &K
         _ => libc::RTN_UNICAST,
     };
     let scope = match (route.prefix, route.target) {
-        // The kernel of an IPv4 route through an interface only wants to know that hosts are on the link.
+        // For an IPv4 route through an interface, the kernel requires the scope of hosts on the link.
         (IpPrefix::V4(_), RouteTarget::Interface(_)) => libc::RT_SCOPE_LINK,
         _ => libc::RT_SCOPE_UNIVERSE,
     };
@@ -142,7 +138,7 @@ pub(super) fn write_replace(writer: &mut MessageWriter, sequence: u32, route: &K
 /// Adds a message that removes our route of a prefix.
 pub(super) fn write_delete(writer: &mut MessageWriter, sequence: u32, prefix: IpPrefix, place: Place) {
     let nowhere = libc::RT_SCOPE_NOWHERE;
-    // Neither scope nor type: whatever we have there.
+    // Neither scope nor type is given: this removes whichever route of ours exists.
     let header = header(family(prefix), prefix.length(), place.table, place.protocol, nowhere, 0);
     writer.begin(libc::RTM_DELROUTE, libc::NLM_F_REQUEST as u16, sequence, &header);
     write_address(writer, libc::RTA_DST, prefix.address());
@@ -157,7 +153,7 @@ fn write_place(writer: &mut MessageWriter, table: u32, metric: u32) {
     writer.attribute_u32(libc::RTA_PRIORITY, metric);
 }
 
-/// Adds a message that asks for the routes of a table, all or those of one protocol.
+/// Adds a message that requests the routes of a table, all or those of one protocol.
 pub(super) fn write_dump(writer: &mut MessageWriter, sequence: u32, family: i32, table: u32, protocol: u8) {
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
     writer.begin(libc::RTM_GETROUTE, flags as u16, sequence, &header(family, 0, table, protocol, 0, 0));
@@ -167,22 +163,23 @@ pub(super) fn write_dump(writer: &mut MessageWriter, sequence: u32, family: i32,
 
 /// A gateway of another family than the route.
 const RTA_VIA: u16 = 18;
-/// Of one path of several: its link is switched off, or has no carrier.
+/// Path flag: the link is down, or has no carrier.
 const RTNH_F_DEAD: u8 = 1;
 const RTNH_F_LINKDOWN: u8 = 16;
-/// The gateway is on the link of the interface, whatever addresses that has.
+/// Flag: the gateway is on the link of the interface, whatever addresses that has.
 const RTNH_F_ONLINK: u32 = 4;
 /// The number of a next-hop object.
 const RTA_NH_ID: u16 = 30;
 
-/// A route of a message that lists or reports one; `None` for other messages, cached exceptions and families.
+/// The route in a message that lists or reports one; `None` for other messages, cached exceptions and other
+/// families.
 pub(super) fn parse(message: &Message<'_>) -> Option<FoundRoute> {
     let (found, fields) = read(message)?;
     Some(FoundRoute { target: fields.target(), ..found })
 }
 
-/// The same with each way of a route on its own: one, or several where the route has several paths, but for those
-/// that the kernel itself passes over. A next-hop object counts as what it stands for.
+/// [`parse`] with one item per path of the route, without paths that the kernel itself skips. A next-hop
+/// object is replaced by its paths.
 pub(super) fn parse_ways(message: &Message<'_>) -> Vec<FoundRoute> {
     let Some((found, fields)) = read(message) else { return Vec::new() };
     let several =
@@ -191,7 +188,7 @@ pub(super) fn parse_ways(message: &Message<'_>) -> Vec<FoundRoute> {
     targets.into_iter().map(|target| FoundRoute { target: Some(target), ..found }).collect()
 }
 
-/// What a message says of a route, all but its target.
+/// Everything about a route but its target.
 fn read<'a>(message: &Message<'a>) -> Option<(FoundRoute, Fields<'a>)> {
     if !matches!(message.kind, libc::RTM_NEWROUTE | libc::RTM_DELROUTE) {
         return None;
@@ -221,7 +218,7 @@ fn read<'a>(message: &Message<'a>) -> Option<(FoundRoute, Fields<'a>)> {
     Some((FoundRoute { prefix, target: None, metric, protocol, table }, fields))
 }
 
-/// What the attributes of a route said.
+/// The attributes of a route.
 #[derive(Default)]
 struct Fields<'a> {
     kind: u8,
@@ -280,7 +277,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The paths of a route that has several, without those that are dead; ends at the first that makes no sense.
+/// The paths of a route with several, without dead ones; ends at the first malformed one.
 struct Ways<'a>(&'a [u8]);
 
 impl Iterator for Ways<'_> {
@@ -312,7 +309,7 @@ pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The prefix an address of an interface lies in.
+/// The prefix that contains an interface's address.
 pub(super) fn prefix_of(address: IpAddr, length: u8) -> Option<IpPrefix> {
     fn new<A: Address>(address: A, length: u8) -> Option<Prefix<A>> {
         Prefix::new(address, length).ok()

@@ -1,4 +1,4 @@
-//! One netlink socket: requests, dumps, answers.
+//! A netlink socket: requests, dumps, answers.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,17 +10,16 @@ use super::error::{KernelError, Refusal};
 use super::message::{AttributesOf, HEADER, Message, MessageWriter, Messages, u32_at};
 use crate::socket_option;
 
-/// What the socket may hold of answers and events: a batch in which every route is refused fits, and some
-/// 20,000 events.
+/// The receive buffer: a batch of refused routes fits, and some 20,000 notifications.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
-/// What one `send` may carry.
+/// The most bytes of one `send`.
 const SEND_BUFFER_BYTES: usize = 2 << 20;
-/// The kernel fills datagrams of a dump up to 32 KiB; a link with many virtual functions may need more.
+/// The kernel fills dump datagrams up to 32 KiB; a link with many virtual functions may need more.
 const DATAGRAM_BYTES: usize = 256 << 10;
-/// The kernel answers while it executes a request; it is long stuck if nothing comes in so long.
+/// The kernel answers while it executes a request; after this long without an answer it hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A socket to the kernel.
+/// A netlink socket.
 #[derive(Debug)]
 pub(super) struct Netlink {
     socket: Socket,
@@ -29,12 +28,12 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// For links, addresses, routes and neighbors.
+    /// Opens a socket for links, addresses, routes and neighbors.
     pub(super) fn open() -> Result<Self, KernelError> {
         Self::of(libc::NETLINK_ROUTE)
     }
 
-    /// For another of the kernel's parts.
+    /// Opens a socket for another netlink family.
     pub(super) fn of(protocol: i32) -> Result<Self, KernelError> {
         let open = |source| KernelError::Open { source };
         let family = Domain::from(libc::AF_NETLINK);
@@ -47,8 +46,9 @@ impl Netlink {
             socket_option::set_int(socket.as_fd(), libc::SOL_NETLINK, option, 1).map_err(open)?;
         }
         let netlink = Self { socket, buffer: vec![0; DATAGRAM_BYTES].into_boxed_slice(), sequence: 1 };
-        // The first message gives the socket its address. Until then its address is 0, like that of the kernel,
-        // which sends an event to all but its author. This one asks for nothing and gets no answer.
+        // The first message gives the socket its address. Until then its address is 0, like that of the
+        // kernel, which sends an event to all but its author. This message requests nothing and gets no
+        // answer.
         let mut noop = MessageWriter::default();
         noop.begin(libc::NLMSG_NOOP as u16, 0, 0, &[]);
         noop.end();
@@ -56,7 +56,7 @@ impl Netlink {
         Ok(netlink)
     }
 
-    /// Hears of a group of events from now on.
+    /// Subscribes to a multicast group.
     pub(super) fn join(&self, group: u32) -> Result<(), KernelError> {
         let membership = libc::NETLINK_ADD_MEMBERSHIP;
         socket_option::set_int(self.socket.as_fd(), libc::SOL_NETLINK, membership, group as i32)
@@ -67,7 +67,7 @@ impl Netlink {
         self.socket.set_nonblocking(true).map_err(|source| KernelError::Open { source })
     }
 
-    /// The number of the first of `count` requests.
+    /// The sequence number of the first of `count` requests.
     pub(super) fn sequences(&mut self, count: u32) -> u32 {
         if self.sequence.checked_add(count).is_none() {
             self.sequence = 1;
@@ -77,8 +77,8 @@ impl Netlink {
         first
     }
 
-    /// Sends requests, the last of which asks for an answer, and waits until all are executed. `failed` is told
-    /// the sequence number and the reason of each that the kernel refused.
+    /// Sends requests, the last of which must request an acknowledgment, and waits until all are executed.
+    /// Calls `failed` with the sequence number and the reason of each refused request.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl Netlink {
         loop {
             let datagram = self.receive()?;
             for message in Messages(&self.buffer[..datagram]) {
-                // What is left of an earlier request that was given up.
+                // An answer to an earlier, abandoned request.
                 if !(first..=last).contains(&message.sequence) {
                     continue;
                 }
@@ -110,8 +110,8 @@ impl Netlink {
         }
     }
 
-    /// Sends a request for a list and shows each of its messages; whether what is listed changed meanwhile, so
-    /// that the list may be neither the old nor the new one.
+    /// Sends a dump request and calls `visit` with each message. Returns whether the tables changed
+    /// meanwhile, so that the list may be neither the old nor the new one.
     pub(super) fn dump(
         &mut self,
         what: &'static str,
@@ -143,7 +143,7 @@ impl Netlink {
         }
     }
 
-    /// Asks for a list by a request that is a header alone, and shows each message of the answer; see [`Self::dump`].
+    /// [`Self::dump`] with a request that is only a header.
     pub(super) fn list(
         &mut self,
         what: &'static str,
@@ -158,7 +158,7 @@ impl Netlink {
         self.dump(what, &request, sequence, visit)
     }
 
-    /// The messages that are there now; `None` if there are none.
+    /// The messages waiting now; `None` if there are none.
     pub(super) fn events(&mut self) -> Result<Option<Messages<'_>>, KernelError> {
         match self.receive() {
             Ok(length) => Ok(Some(Messages(&self.buffer[..length]))),
@@ -195,16 +195,16 @@ impl AsFd for Netlink {
     }
 }
 
-/// Sets the size of a buffer beyond the system's limit where we may, else up to it.
+/// Sets a buffer's size beyond the system's limit if we may, otherwise up to it.
 fn set_buffer(socket: &Socket, force: i32, ask: i32, bytes: usize) -> io::Result<()> {
     let bytes = bytes as i32;
     socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, force, bytes)
         .or_else(|_| socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, ask, bytes))
 }
 
-/// What an acknowledgement says; `None` for other messages.
+/// The result in an acknowledgment; `None` for other messages.
 fn answer(message: &Message<'_>) -> Option<Result<(), Refusal>> {
-    /// The answer holds only the header of the request.
+    /// The answer has only the header of the request.
     const CAPPED: u16 = 0x100;
     /// Attributes follow.
     const HAS_ATTRIBUTES: u16 = 0x200;
@@ -224,7 +224,7 @@ fn answer(message: &Message<'_>) -> Option<Result<(), Refusal>> {
     Some(Err(Refusal { errno, message: attributes.and_then(text) }))
 }
 
-/// How a dump ended.
+/// The result of a dump.
 fn done(message: &Message<'_>) -> Result<(), Refusal> {
     let errno = u32_at(message.body, 0).map_or(0, |code| -(code as i32));
     if errno == 0 {

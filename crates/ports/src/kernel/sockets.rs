@@ -1,8 +1,8 @@
 //! The sockets of the system's programs: which ports are in use, and by which connections.
 //!
-//! By `NETLINK_SOCK_DIAG` (sock_diag(7)); where the kernel has no such module, from the tables in `/proc/net`. IPv4, and
-//! what sockets of IPv6 take of it: `::` is every IPv4 address too, and `::ffff:192.0.2.1` is one. A socket that only
-//! takes IPv6 cannot be told from one that takes both, and counts as one that takes both.
+//! They come from `NETLINK_SOCK_DIAG` (sock_diag(7)) or, if the kernel lacks that module, from the tables in
+//! `/proc/net`. The list covers IPv4, and the IPv4 part of IPv6 sockets: `::` includes every IPv4 address,
+//! and `::ffff:192.0.2.1` is one. An IPv6-only socket looks like one for both families and counts as such.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
@@ -16,7 +16,7 @@ const TCP_TIME_WAIT: u8 = 6;
 const TCP_LISTEN: u8 = 10;
 const TCP_NEW_SYN_RECV: u8 = 12;
 
-/// Every protocol with its table in `/proc/net`.
+/// All protocols with their tables in `/proc/net`.
 const TABLES: [(i32, i32, &str); 4] = [
     (libc::IPPROTO_TCP, libc::AF_INET, "tcp"),
     (libc::IPPROTO_TCP, libc::AF_INET6, "tcp6"),
@@ -24,41 +24,41 @@ const TABLES: [(i32, i32, &str); 4] = [
     (libc::IPPROTO_UDP, libc::AF_INET6, "udp6"),
 ];
 
-/// A socket of TCP or UDP that takes IPv4 packets.
+/// A TCP or UDP socket that receives IPv4 packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SystemSocket {
     /// 6 or 17.
     pub protocol: u8,
-    /// Its address; `None` for every address of the system.
+    /// `None` for every address of the system.
     pub local: Option<Ipv4Addr>,
     pub port: u16,
-    /// The other end; `None` where anybody may send to it.
+    /// `None` if any host may send to it.
     pub remote: Option<SocketAddrV4>,
 }
 
-/// Reads them.
+/// Reads the system's sockets.
 #[derive(Debug)]
 pub struct SystemSockets {
-    /// `None` where the kernel cannot be asked so.
+    /// `None` if the kernel does not support the query.
     netlink: Option<Netlink>,
 }
 
 impl SystemSockets {
-    /// Of the network namespace that the calling thread is in.
+    /// Opens a reader for the network namespace of the calling thread.
     pub fn open() -> Self {
         Self { netlink: Netlink::of(libc::NETLINK_SOCK_DIAG).ok() }
     }
 
-    /// All that are there now.
+    /// All current sockets.
     ///
     /// # Errors
     ///
-    /// If neither the kernel nor `/proc/net` says it.
+    /// Fails if neither the kernel nor `/proc/net` lists them.
     pub fn read(&mut self) -> io::Result<Vec<SystemSocket>> {
         if let Some(netlink) = &mut self.netlink {
             match dump(netlink) {
                 Ok(sockets) => return Ok(sockets),
-                // The module is not there, or may not be loaded.
+                // The module is missing or may not be loaded.
                 Err(KernelError::Refused { .. }) => self.netlink = None,
                 Err(error) => return Err(io::Error::other(error.to_string())),
             }
@@ -89,7 +89,7 @@ fn dump(netlink: &mut Netlink) -> Result<Vec<SystemSocket>, KernelError> {
     Ok(sockets)
 }
 
-/// A socket as the kernel's `inet_diag_msg` says it.
+/// A socket from the kernel's `inet_diag_msg`.
 fn diagnosed(protocol: u8, body: &[u8]) -> Option<SystemSocket> {
     let (family, state) = (*body.first()?, *body.get(1)?);
     let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
@@ -104,14 +104,14 @@ fn diagnosed(protocol: u8, body: &[u8]) -> Option<SystemSocket> {
     socket(protocol, state, (address(8)?, port(4)?), (address(24)?, port(6)?))
 }
 
-/// A socket as a line of a table in `/proc/net` says it.
+/// A socket from a line of a table in `/proc/net`.
 fn row(protocol: u8, line: &str) -> Option<SystemSocket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (endpoint(words.next()?)?, endpoint(words.next()?)?);
     socket(protocol, u8::from_str_radix(words.next()?, 16).ok()?, local, remote)
 }
 
-/// `0100007F:1F90`: words of the address as they lie in this machine's memory.
+/// `0100007F:1F90`: words of the address in host byte order.
 fn endpoint(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
@@ -129,7 +129,7 @@ fn endpoint(text: &str) -> Option<(IpAddr, u16)> {
     Some((address, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// `None` for what takes no IPv4 packets, or belongs to a socket that is listed too.
+/// `None` for a socket that receives no IPv4 packets, or that belongs to another listed socket.
 fn socket(
     protocol: u8,
     state: u8,
@@ -149,7 +149,7 @@ fn socket(
     Some(SystemSocket { protocol, local, port, remote })
 }
 
-/// What an address is in IPv4: one address, every address, or none at all.
+/// The IPv4 part of an address: one address, every address, or none at all.
 fn v4(address: IpAddr) -> Option<Option<Ipv4Addr>> {
     match address {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Some(None),

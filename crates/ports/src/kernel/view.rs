@@ -1,4 +1,4 @@
-//! The kernel's view of the network, in which next hops resolve.
+//! The kernel's view of the network, in which next hops are resolved.
 
 use std::net::IpAddr;
 
@@ -13,53 +13,50 @@ use super::socket::Netlink;
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
     pub index: u32,
     pub name: Box<str>,
-    /// It is switched on and has a carrier.
+    /// It is enabled and has a carrier.
     pub is_up: bool,
-    /// Its Ethernet address, if it has one.
     pub mac: Option<MacAddr>,
-    /// The largest packet it takes.
     pub mtu_bytes: u32,
-    /// How often its carrier came or went, ever.
+    /// How often its carrier came or went since it exists.
     pub carrier_changes: u32,
 }
 
-/// An address of ours.
+/// One of our addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
     pub interface: u32,
     pub address: IpAddr,
-    /// The network that is reached through it; of a point-to-point link, the other end.
+    /// The network reached through it; for a point-to-point link, the other end.
     pub network: IpPrefix,
 }
 
-/// A neighbor on a link, as ARP or neighbor discovery found it.
+/// A neighbor on a link, found by ARP or Neighbor Discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbor {
     pub interface: u32,
     pub address: IpAddr,
-    /// Its Ethernet address; `None` while it is not known.
+    /// `None` while unknown.
     pub mac: Option<MacAddr>,
-    /// It was asked for and did not answer.
+    /// It was probed and did not answer.
     pub is_silent: bool,
 }
 
-/// The network as the kernel sees it, without our own routes.
+/// The network according to the kernel, without our own routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkView {
-    /// Interfaces, by number.
+    /// By number.
     pub links: Vec<Link>,
     pub addresses: Vec<InterfaceAddress>,
     pub neighbors: Vec<Neighbor>,
-    /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through gateways. A
-    /// route with several paths is here several times; a next-hop object counts as what it stands for.
+    /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through
+    /// gateways. A route with several paths has several items; a next-hop object is replaced by its paths.
     pub routes: Vec<FoundRoute>,
 }
 
 impl NetworkView {
-    /// Reads it. `own_protocol` is the number whose routes are left out.
+    /// Reads the view, without routes of `own_protocol`.
     pub fn read(own_protocol: u8) -> Result<Self, KernelError> {
         let mut view = Self::default();
         let mut netlink = Netlink::open()?;
@@ -84,7 +81,7 @@ impl NetworkView {
         addresses(&mut Netlink::open()?)
     }
 
-    /// Reads the interfaces alone.
+    /// Reads only the interfaces.
     pub fn read_links() -> Result<Vec<Link>, KernelError> {
         links(&mut Netlink::open()?)
     }
@@ -94,15 +91,15 @@ impl NetworkView {
         self.addresses.iter().any(|own| own.address == address)
     }
 
-    /// The interface of a number.
+    /// The interface with this number.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
     }
 
-    /// What it costs to use a route: its metric, but nothing for a network that is connected because an address of
-    /// ours lies in it, whatever metric the kernel or a network manager gave it.
+    /// The cost of a route: its metric, but 0 for a network that is connected by one of our addresses,
+    /// whatever metric the kernel or a network manager gave it.
     pub fn cost(route: &FoundRoute) -> u32 {
-        /// Who installed the route: the kernel itself, with the address.
+        /// The kernel itself installed the route with the address.
         const PROTOCOL_KERNEL: u8 = libc::RTPROT_KERNEL;
         match route.target {
             Some(RouteTarget::Interface(_)) if route.protocol == PROTOCOL_KERNEL => 0,
@@ -110,7 +107,7 @@ impl NetworkView {
         }
     }
 
-    /// The networks that are reached without a gateway, through interfaces that are up.
+    /// The networks reached without a gateway, through interfaces that are up.
     pub fn connected(&self) -> impl Iterator<Item = (IpPrefix, u32)> + '_ {
         self.routes.iter().filter_map(|route| match route.target {
             Some(RouteTarget::Interface(interface)) if self.link(interface)?.is_up => {
@@ -135,7 +132,7 @@ fn addresses(netlink: &mut Netlink) -> Result<Vec<InterfaceAddress>, KernelError
     Ok(addresses)
 }
 
-/// A link of a message that lists, reports or removes one.
+/// The link in a message that lists, reports or removes one.
 pub(super) fn link(message: &Message<'_>) -> Option<Link> {
     // struct ifinfomsg: family, padding, type 2, index 4, flags 4, change 4.
     if !matches!(message.kind, libc::RTM_NEWLINK | libc::RTM_DELLINK) {
@@ -160,7 +157,7 @@ pub(super) fn link(message: &Message<'_>) -> Option<Link> {
     Some(link)
 }
 
-/// An address of a message that lists, reports or removes one.
+/// The address in a message that lists, reports or removes one.
 pub(super) fn interface_address(message: &Message<'_>) -> Option<InterfaceAddress> {
     // struct ifaddrmsg: family, prefix length, flags, scope, index 4.
     if !matches!(message.kind, libc::RTM_NEWADDR | libc::RTM_DELADDR) {
@@ -176,12 +173,12 @@ pub(super) fn interface_address(message: &Message<'_>) -> Option<InterfaceAddres
             _ => {}
         }
     }
-    // IPv6 names its own address only as the other end, unless there is another end.
+    // IPv6 gives its own address only as the peer, unless there is a peer.
     let (address, other) = (local.or(peer)?, peer.or(local)?);
     Some(InterfaceAddress { interface, address, network: route::prefix_of(other, length)? })
 }
 
-/// A neighbor of a message that lists, reports or removes one.
+/// The neighbor in a message that lists, reports or removes one.
 pub(super) fn neighbor(message: &Message<'_>) -> Option<Neighbor> {
     // struct ndmsg: family, padding 3, index 4, state 2, flags, type.
     if !matches!(message.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH) {

@@ -1,10 +1,10 @@
-//! Which XDP program an interface has, and taking it off.
+//! Finds and removes an interface's XDP program.
 
 use super::error::{KernelError, Refusal};
 use super::message::{AttributesOf, Message, MessageWriter, u32_at};
 use super::socket::Netlink;
 
-/// linux/if_link.h; libc has not all of them.
+/// From linux/if_link.h; libc lacks some.
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -12,17 +12,17 @@ const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const NESTED: u16 = 1 << 15;
 
-/// A program before an interface.
+/// A program attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpAttachment {
-    /// The program's number in the system; 0 if there are several.
+    /// The program's ID in the system; 0 if there are several.
     pub program: u32,
     /// Where it runs: 1 in the driver, 2 behind it (generic), 3 in hardware, 4 several.
     pub place: u8,
 }
 
 impl XdpAttachment {
-    /// The program that the interface has, if any.
+    /// The program of the interface, if any.
     pub fn read(interface: u32) -> Result<Option<Self>, KernelError> {
         let mut found = None;
         Netlink::open()?.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
@@ -33,7 +33,7 @@ impl XdpAttachment {
         Ok(found)
     }
 
-    /// Takes the program off, if it was put there by netlink; a program that a link holds goes with its link only.
+    /// Removes the program if netlink attached it; a program that a BPF link holds stays until that is gone.
     pub fn remove(&self, interface: u32) -> Result<Result<(), Refusal>, KernelError> {
         let mut netlink = Netlink::open()?;
         let mut writer = MessageWriter::default();

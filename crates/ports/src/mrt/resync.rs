@@ -1,23 +1,24 @@
-//! Finding the way again in a file with a torn record: a disk that was full, a process that died, two that wrote at once.
-//! Lengths then lead into the middle of something else.
+//! Finds the next record in a file with a torn one, after a full disk, a killed process, or two concurrent
+//! writers. The length field of a torn record leads into the middle of another.
 //!
-//! A place is *plausible* as the beginning of a record if its header has a type and subtype that are known, a length that
-//! a record can have and a time within [`TIME_S`] of the record before, and if what follows it is plausible too, or is
-//! the end of the file. Bytes are looked at one by one from behind the beginning of what cannot be right.
+//! A position is *plausible* as the beginning of a record if its header has a known type and subtype, a
+//! possible length, and a time within [`TIME_S`] of the previous record, and if the position behind the
+//! record is plausible too or the end of the file. The search examines each position, beginning behind the
+//! start of the torn record.
 
 use thalweg_wire::mrt::{HEADER_BYTES, RECORD_BYTES_MAX, RecordType};
 
 use super::MrtReader;
 
-/// Records of one file follow each other in time: a day is more than any of them covers at most collectors.
+/// Records of one file are in order of time, and most collectors' files cover less than a day.
 const TIME_S: u32 = 86_400;
 
-/// The header of what may be a record.
+/// The header of a possible record.
 #[derive(Clone, Copy)]
 struct Header {
     time_s: u32,
     kind: RecordType,
-    /// Bytes of the record, header and all.
+    /// Bytes of the record, including the header.
     length: usize,
 }
 
@@ -38,23 +39,23 @@ impl Header {
     }
 }
 
-/// What a look at the buffer showed.
+/// The result of searching the buffer.
 enum Look {
-    /// A plausible record begins so many bytes on.
+    /// A plausible record begins at this offset.
     At(usize),
-    /// There is none before; from there on it cannot be said yet.
+    /// There is none before this offset; from there on, more bytes are needed.
     Unknown(usize),
     None,
 }
 
 impl MrtReader {
-    /// Whether the record in the buffer is torn, so that another one begins within it: what follows it is no record, and
-    /// within it there is one. How many bytes on that begins.
+    /// Whether the record in the buffer is torn: no record follows it, and a plausible one begins within it.
+    /// Returns the offset of that one.
     pub(super) fn torn(&mut self, length: usize) -> Option<usize> {
         let time_s = Header::read(self.buffered())?.time_s;
         self.await_bytes(length + HEADER_BYTES);
         let rest = self.buffered().get(length..)?;
-        // Fewer bytes than a header are the end of a file that was cut off, which is said next.
+        // Fewer bytes than a header are the end of a truncated file, which is reported next.
         if Header::read(rest).is_none_or(|next| next.is_possible(Some(time_s))) {
             return None;
         }
@@ -71,8 +72,8 @@ impl MrtReader {
         }
     }
 
-    /// Goes on to the next plausible record behind the place where none can begin; how many bytes on it is. `None`: there
-    /// is none, and nothing has been passed over.
+    /// Advances to the next plausible record, and returns how many bytes were skipped. `None` if there is
+    /// none; then nothing was skipped.
     pub(super) fn resync(&mut self) -> Option<u64> {
         let (from, mut skip) = (self.offset, 1);
         loop {
@@ -82,7 +83,7 @@ impl MrtReader {
                     return Some(self.offset - from);
                 }
                 Look::Unknown(at) if !self.ended => {
-                    // What is behind is not needed any more: the buffer holds one record at most.
+                    // Earlier bytes are no longer needed: the buffer holds at most one record.
                     self.pass(at);
                     skip = 0;
                     self.fill();
@@ -92,13 +93,12 @@ impl MrtReader {
         }
     }
 
-    /// Takes bytes for read.
     pub(super) fn pass(&mut self, count: usize) {
         self.start += count;
         self.offset += count as u64;
     }
 
-    /// Looks for a plausible record in the buffer.
+    /// Searches the buffer for a plausible record.
     fn look(&self, from: usize, after_s: Option<u32>) -> Look {
         let bytes = self.buffered();
         for at in from..bytes.len() {

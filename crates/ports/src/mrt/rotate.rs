@@ -1,18 +1,18 @@
-//! Writing MRT files that are begun anew by time and size.
+//! Writes MRT files that rotate by time and size.
 //!
 //! ```text
 //! rib.20260222.1530.mrt.gz        complete: readers may have it
 //! .rib.20260222.1545.mrt.gz.part  growing
 //! ```
 //!
-//! A file gets its name when it is complete, by a rename inside its directory, and never replaces another: a
-//! name that is taken gets `.1`, `.2` .. appended. What a killed process leaves is a `.part` file, which the
-//! next one with the same name overwrites. Names are made of a pattern with `%Y %m %d %H %M %S %s %%` in UTC,
-//! where the time is the file's first second (of the period, with a period).
+//! A file gets its name when it is complete, inside its directory, and never replaces another: a taken name
+//! gets `.1`, `.2` .. appended. A killed process leaves a `.part` file, which the next one with the same name
+//! overwrites. Names follow a pattern with `%Y %m %d %H %M %S %s %%` in UTC, where the time is the file's
+//! first second (of the period, with a period).
 //!
-//! A record that does not fit whole is never split over files. Writing blocks as long as the disk does, so the
-//! caller has a thread for it, and bounds what waits for that thread. After an error the file is given up and
-//! the next record begins a new one, so that a full disk costs what could not be written and no more.
+//! A record is never split over files. Writing blocks as long as the disk does, so the caller uses a thread
+//! for it and bounds that thread's queue. After an error the file is abandoned and the next record begins a
+//! new one, so a full disk costs only what could not be written.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -22,31 +22,29 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use thalweg_wire::mrt::Civil;
 
-/// Writes reach the file in pieces of this size.
+/// The size of writes to the file.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How many names are tried for a file whose name is taken.
+/// The most names that are tried for a file whose name is taken.
 const NAMES_MAX: u32 = 1000;
 
-/// What files are called, when the next one begins, and how they are packed.
+/// Names, rotation and compression of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MrtWriterOptions {
-    /// Name of the files, with `%Y %m %d %H %M %S %s` for the time; the directories are created.
+    /// Name of the files, with `%Y %m %d %H %M %S %s` for the time; directories are created.
     pub pattern: PathBuf,
-    /// A new file begins when a multiple of this many seconds since the epoch has passed.
+    /// A new file begins at each multiple of this many seconds since the epoch.
     pub period_s: Option<u64>,
-    /// A new file begins before one exceeds so many bytes, uncompressed; a longer record has its own.
+    /// A new file begins before one exceeds this many bytes, uncompressed; a longer record has its own.
     pub bytes_max: Option<u64>,
-    /// Pack with gzip.
     pub gzip: bool,
 }
 
-/// Why nothing could be written.
+/// A failed write.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {path}: {error}")]
 pub struct MrtWriteError {
-    /// The file.
     pub path: PathBuf,
-    /// What could not be done to it.
+    /// The failed action, as in "create".
     pub action: &'static str,
     #[source]
     pub error: io::Error,
@@ -57,7 +55,7 @@ enum Packed {
     Gzip(Box<GzEncoder<BufWriter<File>>>),
 }
 
-/// The file that grows.
+/// The incomplete file.
 struct Growing {
     path: PathBuf,
     part: PathBuf,
@@ -66,7 +64,7 @@ struct Growing {
     packed: Packed,
 }
 
-/// Writes records to files in rotation. Dropped without [`finish`](Self::finish), it leaves a `.part` file.
+/// Writes records to rotating files. Dropped without [`finish`](Self::finish), it leaves a `.part` file.
 pub struct MrtWriter {
     options: MrtWriterOptions,
     preamble: Vec<u8>,
@@ -75,19 +73,19 @@ pub struct MrtWriter {
 }
 
 impl MrtWriter {
-    /// Writes nothing yet: a file begins with its first record.
+    /// Makes a writer; a file begins with its first record.
     pub fn new(options: MrtWriterOptions) -> Self {
         Self { options, preamble: Vec::new(), growing: None, published: Vec::new() }
     }
 
-    /// Records that every file begins with: the PEER_INDEX_TABLE of a dump that may span files. They count for
+    /// Sets records that begin every file: the PEER_INDEX_TABLE of a dump that may span files. They apply to
     /// files that begin from now on.
     pub fn set_preamble(&mut self, records: Vec<u8>) {
         self.preamble = records;
     }
 
-    /// Appends a whole record (or several that belong together). `now_s` is seconds since the epoch; time that
-    /// goes back begins no file.
+    /// Appends a whole record (or several that belong together). `now_s` is seconds since the epoch; a time
+    /// that goes back begins no file.
     pub fn write(&mut self, now_s: u64, record: &[u8]) -> Result<(), MrtWriteError> {
         if self.growing.as_ref().is_some_and(|growing| self.is_over(growing, now_s, record.len())) {
             self.publish()?;
@@ -101,7 +99,7 @@ impl MrtWriter {
         Ok(())
     }
 
-    /// Begins a new file where a period has passed, although nothing is to be written.
+    /// Ends the file if its period has passed, even without a record to write.
     pub fn handle_time(&mut self, now_s: u64) -> Result<(), MrtWriteError> {
         if self.growing.as_ref().is_some_and(|growing| self.is_over(growing, now_s, 0)) {
             self.publish()?;
@@ -109,7 +107,7 @@ impl MrtWriter {
         Ok(())
     }
 
-    /// Completes the file that grows, if there is one: the end of a dump.
+    /// Completes the current file, if there is one: the end of a dump.
     pub fn publish(&mut self) -> Result<(), MrtWriteError> {
         if let Some(growing) = self.growing.take() {
             self.published.push(growing.publish()?);
@@ -117,12 +115,12 @@ impl MrtWriter {
         Ok(())
     }
 
-    /// The files completed since this was asked last, oldest first.
+    /// The files completed since the last call, oldest first.
     pub fn take_published(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.published)
     }
 
-    /// Completes the last file and names those that nobody has asked for.
+    /// Completes the last file and returns the files not yet taken.
     pub fn finish(mut self) -> Result<Vec<PathBuf>, MrtWriteError> {
         self.publish()?;
         Ok(self.published)
@@ -188,7 +186,7 @@ impl Growing {
         written.map_err(|error| MrtWriteError { path: self.part.clone(), action: "write", error })
     }
 
-    /// Completes the file, brings it to the disk and gives it its name.
+    /// Completes the file, syncs it and gives it its name.
     fn publish(self) -> Result<PathBuf, MrtWriteError> {
         let part = self.part;
         let failed = |action, error| MrtWriteError { path: part.clone(), action, error };
@@ -203,7 +201,7 @@ impl Growing {
             if number > 0 {
                 name.push(format!(".{number}"));
             }
-            // A link fails where the name is taken, which a rename would not.
+            // A link fails if the name is taken; a rename would not.
             match std::fs::hard_link(&part, &name) {
                 Ok(()) => {
                     std::fs::remove_file(&part).map_err(|error| failed("remove", error))?;
@@ -211,7 +209,7 @@ impl Growing {
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(_) if !Path::new(&name).exists() => {
-                    // A file system without links.
+                    // A file system without hard links.
                     std::fs::rename(&part, &name).map_err(|error| failed("rename", error))?;
                     return Ok(name.into());
                 }
@@ -222,7 +220,7 @@ impl Growing {
     }
 }
 
-/// Puts the time into a pattern. What is no known letter after `%` stays as it is.
+/// Expands the time in a pattern. Unknown letters after `%` stay.
 fn expand(pattern: &Path, seconds: u64) -> PathBuf {
     let Some(pattern) = pattern.to_str() else { return pattern.to_path_buf() };
     let at = Civil::from_unix(seconds);

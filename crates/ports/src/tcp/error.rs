@@ -1,28 +1,26 @@
-//! What can go wrong, and what to do about it.
+//! Errors of TCP sockets, with advice.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
-/// The longest key the kernel takes.
+/// The longest password that the kernel takes.
 pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
-/// Why a socket cannot be opened or used. Displays as a sentence that says what to do where something can be done.
+/// Why a socket cannot be opened or used. Displays as a sentence with advice if there is any.
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
-    /// Listening on an address failed.
     #[error("cannot listen on {address}: {}", not_listening(*.address, .source))]
     Listen { address: SocketAddr, source: io::Error },
-    /// The local address of a connection cannot be used.
     #[error("cannot connect from {address}: {}", in_words(.source, &[NO_ADDRESS]))]
     LocalAddress { address: IpAddr, source: io::Error },
-    /// A connection could not even be begun.
+    /// A connection attempt could not be started.
     #[error("cannot connect to {remote}: {}", in_words(.source, &[NO_ROUTE]))]
     Connect {
         /// The neighbor.
         remote: SocketAddr,
         source: io::Error,
     },
-    /// The local address is of another family than the neighbor's.
+    /// The local address has another family than the neighbor's.
     #[error(
         "cannot connect from {local} to {}: one is IPv4 and the other IPv6; give a local address of the \
          neighbor's family",
@@ -31,44 +29,40 @@ pub enum TcpError {
     FamiliesDiffer {
         /// The local address.
         local: IpAddr,
-        /// The neighbor.
         remote: SocketAddr,
     },
-    /// An option was refused.
     #[error("the kernel refused {what}: {source}")]
     Option {
-        /// What the option is for.
+        /// The purpose of the option.
         what: &'static str,
         source: io::Error,
     },
-    /// An MD5 key is empty or longer than the kernel takes.
+    /// An MD5 password is empty or longer than the kernel takes.
     #[error("an MD5 password has 1 to {KEY_LENGTH_MAX} bytes, this one has {bytes}")]
     KeyLength {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// A prefix of neighbors is longer than their addresses.
     #[error("{address}/{length}: the prefix is longer than the address")]
     PrefixLength { address: IpAddr, length: u8 },
-    /// The kernel has no room for another key on this listener.
+    /// The kernel has no room for another password on this listener.
     #[error(
         "no room for the MD5 password of {neighbor}: raise net.core.optmem_max (about 160 bytes a password) \
          or give neighbors one password by prefix"
     )]
     TooManyKeys {
-        /// Whose key it was.
+        /// The neighbor without a key.
         neighbor: IpAddr,
     },
     /// No descriptor is left for another connection; the connection waits in the kernel.
     #[error("no file descriptor is left for another connection: raise the limit (ulimit -n)")]
     NoDescriptor,
-    /// Anything else on an open connection.
+    /// Any other error of an open connection.
     #[error("{}", in_words(.source, &[TIMED_OUT, REFUSED]))]
     Connection {
         /// Why it ended.
         source: io::Error,
     },
-    /// The poller failed.
     #[error("cannot wait for sockets: {source}")]
     Poll { source: io::Error },
 }
@@ -84,7 +78,7 @@ const TIMED_OUT: (ErrorKind, &str) = (
     "timed out; where a password is configured, the neighbor's may differ or be missing",
 );
 
-/// The error in our words where `words` has some for its kind, else in the system's.
+/// The error in our words if `words` has its kind, otherwise in the system's.
 fn in_words(error: &io::Error, words: &[(ErrorKind, &str)]) -> String {
     let ours = words.iter().find(|(kind, _)| *kind == error.kind());
     ours.map_or_else(|| error.to_string(), |(_, text)| (*text).to_owned())
@@ -99,7 +93,7 @@ fn not_listening(address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// Names what an option was for.
+/// Adds an option's purpose to its error.
 pub(super) fn option(what: &'static str) -> impl Fn(io::Error) -> TcpError {
     move |source| TcpError::Option { what, source }
 }

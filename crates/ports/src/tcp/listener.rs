@@ -1,4 +1,4 @@
-//! Where neighbors connect to.
+//! Listens for connections from neighbors.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,23 +11,24 @@ use super::md5::{self, Md5Key};
 use super::options::{self, SocketOptions};
 use super::stream::Stream;
 
-/// Connections the kernel keeps until they are accepted: a thousand neighbors come at once after a restart.
-/// (The kernel cuts it to `net.core.somaxconn`, 4096 by default; what comes beyond tries again after a second.)
+/// Connections that the kernel keeps until they are accepted: after a restart a thousand neighbors connect at
+/// once. (The kernel limits it to `net.core.somaxconn`, 4096 by default; further connections retry after a
+/// second.)
 pub const BACKLOG: i32 = 1024;
 
-/// How a listener is set.
+/// The options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenOptions {
-    /// What handshakes are answered with, except for `hop_limit`: answers carry TTL 255, so that neighbors with
-    /// GTSM take them. An accepted connection begins with these and is set to its neighbor's by
-    /// [`Stream::apply`].
+    /// The options of handshakes, except for `hop_limit`: answers have TTL 255, so that neighbors with GTSM
+    /// accept them. An accepted connection begins with these options; [`Stream::apply`] sets those of its
+    /// neighbor.
     pub socket: SocketOptions,
-    /// Handshakes with a lower TTL are not answered: for when every neighbor of the listener has GTSM. 0 answers
+    /// Handshakes with a lower TTL are not answered; for listeners whose neighbors all have GTSM. 0 answers
     /// all.
     pub minimum_ttl: u8,
 }
 
-/// A socket that neighbors connect to.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -35,8 +36,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on an address; port 0 has the system choose one. The unspecified address of a family takes all
-    /// addresses of that family only.
+    /// Listens on an address; for port 0 the system chooses one. The unspecified address includes all
+    /// addresses of its family only.
     pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Self, TcpError> {
         let failed = |source| TcpError::Listen { address, source };
         let socket = Socket::new(
@@ -48,7 +49,7 @@ impl Listener {
         if address.is_ipv6() {
             socket.set_only_v6(true).map_err(option("IPV6_V6ONLY"))?;
         }
-        // A restarted daemon may listen although connections of its predecessor are still closing.
+        // A restarted daemon must be able to listen while connections of its predecessor are closing.
         socket.set_reuse_address(true).map_err(option("SO_REUSEADDR"))?;
         options::apply(&socket, address.is_ipv6(), &options.socket)?;
         options::set_ttl(&socket, address.is_ipv6(), 255)?;
@@ -59,12 +60,12 @@ impl Listener {
         Ok(Self { socket, address: bound })
     }
 
-    /// The address, with the port the system chose if it did.
+    /// The address, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next connection and who it is from; `None` if there is none now. After an event, call it until then.
+    /// The next connection and its origin; `None` if there is none now. After an event, call it until then.
     /// After [`TcpError::NoDescriptor`] the connection still waits, without a further event.
     pub fn accept(&self) -> Result<Option<(Stream, SocketAddr)>, TcpError> {
         loop {
@@ -75,8 +76,8 @@ impl Listener {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         return Err(TcpError::NoDescriptor);
                     }
-                    // The neighbor was gone before we came; accept(2) lists the others as errors of the network
-                    // that are the connection's, not the listener's.
+                    // The neighbor left before we accepted; accept(2) lists the other errors as network
+                    // errors of the connection, not of the listener.
                     Some(
                         libc::EINTR
                         | libc::ECONNABORTED
@@ -97,8 +98,8 @@ impl Listener {
         }
     }
 
-    /// Sets, replaces or (`None`) removes the password of a neighbor, or of all in a prefix of `length` bits; of
-    /// several that match, the longest counts. Holds for connections accepted from now on. The neighbor's
+    /// Sets, replaces or (`None`) removes the password of a neighbor, or of all neighbors in a prefix of
+    /// `length` bits; the longest match applies. It affects connections accepted from now on. The neighbor's
     /// family must be the listener's.
     pub fn set_md5_key(&self, neighbor: IpAddr, length: u8, key: Option<&Md5Key>) -> Result<(), TcpError> {
         if neighbor.is_ipv6() != self.address.is_ipv6() {

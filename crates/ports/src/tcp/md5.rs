@@ -1,4 +1,4 @@
-//! Passwords of RFC 2385, as the kernel takes them.
+//! TCP MD5 passwords (RFC 2385) in the kernel's format.
 //!
 //! `struct tcp_md5sig`, 216 bytes:
 //!
@@ -16,12 +16,12 @@ use crate::socket_option;
 const STORAGE: usize = 128;
 const FLAG_PREFIX: u8 = 1;
 
-/// A key. Never shown, not even by `Debug`.
+/// A password. It is never displayed, not even by `Debug`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Md5Key(Box<[u8]>);
 
 impl Md5Key {
-    /// A key of 1 to [`KEY_LENGTH_MAX`] bytes.
+    /// Makes a password of 1 to [`KEY_LENGTH_MAX`] bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, TcpError> {
         match bytes.len() {
             1..=KEY_LENGTH_MAX => Ok(Self(bytes.into())),
@@ -36,8 +36,8 @@ impl fmt::Debug for Md5Key {
     }
 }
 
-/// Sets, replaces or (`None`) removes the key for neighbors within a prefix. Removing what is not there is no
-/// error.
+/// Sets, replaces or (`None`) removes the password for neighbors within a prefix. Removing a missing one is
+/// no error.
 pub(super) fn set_key(
     socket: BorrowedFd<'_>,
     neighbor: IpAddr,
@@ -53,20 +53,20 @@ pub(super) fn set_key(
     }
 }
 
-/// Segments that the kernel dropped because of their signature, ever, in this network namespace. It tells no socket of
-/// them: these counters and silence are all there is to see of a wrong password.
+/// Segments that the kernel dropped because of their signature, since the start of this network namespace.
+/// The kernel reports them to no socket: a wrong password shows only in these counters and in silence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignatureFaults {
     /// The signature was wrong: the passwords differ.
     pub wrong: u64,
-    /// There was none, and one was expected: the neighbor has no password.
+    /// A signature was expected but missing: the neighbor has no password.
     pub missing: u64,
-    /// There was one, and none was expected: we have no password for the neighbor.
+    /// A signature was unexpected: we have no password for the neighbor.
     pub unexpected: u64,
 }
 
 impl SignatureFaults {
-    /// What the kernel counts now; `None` where it does not say.
+    /// Reads the kernel's counters; `None` if it does not provide them.
     pub fn read() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/net/netstat").ok()?)
     }
@@ -84,7 +84,7 @@ impl SignatureFaults {
         })
     }
 
-    /// What came since `before`.
+    /// The difference since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             wrong: self.wrong.saturating_sub(before.wrong),

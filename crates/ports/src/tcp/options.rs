@@ -8,24 +8,24 @@ use socket2::Socket;
 use super::error::{TcpError, option};
 use crate::socket_option;
 
-/// DSCP CS6 as the byte of the header: what routing protocols mark their packets with (RFC 4594).
+/// DSCP CS6 as a byte of the header: the usual mark of routing protocols (RFC 4594).
 pub const CLASS_SELECTOR_6: u8 = 0xc0;
 
-/// How far away the neighbor may be.
+/// The allowed distance of the neighbor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HopLimit {
-    /// The system's default TTL, and any TTL is taken: internal neighbors.
+    /// For internal neighbors: packets have the system's default TTL, and any TTL is accepted.
     #[default]
     Any,
-    /// Packets are sent with this TTL: 1 for external neighbors next door, more for multihop.
+    /// Packets are sent with this TTL: 1 for directly connected external neighbors, more for multihop.
     Send(u8),
-    /// GTSM (RFC 5082): sent with 255, and taken only from a neighbor at most this many hops away (1 is next
-    /// door).
+    /// GTSM (RFC 5082): packets are sent with TTL 255 and accepted only from a neighbor at most this many
+    /// hops away (1 is directly connected).
     Gtsm(u8),
 }
 
 impl HopLimit {
-    /// The TTL to send with, where it is not the system's.
+    /// The TTL to send with, unless it is the system's.
     pub fn sent(self) -> Option<u8> {
         match self {
             Self::Any => None,
@@ -34,7 +34,7 @@ impl HopLimit {
         }
     }
 
-    /// The lowest TTL taken; 0 for any.
+    /// The lowest accepted TTL; 0 for any.
     pub fn minimum(self) -> u8 {
         match self {
             Self::Any | Self::Send(_) => 0,
@@ -43,19 +43,18 @@ impl HopLimit {
     }
 }
 
-/// What a connection is set to.
+/// The options of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SocketOptions {
-    /// TTL and GTSM.
     pub hop_limit: HopLimit,
-    /// DSCP and ECN, as the byte of the header; `None` leaves the system's default.
+    /// DSCP and ECN as a byte of the header; `None` leaves the system's default.
     pub dscp_byte: Option<u8>,
-    /// The kernel's send buffer; `None` lets it grow by itself.
+    /// `None` lets the kernel adjust it.
     pub send_buffer_bytes: Option<usize>,
-    /// The kernel's receive buffer; `None` lets it grow by itself.
+    /// `None` lets the kernel adjust it.
     pub receive_buffer_bytes: Option<usize>,
-    /// Ends the connection when sent data stays unacknowledged for this long; `None` leaves it to the hold and
-    /// send hold timers.
+    /// Ends the connection when sent data stays unacknowledged for this long; `None` leaves that to the hold
+    /// and send hold timers.
     pub user_timeout: Option<Duration>,
     /// The socket counts as writable only while less than this is unsent.
     pub not_sent_low_water_bytes: Option<u32>,
@@ -74,10 +73,9 @@ impl Default for SocketOptions {
     }
 }
 
-/// Sets all options of a socket of the family.
 pub(super) fn apply(socket: &Socket, v6: bool, options: &SocketOptions) -> Result<(), TcpError> {
     socket.set_tcp_nodelay(true).map_err(option("TCP_NODELAY"))?;
-    // The hold timer finds dead neighbors; a second mechanism would only end sessions without a reason in words.
+    // The hold timer detects dead neighbors; a second mechanism would only end sessions without saying why.
     socket.set_keepalive(false).map_err(option("keepalive off"))?;
     if let Some(ttl) = options.hop_limit.sent() {
         set_ttl(socket, v6, ttl)?;
@@ -97,7 +95,7 @@ pub(super) fn apply(socket: &Socket, v6: bool, options: &SocketOptions) -> Resul
     Ok(())
 }
 
-/// Sets the sizes of the kernel's buffers, which must be known before the handshake to count in its window.
+/// Sets the sizes of the kernel's buffers; only before the handshake do they affect its window.
 pub(super) fn set_buffers(socket: &Socket, options: &SocketOptions) -> Result<(), TcpError> {
     if let Some(bytes) = options.send_buffer_bytes {
         socket.set_send_buffer_size(bytes).map_err(option("the size of the send buffer"))?;
@@ -108,13 +106,12 @@ pub(super) fn set_buffers(socket: &Socket, options: &SocketOptions) -> Result<()
     Ok(())
 }
 
-/// Sets the TTL that packets are sent with.
 pub(super) fn set_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
     let set = if v6 { socket.set_unicast_hops_v6(ttl.into()) } else { socket.set_ttl_v4(ttl.into()) };
     set.map_err(option("the TTL"))
 }
 
-/// Has the kernel drop packets with a lower TTL.
+/// Makes the kernel drop packets with a lower TTL.
 pub(super) fn set_minimum_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
     let (level, name) =
         if v6 { (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT) } else { (libc::IPPROTO_IP, libc::IP_MINTTL) };

@@ -1,4 +1,4 @@
-//! Waiting for many sockets at once: `epoll`, by mio.
+//! Waits for many sockets at once with `epoll`, through mio.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,18 +10,18 @@ use mio::unix::SourceFd;
 
 use super::error::TcpError;
 
-/// Events one poll brings at most; further ones come with the next. With a thousand neighbors a busy thread
-/// makes rounds of this size, between which it looks at its timers.
+/// The most events of one poll; the next poll returns the others. With a thousand neighbors, a busy thread
+/// checks its timers between rounds of this size.
 pub const EVENTS_PER_POLL: usize = 256;
 
 const WAKER: Token = Token(usize::MAX);
 
-/// What to hear of.
+/// The events to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// That there is something to read (or to accept).
+    /// There is something to read (or to accept).
     Read,
-    /// That the socket takes more, or is connected.
+    /// The socket can take data, or is connected.
     Write,
     Both,
 }
@@ -36,17 +36,17 @@ impl From<Interest> for mio::Interest {
     }
 }
 
-/// What happened to a socket since the last event of it.
+/// What happened to a socket since its last event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The number the socket was registered with.
+    /// The number that the socket was registered with.
     pub token: usize,
-    /// There is something to read, be it the end or an error.
+    /// There is something to read, possibly the end or an error.
     pub readable: bool,
-    /// It takes more, or is connected, or has failed.
+    /// The socket can take data, is connected, or has failed.
     pub writable: bool,
-    /// The neighbor has closed its direction, or the connection failed: no further event will say so, hence read
-    /// until the end. (Without this, a read that does not fill its buffer has read what there is.)
+    /// The neighbor has closed its direction, or the connection failed. No further event will say so, so read
+    /// until the end. (Otherwise, a read that does not fill its buffer has read everything.)
     pub read_closed: bool,
 }
 
@@ -55,38 +55,38 @@ pub struct Event {
 pub struct Registrar(mio::Registry);
 
 impl Registrar {
-    /// Reports events of a socket under a number below `usize::MAX`. If the socket is readable or writable
-    /// already, that is an event.
+    /// Reports events of a socket under a number below `usize::MAX`. If the socket is already readable or
+    /// writable, that is an event.
     pub fn register(&self, socket: &impl AsFd, token: usize, interest: Interest) -> Result<(), TcpError> {
         let fd = socket.as_fd().as_raw_fd();
         self.0.register(&mut SourceFd(&fd), Token(token), interest.into()).map_err(poll)
     }
 
-    /// Changes what is reported, and reports anew what is the case already.
+    /// Changes the reported events, and reports those that already apply.
     pub fn reregister(&self, socket: &impl AsFd, token: usize, interest: Interest) -> Result<(), TcpError> {
         let fd = socket.as_fd().as_raw_fd();
         self.0.reregister(&mut SourceFd(&fd), Token(token), interest.into()).map_err(poll)
     }
 
-    /// Reports nothing more. (Dropping the socket does so too.)
+    /// Stops reporting. (Dropping the socket does so too.)
     pub fn deregister(&self, socket: &impl AsFd) -> Result<(), TcpError> {
         let fd = socket.as_fd().as_raw_fd();
         self.0.deregister(&mut SourceFd(&fd)).map_err(poll)
     }
 }
 
-/// Ends a poll from another thread; the next one, if none is going on.
+/// Ends a poll from another thread, or the next poll if none is running.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<mio::Waker>);
 
 impl Waker {
-    /// Does so. Many calls before the poll are as one.
+    /// Wakes the poller. Several calls before the poll count as one.
     pub fn wake(&self) -> Result<(), TcpError> {
         self.0.wake().map_err(poll)
     }
 }
 
-/// Waits for sockets; one per thread.
+/// Waits for sockets; each thread has its own.
 #[derive(Debug)]
 pub struct Poller {
     poll: mio::Poll,
@@ -95,14 +95,14 @@ pub struct Poller {
     events: mio::Events,
 }
 
-/// What a poll brought.
+/// The events of a poll.
 #[derive(Debug)]
 pub struct Events<'a> {
     events: &'a mio::Events,
 }
 
 impl Events<'_> {
-    /// The sockets' events.
+    /// The events of sockets.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         self.events.iter().filter(|event| event.token() != WAKER).map(|event| Event {
             token: event.token().0,
@@ -112,14 +112,14 @@ impl Events<'_> {
         })
     }
 
-    /// Whether a [`Waker`] was used.
+    /// Whether a [`Waker`] ended the poll.
     pub fn woken(&self) -> bool {
         self.events.iter().any(|event| event.token() == WAKER)
     }
 }
 
 impl Poller {
-    /// A poller without sockets.
+    /// Makes a poller without sockets.
     pub fn new() -> Result<Self, TcpError> {
         let poll = mio::Poll::new().map_err(self::poll)?;
         let waker = Waker(Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(self::poll)?));
@@ -127,23 +127,23 @@ impl Poller {
         Ok(Self { poll, registrar, waker, events: mio::Events::with_capacity(EVENTS_PER_POLL) })
     }
 
-    /// Where sockets are registered.
+    /// Registers sockets with this poller.
     pub fn registrar(&self) -> &Registrar {
         &self.registrar
     }
 
-    /// The same for another thread.
+    /// [`Self::registrar`] for another thread.
     pub fn clone_registrar(&self) -> Result<Registrar, TcpError> {
         self.registrar.0.try_clone().map(Registrar).map_err(poll)
     }
 
-    /// What ends a poll from elsewhere.
+    /// Ends a poll from another thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Waits for events, at most for `timeout` (rounded up to milliseconds; `None` waits without end). A signal
-    /// ends it early, without events.
+    /// Waits for events, at most for `timeout` (rounded up to milliseconds; `None` waits forever). A signal
+    /// ends the wait early, without events.
     pub fn poll(&mut self, timeout: Option<Duration>) -> Result<Events<'_>, TcpError> {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}

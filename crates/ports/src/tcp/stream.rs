@@ -10,27 +10,27 @@ use super::error::{TcpError, option};
 use super::md5::{self, Md5Key};
 use super::options::{self, SocketOptions};
 
-/// What a read or a write did.
+/// The result of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
-    /// Nothing now; an event says when to try again.
+    /// Not possible now; an event says when to try again.
     WouldBlock,
     /// The neighbor has closed its direction (reads only).
     Closed,
 }
 
-/// A connection, or the beginning of one. Read and written through `&self`.
+/// A connection, possibly still being established. Read and written through `&self`.
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,
     remote: SocketAddr,
 }
 
-/// Begins a connection from `local` (any address of the family if `None`) to `remote`, and does not wait for it:
-/// register the stream for writing and ask [`Stream::connected`] when the event comes. `key` is the password, if
-/// there is one.
+/// Begins a connection from `local` (any address of the family if `None`) to `remote` without waiting:
+/// register the stream for writing, and call [`Stream::connected`] when the event arrives. `key` is the
+/// password, if there is one.
 pub fn connect(
     local: Option<IpAddr>,
     remote: SocketAddr,
@@ -52,7 +52,7 @@ pub fn connect(
         if local.is_ipv6() != remote.is_ipv6() {
             return Err(TcpError::FamiliesDiffer { local, remote });
         }
-        // The port is chosen by the connection, so that it need not be unique among all neighbors of the address.
+        // The connection chooses the port, so that it need not be unique among all neighbors of the address.
         let level = libc::IPPROTO_IP;
         crate::socket_option::set_int(socket.as_fd(), level, libc::IP_BIND_ADDRESS_NO_PORT, 1)
             .map_err(option("IP_BIND_ADDRESS_NO_PORT"))?;
@@ -78,7 +78,7 @@ impl Stream {
         Self { socket, remote }
     }
 
-    /// Whether the connection stands; `false` as long as nothing is known.
+    /// Whether the connection is established; `false` while unknown.
     pub fn connected(&self) -> Result<bool, TcpError> {
         if let Some(source) = self.socket.take_error().map_err(connection)? {
             return Err(TcpError::Connection { source });
@@ -90,18 +90,18 @@ impl Stream {
         }
     }
 
-    /// Sets the options of the neighbor this turned out to be.
+    /// Sets the options of the neighbor, once it is identified.
     pub fn apply(&self, options: &SocketOptions) -> Result<(), TcpError> {
         options::apply(&self.socket, self.remote.is_ipv6(), options)
     }
 
-    /// Changes (or with `None` removes) the password of the connection. The neighbor must do the same within
+    /// Changes or (with `None`) removes the password of the connection. The neighbor must do the same within
     /// TCP's retransmission time.
     pub fn set_md5_key(&self, key: Option<&Md5Key>) -> Result<(), TcpError> {
         set_own_key(&self.socket, self.remote.ip(), key)
     }
 
-    /// Reads what is there, as far as it fits.
+    /// Reads available bytes, as far as they fit.
     pub fn read(&self, buffer: &mut [u8]) -> Result<Progress, TcpError> {
         if buffer.is_empty() {
             return Ok(Progress::Bytes(0));
@@ -112,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much as the socket takes. Of more than [`SLICES_MAX`] slices, the first that many.
+    /// Writes as much as the socket takes. Uses only the first [`SLICES_MAX`] slices.
     pub fn write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<Progress, TcpError> {
         let slices = slices.get(..SLICES_MAX).unwrap_or(slices);
         progress(|| (&self.socket).write_vectored(slices))
@@ -123,7 +123,7 @@ impl Stream {
         progress(|| (&self.socket).write(bytes))
     }
 
-    /// Says that nothing more will be written; what was written is still delivered.
+    /// Ends the sending direction; data that was written is still delivered.
     pub fn shutdown_write(&self) -> Result<(), TcpError> {
         match self.socket.shutdown(Shutdown::Write) {
             Err(error) if error.kind() != io::ErrorKind::NotConnected => Err(connection(error)),
@@ -131,8 +131,7 @@ impl Stream {
         }
     }
 
-    /// Has the neighbor see a reset instead of an orderly end when the stream is dropped, and frees what is
-    /// unsent at once.
+    /// Sends a reset instead of an orderly close when the stream is dropped, and frees unsent data at once.
     pub fn reset_on_drop(&self) -> Result<(), TcpError> {
         self.socket.set_linger(Some(std::time::Duration::ZERO)).map_err(option("SO_LINGER"))
     }
@@ -149,7 +148,7 @@ impl Stream {
     }
 }
 
-/// The most slices one system call takes (`IOV_MAX`).
+/// The most slices of one system call (`IOV_MAX`).
 pub const SLICES_MAX: usize = 1024;
 
 impl AsFd for Stream {

@@ -11,7 +11,7 @@ use crate::common::{in_namespace, ip};
 use crate::veth::{End, TIMEOUT, assert_same, frame, frames, veth};
 use crate::{open, refusal};
 
-/// Frames that are sent before the other end is asked for them.
+/// Frames sent before the other end is read.
 const PIECE: usize = 50;
 
 /// Both ways along a veth, with AF_PACKET at its other end.

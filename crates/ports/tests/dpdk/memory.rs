@@ -43,12 +43,12 @@ fn null_gives_frames_without_end_and_takes_any() {
         facts.is_up && facts.has_carrier && facts.mac == port.facts.mac && facts.mtu == 1500,
         "{facts:?}"
     );
-    // It says nothing of whom its frames are for, which is nobody.
+    // Its frames are zeros, for another address than the port's.
     assert_eq!(port.receive_once(Duration::from_millis(20)), Vec::<Vec<u8>>::new());
     let (_, counters) = port.source.counters().next().unwrap();
     assert!(counters.foreign > 0 && counters.frames == 0, "{counters:?}");
     drop((port, link));
-    // To the neighbor that they are for, they come.
+    // A port with the address zero receives them.
     let options = DpdkOptions { mac: Some(MacAddr::ZERO), ..DpdkOptions::new("net_null0,size=64,copy=1") };
     let (mut port, _link) = try_open(&options).unwrap();
     assert_eq!(port.facts.mac, MacAddr::ZERO);
@@ -105,7 +105,7 @@ fn jumbo_frames_fit_a_port_that_was_opened_for_them() {
     assert_same(&port.receive(long.len()), &long);
 }
 
-/// A ring takes what fits and no more; what it did not take waits, and nothing is lost.
+/// A ring takes only the frames that fit; the others wait, and none is lost.
 #[test]
 fn what_a_device_does_not_take_waits() {
     let (mut port, _link) = open("net_ring0");
@@ -135,7 +135,7 @@ fn what_a_device_does_not_take_waits() {
     assert_eq!((counters.frames, counters.failed, port.tx.pending()), (5000, 0, 0));
 }
 
-/// Without memory nothing is taken, and what could not come in is counted; with memory it goes on.
+/// Without memory no frame is received and those missed are counted; with memory receiving resumes.
 #[test]
 fn memory_that_runs_out_is_counted() {
     let options = DpdkOptions { mbufs: 64, ..DpdkOptions::new("net_ring1") };

@@ -1,8 +1,8 @@
-//! Records to collectors and topics of Kafka: each of them, or shared out among them by flow.
+//! Delivers records to collectors and Kafka topics: to each of them, or distributed by flow.
 //!
-//! A collector has a thread and a queue of its own. When that is full, records of files wait: nothing is lost because a
-//! file can be read faster than it can be sent. Records of interfaces do not wait, since everything behind them would
-//! have to: they are lost to this collector and counted.
+//! A collector has its own thread and queue. When the queue is full, records of files wait: nothing is lost
+//! because a file is read faster than records are sent. Records of live packets do not wait, since everything
+//! behind them would have to: they are lost to this collector and counted.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,27 +25,27 @@ use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::summary::{OutletStatus, OutletSummary, SPOOLED};
 use crate::{ExportTargets, ProbeError};
 
-/// How long the end of the run waits for collectors to take what there is.
+/// How long the end of the run waits for collectors to take the remaining records.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// The same, when it was told to end and a collector cannot be reached.
+/// The same for a run that was told to end while a collector is unreachable.
 const HURRIED: Duration = Duration::from_millis(500);
-/// The name under which records count that found a collector's queue full.
+/// The loss name of records that found a collector's queue full.
 const COLLECTOR_QUEUE: &str = "collector-queue";
 
-/// The name under which records count that were sent and not acknowledged.
+/// The loss name of records that were sent and not acknowledged.
 const IN_FLIGHT: &str = "in-flight";
 
-/// See the module.
+/// The outlet; see the module documentation.
 pub(crate) struct Collectors {
     collectors: Vec<(Collector, Amount)>,
-    /// Of each, records that were lost when it was looked at last, and whether that goes on.
+    /// For each, the lost records at the last check, and whether losses continue.
     losses: Vec<(u64, Trouble)>,
     notify: Notify,
     fan: Fan,
     spread: Spread,
-    /// Whether records wait for a queue that is full.
+    /// Whether records wait for a full queue.
     waits: bool,
-    /// Collectors, by number, whose queue had no room for the news of interfaces.
+    /// Collectors, by number, whose queue had no room for new interfaces.
     untold: Vec<(usize, Vec<Interface>)>,
 }
 
@@ -76,14 +76,14 @@ impl Collectors {
 }
 
 impl Collectors {
-    /// Tells of interfaces whom there was no room to tell before.
+    /// Sends new interfaces to collectors that had no room before.
     fn announce_interfaces(&mut self) {
         let collectors = &self.collectors;
         self.untold.retain(|(number, interfaces)| !collectors[*number].0.set_interfaces(interfaces.clone()));
     }
 }
 
-/// A topic: its messages have the fields of lines.
+/// Opens a topic, whose messages have the fields of lines.
 fn open_topic(
     targets: &ExportTargets,
     address: &KafkaAddress,
@@ -95,7 +95,7 @@ fn open_topic(
     Collector::open_kafka(address, options)
 }
 
-/// A part of the spool for each.
+/// Each collector has its own folder in the spool.
 fn spool(targets: &ExportTargets, number: u32) -> Option<SpoolOptions> {
     targets.spool.as_ref().map(|spool| SpoolOptions {
         folder: spool.folder.join(number.to_string()),
@@ -103,7 +103,7 @@ fn spool(targets: &ExportTargets, number: u32) -> Option<SpoolOptions> {
     })
 }
 
-/// What is told to one of them: the targets' options, and an observation domain of its own.
+/// The options of one collector: those of all targets, with its own observation domain.
 fn options(
     targets: &ExportTargets,
     address: &CollectorAddress,
@@ -129,7 +129,7 @@ fn options(
     options
 }
 
-/// Hands a batch over; what is not taken is counted.
+/// Passes on a batch; counts it if it is not taken.
 fn hand_over((collector, refused): &mut (Collector, Amount), batch: Vec<FlowRecord>, waits: bool) {
     let handed = if waits { collector.send(batch) } else { collector.try_send(batch) };
     if let Err(NotTaken::Full(batch) | NotTaken::Ended(batch)) = handed {
@@ -160,7 +160,7 @@ impl Outlet for Collectors {
         }
     }
 
-    /// With a balance, all events of a subscriber go to one of them.
+    /// When flows are distributed, all events of a subscriber go to one collector.
     fn take_nat_events(&mut self, events: Vec<NatEvent>) {
         let count = self.collectors.len();
         let mut shares = vec![Vec::new(); count];
@@ -181,7 +181,7 @@ impl Outlet for Collectors {
     }
 
     fn tick(&mut self) -> Result<(), ProbeError> {
-        // They have threads of their own that know what time it is.
+        // Collectors have their own threads and timers.
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Outlet for Collectors {
     }
 }
 
-/// Which of so many collectors a subscriber's events go to.
+/// The collector that gets a subscriber's events.
 fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
     let number = match subscriber {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
@@ -244,7 +244,7 @@ fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
     (mix64(number) % collectors.max(1) as u64) as usize
 }
 
-/// What of the records for a collector did not reach it, as far as is known.
+/// Records that did not reach a collector, as far as known.
 fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
     let mut missed = refused;
     missed += report.lost_in_all();
@@ -254,7 +254,7 @@ fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
     missed
 }
 
-/// How a collector does whose summary would be this one.
+/// Derives a collector's status from its summary.
 fn status(summary: OutletSummary) -> OutletStatus {
     let OutletSummary { to, records, mut lost, error, .. } = summary;
     let waiting = [IN_FLIGHT, SPOOLED].map(|name| lost.remove(name).unwrap_or(0)).iter().sum();
@@ -262,7 +262,7 @@ fn status(summary: OutletSummary) -> OutletStatus {
     OutletStatus { to, records, waiting, lost, error }
 }
 
-/// Reports that records are lost to a collector: at once, and again when losses stop.
+/// Reports losses to a collector: at once, and again when they stop.
 fn report_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, notify: &Notify) {
     let lost = status.lost_in_all();
     if is_losing && trouble.note(Instant::now()) {

@@ -1,7 +1,7 @@
-//! NAT events on their way from the workers to the thread that delivers them, beside the records.
+//! The queue of NAT events from workers to the delivery thread, beside that of records.
 //!
-//! The thread that hands them over gathers them, and taken out between batches of records. A full queue is no reason to wait:
-//! what finds no room is counted.
+//! The sending thread gathers events into batches; the delivery thread takes them between batches of records.
+//! A full queue never blocks: events that find no room are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use thalweg_flow::export::NatEvent;
 
-/// Events in a batch.
 const BATCH_EVENTS: usize = 512;
-/// Batches that may wait: what a million sessions a second come to in the time between two looks, 9 MiB.
+/// The capacity of the queue in batches: enough for a million sessions per second between two visits of the
+/// delivery thread, 9 MiB.
 const QUEUE_BATCHES: usize = 256;
 
-/// The workers' end.
+/// The sending end.
 pub(crate) struct EventWay {
     queue: Sender<Vec<NatEvent>>,
     gathered: Vec<NatEvent>,
     counts: Arc<EventCounts>,
 }
 
-/// The other end.
+/// The receiving end.
 pub(crate) struct EventArrivals {
     queue: Receiver<Vec<NatEvent>>,
     counts: Arc<EventCounts>,
 }
 
-/// What became of them.
+/// Counts of events.
 #[derive(Debug, Default)]
 pub(crate) struct EventCounts {
     handed_over: AtomicU64,
@@ -35,12 +35,12 @@ pub(crate) struct EventCounts {
 }
 
 impl EventCounts {
-    /// Events that were handed over.
+    /// Events that were passed on.
     pub(crate) fn handed_over(&self) -> u64 {
         self.handed_over.load(Ordering::Relaxed)
     }
 
-    /// Events that found no room, here or where they were made.
+    /// Events that found no room, here or at their source.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -51,7 +51,7 @@ impl EventCounts {
     }
 }
 
-/// The queue.
+/// Makes a queue and its two ends.
 pub(crate) fn event_queue() -> (EventWay, EventArrivals) {
     let (sender, queue) = bounded(QUEUE_BATCHES);
     let counts = Arc::new(EventCounts::default());
@@ -60,12 +60,11 @@ pub(crate) fn event_queue() -> (EventWay, EventArrivals) {
 }
 
 impl EventWay {
-    /// What became of them so far.
     pub(crate) fn counts(&self) -> &Arc<EventCounts> {
         &self.counts
     }
 
-    /// Takes all events out of the list.
+    /// Takes all events from the list.
     pub(crate) fn take(&mut self, events: &mut Vec<NatEvent>) {
         self.gathered.append(events);
         if self.gathered.len() >= BATCH_EVENTS {
@@ -73,7 +72,7 @@ impl EventWay {
         }
     }
 
-    /// Holds nothing back any longer.
+    /// Passes on all gathered events.
     pub(crate) fn send(&mut self) {
         while !self.gathered.is_empty() {
             let rest = self.gathered.split_off(self.gathered.len().min(BATCH_EVENTS));
@@ -88,12 +87,12 @@ impl EventWay {
 }
 
 impl EventArrivals {
-    /// Batches that wait.
+    /// The waiting batches.
     pub(crate) fn batches(&self) -> impl Iterator<Item = Vec<NatEvent>> {
         self.queue.try_iter().take(QUEUE_BATCHES)
     }
 
-    /// What found no room.
+    /// Events that found no room.
     pub(crate) fn lost(&self) -> u64 {
         self.counts.lost()
     }

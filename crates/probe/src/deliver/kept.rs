@@ -1,7 +1,8 @@
-//! Records to a dataset on disk.
+//! Delivers records to a dataset on disk.
 //!
-//! Records of files wait for a disk that is slow, or full, until there is room; a signal ends that. Records of interfaces do not
-//! wait: what finds too many before it is lost and counted, and so is what cannot be written before the end.
+//! Records of files wait for a slow or full disk until there is room; a signal ends the wait. Records of live
+//! packets do not wait: they are lost and counted if too many are pending, or if they cannot be written
+//! before the end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,17 +20,17 @@ use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::summary::{OutletStatus, OutletSummary};
 
-/// The name under which records count that found too many before them.
+/// The loss name of records that found too many pending.
 const STORE_QUEUE: &str = "store-queue";
-/// The name under which records count that could not be written before the end.
+/// The loss name of records that could not be written before the end.
 const NOT_WRITTEN: &str = "not-written";
-/// How often to check whether to wait any longer.
+/// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The outlet; see the module documentation.
 pub(crate) struct Kept {
     writer: Writer,
-    /// Tells others what is not on disk yet.
+    /// Answers queries about records that are not on disk yet.
     live: Option<LiveServer>,
     name: String,
     taken: Amount,
@@ -39,26 +40,24 @@ pub(crate) struct Kept {
 
 /// Whether records wait for a disk that takes none.
 pub(crate) enum Waiting {
-    /// They do not.
     Never,
-    /// They do, until this is set.
+    /// Until this is set.
     Until(Arc<AtomicBool>),
 }
 
-/// How a dataset is kept.
+/// The options of the outlet.
 pub(crate) struct KeptOptions {
-    /// What of it is kept.
     pub(crate) retention: Retention,
     pub(crate) waiting: Waiting,
-    /// Flows that answers have too.
+    /// The flow cache for live queries.
     pub(crate) cache: Option<Arc<dyn Cache>>,
-    /// Where troubles are told.
+    /// Receives problems.
     pub(crate) notify: Notify,
 }
 
 impl Kept {
-    /// Begins to write the dataset in this folder, and to answer what is in no file yet: records that wait, and flows of
-    /// the cache, if there is one. Errors as [`Writer::open`].
+    /// Opens the dataset in this folder for writing, and answers queries about records that are in no file
+    /// yet: pending ones, and flows of the cache, if there is one. Errors as [`Writer::open`].
     pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
         let KeptOptions { retention, waiting, cache, notify } = options;
         let writing = WriterOptions { retention, notify: notify.clone(), ..WriterOptions::new(wall_ns) };
@@ -75,7 +74,7 @@ impl Kept {
         Ok(Self { writer, live: live.ok(), name, taken, refused, waiting })
     }
 
-    /// Hands over records, and waits as long as that is wanted; how many were taken.
+    /// Passes on records and waits as configured; returns how many were taken.
     fn append(&self, records: &[FlowRecord], stop: &AtomicBool) -> Result<usize, StoreError> {
         let mut taken = 0;
         while taken < records.len() {
@@ -101,7 +100,7 @@ impl Outlet for Kept {
     }
 
     fn tick(&mut self) -> Result<(), ProbeError> {
-        // The writer has threads of its own that know what time it is.
+        // The writer has its own threads and timers.
         Ok(())
     }
 
@@ -121,7 +120,7 @@ impl Outlet for Kept {
     fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
         let Self { writer, live, name, mut taken, refused, waiting: _ } = *self;
         let last_error = writer.status().last_error;
-        // Answers end when all is on disk: they lack nothing meanwhile.
+        // Answers end when everything is on disk, so they lack nothing until then.
         let (unwritten, error) = match writer.close() {
             Ok(_) => (Amount::default(), last_error.filter(|_| refused.records > 0)),
             Err(StoreError::Lost { amount, why }) => (amount, Some(why)),
@@ -139,7 +138,7 @@ impl Outlet for Kept {
     }
 }
 
-/// What of a recovery somebody should know.
+/// The part of a recovery that the operator should know.
 fn notice(recovery: &Recovery) -> Option<String> {
     let mut words = Vec::new();
     words.extend(recovery.unclean.as_ref().map(|who| format!("the last writer did not end properly: {who}")));

@@ -1,4 +1,4 @@
-//! Records as lines of a file or of standard output.
+//! Delivers records as lines to a file or standard output.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use thalweg_flow::lines::LineFormat;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// The outlet; see the module documentation.
 pub(crate) struct Lines {
     format: LineFormat,
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Creates the file, in place of one that is there; `-` is standard output.
+    /// Creates the file and replaces an existing one; `-` is standard output.
     pub(crate) fn create(
         format: LineFormat,
         path: &Path,

@@ -1,4 +1,4 @@
-//! Records as values of messages.
+//! Encodes records as values of Kafka messages.
 
 use thalweg_flow::FlowRecord;
 use thalweg_ports::collector::{Encode, MessageFormat};
@@ -7,12 +7,12 @@ use crate::interfaces::SharedInterfaces;
 use crate::protobuf::Protobuf;
 use thalweg_flow::lines::LineFormat;
 
-/// What writes a record so, with the names of these interfaces.
+/// An encoder for this format, with the names of these interfaces.
 pub(super) fn encode(format: MessageFormat, interfaces: SharedInterfaces) -> Encode {
     match format {
         MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
             LineFormat::Json.write(record, &*interfaces.get(), message);
-            // A message is no line.
+            // A message has no line end.
             message.pop();
         }),
         MessageFormat::Protobuf => {

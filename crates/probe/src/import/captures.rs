@@ -1,4 +1,4 @@
-//! Messages out of packets of a capture: datagrams, and streams over TCP.
+//! Extracts messages from packets of a capture: datagrams, and streams over TCP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,19 +9,18 @@ use thalweg_wire::netflow::decode::{Fault, first_message_bytes, stream_message_b
 
 use super::streams::{Outcome, Segment, Streams, Way};
 
-/// What a packet turned out to be.
+/// The content of a packet.
 pub(super) enum Found<'a> {
-    /// A message.
+    /// A complete message.
     Message { from: SocketAddr, is_stream: bool, bytes: &'a [u8] },
-    /// A message that is not here in full: why.
+    /// An incomplete message, with the reason.
     Refused { from: SocketAddr, why: String },
-    /// Something else: what.
+    /// Something else, with its kind.
     PassedOver(&'static str),
 }
 
-/// Reads captures.
 pub(super) struct Captures {
-    /// Only what goes to this port.
+    /// Only packets to this port.
     port: Option<u16>,
     streams: Streams,
 }
@@ -31,7 +30,7 @@ impl Captures {
         Self { port, streams: Streams::default() }
     }
 
-    /// Shows what the packets of a chunk are, with their numbers in the input and when they arrived.
+    /// Calls `show` with the content of each packet of a chunk, its number in the input and its arrival time.
     pub(super) fn read(&mut self, chunk: &mut Chunk, mut show: impl FnMut(u64, u64, Found<'_>)) {
         let numbers = chunk.first_packet_number..;
         for (number, (packet, frame)) in numbers.zip(chunk.whole().0.frames()) {
@@ -106,7 +105,7 @@ fn read_datagram(from: SocketAddr, packet: &Packet, frame: &[u8], mut show: impl
     }
 }
 
-/// Where a packet with ports is from and to.
+/// Source and destination of a packet with ports.
 fn addresses(packet: &Packet, frame: &[u8]) -> Option<Way> {
     if !packet.flags.has(PacketFlags::HAS_PORTS) {
         return None;
@@ -122,8 +121,8 @@ fn addresses(packet: &Packet, frame: &[u8]) -> Option<Way> {
     Some(((src, packet.src_port).into(), (dst, packet.dst_port).into()))
 }
 
-/// How many bytes the first message of a file of messages has, or that all that is left is one: what lies there was written
-/// as it was sent. NetFlow 9 does not say how long its messages are: one ends where the next begins.
+/// The length of the first message in a file of messages, or `None` if it is the rest of the file. NetFlow 9
+/// messages have no length: one ends where the next begins.
 pub(super) fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     match bytes.first_chunk::<4>() {
         None => Ok(None),

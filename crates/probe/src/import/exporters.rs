@@ -1,4 +1,4 @@
-//! The summaries by exporter: what each sent, what was read of it, what is missing.
+//! Summaries by exporter: what each sent, what was read, what is missing.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,15 +9,15 @@ use thalweg_flow::export::Amount;
 use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::{Fault, Report, Source};
 
-/// Exporters with summaries of their own; those that come later share one.
+/// The most exporters with their own summary; later ones share one.
 const EXPORTERS_MAX: usize = 4096;
-/// Whose the shared summaries are.
+/// The name of the shared summary.
 const OTHERS: &str = "others";
 
-/// What an exporter sent.
+/// The import from one exporter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExporterSummary {
-    /// Its address and port; of a file of messages, its name.
+    /// Address and port; for a file of messages, its name.
     pub exporter: String,
     /// Messages by protocol: `NetFlow 5`, `NetFlow 9`, `IPFIX`.
     pub messages: BTreeMap<String, u64>,
@@ -27,33 +27,33 @@ pub struct ExporterSummary {
     pub records: u64,
     /// Packets in them, not multiplied by sampling.
     pub packets: u64,
-    /// Bytes in them, likewise.
+    /// Bytes in them, not multiplied by sampling.
     pub bytes: u64,
     /// Flow records of sampled packets.
     pub records_sampled: u64,
-    /// Flow records that name a sampler which it has not described.
+    /// Flow records whose sampler was not described.
     pub samplers_unknown: u64,
-    /// Records of events (NAT, firewalls), which are no flows.
+    /// Records of events (NAT, firewalls), which are not flows.
     pub events: u64,
-    /// Records with no address of IP.
+    /// Records without an IP address.
     pub without_addresses: u64,
     /// Records of options data.
     pub options_records: u64,
-    /// Templates, those that were sent again too.
+    /// Templates, including repeated ones.
     pub templates: u64,
-    /// Data sets whose template never came.
+    /// Data sets whose template never arrived.
     pub sets_without_template: u64,
-    /// Faults in messages that were read otherwise.
+    /// Faults in messages that were otherwise read.
     pub faults: u64,
-    /// Times that something was missing, by sequence numbers.
+    /// Gaps in sequence numbers.
     pub sequence_gaps: u64,
-    /// What is missing: messages of NetFlow 9, flows of NetFlow 5, data records of IPFIX.
+    /// Missing messages (NetFlow 9), flows (NetFlow 5) or data records (IPFIX).
     pub units_missing: u64,
-    /// Messages whose number had been taken.
+    /// Messages whose number was used before.
     pub repeated: u64,
 }
 
-/// Everybody's summaries.
+/// The summaries of all exporters.
 #[derive(Default)]
 pub(super) struct Exporters {
     importer: Importer,
@@ -61,7 +61,7 @@ pub(super) struct Exporters {
     by_name: BTreeMap<String, usize>,
 }
 
-/// What importer and decoder have counted, of all exporters.
+/// The counters of importer and decoder over all exporters, at one moment.
 struct Marks {
     events: u64,
     samplers_unknown: u64,
@@ -94,7 +94,8 @@ impl Marks {
         }
     }
 
-    /// Adds what came since. What was missing or unknown may be there now, so these go down too.
+    /// Adds the difference since `before`. Missing or unknown items may have arrived since, so these counts
+    /// can decrease.
     fn add_since(&self, before: &Marks, summary: &mut ExporterSummary) {
         summary.events += self.events - before.events;
         summary.samplers_unknown += self.samplers_unknown - before.samplers_unknown;
@@ -112,7 +113,7 @@ impl Marks {
 }
 
 impl Exporters {
-    /// Reads a message; its records go behind those that are in the list. Errors with what refuses it.
+    /// Reads a message; appends its records to the list. Fails if the message is refused.
     pub(super) fn read(
         &mut self,
         exporter: &str,
@@ -149,17 +150,17 @@ impl Exporters {
         result
     }
 
-    /// A message that did not come in one piece.
+    /// Counts a message that did not arrive completely.
     pub(super) fn refuse(&mut self, exporter: &str) {
         self.summary_of(exporter).refused += 1;
     }
 
-    /// A connection ended: its templates do not outlive it.
+    /// Forgets a connection: its templates do not outlive it.
     pub(super) fn forget(&mut self, exporter: &str) {
         self.importer.forget(number_of(exporter, true));
     }
 
-    /// Whether every record that was decoded is a flow's, an event's, or has no addresses.
+    /// Whether every decoded record is a flow, an event, or has no addresses.
     pub(super) fn balance(&self) -> bool {
         let imported = self.importer.counters();
         let sum = imported.flow_records + imported.events + imported.without_addresses;
@@ -167,12 +168,12 @@ impl Exporters {
         sum == self.importer.decoder().counters().records && told == imported.flow_records
     }
 
-    /// Records of any kind that were decoded.
+    /// All decoded records.
     pub(super) fn found(&self) -> u64 {
         self.importer.decoder().counters().records
     }
 
-    /// The summaries, in the order in which exporters were first heard of.
+    /// The summaries, in the order of first appearance.
     pub(super) fn into_summaries(self) -> Vec<ExporterSummary> {
         self.summaries
     }
@@ -193,7 +194,7 @@ impl Exporters {
     }
 }
 
-/// What the decoder knows an exporter by. It keeps what exporters said of themselves, and bounds that.
+/// The decoder's number for an exporter. The decoder bounds its state per exporter.
 fn number_of(exporter: &str, is_stream: bool) -> u64 {
     let mut hasher = DefaultHasher::new();
     (exporter, is_stream).hash(&mut hasher);

@@ -1,10 +1,11 @@
-//! Messages of IPFIX out of TCP segments of a capture.
+//! Extracts IPFIX messages from TCP segments of a capture.
 //!
-//! One direction of a connection at a time: bytes in their order, what comes early waits, what comes again is left out. A
-//! connection whose bytes are no messages (another protocol, TLS), or of which the capture lacks a piece, is given up until
-//! it begins anew.
+//! Each direction of a connection is handled separately: bytes are put in order, early ones wait, repeated
+//! ones are skipped. A connection is abandoned until it restarts if its bytes are not messages (another
+//! protocol, TLS), or if the capture lacks a part.
 //!
-//! Bounds: so many connections, so many bytes of each; the connection that was quiet longest goes.
+//! The number of connections and the bytes of each are limited; the connection that was idle longest is
+//! evicted.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,12 +14,12 @@ use thalweg_base::Aged;
 use thalweg_wire::netflow::decode::stream_message_bytes;
 use thalweg_wire::tcp::{FIN, RST, SYN};
 
-/// Connections whose bytes are followed.
+/// The most connections that are followed.
 const CONNECTIONS_MAX: usize = 1024;
-/// What may wait of one for what comes before it.
+/// The most early bytes of one connection that wait for missing ones.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
 
-/// Where a segment goes from and to.
+/// Source and destination of a segment.
 pub(super) type Way = (SocketAddr, SocketAddr);
 
 /// A segment.
@@ -27,32 +28,31 @@ pub(super) struct Segment<'a> {
     pub(super) sequence: u32,
     pub(super) flags: u8,
     pub(super) payload: &'a [u8],
-    /// Bytes of payload that it had on the wire.
+    /// Bytes of payload on the wire.
     pub(super) bytes: usize,
 }
 
-/// What came of a segment.
+/// The result of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is part of a stream that is followed.
+    /// It belongs to a stream that is followed.
     Taken,
-    /// The stream is not one of messages.
+    /// The stream does not consist of messages.
     NotMessages,
-    /// A piece of the stream is missing; it was given up here.
+    /// A part of the stream is missing; it was abandoned here.
     GivenUp,
-    /// It ended the stream.
     Ended,
 }
 
 enum Connection {
     Followed(Followed),
-    /// Of no use until it begins anew.
+    /// Ignored until it restarts.
     GivenUp,
 }
 
 struct Followed {
     next: u32,
-    /// From a message's beginning on.
+    /// Begins with the start of a message.
     bytes: Vec<u8>,
     ahead: BTreeMap<u32, Vec<u8>>,
     ahead_bytes: usize,
@@ -70,7 +70,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Takes a segment; `message` is called for each message that is whole now.
+    /// Takes a segment; calls `message` for each message that is now complete.
     pub(super) fn take(
         &mut self,
         way: Way,
@@ -110,10 +110,10 @@ impl Streams {
 impl Followed {
     fn take(&mut self, sequence: u32, segment: &Segment<'_>, message: &mut dyn FnMut(&[u8])) -> Outcome {
         if segment.payload.len() < segment.bytes {
-            // The capture has only the beginning of it.
+            // The capture has only its beginning.
             return Outcome::GivenUp;
         }
-        // What is nearer to come than gone lies ahead.
+        // A sequence number in the nearer half of the space ahead is early.
         let distance = sequence.wrapping_sub(self.next).cast_signed();
         if distance > 0 {
             self.ahead_bytes += segment.payload.len();
@@ -132,7 +132,7 @@ impl Followed {
         self.cut(message)
     }
 
-    /// The piece that begins where the bytes end, or before.
+    /// The early segment that continues or overlaps the bytes.
     fn next_ahead(&mut self) -> Option<(u32, Vec<u8>)> {
         let next = self.next;
         let is_due = |sequence: &&u32| sequence.wrapping_sub(next).cast_signed() <= 0;
@@ -148,7 +148,7 @@ impl Followed {
         self.next = self.next.wrapping_add(fresh.len() as u32);
     }
 
-    /// Takes whole messages off the beginning.
+    /// Takes complete messages from the beginning.
     fn cut(&mut self, message: &mut dyn FnMut(&[u8])) -> Outcome {
         let mut at = 0;
         let outcome = loop {

@@ -178,8 +178,8 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
     assert!(arrived == written, "other records");
 }
 
-/// Has the next process send what the first one left; returns what is in the topic, each record once. What had arrived without
-/// acknowledgment comes twice.
+/// Has a second process send what the first one left; returns the topic's records, each once. Records that had arrived
+/// without acknowledgment are sent twice.
 fn the_rest(
     broker: &Broker,
     options: &ProbeOptions,

@@ -84,7 +84,7 @@ impl Kernel {
         within(namespace, "sysctl", &[&["-qw"][..], &settings].concat(), "").map(drop)
     }
 
-    /// Runs a case; what is not as it says, if something is not.
+    /// Runs a case; the error says what differs from it.
     pub(crate) fn run(&mut self, case: &Case) -> Result<(), String> {
         if let Some((file, least)) = &case.linux_setting {
             let text = within(&self.namespace, "cat", &[&format!("/proc/sys/net/netfilter/{file}")], "")?;

@@ -11,10 +11,10 @@ use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordH
 const MODELS: [(ModelKind, usize); 4] =
     [(ModelKind::RunToCompletion, 2), (ModelKind::Pipeline, 3), (ModelKind::Tokens, 2), (ModelKind::Farm, 3)];
 
-/// Every packet that left: when its cause came, in nanoseconds, and what it is, port by port.
+/// Every packet that left, port by port: the arrival of its cause in nanoseconds, and its text.
 type Left = Vec<(u64, String)>;
 
-/// Runs it; what is not as the case says, if something is not.
+/// Runs the case; the error says what differs from it.
 pub(crate) fn run(case: &Case, base: &str) -> Result<(), String> {
     let text = format!("{base}\n{}\n", case.nat);
     let config = RouterConfig::from_text("router.toml", &text, Path::new(".")).map_err(|e| e.to_string())?;

@@ -1,12 +1,13 @@
-//! Checksums of what is in a file.
+//! Checksums of a file's content.
 //!
-//! Parquet knows a checksum of each page, but the library that writes our files has none, and pages alone would not cover the
-//! footer. So the footer has two entries: `thalweg.sums`, a checksum of the bytes of each column of each row group, and
-//! `thalweg.footer`, one of everything in the footer that we go by, those checksums included. The second is checked when a
-//! file is opened, the first whenever a column is read: who looks at a column has its bytes in hand.
+//! Parquet has a checksum per page, but the library that writes our files does not write them, and they would
+//! not cover the footer. So the footer has two entries: `thalweg.sums`, a checksum of the bytes of each
+//! column of each row group, and `thalweg.footer`, a checksum of everything in the footer that we use,
+//! including those checksums. Opening a file checks the second; reading a column checks the first, since its
+//! bytes are in memory then.
 //!
-//! The sum is XXH3, 64 bits: made against disks that forget and files that were cut off or copied badly, not against people,
-//! who can change the sums with the file.
+//! The checksum is XXH3 with 64 bits. It detects disk errors and files that were truncated or copied badly;
+//! it does not protect against people, who can change it with the file.
 
 use std::fmt::Write as _;
 
@@ -16,15 +17,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::pages::Fault;
 
-/// Characters of a sum.
+/// Characters of a checksum.
 const DIGITS: usize = 16;
 
-/// The sum of some bytes.
+/// The checksum of some bytes.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// Sums of the columns of row groups, as text.
+/// Formats the checksums of the columns of row groups.
 pub(super) fn write_sums(groups: &[Vec<u64>]) -> String {
     let mut text = String::new();
     for sum in groups.iter().flatten() {
@@ -34,7 +35,7 @@ pub(super) fn write_sums(groups: &[Vec<u64>]) -> String {
     text
 }
 
-/// Reads them: of each row group, of each column.
+/// Parses the checksums: per row group, per column.
 pub(super) fn read_sums(text: &str, groups: usize, columns: usize) -> Result<Vec<Vec<u64>>, Fault> {
     const BAD: Fault = "its checksums are damaged";
     let digits = text.as_bytes().chunks(DIGITS).map(|digits| {
@@ -48,8 +49,8 @@ pub(super) fn read_sums(text: &str, groups: usize, columns: usize) -> Result<Vec
     Ok(sums.chunks(columns.max(1)).map(<[u64]>::to_vec).collect())
 }
 
-/// The sum of what the footer says and we go by: where columns are, how many values they have, between which bounds these
-/// are; and texts of its own.
+/// The checksum of the footer's facts that we use: positions of columns, counts and bounds of values; and of
+/// our own texts.
 pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str]) -> u64 {
     let mut facts: Vec<u8> = Vec::new();
     let mut put = |fact: u64| facts.extend_from_slice(&fact.to_le_bytes());

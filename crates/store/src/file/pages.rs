@@ -1,11 +1,11 @@
-//! The values in a page, decoded to vectors: PLAIN, RLE_DICTIONARY and DELTA_BINARY_PACKED (Parquet's `Encodings.md`), and
-//! definition levels.
+//! Decodes the values of a page to vectors: PLAIN, RLE_DICTIONARY and DELTA_BINARY_PACKED (Parquet's
+//! `Encodings.md`), and definition levels.
 //!
-//! Written here, and not left to the Parquet library's column readers, because dictionary indices are what queries work
-//! on: a filter looks at each distinct address once, a sum is indexed by the code. Every length is checked; a page that
+//! The Parquet library's column readers are not used, because queries work on dictionary indices: a filter
+//! tests each distinct address once, and a sum is indexed by the code. Every length is checked; a page that
 //! is shorter than it says is an error.
 
-/// What is wrong with a page.
+/// Why a page is malformed.
 pub(super) type Fault = &'static str;
 
 const SHORT: Fault = "a page is shorter than it says";
@@ -25,7 +25,7 @@ impl Packed<'_> {
         }
     }
 
-    /// The value with this number, which must be one of those that [`Self::swift`] counts.
+    /// The value at this index, which must be below [`Self::swift`].
     #[inline(always)]
     fn get_swiftly(&self, number: usize) -> u64 {
         let bit = number * self.width as usize;
@@ -33,7 +33,7 @@ impl Packed<'_> {
         (word.map_or(0, |word| u64::from_le_bytes(*word)) >> (bit % 8)) & ((1 << self.width) - 1)
     }
 
-    /// The value with this number. There must be bytes for it; bytes beyond the end count as zero.
+    /// The value at this index. Its bytes must exist; bytes beyond the end count as zero.
     #[inline]
     fn get(&self, number: usize) -> u64 {
         let bit = number * self.width as usize;
@@ -53,7 +53,7 @@ impl Packed<'_> {
     }
 }
 
-/// Bytes that are read one after the other.
+/// Reads bytes sequentially.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -102,7 +102,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Runs and bit-packed groups (the RLE hybrid): appends `count` values of `width` bits.
+/// Appends `count` values of `width` bits from runs and bit-packed groups (the RLE hybrid).
 pub(super) fn runs(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Result<(), Fault> {
     if width > 32 {
         return Err("a dictionary index of more than 32 bits");
@@ -115,12 +115,12 @@ pub(super) fn runs(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -
             let groups = usize::try_from(header >> 1).map_err(|_| SHORT)?;
             let length = groups.checked_mul(width as usize).ok_or(SHORT)?;
             let values = groups.checked_mul(8).ok_or(SHORT)?.min(left);
-            // Writers may cut the last group short.
+            // Writers may truncate the last group.
             let packed = Packed { bytes: cursor.take(length.min(cursor.rest().len()))?, width };
             if packed.bytes.len() * 8 < values * width as usize {
                 return Err(SHORT);
             }
-            // An exact number of values, so that none of them asks whether there is room.
+            // The exact number of values spares a capacity check for each.
             let swift = packed.swift(values);
             out.extend((0..swift).map(|number| packed.get_swiftly(number) as u32));
             out.extend((swift..values).map(|number| packed.get(number) as u32));
@@ -205,7 +205,7 @@ pub(super) fn plain_numbers(bytes: &[u8], count: usize, out: &mut Vec<u32>) -> R
     Ok(())
 }
 
-/// PLAIN texts: a length and so many bytes each.
+/// PLAIN texts, each preceded by its length.
 pub(super) fn plain_texts<'a>(
     bytes: &'a [u8],
     count: usize,

@@ -1,8 +1,7 @@
-//! Reading: the footer when a file is opened, then columns of row groups as they are asked for.
+//! Reads flow files: the footer when a file is opened, then columns of row groups on demand.
 //!
-//! An open file stays readable when it is removed meanwhile, so an open file is a snapshot. Reads are positioned;
-//! several threads may share a file. A column that a file does not have yet is NULL;
-//! files of another version are refused.
+//! An open file stays readable after it is removed, so it is a snapshot. Reads are positioned, so several
+//! threads may share a file. A column that an older file lacks is NULL; files of another version are refused.
 
 use std::fs::File;
 use std::io::{self, Cursor as IoCursor};
@@ -27,25 +26,25 @@ use crate::error::StoreError;
 use crate::schema::SCHEMA;
 use thalweg_flow::fields::{Field, Kind};
 
-/// A file whose footer was read and found to be ours.
+/// A file with a valid footer of ours.
 #[derive(Debug)]
 pub(crate) struct FlowFile {
     pub(crate) path: PathBuf,
     file: File,
     pub(crate) size: u64,
     metadata: ParquetMetaData,
-    /// Names of the files of the same folder that it was made of.
+    /// Names of the files in the same folder that this one replaces.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
     /// Checksums of the columns of row groups.
     sums: Vec<Vec<u64>>,
 }
 
-/// What the footer says of a row group.
+/// A row group according to the footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowGroup {
     pub(crate) rows: usize,
-    /// Smallest and largest end of a flow, nanoseconds since the epoch.
+    /// Smallest and largest end of a flow, in nanoseconds since the epoch.
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
 }
@@ -70,7 +69,6 @@ impl FlowFile {
         Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups, sums })
     }
 
-    /// All rows.
     pub(crate) fn rows(&self) -> u64 {
         self.row_groups.iter().map(|group| group.rows as u64).sum()
     }
@@ -82,7 +80,8 @@ impl FlowFile {
         Some((from, to))
     }
 
-    /// Smallest and largest value of a column of numbers in a row group, if some are known and none is NULL.
+    /// Smallest and largest value of a numeric column in a row group; `None` if unknown or if any value is
+    /// NULL.
     pub(crate) fn bounds(&self, row_group: usize, id: Field) -> Option<(u64, u64)> {
         let column = self.metadata.row_groups().get(row_group)?.columns().get(id.index())?;
         let statistics = column.statistics()?;
@@ -97,20 +96,20 @@ impl FlowFile {
         }
     }
 
-    /// Whether a column of a row group is NULL throughout.
+    /// Whether a column of a row group is entirely NULL.
     pub(crate) fn is_absent(&self, row_group: usize, id: Field) -> bool {
         let Some(group) = self.metadata.row_groups().get(row_group) else { return false };
         let statistics = group.columns().get(id.index()).and_then(|column| column.statistics());
         statistics.and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
     }
 
-    /// Where a column of a row group is in the file: first byte, and how many.
+    /// Offset and length of a row group's column in the file.
     #[cfg(test)]
     pub(crate) fn place(&self, row_group: usize, id: Field) -> (u64, u64) {
         self.metadata.row_groups()[row_group].column(id.index()).byte_range()
     }
 
-    /// Loads columns of a row group into its block, unless they are there.
+    /// Loads columns of a row group that the block does not have yet.
     pub(crate) fn load(&self, row_group: usize, ids: &[Field], block: &mut Block) -> Result<(), StoreError> {
         for id in ids {
             if !block.has(*id) {
@@ -121,7 +120,6 @@ impl FlowFile {
         Ok(())
     }
 
-    /// One column of a row group.
     pub(crate) fn column(&self, row_group: usize, id: Field) -> Result<Column, StoreError> {
         let unreadable = |what: String| StoreError::Unreadable { path: self.path.clone(), what };
         let group = &self.metadata.row_groups()[row_group];
@@ -154,7 +152,7 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Whether it is ours and of this version. Columns that it does not have yet stand behind those that it has.
+/// Whether the file is ours and of this version. It may lack the last columns.
 fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
     match key_value(metadata, FORMAT_KEY) {
         None => return Err("a Parquet file, but not of flow records"),
@@ -177,7 +175,7 @@ fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
     if same { Ok(()) } else { Err("columns other than those of flow records") }
 }
 
-/// Checks the footer's checksum; returns those of columns.
+/// Checks the footer's checksum; returns the checksums of columns.
 fn sums(metadata: &ParquetMetaData, columns: usize) -> Result<Vec<Vec<u64>>, Fault> {
     let text = key_value(metadata, SUMS_KEY).unwrap_or("");
     let replaces = key_value(metadata, REPLACES_KEY).unwrap_or("");
@@ -218,7 +216,7 @@ fn row_group(group: &RowGroupMetaData, columns: usize, file_size: u64) -> Result
     }
 }
 
-/// A column's bytes, at the place where they are in the file.
+/// A column's bytes, addressed by their position in the file.
 struct ColumnBytes {
     start: u64,
     bytes: Bytes,
@@ -268,11 +266,11 @@ impl From<Fault> for PageFault {
     }
 }
 
-/// Turns the pages of one column into a vector.
+/// Decodes the pages of one column into a vector.
 struct Decoder {
     kind: Kind,
     nullable: bool,
-    /// What NULL becomes.
+    /// The value that replaces NULL.
     absent: u64,
     rows: usize,
     numbers: Vec<u32>,
@@ -281,11 +279,11 @@ struct Decoder {
     /// Dictionary of numbers and words.
     number_dictionary: Vec<u32>,
     wide_dictionary: Vec<u64>,
-    /// Of the page at hand: whether each row has a value. Empty if all have.
+    /// For the current page: which rows have a value. Empty if all have.
     present: Vec<bool>,
-    /// Of the page at hand: places in the dictionary.
+    /// For the current page: places in the dictionary.
     codes: Vec<u32>,
-    /// Code of NULL among addresses.
+    /// The code of NULL among addresses.
     null_code: Option<u32>,
 }
 
@@ -365,7 +363,7 @@ impl Decoder {
         }
     }
 
-    /// Reads which rows have a value; returns how many have.
+    /// Reads which rows have a value; returns their number.
     fn levels(&mut self, bytes: &[u8], rows: usize) -> Result<usize, Fault> {
         if rows > self.rows {
             return Err("more values than rows");
@@ -386,7 +384,7 @@ impl Decoder {
             Kind::Number(_) => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
             Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
                 let text = std::str::from_utf8(text).map_err(|_| "a word that is not UTF-8")?;
-                // A name of a later version is not known: as if nothing was.
+                // A word of a later version counts as unknown.
                 let code = vocabulary.code(text).unwrap_or(self.absent as u32);
                 self.number_dictionary.push(code);
                 Ok(())
@@ -399,7 +397,7 @@ impl Decoder {
         }
     }
 
-    /// Appends a page of `rows`, of which `values` have a value.
+    /// Appends a page of `rows` rows, of which `values` have a value.
     fn page(&mut self, bytes: &[u8], rows: usize, values: usize, encoding: Encoding) -> Result<(), Fault> {
         if rows > self.rows - self.done() {
             return Err("more values than rows");
@@ -478,7 +476,7 @@ fn indexed<T: Copy>(
     Ok(())
 }
 
-/// Whether all codes have a place in a dictionary: looked at all at once, which is cheaper than one by one.
+/// Checks that all codes have a place in the dictionary. One pass over all is cheaper than a check for each.
 fn within(codes: &[u32], places: usize) -> Result<(), Fault> {
     match codes.iter().max() {
         Some(largest) if *largest as usize >= places => Err(BEYOND),
@@ -486,7 +484,7 @@ fn within(codes: &[u32], places: usize) -> Result<(), Fault> {
     }
 }
 
-/// Moves values that were appended at `start` to the rows that have one, and fills the others.
+/// Moves values that were appended at `start` to the rows that have one, and fills the other rows.
 fn spread<T: Copy>(out: &mut Vec<T>, start: usize, present: &[bool], absent: T) -> Result<(), Fault> {
     let mut value = out.len();
     out.resize(start + present.len(), absent);
@@ -502,7 +500,7 @@ fn spread<T: Copy>(out: &mut Vec<T>, start: usize, present: &[bool], absent: T) 
     Ok(())
 }
 
-/// An address as the writer writes it. IPv4 first: it is by far the more frequent.
+/// An address as the writer formats it. IPv4 comes first because it is far more frequent.
 fn parse_address(text: &[u8]) -> Option<IpAddr> {
     parse_ipv4(text).map(IpAddr::V4).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
 }

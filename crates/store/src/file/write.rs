@@ -1,5 +1,5 @@
-//! Writing: blocks become row groups of a temporary file, which is complete on disk before anybody can see it under its
-//! name.
+//! Writes flow files: blocks become row groups of a temporary file, which is complete on disk before it gets
+//! its name.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -24,16 +24,16 @@ use thalweg_flow::fields::{Field, Kind, Vocabulary};
 pub(crate) struct FileWriter {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
-    /// Names of the files it will replace, with commas.
+    /// Names of the files that it will replace, separated by commas.
     replaces: String,
     /// Checksums of the columns of row groups.
     sums: Vec<Vec<u64>>,
 }
 
 impl FileWriter {
-    /// Begins a file that will replace those named, which lie in the same folder.
+    /// Begins a file that will replace the named ones in the same folder.
     pub(crate) fn create(path: &Path, replaces: &[String]) -> Result<Self, StoreError> {
-        // What was written is read again, for the checksums.
+        // Written data is read again for the checksums.
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
         let file = file.map_err(StoreError::io("create", path))?;
         let replaces = replaces.join(",");
@@ -50,7 +50,6 @@ impl FileWriter {
         Ok(Self { path: path.to_path_buf(), writer, replaces, sums: Vec::new() })
     }
 
-    /// Appends a row group.
     pub(crate) fn append(&mut self, block: &Block) -> Result<(), StoreError> {
         self.append_columns(block).map_err(|error| match error {
             WriteError::Parquet(error) => failed(&self.path, error),
@@ -59,7 +58,7 @@ impl FileWriter {
         self.sum_last_group().map_err(StoreError::io("write", &self.path))
     }
 
-    /// Sums up the columns of the row group that was written last, as they are in the file.
+    /// Computes the checksums of the last row group from the bytes in the file.
     fn sum_last_group(&mut self) -> std::io::Result<()> {
         self.writer.flush()?;
         let Some(group) = self.writer.flushed_row_groups().last() else { return Ok(()) };
@@ -88,7 +87,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Writes the footer and waits until all is on disk.
+    /// Writes the footer and syncs the file.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         let sums = checksum::write_sums(&self.sums);
         let groups = self.writer.flushed_row_groups();
@@ -102,7 +101,7 @@ impl FileWriter {
     }
 }
 
-/// What the Parquet library says of a file that cannot be written is as a rule what the system said to it.
+/// A write error of the Parquet library usually wraps an error of the system.
 fn failed(path: &Path, error: ParquetError) -> StoreError {
     let source = match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {
@@ -173,7 +172,7 @@ fn words(values: &[u32], absent: Option<u64>, vocabulary: Vocabulary) -> (Option
     split(values, absent.map(|absent| absent as u32), |code| texts[code as usize & 255].clone())
 }
 
-/// Texts of addresses: each distinct one is written out once, the others refer to it.
+/// Texts of addresses: each distinct one is formatted once and shared.
 fn texts(addresses: &Addresses, nullable: bool) -> (Option<Vec<i16>>, Vec<ByteArray>) {
     let mut text = String::new();
     let ends: Vec<usize> = addresses

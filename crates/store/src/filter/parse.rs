@@ -1,4 +1,4 @@
-//! A filter's text to its expression, by recursive descent. Errors point at the column.
+//! Parses a filter by recursive descent. Errors have the column.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use thalweg_wire::application;
 use super::{Expression, FilterError, Test};
 use thalweg_flow::fields::Field as C;
 
-/// Parentheses and negations within each other: enough for people, and no way to exhaust the stack.
+/// The deepest nesting of parentheses and negations: enough for users, and the stack cannot overflow.
 const DEPTH_MAX: usize = 64;
 const SECOND_NS: u64 = thalweg_text::calendar::SECOND_NS;
 
@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
     }
 }
 
-/// Tokens and the columns at which they begin.
+/// Tokens with the columns at which they begin.
 fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -109,7 +109,6 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.next).map(|(_, token)| *token)
     }
 
-    /// An error at the next token.
     fn expected(&self, what: &str) -> FilterError {
         let (column, found) = match self.tokens.get(self.next) {
             Some((column, Token::Word(word) | Token::Sign(_, word))) => (*column, format!("`{word}`")),
@@ -218,7 +217,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Tests of one word.
+    /// Tests that are a single word.
     fn bare(&self, word: &str) -> Option<Expression> {
         let protocol = |number: u64| Test::Number(&[C::Protocol], number, number);
         let test = match word {
@@ -238,7 +237,7 @@ impl<'a> Parser<'a> {
         Some(Expression::Test(test))
     }
 
-    /// What stands after `src` or `dst`.
+    /// The test behind `src` or `dst`.
     fn sided(
         &mut self,
         addresses: &'static [C],
@@ -305,7 +304,7 @@ impl<'a> Parser<'a> {
         let (from, to) = self.numbers(unit, sign)?;
         let within = |from: Option<u64>, to: Option<u64>| match (from, to) {
             (Some(from), Some(to)) => Expression::Test(test(from, to)),
-            // Below the least or above the most there is nothing.
+            // Nothing is below the minimum or above the maximum.
             _ => Expression::Not(Box::new(Expression::Any)),
         };
         Ok(match sign {
@@ -392,14 +391,14 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What a number is of.
+/// The unit of a number.
 #[derive(Clone, Copy)]
 enum Unit {
-    /// Nothing; it is at most so large.
+    /// No unit; the number is at most this large.
     UpTo(u64),
-    /// Thousands may be written `k`, `M` and `G`.
+    /// A count; `k`, `M` and `G` mean thousands, millions, billions.
     Count,
-    /// Seconds, or with `ms`, `s`, `m` or `h`; nanoseconds inside.
+    /// Seconds, or a number with `ms`, `s`, `m` or `h`; stored in nanoseconds.
     Time,
 }
 

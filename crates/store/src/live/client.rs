@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The client of the live view.
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -13,39 +13,37 @@ use crate::error::StoreError;
 
 /// Records that a thread takes at a time.
 const BATCH_RECORDS: usize = 65_536;
-/// Times an answer is asked for again because a file of it was gone: joined with others, or expired.
+/// How often a query is repeated because one of its files was gone: joined or expired.
 const TRIES_MAX: usize = 5;
 
-/// What the writer of a dataset added to a view.
+/// What the dataset's writer added to a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// Nobody writes.
+    /// There is no writer.
     Nobody,
-    /// Somebody does, or did, and does not answer; why. The view has files alone.
+    /// A writer exists or existed but does not answer, for this reason. The view has only files.
     Silent(String),
     Answered(LiveFacts),
 }
 
-/// What is to be known of an answer.
+/// Facts about an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveFacts {
-    /// Records that are pending.
     pub pending: u64,
-    /// Flows of the cache.
     pub cached: u64,
-    /// Whether the process that writes has a flow cache.
+    /// Whether the writing process has a flow cache.
     pub has_cache: bool,
-    /// The cache is left out: so many records came in meanwhile that it could not be said what it shows twice.
+    /// The cache is left out: so many records arrived meanwhile that duplicates could not be excluded.
     pub cache_left_out: bool,
-    /// The cache is left out: it could not be looked at, as packets wait for the disk.
+    /// The cache is left out: it was not accessible, because packets wait for the disk.
     pub cache_busy: bool,
-    /// Records that were on their way from the cache to the writer, and are not in the view.
+    /// Records between the cache and the writer, which are not in the view.
     pub on_the_way: u64,
 }
 
 impl Dataset {
-    /// What is in files, what waits to be written and what is in the flow cache of the process that writes, at one moment and
-    /// each record once, as far as that process answers.
+    /// Files, pending records and the flow cache of the writing process, at one moment and each record once,
+    /// as far as that process answers.
     pub fn live_view(&self, window: Window) -> Result<(View, Writing), StoreError> {
         for _ in 0..TRIES_MAX {
             let writing = match Answer::ask(self.root(), window, RECORDS_MAX) {
@@ -62,7 +60,7 @@ impl Dataset {
         Err(StoreError::Moving(self.root().to_path_buf()))
     }
 
-    /// Follows the records that come in. `None` if nobody writes.
+    /// Follows new records. `None` if there is no writer.
     pub fn follow(&self) -> Result<Option<Follow>, StoreError> {
         let begin = || -> io::Result<Option<Follow>> {
             let Some(mut stream) = connect(self.root())? else { return Ok(None) };
@@ -76,7 +74,7 @@ impl Dataset {
     }
 }
 
-/// What a person should hear of it.
+/// Explains the error to the user.
 fn why(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => format!("nobody listens on {SOCKET}: the writer was killed"),
@@ -102,7 +100,7 @@ fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
     Ok(Some(stream))
 }
 
-/// What came.
+/// A received answer.
 #[derive(Default)]
 pub(super) struct Answer {
     cached: Vec<FlowRecord>,
@@ -113,7 +111,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Asks the writer, if there is one. Without the cache, if there are more records than these.
+    /// Queries the writer, if there is one. Leaves out the cache if there are more records than
+    /// `records_max`.
     pub(super) fn ask(folder: &Path, window: Window, records_max: usize) -> io::Result<Option<Self>> {
         let Some(mut stream) = connect(folder)? else { return Ok(None) };
         writeln!(stream, "{GREETING} view {} {}", window.from_ns, window.to_ns)?;
@@ -147,7 +146,7 @@ impl Answer {
             if answer.cached.len() > records_max {
                 (answer.cached, is_too_large) = (Vec::new(), true);
             }
-            // The writer has bounds of its own for these.
+            // The writer bounds these itself.
             if answer.pending.len() > RECORDS_MAX || answer.notes.len() > RECORDS_MAX {
                 return Err(bad("more records than can be taken"));
             }
@@ -169,26 +168,26 @@ impl Answer {
     }
 }
 
-/// Records as they come in.
+/// New records as they arrive.
 #[derive(Debug)]
 pub struct Follow {
     from: BufReader<UnixStream>,
     bytes: Vec<u8>,
 }
 
-/// What came next.
+/// The next event of [`Follow`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Followed {
-    /// Records, in the order in which they came in; none, if there were none for a second.
+    /// Records in order of arrival; empty if there were none for a second.
     Records(Vec<FlowRecord>),
-    /// So many records came too fast, and are not shown.
+    /// This many records arrived too fast and are missing.
     Missed(u64),
     /// The writer has ended.
     End,
 }
 
 impl Follow {
-    /// Waits for what comes next. Fails if the writer says nothing for some seconds, or something that makes no sense.
+    /// Waits for the next event. Fails if the writer is silent for some seconds or sends invalid data.
     pub fn wait(&mut self) -> io::Result<Followed> {
         match self.receive() {
             Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {

@@ -1,46 +1,45 @@
-//! What goes over the socket: a line that asks, then frames.
+//! The protocol of the live view: a query line, then frames.
 //!
 //! ```text
 //! question   "thalweg live 1 view FROM_NS TO_NS\n" or "thalweg live 1 follow\n"
-//! frame      kind 1 | length 4, little-endian | so many bytes
+//! frame      kind 1 | length 4, little-endian | that many bytes
 //! ```
 //!
-//! Records are images ([`thalweg_flow::export::image`]), one after another.
+//! Records are consecutive images ([`thalweg_flow::export::image`]).
 
 use std::io::{self, Read, Write};
 
 use thalweg_flow::export::{read_image, write_image};
 use thalweg_flow::{Counters, FlowRecord};
 
-/// What a question begins with: the protocol and its version.
+/// The beginning of a query: the protocol and its version.
 pub(super) const GREETING: &str = "thalweg live 1";
-/// Bytes of a question.
+/// The most bytes of a query.
 pub(super) const QUESTION_MAX: u64 = 256;
-/// Bytes of a frame that is sent; the last record may go beyond it.
+/// The target size of a sent frame; the last record may exceed it.
 const FRAME_BYTES: usize = 128 << 10;
-/// Bytes of a frame that is taken.
+/// The most bytes of a received frame.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// In the end of an answer: the cache could not be looked at.
+/// In the last frame of an answer: the cache was not accessible.
 pub(super) const CACHE_BUSY: u8 = 2;
 
-/// What a frame has.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Records of the flow cache.
     Cached = 1,
-    /// Records that are pending.
     Pending,
-    /// Notes of flows that came in meanwhile: hash of the key, first and last nanosecond, eight bytes each.
+    /// Notes of flows that arrived meanwhile: hash of the key, first and last nanosecond, eight bytes each.
     Noted,
-    /// Names of files, relative to the dataset, one a line.
+    /// Names of files relative to the dataset, one per line.
     Files,
-    /// The end of an answer: how many records are on their way still; whether there is a cache, and whether it is whole (0, 1,
-    /// or [`CACHE_BUSY`]).
+    /// The end of an answer: the number of records between cache and writer; whether there is a cache and
+    /// whether it is complete (0, 1, or [`CACHE_BUSY`]).
     End,
-    /// Records as they come in.
+    /// New records as they arrive.
     Followed,
-    /// How many records somebody who follows has missed since the last frame.
+    /// How many records a follower has missed since the last frame.
     Missed,
 }
 
@@ -49,7 +48,6 @@ impl Kind {
         [Self::Cached, Self::Pending, Self::Noted, Self::Files, Self::End, Self::Followed, Self::Missed];
 }
 
-/// Writes frames.
 pub(super) struct Sender<W> {
     to: W,
     bytes: Vec<u8>,
@@ -60,7 +58,6 @@ impl<W: Write> Sender<W> {
         Self { to, bytes: Vec::with_capacity(FRAME_BYTES + 4096) }
     }
 
-    /// Sends a frame.
     pub(super) fn send(&mut self, kind: Kind, bytes: &[u8]) -> io::Result<()> {
         let mut head = [kind as u8, 0, 0, 0, 0];
         head[1..].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
@@ -69,7 +66,7 @@ impl<W: Write> Sender<W> {
         self.to.flush()
     }
 
-    /// Sends items, as many to a frame as there is room for.
+    /// Sends items, as many per frame as fit.
     pub(super) fn send_all<T>(
         &mut self,
         kind: Kind,
@@ -92,7 +89,6 @@ impl<W: Write> Sender<W> {
         Ok(())
     }
 
-    /// Sends records.
     pub(super) fn send_records<'a>(
         &mut self,
         kind: Kind,
@@ -120,7 +116,7 @@ pub(super) fn receive(from: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<K
     Ok(kind)
 }
 
-/// Shows the records in a frame.
+/// Calls `take` for each record of a frame.
 pub(super) fn records(mut bytes: &[u8], mut take: impl FnMut(FlowRecord)) -> io::Result<()> {
     while !bytes.is_empty() {
         let (record, rest) = read_image(bytes).map_err(|error| bad(&error.to_string()))?;
@@ -130,12 +126,12 @@ pub(super) fn records(mut bytes: &[u8], mut take: impl FnMut(FlowRecord)) -> io:
     Ok(())
 }
 
-/// What is received makes no sense.
+/// The received data is invalid.
 pub(super) fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// A flow that came in with a record: which, and from when to when the record is.
+/// The key and time span of a flow that arrived in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Note {
     key_hash: u64,
@@ -146,18 +142,18 @@ pub(crate) struct Note {
 impl Note {
     const BYTES: usize = 24;
 
-    /// The note of a record. Both sides make the same.
+    /// The note of a record. Client and server compute the same.
     pub(crate) fn of(record: &FlowRecord) -> Self {
         use std::hash::BuildHasher;
-        // The same in every process, which the seeds of tables are not. An attacker who forges keys of the same hash can make flows
-        // of his own vanish from a view for as long as it takes to answer.
+        // The hash must be the same in every process, unlike those of tables. An attacker who constructs keys
+        // with equal hashes can only hide his own flows from a view while it is answered.
         let hasher = foldhash::quality::FixedState::with_seed(0x7468_616c_7765_6720);
         let key_hash = hasher.hash_one(record.key);
         let Counters { first_ns, last_ns, .. } = record.counters;
         Self { key_hash, first_ns, last_ns }
     }
 
-    /// Whether a record of the same flow, of which this note is, says all that `shown` says.
+    /// Whether this note's record contains everything that `shown` contains.
     fn covers(&self, shown: &Self) -> bool {
         self.key_hash == shown.key_hash && self.first_ns <= shown.first_ns && self.last_ns >= shown.last_ns
     }
@@ -182,7 +178,7 @@ impl Note {
     }
 }
 
-/// Notes to look into.
+/// Sorted notes for look-ups.
 pub(super) struct Notes(Vec<Note>);
 
 impl Notes {
@@ -191,7 +187,7 @@ impl Notes {
         Self(notes)
     }
 
-    /// Whether a flow that the cache showed came in with a record meanwhile.
+    /// Whether a flow that the cache showed arrived in a record meanwhile.
     pub(super) fn has(&self, shown: &FlowRecord) -> bool {
         if self.0.is_empty() {
             return false;

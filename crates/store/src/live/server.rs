@@ -1,4 +1,4 @@
-//! The writer's side.
+//! The server of the live view, in the writing process.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,24 +19,24 @@ use crate::dataset::Window;
 use crate::error::StoreError;
 use crate::writer::{Shared, Writer};
 
-/// Clients that are served at once; further ones see the end at once, and do without.
+/// The most clients at a time; the connections of others are closed, and they use files alone.
 const CLIENTS_MAX: usize = 8;
-/// How often somebody who follows is sent what there is.
+/// How often a follower receives new records.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
-/// How often at least, so that it is noticed that nobody is there any more.
+/// The longest pause between frames, so that both sides notice when the other is gone.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
-/// Answers questions about what is not on disk, until it is dropped. Then the socket goes.
+/// Answers queries about records that are not on disk. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct LiveServer {
     folder: PathBuf,
-    /// The socket's number in its file system: another writer may have put its own in the place of this one.
+    /// The socket's inode: another writer may have replaced it with its own.
     inode: u64,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What clients' threads share.
+/// State shared by the clients' threads.
 struct Served {
     writer: Arc<Shared>,
     cache: Option<Arc<dyn Cache>>,
@@ -45,8 +45,8 @@ struct Served {
 }
 
 impl Writer {
-    /// Answers questions, on a socket in the dataset's folder, about what is in no file yet: what is pending here, and what is in
-    /// the flow cache from which records come. For as long as the server is kept.
+    /// Answers queries on a socket in the dataset's folder about records that are in no file yet: pending
+    /// records, and the flow cache from which records come. Serves until the server is dropped.
     pub fn serve(&self, cache: Option<Arc<dyn Cache>>) -> Result<LiveServer, StoreError> {
         let writer = self.shared();
         LiveServer::start(Arc::clone(writer), writer.root(), cache)
@@ -54,8 +54,8 @@ impl Writer {
 }
 
 impl LiveServer {
-    /// Listens in the folder of the dataset that `writer` writes. There is no other writer, so a socket that is there is left
-    /// over from one that was killed.
+    /// Listens in the dataset's folder. There is no other writer, so an existing socket is left over from a
+    /// killed one.
     fn start(writer: Arc<Shared>, folder: &Path, cache: Option<Arc<dyn Cache>>) -> Result<Self, StoreError> {
         let (listener, inode) = listen(folder).map_err(StoreError::io("listen on", &folder.join(SOCKET)))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -73,7 +73,7 @@ impl Drop for LiveServer {
         self.stop.store(true, Ordering::Relaxed);
         let path = self.folder.join(SOCKET);
         if fs::symlink_metadata(&path).map_or(0, |socket| socket.ino()) != self.inode {
-            // It is not this one's any more: the thread cannot be woken, and ends with the process.
+            // The socket belongs to another server: the thread cannot be woken and ends with the process.
             return;
         }
         let woken = Way::to(&self.folder, SOCKET).and_then(|way| UnixStream::connect(&way.path));
@@ -84,7 +84,7 @@ impl Drop for LiveServer {
     }
 }
 
-/// Makes the socket where nobody else can get at it, and puts it in its place when its permissions are right.
+/// Makes the socket where only we have access, and moves it to its place when its permissions are right.
 fn listen(folder: &Path) -> io::Result<(UnixListener, u64)> {
     let name = format!(".live-{}", std::process::id());
     let private = folder.join(&name);
@@ -108,7 +108,7 @@ fn accept(listener: &UnixListener, served: &Arc<Served>) {
             return;
         }
         let Ok(stream) = stream else {
-            // Out of descriptors, most likely: somebody else has to close one first.
+            // Most likely out of descriptors: wait until one is closed.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -118,7 +118,7 @@ fn accept(listener: &UnixListener, served: &Arc<Served>) {
         }
         let own = Arc::clone(served);
         let spawned = thread::Builder::new().name("flow-live".to_owned()).spawn(move || {
-            // A client that went away needs no answer.
+            // A client that left needs no answer.
             let _ = own.talk(&stream);
             own.clients.fetch_sub(1, Ordering::AcqRel);
         });
@@ -178,7 +178,7 @@ impl Served {
 
     fn follow(&self, sender: &mut Sender<&UnixStream>) -> io::Result<()> {
         let listener = self.writer.listen_for_records(super::FOLLOWED_MAX);
-        // Tells that it has begun.
+        // Confirms that following has begun.
         sender.send(Kind::Followed, &[])?;
         let mut sent = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {

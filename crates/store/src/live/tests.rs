@@ -41,8 +41,8 @@ fn total(dataset: &Dataset) -> (Sums, Writing) {
     (answer.total, writing)
 }
 
-/// Asks again and again while `work` goes on; every answer is between what was done before it was asked for and what was
-/// begun when it came, and none is smaller than the one before.
+/// Asks repeatedly while other threads work. Every answer lies between the work done before the question and the work
+/// begun by the time of the answer, and answers never shrink.
 fn watch(dataset: &Dataset, times: usize, begun: &AtomicU64, done: &AtomicU64, stop: &AtomicBool) {
     let mut before = 0;
     for _ in 0..times {
@@ -226,7 +226,7 @@ fn only_what_came_in_meanwhile_is_left_out() {
     assert!(!Notes::new(vec![note(1000, 2000)]).has(&other));
 }
 
-/// What is too much for who asks, or for the notes of who answers, is left out, and that is said.
+/// Data beyond the limit of the asker or of the answerer's notes is left out, and the answer says so.
 #[test]
 fn a_cache_that_is_too_large_is_left_out() {
     let folder = tempfile::tempdir().unwrap();

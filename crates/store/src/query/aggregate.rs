@@ -1,13 +1,16 @@
 //! Sums of packets, bytes and records by key.
 //!
-//! Addresses are numbered, each distinct one of a row group once; what a row has is its code in the row group's dictionary.
+//! Addresses are numbered, each distinct address of a row group once; a row has a code in the row group's
+//! dictionary.
 //!
-//! - A single address: sums by code, for each row group; these are added up by number when it is done. So the hash table of
-//!   addresses is asked once for each distinct one of a row group, and a row costs an access to a small array.
-//! - A single key of few bits: sums by value.
-//! - Anything else is packed into a key of 64 or 128 bits, and a hash table ([`super::table`]) is asked for every row.
+//! - A single address: sums are indexed by code within a row group and added to the address's number at its
+//!   end. So the hash table of addresses is used once per distinct address, and a row costs one access to a
+//!   small array.
+//! - A single key of few bits: sums are indexed by value.
+//! - Any other grouping is packed into a key of 64 or 128 bits, which a hash table ([`super::table`]) looks
+//!   up for every row.
 //!
-//! Each thread has sums of its own. Those of hash tables are joined by all threads, each of which takes a part of the keys.
+//! Each thread has its own sums. All threads join the sums of hash tables, each for a part of the keys.
 
 use std::borrow::Cow;
 
@@ -20,18 +23,18 @@ use crate::filter::sum;
 use crate::rows::Rows;
 use thalweg_flow::fields::Field;
 
-/// By what is grouped: keys, and steps of time.
+/// The keys and time steps of a grouping.
 #[derive(Clone, Copy)]
 pub(super) struct Grouping<'a> {
     pub(super) keys: &'a [Key],
-    /// Beginning and length of the steps, nanoseconds.
+    /// Beginning and length of the steps, in nanoseconds.
     pub(super) steps: Option<(u64, u64)>,
 }
 
-/// Codes of a single key that are remembered in an array.
+/// The most bits of a single key whose sums are in an array.
 const DIRECT_BITS_MAX: u32 = 17;
 const UNSET: u32 = u32::MAX;
-/// Rows whose keys are packed at a time: few enough that the keys stay near the core.
+/// Rows whose keys are packed at a time: few enough for the keys to stay in a near cache.
 const PACKED_ROWS: usize = 4096;
 
 impl Grouping<'_> {
@@ -39,7 +42,7 @@ impl Grouping<'_> {
         self.keys.iter().map(Key::bits).sum::<u32>() + if self.steps.is_some() { 32 } else { 0 }
     }
 
-    /// Whether the group is found by the value, without the hash table.
+    /// Whether the value indexes the group, without the hash table.
     fn is_direct(&self) -> bool {
         match (self.keys, self.steps) {
             ([key], None) => key.is_address() || key.bits() <= DIRECT_BITS_MAX,
@@ -48,27 +51,26 @@ impl Grouping<'_> {
     }
 }
 
-/// What a query's records add up to.
+/// The sums of a query.
 pub(super) struct Summed<'a> {
     grouping: Grouping<'a>,
     entries: Entries,
     addresses: AddressNumbers,
     /// All records of the query.
     pub(super) total: Sums,
-    /// Those among them that are in no file.
+    /// Records that are in no file.
     pub(super) live: Sums,
-    /// Those of keys for which there was no room.
+    /// Records of keys for which there was no room.
     pub(super) rest: Sums,
 }
 
-/// Groups, in lists of which each has keys of its own.
+/// Groups in lists with disjoint keys.
 enum Entries {
     Narrow(Vec<Vec<Entry<u64>>>),
     Wide(Vec<Vec<Entry<u128>>>),
 }
 
 impl Summed<'_> {
-    /// How many groups there are.
     pub(super) fn len(&self) -> usize {
         match &self.entries {
             Entries::Narrow(lists) => lists.iter().map(Vec::len).sum(),
@@ -76,7 +78,7 @@ impl Summed<'_> {
         }
     }
 
-    /// Shows the packed key of every group, and its sums.
+    /// Calls `show` with the packed key and the sums of every group.
     pub(super) fn each(&self, mut show: impl FnMut(u128, Sums)) {
         match &self.entries {
             Entries::Narrow(lists) => {
@@ -86,10 +88,10 @@ impl Summed<'_> {
         }
     }
 
-    /// The step of time of a packed key, and what is left of it.
+    /// The time step of a packed key, and the rest of the key.
     pub(super) fn step(&self, packed: u128) -> (u32, u128) {
         let bits: u32 = self.grouping.keys.iter().map(Key::bits).sum();
-        // Steps are there only beside keys of 96 bits at most.
+        // Steps are only combined with keys of at most 96 bits.
         ((packed >> bits) as u32, packed & ((1 << bits) - 1))
     }
 
@@ -111,7 +113,6 @@ impl Summed<'_> {
     }
 }
 
-/// Sums up a query by key.
 pub(super) fn aggregate<'a>(
     view: &View,
     query: &Query,
@@ -136,7 +137,6 @@ fn aggregate_packed<'a, K: Packed>(
     Ok((join(grouping, seed, parts, wrap), scanned))
 }
 
-/// Joins the sums of all threads.
 fn join<'a, K: Packed>(
     grouping: Grouping<'a>,
     seed: Seed,
@@ -161,7 +161,7 @@ fn join<'a, K: Packed>(
         .map(|part| part.addresses.distinct.iter().map(|address| addresses.number(*address)).collect())
         .collect();
     let joiners = parts.len() as u64;
-    // Which joiner's a key is follows from its hash; each of them looks at all entries and adds up its own.
+    // The hash assigns a key to a joiner; each joiner walks all entries and adds up its own.
     let take = |joiner: u64| {
         let mut table = Table::<K>::new(seed, usize::MAX);
         for (part, numbers) in parts.iter().zip(&numbers) {
@@ -178,7 +178,7 @@ fn join<'a, K: Packed>(
         let take = &take;
         let others: Vec<_> = (1..joiners).map(|joiner| scope.spawn(move || take(joiner))).collect();
         let mut lists = vec![take(0)];
-        // A joiner does not fail; if it did, the panic goes on where it is seen.
+        // A joiner does not panic; if it did, the panic continues here.
         lists.extend(others.into_iter().map(|thread| match thread.join() {
             Ok(list) => list,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -188,7 +188,7 @@ fn join<'a, K: Packed>(
     Summed { grouping, entries: wrap(lists), addresses, total, live, rest }
 }
 
-/// A packed key of one thread, with everybody's numbers of addresses.
+/// Replaces a thread's numbers of addresses in a packed key with the common ones.
 fn translate<K: Packed>(grouping: Grouping<'_>, key: K, numbers: &[u32]) -> K {
     if !grouping.keys.iter().any(Key::is_address) {
         return key;
@@ -207,22 +207,22 @@ fn translate<K: Packed>(grouping: Grouping<'_>, key: K, numbers: &[u32]) -> K {
     K::of_wide(translated)
 }
 
-/// Sums of one thread.
+/// The sums of one thread.
 struct Groups<'a, K> {
     grouping: Grouping<'a>,
     table: Table<K>,
     addresses: AddressNumbers,
     total: Sums,
     live: Sums,
-    /// Entry by value, of a single key that is an address (by its number) or of few bits.
+    /// The entry by value, for a single key that is an address (by its number) or has few bits.
     direct: Vec<u32>,
-    /// Of the row group at hand: sums by code.
+    /// For the current row group: sums by code.
     by_code: Vec<Sums>,
-    /// Of some rows at hand.
+    /// For the current rows.
     packed: PackedRows<K>,
 }
 
-/// Keys and counters of the selected ones of some rows.
+/// Keys and counters of the selected rows among some.
 #[derive(Default)]
 struct PackedRows<K> {
     keys: Vec<K>,
@@ -230,15 +230,15 @@ struct PackedRows<K> {
     bytes: Vec<u64>,
 }
 
-/// What the rows of a block have to add.
+/// The counters of a block's rows.
 struct Amounts<'a> {
     packets: Cow<'a, [u64]>,
     bytes: Cow<'a, [u64]>,
 }
 
 impl Amounts<'_> {
-    /// Adds every row to the sum of its code. Many sums are in no near cache: those of a run are all asked for before the first
-    /// is added to.
+    /// Adds every row to the sum of its code. The sums exceed the near caches, so those of a run are all
+    /// prefetched before the first addition.
     fn add_by_code(&self, codes: &[u32], sums: &mut [Sums]) {
         let amounts = self.packets.chunks(RUN).zip(self.bytes.chunks(RUN));
         for (codes, (packets, bytes)) in codes.chunks(RUN).zip(amounts) {
@@ -294,7 +294,6 @@ impl<'a, K: Packed> Groups<'a, K> {
         }
     }
 
-    /// Adds the selected rows.
     fn add(&mut self, rows: &mut Rows<'_>) -> Result<(), StoreError> {
         let keys = self.grouping.keys;
         let mut needed = vec![Field::Packets, Field::Bytes];
@@ -317,12 +316,12 @@ impl<'a, K: Packed> Groups<'a, K> {
         amounts.for_each(&amounts.packets, selected, |_, amount| total.add(amount));
         let sources: Vec<Field> = keys.iter().map(|key| key.source).collect();
         let either = keys.iter().any(|key| key.destination.is_some());
-        // With one end of a single key, only addresses that are selected are numbered, as they are come upon.
+        // With a single key for one end, addresses are numbered only when a selected row has them.
         let is_lazy = self.grouping.is_direct() && !either;
         let numbers = if is_lazy { Vec::new() } else { self.numbers(rows, &sources)? };
         self.add_side(rows, (&sources, &numbers), &amounts, selected)?;
         if either {
-            // A record counts once for each of its ends, and once if both are the same.
+            // A record counts for each of its ends, but once if both are the same.
             let sides: Vec<Field> = keys.iter().map(|key| key.destination.unwrap_or(key.source)).collect();
             let other_numbers = self.numbers(rows, &sides)?;
             let differ = differing(rows, (&sources, &numbers), (&sides, &other_numbers), selected)?;
@@ -335,7 +334,7 @@ impl<'a, K: Packed> Groups<'a, K> {
         Ok(())
     }
 
-    /// Numbers of the addresses of columns, by code; none of other columns.
+    /// Numbers of the addresses in columns, by code; empty for other columns.
     fn numbers(&mut self, rows: &Rows<'_>, columns: &[Field]) -> Result<Vec<Vec<u32>>, StoreError> {
         let of = |id: &Field| match rows.block().column(*id)? {
             Column::Address(addresses) => {
@@ -364,7 +363,7 @@ impl<'a, K: Packed> Groups<'a, K> {
                     self.add_addresses(addresses, numbers, amounts, selected);
                 }
                 Column::Number(values) => {
-                    // A damaged file may have larger values than its type has.
+                    // A damaged file may have larger values than the type allows.
                     let mask: u32 = (1 << self.grouping.keys[0].bits()) - 1;
                     self.by_code.clear();
                     self.by_code.resize(mask as usize + 1, Sums::default());
@@ -403,7 +402,7 @@ impl<'a, K: Packed> Groups<'a, K> {
         }
     }
 
-    /// Adds the sums by code to those of the values that codes stand for.
+    /// Adds the sums by code to those of the codes' values.
     fn add_codes(&mut self, value: impl Fn(&mut AddressNumbers, u32) -> u32) {
         let mut codes = (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0);
         let mut run = [(None, Sums::default()); RUN];
@@ -483,18 +482,19 @@ impl<'a, K: Packed> Groups<'a, K> {
     }
 }
 
-/// The selected ones of some values.
+/// The selected values.
 fn choose(values: &[u64], selected: &[bool], chosen: &mut Vec<u64>) {
     chosen.clear();
     chosen.extend(values.iter().zip(selected).filter(|(_, selected)| **selected).map(|(value, _)| *value));
 }
 
-/// A column by which nothing is grouped.
+/// The error for a column that cannot be a key.
 fn no_key(id: Field) -> StoreError {
     StoreError::Query(format!("`{}` is no key", id.name()))
 }
 
-/// The selected rows whose two ends differ in one of the columns. Numbers are those of the addresses, by code.
+/// The selected rows whose two ends differ in one of the columns. Numbers are those of the addresses, by
+/// code.
 fn differing(
     rows: &Rows<'_>,
     (columns, numbers): (&[Field], &[Vec<u32>]),

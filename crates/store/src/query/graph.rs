@@ -1,4 +1,4 @@
-//! Traffic over time, in all or by key.
+//! Traffic over time, in total or by key.
 
 use std::collections::HashMap;
 
@@ -7,43 +7,39 @@ use super::{Key, KeyValue, Metric, Query, Scanned, Sums};
 use crate::dataset::{View, Window};
 use crate::error::StoreError;
 
-/// Steps of a graph, at most.
+/// The most steps of a graph.
 const STEPS_MAX: u64 = 100_000;
 
 /// One line of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// The values of the keys; none for all other records together.
+    /// The values of the keys; `None` for all other records together.
     pub key: Option<Vec<KeyValue>>,
-    /// The whole of it.
     pub total: Sums,
-    /// What belongs to each step.
+    /// The sums of each step.
     pub steps: Vec<Sums>,
 }
 
-/// Traffic by steps of time. A record belongs to the step in which its last packet came.
+/// Traffic by time steps. A record belongs to the step of its last packet.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Beginning of the first step, nanoseconds since the epoch.
+    /// Beginning of the first step, in nanoseconds since the epoch.
     pub from_ns: u64,
-    /// Length of a step, nanoseconds.
     pub step_ns: u64,
-    /// What of the window there are records for: its beginning, and the nanosecond after its end. A step that is not wholly
-    /// inside has less than it would have.
+    /// The part of the window with records: its beginning, and the nanosecond after its end. A step that is
+    /// only partly inside has smaller sums.
     pub covered: (u64, u64),
-    /// The largest keys, the largest first, then all others, if there are any.
+    /// The largest keys, largest first, then all others together, if any.
     pub series: Vec<Series>,
-    /// All records.
     pub total: Sums,
-    /// Those of them that are in no file yet.
+    /// Records that are in no file yet.
     pub live: Sums,
-    /// What was done for it.
     pub scanned: Scanned,
 }
 
 impl Graph {
-    /// The beginnings of the steps, and whether there are records for the whole of each: of the first and the last, as a rule,
-    /// only for a part.
+    /// The beginnings of the steps, each with whether records exist for all of it; the first and last step
+    /// are usually partial.
     pub fn steps(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
         let count = self.series.iter().map(|series| series.steps.len()).max().unwrap_or(0) as u64;
         (0..count).map(|step| {
@@ -54,7 +50,8 @@ impl Graph {
     }
 }
 
-/// Sums up the records of a query by steps of `step_ns` and, if there are keys, by the `count` largest of these.
+/// Sums up the records of a query by steps of `step_ns` and, if there are keys, by the `count` largest of
+/// these.
 pub fn graph(
     view: &View,
     query: &Query,
@@ -71,7 +68,7 @@ pub fn graph(
         return Err(StoreError::Query(format!("{steps} steps are too many: choose a longer --step")));
     }
     let (summed, scanned) = aggregate(view, query, Grouping { keys, steps: Some((from_ns, step_ns)) })?;
-    // Steps are laid out for the largest keys alone: there may be millions of others.
+    // Only the largest keys get steps, since there may be millions of others.
     let mut totals: HashMap<u128, Sums> = HashMap::new();
     summed.each(|packed, sums| totals.entry(summed.step(packed).1).or_default().add(sums));
     let count = count.max(1);
@@ -111,7 +108,7 @@ fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {
     Series { key, total: Sums::default(), steps: vec![Sums::default(); steps as usize] }
 }
 
-/// The part of a window in which there are records.
+/// The part of a window with records.
 fn extent(view: &View, window: Window) -> Option<Window> {
     let files = view.files.iter().filter_map(|file| file.span());
     let batches = view.batches.iter().flat_map(|batch| batch.records.iter());

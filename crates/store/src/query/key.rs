@@ -1,4 +1,4 @@
-//! Keys that records are grouped by.
+//! Keys by which records are grouped.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,14 +7,13 @@ use std::str::FromStr;
 use crate::error::StoreError;
 use thalweg_flow::fields::{Field, Kind};
 
-/// Something that flows have in common.
+/// A property by which records are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The name, as it is written.
     pub name: &'static str,
-    /// The column; of keys that mean either end, that of the source.
+    /// The column; for keys of either end, that of the source.
     pub(crate) source: Field,
-    /// The other end's column, if the key means either end.
+    /// The destination's column, for keys of either end.
     pub(crate) destination: Option<Field>,
 }
 
@@ -27,7 +26,6 @@ const fn either(name: &'static str, source: Field, destination: Field) -> Key {
 }
 
 impl Key {
-    /// All keys.
     pub const ALL: &'static [Key] = &[
         one("src", Field::Src),
         one("dst", Field::Dst),
@@ -62,10 +60,10 @@ impl Key {
         names.join(", ")
     }
 
-    /// Bits that a value takes in a packed key; for addresses, those of the number that stands for one.
+    /// Bits of a value in a packed key; for addresses, the bits of their number.
     pub(crate) fn bits(&self) -> u32 {
         match self.source.row().kind {
-            // One more, for that nothing is known.
+            // One more bit for unknown.
             Kind::Number(bits) if bits < 32 => u32::from(bits) + 1,
             Kind::Word(_) => 8,
             _ => 32,
@@ -76,7 +74,7 @@ impl Key {
         self.source.row().kind == Kind::Address
     }
 
-    /// A number of its column, as people know it.
+    /// A value of the key's column for display.
     pub(crate) fn value(&self, number: u32) -> KeyValue {
         let row = self.source.row();
         if row.absent == Some(u64::from(number)) {
@@ -99,15 +97,13 @@ impl FromStr for Key {
     }
 }
 
-/// What a key is in some records.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyValue {
     Address(IpAddr),
-    /// A number: a port, a protocol, an AS.
+    /// A port, a protocol or an AS.
     Number(u32),
-    /// A name.
     Word(String),
-    /// The records do not say.
     Unknown,
 }
 

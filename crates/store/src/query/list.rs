@@ -1,4 +1,4 @@
-//! Records themselves, the latest of them.
+//! Lists the latest records.
 
 use thalweg_flow::FlowRecord;
 
@@ -8,17 +8,17 @@ use crate::error::StoreError;
 use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
-/// The order of a list: by end, then by what else is different.
+/// The order of a list: by end, then by the other fields that differ.
 fn order(record: &FlowRecord) -> impl Ord + use<> {
     (record.counters.last_ns, record.counters.first_ns, record.key, record.counters.bytes, record.end_reason)
 }
 
-/// The latest `count` records of a query, by the end of the flow, the earliest of them first.
+/// The latest `count` records of a query by the end of the flow, in ascending order.
 pub fn list(view: &View, query: &Query, count: usize) -> Result<(Vec<FlowRecord>, Scanned), StoreError> {
     if count == 0 {
         return Ok((Vec::new(), Scanned::default()));
     }
-    // The latest first, so that a thread soon knows what is too early.
+    // The latest first, so that threads soon know what is too early.
     let mut tasks = tasks(view);
     tasks.sort_by_key(|task| std::cmp::Reverse(latest(task)));
     let (parts, scanned) = scan(view, query, tasks, Vec::new, |found: &mut Vec<FlowRecord>, rows| {
@@ -39,7 +39,7 @@ pub fn list(view: &View, query: &Query, count: usize) -> Result<(Vec<FlowRecord>
     Ok((found, scanned))
 }
 
-/// The latest end of a flow in a row group. Batches are not ordered, and looked at first.
+/// The latest end of a flow in a row group. Batches are unordered and come first.
 fn latest(task: &Task) -> u64 {
     match task {
         Task::Group(file, number) => file.row_groups[*number].to_ns,
@@ -47,7 +47,7 @@ fn latest(task: &Task) -> u64 {
     }
 }
 
-/// The latest `count` selected rows, and those that end at the same time as the earliest of them.
+/// The latest `count` selected rows, and all that end at the same time as the earliest of them.
 fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, StoreError> {
     rows.need(&[Field::FlowEnd])?;
     let ends = rows.block().wide(Field::FlowEnd)?;

@@ -1,20 +1,20 @@
-//! What questions add up.
+//! The sums of a query.
 
 use super::Metric;
 
-/// What is added up.
+/// Sums over records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Packets, of both directions.
+    /// Both directions.
     pub packets: u64,
-    /// Bytes, of both directions.
+    /// Both directions.
     pub bytes: u64,
     /// Records.
     pub flows: u64,
 }
 
 impl Sums {
-    /// The one by which is ranked.
+    /// The value of a metric.
     pub fn of(&self, metric: Metric) -> u64 {
         match metric {
             Metric::Packets => self.packets,
@@ -23,7 +23,7 @@ impl Sums {
         }
     }
 
-    /// Adds others.
+    /// Adds another sum.
     pub fn add(&mut self, other: Sums) {
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);

@@ -1,16 +1,16 @@
 //! Sums by packed key: a hash table for millions of keys.
 //!
 //! ```text
-//! slots    tag 32 | place + 1, 32     open addressing, half full at most
-//! entries  key 8 or 16 | sums 24      one after the other, in the order in which keys came
+//! slots    tag 32 | place + 1, 32     open addressing, at most half full
+//! entries  key 8 or 16 | sums 24      contiguous, in order of the keys' first appearance
 //! ```
 //!
-//! With millions of keys every row costs two accesses to memory that no cache holds. They are not waited for one by one: of
-//! a run of rows all slots are read first, then all entries, and only then is added up, so that a core has many of them on
-//! their way at a time. Rows whose key is not where it was looked for (new ones, as a rule) go the slow way at the end.
-//! Memory is asked for in huge pages: else the system takes longer to hand it out than all the rest takes.
+//! With millions of keys, every row needs two memory accesses that miss all caches. The table overlaps them:
+//! for a run of rows it reads first all slots, then all entries, and only then adds, so that a core has many
+//! accesses in flight. Rows whose key is not at its first slot (mostly new keys) take the slow path at the
+//! end. Memory comes in huge pages, because page faults of small ones would take longer than everything else.
 //!
-//! Hashes are seeded at random, so that nobody who sends packets knows which keys meet in a slot.
+//! Hashes have a random seed, so that senders of packets cannot know which keys collide.
 
 use std::hash::BuildHasher;
 
@@ -22,17 +22,17 @@ use super::sums::Sums;
 pub(super) const RUN: usize = 64;
 const SLOTS_MIN: usize = 1 << 10;
 const ENTRIES_MIN: usize = 1 << 9;
-/// How many times larger a table gets. Twice would move millions of keys once more often.
+/// The growth factor. Doubling would move millions of keys once more.
 const GROWTH: usize = 4;
 
-/// A key in which several values are packed, the last of them lowest.
+/// A key with several packed values; the last is lowest.
 pub(super) trait Packed: Copy + Eq + Default + Send + Sync {
-    /// This key with another value behind it.
+    /// Appends a value to the key.
     fn with(self, value: u64, bits: u32) -> Self;
-    /// All of it.
+    /// The whole key.
     fn wide(self) -> u128;
     fn of_wide(wide: u128) -> Self;
-    /// Its halves.
+    /// The halves of the key.
     fn words(self) -> (u64, u64);
 }
 
@@ -76,19 +76,17 @@ impl Packed for u128 {
     }
 }
 
-/// A key and its sums.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry<K> {
     pub(super) key: K,
     pub(super) sums: Sums,
 }
 
-/// What hashes are made with.
+/// The seed of a hash.
 #[derive(Clone, Copy)]
 pub(super) struct Seed([u64; 2]);
 
 impl Seed {
-    /// Another one each time.
     pub(super) fn random() -> Self {
         let state = foldhash::fast::RandomState::default();
         Self([state.hash_one(1u64) | 1, state.hash_one(2u64)])
@@ -108,7 +106,7 @@ pub(super) struct Table<K> {
     seed: Seed,
     slots: Vec<u64>,
     entries: Vec<Entry<K>>,
-    /// Keys that are remembered.
+    /// The most keys in the table.
     keys_max: usize,
     /// Sums of keys for which there was no room.
     pub(super) rest: Sums,
@@ -116,7 +114,7 @@ pub(super) struct Table<K> {
 
 impl<K: Packed> Table<K> {
     pub(super) fn new(seed: Seed, keys_max: usize) -> Self {
-        // A place has 32 bits, of which zero is none.
+        // A place has 32 bits, and zero means none.
         let keys_max = keys_max.min(u32::MAX as usize - 1);
         Self { seed, slots: Vec::new(), entries: Vec::new(), keys_max, rest: Sums::default() }
     }
@@ -129,7 +127,7 @@ impl<K: Packed> Table<K> {
         self.entries
     }
 
-    /// Appends an entry for a key that the caller keeps apart from others; `None` if there is no room.
+    /// Appends an entry for a key that the caller keeps distinct; `None` if there is no room.
     pub(super) fn append(&mut self, key: K) -> Option<u32> {
         if self.entries.len() >= self.keys_max {
             return None;
@@ -142,9 +140,9 @@ impl<K: Packed> Table<K> {
         Some((self.entries.len() - 1) as u32)
     }
 
-    /// Adds to the entries in places that [`Self::append`] gave, or to the rest.
+    /// Adds to the entries that [`Self::append`] returned, or to the rest.
     pub(super) fn add_run(&mut self, run: &[(Option<u32>, Sums)]) {
-        // All are asked for before the first is needed.
+        // Prefetches all entries before the first addition.
         let flows = |place: u32| self.entries.get(place as usize).map_or(0, |entry| entry.sums.flows);
         std::hint::black_box(
             run.iter().filter_map(|(place, _)| *place).fold(0, |all, place| all | flows(place)),
@@ -160,7 +158,7 @@ impl<K: Packed> Table<K> {
         }
     }
 
-    /// Adds records of one each to their keys. All three lists are of one length.
+    /// Adds one record to each of these keys. All three lists have the same length.
     pub(super) fn add_rows(&mut self, keys: &[K], packets: &[u64], bytes: &[u64]) {
         let amounts = packets.chunks(RUN).zip(bytes.chunks(RUN));
         for (keys, (packets, bytes)) in keys.chunks(RUN).zip(amounts) {
@@ -171,7 +169,7 @@ impl<K: Packed> Table<K> {
             for ((key, hash), place) in keys.iter().zip(&mut hashes).zip(&mut places) {
                 *hash = self.seed.hash(*key);
                 let slot = self.slots[*hash as usize & mask];
-                // Another key's slot counts as none: its tag differs, but for one in four thousand millions.
+                // Another key's slot counts as empty: its tag differs except in one of four billion cases.
                 *place = if (slot ^ *hash) >> 32 == 0 { slot as u32 } else { 0 };
             }
             for (key, place) in keys.iter().zip(&mut places) {
@@ -189,7 +187,6 @@ impl<K: Packed> Table<K> {
         }
     }
 
-    /// Adds sums to a key.
     pub(super) fn add(&mut self, key: K, sums: Sums) {
         self.make_room();
         self.add_hashed(key, self.seed.hash(key), sums);
@@ -218,7 +215,7 @@ impl<K: Packed> Table<K> {
         self.add_at(place, sums);
     }
 
-    /// Makes room for a run of new keys. A table that is as large as it may get stays as it is.
+    /// Makes room for a run of new keys. A table of the maximum size stays unchanged.
     fn make_room(&mut self) {
         let wanted = (self.entries.len() + RUN).min(self.keys_max + 1) * 2;
         if wanted <= self.slots.len() {

@@ -1,4 +1,4 @@
-//! The largest talkers, of whatever kind.
+//! The largest keys of a query.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,39 +8,37 @@ use super::{Key, KeyValue, Metric, Query, Scanned, Sums};
 use crate::dataset::View;
 use crate::error::StoreError;
 
-/// Candidates that are looked through for those that are out.
+/// How many candidates accumulate before small ones are removed.
 const CANDIDATES_MIN: usize = 4096;
 
-/// One line of an answer.
+/// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopRow {
-    /// The values of the keys, in the order in which they were asked for.
+    /// In the order of the query's keys.
     pub key: Vec<KeyValue>,
-    /// What records with them add up to.
     pub sums: Sums,
 }
 
 /// The answer.
 #[derive(Clone, Debug, Default)]
 pub struct Top {
-    /// The largest, the very largest first. Of equal ones the smaller key is first.
+    /// The largest keys, largest first; of equal ones the smaller key comes first.
     pub rows: Vec<TopRow>,
-    /// All records of the query. With a key that means either end (`host`), rows add up to more than that.
+    /// All records of the query. With a key of either end (`host`), rows add up to more than that.
     pub total: Sums,
-    /// Those of them that are in no file yet.
+    /// Records that are in no file yet.
     pub live: Sums,
-    /// Distinct keys.
+    /// The number of distinct keys.
     pub keys: u64,
-    /// What belongs to keys beyond the number that is remembered. If it is not zero, a row may lack some of its sums.
+    /// Records of keys beyond the limit. If it is not zero, rows may be incomplete.
     pub rest: Sums,
-    /// What was done for it.
     pub scanned: Scanned,
 }
 
-/// Sums up the records of a query by key and returns the `count` largest. With no keys there are only totals.
+/// Sums up the records of a query by key and returns the `count` largest. Without keys there are only totals.
 pub fn top(view: &View, query: &Query, keys: &[Key], by: Metric, count: usize) -> Result<Top, StoreError> {
     let (summed, scanned) = aggregate(view, query, Grouping { keys, steps: None })?;
-    // The smallest of the largest, as far as they have been seen; whatever is smaller cannot be among them.
+    // The `count` largest sums seen so far; anything smaller than their minimum is out.
     let mut largest: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
     let mut candidates: Vec<(u128, Sums)> = Vec::new();
     let mut look_through_at = CANDIDATES_MIN;
@@ -57,7 +55,7 @@ pub fn top(view: &View, query: &Query, keys: &[Key], by: Metric, count: usize) -
             }
         }
         candidates.push((packed, sums));
-        // Of those that are as large as the last one, the key decides: they all stay.
+        // Of candidates equal to the smallest the key decides, so they all stay.
         if candidates.len() >= look_through_at {
             let least = largest.peek().map_or(0, |least| least.0);
             candidates.retain(|(_, sums)| sums.of(by) >= least);

@@ -1,9 +1,10 @@
-//! How old the records of an hour are, as far as a writer has measured it itself.
+//! Measures the age of each hour's records by the writer's own clock.
 //!
-//! The wall clock may be wrong, and jump when it is set: a machine without a battery begins in 1970, and in an instant
-//! everything that it wrote since is decades old. So nothing goes by age because of the wall clock alone. It has to be as old by a
-//! clock that nobody sets: since the writer last wrote records of that hour; of hours that it has not written, since it began, and
-//! as long before that as they are older than the newest hour there was. Time in which nobody wrote does not count.
+//! The wall clock may be wrong, and it jumps when it is set: a machine without a battery begins in 1970, and
+//! an instant later everything that it wrote seems decades old. So retention by age never relies on the wall
+//! clock alone. An hour must also be as old by a monotonic clock: measured since the writer last wrote
+//! records of that hour or, for hours that it has not written, since it began, plus their distance from the
+//! newest hour at that time. Time without a writer does not count.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,10 +14,9 @@ use std::time::{Duration, Instant};
 use crate::dataset;
 use crate::error::StoreError;
 
-/// Seconds of an hour's folder.
 const HOUR_S: u64 = 3600;
 
-/// See the head of this file.
+/// Ages of hours; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Ages {
     began: Instant,
@@ -33,12 +33,12 @@ impl Ages {
         Ok(Self { began: Instant::now(), newest, written: Mutex::default() })
     }
 
-    /// Records of this hour are written now.
+    /// Notes that records of this hour are written now.
     pub(crate) fn note(&self, hour: u64, now: Instant) {
         self.written.lock().insert(hour, now);
     }
 
-    /// How old its records are at least.
+    /// The minimum age of an hour's records.
     pub(crate) fn measured(&self, hour: u64, now: Instant) -> Duration {
         let written = self.written.lock();
         match written.get(&hour) {
@@ -50,7 +50,7 @@ impl Ages {
         }
     }
 
-    /// There is nothing of this hour any more.
+    /// Forgets an hour whose records are gone.
     pub(crate) fn forget(&self, hour: u64) {
         self.written.lock().remove(&hour);
     }

@@ -44,7 +44,7 @@ fn small_files() -> Stopped {
 }
 
 impl Stopped {
-    /// What is read is what was written, in so many files; also after the next start, which clears what is left over.
+    /// Asserts that `files` files hold exactly what was written, also after the recovery has cleared leftovers.
     fn check(&self, files: usize, torn: u64, replaced: u64) {
         let read = || {
             let view = Dataset::open(self.folder.path()).unwrap().view(Window::ALL).unwrap();

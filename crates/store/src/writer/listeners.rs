@@ -1,4 +1,4 @@
-//! Listeners to new records: queries that are being answered (`crate::live`), and `flows list --follow`.
+//! Listeners to new records: live queries (`crate::live`), and `flows list --follow`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,24 +10,23 @@ use crate::dataset::{self, Window};
 use crate::error::StoreError;
 use crate::live::Note;
 
-/// Somebody who listens in.
+/// Receives new records or notes of them.
 pub(super) struct Listener {
     number: u64,
     what: What,
-    /// Records that are kept of what comes in, or of which notes are.
+    /// The most records or notes that are kept.
     room: usize,
     /// Records for which there was no room.
     missed: u64,
 }
 
-/// What is kept for him.
+/// What is kept for the listener.
 enum What {
     Notes(Vec<Note>),
     Records(VecDeque<Arc<[FlowRecord]>>),
 }
 
 impl Listener {
-    /// Takes what comes in.
     pub(super) fn take(&mut self, batch: &Arc<[FlowRecord]>) {
         if batch.len() > self.room {
             self.missed += batch.len() as u64;
@@ -41,7 +40,7 @@ impl Listener {
     }
 }
 
-/// A listener, for as long as it is held.
+/// A registered listener; dropping it ends the registration.
 pub(crate) struct Listening {
     shared: Arc<Shared>,
     number: u64,
@@ -53,25 +52,25 @@ impl Drop for Listening {
     }
 }
 
-/// What a writer has at a moment.
+/// The state of a writer at one moment.
 pub(crate) struct Moment {
     /// Names of all files of a window, relative to the dataset.
     pub(crate) files: Vec<String>,
-    /// What is in none of them yet.
+    /// Records that are in no file yet.
     pub(crate) pending: Vec<Arc<[FlowRecord]>>,
-    /// Notes of what has come in since the listener was made.
+    /// Notes of records that arrived since the listener was registered.
     pub(crate) notes: Vec<Note>,
-    /// Whether there was room for all of them.
+    /// Whether there was room for all notes.
     pub(crate) notes_whole: bool,
 }
 
 impl Shared {
-    /// Keeps notes of so many records that come in from now on.
+    /// Registers a listener that keeps at most this many notes.
     pub(crate) fn listen_for_notes(self: &Arc<Self>, max: usize) -> Listening {
         self.listen(What::Notes(Vec::new()), max)
     }
 
-    /// Keeps so many records that come in from now on.
+    /// Registers a listener that keeps at most this many records.
     pub(crate) fn listen_for_records(self: &Arc<Self>, max: usize) -> Listening {
         self.listen(What::Records(VecDeque::new()), max)
     }
@@ -85,7 +84,7 @@ impl Shared {
         Listening { shared: Arc::clone(self), number }
     }
 
-    /// What came in since the last time, and how many records found no room.
+    /// The records since the last call, and the number of those for which there was no room.
     pub(crate) fn drain(&self, listening: &Listening) -> (Vec<Arc<[FlowRecord]>>, u64) {
         let mut state = self.state();
         let Some(listener) = state.listeners.iter_mut().find(|listener| listener.number == listening.number)
@@ -100,7 +99,7 @@ impl Shared {
         (batches, std::mem::take(&mut listener.missed))
     }
 
-    /// What there is now: no file changes its name while this looks. Takes the notes of a listener.
+    /// The current state; no file changes its name meanwhile. Takes the notes of a listener.
     pub(crate) fn moment(&self, window: Window, listening: &Listening) -> Result<Moment, StoreError> {
         let root = &self.changes.root;
         let _names = self.changes.publish.lock();

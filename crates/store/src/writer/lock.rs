@@ -1,5 +1,5 @@
-//! The right to write a dataset: a lock on a file in its folder. The file says who writes, and is empty if the last writer
-//! ended properly.
+//! The right to write a dataset: a lock on a file in its folder. The file names the writer; it is empty if
+//! the last writer ended cleanly.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
 
-/// Engines that read a folder of Parquet files pass over names that begin with a dot.
+/// Engines that read a folder of Parquet files skip names that begin with a dot.
 const LOCK_FILE: &str = ".writer.lock";
-/// Bytes of a lock file that are read.
+/// The most bytes of a lock file that are read.
 const TEXT_MAX: u64 = 1024;
 
-/// The lock, for as long as it is held.
+/// The held lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     root: PathBuf,
@@ -22,8 +22,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of the dataset in this folder, which is made if it is not there; returns what the last owner left in the
-    /// file.
+    /// Takes the lock of the dataset in this folder, which is created if necessary; returns the last owner's
+    /// text in the file.
     pub(super) fn take(root: &Path) -> Result<(Self, String), StoreError> {
         fs::create_dir_all(root).map_err(StoreError::io("create the dataset", root))?;
         let path = root.join(LOCK_FILE);
@@ -31,7 +31,7 @@ impl Lock {
         Ok((Self { root: root.to_path_buf(), path, file }, left))
     }
 
-    /// Writes down who holds it.
+    /// Writes the owner into the file.
     pub(super) fn sign(&mut self, owner: &str) -> Result<(), StoreError> {
         let file = &mut self.file;
         let rewritten = file.set_len(0).and_then(|()| file.rewind());
@@ -39,14 +39,14 @@ impl Lock {
         signed.map_err(StoreError::io("write", &self.path))
     }
 
-    /// Whether the file is still the one in the folder: somebody may have removed the folder.
+    /// Whether the locked file is still the one in the folder, which may have been removed.
     pub(super) fn is_in_place(&self) -> bool {
         let numbers = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let there = fs::metadata(&self.path).map(numbers);
         there.is_ok_and(|there| self.file.metadata().map(numbers).is_ok_and(|held| held == there))
     }
 
-    /// Takes it again in a folder that was removed, or replaced.
+    /// Takes the lock again in a folder that was removed or replaced.
     pub(super) fn take_again(&mut self, owner: &str) -> Result<(), StoreError> {
         let (mut lock, _) = Self::take(&self.root)?;
         lock.sign(owner)?;
@@ -54,13 +54,13 @@ impl Lock {
         Ok(())
     }
 
-    /// Gives it up. `is_clean` says that nothing was lost.
+    /// Releases the lock. `is_clean` means that nothing was lost.
     pub(super) fn release(&mut self, is_clean: bool) -> Result<(), StoreError> {
         let emptied = match is_clean {
             true => self.file.set_len(0).and_then(|()| self.file.sync_all()),
             false => Ok(()),
         };
-        // Closing the file is not enough: a child process that is just being started has it too, until it is another program.
+        // Closing the file is not enough: a child process between fork and exec has it open too.
         let unlocked = self.file.unlock();
         emptied.map_err(StoreError::io("write", &self.path))?;
         unlocked.map_err(StoreError::io("unlock", &self.path))

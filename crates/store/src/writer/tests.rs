@@ -12,7 +12,7 @@ use crate::testing::{self, Chance};
 
 type Told = Arc<Mutex<Vec<(Severity, String)>>>;
 
-/// Options of a writer that writes when it is asked to, and where it tells.
+/// Options of a writer that writes only on request, and the place of its reports.
 fn options() -> (WriterOptions, Told) {
     let told = Told::default();
     let sink = Arc::clone(&told);
@@ -26,7 +26,7 @@ fn options() -> (WriterOptions, Told) {
     (options, told)
 }
 
-/// So many records of one hour: the first after the start.
+/// `count` records whose last packet is `hour` hours after the start.
 fn records(chance: &mut Chance, count: usize, hour: u64) -> Vec<FlowRecord> {
     let mut one = || {
         let mut record = testing::any_record(chance);

@@ -1,4 +1,4 @@
-//! The writer's threads: one brings pending records to disk, the other joins and removes files.
+//! The writer's threads: one writes pending records to disk, the other joins and removes files.
 
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
@@ -18,15 +18,15 @@ use crate::space;
 use crate::upkeep::Upkeep;
 use thalweg_text::calendar::HOUR_NS;
 
-/// How often to check whether there is room, while nothing is to be written.
+/// How often to check for free space while nothing is written.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Retention by size is applied when so many parts of what may be kept were written since.
+/// Retention by size is applied whenever one in this many parts of the limit was written.
 const RETENTION_PARTS: u64 = 50;
 
 type Batch = Arc<[FlowRecord]>;
 
 impl Shared {
-    /// The writer's thread.
+    /// The body of the writing thread.
     pub(super) fn write(&self) {
         let (first, longest) = self.options.retry.clone().into_inner();
         let mut retry = first;
@@ -49,14 +49,14 @@ impl Shared {
                         return;
                     }
                     self.wait_to_retry(retry);
-                    // Twice as long each time.
+                    // Doubles the pause.
                     retry = (retry * 2).min(longest);
                 }
             }
         }
     }
 
-    /// Waits until something is to be written, or the end has come. Looks now and then whether there is room.
+    /// Waits until something must be written or the writer ends. Checks for free space from time to time.
     fn wait_for_work(&self) -> MutexGuard<'_, State> {
         let mut looked = Instant::now();
         let mut state = self.state();
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Tells in time that what comes cannot be written, and that it can again.
+    /// Warns early that files cannot be written, and reports when they can again.
     fn look_for_room(&self) {
         match space::check(&self.changes.root, self.options.retention.free_min) {
             Ok(()) => self.end_trouble("can be written"),
@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// Files can be written: says so if the operator was told that they cannot.
+    /// Ends a problem with writing; reports this if the problem was reported.
     fn end_trouble(&self, what: &str) {
         let mut state = self.state();
         let trouble = state.trouble.end(Instant::now());
@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// Files cannot be written: counts it and tells the operator. Whether the writer is to end.
+    /// Counts a failed write and tells the operator; returns whether the writer is closing.
     fn note_failure(&self, error: &StoreError) -> bool {
         let mut state = self.state();
         state.failures += 1;
@@ -116,12 +116,12 @@ impl Shared {
                 self.options.retry.end().as_secs()
             ));
         }
-        // A thread that waits for it finds that it was told.
+        // Wake threads that wait for this write, so that they see the failure.
         self.written.notify_all();
         is_closing
     }
 
-    /// Removes the oldest records because there is no room, if that is wanted; whether it helped.
+    /// If configured, removes the oldest records for lack of space; returns whether that helped.
     fn makes_room(&self) -> bool {
         let retention = self.options.retention;
         if !retention.makes_room {
@@ -139,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// Waits before the next attempt. Ends early if somebody asks for one.
+    /// Waits before the next attempt; a flush request ends the wait early.
     fn wait_to_retry(&self, retry: Duration) {
         let until = Instant::now() + retry;
         let mut state = self.state();
@@ -153,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Brings batches, which are the first that are pending, to disk.
+    /// Writes the first pending batches to disk.
     fn publish(&self, batches: &[Batch]) -> Result<(), StoreError> {
         self.keep_lock()?;
         space::check(&self.changes.root, self.options.retention.free_min)?;
@@ -169,12 +169,12 @@ impl Shared {
                     state.pending_records -= batch.len();
                 }
             }
-            // Those that are left came while a file was being written; an interval from now is soon enough for a crash to
-            // lose no more than one interval and the time that writing takes.
+            // The remaining records arrived while files were written. With one interval from now, a crash
+            // loses no more than one interval plus the time of writing.
             state.oldest = (!state.pending.is_empty()).then(Instant::now);
             state.status.files_published += files.len() as u64;
         }
-        // They have their names now, and are not written again, even if the names may not have come to disk.
+        // The files have their names now and are not written again, even if the names are not on disk yet.
         let mut folders = files.iter().filter_map(|file| file.path().parent());
         let synced = folders.try_for_each(dataset::sync_folder);
         self.note_written(batches.iter().map(|batch| batch.len() as u64).sum(), bytes);
@@ -199,7 +199,7 @@ impl Shared {
         retention.bytes_max.is_some_and(|max| state.bytes_since_retention > max / RETENTION_PARTS)
     }
 
-    /// Takes the lock again if the folder was removed: what is written then lies in a new one.
+    /// Takes the lock again if the folder was removed: files then go to a new one.
     fn keep_lock(&self) -> Result<(), StoreError> {
         let mut lock = self.lock.lock();
         if lock.is_in_place() {
@@ -214,7 +214,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes temporary files, one for each hour. They go by themselves unless they are published.
+    /// Writes temporary files, one per hour. Dropping them removes them unless they are published.
     fn write_files(&self, batches: &[Batch]) -> Result<Vec<Temporary>, StoreError> {
         let mut hours: BTreeMap<u64, Vec<(u64, &FlowRecord)>> = BTreeMap::new();
         for record in batches.iter().flat_map(|batch| batch.iter()) {
@@ -238,7 +238,7 @@ impl Shared {
         Ok(files)
     }
 
-    /// Makes an hour's folder, for good: the names of new folders are brought to disk, too.
+    /// Makes an hour's folder and syncs the names of new folders.
     fn make_partition(&self, partition: &Path) -> Result<(), StoreError> {
         if partition.is_dir() {
             return Ok(());
@@ -250,8 +250,8 @@ impl Shared {
         dataset::sync_folder(&self.changes.root)
     }
 
-    /// The upkeep's thread: removes what need not be kept, first when the writer begins and last when it ends, and joins files
-    /// meanwhile.
+    /// The body of the maintenance thread: it applies retention, first when the writer begins and last when
+    /// it ends, and joins files in between.
     pub(super) fn upkeep(&self) {
         let interval = Duration::from_secs(self.options.upkeep_interval_s);
         self.do_upkeep(false);
@@ -274,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// Removes what need not be kept; joins small files too, if that is wanted.
+    /// Applies retention and, if requested, joins small files.
     fn do_upkeep(&self, joins: bool) {
         self.apply_retention();
         if joins {
@@ -285,7 +285,6 @@ impl Shared {
         }
     }
 
-    /// Removes what need not be kept.
     pub(super) fn apply_retention(&self) {
         let retention = self.options.retention;
         self.state().bytes_since_retention = 0;
@@ -321,8 +320,8 @@ impl Shared {
     }
 }
 
-/// What is written next: as much as a row group takes. After a failure a single batch, which shows soon whether it works again:
-/// nobody who ends the writer wants to wait for more.
+/// The next batches to write: as many as fill a row group. After a failure, a single batch shows quickly
+/// whether writing works again, so that closing does not take long.
 fn next_batches(state: &State) -> Vec<Batch> {
     if state.trouble.lasts() {
         return state.pending.front().cloned().into_iter().collect();

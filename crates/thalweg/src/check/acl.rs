@@ -9,10 +9,10 @@ use thalweg_text::units::count;
 use super::{dscp, ip_protocol, join, port_name};
 use crate::tables::table;
 
-/// Rules of a list shown one by one; a longer list is cut.
+/// The most rules of a list that are shown; a longer list is cut.
 const RULES_SHOWN_MAX: usize = 100;
 
-/// Sub-interfaces and what ports filter, if any does.
+/// Sub-interfaces, and filters of ports, if there are any.
 pub(super) fn render_ports(text: &mut String, config: &RouterConfig) {
     let is_plain = |port: &thalweg_config::PortConfig| {
         let filters = port.acl_in.is_some() || port.acl_out.is_some() || port.urpf != ReversePathMode::Off;
@@ -40,7 +40,6 @@ pub(super) fn render_ports(text: &mut String, config: &RouterConfig) {
     }
 }
 
-/// A table for each list.
 pub(super) fn render(text: &mut String, config: &RouterConfig) {
     for acl in &config.acls {
         let rules = acl.rule_names.iter().zip(&acl.list.rules).take(RULES_SHOWN_MAX);
@@ -65,7 +64,7 @@ pub(super) fn render(text: &mut String, config: &RouterConfig) {
     }
 }
 
-/// The name of the list at a place.
+/// The name of the list at an index.
 pub(super) fn name(config: &RouterConfig, place: Option<u16>) -> Option<&str> {
     config.acls.get(usize::from(place?)).map(|acl| acl.name.as_str())
 }

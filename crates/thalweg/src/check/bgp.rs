@@ -1,4 +1,4 @@
-//! The BGP part of the plan: neighbors and their policy.
+//! The BGP part of `thalweg check`: neighbors and their policies.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use thalweg_text::units::count;
 use super::join;
 use crate::tables::table;
 
-/// Neighbors listed one by one; more are counted.
+/// The most neighbors listed individually; more are counted.
 const NEIGHBORS_SHOWN_MAX: usize = 60;
 
 pub(super) fn render(text: &mut String, bgp: &BgpConfig) {
@@ -50,7 +50,7 @@ pub(super) fn render(text: &mut String, bgp: &BgpConfig) {
     );
 }
 
-/// How often a policy has to be asked: what its work depends on.
+/// How often a policy must be evaluated, by what its result depends on.
 fn asked(policy: &Policy) -> &'static str {
     if policy.depends_on_prefix() { "prefix" } else { "attribute set" }
 }

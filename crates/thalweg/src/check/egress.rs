@@ -1,4 +1,4 @@
-//! The plan of queues: what each live port does with packets that have to wait.
+//! The queues part of `thalweg check`: what each live port does with packets that wait.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 use super::{join, port_name};
 use crate::tables::table;
 
-/// Ports with equal queues, and the queues. Ports without are left out.
+/// Groups of ports with equal queues. Ports without queues are left out.
 fn plans(config: &RouterConfig) -> Vec<(Vec<PortIndex>, EgressConfig)> {
     let mut plans: Vec<(Vec<PortIndex>, EgressConfig)> = Vec::new();
     for port in ports_with_queues(config) {
@@ -76,7 +76,7 @@ fn share(plan: &EgressConfig) -> String {
     }
 }
 
-/// One object for each port with queues.
+/// One object per port with queues.
 pub(super) fn to_json(config: &RouterConfig) -> Vec<Value> {
     let port = |index: PortIndex| {
         let plan = egress_config(config, index);

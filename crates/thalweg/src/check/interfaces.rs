@@ -9,20 +9,20 @@ use thalweg_wire::MacAddr;
 use super::port_name;
 use crate::tables::table;
 
-/// What was found out about the machine.
+/// The preflight of this machine.
 pub(super) struct Interfaces {
-    /// The interfaces of ports, by port; `None` for ports that have none.
+    /// By port; `None` for ports without an interface.
     ports: Vec<Option<PortPreflight>>,
-    /// The priority that forwarding threads get, and what is missing.
+    /// The priority that forwarding threads get, and what is missing for the configured one.
     priority: Option<(Priority, Option<String>)>,
     /// Why they cannot be bound to their cores.
     cores: Option<String>,
 }
 
 impl Interfaces {
-    /// Asks the system about all of them.
+    /// Tries all interfaces.
     pub(super) fn look(config: &RouterConfig) -> Self {
-        // A sub-interface has its parent's.
+        // A sub-interface uses its parent's.
         let own = |port: &&thalweg_config::PortConfig| port.sub_interface.is_none();
         let look = |(index, port): (u16, &thalweg_config::PortConfig)| {
             let port = Some(port).filter(own)?;
@@ -30,7 +30,7 @@ impl Interfaces {
             let carries_vlans = config.ports.iter().any(|port| port.sub_interface.is_some_and(is_parent));
             Some(preflight(port, port.interface.as_ref()?, carries_vlans, config.dpdk.mbufs))
         };
-        // Why it did not is said of each port that needs it.
+        // A failure is reported at each port that needs DPDK.
         let _ = start_dpdk(config);
         let ports: Vec<_> = (0u16..).zip(&config.ports).map(look).collect();
         let forwards = ports.iter().any(Option::is_some);
@@ -39,12 +39,12 @@ impl Interfaces {
         Self { ports, priority, cores }
     }
 
-    /// Asks nobody.
+    /// Tries nothing.
     pub(super) fn unknown(config: &RouterConfig) -> Self {
         Self { ports: vec![None; config.ports.len()], priority: None, cores: None }
     }
 
-    /// A line for each port that has an interface, or is on one's wire; below them what is to be said about some.
+    /// A line for each port with an interface, or on another's link; remarks follow.
     pub(super) fn render(&self, text: &mut String, config: &RouterConfig) {
         if self.ports.iter().all(Option::is_none) {
             return;
@@ -79,7 +79,7 @@ impl Interfaces {
         text.push('\n');
     }
 
-    /// Of `workers` in JSON.
+    /// The part `workers` of the JSON.
     pub(super) fn workers_json(&self, config: &RouterConfig) -> Value {
         let (here, remark) = self.priority.clone().unzip();
         json!({
@@ -104,14 +104,14 @@ impl Interfaces {
     pub(super) fn mac_of(&self, config: &RouterConfig, port: usize) -> Option<MacAddr> {
         let of = config.ports.get(port)?;
         match (of.sub_interface, &of.interface) {
-            // Of a VLAN it is the parent's, unless it has its own without an interface.
+            // A VLAN has its parent's, unless it has its own and no interface.
             (Some(sub), Some(_)) => self.mac_of(config, usize::from(sub.parent)),
             (None, Some(interface)) if interface.own_mac => self.ports.get(port)?.as_ref()?.mac,
             _ => Some(of.mac),
         }
     }
 
-    /// The same in words.
+    /// [`Self::mac_of`] in words.
     pub(super) fn mac_text(&self, config: &RouterConfig, port: usize) -> String {
         if let Some(known) = self.mac_of(config, port) {
             return known.to_string();
@@ -124,7 +124,7 @@ impl Interfaces {
         }
     }
 
-    /// A port's interface, and what was found out.
+    /// A port's interface and its preflight.
     pub(super) fn json_of(&self, config: &RouterConfig, port: usize) -> Value {
         let interface = config.ports.get(port).and_then(|port| port.interface.as_ref());
         let Some(interface) = interface else { return Value::Null };

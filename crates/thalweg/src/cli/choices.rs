@@ -1,4 +1,4 @@
-//! Values by their names on the command line: the format of results, and other crates' enums.
+//! Values by name on the command line: the format of results, and enums of other crates.
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -12,10 +12,10 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A name, what help says of it (nothing, if the name says it), and the value.
+/// A name, its help (empty if the name suffices), and the value.
 pub(crate) type Choice<T> = (&'static str, &'static str, T);
 
-/// Takes one of these names.
+/// Parses one of these names.
 pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     choices: &'static [Choice<T>],
 ) -> impl TypedValueParser<Value = T> {
@@ -29,10 +29,8 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     })
 }
 
-/// Execution models.
 pub(crate) const MODELS: &[Choice<ModelKind>] = &ModelKind::CHOICES;
 
-/// Schedulings of BGP.
 pub(crate) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[
     ("serial", "One thread does everything: the reference", SchedulingKind::Serial),
     ("per-peer", "One thread per neighbor", SchedulingKind::PerPeer),

@@ -122,14 +122,14 @@ pub(crate) struct FlowsGraphArgs {
     pub(crate) which: FlowsWhichArgs,
 }
 
-/// What is ranked or shown.
+/// The counter to rank by or to show.
 const METRICS: &[Choice<Metric>] = &[
     ("packets", "", Metric::Packets),
     ("bytes", "", Metric::Bytes),
     ("flows", "Flow records; a long flow has several", Metric::Flows),
 ];
 
-/// Keys, in the order in which they are shown.
+/// Keys in the order of columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys(pub(crate) Vec<Key>);
 
@@ -138,7 +138,7 @@ fn parse_keys(text: &str) -> Result<Keys, String> {
     keys.map(Keys).map_err(|error| error.to_string())
 }
 
-/// A length of time, in nanoseconds.
+/// Parses a time span to nanoseconds.
 fn parse_span(text: &str) -> Result<u64, String> {
     seconds(text)?.checked_mul(SECOND_NS).ok_or_else(|| "expected less than 584 years".to_owned())
 }
@@ -148,7 +148,7 @@ fn parse_moment(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected a time in UTC, such as 2026-11-22 or 2026-11-22T05:30:00".to_owned())
 }
 
-/// Help on words: of each command those that it knows, as whole texts because attributes take no others.
+/// Help texts: each command combines the parts it needs. Attributes accept only literals, hence macros.
 macro_rules! counting {
     () => {
         "\

@@ -34,7 +34,7 @@ pub(crate) struct FlowsImportArgs {
 }
 
 impl FlowsImportArgs {
-    /// What is asked for, with the dataset's folder. Errors with what does not fit together.
+    /// The options with the dataset's folder, or why the arguments contradict each other.
     pub(crate) fn options(&self, data: &Path) -> Result<ImportOptions, String> {
         let is_stdout = |path: &&PathBuf| path.as_os_str() == "-";
         if self.json.iter().chain(&self.csv).filter(is_stdout).count() > 1 {

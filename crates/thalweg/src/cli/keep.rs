@@ -19,12 +19,12 @@ pub(crate) struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// Whether any of them was given: then records may be removed.
+    /// Whether any option was given: then records may be removed.
     pub(crate) fn are_given(&self) -> bool {
         self.keep.is_some() || self.keep_bytes.is_some() || self.keep_free.is_some()
     }
 
-    /// As the store wants them.
+    /// The policy for the store.
     pub(crate) fn retention(&self) -> Retention {
         Retention {
             age_max_s: self.keep,
@@ -35,7 +35,7 @@ impl KeepArgs {
     }
 }
 
-/// A length of time, in seconds.
+/// Parses a time span to seconds.
 pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     quantity::seconds(text).map_err(|expected| format!("expected {expected}"))
 }

@@ -186,7 +186,7 @@ pub(crate) enum KeyArg {
     None,
 }
 
-/// What names the application of a flow.
+/// How the application of a flow is identified.
 const APPLICATIONS: &[Choice<Labeling>] = &[
     ("ports", "By its ports", Labeling::Ports),
     ("payload", "By its first payloads, or by its ports if those do not tell", Labeling::Payload),
@@ -213,14 +213,14 @@ const DRIVERS: &[Choice<LiveDriver>] = &[
 pub(crate) struct Nanoseconds(u64);
 
 fn parse_seconds(text: &str) -> Result<Nanoseconds, String> {
-    /// Thirty years: longer than any capture, and far from what 64 bits of nanoseconds hold.
+    /// Thirty years: longer than any capture, and far below the limit of 64-bit nanoseconds.
     const SECONDS_MAX: f64 = 1e9;
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= SECONDS_MAX);
     let seconds = seconds.ok_or("expected seconds above 0, such as `15` or `0.5`")?;
     Ok(Nanoseconds((seconds * 1e9).round().max(1.0) as u64))
 }
 
-/// With it random sampling chooses the same packets in every run.
+/// A fixed seed makes random sampling choose the same packets in every run.
 const SAMPLING_SEED: u64 = 1;
 
 fn parse_sampling(text: &str) -> Result<Sampling, String> {
@@ -235,7 +235,7 @@ fn parse_sampling(text: &str) -> Result<Sampling, String> {
 }
 
 impl ProbeArgs {
-    /// The options as the probe wants them, or what does not fit together.
+    /// The options for the probe, or why the arguments contradict each other.
     pub(crate) fn options(&self) -> Result<ProbeOptions, String> {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
             return Err("--key none excludes other fields".to_owned());

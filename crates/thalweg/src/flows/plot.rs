@@ -1,4 +1,4 @@
-//! A graph of traffic as SVG.
+//! Draws traffic over time as SVG.
 
 use thalweg_lab::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind, standalone};
 use thalweg_store::query::{Graph, Metric};
@@ -7,21 +7,22 @@ use thalweg_text::units::Unit;
 
 use super::{rate_of, title};
 
-/// Ticks of a time axis, about as many at most.
+/// The approximate maximum of ticks on a time axis.
 const TICKS_MAX: u64 = 12;
-/// Distances of ticks that read well on a clock and a calendar, seconds. Longer ones are whole weeks.
+/// Readable tick distances in seconds. Longer ones are whole weeks.
 const TICK_LENGTHS_S: [u64; 18] =
     [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400];
 const DAY_S: u64 = 86_400;
 const WEEK_S: u64 = 604_800;
 
-/// The graph as a file of its own. A step for which there are records of a part only is left out: it would look like a dip.
+/// The graph as a separate file. A step that is only partly covered by records is left out: it would look
+/// like a dip.
 pub(super) fn svg(answer: &Graph, by: Metric) -> String {
     let (rate, factor) = rate_of(by);
     let step_s = answer.step_ns as f64 / SECOND_NS as f64;
     let steps: Vec<(u64, bool)> = answer.steps().collect();
     let is_whole = |step: &(u64, bool)| step.1;
-    // If no step is whole they are all there is to see.
+    // If no step is complete, all are shown.
     let shows_all = !steps.iter().any(is_whole);
     let series = answer.series.iter().enumerate().map(|(place, series)| {
         let shown = steps.iter().zip(&series.steps).filter(|(step, _)| shows_all || is_whole(step));
@@ -65,13 +66,13 @@ fn whole_seconds(time_ns: u64) -> String {
     format_time(time_ns / SECOND_NS * SECOND_NS)
 }
 
-/// The time of a mark.
+/// The label of a tick.
 fn place_name(seconds: f64) -> String {
-    // Times are positive, and far from what 64 bits hold.
+    // Times are positive, and far below the limit of 64 bits.
     format_time((seconds.max(0.0) * 1e3).round() as u64 * (SECOND_NS / 1000))
 }
 
-/// Round times of this span, with the part of them that tells them apart: the time of day, or the date.
+/// Round times of this span, each with the distinguishing part of its label: the time of day, or the date.
 fn ticks(first_ns: u64, last_ns: u64) -> Vec<(f64, String)> {
     let (first_s, last_s) = (first_ns / SECOND_NS, last_ns / SECOND_NS);
     let wanted = (last_s.saturating_sub(first_s) / TICKS_MAX).max(1);

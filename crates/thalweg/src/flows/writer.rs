@@ -1,4 +1,4 @@
-//! Records of the dataset's writer that are not on disk yet.
+//! Records that the dataset's writer has not written to disk yet.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{ListLines, failed, total_json};
 use crate::cli::FlowsArgs;
 use crate::{Failure, print};
 
-/// The records of a window: those in files and, unless they are not wanted, those that are not on disk yet.
+/// The records of a window: those in files and, unless excluded, those that are not on disk yet.
 pub(super) fn view(args: &FlowsArgs, window: Window) -> Result<(View, Writing), Failure> {
     let dataset = open(args)?;
     let view = match args.no_live {
@@ -24,7 +24,7 @@ pub(super) fn view(args: &FlowsArgs, window: Window) -> Result<(View, Writing), 
     view.map_err(failed)
 }
 
-/// The dataset that is asked, which must be one.
+/// The queried dataset, which must be one.
 pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
     let dataset = Dataset::open(&args.data).map_err(failed)?;
     match dataset.is_one().map_err(failed)? {
@@ -37,7 +37,7 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
     }
 }
 
-/// Says on standard error what times there are records of, because none was found.
+/// After an empty answer, reports the time span of existing records to standard error.
 pub(super) fn report_empty(args: &FlowsArgs) -> Result<(), Failure> {
     let (everything, _) = view(args, Window::ALL)?;
     let text = match everything.summary().span_ns {
@@ -54,7 +54,7 @@ pub(super) fn report_empty(args: &FlowsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says on standard error what is missing of what is not on disk yet.
+/// Reports missing live records to standard error.
 pub(super) fn report_writing(writing: &Writing) {
     let mut err = std::io::stderr();
     match writing {
@@ -89,7 +89,7 @@ pub(super) fn report_writing(writing: &Writing) {
     }
 }
 
-/// How much of an answer is not on disk yet, and what the writer said.
+/// How much of an answer is not on disk yet, and what the writer reported.
 pub(super) fn live_json(live: Sums, writing: &Writing) -> Value {
     let mut value = total_json(live);
     let (name, facts, why) = match writing {
@@ -107,7 +107,7 @@ pub(super) fn live_json(live: Sums, writing: &Writing) -> Value {
     value
 }
 
-/// Prints records as they come in, until the writer ends.
+/// Prints records as they arrive, until the writer ends.
 pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Result<(), Failure> {
     let dataset = open(args)?;
     let Some(mut follow) = dataset.follow().map_err(failed)? else {

@@ -1,7 +1,8 @@
-//! `thalweg lab all`: the experiments that the papers' claims need, one after the other, and a verdict on each claim.
+//! `thalweg lab all`: runs the experiments behind the papers' claims, and gives a verdict on each claim.
 //!
-//! Each experiment is this program again, in a process of its own, with a folder of its own below the report's. One
-//! that fails is told, and the others go on. `--resume` takes what lies in such a folder instead of running it again.
+//! Each experiment is this program in a separate process, with its own folder below the report's. A failing
+//! experiment is reported, and the others continue. `--resume` uses results in such a folder instead of
+//! running the experiment again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -56,7 +57,7 @@ fn hours(text: &str) -> Result<f64, String> {
     number(text, 0.001..=1000.0)
 }
 
-/// What came of an experiment.
+/// The result of an experiment.
 enum Ended {
     Results(Value),
     Failed(String),
@@ -139,7 +140,6 @@ fn to_go(agenda: &Agenda, begun: Instant) -> String {
     }
 }
 
-/// Runs one experiment.
 fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failure> {
     let mut command = Command::new(forwarding::own_program()?);
     command.args(["lab", &step.experiment]).args(&step.arguments).arg("--output").arg(folder);
@@ -155,7 +155,7 @@ fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failu
     Ok(Ended::Results(written(folder)?["results"].take()))
 }
 
-/// The results that lie in a folder.
+/// The results in a folder.
 fn written(folder: &Path) -> Result<Value, Failure> {
     let path = folder.join("results.json");
     let unreadable = |why: String| Failure::Run(format!("{}: {why}", path.display()));

@@ -1,4 +1,4 @@
-//! What experiments have in common on the command line.
+//! Command-line arguments that experiments share.
 
 use clap::{Args, ValueEnum};
 pub(crate) use thalweg_lab::experiment::RunArgs as LabRunArgs;
@@ -7,7 +7,7 @@ use thalweg_replay::Work;
 
 use crate::Failure;
 
-/// The heading of what an experiment varies.
+/// The heading of the options that an experiment varies.
 pub(crate) const VARY: &str = "What to vary";
 
 /// Who is measured, where we have one rival.
@@ -61,7 +61,7 @@ pub(crate) struct LabRouterArgs {
 }
 
 impl LabRouterArgs {
-    /// Each driver with each model: those named, else all that the experiment takes.
+    /// Each driver with each model: the given ones, otherwise all that the experiment supports.
     pub(crate) fn shapes<'a>(
         &'a self,
         drivers: &[&'a str],

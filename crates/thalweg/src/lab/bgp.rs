@@ -1,6 +1,6 @@
-//! `thalweg lab bgp`: schedulings of the daemon under the same loads.
+//! `thalweg lab bgp`: compares schedulings of the daemon under the same loads.
 //!
-//! The daemon is this program itself (`thalweg run`), in a process of its own: see [`schedulings`].
+//! The daemon is this program (`thalweg run`) in a separate process: see [`schedulings`].
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -32,7 +32,7 @@ const WU_PREFIXES_QUICK: usize = 50_000;
 const CACHE_PREFIXES: usize = 400;
 const RUNS: usize = 5;
 const RUNS_QUICK: usize = 3;
-/// Messages of a file at most: a gigabyte of them, as a rule.
+/// The most messages of a file, usually a gigabyte.
 const REPLAY_MESSAGES_MAX: usize = 4_000_000;
 
 #[derive(Debug, Args)]

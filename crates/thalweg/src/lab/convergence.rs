@@ -1,4 +1,4 @@
-//! `thalweg lab convergence`: what is known of how BGP converges, found again.
+//! `thalweg lab convergence`: reproduces published results on BGP convergence.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,4 @@
-//! `thalweg lab forwarding`: routers between two testers in network namespaces.
+//! `thalweg lab forwarding`: measures routers between two testers in network namespaces.
 
 mod args;
 
@@ -30,11 +30,11 @@ const TRIAL_S: f64 = 1.0;
 const TRIAL_S_QUICK: f64 = 0.1;
 const BURSTS: usize = 5;
 const BURSTS_QUICK: usize = 1;
-/// A search that stops this near to the answer, as a share of the ceiling.
+/// A search stops this close to the answer, as a fraction of the ceiling.
 const WIDTH: f64 = 0.01;
 const WIDTH_QUICK: f64 = 0.04;
 const FRAMES_QUICK: [usize; 2] = [64, 1518];
-/// The two that seed document 004 compares; one of them is enough to see that it works.
+/// The two models that seed document 004 compares.
 const MODELS: [&str; 2] = ["run-to-completion", "pipeline"];
 const SCENARIOS: [&str; 5] = ["one:1", "one:10000", "full:60000", "nat:1", "nat:10000"];
 const SCENARIOS_QUICK: [&str; 3] = ["one:1", "full:60000", "nat:10000"];
@@ -65,7 +65,7 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
     show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-forwarding"), format)
 }
 
-/// This program, to be run again as a router.
+/// This program's path, for running it again as a router.
 pub(super) fn own_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|source| {
         failed(ForwardingError::System { what: "this program's own path".to_owned(), source })

@@ -1,6 +1,6 @@
-//! `thalweg lab models`: execution models on one input.
+//! `thalweg lab models`: compares execution models on one input.
 //!
-//! How a cell is run: see [`thalweg_lab::models::replayed`].
+//! [`thalweg_lab::models::replayed`] describes how a cell is run.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ const CHUNKS: [usize; 3] = [64, 256, 1600];
 const CHUNKS_QUICK: [usize; 2] = [256, 1600];
 const RUNS: usize = 5;
 const RUNS_QUICK: usize = 3;
-/// Packets of a run, without synthetic work and with. A packet with `queens:8` costs about as much as a thousand
-/// without.
+/// Packets of a run, without and with synthetic work. A packet with `queens:8` costs about as much as a
+/// thousand without.
 const PACKETS: u64 = 1_000_000;
 const PACKETS_QUICK: u64 = 200_000;
 const WORK_PACKETS: u64 = 20_000;
@@ -39,7 +39,7 @@ struct Input {
     description: String,
 }
 
-/// What the arguments come to.
+/// The parameters derived from the arguments.
 struct Setting {
     grid: Grid,
     packets: u64,
@@ -125,7 +125,7 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     show_all(&report, &outcome, &models::tables(&outcome), &args.run.output("lab-models"), format)
 }
 
-/// Where asking for something else would help, the usage is to blame.
+/// Errors that other arguments would avoid are usage errors.
 fn of_models(error: ModelsError<RunError>) -> Failure {
     match &error {
         ModelsError::Nothing | ModelsError::Run { source: RunError::Replay(ReplayError::Options(_)), .. } => {
@@ -135,7 +135,7 @@ fn of_models(error: ModelsError<RunError>) -> Failure {
     }
 }
 
-/// The same of an input that was to be made.
+/// [`failure`] for generated input.
 fn of_generated(error: GenerateError) -> Failure {
     match error {
         GenerateError::NoRoutes => Failure::Usage(error.to_string()),
@@ -177,7 +177,7 @@ fn powers_of_two() -> Vec<usize> {
     std::iter::successors(Some(1), |n: &usize| n.checked_mul(2)).take_while(|n| *n <= cores).collect()
 }
 
-/// The files named, or those made.
+/// The given or generated files.
 fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
     if !args.inputs.is_empty() {
         let Some(config) = &args.config else {
@@ -213,7 +213,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
     }
 }
 
-/// Packets of one time through the input, at most as many as a run wants.
+/// Packets in one pass over the input, at most as many as a run needs.
 fn once(prepared: &Prepared<'_>, base: &ReplayOptions, setting: &Setting) -> Result<u64, Failure> {
     let packets_max = Some(setting.packets.max(setting.work_packets));
     let options = ReplayOptions { model: ModelKind::Serial, packets_max, ..base.clone() };
@@ -227,7 +227,7 @@ fn once(prepared: &Prepared<'_>, base: &ReplayOptions, setting: &Setting) -> Res
     }
 }
 
-/// The input, and how often a run goes through it.
+/// Describes the input and how often a run repeats it.
 fn describe(input: &Input, once: u64, setting: &Setting) -> String {
     let mut text = input.description.clone();
     let longest = setting.packets.max(setting.work_packets);

@@ -1,4 +1,4 @@
-//! `thalweg lab nat`: address translation in memory and live, as RFC 9693 has it.
+//! `thalweg lab nat`: measures NAT by RFC 9693, in memory and live.
 
 use clap::Args;
 use thalweg_lab::forwarding::method::SearchOptions;
@@ -17,7 +17,8 @@ use crate::cli::Format;
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
-/// Room of our router's table: more than all trials of a set-up search open, as much as the pool has ports.
+/// The size of our router's table: more than all trials of a set-up search open, and as many as the pool has
+/// ports.
 const SESSIONS_MAX: u32 = 1 << 21;
 const MEMORY_QUICK: [u32; 2] = [4_000, 100_000];
 const LIVE_QUICK: [u32; 1] = [10_000];

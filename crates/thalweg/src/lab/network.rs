@@ -37,7 +37,7 @@ pub(super) fn run(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> 
 fn graph(args: &LabNetworkArgs) -> GraphSource {
     let usual = if args.run.quick { ASES_QUICK } else { ASES };
     let ases = args.ases.map_or(usual, |ases| ases as usize);
-    // Each link counts for two.
+    // Each link counts for two ASes.
     let links = args.degree.map_or(2, |degree| degree.get().div_ceil(2));
     match (&args.caida, &args.brite, args.grow) {
         (Some(path), ..) => GraphSource::Caida(path.clone()),
@@ -56,7 +56,7 @@ fn threads(args: &LabNetworkArgs) -> usize {
     args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-/// Refuses the first option that is given although it is the other engine's.
+/// Refuses the first given option that belongs to the other engine.
 fn refuse(options: &[(bool, &str)], engine: &str) -> Result<(), Failure> {
     match options.iter().find(|(is_given, _)| *is_given) {
         Some((_, option)) => Err(Failure::Usage(format!("{option} goes with --engine {engine}"))),
@@ -115,7 +115,7 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The routers of one AS.
+/// The experiment with the routers of one AS.
 fn run_interior(args: &LabNetworkArgs, zoo: &Path, format: Format) -> Result<(), Failure> {
     let others = [
         (args.engine == NetworkEngine::Fixpoint, "--engine fixpoint"),

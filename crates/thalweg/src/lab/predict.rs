@@ -1,4 +1,4 @@
-//! `thalweg lab predict`: execution models on virtual cores.
+//! `thalweg lab predict`: predicts execution models on virtual cores.
 
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::{Failure, load_config};
 
 const CORES: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 const CORES_QUICK: [usize; 5] = [1, 2, 4, 16, 64];
-/// Packets of a recorded run: without synthetic work and with.
+/// Packets of a recorded run, without and with synthetic work.
 const PACKETS: [u64; 2] = [1_000_000, 20_000];
 const PACKETS_QUICK: [u64; 2] = [100_000, 3_200];
 

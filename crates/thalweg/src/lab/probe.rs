@@ -1,4 +1,4 @@
-//! `thalweg lab probe`: ffProbe's table, kinds of traffic, and other probes on the same file.
+//! `thalweg lab probe`: measures ffProbe's table, kinds of traffic, and other probes on the same file.
 
 use clap::Args;
 use thalweg_lab::probe::shape::Configuration;

@@ -1,4 +1,4 @@
-//! `thalweg lab qos`: calls and bulk through a shaped port that is offered more than it carries.
+//! `thalweg lab qos`: measures calls and bulk traffic on an overloaded shaped port.
 
 use clap::Args;
 use thalweg_lab::forwarding::{ForwardingError, is_root, namespace};
@@ -14,7 +14,7 @@ use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
 const TRIAL_S_QUICK: f64 = 1.0;
-/// Packets a second of a call.
+/// Packets per second of a call.
 const CALL_PPS: f64 = 50.0;
 
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
     show(&report, &outcome, &render::table(&outcome), &args.run.output("lab-qos"), format)
 }
 
-/// What offload forwards, no queue sees.
+/// Queues do not see packets that offload forwards.
 const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
 
 fn shapers(args: &LabQosArgs, options: &Options) -> Result<Vec<Box<dyn Shaper>>, Failure> {

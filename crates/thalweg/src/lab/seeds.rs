@@ -1,4 +1,4 @@
-//! `thalweg lab seeds`: networks and routers that chance draws, with faults, held to invariants.
+//! `thalweg lab seeds`: checks invariants of random networks and routers with faults.
 
 mod args;
 
@@ -19,7 +19,7 @@ use crate::cli::Format;
 use crate::progress::Steps;
 use crate::{Failure, print};
 
-/// Plans that are tried to make a failing one smaller.
+/// The most plans that are tried to shrink a failing one.
 const TRIES: usize = 3000;
 
 pub(super) fn run(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
@@ -51,7 +51,7 @@ fn sides(side: SeedSide) -> Vec<Side> {
     }
 }
 
-/// One plan, with all that happens.
+/// Runs one plan and prints all events.
 fn one(case: &Case, name: &str, args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
     let shrunk = if args.shrink { case.shrink(TRIES) } else { None };
     if args.shrink && shrunk.is_none() {
@@ -101,7 +101,7 @@ fn words(moment: &Moment) -> String {
     }
 }
 
-/// Writes a scenario file, if there is a folder for it.
+/// Writes a scenario file, if a folder is given.
 fn keep(folder: Option<&Path>, name: &str, text: &str) -> Result<(), Failure> {
     let Some(folder) = folder else { return Ok(()) };
     let path = folder.join(format!("{name}.toml"));

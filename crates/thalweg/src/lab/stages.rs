@@ -1,4 +1,4 @@
-//! `thalweg lab stages`: cycles per packet by stage, without interfaces.
+//! `thalweg lab stages`: measures cycles per packet by stage, without interfaces.
 
 use std::path::PathBuf;
 

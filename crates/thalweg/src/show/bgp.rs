@@ -1,4 +1,4 @@
-//! `thalweg show bgp`: its requests, and how people read the answers.
+//! `thalweg show bgp`: its requests, and the answers in text.
 
 use clap::Args;
 use serde_json::Value;
@@ -161,7 +161,7 @@ impl From<RouteArgs> for Question {
     }
 }
 
-/// Thousands of points in time are for programs, which ask for JSON.
+/// Thousands of samples over time are only useful in JSON.
 fn functions(mut times: Value) -> String {
     if let Some(progress) = times.get_mut("progress").and_then(Value::as_object_mut) {
         progress.remove("points");
@@ -187,7 +187,7 @@ fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
         .table()
 }
 
-/// A neighbor in full.
+/// A neighbor with all details.
 fn neighbor(view: &BgpNeighborView) -> String {
     let mut text = format!("{}, {}, AS {}\n", view.name, view.address, view.remote_as);
     let since = view.uptime_s.map_or_else(String::new, |seconds| format!(", up for {}", age(seconds)));
@@ -209,7 +209,7 @@ fn neighbor(view: &BgpNeighborView) -> String {
     text
 }
 
-/// What both ends agreed on.
+/// What both ends negotiated.
 fn agreed(view: &NegotiatedView) -> Vec<(&'static str, String)> {
     let timers = match view.hold_time_s {
         0 => "none (hold time 0)".to_owned(),
@@ -241,7 +241,7 @@ fn agreed(view: &NegotiatedView) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Counters by name; those that consist of several have a row for each.
+/// Counters by name; a counter with several parts has a row for each.
 fn counters(value: &Value) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -266,7 +266,7 @@ fn number(value: &Value) -> String {
     }
 }
 
-/// Columns of routes, a line for each: `*` is the best, `S` is stale.
+/// The columns of routes: `*` is the best, `S` is stale.
 fn route_columns() -> Table {
     let columns = [
         ("", Align::Left),
@@ -298,7 +298,7 @@ fn route_row(route: RouteView) -> Vec<String> {
     ]
 }
 
-/// A route in full.
+/// Routes with all details.
 fn route(routes: &[RouteView]) -> String {
     if routes.is_empty() {
         return "no route\n".to_owned();

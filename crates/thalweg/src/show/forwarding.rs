@@ -127,7 +127,7 @@ fn fib(view: &FibView) -> String {
     text
 }
 
-/// How the forwarding table and the kernel's are kept in step.
+/// Routes in kernel sync.
 fn kernel_sync_rows(view: &KernelSyncView) -> Vec<(&'static str, String)> {
     vec![
         ("Routes of others in the kernel", count(view.kernel_routes)),
@@ -150,7 +150,7 @@ fn kernel_sync_rows(view: &KernelSyncView) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The same of neighbors.
+/// Neighbors in kernel sync.
 fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
     let behind = [view.imported_behind, view.not_on_link, view.without_room].map(count).join(", ");
     vec![
@@ -172,7 +172,7 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Columns of the forwarding table's routes, a line for each.
+/// The columns of the forwarding table's routes.
 fn fib_columns() -> Table {
     let columns =
         [("Prefix", Align::Left), ("Source", Align::Left), ("Action", Align::Left), ("By", Align::Left)];

@@ -64,7 +64,7 @@ impl From<NatArgs> for Question {
     }
 }
 
-/// Columns of sessions, a line for each.
+/// The columns of sessions.
 fn session_columns() -> Table {
     let columns = [
         ("Protocol", Align::Left),

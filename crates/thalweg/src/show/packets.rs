@@ -178,7 +178,7 @@ fn queues(queues: &[QueueView]) -> String {
         .render(width())
 }
 
-/// The rules of access lists, each with what met it.
+/// The rules of access lists, with their matches.
 fn access_lists(rules: &[AclRuleView]) -> String {
     if rules.is_empty() {
         return "no access list: [[acl]] makes one\n".to_owned();
@@ -204,7 +204,7 @@ fn access_lists(rules: &[AclRuleView]) -> String {
         .render(width())
 }
 
-/// Policers, each with what it called packets.
+/// Policers, with the colors they assigned.
 fn policers(policers: &[PolicerView]) -> String {
     if policers.is_empty() {
         return "no class has a policer: `policer` of [[qos.classes]] gives it one\n".to_owned();

@@ -1,4 +1,4 @@
-//! How a router is, as people read it.
+//! The status of a router, for people.
 
 use std::path::Path;
 
@@ -71,7 +71,7 @@ fn config(view: &ConfigView) -> String {
     format!("# {path}, in force since {since} ago; passwords are masked{file}\n{}{end}", view.text)
 }
 
-/// This program's version, and that of the router: they may be different after an update.
+/// The versions of this program and of the router, which may differ after an update.
 fn version(socket: &Path, format: Format) -> Result<(), Failure> {
     let program = env!("CARGO_PKG_VERSION");
     let mut router = None;
@@ -89,7 +89,7 @@ fn version(socket: &Path, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Names and values, values one below the other.
+/// Names and values, aligned.
 pub(super) fn facts(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()

@@ -1,4 +1,4 @@
-//! `thalweg whatif --live`: routes and configuration of a router that runs.
+//! `thalweg whatif --live`: uses the routes and the configuration of a running router.
 
 use std::path::Path;
 
@@ -15,9 +15,10 @@ use crate::client::{ask, parse};
 use crate::progress::Steps;
 use crate::received::gather;
 
-/// The report, and whose routes it does without.
+/// The report, and the neighbors whose routes it lacks.
 pub(super) fn report(args: &WhatIfArgs, new: Option<&Path>) -> Result<(Report, Vec<String>), Failure> {
-    // What is wrong with it needs no router to be said. The router shows no passwords, so none are compared.
+    // Errors of the new configuration are reported without asking the router. The router shows no passwords,
+    // so none are compared.
     let new = new.map(|path| ConfigSource::read(path).map_err(Failure::Config)).transpose()?;
     let new = new.map(|source| bgp_of(&source.masked())).transpose()?;
     let mut view = ConfigView::default();
@@ -68,7 +69,7 @@ fn of_neighbor(source: &Source) -> String {
     note.as_ref().map_or_else(|| what.clone(), |note| format!("{what}: {note}"))
 }
 
-/// Where the table is from.
+/// The origin of the table.
 pub(super) fn text(report: &Report) -> String {
     let Some(live) = &report.live else { return String::new() };
     let taken = format!("{}, taken over {} ago", live.config.display(), age(live.config_age_s));

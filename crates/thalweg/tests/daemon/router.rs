@@ -13,7 +13,6 @@ use serde_json::Value;
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often is looked.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Asks until the answer is there.
@@ -29,8 +28,8 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// A port on which nobody listens, and which the system gives to nobody who asks for any: one that was asked for in that way
-/// is free again before the router has it, and may be another test's by then.
+/// A port without a listener, outside the range the system assigns from: an assigned port would be free again before
+/// the router binds it, and another test might take it.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 20_000;

@@ -343,7 +343,7 @@ fn family(root: u32) -> Vec<u32> {
     found
 }
 
-/// Waits until `condition` holds; says what was waited for, and what was there instead, if it never does.
+/// Waits until `condition` holds; panics with the expected and the actual state if it never does.
 #[track_caller]
 pub(crate) fn until(what: &str, limit_s: u64, mut condition: impl FnMut() -> Result<(), String>) {
     until_done(what, limit_s, || condition().map_err(|why| (0, why)));

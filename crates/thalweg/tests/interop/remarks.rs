@@ -33,7 +33,7 @@ fn count(line: &str) -> u64 {
     number.map_or(1, |number| number.trim().parse().expect("a number"))
 }
 
-/// The kernel drops what is signed otherwise without a word to anybody; its counters say so.
+/// The kernel silently drops segments with another signature; only its counters show it.
 #[test]
 fn a_password_that_differs_is_said() {
     let Some(net) = Net::new() else { return };
@@ -91,8 +91,8 @@ fn strangers_do_not_fill_the_log() {
     assert!(said[0].contains("no neighbor is configured at this address"), "{said:#?}");
 }
 
-/// A connection that waits while no file can be opened is accepted when one can be, although no event says so, and the log is not filled
-/// meanwhile.
+/// A connection that arrives without a free descriptor is accepted once one is free, although no event says so, and
+/// the log does not fill meanwhile.
 #[test]
 fn connections_that_cannot_be_accepted_are_accepted_later() {
     const CONNECTIONS: usize = 50;
@@ -117,8 +117,7 @@ fn connections_that_cannot_be_accepted_are_accepted_later() {
     drop(streams);
 }
 
-/// The neighbor is in the middle of writing when its session is stopped: no reset meets what it writes before it has had the
-/// time to read why.
+/// The session stops while the neighbor is writing: no reset reaches it before it had time to read the NOTIFICATION.
 #[test]
 fn a_neighbor_that_still_sends_hears_why() {
     let Some(net) = Net::new() else { return };

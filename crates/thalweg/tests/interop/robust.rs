@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         self.holds(client);
     }
 
-    /// What is expected comes to be, and those that behave still have their sessions.
+    /// Waits for the expected state; neighbors that behave keep their sessions.
     fn holds(&mut self, client: &Client) {
         self.thalweg.check().expect("the daemon lives");
         let reached = client.wait(CONVERGE).expect("sessions of those that behave stay up");

@@ -1,4 +1,4 @@
-//! AS_PATH between two and four bytes (RFC 6793), and whether one is well-formed.
+//! Converts AS_PATH between two and four bytes an AS (RFC 6793), and checks whether it is well-formed.
 //!
 //! ```text
 //! segments, each: type | number of ASes | ASes of two or four bytes
@@ -9,33 +9,29 @@
 use super::open::AS_TRANS;
 use super::view::{AsPath, SegmentKind};
 
-/// ASes that an AS_PATH may have. No route in use comes near it; a path of a thousand does not fit into a
-/// message of 4096 bytes any more, so a longer one could hardly be sent on. Routes with more are treated as
-/// withdrawn.
+/// The most ASes in an AS_PATH. No route in use comes near it, and a path of a thousand no longer fits a
+/// message of 4096 bytes. Routes with longer paths are treated as withdrawn.
 pub const AS_PATH_ASNS_MAX: usize = 2000;
 
-/// What is wrong with an AS_PATH.
+/// Why an AS_PATH is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AsPathError {
-    /// A segment of a type that is not known.
     #[error("segment of type {0}")]
     SegmentType(u8),
-    /// A segment without an AS.
     #[error("segment without an AS")]
     EmptySegment,
-    /// A segment is longer than what is left.
     #[error("segment longer than the path")]
     Overrun,
-    /// One byte is left after the last segment.
     #[error("a byte after the last segment")]
     Underrun,
     /// AS 0 (RFC 7607).
     #[error("AS 0")]
     AsZero,
-    /// A confederation segment where none may be (RFC 5065 5).
+    /// A confederation segment that is not allowed (RFC 5065 5).
     #[error("confederation segment from outside a confederation")]
     Confederation,
-    /// Another member AS of the confederation did not put itself first (RFC 5065 5).
+    /// The path does not begin with a confederation sequence, although another member AS sent it (RFC 5065
+    /// 5).
     #[error("no confederation segment first")]
     NoConfederationFirst,
     /// More than [`AS_PATH_ASNS_MAX`].
@@ -43,16 +39,16 @@ pub enum AsPathError {
     TooLong(usize),
 }
 
-/// What a well-formed path has.
+/// Facts about a well-formed path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathFacts {
-    /// A confederation segment somewhere.
+    /// Has a confederation segment.
     pub(super) confederation: bool,
-    /// A confederation sequence first.
+    /// Begins with a confederation sequence.
     pub(super) confederation_first: bool,
 }
 
-/// Checks a path from end to end.
+/// Checks a whole path.
 #[inline]
 pub(super) fn check<const WIDTH: usize>(value: &[u8]) -> Result<PathFacts, AsPathError> {
     let mut facts = PathFacts::default();
@@ -85,7 +81,7 @@ pub(super) fn check<const WIDTH: usize>(value: &[u8]) -> Result<PathFacts, AsPat
     Ok(facts)
 }
 
-/// Appends a checked path of two bytes as one of four.
+/// Converts a checked path from two to four bytes an AS and appends it.
 pub(super) fn widen(two_octet: &[u8], out: &mut Vec<u8>) {
     for (kind, asns) in segments::<2>(two_octet) {
         out.extend_from_slice(&[kind, asns.len() as u8]);
@@ -95,8 +91,8 @@ pub(super) fn widen(two_octet: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Puts together the path that a neighbor with AS numbers of two bytes meant (RFC 6793 4.2.3): as much of
-/// AS_PATH as AS4_PATH lacks, then AS4_PATH. Both are checked.
+/// Reconstructs the path from a neighbor with two-octet AS numbers (RFC 6793 4.2.3): the part of AS_PATH that
+/// AS4_PATH lacks, then AS4_PATH. Both must be checked.
 pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
     let (have, real) = (counted::<2>(two_octet), counted::<4>(as4_path));
     if have < real {
@@ -105,7 +101,7 @@ pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
     let mut lacking = have - real;
     for (kind, asns) in segments::<2>(two_octet) {
         let confederation = SegmentKind::from_byte(kind).is_some_and(SegmentKind::is_confederation);
-        // Confederation segments count nothing: those before and between what is taken come along.
+        // Confederation segments do not count: those before and between the taken ones are kept.
         let take = match kind {
             _ if confederation => asns.len(),
             _ if lacking == 0 => break,
@@ -124,7 +120,7 @@ pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
         }
     }
     for (kind, asns) in segments::<4>(as4_path) {
-        // They do not belong there and are left out (RFC 6793 6).
+        // Confederation segments are not allowed in AS4_PATH and are removed (RFC 6793 6).
         if SegmentKind::from_byte(kind).is_some_and(|kind| !kind.is_confederation()) {
             out.extend_from_slice(&[kind, asns.len() as u8]);
             out.extend_from_slice(asns.as_flattened());
@@ -134,7 +130,7 @@ pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
 
 const SET: u8 = SegmentKind::Set as u8;
 
-/// Length of a path as decisions count it: a set is one, confederation segments are nothing.
+/// The path length for route selection: a set counts one, confederation segments count zero.
 fn counted<const WIDTH: usize>(value: &[u8]) -> usize {
     segments::<WIDTH>(value)
         .map(|(kind, asns)| match SegmentKind::from_byte(kind) {
@@ -145,7 +141,6 @@ fn counted<const WIDTH: usize>(value: &[u8]) -> usize {
         .sum()
 }
 
-/// Type and ASes of each segment.
 fn segments<const WIDTH: usize>(value: &[u8]) -> impl Iterator<Item = (u8, &[[u8; WIDTH]])> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -156,9 +151,9 @@ fn segments<const WIDTH: usize>(value: &[u8]) -> impl Iterator<Item = (u8, &[[u8
     })
 }
 
-/// What a neighbor with AS numbers of two bytes gets (RFC 6793 4.2.2): appends to `two_octet` the path with
-/// AS_TRANS for what does not fit and, only if an AS outside confederation segments did not, to `as4_path` the real one
-/// without those segments. Says whether AS4_PATH is to be sent.
+/// Converts a path for a neighbor with two-octet AS numbers (RFC 6793 4.2.2). Appends the path to
+/// `two_octet`, with AS_TRANS for larger numbers. If an AS outside confederation segments needed that,
+/// appends the real path without those segments to `as4_path`. Returns whether AS4_PATH must be sent.
 pub fn narrow_as_path(path: AsPath<'_>, two_octet: &mut Vec<u8>, as4_path: &mut Vec<u8>) -> bool {
     let mut lossy = false;
     for segment in path.segments() {
@@ -178,7 +173,8 @@ pub fn narrow_as_path(path: AsPath<'_>, two_octet: &mut Vec<u8>, as4_path: &mut 
     lossy
 }
 
-/// Puts an AS number before a path of four bytes: into its first segment if that is of the kind and has room.
+/// Prepends an AS number to a path with four-octet numbers: to its first segment if that has this kind and
+/// room.
 pub fn prepend_as(path: &mut Vec<u8>, asn: u32, kind: SegmentKind) {
     match path.first_chunk::<2>() {
         Some(&[first, count]) if first == kind as u8 && count < u8::MAX => {

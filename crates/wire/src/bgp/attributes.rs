@@ -1,8 +1,9 @@
-//! The table of path attributes. A row says everything about one: its number, name, flags and lengths, what becomes of a
-//! message in which it is malformed (RFC 7606), how its value is read, written and printed, and which neighbors it is sent to.
+//! The table of path attributes. A row has everything about one: its number, name, flags and lengths, what
+//! happens to a message in which it is malformed (RFC 7606), how its value is decoded, encoded and printed,
+//! and which neighbors receive it.
 //!
-//! A new attribute needs its number in [`code`], its row, and a decoder if its length does not say whether it is well-formed.
-//! Unless its row says [`Export::Rewrite`], nothing else has to know of it.
+//! A new attribute needs its number in [`code`], its row, and a decoder unless its length alone decides
+//! whether it is well-formed. Unless its row says [`Export::Rewrite`], no other code needs to change.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +13,7 @@ use super::update::{Aggregator, Fault, MpNlri, MpReach, PeerFacts, PeerSide, Upd
 use super::view::{AsPath, Attribute};
 use super::{AS_TRANS, AfiSafi, Codec, Family, NextHop, Nlri, Origin, as_path};
 
-/// Type codes; `bgp::attribute` offers them to others.
+/// Type codes; `bgp::attribute` re-exports them.
 pub mod code {
     #![allow(unreachable_pub, reason = "constants with the names of the attributes")]
     pub const ORIGIN: u8 = 1;
@@ -35,33 +36,31 @@ pub mod code {
     pub const ONLY_TO_CUSTOMER: u8 = 35;
 }
 
-/// What becomes of a message with a malformed attribute, from mild to severe (RFC 7606 2).
+/// What happens to a message with a malformed attribute, from mild to severe (RFC 7606 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The attribute is left out, the routes count.
+    /// The attribute is discarded; the routes are used.
     Discard,
-    /// All routes the message announces are withdrawn.
+    /// All routes that the message announces are withdrawn.
     TreatAsWithdraw,
-    /// The session ends.
     SessionReset,
 }
 
-/// Lengths a value may have.
+/// The valid lengths of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LengthRule {
-    /// Any at all.
     Any,
     Exactly(u16),
-    /// A multiple of this one, not 0.
+    /// A multiple of this length, not 0.
     Multiple(u16),
-    /// This one or more.
+    /// This length or more.
     AtLeast(u16),
-    /// 6 with AS numbers of two bytes, 8 with four.
+    /// 6 with two-octet AS numbers, 8 with four-octet ones.
     Aggregator,
 }
 
 impl LengthRule {
-    /// Whether a value may have the length.
+    /// Whether a value may have this length.
     #[inline]
     pub const fn allows(self, length: usize, four_octet_as: bool) -> bool {
         match self {
@@ -74,62 +73,62 @@ impl LengthRule {
     }
 }
 
-/// What a neighbor is sent of an attribute that a route has.
+/// Whether and how an attribute is sent to a neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Export {
-    /// The attribute as it is.
+    /// Unchanged.
     Keep,
-    /// Nothing.
+    /// Not sent.
     Drop,
-    /// What the sender makes of it: the value changes on the way, depends on options, or is no part of the stored attributes.
+    /// The sender makes the value: it changes on the way, depends on options, or is not part of the stored
+    /// attributes.
     Rewrite,
 }
 
-/// Reads a value whose length is right.
+/// Decodes a value of valid length.
 type Decode = for<'a, 'c> fn(&mut Draft<'a, 'c>, &'a [u8]) -> Result<(), Fault>;
 
-/// Appends a value with AS numbers of four bytes as it is written with two.
+/// Appends the two-octet form of a value with four-octet AS numbers.
 type Encode = fn(&[u8], &mut Vec<u8>);
 
-/// Prints a value, with a space before it.
+/// Prints a value, preceded by a space.
 type Print = fn(&Update<'_>, &[u8], &mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// One row: one attribute.
+/// The definition of one attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct AttributeRow {
-    /// Type code.
     pub code: u8,
-    /// Its name in the RFCs.
+    /// As in the RFCs.
     pub name: &'static str,
-    /// The values its flags OPTIONAL and TRANSITIVE have.
+    /// The required values of the flags OPTIONAL and TRANSITIVE.
     pub flags: u8,
-    /// Lengths its value may have.
     pub length: LengthRule,
-    /// What a malformed one does, flags excepted: wrong flags always make it [`Severity::TreatAsWithdraw`], and
-    /// [`Severity::SessionReset`] for those that carry prefixes (RFC 7606 3 c, 5.3).
+    /// The severity of a malformed value. Wrong flags always mean [`Severity::TreatAsWithdraw`], and
+    /// [`Severity::SessionReset`] for attributes that carry prefixes (RFC 7606 3 c, 5.3).
     pub malformed: Severity,
-    /// It has no meaning from outside the AS (or confederation) and is discarded then (RFC 7606 7.5, 7.9, 7.10).
+    /// The attribute has no meaning from outside the AS (or confederation) and is then discarded (RFC 7606
+    /// 7.5, 7.9, 7.10).
     pub internal_only: bool,
-    /// This router understands it. What it does not understand is only named here: its flags and length are
-    /// not checked, and it is passed on by its flags alone (RFC 4271 5).
+    /// This router understands the attribute. Others only have a name here: their flags and length are not
+    /// checked, and their flags alone decide whether they are passed on (RFC 4271 5).
     pub recognized: bool,
-    /// What neighbors are sent of it, by [`PeerSide`].
+    /// Indexed by [`PeerSide`].
     export: [Export; 3],
-    /// Nothing: the length says it all.
+    /// `None` if a valid length suffices.
     decode: Option<Decode>,
-    /// For neighbors with two-octet AS numbers, if that is another value.
+    /// The encoder for neighbors with two-octet AS numbers, if their value differs.
     encode_two_octet: Option<Encode>,
     print: Print,
 }
 
 impl AttributeRow {
-    /// What such a neighbor is sent of it.
+    /// How the attribute is sent to neighbors on this side.
     #[inline]
     pub const fn export_to(&self, side: PeerSide) -> Export {
         self.export[side as usize]
     }
 
-    /// How its value is written for neighbors with two-octet AS numbers, if that is another one than with four.
+    /// The encoder for neighbors with two-octet AS numbers, if their value differs.
     #[inline]
     pub const fn encode_two_octet(&self) -> Option<Encode> {
         self.encode_two_octet
@@ -174,7 +173,7 @@ const TO_ALL: [Export; 3] = [Export::Keep; 3];
 const REWRITTEN: [Export; 3] = [Export::Rewrite; 3];
 const TO_CONFEDERATION: [Export; 3] = [Export::Drop, Export::Rewrite, Export::Rewrite];
 const TO_INTERNAL: [Export; 3] = [Export::Drop, Export::Drop, Export::Rewrite];
-/// They belong to one message, or are made of another attribute for who needs them.
+/// They belong to one message, or are made from another attribute when needed.
 const TO_NOBODY: [Export; 3] = [Export::Drop; 3];
 
 const fn row(
@@ -206,7 +205,7 @@ const fn named(code: u8, name: &'static str, flags: u8) -> AttributeRow {
 use LengthRule::{Any, AtLeast, Exactly, Multiple};
 use Severity::{Discard, SessionReset, TreatAsWithdraw};
 
-/// All rows, in order of code.
+/// All rows, in order of type code.
 #[rustfmt::skip]
 pub static ATTRIBUTES: &[AttributeRow] = &[
     row(code::ORIGIN, "ORIGIN", WELL_KNOWN, Exactly(1), TreatAsWithdraw)
@@ -261,8 +260,8 @@ pub static ATTRIBUTES: &[AttributeRow] = &[
     named(128, "ATTR_SET", TRANSITIVE),
 ];
 
-/// By code: the place in [`ATTRIBUTES`], or [`NO_ROW`]. Only what is recognized has a place here, so that
-/// reading a message asks once.
+/// Maps a type code to its place in [`ATTRIBUTES`], or [`NO_ROW`]. Only recognized attributes have a place,
+/// so decoding needs one look-up.
 static RECOGNIZED: [u8; 256] = {
     let mut places = [NO_ROW; 256];
     let mut at = 0;
@@ -291,7 +290,7 @@ pub fn attribute_name(code: u8) -> std::borrow::Cow<'static, str> {
     }
 }
 
-/// An UPDATE as far as it is read, and what it is read with.
+/// A partly decoded UPDATE, and the codec for it.
 pub(super) struct Draft<'a, 'c> {
     pub(super) update: Update<'a>,
     pub(super) codec: &'c Codec,
@@ -374,14 +373,14 @@ fn not_as_zero(asn: u32, address: [u8; 4]) -> Result<Aggregator, Fault> {
 fn mp_reach<'a>(draft: &mut Draft<'a, '_>, value: &'a [u8]) -> Result<(), Fault> {
     let (&[high, low, safi, length], rest) = value.split_first_chunk::<4>().ok_or(Fault::MpNlri)?;
     let (next_hop, rest) = rest.split_at_checked(usize::from(length)).ok_or(Fault::MpNlri)?;
-    // A byte that once counted attachments of the network and is ignored.
+    // RFC 4760: a reserved byte, once a count of SNPAs.
     let (_, prefixes) = rest.split_first().ok_or(Fault::MpNlri)?;
     let family = AfiSafi { afi: u16::from_be_bytes([high, low]), safi };
     let Some(family) = family.kept() else {
         draft.update.foreign_reach = Some(family);
         return Ok(());
     };
-    // RFC 7606 7.11: behind a next hop of the wrong length nothing is where it should be.
+    // RFC 7606 7.11: after a next hop of the wrong length, all positions are wrong.
     let v6_allowed = family == Family::Ipv6 || draft.codec.extended_next_hop;
     let next_hop = match NextHop::from_bytes(next_hop) {
         Some(next_hop @ NextHop::V4(_)) if family == Family::Ipv4 => next_hop,
@@ -423,7 +422,7 @@ fn number(value: &[u8]) -> u32 {
     value.first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four))
 }
 
-/// Whether it can be the address of a host (RFC 4271 6.3).
+/// Whether it can be a host's address (RFC 4271 6.3).
 #[inline]
 fn is_host(address: Ipv4Addr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast()
@@ -480,7 +479,7 @@ fn print_large_communities(_: &Update<'_>, value: &[u8], f: &mut fmt::Formatter<
     })
 }
 
-/// Bytes of a value that a log line shows.
+/// The most bytes of an unknown value in a log line.
 const BYTES_SHOWN: usize = 32;
 
 pub(super) fn print_bytes(_: &Update<'_>, value: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
-//! What the two ends of a session can do (RFC 5492), one optional parameter of OPEN.
+//! Capabilities of a session's ends (RFC 5492), an optional parameter of OPEN.
 //!
-//! Those that this router understands are fields; the others are kept as they came, for display. Repeated
-//! capabilities add up where they are lists, and the last one counts where they are single values (RFC 5492 4
+//! Capabilities that this router understands are fields; the others are kept as received, for display.
+//! Repeated capabilities are merged if they are lists; of single values the last one counts (RFC 5492 4
 //! leaves it open), except a role: two different ones are an error (RFC 9234 4.2).
 
 use std::fmt;
@@ -37,112 +37,105 @@ pub mod capability {
     pub const SOFTWARE_VERSION: u8 = 75;
 }
 
-/// Which of two ways several paths of a prefix may go (RFC 7911), from the view of who says it.
+/// The directions in which several paths of a prefix may be sent (RFC 7911), from the sender's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddPath {
-    /// Of which routes.
     pub family: AfiSafi,
-    /// It can receive them.
+    /// The sender of the capability can receive several paths.
     pub receive: bool,
-    /// It wants to send them.
+    /// The sender of the capability wants to send several paths.
     pub send: bool,
 }
 
-/// A kind of next hop that routes of a family may have (RFC 8950).
+/// A next-hop family that routes of another family may use (RFC 8950).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExtendedNextHop {
-    /// The routes. The subsequent identifier takes two bytes here.
+    /// The family of the routes. Its SAFI takes two bytes here.
     pub afi: u16,
-    /// The routes' subsequent identifier.
     pub safi: u16,
     pub next_hop_afi: u16,
 }
 
-/// A family whose routes a restarting router wants to be kept.
+/// A family whose routes the neighbors should keep during a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RestartFamily {
     pub family: AfiSafi,
-    /// It kept forwarding by them over its restart.
+    /// The router kept its forwarding state for the family over the restart.
     pub forwarding: bool,
 }
 
 /// Graceful restart (RFC 4724 3, RFC 8538 2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GracefulRestart {
-    /// It has just restarted.
+    /// The router has just restarted.
     pub restarting: bool,
-    /// It keeps routes over NOTIFICATIONs too (RFC 8538).
+    /// Routes are kept over NOTIFICATIONs too (RFC 8538).
     pub notification: bool,
-    /// How long its restart may take; 12 bits.
+    /// The longest time that the restart takes; 12 bits.
     pub time_s: u16,
-    /// The families it can do this for; none: it only helps others.
+    /// The families that the router can preserve; if empty, it only helps others.
     pub families: Vec<RestartFamily>,
 }
 
-/// A family whose routes may stay stale for long (RFC 9494). Only shown.
+/// A family whose stale routes may be kept for long (RFC 9494). Only displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LongLivedFamily {
     pub family: AfiSafi,
-    /// It kept forwarding by them over its restart.
+    /// The router kept its forwarding state for the family over the restart.
     pub forwarding: bool,
-    /// How long stale routes may stay; 24 bits.
+    /// How long stale routes may be kept; 24 bits.
     pub time_s: u32,
 }
 
-/// Name of the host. Only shown.
+/// The host name. Only displayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostName {
-    /// Its name.
     pub host: Vec<u8>,
-    /// The domain it is in.
     pub domain: Vec<u8>,
 }
 
-/// A capability that is not understood here.
+/// A capability that this router does not understand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownCapability {
     pub code: u8,
-    /// Its value, at most 255 bytes.
+    /// At most 255 bytes.
     pub value: Vec<u8>,
 }
 
-/// What one end says it can do.
+/// The capabilities of one end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Capabilities {
-    /// Whose routes it takes. Without any it is IPv4 unicast (RFC 4760 8, see [`Self::supports`]).
+    /// Families whose routes it accepts. An empty list means IPv4 unicast (RFC 4760 8; see
+    /// [`Self::supports`]).
     pub families: Vec<AfiSafi>,
-    /// It can be asked to send everything again.
     pub route_refresh: bool,
-    /// It marks beginning and end of that.
+    /// It marks the beginning and end of a refresh.
     pub enhanced_refresh: bool,
-    /// It takes messages of up to 65,535 bytes.
+    /// It accepts messages of up to 65,535 bytes.
     pub extended_message: bool,
-    /// Its AS number, if it knows those of four bytes.
+    /// Its AS number, if it supports four-octet ones.
     pub four_octet_as: Option<u32>,
-    /// Several paths of a prefix.
     pub add_path: Vec<AddPath>,
     /// Next hops of another family than the routes.
     pub extended_next_hop: Vec<ExtendedNextHop>,
     pub graceful_restart: Option<GracefulRestart>,
-    /// Its role, as the number on the wire (RFC 9234 4.1: 0 provider, 1 route server, 2 its client, 3 customer,
-    /// 4 peer).
+    /// The role as on the wire (RFC 9234 4.1: 0 provider, 1 route server, 2 its client, 3 customer, 4 peer).
     pub role: Option<u8>,
-    /// Long-lived graceful restart.
     pub long_lived: Vec<LongLivedFamily>,
     pub host_name: Option<HostName>,
     /// Name and version of the program.
     pub software_version: Option<Vec<u8>>,
-    /// Everything else, in the order it came.
+    /// All other capabilities, in order.
     pub unknown: Vec<UnknownCapability>,
 }
 
 impl Capabilities {
-    /// Whether routes of the family are taken.
+    /// Whether routes of the family are accepted.
     pub fn supports(&self, family: Family) -> bool {
         self.families.contains(&family.into()) || (self.families.is_empty() && family == Family::Ipv4)
     }
 
-    /// What was said about several paths of a prefix, if anything.
+    /// The ADD-PATH entry of a family, if any.
     pub fn add_path(&self, family: Family) -> Option<AddPath> {
         self.add_path.iter().copied().find(|each| each.family == family.into())
     }
@@ -219,7 +212,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// The last word about a family counts; a way that does not exist says nothing (RFC 7911 4).
+    /// The last entry of a family counts; an undefined direction is ignored (RFC 7911 4).
     fn add_paths(&mut self, value: &[u8]) -> Result<(), Notification> {
         for &[high, low, safi, ways] in records::<4>(value)? {
             let family = AfiSafi { afi: u16::from_be_bytes([high, low]), safi };
@@ -232,7 +225,8 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Appends all of them. A value beyond 255 bytes is cut at a whole record: it has no longer form.
+    /// Appends all capabilities. A value beyond 255 bytes is cut at a whole record, since the format allows
+    /// no more.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         for family in &self.families {
             let [high, low] = family.afi.to_be_bytes();
@@ -290,7 +284,6 @@ impl Capabilities {
     }
 }
 
-/// Bytes of one value at most.
 const VALUE_BYTES_MAX: usize = 255;
 
 fn write_one(out: &mut Vec<u8>, code: u8, value: &[u8]) {
@@ -299,7 +292,7 @@ fn write_one(out: &mut Vec<u8>, code: u8, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// As many capabilities of the code as the records need; none for no record.
+/// As many capabilities with this code as the records need; none for no records.
 fn write_records<const N: usize>(out: &mut Vec<u8>, code: u8, records: impl Iterator<Item = [u8; N]>) {
     let records: Vec<[u8; N]> = records.collect();
     for some in records.chunks(VALUE_BYTES_MAX / N) {
@@ -310,7 +303,7 @@ fn write_records<const N: usize>(out: &mut Vec<u8>, code: u8, records: impl Iter
 fn restart_value(restart: &GracefulRestart) -> Vec<u8> {
     let bits = u16::from(restart.restarting) << 15 | u16::from(restart.notification) << 14;
     let mut value = (bits | restart.time_s & 0x0fff).to_be_bytes().to_vec();
-    // 63 families are all that fit.
+    // At most 63 families fit.
     for each in restart.families.iter().take((VALUE_BYTES_MAX - 2) / 4) {
         value.extend_from_slice(&each.family.afi.to_be_bytes());
         value.extend_from_slice(&[each.family.safi, u8::from(each.forwarding) << 7]);
@@ -347,13 +340,13 @@ fn host_name(value: &[u8]) -> Option<HostName> {
     Some(HostName { host: host.to_vec(), domain: domain.to_vec() })
 }
 
-/// A text behind a byte with its length, and what follows.
+/// A text preceded by its length, and the bytes behind it.
 fn counted(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = value.split_first()?;
     rest.split_at_checked(usize::from(length))
 }
 
-/// Appends a text behind its length, cut to what the value has room for.
+/// Appends a text preceded by its length, cut to the available room.
 fn push_counted(value: &mut Vec<u8>, text: &[u8], room: usize) {
     let text = text.get(..room).unwrap_or(text);
     value.push(text.len() as u8);

@@ -1,10 +1,11 @@
-//! The header that every message begins with, and cutting a stream of bytes into messages.
+//! The header of every message, and how to cut a stream of bytes into messages.
 //!
 //! ```text
 //! marker: 16 bytes of ones | length: 2 bytes, header included | type: 1 byte | body
 //! ```
 //!
-//! RFC 4271 4.1 and 6.1, RFC 8654 (longer messages once both ends said so; OPEN and KEEPALIVE stay short).
+//! RFC 4271 4.1 and 6.1, RFC 8654 (longer messages if both ends announce them; OPEN and KEEPALIVE stay
+//! short).
 
 /// Bytes of the header.
 pub const HEADER_LENGTH: usize = 19;
@@ -16,17 +17,13 @@ pub const EXTENDED_MESSAGE_LENGTH_MAX: usize = 65_535;
 const MARKER: [u8; 16] = [0xff; 16];
 
 thalweg_base::words! {
-    /// What a message is.
+    /// The type of a message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum MessageKind {
-        /// OPEN
         Open = 1 => "OPEN",
-        /// UPDATE
         Update = 2 => "UPDATE",
-        /// NOTIFICATION
         Notification = 3 => "NOTIFICATION",
-        /// KEEPALIVE
         Keepalive = 4 => "KEEPALIVE",
         /// ROUTE-REFRESH (RFC 2918)
         RouteRefresh = 5 => "ROUTE-REFRESH",
@@ -34,7 +31,7 @@ thalweg_base::words! {
 }
 
 impl MessageKind {
-    /// The kind of this type byte.
+    /// The kind with this type byte.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Open),
@@ -46,8 +43,9 @@ impl MessageKind {
         }
     }
 
-    /// Bytes a message of the kind has at least, header included. That of ROUTE-REFRESH is left to
-    /// [`RouteRefresh::parse`](super::RouteRefresh::parse), because RFC 7313 gives it an error of its own.
+    /// The minimum length of a message including its header.
+    /// [`RouteRefresh::parse`](super::RouteRefresh::parse) checks ROUTE-REFRESH, because RFC 7313 defines a
+    /// separate error for it.
     const fn length_min(self) -> usize {
         match self {
             Self::Open => 29,
@@ -57,7 +55,7 @@ impl MessageKind {
         }
     }
 
-    /// Bytes it has at most where messages of up to `max` were agreed on.
+    /// The maximum length, if messages of up to `max` bytes were negotiated.
     const fn length_max(self, max: usize) -> usize {
         match self {
             Self::Keepalive => HEADER_LENGTH,
@@ -71,9 +69,9 @@ impl MessageKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub kind: MessageKind,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub body: &'a [u8],
-    /// Bytes of the message, header included: the next one begins there.
+    /// Bytes of the message including its header: the next message begins there.
     pub length: usize,
 }
 
@@ -89,7 +87,6 @@ pub enum HeaderError {
         /// What the header says.
         length: u16,
     },
-    /// There is no such kind of message.
     #[error("unknown message type {byte}")]
     Kind {
         /// The type byte.
@@ -97,8 +94,8 @@ pub enum HeaderError {
     },
 }
 
-/// The first message of a stream; `None` if it is not whole yet. A bad header is found as soon as the header
-/// is there, whatever its length claims.
+/// The first message of a stream; `None` if it is incomplete. A malformed header is detected as soon as it is
+/// complete, whatever length it claims.
 #[inline]
 pub fn frame(bytes: &[u8], length_max: usize) -> Result<Option<Frame<'_>>, HeaderError> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
@@ -108,7 +105,7 @@ pub fn frame(bytes: &[u8], length_max: usize) -> Result<Option<Frame<'_>>, Heade
     let claimed = u16::from_be_bytes([header[16], header[17]]);
     let length = usize::from(claimed);
     let Some(kind) = MessageKind::from_byte(header[18]) else {
-        // The length is looked at first (RFC 4271 6.1).
+        // The length is checked first (RFC 4271 6.1).
         return Err(match length {
             HEADER_LENGTH.. if length <= length_max => HeaderError::Kind { byte: header[18] },
             _ => HeaderError::Length { length: claimed },
@@ -120,7 +117,8 @@ pub fn frame(bytes: &[u8], length_max: usize) -> Result<Option<Frame<'_>>, Heade
     Ok(bytes.get(HEADER_LENGTH..length).map(|body| Frame { kind, body, length }))
 }
 
-/// Appends the header of a message whose body follows; [`finish_message`] puts the length in.
+/// Appends the header of a message; the body follows, and [`finish_message`] fills in the length. Returns the
+/// start of the message.
 pub fn begin_message(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     let start = out.len();
     out.extend_from_slice(&MARKER);
@@ -128,8 +126,8 @@ pub fn begin_message(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     start
 }
 
-/// Ends the message that began at `start` and says its length. The caller keeps to the bound that was agreed
-/// on; a message beyond what the field can say is refused and taken back.
+/// Completes the message that began at `start` and fills in its length. The caller respects the negotiated
+/// limit; a message that exceeds the length field is refused and removed.
 pub fn finish_message(out: &mut Vec<u8>, start: usize) -> Result<usize, MessageTooLong> {
     let length = out.len() - start;
     match (u16::try_from(length), out.get_mut(start + 16..start + 18)) {
@@ -144,11 +142,10 @@ pub fn finish_message(out: &mut Vec<u8>, start: usize) -> Result<usize, MessageT
     }
 }
 
-/// A message was put together that is longer than any may be.
+/// A message exceeds the length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {length} bytes; the most is {EXTENDED_MESSAGE_LENGTH_MAX}")]
 pub struct MessageTooLong {
-    /// Bytes it would have.
     pub length: usize,
 }
 

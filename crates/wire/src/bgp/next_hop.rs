@@ -1,24 +1,22 @@
-//! Next hops as they stand in messages: 4, 16 or 32 bytes.
+//! Next hops in messages: 4, 16 or 32 bytes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A next hop. An IPv6 one may come with its link-local address (RFC 2545).
+/// A next hop. An IPv6 one may have a link-local address too (RFC 2545).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NextHop {
-    /// An IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address, of an IPv6 route or (RFC 8950) of an IPv4 one.
+    /// The next hop of an IPv6 route or (RFC 8950) of an IPv4 one.
     V6 {
-        /// The global address.
         global: Ipv6Addr,
-        /// The link-local address, where the neighbor sent one.
+        /// If the neighbor sent one.
         link_local: Option<Ipv6Addr>,
     },
 }
 
 impl NextHop {
-    /// The address that is compared, resolved and printed.
+    /// The address for comparison, resolution and display.
     pub fn address(self) -> IpAddr {
         match self {
             Self::V4(address) => address.into(),
@@ -26,8 +24,8 @@ impl NextHop {
         }
     }
 
-    /// Of 4, 16 or 32 bytes; there is no other. A second address that is not link-local says nothing and is
-    /// left out (RFC 2545 3).
+    /// Decodes 4, 16 or 32 bytes; other lengths are invalid. A second address that is not link-local is
+    /// ignored (RFC 2545 3).
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if let Ok(four) = <[u8; 4]>::try_from(bytes) {
             return Some(Self::V4(four.into()));

@@ -1,15 +1,15 @@
-//! Prefixes as they stand in messages: a length in bits, then as many bytes as that takes; before each, where
-//! it was agreed on, the identifier of the path (RFC 7911).
+//! Prefixes in messages: a length in bits, then as many bytes as it needs, preceded by a path identifier if
+//! negotiated (RFC 7911).
 //!
-//! A [`Nlri`] is made only of bytes that were checked from end to end (RFC 7606 5.3), so that going through it
-//! cannot fail. Bits behind the length are "irrelevant" (RFC 4271 4.3) and come out as zero.
+//! A [`Nlri`] contains only checked bytes (RFC 7606 5.3), so iterating over it cannot fail. Bits beyond the
+//! length are "irrelevant" (RFC 4271 4.3) and are cleared.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use thalweg_base::{Address, Prefix};
 
-/// Prefixes of one field of a message, checked.
+/// The checked prefixes of one field of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Nlri<'a, A> {
     bytes: &'a [u8],
@@ -18,21 +18,20 @@ pub struct Nlri<'a, A> {
     family: PhantomData<A>,
 }
 
-/// What is wrong with a field of prefixes.
+/// Why a field of prefixes is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NlriError {
     /// A prefix is longer than an address.
     #[error("prefix of {length} bits at byte {at}")]
     PrefixLength {
-        /// Bits it claims.
         length: u8,
-        /// Where in the field.
+        /// Offset in the field.
         at: usize,
     },
     /// The field ends within a prefix.
     #[error("the prefix at byte {at} is cut short")]
     Cut {
-        /// Where the prefix begins.
+        /// Offset of the prefix in the field.
         at: usize,
     },
 }
@@ -61,24 +60,24 @@ impl<'a, A: Address> Nlri<'a, A> {
         Ok(Self { bytes, count, with_path_ids, family: PhantomData })
     }
 
-    /// How many there are.
+    /// The number of prefixes.
     #[inline]
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there is none.
+    /// Whether there are no prefixes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The field.
+    /// The undecoded field.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Path identifier (0 where none are sent) and prefix, in order.
+    /// Path identifier (0 if not negotiated) and prefix, in order.
     #[inline]
     pub fn iter(&self) -> NlriIter<'a, A> {
         NlriIter {
@@ -103,7 +102,7 @@ impl<A: Address> fmt::Debug for Nlri<'_, A> {
 }
 
 impl<A: Address> fmt::Display for Nlri<'_, A> {
-    /// Separated by blanks; a path identifier other than 0 follows a `#`.
+    /// Separated by spaces; a path identifier other than 0 follows a `#`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (path_id, prefix)) in self.iter().enumerate() {
             f.write_str(if index > 0 { " " } else { "" })?;
@@ -126,7 +125,7 @@ impl<'a, A: Address> IntoIterator for Nlri<'a, A> {
     }
 }
 
-/// Goes through a [`Nlri`].
+/// Iterates over a [`Nlri`].
 #[derive(Clone, Debug)]
 pub struct NlriIter<'a, A> {
     rest: &'a [u8],
@@ -162,7 +161,7 @@ impl<A: Address> Iterator for NlriIter<'_, A> {
 
 impl<A: Address> ExactSizeIterator for NlriIter<'_, A> {}
 
-/// The address whose first bytes these are; what lies behind `length` bits may be anything.
+/// The address with these leading bytes; bits beyond `length` may be anything.
 #[inline]
 fn leading_bytes<A: Address>(bytes: &[u8], length: u8) -> A {
     if A::BITS == 32 {
@@ -190,19 +189,19 @@ fn copy_leading(bytes: &[u8], length: u8, into: &mut [u8]) {
     }
 }
 
-/// Bytes the prefix takes in a message, without a path identifier.
+/// Bytes of the prefix in a message, without a path identifier.
 #[inline]
 pub fn nlri_length<A: Address>(prefix: Prefix<A>) -> usize {
     1 + usize::from(prefix.length()).div_ceil(8)
 }
 
-/// Appends a prefix, with its path identifier where they were agreed on.
+/// Appends a prefix, with its path identifier if negotiated.
 #[inline]
 pub fn write_nlri<A: Address>(out: &mut Vec<u8>, path_id: Option<u32>, prefix: Prefix<A>) {
     if let Some(path_id) = path_id {
         out.extend_from_slice(&path_id.to_be_bytes());
     }
-    // The address, left-aligned in 17 bytes behind its length: one copy of a fixed size, then cut.
+    // The address, left-aligned in 17 bytes behind its length: a copy of fixed size, then truncated.
     let mut bytes = [0; 17];
     bytes[0] = prefix.length();
     let left = prefix.address().to_u128() << (128 - u32::from(A::BITS));

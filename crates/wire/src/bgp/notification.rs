@@ -1,14 +1,14 @@
 //! NOTIFICATION: why a session ends.
 //!
 //! RFC 4271 4.5 and 6, RFC 4486 (subcodes of Cease), RFC 6608 (FSM errors), RFC 7313 (ROUTE-REFRESH errors),
-//! RFC 8538 (hard reset), RFC 9003 (text of a shutdown), RFC 9234 (role mismatch), RFC 9384 (BFD down),
+//! RFC 8538 (hard reset), RFC 9003 (shutdown communication), RFC 9234 (role mismatch), RFC 9384 (BFD down),
 //! RFC 9687 (send hold timer).
 
 use std::fmt;
 
 use super::header::{HeaderError, MESSAGE_LENGTH_MAX, MessageKind, begin_message, finish_message};
 
-/// Makes a module of codes, and their names in the registry by code.
+/// Defines a module of codes, and their registered names by code.
 macro_rules! codes {
     ($(#[$about:meta])* $module:ident: $($(#[$doc:meta])* $constant:ident $code:literal $name:literal;)*) => {
         $(#[$about])*
@@ -22,89 +22,74 @@ macro_rules! codes {
 codes! {
     /// Error codes.
     error:
-    /// Message header error.
     HEADER 1 "Message Header Error";
-    /// OPEN message error.
     OPEN 2 "OPEN Message Error";
-    /// UPDATE message error.
     UPDATE 3 "UPDATE Message Error";
-    /// Hold timer expired.
     HOLD_TIMER 4 "Hold Timer Expired";
-    /// A message came in a state that does not expect it.
+    /// A message arrived in a state that does not expect it.
     FSM 5 "Finite State Machine Error";
     /// The session ends without an error.
     CEASE 6 "Cease";
-    /// ROUTE-REFRESH message error (RFC 7313).
     ROUTE_REFRESH 7 "ROUTE-REFRESH Message Error";
     /// The neighbor does not read (RFC 9687).
     SEND_HOLD_TIMER 8 "Send Hold Timer Expired";
 }
 
 codes! {
-    /// Subcodes of header errors.
     header_error:
     /// The marker is not all ones.
     NOT_SYNCHRONIZED 1 "Connection Not Synchronized";
-    /// A length no message has; the data is the length.
+    /// An impossible length; the data is the length.
     BAD_LENGTH 2 "Bad Message Length";
-    /// A type that is not known; the data is the type.
+    /// An unknown type; the data is the type.
     BAD_TYPE 3 "Bad Message Type";
 }
 
 codes! {
-    /// Subcodes of OPEN errors.
     open_error:
     /// None of the others.
     UNSPECIFIC 0 "";
-    /// Another version; the data is the highest that is spoken here.
+    /// Another version; the data is the highest supported version.
     UNSUPPORTED_VERSION 1 "Unsupported Version Number";
-    /// The AS is not the one that is configured.
+    /// The AS is not the configured one.
     BAD_PEER_AS 2 "Bad Peer AS";
-    /// The identifier is 0, or ours.
+    /// The identifier is 0 or ours.
     BAD_IDENTIFIER 3 "Bad BGP Identifier";
-    /// An optional parameter that is not known.
     UNSUPPORTED_PARAMETER 4 "Unsupported Optional Parameter";
     /// Deprecated (RFC 4271).
     AUTHENTICATION_FAILURE 5 "Authentication Failure";
     /// The hold time is 1 or 2 seconds, or too short for us.
     UNACCEPTABLE_HOLD_TIME 6 "Unacceptable Hold Time";
-    /// A capability is needed that the neighbor lacks; the data is the capability.
+    /// We require a capability that the neighbor lacks; the data is the capability.
     UNSUPPORTED_CAPABILITY 7 "Unsupported Capability";
-    /// The roles do not fit (RFC 9234).
+    /// The roles do not match (RFC 9234).
     ROLE_MISMATCH 11 "Role Mismatch";
 }
 
 codes! {
-    /// Subcodes of UPDATE errors.
     update_error:
-    /// The attributes do not add up.
+    /// The attributes are inconsistent.
     MALFORMED_ATTRIBUTE_LIST 1 "Malformed Attribute List";
-    /// A well-known attribute that is not known.
+    /// A well-known attribute that we do not know.
     UNRECOGNIZED_WELL_KNOWN 2 "Unrecognized Well-known Attribute";
-    /// A well-known attribute is missing.
     MISSING_WELL_KNOWN 3 "Missing Well-known Attribute";
-    /// Flags that the attribute cannot have.
+    /// Flags that are invalid for the attribute.
     ATTRIBUTE_FLAGS 4 "Attribute Flags Error";
-    /// A length that the attribute cannot have.
+    /// A length that is invalid for the attribute.
     ATTRIBUTE_LENGTH 5 "Attribute Length Error";
-    /// ORIGIN.
     INVALID_ORIGIN 6 "Invalid ORIGIN Attribute";
     /// Deprecated (RFC 4271).
     AS_ROUTING_LOOP 7 "AS Routing Loop";
-    /// NEXT_HOP.
     INVALID_NEXT_HOP 8 "Invalid NEXT_HOP Attribute";
-    /// An optional attribute.
     OPTIONAL_ATTRIBUTE 9 "Optional Attribute Error";
-    /// A prefix.
     INVALID_NETWORK_FIELD 10 "Invalid Network Field";
-    /// AS_PATH.
     MALFORMED_AS_PATH 11 "Malformed AS_PATH";
 }
 
 codes! {
     /// Subcodes of FSM errors (RFC 6608).
     fsm_error:
-    /// In a state not listed.
+    /// In another state.
     UNSPECIFIED 0 "";
     /// In OpenSent.
     OPEN_SENT 1 "Unexpected Message in OpenSent";
@@ -119,56 +104,54 @@ codes! {
     cease:
     /// More prefixes than allowed; the data may be family and limit.
     MAXIMUM_PREFIXES 1 "Maximum Number of Prefixes Reached";
-    /// Someone shut the session down; the data may be a text.
+    /// An operator shut the session down; the data may be a text.
     ADMINISTRATIVE_SHUTDOWN 2 "Administrative Shutdown";
-    /// The neighbor was taken out of the configuration.
+    /// The neighbor was removed from the configuration.
     PEER_DECONFIGURED 3 "Peer De-configured";
-    /// Someone reset the session; the data may be a text.
+    /// An operator reset the session; the data may be a text.
     ADMINISTRATIVE_RESET 4 "Administrative Reset";
-    /// The connection is not wanted.
     CONNECTION_REJECTED 5 "Connection Rejected";
     /// The configuration changed in some other way.
     OTHER_CONFIGURATION_CHANGE 6 "Other Configuration Change";
-    /// The other of two connections was kept.
+    /// Another connection with the neighbor was kept.
     CONNECTION_COLLISION 7 "Connection Collision Resolution";
-    /// Out of memory or the like.
     OUT_OF_RESOURCES 8 "Out of Resources";
-    /// No graceful restart, whatever was agreed on; the data is the real notification (RFC 8538).
+    /// No graceful restart, whatever was negotiated; the data is the real notification (RFC 8538).
     HARD_RESET 9 "Hard Reset";
     /// BFD says that the neighbor is gone (RFC 9384).
     BFD_DOWN 10 "BFD Down";
 }
 
-/// Bytes the text of a shutdown may have (RFC 9003).
+/// The most bytes of a shutdown communication (RFC 9003).
 pub const SHUTDOWN_TEXT_BYTES_MAX: usize = 255;
 
-/// Bytes of data that fit into a message that every neighbor takes.
+/// The most data that fits a message every neighbor accepts.
 const DATA_BYTES_MAX: usize = MESSAGE_LENGTH_MAX - 21;
 
-/// Why a session ends, or ended.
+/// The reason for ending a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notification {
     /// One of [`error`].
     pub code: u8,
-    /// What exactly; depends on the code.
+    /// Depends on the code.
     pub subcode: u8,
-    /// More about it; depends on both.
+    /// Depends on code and subcode.
     pub data: Vec<u8>,
 }
 
 impl Notification {
-    /// Without data.
+    /// A notification without data.
     pub const fn new(code: u8, subcode: u8) -> Self {
         Self { code, subcode, data: Vec::new() }
     }
 
-    /// With data.
+    /// A notification with data.
     pub fn with_data(code: u8, subcode: u8, data: &[u8]) -> Self {
         Self { code, subcode, data: data.to_vec() }
     }
 
-    /// A shutdown or reset by someone who says why (RFC 9003). What is longer than
-    /// [`SHUTDOWN_TEXT_BYTES_MAX`] is cut between characters.
+    /// A shutdown or reset with an operator's text (RFC 9003). A text beyond [`SHUTDOWN_TEXT_BYTES_MAX`] is
+    /// cut between characters.
     pub fn with_text(subcode: u8, text: &str) -> Self {
         let text = &text[..text.floor_char_boundary(SHUTDOWN_TEXT_BYTES_MAX)];
         let mut data = vec![text.len() as u8];
@@ -176,7 +159,7 @@ impl Notification {
         Self { code: error::CEASE, subcode, data }
     }
 
-    /// This one, wrapped so that the neighbor does not keep our routes (RFC 8538).
+    /// Wraps the notification so that the neighbor does not keep our routes (RFC 8538).
     pub fn into_hard_reset(self) -> Self {
         let mut data = vec![self.code, self.subcode];
         data.extend_from_slice(&self.data);
@@ -188,7 +171,7 @@ impl Notification {
         self.code == error::CEASE && self.subcode == cease::HARD_RESET
     }
 
-    /// The notification that a hard reset carries; one without content is a mere Cease.
+    /// The notification inside a hard reset; one without content is a plain Cease.
     pub fn hard_reset_reason(&self) -> Option<Self> {
         if !self.is_hard_reset() {
             return None;
@@ -199,8 +182,8 @@ impl Notification {
         })
     }
 
-    /// What a person wrote about a shutdown or reset (RFC 9003). Text that is no UTF-8 is mended for display;
-    /// a length that is wrong makes it no text at all.
+    /// The operator's text of a shutdown or reset (RFC 9003). Invalid UTF-8 is replaced; with a wrong length
+    /// there is no text.
     pub fn text(&self) -> Option<String> {
         let shutdown = matches!(self.subcode, cease::ADMINISTRATIVE_SHUTDOWN | cease::ADMINISTRATIVE_RESET);
         if self.code != error::CEASE || !shutdown {
@@ -211,13 +194,13 @@ impl Notification {
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Reads the body of a message; `None` if it is shorter than two bytes, which framing excludes.
+    /// Decodes the body of a message; `None` if it is shorter than two bytes, which framing excludes.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let (&[code, subcode], data) = body.split_first_chunk::<2>()?;
         Some(Self::with_data(code, subcode, data))
     }
 
-    /// Appends the message. Data beyond what a message of 4096 bytes holds is left out.
+    /// Appends the message. Data that exceeds a message of 4096 bytes is left out.
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = begin_message(out, MessageKind::Notification);
         out.extend_from_slice(&[self.code, self.subcode]);
@@ -226,7 +209,7 @@ impl Notification {
         let _ = finish_message(out, start);
     }
 
-    /// Code and subcode in words; the latter is empty where there is none.
+    /// Code and subcode in words; the latter is empty if it has no name.
     pub fn names(&self) -> (&'static str, &'static str) {
         (code_name(self.code), subcode_name(self.code, self.subcode))
     }
@@ -254,7 +237,7 @@ fn name_in(names: &[(u8, &'static str)], code: u8) -> Option<&'static str> {
 }
 
 impl HeaderError {
-    /// What the neighbor is told.
+    /// The notification for the neighbor.
     pub fn notification(self) -> Notification {
         let (subcode, data) = match self {
             Self::NotSynchronized => (header_error::NOT_SYNCHRONIZED, Vec::new()),

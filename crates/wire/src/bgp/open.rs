@@ -1,12 +1,12 @@
-//! OPEN: who the neighbor is and what it can do.
+//! OPEN: the neighbor's identity and capabilities.
 //!
 //! ```text
 //! version | AS (2) | hold time (2) | identifier (4) | length of parameters | parameters
 //! ```
 //!
 //! RFC 4271 4.2 and 6.2, RFC 5492, RFC 6286 (any identifier but 0), RFC 6793 (AS_TRANS), RFC 7607 (no AS 0),
-//! RFC 9072 (parameters of more than 255 bytes). Whether the AS is the one expected, and whether identifiers
-//! collide, is for the session to say.
+//! RFC 9072 (parameters of more than 255 bytes). The session checks whether the AS is the expected one and
+//! whether identifiers collide.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -15,43 +15,42 @@ use super::capabilities::Capabilities;
 use super::header::{MessageKind, begin_message, finish_message};
 use super::notification::{Notification, error, open_error};
 
-/// The version of the protocol.
+/// The version of BGP.
 pub const VERSION: u8 = 4;
 
-/// Stands for an AS number that two bytes cannot hold (RFC 6793).
+/// Replaces an AS number that needs four bytes (RFC 6793).
 pub const AS_TRANS: u16 = 23456;
 
 const PARAMETER_CAPABILITIES: u8 = 2;
-/// In the place of the first parameter's type: lengths take two bytes (RFC 9072).
+/// In place of the first parameter's type: lengths take two bytes (RFC 9072).
 const PARAMETER_EXTENDED_LENGTH: u8 = 255;
 
-/// An OPEN.
+/// A decoded OPEN.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Open {
     /// The AS in two bytes; see [`Self::asn`].
     pub my_as: u16,
-    /// The hold time it proposes; 0 or at least 3.
+    /// The proposed hold time; 0 or at least 3.
     pub hold_time_s: u16,
-    /// Its identifier, not 0.
+    /// Not 0.
     pub router_id: Ipv4Addr,
-    /// What it can do.
     pub capabilities: Capabilities,
 }
 
 impl Open {
-    /// An OPEN of this AS, which is put into the capabilities too.
+    /// Makes an OPEN of this AS, which is also added to the capabilities.
     pub fn new(asn: u32, hold_time_s: u16, router_id: Ipv4Addr, capabilities: Capabilities) -> Self {
         let my_as = u16::try_from(asn).unwrap_or(AS_TRANS);
         let capabilities = Capabilities { four_octet_as: Some(asn), ..capabilities };
         Self { my_as, hold_time_s, router_id, capabilities }
     }
 
-    /// The AS of who sent it.
+    /// The sender's AS.
     pub fn asn(&self) -> u32 {
         self.capabilities.four_octet_as.unwrap_or(u32::from(self.my_as))
     }
 
-    /// Reads the body of a message.
+    /// Decodes and checks the body of a message.
     pub fn parse(body: &[u8]) -> Result<Self, Notification> {
         let Some((&[version, as_high, as_low, hold_high, hold_low, a, b, c, d], parameters)) =
             body.split_first_chunk::<9>()
@@ -82,7 +81,7 @@ impl Open {
         Ok(open)
     }
 
-    /// Appends the message; parameters take the longer form of RFC 9072 only where they need it.
+    /// Appends the message; parameters use the longer format of RFC 9072 only if necessary.
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = begin_message(out, MessageKind::Open);
         out.push(VERSION);
@@ -91,11 +90,11 @@ impl Open {
         out.extend_from_slice(&self.router_id.octets());
         let mut capabilities = Vec::new();
         self.capabilities.write(&mut capabilities);
-        // The message stays within 4096 bytes; capabilities at the end go first.
+        // The message stays within 4096 bytes; the last capabilities are dropped first.
         capabilities.truncate(whole_capabilities(&capabilities, CAPABILITY_BYTES_MAX));
         match (u8::try_from(capabilities.len()), u8::try_from(capabilities.len() + 2)) {
             (Ok(0), _) => out.push(0),
-            // 255 would announce the longer form.
+            // 255 would announce the longer format.
             (Ok(length), Ok(all)) if all < PARAMETER_EXTENDED_LENGTH => {
                 out.extend_from_slice(&[all, PARAMETER_CAPABILITIES, length]);
             }
@@ -112,10 +111,10 @@ impl Open {
     }
 }
 
-/// Room for capabilities in 4096 bytes: less header, fixed fields and the longer form's lengths.
+/// Room for capabilities in 4096 bytes: minus header, fixed fields and the longer format's lengths.
 const CAPABILITY_BYTES_MAX: usize = super::MESSAGE_LENGTH_MAX - 19 - 9 - 7;
 
-/// Bytes of the capabilities that lie within `max` as a whole.
+/// The length of the whole capabilities within `max` bytes.
 fn whole_capabilities(bytes: &[u8], max: usize) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes.get(at + 1) {
@@ -131,7 +130,7 @@ fn whole_capabilities(bytes: &[u8], max: usize) -> usize {
 fn parse_parameters(field: &[u8], capabilities: &mut Capabilities) -> Result<(), Notification> {
     let malformed = || Notification::new(error::OPEN, open_error::UNSPECIFIC);
     let Some((&length, rest)) = field.split_first() else { return Err(malformed()) };
-    // RFC 9072 2: whatever the first length is, if not 0, the second byte decides.
+    // RFC 9072 2: if the first length is not 0, only the second byte decides.
     let extended = length != 0 && rest.first() == Some(&PARAMETER_EXTENDED_LENGTH);
     let (length, mut rest) = match rest {
         [_, high, low, after @ ..] if extended => (usize::from(u16::from_be_bytes([*high, *low])), after),

@@ -23,15 +23,13 @@ thalweg_base::words! {
 /// A ROUTE-REFRESH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RouteRefresh {
-    /// Of which routes.
     pub family: AfiSafi,
-    /// What it says.
     pub kind: RefreshKind,
 }
 
 impl RouteRefresh {
-    /// Reads the body of a message; `None` for a kind that is not known, which is ignored (RFC 7313 5). Filters
-    /// that follow a request (RFC 5291) were never agreed on and are ignored too.
+    /// Decodes the body of a message; `None` for an unknown kind, which is ignored (RFC 7313 5). Filters
+    /// behind a request (RFC 5291) were not negotiated and are ignored too.
     pub fn parse(body: &[u8]) -> Result<Option<Self>, Notification> {
         let Some((&[afi_high, afi_low, subtype, safi], rest)) = body.split_first_chunk::<4>() else {
             return Err(bad_length(body));
@@ -64,18 +62,18 @@ impl fmt::Display for RouteRefresh {
     }
 }
 
-/// A message too short to say what it is.
+/// The message is too short to identify its kind.
 fn bad_length(body: &[u8]) -> Notification {
     let length = (body.len() + HEADER_LENGTH) as u16;
     Notification::with_data(error::HEADER, header_error::BAD_LENGTH, &length.to_be_bytes())
 }
 
-/// A mark with a wrong length; the data is the whole message (RFC 7313 5).
+/// A marker with a wrong length; the data is the whole message (RFC 7313 5).
 fn marks_length(body: &[u8]) -> Notification {
     let mut data = Vec::with_capacity(HEADER_LENGTH + body.len());
     let start = begin_message(&mut data, MessageKind::RouteRefresh);
     data.extend_from_slice(body);
-    // What was received fits.
+    // A received message fits.
     let _ = finish_message(&mut data, start);
     Notification { code: error::ROUTE_REFRESH, subcode: 1, data }
 }

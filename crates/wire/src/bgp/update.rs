@@ -1,13 +1,13 @@
-//! UPDATE: routes withdrawn and announced, and the path attributes of the latter.
+//! UPDATE: withdrawn and announced routes, and the path attributes of the latter.
 //!
 //! ```text
 //! length | withdrawn prefixes | length | path attributes | announced prefixes
 //! ```
 //!
-//! [`Update::parse`] looks at everything once and decides (RFC 7606): the session ends (`Err`), the announced
-//! routes are withdrawn ([`Verdict::TreatAsWithdraw`]), or they count, perhaps without some attributes
-//! ([`Update::discards`]). What it returns borrows the message; nothing is copied or allocated, and nothing that
-//! is read from it later can fail.
+//! [`Update::parse`] checks everything once and decides (RFC 7606): the session ends (`Err`), the announced
+//! routes are withdrawn ([`Verdict::TreatAsWithdraw`]), or they are used, perhaps without some attributes
+//! ([`Update::discards`]). The result borrows the message; nothing is copied or allocated, and reading from
+//! it cannot fail.
 
 mod print;
 mod problem;
@@ -24,7 +24,7 @@ use super::notification::{Notification, error, update_error};
 use super::view::{Attribute, Attributes};
 use super::{AfiSafi, Codec, Family, NextHop, Nlri, Origin, as_path};
 
-/// Where a neighbor is, as far as it decides what its attributes may be.
+/// A neighbor's relation to our AS, which decides about valid attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerSide {
     /// In another AS, and not in our confederation.
@@ -41,23 +41,23 @@ pub enum PeerSide {
 pub struct CodeSet([u64; 4]);
 
 impl CodeSet {
-    /// No code.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; 4]);
 
-    /// The set with one more.
+    /// Adds a code to a copy of the set.
     #[must_use]
     pub const fn with(mut self, code: u8) -> Self {
         self.0[(code >> 6) as usize] |= 1 << (code & 63);
         self
     }
 
-    /// Whether it is in the set.
+    /// Whether the set contains the code.
     #[inline]
     pub const fn contains(&self, code: u8) -> bool {
         self.0[(code >> 6) as usize] >> (code & 63) & 1 != 0
     }
 
-    /// Adds a code; says whether it was not there.
+    /// Adds a code; returns whether it is new.
     #[inline]
     pub fn insert(&mut self, code: u8) -> bool {
         let new = !self.contains(code);
@@ -66,34 +66,32 @@ impl CodeSet {
     }
 }
 
-/// What is known of a neighbor when its messages are read.
+/// Facts about the neighbor that affect how its messages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerFacts {
     pub side: PeerSide,
     /// This router is a member of a confederation.
     pub in_confederation: bool,
-    /// Attributes that the operator wants left out, whatever they say: a way out where a network is hurt by
-    /// something that travels in an attribute nobody here needs. Those that carry prefixes, and ORIGIN, AS_PATH
-    /// and NEXT_HOP, are never left out.
+    /// Attributes that the operator wants ignored, whatever their value: protection for a network that an
+    /// unneeded attribute harms. Attributes that carry prefixes, and ORIGIN, AS_PATH and NEXT_HOP, are never
+    /// ignored.
     pub discard: CodeSet,
 }
 
-/// What counts of the routes that a message announces.
+/// What happens to the routes that a message announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// They count.
+    /// They are used.
     #[default]
     Good,
-    /// All of them are withdrawn instead. The attributes mean nothing.
+    /// All of them are withdrawn instead; the attributes have no meaning.
     TreatAsWithdraw(AttributeProblem),
 }
 
-/// Prefixes of one of the families that routes are kept of.
+/// Prefixes of a family whose routes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MpNlri<'a> {
-    /// IPv4 unicast.
     Ipv4(Nlri<'a, u32>),
-    /// IPv6 unicast.
     Ipv6(Nlri<'a, u128>),
 }
 
@@ -106,7 +104,7 @@ impl MpNlri<'_> {
         }
     }
 
-    /// How many there are.
+    /// The number of prefixes.
     pub fn len(&self) -> usize {
         match self {
             Self::Ipv4(routes) => routes.len(),
@@ -114,42 +112,40 @@ impl MpNlri<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no prefixes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// MP_REACH_NLRI of a family that routes are kept of.
+/// MP_REACH_NLRI of a family whose routes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpReach<'a> {
-    /// Where the routes lead.
     pub next_hop: NextHop,
-    /// The prefixes.
     pub routes: MpNlri<'a>,
 }
 
-/// AGGREGATOR with an AS number of four bytes.
+/// AGGREGATOR with a four-octet AS number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Aggregator {
     /// The AS that made the aggregate.
     pub asn: u32,
-    /// The router that did.
+    /// The router that made the aggregate.
     pub address: Ipv4Addr,
 }
 
 impl Aggregator {
-    /// The value of the attribute with four bytes.
+    /// The attribute's value with four-octet AS numbers.
     pub fn to_bytes(self) -> [u8; 8] {
         let ([a, b, c, d], [e, f, g, h]) = (self.asn.to_be_bytes(), self.address.octets());
         [a, b, c, d, e, f, g, h]
     }
 }
 
-/// An UPDATE, checked.
+/// A checked UPDATE.
 #[derive(Clone, Debug)]
 pub struct Update<'a> {
-    /// IPv4 prefixes withdrawn. They come before whatever is announced.
+    /// Withdrawn IPv4 prefixes. They precede all announcements.
     pub withdrawn: Nlri<'a, u32>,
     /// IPv4 prefixes announced with NEXT_HOP.
     pub reach_v4: Nlri<'a, u32>,
@@ -157,25 +153,23 @@ pub struct Update<'a> {
     pub mp_unreach: Option<MpNlri<'a>>,
     /// Prefixes announced by MP_REACH_NLRI.
     pub mp_reach: Option<MpReach<'a>>,
-    /// What counts of the announced routes.
     pub verdict: Verdict,
     pub origin: Origin,
-    /// NEXT_HOP; there whenever `reach_v4` is not empty and the verdict is good.
+    /// NEXT_HOP; present whenever `reach_v4` is not empty and the verdict is good.
     pub next_hop: Option<Ipv4Addr>,
     /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
-    /// LOCAL_PREF; never from outside.
+    /// LOCAL_PREF; never from external neighbors.
     pub local_pref: Option<u32>,
-    /// Attributes that were left out, and why.
+    /// Discarded attributes, and why.
     pub discards: Discards,
-    /// Families of MP_REACH_NLRI and MP_UNREACH_NLRI that no routes are kept of; their prefixes were not
-    /// looked at.
+    /// Families of MP_REACH_NLRI and MP_UNREACH_NLRI whose routes are not stored; their prefixes are
+    /// unchecked.
     pub foreign_reach: Option<AfiSafi>,
-    /// See `foreign_reach`.
     pub foreign_unreach: Option<AfiSafi>,
-    /// The field of attributes, as far as it can be read.
+    /// The path attributes field, as far as it is readable.
     field: &'a [u8],
-    /// Codes that [`Self::attributes`] leaves out.
+    /// Codes that [`Self::attributes`] skips.
     left_out: CodeSet,
     four_octet_as: bool,
     pub(super) as_path: &'a [u8],
@@ -184,7 +178,7 @@ pub struct Update<'a> {
 }
 
 impl<'a> Update<'a> {
-    /// Reads the body of a message. An error ends the session.
+    /// Decodes and checks the body of a message. An error ends the session.
     #[inline]
     pub fn parse(body: &'a [u8], codec: &Codec, peer: &PeerFacts) -> Result<Self, Notification> {
         let Some((withdrawn, attributes, reach)) = split(body) else {
@@ -193,7 +187,8 @@ impl<'a> Update<'a> {
         reader::read(withdrawn, attributes, reach, codec, peer)
     }
 
-    /// Reads the three fields of an UPDATE that were kept apart, as MRT files do for the attributes of a route.
+    /// Decodes the three fields of an UPDATE that were stored apart, as MRT files do for a route's
+    /// attributes.
     pub fn from_parts(
         withdrawn: &'a [u8],
         attributes: &'a [u8],
@@ -204,17 +199,17 @@ impl<'a> Update<'a> {
         reader::read(withdrawn, attributes, reach, codec, peer)
     }
 
-    /// The attributes in the order of the message, checked, each code once, without those that were left out
-    /// and without MP_REACH_NLRI, MP_UNREACH_NLRI, AS4_PATH and AS4_AGGREGATOR, which other fields of this view
-    /// speak for. Values are as they stand: AS_PATH and AGGREGATOR have two-octet AS numbers where the codec
-    /// says so, see [`Self::as_path`] and [`Self::aggregator`]. Flags are as they should be: without
-    /// FLAG_EXTENDED and unused bits, and FLAG_PARTIAL only where there may be one.
+    /// The checked attributes in the order of the message, each code once. Discarded ones are skipped, and so
+    /// are MP_REACH_NLRI, MP_UNREACH_NLRI, AS4_PATH and AS4_AGGREGATOR, which have their own fields. Values
+    /// are undecoded: AS_PATH and AGGREGATOR have two-octet AS numbers if the codec says so, see
+    /// [`Self::as_path`] and [`Self::aggregator`]. Flags are normalized: without FLAG_EXTENDED and unused
+    /// bits, and FLAG_PARTIAL only where it is valid.
     #[inline]
     pub fn attributes(&self) -> RawAttributes<'a> {
         RawAttributes { inner: Attributes::new(self.field), seen: self.left_out }
     }
 
-    /// The path with four-octet AS numbers: that of the message, or put together in `scratch`.
+    /// The path with four-octet AS numbers: a part of the message, or built in `scratch`.
     #[inline]
     pub fn as_path<'s>(&self, scratch: &'s mut Vec<u8>) -> &'s [u8]
     where
@@ -231,7 +226,7 @@ impl<'a> Update<'a> {
         scratch
     }
 
-    /// The field of attributes as it stands.
+    /// The undecoded path attributes field.
     pub fn field(&self) -> &'a [u8] {
         self.field
     }
@@ -241,7 +236,7 @@ impl<'a> Update<'a> {
         self.aggregator
     }
 
-    /// The family whose initial routes have all been sent (RFC 4724 2).
+    /// The family of an End-of-RIB marker (RFC 4724 2), if this is one.
     pub fn end_of_rib(&self) -> Option<Family> {
         let plain = self.withdrawn.is_empty() && self.reach_v4.is_empty();
         if !plain || self.verdict != Verdict::Good || self.mp_reach.is_some() {
@@ -250,20 +245,19 @@ impl<'a> Update<'a> {
         if self.field.is_empty() {
             return Some(Family::Ipv4);
         }
-        // Nothing but an empty MP_UNREACH_NLRI.
+        // Only an empty MP_UNREACH_NLRI.
         let mut attributes = Attributes::new(self.field);
         let only = attributes.next()?.code == a::MP_UNREACH_NLRI && attributes.next().is_none();
         self.mp_unreach.filter(|routes| only && routes.is_empty()).map(|routes| routes.family())
     }
 
-    /// Whether any route of a kept family is announced.
+    /// Whether it announces any route of a stored family.
     #[inline]
     pub fn announces(&self) -> bool {
         !self.reach_v4.is_empty() || self.mp_reach.is_some_and(|reach| !reach.routes.is_empty())
     }
 }
 
-/// The three fields of a body.
 #[inline]
 fn split(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (length, rest) = body.split_first_chunk::<2>()?;
@@ -273,7 +267,7 @@ fn split(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((withdrawn, attributes, reach))
 }
 
-/// Goes through the attributes of an UPDATE, see [`Update::attributes`].
+/// Iterates over the attributes of an UPDATE; see [`Update::attributes`].
 #[derive(Clone, Debug)]
 pub struct RawAttributes<'a> {
     inner: Attributes<'a>,
@@ -294,7 +288,7 @@ impl<'a> Iterator for RawAttributes<'a> {
     }
 }
 
-/// The flags that mean something: PARTIAL only does for optional transitive attributes.
+/// Keeps meaningful flags: PARTIAL is valid only for optional transitive attributes.
 #[inline]
 const fn clean_flags(flags: u8) -> u8 {
     const BOTH: u8 = a::FLAG_OPTIONAL | a::FLAG_TRANSITIVE;

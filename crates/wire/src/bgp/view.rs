@@ -1,4 +1,4 @@
-//! Looking into attributes that were checked before: nothing here fails; bytes that are cut short just end.
+//! Views of attributes that were checked before. Nothing here fails; truncated bytes just end.
 
 use std::fmt;
 
@@ -7,12 +7,10 @@ use super::attribute::FLAG_EXTENDED;
 /// One attribute in its wire form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// The flags byte.
     pub flags: u8,
-    /// The type code.
     pub code: u8,
     pub value: &'a [u8],
-    /// Flags, code, length and value as they stand.
+    /// Flags, code, length and value, undecoded.
     pub whole: &'a [u8],
 }
 
@@ -23,13 +21,13 @@ pub struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Over these bytes; what does not hold a whole attribute ends the iteration.
+    /// Iterates over these bytes; an incomplete attribute ends the iteration.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What was not gone through: at the end, what holds no whole attribute.
+    /// The remaining bytes: at the end, those of an incomplete attribute.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -53,13 +51,12 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// What a segment of an AS_PATH is.
+/// The type of an AS_PATH segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SegmentKind {
     /// AS_SET: unordered.
     Set = 1,
-    /// AS_SEQUENCE.
     Sequence = 2,
     /// AS_CONFED_SEQUENCE (RFC 5065).
     ConfederationSequence = 3,
@@ -68,7 +65,7 @@ pub enum SegmentKind {
 }
 
 impl SegmentKind {
-    /// The kind of this type byte.
+    /// The kind with this type byte.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Set),
@@ -79,7 +76,7 @@ impl SegmentKind {
         }
     }
 
-    /// Whether it names members of a confederation.
+    /// Whether its members are ASes of a confederation.
     pub const fn is_confederation(self) -> bool {
         matches!(self, Self::ConfederationSequence | Self::ConfederationSet)
     }
@@ -98,7 +95,7 @@ pub struct AsSegment<'a> {
 }
 
 impl<'a> AsSegment<'a> {
-    /// Its AS numbers.
+    /// The AS numbers of the segment.
     pub fn asns(self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + 'a {
         self.members.iter().map(|four| u32::from_be_bytes(*four))
     }
@@ -111,7 +108,7 @@ pub struct AsPath<'a> {
 }
 
 impl<'a> AsPath<'a> {
-    /// Over the value of an attribute.
+    /// Views the value of an attribute.
     #[inline]
     pub fn new(value: &'a [u8]) -> Self {
         Self { value }
@@ -122,7 +119,7 @@ impl<'a> AsPath<'a> {
         self.value
     }
 
-    /// Its segments in order.
+    /// The segments in order.
     pub fn segments(self) -> impl Iterator<Item = AsSegment<'a>> {
         let mut rest = self.value;
         std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Putting UPDATEs together, piece by piece. Everything appends to a buffer; lengths are put in at the end of
-//! each piece.
+//! Builds UPDATEs piece by piece. Everything appends to a buffer; lengths are filled in at the end of each
+//! piece.
 //!
 //! ```text
 //! let message = begin_update(out);
@@ -14,16 +14,15 @@
 use super::header::{HEADER_LENGTH, MessageKind, begin_message, finish_message};
 use super::{AfiSafi, Family, NextHop, attribute};
 
-/// Appends the beginning of an UPDATE; withdrawn IPv4 prefixes may follow. Gives what
-/// [`finish_message`] wants.
+/// Begins an UPDATE; withdrawn IPv4 prefixes may follow. Returns the argument for [`finish_message`].
 pub fn begin_update(out: &mut Vec<u8>) -> usize {
     let start = begin_message(out, MessageKind::Update);
     out.extend_from_slice(&[0; 2]);
     start
 }
 
-/// Ends the withdrawn prefixes of the UPDATE that began at `message`; attributes may follow. Gives what
-/// [`finish_attributes`] wants.
+/// Ends the withdrawn prefixes of the UPDATE that began at `message`; attributes may follow. Returns the
+/// argument for [`finish_attributes`].
 pub fn begin_attributes(out: &mut Vec<u8>, message: usize) -> usize {
     put_length(out, message + HEADER_LENGTH);
     let start = out.len();
@@ -36,8 +35,8 @@ pub fn finish_attributes(out: &mut [u8], start: usize) {
     put_length(out, start);
 }
 
-/// Appends an attribute. Whether the length takes two bytes follows from the value. No message has room for one of more
-/// than 65,535 bytes: who sends it checks the length of the message.
+/// Appends an attribute. The length takes two bytes if the value needs it. A value above 65,535 bytes fits no
+/// message: the sender checks the message's length.
 pub fn write_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     let flags = flags & !attribute::FLAG_EXTENDED;
     match u8::try_from(value.len()) {
@@ -51,7 +50,7 @@ pub fn write_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends the beginning of an MP_REACH_NLRI; prefixes follow. Gives what [`finish_attribute`] wants.
+/// Begins an MP_REACH_NLRI; prefixes follow. Returns the argument for [`finish_attribute`].
 pub fn begin_mp_reach(out: &mut Vec<u8>, family: Family, next_hop: NextHop) -> usize {
     let start = begin_long_attribute(out, attribute::MP_REACH_NLRI, family.into());
     match next_hop {
@@ -71,7 +70,7 @@ pub fn begin_mp_reach(out: &mut Vec<u8>, family: Family, next_hop: NextHop) -> u
     start
 }
 
-/// Appends the beginning of an MP_UNREACH_NLRI; prefixes follow. Gives what [`finish_attribute`] wants.
+/// Begins an MP_UNREACH_NLRI; prefixes follow. Returns the argument for [`finish_attribute`].
 pub fn begin_mp_unreach(out: &mut Vec<u8>, family: Family) -> usize {
     begin_long_attribute(out, attribute::MP_UNREACH_NLRI, family.into())
 }
@@ -103,7 +102,7 @@ pub fn write_end_of_rib(out: &mut Vec<u8>, family: Family) {
     let _ = finish_message(out, message);
 }
 
-/// Puts into the field at `at` how many bytes follow it.
+/// Writes the number of bytes behind the field at `at` into it.
 fn put_length(out: &mut [u8], at: usize) {
     let length = out.len().saturating_sub(at + 2);
     debug_assert!(length <= usize::from(u16::MAX));

@@ -1,20 +1,22 @@
-//! The walk over IPv6 extension headers (RFC 8200 4): the only one there is.
+//! Walks over IPv6 extension headers (RFC 8200 4); all code uses this walk.
 //!
-//! Hop-by-hop and destination options, routing, fragment and authentication headers (RFC 4302) are followed, at most
-//! [`EXTENSIONS_MAX`] of them: real packets have at most three, and a longer chain only costs time. The walk ends
+//! It follows hop-by-hop and destination options, routing, fragment and authentication headers (RFC 4302), at
+//! most [`EXTENSIONS_MAX`] of them: real packets have at most three, and a longer chain only costs time. The
+//! walk ends
 //!
-//! - at the first header of another kind: the transport, or something that cannot be looked behind (ESP);
-//! - behind the fragment header of a later fragment, because what follows is the middle of something;
-//! - before a header that does not fit, and before the one after too many: [`Extensions::is_complete`] tells.
+//! - at the first header of another kind: the transport, or an opaque one (ESP);
+//! - behind the fragment header of a later fragment, because its payload is the middle of something;
+//! - before a header that does not fit, and before the one that exceeds the limit;
+//!   [`Extensions::is_complete`] tells.
 //!
-//! Wherever it ended, [`Extensions::protocol`] and [`Extensions::at`] say which header was not walked over and where it is.
+//! [`Extensions::protocol`] and [`Extensions::at`] give the header at which it ended.
 
 use crate::ip_protocol::{AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 
 /// Where the first header behind IPv6's own begins.
 pub(super) const CHAIN_AT: usize = 40;
 
-/// Extension headers that are followed.
+/// The most extension headers that are followed.
 pub const EXTENSIONS_MAX: usize = 8;
 
 /// A walk; yields each extension header that it passes.
@@ -31,23 +33,22 @@ pub struct Extensions<'a> {
 /// An extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Its protocol number.
     pub kind: u8,
-    /// Where it begins, from the first byte of the IPv6 header.
+    /// Offset from the first byte of the IPv6 header.
     pub at: usize,
-    /// Of a fragment header, the offset in units of eight bytes, two bits reserved, and whether more fragments follow; of
-    /// other headers 0.
+    /// For a fragment header, the offset in units of eight bytes, two reserved bits, and whether more
+    /// fragments follow; 0 for other headers.
     pub fragment_field: u16,
 }
 
 impl Extension {
-    /// Whether it makes the packet a fragment. An atomic fragment (RFC 6946) is a whole packet.
+    /// Whether the packet is a fragment. An atomic fragment (RFC 6946) is a whole packet.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.fragment_field & 0xfff9 != 0
     }
 
-    /// Whether it makes the packet a fragment that is not the first.
+    /// Whether the packet is a fragment other than the first.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.fragment_field & 0xfff8 != 0
@@ -55,26 +56,26 @@ impl Extension {
 }
 
 impl<'a> Extensions<'a> {
-    /// A walk over `packet`, from the first byte of its IPv6 header, which names `first` as the next one. The packet ends
-    /// at `end`, perhaps behind what is at hand; no extension header reaches further.
+    /// Walks over `packet`, which starts with its IPv6 header; `first` is the next header in it. The packet
+    /// ends at `end`, possibly beyond the captured bytes; no extension header extends further.
     #[inline]
     pub fn new(packet: &'a [u8], end: usize, first: u8) -> Self {
         Self { packet, end, protocol: first, at: CHAIN_AT, left: EXTENSIONS_MAX, is_later_fragment: false }
     }
 
-    /// The header that the walk has come to.
+    /// The header that the walk has reached.
     #[inline]
     pub fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// Where that header begins, from the first byte of the IPv6 header.
+    /// The offset of that header from the first byte of the IPv6 header.
     #[inline]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// Whether nothing is left to walk over: false for a walk that has not ended, and for one that could not go on.
+    /// Whether the walk is finished: false if it has not ended, and if it could not continue.
     #[inline]
     pub fn is_complete(&self) -> bool {
         self.is_later_fragment || !is_extension(self.protocol)
@@ -98,9 +99,9 @@ impl Iterator for Extensions<'_> {
         let (next, len, fragment_field) = match (kind, self.packet.get(at..)?) {
             (FRAGMENT, &[next, _, high, low, ..]) => (next, 8, u16::from_be_bytes([high, low])),
             (FRAGMENT, _) => return None,
-            // In units of four bytes, less two.
+            // In units of four bytes, minus two.
             (AUTHENTICATION, &[next, units, ..]) => (next, 8 + usize::from(units) * 4, 0),
-            // In units of eight bytes, less the first.
+            // In units of eight bytes, minus the first.
             (_, &[next, units, ..]) => (next, 8 + usize::from(units) * 8, 0),
             _ => return None,
         };
@@ -116,22 +117,20 @@ impl Iterator for Extensions<'_> {
     }
 }
 
-/// A fragment header to be written.
+/// A fragment header to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentRepr {
-    /// What follows.
     pub next_header: u8,
     /// As [`Extension::fragment_field`].
     pub field: u16,
-    /// What fragments of one datagram have in common.
+    /// The same in all fragments of a datagram.
     pub identification: u32,
 }
 
 impl FragmentRepr {
-    /// Bytes of the header.
     pub const BYTES: usize = 8;
 
-    /// The header.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let ([a, b], [c, d, e, f]) = (self.field.to_be_bytes(), self.identification.to_be_bytes());
         [self.next_header, 0, a, b, c, d, e, f]

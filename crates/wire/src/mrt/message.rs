@@ -1,4 +1,4 @@
-//! Messages and states of sessions: BGP4MP (RFC 6396 4.4, RFC 8050 3) and what MRT had before it (5.1).
+//! Messages and states of sessions: BGP4MP (RFC 6396 4.4, RFC 8050 3) and the older type BGP (5.1).
 
 use super::bytes::Bytes;
 use super::nlri::{Prefixes, is_nlri};
@@ -15,13 +15,12 @@ const MARKER: [u8; 16] = [0xff; 16];
 /// One end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
-    /// Its address; 0.0.0.0 if the file does not say.
+    /// 0.0.0.0 if the file does not say.
     pub address: IpAddr,
-    /// Its AS.
     pub asn: u32,
 }
 
-/// Which way a message went.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the peer to the collector.
@@ -30,10 +29,9 @@ pub enum Direction {
     Sent,
 }
 
-/// A BGP message and the session it went over.
+/// A BGP message and its session.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// What the record is.
     pub kind: RecordType,
     /// The other router.
     pub peer: Endpoint,
@@ -41,11 +39,10 @@ pub struct Message<'a> {
     pub local: Endpoint,
     /// Index of the interface, mostly 0.
     pub interface: u16,
-    /// Which way it went.
     pub direction: Direction,
-    /// BGP's type of message: 1 OPEN, 2 UPDATE, 3 NOTIFICATION, 4 KEEPALIVE, 5 ROUTE-REFRESH.
+    /// BGP message type: 1 OPEN, 2 UPDATE, 3 NOTIFICATION, 4 KEEPALIVE, 5 ROUTE-REFRESH.
     pub message_type: u8,
-    /// How long AS numbers are in it.
+    /// The size of its AS numbers.
     pub as_size: AsSize,
     /// Whether its NLRI has path identifiers.
     pub add_path: bool,
@@ -54,23 +51,23 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The message with its header, as it was on the wire; `None` of MRT type BGP, which leaves the header out.
+    /// The message with its header, as on the wire; `None` for MRT type BGP, which omits the header.
     pub fn whole(&self) -> Option<&'a [u8]> {
         self.whole
     }
 
-    /// What follows BGP's header.
+    /// The bytes behind BGP's header.
     pub fn body(&self) -> &'a [u8] {
         self.body.rest()
     }
 
-    /// Appends the message as it was on the wire.
+    /// Appends the message as on the wire.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self.whole {
             Some(whole) => out.extend_from_slice(whole),
             None => {
                 out.extend_from_slice(&MARKER);
-                // At most what a record of type BGP holds; an UPDATE of more than 64 KiB never was sent.
+                // A record of type BGP holds no more; no UPDATE above 64 KiB was ever sent.
                 let length = u16::try_from(BGP_HEADER_BYTES + self.body.len()).unwrap_or(u16::MAX);
                 out.extend_from_slice(&length.to_be_bytes());
                 out.push(self.message_type);
@@ -79,7 +76,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// What the two ends had agreed on, as far as the record says: path identifiers are in all families or none.
+    /// The codec that the two ends negotiated, as far as the record says: path identifiers are in all
+    /// families or none.
     pub fn codec(&self) -> Codec {
         Codec {
             four_octet_as: self.as_size == AsSize::Four,
@@ -90,7 +88,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The three parts of an UPDATE; `None` if it is another message.
+    /// The three parts of an UPDATE; `None` for other messages.
     pub fn update(&self) -> Result<Option<UpdateParts<'a>>, Fault> {
         const UPDATE: u8 = 2;
         if self.message_type != UPDATE {
@@ -105,8 +103,8 @@ impl<'a> Message<'a> {
         Ok(Some(UpdateParts { withdrawn, attributes, announced: rest, add_path, as_size }))
     }
 
-    /// Whether the NLRI of an UPDATE makes sense only with path identifiers, although the record's subtype says
-    /// that it has none: so did BIRD before it knew the subtypes of RFC 8050.
+    /// Whether the NLRI of an UPDATE is valid only with path identifiers although the record's subtype
+    /// excludes them, as in files of BIRD before it knew the subtypes of RFC 8050.
     fn hides_path_ids(&self) -> bool {
         let Ok(Some(update)) = self.update() else { return false };
         !update.all_nlri(|nlri, bits| is_nlri(nlri, bits, false))
@@ -114,34 +112,34 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The parts of an UPDATE (RFC 4271 4.3); what is in them has not been checked.
+/// The parts of an UPDATE (RFC 4271 4.3); their content is unchecked.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateParts<'a> {
     pub(super) withdrawn: Bytes<'a>,
     pub(super) attributes: Bytes<'a>,
     pub(super) announced: Bytes<'a>,
     pub(super) add_path: bool,
-    /// How long AS numbers are in the attributes.
+    /// The size of AS numbers in the attributes.
     pub as_size: AsSize,
 }
 
 impl<'a> UpdateParts<'a> {
-    /// IPv4 routes that are withdrawn.
+    /// Withdrawn IPv4 routes.
     pub fn withdrawn(&self) -> Prefixes<'a> {
         Prefixes::new(self.withdrawn, false, self.add_path)
     }
 
-    /// Path attributes.
+    /// Path attributes, undecoded.
     pub fn attributes(&self) -> &'a [u8] {
         self.attributes.rest()
     }
 
-    /// IPv4 routes that are announced.
+    /// Announced IPv4 routes.
     pub fn announced(&self) -> Prefixes<'a> {
         Prefixes::new(self.announced, false, self.add_path)
     }
 
-    /// Whether `holds` does of all NLRI and the most bits its prefixes may have.
+    /// Whether `holds` is true for each NLRI field, with the prefix length limit of its family.
     fn all_nlri(&self, mut holds: impl FnMut(&[u8], u8) -> bool) -> bool {
         holds(self.withdrawn.rest(), 32)
             && holds(self.announced.rest(), 32)
@@ -162,11 +160,10 @@ impl<'a> UpdateParts<'a> {
     }
 }
 
-/// A session that went from one state to another (RFC 4271 8.2.2: 1 Idle to 6 Established; some writers go on
-/// with 7 Clearing, 8 Deleted).
+/// A change of a session's state (RFC 4271 8.2.2: 1 Idle to 6 Established; some writers also use 7 Clearing,
+/// 8 Deleted).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateChange {
-    /// What the record is.
     pub kind: RecordType,
     /// The other router.
     pub peer: Endpoint,
@@ -174,9 +171,7 @@ pub struct StateChange {
     pub local: Endpoint,
     /// Index of the interface, mostly 0.
     pub interface: u16,
-    /// The state before.
     pub old: u16,
-    /// The state after.
     pub new: u16,
 }
 
@@ -208,7 +203,7 @@ pub(super) fn bgp4mp(kind: RecordType, body: Bytes<'_>) -> Result<Content<'_>, F
     Ok(Content::Message(message))
 }
 
-/// What messages and states begin with, and what follows.
+/// Reads the ends that begin messages and states; returns the rest.
 fn ends(mut body: Bytes<'_>, as_size: AsSize) -> Result<(Endpoint, Endpoint, u16, Bytes<'_>), Fault> {
     let four = as_size == AsSize::Four;
     let peer = body.asn(four, "the peer's AS")?;
@@ -230,7 +225,7 @@ fn ends(mut body: Bytes<'_>, as_size: AsSize) -> Result<(Endpoint, Endpoint, u16
     Ok((peer, local, interface, body))
 }
 
-/// Type, whole and body of a BGP message. Bytes behind it are nobody's.
+/// Type, whole and body of a BGP message. Bytes behind it are ignored.
 fn bgp_message(message: Bytes<'_>) -> Result<(u8, &[u8], Bytes<'_>), Fault> {
     let mut rest = message;
     let at = rest.at();
@@ -277,7 +272,7 @@ pub(super) fn bgp(kind: RecordType, mut body: Bytes<'_>) -> Result<Content<'_>, 
             let local = Endpoint { address: NOWHERE, asn: 0 };
             return Ok(Content::StateChange(StateChange { kind, peer, local, interface: 0, old, new }));
         }
-        // NULL; PREF_UPDATE and SYNC, which no known file has.
+        // NULL, and PREF_UPDATE and SYNC, which occur in no known file.
         0 | 2 | 4 => return Ok(Content::Skipped),
         _ => return Err(Fault { at: 6, expected: Expected::Type { found: kind } }),
     };

@@ -1,11 +1,11 @@
-//! Prefixes as NLRI has them (RFC 4271 4.3, RFC 7911).
+//! Prefixes in NLRI format (RFC 4271 4.3, RFC 7911).
 
 use super::bytes::Bytes;
 use super::{Expected, Fault};
 use thalweg_base::{Address, IpPrefix, Prefix};
 
-/// Iterates over NLRI that nobody has checked: what is read before the first fault is good, and the fault is
-/// the last item. Bits behind a prefix's length are cleared.
+/// Iterates over unchecked NLRI: items before the first fault are valid, and the fault is the last item. Bits
+/// beyond a prefix's length are cleared.
 #[derive(Clone, Debug)]
 pub struct Prefixes<'a> {
     rest: Bytes<'a>,
@@ -18,7 +18,7 @@ impl<'a> Prefixes<'a> {
         Self { rest, six, add_path }
     }
 
-    /// The bytes that are still to be read.
+    /// The bytes that are not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest.rest()
     }
@@ -45,7 +45,7 @@ impl Iterator for Prefixes<'_> {
     }
 }
 
-/// Whether `nlri` is prefixes up to its end, of at most `bits` bits, with path identifiers or without.
+/// Whether `nlri` consists of prefixes of at most `bits` bits, with or without path identifiers.
 pub(super) fn is_nlri(nlri: &[u8], bits: u8, path_ids: bool) -> bool {
     let mut rest = nlri;
     while !rest.is_empty() {
@@ -60,7 +60,6 @@ pub(super) fn is_nlri(nlri: &[u8], bits: u8, path_ids: bool) -> bool {
     true
 }
 
-/// Reads a prefix.
 #[inline]
 pub(super) fn prefix(bytes: &mut Bytes<'_>, six: bool) -> Result<IpPrefix, Fault> {
     if six { prefix_of::<u128>(bytes).map(IpPrefix::V6) } else { prefix_of::<u32>(bytes).map(IpPrefix::V4) }

@@ -1,7 +1,8 @@
-//! Path attributes as leniently as old files need: what can be read is read, the first fault is remembered.
+//! Reads path attributes as leniently as old files require: everything readable is used, and the first fault
+//! is stored.
 //!
-//! Sessions judge attributes by RFC 7606; a reader of files has nobody to complain to. An attribute of the
-//! wrong length is left out, of two with the same code the first counts.
+//! Sessions apply RFC 7606 to attributes; a reader of files has no neighbor to notify. An attribute of the
+//! wrong length is left out; of two with the same code the first counts.
 
 use super::bytes::Bytes;
 use super::nlri::Prefixes;
@@ -9,56 +10,51 @@ use super::{AsSize, Expected, Fault};
 use crate::bgp::attribute;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The AS that stands where a four-byte number did not fit (RFC 6793).
+/// Replaces an AS number that needs four bytes (RFC 6793).
 const AS_TRANS: u32 = 23456;
 
-/// The attributes of a route or message, found once.
+/// The attributes of a route or message.
 #[derive(Clone, Copy, Debug)]
 pub struct PathView<'a> {
-    /// How long AS numbers are in AS_PATH and AGGREGATOR.
+    /// The size of AS numbers in AS_PATH and AGGREGATOR.
     pub as_size: AsSize,
     /// ORIGIN, whatever its value.
     pub origin: Option<u8>,
-    /// AS_PATH as it stands; see [`Self::four_octet_path`].
+    /// Undecoded; see [`Self::four_octet_path`].
     pub as_path: Option<&'a [u8]>,
-    /// AS4_PATH as it stands.
+    /// Undecoded.
     pub as4_path: Option<&'a [u8]>,
-    /// NEXT_HOP.
     pub next_hop: Option<Ipv4Addr>,
     /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
-    /// LOCAL_PREF.
     pub local_pref: Option<u32>,
-    /// ATOMIC_AGGREGATE is there.
     pub atomic_aggregate: bool,
-    /// AGGREGATOR, from AS4_AGGREGATOR where that counts.
+    /// From AS4_AGGREGATOR if that applies.
     pub aggregator: Option<(u32, Ipv4Addr)>,
-    /// COMMUNITIES as they stand, four bytes each.
+    /// Undecoded, four bytes each.
     pub communities: &'a [u8],
-    /// EXTENDED COMMUNITIES as they stand, eight bytes each.
+    /// Undecoded, eight bytes each.
     pub extended_communities: &'a [u8],
-    /// LARGE_COMMUNITY as it stands, twelve bytes each.
+    /// Undecoded, twelve bytes each.
     pub large_communities: &'a [u8],
-    /// MP_REACH_NLRI.
     pub mp_reach: Option<MpReach<'a>>,
-    /// MP_UNREACH_NLRI.
     pub mp_unreach: Option<MpUnreach<'a>>,
     /// The first thing that could not be read.
     pub fault: Option<Fault>,
 }
 
-/// MP_REACH_NLRI (RFC 4760), whole or, in TABLE_DUMP_V2, the next hop only.
+/// MP_REACH_NLRI (RFC 4760): complete or, in TABLE_DUMP_V2, only the next hop.
 #[derive(Clone, Copy, Debug)]
 pub struct MpReach<'a> {
-    /// AFI and SAFI; `None` if only the next hop is there.
+    /// AFI and SAFI; `None` if there is only the next hop.
     pub family: Option<(u16, u8)>,
-    /// The next hop as it stands.
+    /// Undecoded.
     pub next_hop: &'a [u8],
     nlri: Bytes<'a>,
 }
 
 impl<'a> MpReach<'a> {
-    /// The next hop's address, the global one if a link-local one is there too.
+    /// The next hop's address; the global one if there is a link-local one too.
     pub fn next_hop_address(&self) -> Option<IpAddr> {
         match *self.next_hop {
             [a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d).into()),
@@ -66,7 +62,7 @@ impl<'a> MpReach<'a> {
         }
     }
 
-    /// The routes, of families whose NLRI is prefixes.
+    /// The routes; `None` for families whose NLRI is not prefixes.
     pub fn prefixes(&self, add_path: bool) -> Option<Prefixes<'a>> {
         prefixes(self.family?, self.nlri, add_path)
     }
@@ -81,7 +77,7 @@ pub struct MpUnreach<'a> {
 }
 
 impl<'a> MpUnreach<'a> {
-    /// The routes, of families whose NLRI is prefixes.
+    /// The routes; `None` for families whose NLRI is not prefixes.
     pub fn prefixes(&self, add_path: bool) -> Option<Prefixes<'a>> {
         prefixes(self.family, self.nlri, add_path)
     }
@@ -97,7 +93,7 @@ fn prefixes((afi, safi): (u16, u8), nlri: Bytes<'_>, add_path: bool) -> Option<P
 }
 
 impl<'a> PathView<'a> {
-    /// Looks through attributes; faults count from their beginning.
+    /// Reads attributes; positions of faults count from their beginning.
     pub fn new(attributes: &'a [u8], as_size: AsSize) -> Self {
         Self::at(Bytes::new(attributes, 0), as_size)
     }
@@ -134,8 +130,8 @@ impl<'a> PathView<'a> {
         view
     }
 
-    /// RFC 6793 4.2.3: AS4_AGGREGATOR counts if AGGREGATOR says AS_TRANS; if it says anything else, neither
-    /// AS4_AGGREGATOR nor AS4_PATH does.
+    /// RFC 6793 4.2.3: AS4_AGGREGATOR applies if AGGREGATOR has AS_TRANS; otherwise neither AS4_AGGREGATOR
+    /// nor AS4_PATH does.
     fn settle_as4(&mut self, as4_aggregator: Option<(u32, Ipv4Addr)>) {
         if self.as_size == AsSize::Four {
             self.as4_path = None;
@@ -168,7 +164,7 @@ impl<'a> PathView<'a> {
             attribute::LOCAL_PREF => first(&mut self.local_pref, value.u32("LOCAL_PREF")?),
             attribute::ATOMIC_AGGREGATE => self.atomic_aggregate = true,
             attribute::AGGREGATOR => {
-                // Its length tells its form, whatever the record says of AS numbers.
+                // Its length decides its form, whatever the record says about AS numbers.
                 let asn = value.asn(value.len() != 6, "AGGREGATOR")?;
                 first(&mut self.aggregator, (asn, value.array::<4>("AGGREGATOR")?.into()));
             }
@@ -193,8 +189,8 @@ impl<'a> PathView<'a> {
         Ok(())
     }
 
-    /// AS_PATH with four-octet numbers, AS4_PATH merged in (RFC 6793 4.2.3); `scratch` holds it where it does
-    /// not stand in the record as it is. Where a path cannot be read, the result is cut there.
+    /// AS_PATH with four-octet numbers and AS4_PATH merged in (RFC 6793 4.2.3); `scratch` holds the result if
+    /// it is not a part of the record. A malformed path is cut at the error.
     pub fn four_octet_path<'s>(&self, scratch: &'s mut Vec<u8>) -> Option<&'s [u8]>
     where
         'a: 's,
@@ -208,7 +204,7 @@ impl<'a> PathView<'a> {
         let length: usize = segments(path, 2).map(|(kind, asns)| hops(kind, asns.len() / 2)).sum();
         let newer = self.as4_path.unwrap_or_default();
         let newer_length: usize = segments(newer, 4).map(|(kind, asns)| hops(kind, asns.len() / 4)).sum();
-        // The older path's first hops are those that the newer one does not have.
+        // The older path contributes the first hops, which the newer one lacks.
         let (mut left, newer) =
             if newer_length <= length { (length - newer_length, newer) } else { (length, &[][..]) };
         let whole = newer.is_empty();
@@ -228,7 +224,7 @@ impl<'a> PathView<'a> {
         Some(scratch)
     }
 
-    /// Whether AS_PATH is segments up to its end.
+    /// Whether AS_PATH consists of whole segments.
     pub fn is_path_whole(&self) -> bool {
         let bytes = self.as_size.bytes();
         let path = self.as_path.unwrap_or_default();
@@ -240,7 +236,7 @@ fn is_set(kind: u8) -> bool {
     matches!(kind, 1 | 4)
 }
 
-/// Segments as type and AS numbers; ends where it cannot go on.
+/// Segments as type and AS numbers; ends at the first malformed one.
 pub(super) fn segments(path: &[u8], bytes: usize) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -258,7 +254,7 @@ fn first<T>(slot: &mut Option<T>, value: T) {
     slot.get_or_insert(value);
 }
 
-/// The next attribute's code and value. One that is cut short is the last.
+/// The next attribute's code and value. A truncated one is the last.
 #[inline]
 fn attribute_of<'a>(rest: &mut Bytes<'a>) -> Result<(u8, Bytes<'a>), Fault> {
     let mut read = || {
@@ -280,7 +276,7 @@ fn attribute_of<'a>(rest: &mut Bytes<'a>) -> Result<(u8, Bytes<'a>), Fault> {
 
 fn mp_reach(mut value: Bytes<'_>) -> Result<MpReach<'_>, Fault> {
     const WHAT: &str = "MP_REACH_NLRI";
-    // No AFI is above 255 here, and no next hop is empty: the first byte tells the forms apart.
+    // No AFI here exceeds 255, and no next hop is empty: the first byte distinguishes the forms.
     if value.rest().first().is_some_and(|length| *length != 0) {
         let length = value.u8(WHAT)?;
         let next_hop = value.take(usize::from(length), "a next hop")?.rest();
@@ -289,7 +285,7 @@ fn mp_reach(mut value: Bytes<'_>) -> Result<MpReach<'_>, Fault> {
     let family = (value.u16(WHAT)?, value.u8(WHAT)?);
     let length = value.u8(WHAT)?;
     let next_hop = value.take(usize::from(length), "a next hop")?.rest();
-    // Attachment points were never used; RFC 4760 made their number a reserved byte.
+    // SNPAs were never used; RFC 4760 made their count a reserved byte.
     let at = value.at();
     for _ in 0..value.u8(WHAT)? {
         let length = value.u8(WHAT)?;

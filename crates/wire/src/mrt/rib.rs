@@ -9,11 +9,10 @@ use thalweg_base::IpPrefix;
 /// The routes of one record: all of one prefix, except in the batched layout of TABLE_DUMP.
 #[derive(Clone, Copy, Debug)]
 pub struct Rib<'a> {
-    /// What the record is.
     pub kind: RecordType,
     /// The number of the record in its table; wraps.
     pub sequence: u32,
-    /// Whether these are routes of the multicast topology.
+    /// The routes are of the multicast topology.
     pub multicast: bool,
     layout: Layout<'a>,
     entries: Bytes<'a>,
@@ -42,27 +41,26 @@ impl<'a> Rib<'a> {
 /// A route of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RibEntry<'a> {
-    /// Who sent it.
+    /// The neighbor that sent it.
     pub peer: Peer,
-    /// The peer's number in the table of peers, of TABLE_DUMP_V2.
+    /// The peer's number in the table of peers; TABLE_DUMP_V2 only.
     pub peer_index: Option<u16>,
-    /// When it came, seconds since the epoch.
+    /// Arrival in seconds since the epoch.
     pub originated_s: u32,
-    /// Where it leads.
     pub prefix: IpPrefix,
-    /// Its path identifier, where they are in use.
     pub path_id: Option<u32>,
-    /// Path attributes as BGP has them; their structure has not been checked. In TABLE_DUMP_V2 MP_REACH_NLRI
-    /// mostly is the next hop only.
+    /// Path attributes in BGP's format, unchecked. In TABLE_DUMP_V2, MP_REACH_NLRI is mostly only the next
+    /// hop.
     pub attributes: &'a [u8],
-    /// How long AS numbers are in them.
+    /// The size of AS numbers in the attributes.
     pub as_size: AsSize,
-    /// Where they begin in the record.
+    /// Position of the attributes in the record.
     at: usize,
 }
 
 impl<'a> RibEntry<'a> {
-    /// A route that no record has; `peer_index` is the peer's number among those that such routes come from.
+    /// Makes a route that is in no record; `peer_index` is the peer's number among the sources of such
+    /// routes.
     pub fn new(
         peer: Peer,
         peer_index: u16,
@@ -83,7 +81,7 @@ impl<'a> RibEntry<'a> {
         }
     }
 
-    /// Looks into the attributes.
+    /// Decodes the attributes.
     #[inline]
     pub fn path(&self) -> PathView<'a> {
         PathView::at(Bytes::new(self.attributes, self.at), self.as_size)
@@ -115,7 +113,6 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A PEER_INDEX_TABLE.
 pub(super) fn peer_index_table(mut body: Bytes<'_>) -> Result<PeerIndex, Fault> {
     const SIX: u8 = 1;
     const FOUR_OCTET_AS: u8 = 2;
@@ -124,7 +121,7 @@ pub(super) fn peer_index_table(mut body: Bytes<'_>) -> Result<PeerIndex, Fault> 
     let view = body.take(usize::from(length), "the view's name")?;
     let view = String::from_utf8_lossy(view.rest()).into_owned();
     let count = body.u16("the number of peers")?;
-    // A peer takes 11 bytes at least: no more memory than the record can fill.
+    // A peer takes at least 11 bytes: allocate no more than the record can fill.
     let mut peers = Vec::with_capacity(usize::from(count).min(body.len() / 11));
     for _ in 0..count {
         let flags = body.u8("a peer's type")?;
@@ -144,7 +141,7 @@ fn end(rest: Bytes<'_>) -> Result<(), Fault> {
     }
 }
 
-/// A RIB record, or `None` for a family that is not read.
+/// A RIB record; `None` for an unsupported family.
 pub(super) fn table_dump_v2<'a>(
     kind: RecordType,
     mut body: Bytes<'a>,
@@ -168,7 +165,7 @@ pub(super) fn table_dump_v2<'a>(
     rib_v2(kind, sequence, multicast, prefix, add_path, body, peers).map(Some)
 }
 
-/// RIB_GENERIC says what family it is of.
+/// RIB_GENERIC names its family.
 fn generic<'a>(
     kind: RecordType,
     mut body: Bytes<'a>,
@@ -221,7 +218,7 @@ fn rib_v2<'a>(
     Ok(Rib { kind, sequence, multicast, layout: Layout::V2 { prefix, add_path, peers }, entries })
 }
 
-/// An entry and its peer's number; of a peer that does not exist, everything is zero.
+/// An entry and its peer's number; if the peer does not exist, all its values are zero.
 #[inline]
 fn entry_v2<'a>(
     bytes: &mut Bytes<'a>,
@@ -268,7 +265,6 @@ pub(super) fn is_table_dump(subtype: u16, body: &[u8]) -> bool {
     true
 }
 
-/// A TABLE_DUMP record.
 pub(super) fn table_dump(kind: RecordType, mut body: Bytes<'_>) -> Result<Rib<'_>, Fault> {
     let Some((six, four_octet_as)) = layout_v1(kind.subtype) else {
         return Err(Fault { at: 6, expected: Expected::Type { found: kind } });

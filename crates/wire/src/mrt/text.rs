@@ -1,13 +1,13 @@
-//! Routes and changes as text: one line each in the format of `bgpdump -m` (or `-M`), or one JSON object.
+//! Writes routes and changes as text: a line each in the format of `bgpdump -m` (or `-M`), or a JSON object.
 //!
 //! ```text
 //! TABLE_DUMP2|TIME|B|PEER|AS|PREFIX|AS_PATH|ORIGIN|NEXT_HOP|LOCAL_PREF|MED|COMMUNITIES|AG or NAG|AGGREGATOR|
 //! BGP4MP|TIME|A|..  the same            BGP4MP|TIME|W|PEER|AS|PREFIX            BGP4MP|TIME|STATE|PEER|AS|OLD|NEW
 //! ```
-//! With path identifiers the format's name ends in `_AP` and the identifier follows the prefix. Kept from the
-//! model: no next hop is 255.255.255.255, no MED or LOCAL_PREF is 0, and lines of type BGP have no empty field
-//! where there are no communities. Not kept: prefixes have no bits behind their length (newer versions of the
-//! model do the same), and multicast routes of TABLE_DUMP_V2 are printed.
+//! With path identifiers the format's name ends in `_AP` and the identifier follows the prefix. As in
+//! bgpdump, a missing next hop is 255.255.255.255, a missing MED or LOCAL_PREF is 0, and lines of type BGP
+//! have no empty field for missing communities. Unlike it, prefixes have no bits beyond their length (newer
+//! versions agree), and multicast routes of TABLE_DUMP_V2 are printed.
 
 mod json;
 
@@ -34,11 +34,12 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// Of seconds since the epoch; years of 365.2425 days, no leap seconds.
+    /// Converts seconds since the epoch; no leap seconds.
     pub fn from_unix(seconds: u64) -> Self {
         const DAY_S: u64 = 86_400;
         let (days, second) = (seconds / DAY_S, seconds % DAY_S);
-        // Years that begin in March have their leap day last; 719,468 days lead from 0000-03-01 to 1970-01-01.
+        // Years that begin in March have their leap day last; 719,468 days separate 0000-03-01 and
+        // 1970-01-01.
         let days = days + 719_468;
         let (era, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -56,18 +57,18 @@ impl Civil {
     }
 }
 
-/// What lines look like.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Seconds since the epoch, and all fields (`-m`).
+    /// Seconds since the epoch and all fields (`-m`).
     Unix,
-    /// `MM/DD/YY HH:MM:SS`, and announcements end with ORIGIN (`-M`).
+    /// `MM/DD/YY HH:MM:SS`; announcements end with ORIGIN (`-M`).
     Human,
     /// A JSON object:
     ///
-    /// `{"action":"route"|"announce"|"withdraw"|"state","format":..,"time":..,"peer":..,"peer_as":..}` and, as
-    /// far as they are there, `prefix`, `path_id`, `originated`, `as_path`, `origin`, `next_hop`, `local_pref`,
-    /// `med`, `communities`, `extended_communities` (hexadecimal), `large_communities`, `atomic_aggregate`,
+    /// `{"action":"route"|"announce"|"withdraw"|"state","format":..,"time":..,"peer":..,"peer_as":..}` and,
+    /// if present, `prefix`, `path_id`, `originated`, `as_path`, `origin`, `next_hop`, `local_pref`, `med`,
+    /// `communities`, `extended_communities` (hexadecimal), `large_communities`, `atomic_aggregate`,
     /// `aggregator`, `old_state`, `new_state`.
     Json,
 }
@@ -75,7 +76,6 @@ pub enum Style {
 /// One route or change.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'c, 'a> {
-    /// Whose it is.
     pub peer: Endpoint,
     pub action: Action<'c, 'a>,
 }
@@ -83,42 +83,33 @@ pub struct Change<'c, 'a> {
 /// What a change does.
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'c, 'a> {
-    /// A route that is in a table.
+    /// A route of a table.
     Route {
         /// The route.
         entry: &'c RibEntry<'a>,
-        /// Its attributes.
         path: &'c PathView<'a>,
     },
-    /// A route that is announced.
     Announce {
-        /// Where it leads.
         prefix: IpPrefix,
-        /// Its path identifier.
         path_id: Option<u32>,
-        /// The next hop of its family.
+        /// The next hop for the prefix's family.
         next_hop: Option<IpAddr>,
-        /// Its attributes.
         path: &'c PathView<'a>,
     },
-    /// A route that is withdrawn.
     Withdraw {
         /// Where it led.
         prefix: IpPrefix,
-        /// Its path identifier.
         path_id: Option<u32>,
     },
-    /// A session that changed its state.
     State {
         /// The state before.
         old: u16,
-        /// The state after.
         new: u16,
     },
 }
 
-/// Calls `visit` for each route or change of a record, in order: of an UPDATE first what it withdraws, IPv4
-/// before others. What can be read is visited; the first fault is the result.
+/// Calls `visit` for each route or change of a record, in order; withdrawals of an UPDATE come first, and
+/// IPv4 comes before other families. Visits everything readable and returns the first fault.
 pub fn visit_changes<'a>(content: &Content<'a>, mut visit: impl FnMut(&Change<'_, 'a>)) -> Result<(), Fault> {
     match content {
         Content::Peers(_) | Content::Skipped => Ok(()),
@@ -173,10 +164,10 @@ pub fn visit_changes<'a>(content: &Content<'a>, mut visit: impl FnMut(&Change<'_
     }
 }
 
-/// Appends a record's lines. What can be read is written; the first fault is the result.
+/// Appends a record's lines. Writes everything readable and returns the first fault.
 ///
-/// One UPDATE of 64 KiB can be gigabytes of lines, each with the same long path: who reads files of strangers
-/// uses [`Lines`] and empties `out` now and then.
+/// The lines of one 64-KiB UPDATE can take gigabytes, since each repeats the same long path. Readers of
+/// untrusted files should use [`Lines`] and empty `out` from time to time.
 pub fn write_lines(
     out: &mut Vec<u8>,
     record: &Record<'_>,
@@ -187,11 +178,11 @@ pub fn write_lines(
     visit_changes(content, |change| lines.push(out, change))
 }
 
-/// Makes the lines of one record, change by change.
+/// Writes the lines of one record, change by change.
 #[derive(Debug)]
 pub struct Lines {
     style: Style,
-    /// Format and time, which all lines of a record share.
+    /// Format and time are the same in all lines of a record.
     format: &'static str,
     time: Vec<u8>,
     old_bgp: bool,
@@ -199,7 +190,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// For the changes of this record.
+    /// Prepares for the changes of a record.
     pub fn new(record: &Record<'_>, content: &Content<'_>, style: Style) -> Self {
         let mut time = Vec::with_capacity(32);
         push_time(&mut time, record, style);
@@ -207,7 +198,8 @@ impl Lines {
         Self { style, format: format_name(content), time, old_bgp, scratch: Vec::new() }
     }
 
-    /// Appends a line, at most about 300 KiB: attributes are at most 64 KiB, and no byte becomes more than five.
+    /// Appends a line of at most about 300 KiB: attributes have at most 64 KiB, and a byte becomes at most
+    /// five.
     pub fn push(&mut self, out: &mut Vec<u8>, change: &Change<'_, '_>) {
         if self.style == Style::Json {
             return json::push(out, self, change);
@@ -220,7 +212,7 @@ impl Lines {
     }
 }
 
-/// What lines begin with.
+/// The first field of a line.
 fn format_name(content: &Content<'_>) -> &'static str {
     let kind = match content {
         Content::Rib(rib) => {
@@ -263,7 +255,7 @@ fn push_time(out: &mut Vec<u8>, record: &Record<'_>, style: Style) {
     }
 }
 
-/// A line in the making.
+/// A line under construction.
 struct Line<'o> {
     out: &'o mut Vec<u8>,
     scratch: &'o mut Vec<u8>,
@@ -342,7 +334,7 @@ impl Line<'_> {
     }
 }
 
-/// The next hop of a table's route: the one of MP_REACH_NLRI where that is there.
+/// The next hop of a table's route: from MP_REACH_NLRI if present.
 fn route_next_hop(path: &PathView<'_>) -> Option<IpAddr> {
     let mp = path.mp_reach.and_then(|mp| mp.next_hop_address());
     mp.or(path.next_hop.map(IpAddr::V4))
@@ -356,7 +348,6 @@ fn origin_name(origin: Option<u8>) -> &'static str {
     }
 }
 
-/// A number in decimal.
 #[inline]
 fn push_number(out: &mut Vec<u8>, number: u32) {
     let mut digits = [0; 10];
@@ -383,7 +374,7 @@ fn push_ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
 }
 
 fn push_ipv6(out: &mut Vec<u8>, address: Ipv6Addr) {
-    // As C libraries print addresses that contain an IPv4 address (RFC 4291 2.5.5.1), and Rust does not.
+    // C libraries print embedded IPv4 addresses (RFC 4291 2.5.5.1) this way; Rust does not.
     match address.segments() {
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
             out.extend_from_slice(b"::");
@@ -408,7 +399,7 @@ fn push_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     push_number(out, prefix.length().into());
 }
 
-/// `64496 64497 {64498,64499}`, or what the model says where a path cannot be read.
+/// `64496 64497 {64498,64499}`, or bgpdump's error mark if the path is malformed.
 fn push_as_path(out: &mut Vec<u8>, path: &PathView<'_>, scratch: &mut Vec<u8>) {
     if !path.is_path_whole() {
         out.extend_from_slice(b"! Error !");

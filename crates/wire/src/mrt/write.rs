@@ -1,7 +1,7 @@
-//! Writing: table dumps as TABLE_DUMP_V2 (RFC 6396 4.3, RFC 8050 4), messages and states as BGP4MP_ET with
+//! Writes MRT: table dumps as TABLE_DUMP_V2 (RFC 6396 4.3, RFC 8050 4), messages and states as BGP4MP_ET with
 //! four-octet AS numbers (4.4, RFC 8050 3).
 //!
-//! Everything appends one whole record to a `Vec`, or nothing at all.
+//! Each function appends one whole record to a `Vec`, or nothing.
 
 use super::{AsSize, Direction, Endpoint, HEADER_BYTES, PeerIndex, RECORD_BYTES_MAX, RecordType};
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use thalweg_base::IpPrefix;
 /// Why a record cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// More than a field can say.
+    /// A count or length exceeds its field.
     #[error("{found} {what}, more than {max}")]
     TooMany {
         what: &'static str,
         found: usize,
-        /// And how many there may be.
+        /// The limit.
         max: usize,
     },
     /// The two ends of a session have addresses of different families.
@@ -27,16 +27,16 @@ fn within(what: &'static str, found: usize, max: usize) -> Result<(), WriteError
     if found <= max { Ok(()) } else { Err(WriteError::TooMany { what, found, max }) }
 }
 
-/// When something happened.
+/// The time of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamp {
     /// Seconds since the epoch.
     pub seconds: u32,
-    /// And microseconds, below a million.
+    /// Below a million.
     pub microseconds: u32,
 }
 
-/// A record in the making; its length is filled in at the end.
+/// Begins a record; its length is filled in at the end.
 fn begin(out: &mut Vec<u8>, time_s: u32, kind: u16, subtype: u16) -> usize {
     let start = out.len();
     out.extend_from_slice(&time_s.to_be_bytes());
@@ -46,7 +46,7 @@ fn begin(out: &mut Vec<u8>, time_s: u32, kind: u16, subtype: u16) -> usize {
     start
 }
 
-/// No record gets longer than [`RECORD_BYTES_MAX`], so the length fits.
+/// No record exceeds [`RECORD_BYTES_MAX`], so the length fits.
 fn end(out: &mut [u8], start: usize) {
     let length = (out.len() - start - HEADER_BYTES) as u32;
     out[start + 8..start + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -68,7 +68,7 @@ fn push_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     }
 }
 
-/// Appends a PEER_INDEX_TABLE, which must come before the RIB records that name its peers.
+/// Appends a PEER_INDEX_TABLE, which must precede the RIB records that refer to its peers.
 pub fn write_peer_index_table(out: &mut Vec<u8>, time_s: u32, table: &PeerIndex) -> Result<(), WriteError> {
     const SIX: u8 = 1;
     const FOUR_OCTET_AS: u8 = 2;
@@ -90,7 +90,7 @@ pub fn write_peer_index_table(out: &mut Vec<u8>, time_s: u32, table: &PeerIndex)
     Ok(())
 }
 
-/// A RIB record in the making: one prefix, then its routes. Dropped without [`finish`](Self::finish), it
+/// A RIB record under construction: one prefix, then its routes. Dropped without [`finish`](Self::finish), it
 /// leaves nothing behind.
 #[derive(Debug)]
 pub struct RibRecord<'o> {
@@ -103,7 +103,7 @@ pub struct RibRecord<'o> {
 }
 
 impl<'o> RibRecord<'o> {
-    /// A unicast record; with `add_path` every entry has a path identifier.
+    /// Begins a unicast record; with `add_path` every entry has a path identifier.
     pub fn begin(out: &'o mut Vec<u8>, time_s: u32, sequence: u32, prefix: IpPrefix, add_path: bool) -> Self {
         let subtype = match (prefix, add_path) {
             (IpPrefix::V4(_), false) => 2,
@@ -119,9 +119,9 @@ impl<'o> RibRecord<'o> {
         Self { out, start, count_at, count: 0, add_path, finished: false }
     }
 
-    /// Adds a route. `attributes` are in BGP's form with four-octet AS numbers, MP_REACH_NLRI (if any) with
-    /// the next hop only; `path_id` counts with `add_path`. An error leaves the record as it was: it is full,
-    /// or the attributes are too long.
+    /// Adds a route. `attributes` are in BGP's format with four-octet AS numbers, and MP_REACH_NLRI (if any)
+    /// has only the next hop; `path_id` is used only with `add_path`. On an error the record is unchanged: it
+    /// is full, or the attributes are too long.
     pub fn push(
         &mut self,
         peer_index: u16,
@@ -144,7 +144,7 @@ impl<'o> RibRecord<'o> {
         Ok(())
     }
 
-    /// Completes the record and says how many routes it has. One without any is not written.
+    /// Completes the record and returns its number of routes. A record without routes is not written.
     pub fn finish(mut self) -> u16 {
         if self.count > 0 {
             self.out[self.count_at..self.count_at + 2].copy_from_slice(&self.count.to_be_bytes());
@@ -163,7 +163,7 @@ impl Drop for RibRecord<'_> {
     }
 }
 
-/// The ends of a session, and when.
+/// Appends the header, and the ends of the session.
 fn begin_session(
     out: &mut Vec<u8>,
     time: Timestamp,
@@ -193,15 +193,14 @@ fn begin_session(
     Ok(start)
 }
 
-/// Stands for an AS number that two bytes cannot hold (RFC 6793).
+/// Replaces an AS number that needs four bytes (RFC 6793).
 const AS_TRANS: u16 = 23456;
 
-/// How a session's messages are to be read.
+/// The encoding of a session's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageForm {
-    /// Which way the message went.
     pub direction: Direction,
-    /// How long AS numbers are in it.
+    /// The size of its AS numbers.
     pub as_size: AsSize,
     /// Whether its NLRI has path identifiers.
     pub add_path: bool,

@@ -1,33 +1,36 @@
-//! Decoder of received NetFlow 5, NetFlow 9 (RFC 3954) and IPFIX (RFC 7011) messages. No socket and no clock: the caller gives
-//! the bytes, with the exporter they are from and the time they came.
+//! Decodes received NetFlow 5, NetFlow 9 (RFC 3954) and IPFIX (RFC 7011) messages, without a socket or clock:
+//! the caller passes the bytes with their exporter and arrival time.
 //!
 //! ```text
 //! bytes --Header--> NetFlow 5 ----------------------> fixed layout \
 //!               \--> NetFlow 9, IPFIX --sets--> templates --known?--> Record --> visitor
-//!                                          \--> data -----^   \-- not yet: kept back until it comes
+//!                                          \--> data -----^   \-- unknown: waits for the template
 //! ```
 //!
-//! A [`Record`] is a view over the message: nothing of it is copied, except of sets that have to wait for their template.
-//! NetFlow 5 records are given out as if a template had described them, so who reads records knows no versions.
+//! A [`Record`] is a view of the message: nothing is copied, except sets that wait for their template.
+//! NetFlow 5 records look as if a template had described them, so readers of records need not know the
+//! version.
 //!
-//! # What is kept
-//! Everything belongs to a session: exporter, version and observation domain (NetFlow 9: source identifier). Per session: the
-//! next sequence number, the newest export time, up to 16 gaps. Per session and number: templates; sets that wait. Each of
-//! the three is bounded ([`Limits`]); what was renewed longest ago goes first and is counted ([`Counters`]). Two ordered maps
-//! each, so that an exporter that floods us costs a logarithm.
+//! # State
+//! All state belongs to a session: exporter, version and observation domain (NetFlow 9: source ID). Per
+//! session: the next sequence number, the newest export time, up to 16 gaps. Per session and number:
+//! templates, and waiting sets. Each of the three is bounded ([`Limits`]); entries not renewed for the
+//! longest time are evicted and counted ([`Counters`]). Each is two ordered maps, so an exporter that floods
+//! us costs a logarithm per message.
 //!
-//! # What is wrong stays small
-//! A header that makes no sense refuses the message. A fault further on ends its set; a set whose length makes no sense ends
-//! the message, because where the next begins is not known. What was read before stays.
+//! # Faults stay local
+//! A malformed header refuses the message. A later fault ends its set; a set with an impossible length ends
+//! the message, because the position of the next set is unknown. Records read before stay valid.
 //!
-//! # Quirks that are read without complaint
-//! - Zeros behind the last set (Cisco ACI), and bytes of padding in any set.
-//! - NetFlow 9 record counts that count sets, templates or flows only: not used.
+//! # Quirks that are accepted
+//! - Zeros behind the last set (Cisco ACI), and padding in any set.
+//! - NetFlow 9 record counts that count sets, templates or flows only: they are not used.
 //! - NetFlow 9 fields longer than the registry's type, and elements above 127 by their IPFIX numbers.
-//! - Data in front of its template, also within one message.
-//! - Options templates without scopes, and fields of no bytes (up to 16, so that a record's cost is bounded by its bytes).
+//! - Data before its template, also within one message.
+//! - Options templates without scopes, and fields of no bytes (up to 16, so that a record's cost is bounded
+//!   by its bytes).
 //!
-//! Missing: NetFlow 1, 7 and 8; what is inside of lists (RFC 6313).
+//! Missing: NetFlow 1, 7 and 8; the content of lists (RFC 6313).
 
 mod bytes;
 mod counters;
@@ -56,47 +59,46 @@ pub use record::{Field, Fields, Record};
 pub use sequence::Order;
 pub use template::{FieldName, FieldSpecifier, Template, TemplateKind, VARIABLE};
 
-/// Who sent a message, and how.
+/// The sender and transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// The exporter, by a number of the caller's: one for each transport session (address and port, or connection).
+    /// A number that the caller assigns to each transport session (address and port, or connection).
     pub exporter: u64,
-    /// Whether it came over TCP, TLS or out of a file, where nothing gets lost or overtaken and templates can be withdrawn.
+    /// The message came over TCP, TLS or from a file: nothing is lost or reordered, and templates can be
+    /// withdrawn.
     pub is_stream: bool,
 }
 
 impl Source {
-    /// Messages over UDP.
+    /// A source of UDP messages.
     pub fn datagrams(exporter: u64) -> Self {
         Self { exporter, is_stream: false }
     }
 
-    /// Messages over TCP or TLS, or out of a file of messages.
+    /// A source of messages over TCP, TLS or from a file.
     pub fn stream(exporter: u64) -> Self {
         Self { exporter, is_stream: true }
     }
 }
 
-/// How much is kept. Beyond, the oldest goes.
+/// Limits of the decoder's state. Beyond them, the oldest entries are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sessions whose sequence numbers are known.
     pub sessions_max: usize,
     /// Templates of all sessions.
     pub templates_max: usize,
     /// Their memory.
     pub template_bytes_max: usize,
-    /// Sets that wait for their template.
     pub waiting_sets_max: usize,
     pub waiting_bytes_max: usize,
-    /// After so long without being repeated a template that came over datagrams is not used any more (RFC 7011, 8.4). `None`
-    /// keeps it.
+    /// A template from datagrams is no longer used this long after it was last repeated (RFC 7011, 8.4).
+    /// `None` keeps it.
     pub template_lifetime_ns: Option<u64>,
 }
 
 impl Default for Limits {
-    /// Room for some thousand exporters, in about 24 MiB at worst. What waits is kept short because all of it may have to be read
-    /// at once.
+    /// Room for some thousand exporters, in at most about 24 MiB. Few sets may wait, because all of them may
+    /// have to be decoded at once.
     fn default() -> Self {
         Self {
             sessions_max: 16_384,
@@ -109,19 +111,17 @@ impl Default for Limits {
     }
 }
 
-/// Whose sequence numbers and templates they are.
+/// The session that sequence numbers and templates belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// The exporter, as given with the message.
     pub exporter: u64,
-    /// Protocol version.
     pub version: Version,
-    /// Observation domain or source identifier.
+    /// Observation domain or source ID.
     pub domain: u32,
 }
 
 type TemplateKey = (SessionKey, u16);
-/// With the number of the set, so that sets of one template are in the order they came.
+/// Includes the number of the set, so that sets of one template stay in order of arrival.
 type WaitingKey = (TemplateKey, u64);
 
 struct KnownTemplate {
@@ -136,29 +136,26 @@ struct WaitingSet {
     offset: usize,
 }
 
-/// What a message held.
+/// What a message contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     pub header: Header,
-    /// Flow and event records in it.
+    /// Flow and event records.
     pub records: u32,
-    /// Options records in it.
     pub options_records: u32,
-    /// Templates in it.
     pub templates: u32,
-    /// Data sets in it whose template is not known yet.
+    /// Data sets whose template is not known yet.
     pub sets_unknown: u32,
-    /// Records of earlier messages that its templates made readable. Not among the others.
+    /// Records of earlier messages that this message's templates made readable; they are not in the other
+    /// counts.
     pub records_recovered: u32,
-    /// How its sequence number goes with those before.
+    /// How its sequence number relates to earlier ones.
     pub order: Order,
-    /// Faults in it.
     pub faults: u32,
-    /// The first of them.
     pub first_fault: Option<Fault>,
 }
 
-/// The decoder, for any number of exporters.
+/// A decoder for any number of exporters.
 pub struct Decoder {
     limits: Limits,
     sessions: Aged<SessionKey, Sequence>,
@@ -175,7 +172,7 @@ impl Default for Decoder {
     }
 }
 
-/// A message on its way through the decoder.
+/// A message that is being decoded.
 struct Reading {
     session: SessionKey,
     is_stream: bool,
@@ -193,7 +190,7 @@ impl Reading {
 }
 
 impl Decoder {
-    /// A decoder that knows no templates yet.
+    /// Makes a decoder without templates.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -206,29 +203,30 @@ impl Decoder {
         }
     }
 
-    /// What was counted so far.
+    /// The counters of all messages so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Sets that wait for their template, and their bytes.
+    /// The number of waiting sets and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
         (self.waiting.len(), self.waiting.bytes())
     }
 
-    /// Templates known, by session and number.
+    /// The known templates, by session and number.
     pub fn templates(&self) -> impl Iterator<Item = (SessionKey, &Template)> {
         self.templates.iter().map(|(key, known)| (key.0, known.template.as_ref()))
     }
 
-    /// Reads one message: a datagram, or what [`stream_message_bytes`] cut from a stream. Every record is shown to `visit`, those
-    /// of earlier messages that waited for a template of this one included.
+    /// Reads one message: a datagram, or a message that [`stream_message_bytes`] cut from a stream. Calls
+    /// `visit` for every record, including records of earlier messages that waited for a template of this
+    /// one.
     ///
     /// `received_ns` is only used for the lifetime of templates.
     ///
     /// # Errors
-    /// What refuses the message as a whole: a header that is short, of another version, or whose length is wrong. Faults
-    /// further on are in the report.
+    /// Returns an error if the message as a whole is refused: the header is short, has another version or a
+    /// wrong length. Later faults are in the report.
     pub fn handle_message(
         &mut self,
         source: Source,
@@ -265,7 +263,7 @@ impl Decoder {
         Ok(reading.report)
     }
 
-    /// Forgets what an exporter said: its connection is closed, and templates do not outlive it (RFC 7011, 8.1).
+    /// Forgets an exporter whose connection closed; templates do not outlive it (RFC 7011, 8.1).
     pub fn forget(&mut self, exporter: u64) {
         let first = SessionKey { exporter, version: Version::NetFlow5, domain: 0 };
         let last = SessionKey { exporter, version: Version::Ipfix, domain: u32::MAX };
@@ -275,7 +273,8 @@ impl Decoder {
         self.forget_templates(first, last);
     }
 
-    /// Forgets templates of some sessions and what waits for others. Returns how many templates.
+    /// Forgets the templates of some sessions and the sets that wait for others. Returns the number of
+    /// templates.
     fn forget_templates(&mut self, first: SessionKey, last: SessionKey) -> u64 {
         let mut forgotten = 0;
         for key in self.templates.keys_in((first, 0)..=(last, u16::MAX)) {
@@ -289,8 +288,8 @@ impl Decoder {
         forgotten
     }
 
-    /// Compares the sequence number, and forgets the templates of an exporter that begins anew: their numbers may mean something
-    /// else now (RFC 3954, 9).
+    /// Compares the sequence number, and forgets the templates of an exporter that restarted: its numbers may
+    /// have a new meaning (RFC 3954, 9).
     fn observe(&mut self, session: SessionKey, header: &Header) -> Order {
         let Some(sequence) = self.sessions.renew(&session) else {
             self.counters.sessions_evicted += self.sessions.insert(session, Sequence::default(), 0);
@@ -356,7 +355,7 @@ impl Decoder {
         while let Some(rest) = message.get(at..).filter(|rest| !rest.is_empty()) {
             let (id, says) = (u16_at(rest, 0), usize::from(u16_at(rest, 2)));
             if says < 4 || says > rest.len() {
-                // Zeros to the end are padding, which some exporters put behind the last set.
+                // Zeros to the end are padding, which some exporters add behind the last set.
                 if rest.iter().any(|byte| *byte != 0) {
                     let has = rest.len();
                     let kind =
@@ -408,7 +407,7 @@ impl Decoder {
             reading.report.sets_unknown += 1;
             reading.units = None;
             let waiting = WaitingSet { header: reading.report.header, bytes: set.into(), offset };
-            // An empty set costs something too.
+            // An empty set takes memory too.
             let cost = set.len() + size_of::<WaitingSet>();
             self.counters.sets_given_up += self.waiting.insert((key, self.sets_numbered), waiting, cost);
             self.sets_numbered += 1;
@@ -428,7 +427,7 @@ impl Decoder {
         }
     }
 
-    /// The template with this number, unless its lifetime is over.
+    /// The template with this number, unless its lifetime has passed.
     fn template(&mut self, key: TemplateKey, reading: &Reading) -> Option<Arc<Template>> {
         let known = self.templates.get(&key)?;
         let age_ns = reading.received_ns.saturating_sub(known.renewed_ns);
@@ -442,7 +441,7 @@ impl Decoder {
         Some(Arc::clone(&known.template))
     }
 
-    /// Takes a template in, and reads what waited for it.
+    /// Stores a template and decodes the sets that waited for it.
     fn learn(&mut self, reading: &mut Reading, template: Template, visit: &mut dyn FnMut(&Record<'_>)) {
         self.counters.templates += 1;
         reading.report.templates += 1;
@@ -450,7 +449,7 @@ impl Decoder {
         if let Some(known) = self.templates.renew(&key) {
             known.renewed_ns = reading.received_ns;
             if *known.template == template {
-                return; // and nothing waits for what is known
+                return; // and no set waits for a known template
             }
             self.counters.templates_changed += 1;
         }
@@ -472,8 +471,8 @@ impl Decoder {
         }
     }
 
-    /// RFC 7011, 8.1: a template is no more, or with the set's own number all of its kind. Over datagrams it is to be ignored
-    /// (8.4), because it may have overtaken data.
+    /// RFC 7011, 8.1: withdraws a template or, with the set's own number, all of its kind. Ignored over
+    /// datagrams (8.4), because it may have overtaken data.
     fn withdraw(&mut self, reading: &Reading, kind: TemplateKind, set_id: u16, withdrawn: u16) {
         let session = reading.session;
         let keys = if withdrawn == set_id {

@@ -1,23 +1,24 @@
-//! Information elements (RFC 7012 and IANA's registry "IP Flow Information Export (IPFIX) Entities"): the fields of which
-//! templates are made. NetFlow 9 (RFC 3954) uses the same numbers up to 127, and by habit most of those above.
+//! Information elements (RFC 7012 and IANA's registry "IP Flow Information Export (IPFIX) Entities"): the
+//! fields of templates. NetFlow 9 (RFC 3954) uses the same numbers up to 127, and exporters use most of the
+//! higher ones too.
 //!
-//! One row gives the number, the constant, the registry's name, the abstract data type and with it the length that a
-//! template names unless it is encoded shorter (RFC 7011, 6.2).
+//! A row has the number, the constant, the registry's name and the abstract data type. The type gives the
+//! length in a template unless the encoding is reduced (RFC 7011, 6.2).
 //!
-//! There is a row for each element that is read or written, and for those of the exporters that tests compare. A field of
-//! another element is a number and bytes: it is passed over and counted.
+//! There are rows for all elements that are read or written, and for those of exporters that tests compare
+//! with. A field of any other element is a number and bytes; it is skipped and counted.
 
-/// Private enterprise number under which elements of the opposite direction go (RFC 5103).
+/// The private enterprise number for elements of the reverse direction (RFC 5103).
 pub const REVERSE_ENTERPRISE: u32 = 29_305;
 
 /// Abstract data types (RFC 7012, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
-    /// Unsigned integer of so many bytes; fewer may be sent.
+    /// An unsigned integer of this many bytes; fewer may be sent.
     Unsigned(u8),
-    /// Bytes without a meaning of their own; usually of variable length.
+    /// Uninterpreted bytes, usually of variable length.
     Bytes,
-    /// UTF-8; usually of variable length.
+    /// UTF-8, usually of variable length.
     String,
     /// Six bytes.
     MacAddress,
@@ -38,7 +39,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Bytes of an unshortened value; `None` where any number will do.
+    /// Bytes of an unreduced value; `None` if the length is variable.
     pub fn bytes(self) -> Option<u16> {
         match self {
             Self::Unsigned(bytes) => Some(u16::from(bytes)),
@@ -54,11 +55,8 @@ impl DataType {
 /// A row of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Number in the registry.
     pub id: u16,
-    /// Name in the registry.
     pub name: &'static str,
-    /// What its values are.
     pub data_type: DataType,
 }
 
@@ -66,7 +64,7 @@ macro_rules! elements {
     ($($id:literal $constant:ident $name:literal $data_type:expr;)*) => {
         $(#[doc = concat!("`", $name, "`")] pub const $constant: u16 = $id;)*
 
-        /// All elements known here, by number.
+        /// All known elements, by number.
         pub const ELEMENTS: &[Element] = {
             use DataType::*;
             &[$(Element { id: $id, name: $name, data_type: $data_type },)*]

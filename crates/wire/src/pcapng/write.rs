@@ -1,7 +1,8 @@
-//! Writing the format: one section, its interfaces, and packets with what is known about them.
+//! Writes pcapng: one section, its interfaces, and packets with metadata.
 //!
-//! Functions append blocks to a buffer, so that the caller decides where it goes and in which pieces. Numbers are
-//! little-endian, times nanoseconds since the epoch. A comment of a packet is shown by every program that shows the packet.
+//! Functions append blocks to a buffer, so the caller decides where they go and in which pieces. Numbers are
+//! little-endian, times nanoseconds since the epoch. Every program that displays a packet also displays its
+//! comment.
 
 use super::{BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, MAGIC};
 
@@ -19,48 +20,45 @@ const PACKET_FLAGS: u16 = 2;
 const PACKET_DROP_COUNT: u16 = 4;
 const NANOSECONDS: u8 = 9;
 
-/// Which way a packet went.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It came in by its interface.
     Inbound,
-    /// It left, or was to leave.
+    /// The packet left the router, or was about to.
     Outbound,
 }
 
-/// A packet to be written.
+/// A packet to write.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketBlock<'a> {
-    /// Number of its interface, in the order in which they were written.
+    /// The interface's number, in order of writing.
     pub interface: u32,
     /// Nanoseconds since the epoch.
     pub time_ns: u64,
-    /// Bytes it had; those at hand may be fewer.
+    /// The original length; the frame may be shorter.
     pub wire_len: u32,
-    /// The frame, as far as it is at hand.
+    /// The captured frame.
     pub frame: &'a [u8],
-    /// Which way it went.
     pub direction: Direction,
-    /// Packets of the interface that were to be written since the one before, and are lost.
+    /// Packets of the interface that were lost since the previous one.
     pub lost_before: u64,
-    /// What else is known.
     pub comment: &'a str,
 }
 
-/// Begins a file. `application` is who writes it.
+/// Begins a file. `application` is the name of the writing program.
 pub fn section_header(out: &mut Vec<u8>, application: &str) {
     block(out, u32::from_le_bytes(MAGIC), |out| {
         out.extend(BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend(1u16.to_le_bytes());
         out.extend(0u16.to_le_bytes());
-        // The length of the section is not known.
+        // The length of the section is unknown.
         out.extend(u64::MAX.to_le_bytes());
         option(out, SECTION_APPLICATION, application.as_bytes());
         end_of_options(out);
     });
 }
 
-/// Describes the next interface, the first with number 0.
+/// Describes the next interface; the first one has number 0.
 pub fn interface(out: &mut Vec<u8>, link: u16, snap_len: u32, name: &str, description: &str) {
     block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend(link.to_le_bytes());
@@ -102,7 +100,7 @@ pub fn packet(out: &mut Vec<u8>, packet: &PacketBlock<'_>) {
     });
 }
 
-/// A block around what `body` appends, a multiple of four bytes.
+/// Wraps what `body` appends, a multiple of four bytes, in a block.
 fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(block_type.to_le_bytes());
@@ -113,7 +111,7 @@ fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     out[start + 4..start + 8].copy_from_slice(&length);
 }
 
-/// Options hold 65,535 bytes at most; more is cut.
+/// An option has at most 65,535 bytes; more is cut.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     out.extend(code.to_le_bytes());

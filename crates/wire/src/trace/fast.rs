@@ -1,28 +1,29 @@
-//! The fast half of the text trace: one line out of 64 bytes by bit masks (see the parent's essay).
+//! The fast parser of the text trace: it reads one line from 64 bytes with bit masks (see the head of
+//! `trace.rs`).
 //!
-//! Invariant: this file only ever *accepts* lines; every other line is parsed by the careful half, so
-//! that there is one place that says what is wrong. No byte is read past the slice given.
+//! Invariant: this file only *accepts* lines. Every other line goes to the careful parser, so errors are
+//! described in one place. It never reads beyond the given slice.
 
 use super::{Addresses, FieldOrder, PortName, TraceError, TraceLine, parse_line};
 use crate::application;
 
-/// Bytes looked at together, and how many more a load may reach past them.
+/// Bytes examined together, and how far a load may reach beyond them.
 const WINDOW: usize = 64;
 const REACH: usize = 8;
 
-/// What the next line of a trace is.
+/// The next line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     Packet(TraceLine<'a>),
     /// Blank or a comment.
     Nothing,
-    /// Neither.
+    /// Malformed.
     Bad(TraceError),
     /// There is no line feed yet; nothing was consumed.
     Incomplete,
 }
 
-/// Takes the next line off `input`: how many bytes it has with its line feed, and what it says.
+/// Takes the next line from `input`; returns its length including the line feed, and its content.
 #[inline]
 pub fn next_line(input: &[u8], order: FieldOrder) -> (usize, Step<'_>) {
     if let Some(window) = input.first_chunk::<{ WINDOW + REACH }>()
@@ -44,7 +45,7 @@ fn careful_line(input: &[u8], order: FieldOrder) -> (usize, Step<'_>) {
     (end + 1, step)
 }
 
-/// An IPv4 line of six fields and at most 64 bytes, or nothing.
+/// Parses an IPv4 line of six fields and at most 64 bytes.
 #[inline(always)]
 fn plain_line<'a>(
     window: &[u8; WINDOW + REACH],
@@ -56,14 +57,14 @@ fn plain_line<'a>(
         return None;
     }
     let end = masks.line_feed.trailing_zeros() as usize;
-    // All bits up to the line feed, itself included (it is white space and ends the last field).
+    // All bits up to and including the line feed, which is white space and ends the last field.
     let line = masks.line_feed ^ (masks.line_feed - 1);
     let white = masks.white;
     let mut starts = !white & (white << 1 | 1) & line;
     let mut ends = white & (!white << 1) & line;
     let mut field = [(0usize, 0usize); 6];
     for f in &mut field {
-        // An absent field makes both 64 and fails the checks below, as field 5 must be there.
+        // A missing field makes both 64 and fails the checks below, since field 5 must exist.
         *f = (starts.trailing_zeros() as usize, ends.trailing_zeros() as usize);
         starts &= starts.wrapping_sub(1);
         ends &= ends.wrapping_sub(1);
@@ -98,7 +99,7 @@ fn plain_line<'a>(
 /// The eight bytes from `at`, first byte lowest.
 #[inline(always)]
 fn word(window: &[u8; WINDOW + REACH], at: usize) -> u64 {
-    // The mask spares the bounds check; callers pass places inside the window.
+    // The mask avoids the bounds check; callers pass places inside the window.
     let at = at & (WINDOW - 1);
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&window[at..at + 8]);
@@ -130,7 +131,7 @@ fn ipv4(window: &[u8; WINDOW + REACH], masks: &Masks, (from, to): (usize, usize)
     if d3 >= WINDOW || fourth_dot != 0 || (masks.dot | masks.digit) & here != here {
         return None;
     }
-    // Lengths less one: 0, 1 or 2; an empty byte wraps to a large number.
+    // Lengths minus one: 0, 1 or 2; an empty number wraps to a large value.
     let lens = [d1 - from, d2 - d1 - 1, d3 - d2 - 1, to - d3 - 1].map(|n| n.wrapping_sub(1));
     if lens.iter().fold(0, |all, &n| all | usize::from(n > 2)) != 0 {
         return None;
@@ -142,14 +143,15 @@ fn ipv4(window: &[u8; WINDOW + REACH], masks: &Masks, (from, to): (usize, usize)
     (a | b | c | d <= 255).then_some(a << 24 | b << 16 | c << 8 | d)
 }
 
-/// The value of one to three digits; `more` is how many follow the first.
+/// The value of one to three digits; `more` follow the first.
 #[inline(always)]
 fn byte(window: &[u8; WINDOW + REACH], at: usize, more: usize) -> u32 {
     let at = at & (WINDOW - 1);
     let raw = u32::from_le_bytes([window[at], window[at + 1], window[at + 2], window[at + 3]]);
-    // Digits to the top of the word, zero bytes below: byte 3 is ones, byte 2 tens, byte 1 hundreds.
+    // Shift the digits to the top of the word, zero bytes below: byte 3 is ones, byte 2 tens, byte 1
+    // hundreds.
     let digits = (raw & 0x0f0f_0f0f) << ((24 - 8 * more) & 31);
-    // Plain sums: one multiplication would mix its carries into the tenth bit, which tells 256 from 0.
+    // Plain sums: one multiplication would carry into the tenth bit, which distinguishes 256 from 0.
     (digits >> 24) + 10 * (digits >> 16 & 0xff) + 100 * (digits >> 8 & 0xff)
 }
 
@@ -160,7 +162,7 @@ fn number16(window: &[u8; WINDOW + REACH], masks: &Masks, (from, to): (usize, us
     if masks.digit & here != here || len > 5 {
         return None;
     }
-    // Eight digits, the first ones zero, folded to pairs, fours, eight.
+    // Eight digits with leading zeros, folded to pairs, fours, eight.
     let digits = (word(window, from) & 0x0f0f_0f0f_0f0f_0f0f) << (((8 - len) * 8) & 63);
     let pairs = (digits.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
@@ -175,16 +177,15 @@ fn protocol(window: &[u8; WINDOW + REACH], (from, to): (usize, usize)) -> Option
     if len > 8 {
         return None;
     }
-    // Setting bit 5 folds capitals; no byte above the space becomes a letter, digit or hyphen by it
-    // unless it was one.
+    // Setting bit 5 folds capitals; no other byte above the space becomes a letter, digit or hyphen.
     let key = (word(window, from) | 0x2020_2020_2020_2020) & low_bytes(len);
     let code = application::code_by_short_key(key);
     let transport = application::transport_of(code);
-    // ICMPv6 on an IPv4 line is for the careful half, like numbers and unknown names.
+    // The careful parser handles ICMPv6 on an IPv4 line, numbers and unknown names.
     (code != 0 && transport != crate::ip_protocol::ICMPV6).then_some((transport, code))
 }
 
-/// Where each kind of byte is in the window, one bit a byte.
+/// A bit per byte of the window for each kind of byte.
 struct Masks {
     white: u64,
     line_feed: u64,
@@ -230,14 +231,14 @@ impl Masks {
     }
 }
 
-/// The reference for other architectures: eight bytes at a time in a word.
+/// The version for other architectures, and the reference in tests: eight bytes at a time in a word.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn portable_masks(window: &[u8; WINDOW + REACH]) -> Masks {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const ONES: u64 = 0x0101_0101_0101_0101;
-    // The high bit of each byte to bit `byte` of the result.
+    // Moves the high bit of each byte to bit `byte` of the result.
     let gather = |high: u64| ((high >> 7) & ONES).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-    // High bit set where the byte is below `limit` (at most 128); bytes from 128 on never are.
+    // Sets the high bit of each byte below `limit` (at most 128); bytes from 128 on never match.
     let below = |w: u64, limit: u64| !((w & LOW) + (128 - limit) * ONES) & !w & !LOW;
     let equal = |w: u64, byte: u64| below(w ^ (byte * ONES), 1);
     let mut masks = Masks { white: 0, line_feed: 0, dot: 0, digit: 0 };

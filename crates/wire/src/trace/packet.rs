@@ -1,4 +1,4 @@
-//! From a line to a packet and back.
+//! Converts lines to packets and back.
 
 use super::{Addresses, PortName, TraceLine};
 use crate::application;
@@ -6,24 +6,24 @@ use crate::checksum;
 use crate::ip_protocol;
 use crate::ipv6::Extensions;
 
-/// Room that [`TraceLine::write_packet`] wants; no packet is longer.
+/// The room that [`TraceLine::write_packet`] needs; no packet is longer.
 pub const PACKET_SLOT: usize = 64;
 
-/// Bytes on the wire around the IP packet of a line: an Ethernet header.
+/// Bytes on the wire in addition to the IP packet: an Ethernet header.
 pub const WIRE_OVERHEAD: usize = 14;
 
 const TTL: u8 = 64;
-/// The IP packet that fills a minimal Ethernet frame of 60 bytes.
+/// The length of an IP packet that fills a minimal Ethernet frame of 60 bytes.
 const IPV4_LEN: u16 = 46;
 const IPV4_PAYLOAD: u16 = IPV4_LEN - 20;
-/// Do not fragment: what an identification of zero asks for (RFC 6864 4.1).
+/// Don't fragment, as an identification of zero requires (RFC 6864 4.1).
 const IPV4_FLAGS: u16 = 0x4000;
 const TCP_ACK: u16 = 0x5010;
 const TCP_WINDOW: u16 = 0xffff;
 
 impl TraceLine<'_> {
-    /// Writes the packet this line stands for to the front of `out` and returns its length. Bytes
-    /// behind it are overwritten with zeros.
+    /// Writes the packet of this line to the front of `out` and returns its length. The remaining bytes
+    /// become zero.
     #[inline(always)]
     pub fn write_packet(&self, out: &mut [u8; PACKET_SLOT]) -> usize {
         match self.addresses {
@@ -39,7 +39,7 @@ impl TraceLine<'_> {
         let header = 0x4500 + u32::from(IPV4_LEN) + u32::from(IPV4_FLAGS) + (u32::from(TTL) << 8) + protocol;
         let check = checksum::finish(header + addresses);
         let payload = self.transport(addresses + protocol + u32::from(IPV4_PAYLOAD), IPV4_PAYLOAD);
-        // Whole words, so that the packet is written by a handful of wide stores.
+        // Whole words, so that a handful of wide stores writes the packet.
         let word = |a: u16, b: u16, c: u16, d: u16| {
             (u64::from(a) << 48 | u64::from(b) << 32 | u64::from(c) << 16 | u64::from(d)).to_be_bytes()
         };
@@ -104,8 +104,8 @@ impl TraceLine<'_> {
 }
 
 impl<'a> TraceLine<'a> {
-    /// The line that describes an IP packet; `None` if the bytes are not one. `application` is the code
-    /// the packet carries; with 0 the well-known ports are asked, and then the protocol itself.
+    /// The line that describes an IP packet; `None` if the bytes are not one. `application` is the packet's
+    /// code; if it is 0, well-known ports and then the protocol decide.
     pub fn of_packet(port: PortName<'a>, ip: &[u8], application: u8) -> Option<Self> {
         let (addresses, protocol, payload) = match ip.first()? >> 4 {
             4 => ipv4_parts(ip)?,
@@ -118,7 +118,7 @@ impl<'a> TraceLine<'a> {
     }
 }
 
-/// Addresses, protocol, and the transport bytes where this packet has them (not in later fragments).
+/// Addresses, protocol, and the transport bytes if this packet has them (later fragments do not).
 type Parts<'a> = (Addresses, u8, &'a [u8]);
 
 fn ipv4_parts(ip: &[u8]) -> Option<Parts<'_>> {
@@ -133,10 +133,10 @@ fn ipv4_parts(ip: &[u8]) -> Option<Parts<'_>> {
 fn ipv6_parts(ip: &[u8]) -> Option<Parts<'_>> {
     let header = ip.first_chunk::<40>()?;
     let number = |from: usize| header[from..from + 16].iter().fold(0u128, |n, &b| n << 8 | u128::from(b));
-    // A packet that was cut says what it can: headers may reach behind the end.
+    // A cut packet is used as far as possible: headers may extend beyond the end.
     let mut extensions = Extensions::new(ip, usize::MAX, header[6]);
     let mut is_later_fragment = false;
-    // A line names an authentication header, as it does for IPv4.
+    // A line names an authentication header as the protocol, as for IPv4.
     while extensions.protocol() != ip_protocol::AUTHENTICATION
         && let Some(extension) = extensions.next()
     {

@@ -1,4 +1,4 @@
-//! Writing lines.
+//! Writes lines.
 
 use super::{Addresses, FieldOrder, TraceLine};
 use crate::application;

@@ -49,7 +49,7 @@ fn flows_that_go_on_outlive_a_flood() {
     assert_eq!(whole, 20, "each flow of 200 packets is one flow");
 }
 
-/// Most flows of a flood are not let in; a flow that goes on is, and until then each of its packets is a record.
+/// Most flows of a flood are not let in. A flow that continues is; until then each of its packets is a record.
 #[test]
 fn flows_that_begin_in_a_flood_are_let_in() {
     for (fates, biflow) in [(false, false), (true, false), (false, true)] {

@@ -1,21 +1,20 @@
-//! Where brokers are, which topic, and how: `kafka://HOST:PORT[,HOST:PORT...]/TOPIC[?KEY=VALUE[&KEY=VALUE...]]`.
+//! The address of a topic: `kafka://HOST:PORT[,HOST:PORT...]/TOPIC[?KEY=VALUE[&KEY=VALUE...]]`.
 
 use crate::collector::CollectorError;
 use crate::collector::address::host_and_port;
 use std::fmt;
 use std::str::FromStr;
 
-/// What an address begins with.
 const SCHEME: &str = "kafka://";
-/// The port that brokers listen on by habit.
+/// The usual port of brokers.
 const BROKER_PORT: u16 = 9092;
-/// No topic's name is longer.
+/// Kafka's limit for names of topics.
 const TOPIC_BYTES_MAX: usize = 249;
-/// Milliseconds that messages wait for others in their batch, unless told otherwise.
+/// The default for `linger_ms`.
 const LINGER_MS: u32 = 50;
 const LINGER_MS_MAX: u32 = 10_000;
 
-/// What a message's value is.
+/// The format of a message's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessageFormat {
     /// A JSON object.
@@ -25,10 +24,10 @@ pub enum MessageFormat {
     Protobuf,
 }
 
-/// Who has to have a message before it counts as sent.
+/// Who must have a message before it counts as sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acks {
-    /// All replicas that are in step.
+    /// All in-sync replicas.
     #[default]
     All,
     /// The partition's leader.
@@ -36,40 +35,37 @@ pub enum Acks {
     Nobody,
 }
 
-/// How batches are compressed.
+/// The compression of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     #[default]
     Lz4,
     Snappy,
-    /// Not at all.
     None,
 }
 
-/// A topic and the way to it.
+/// A topic and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaAddress {
     text: String,
-    /// Names or addresses (IPv6 without brackets) and ports of brokers, one at least; they say which others there are.
+    /// Names or addresses (IPv6 without brackets) and ports of brokers, at least one; they name further
+    /// brokers.
     pub brokers: Vec<(String, u16)>,
     pub topic: String,
-    /// What messages look like.
     pub format: MessageFormat,
-    /// When they count as sent.
     pub acks: Acks,
-    /// How they are compressed.
     pub compression: Compression,
-    /// Milliseconds that messages wait for others in their batch.
+    /// How long messages wait for others in their batch, in milliseconds.
     pub linger_ms: u32,
 }
 
 impl KafkaAddress {
-    /// Whether this is meant to be one.
+    /// Whether the text begins like such an address.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with(SCHEME)
     }
 
-    /// Brokers as clients want them: `host:port,[address]:port`.
+    /// Brokers in the format of Kafka clients: `host:port,[address]:port`.
     pub fn bootstrap_servers(&self) -> String {
         let broker = |(host, port): &(String, u16)| match host.contains(':') {
             true => format!("[{host}]:{port}"),

@@ -1,7 +1,7 @@
-//! The thread that gives records to librdkafka, and learns what became of them.
+//! The thread that passes records to librdkafka and processes delivery reports.
 //!
-//! librdkafka has threads of its own for brokers; nothing here waits for them. A record that it was given stays in
-//! `flight`, by a number that comes back with the report of its delivery.
+//! librdkafka has its own threads for brokers; nothing here waits for them. A record that it has received
+//! stays in `flight`, under a number that returns with the delivery report.
 
 use super::{Acks, Compression, Encode, KafkaAddress, KafkaOptions};
 use crate::collector::life::{Life, Session};
@@ -19,36 +19,36 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{Amount, Unexportable, flow_hash};
 
-/// Records given to the client and not acknowledged: some 20 MB here, as much again there.
+/// The most unacknowledged records at the client: about 20 MB here, and as much there.
 const FLIGHT_RECORDS_MAX: usize = 1 << 16;
-/// What their messages may come to, before compression.
+/// The most kilobytes of their messages, before compression.
 const FLIGHT_KILOBYTES_MAX: usize = 64 << 10;
 /// Records that are put back at a time.
 const BATCH_RECORDS: usize = 1024;
-/// The first pause before what was refused for now is sent again.
+/// The first pause before temporarily refused records are sent again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// How long to wait for the queue while nothing is in flight, and while something is.
+/// How long to wait for the queue with nothing in flight, and with something in flight.
 const TURN: Duration = Duration::from_millis(50);
 const TURN_IN_FLIGHT: Duration = Duration::from_millis(5);
-/// How long to wait for a client that is given up.
+/// How long to wait for an abandoned client.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(1);
 
-/// See the head of this file.
+/// A topic's sender; see the module documentation.
 pub(in crate::collector) struct Outlet {
     address: KafkaAddress,
     encode: Encode,
     client: ClientConfig,
     producer: BaseProducer<Reports>,
     life: Life,
-    /// What the client has, by number.
+    /// The client's records, by number.
     flight: BTreeMap<usize, FlowRecord>,
     in_flight: Amount,
     next_number: usize,
-    /// To be sent before anything else.
+    /// Sent before everything else.
     again: VecDeque<Vec<FlowRecord>>,
-    /// Something was acknowledged last, or nothing was waited for.
+    /// The time of the last acknowledgment, or when nothing was waiting for one.
     moved: Instant,
-    /// Messages were refused for now, and none acknowledged since.
+    /// Messages were refused temporarily, and none was acknowledged since.
     is_troubled: bool,
     pause_until: Instant,
     pause: Duration,
@@ -56,16 +56,16 @@ pub(in crate::collector) struct Outlet {
     message: Vec<u8>,
 }
 
-/// Where the client tells what became of messages. It does so in `poll`, on the thread that asks.
+/// Receives the client's reports, in `poll`, on the calling thread.
 #[derive(Default)]
 struct Reports {
-    /// Numbers of records, and why they were not delivered, if so.
+    /// Numbers of records, each with the error if it was not delivered.
     delivered: Mutex<Vec<(usize, Option<Code>)>>,
     trouble: Mutex<Option<String>>,
 }
 
 impl ClientContext for Reports {
-    /// What matters comes as an error too, or as a report.
+    /// Important messages also arrive as errors or reports.
     fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
 
     fn error(&self, _error: KafkaError, reason: &str) {
@@ -82,14 +82,14 @@ impl ProducerContext for Reports {
     }
 }
 
-/// How far sending has come.
+/// The progress of sending.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::collector) enum State {
-    /// Everything that waited was handed over: more can be taken.
+    /// Everything waiting was passed on: more can be taken.
     Free,
-    /// More of what waits can be handed over.
+    /// More of the waiting records can be passed on.
     Busy,
-    /// There is no room at the client, or it is not the time.
+    /// The client has no room, or a pause is in effect.
     Full,
 }
 
@@ -125,7 +125,7 @@ impl Outlet {
         })
     }
 
-    /// Learns what became of messages.
+    /// Processes delivery reports.
     fn take_acknowledgments(&mut self) {
         let mut again = Vec::new();
         for (number, error) in self.take_reports() {
@@ -161,7 +161,7 @@ impl Outlet {
     fn take_reports(&mut self) -> Vec<(usize, Option<Code>)> {
         let count = || self.producer.context().delivered.lock().len();
         loop {
-            // One event, which may have the reports of many messages.
+            // One event may carry the reports of many messages.
             let before = count();
             self.producer.poll(Duration::ZERO);
             if count() == before {
@@ -170,7 +170,7 @@ impl Outlet {
         }
     }
 
-    /// A client that cannot go on is given up for another one, which is sent what the first one had.
+    /// Replaces a client that cannot continue; the new one is sent the old one's records.
     fn renew(&mut self) {
         match producer(&self.client) {
             Ok(producer) => {
@@ -184,10 +184,10 @@ impl Outlet {
         self.wait();
     }
 
-    /// Takes from the client what it has not delivered, in order.
+    /// Takes back the records that the client has not delivered, in order.
     fn give_up(&mut self) -> Vec<FlowRecord> {
-        // What has not been sent cannot have arrived. What has may be acknowledged yet: sent again, it would be there twice.
-        // What is not reported by then is taken all the same.
+        // Unsent messages cannot have arrived. Sent ones may still be acknowledged, and would be duplicates
+        // if sent again. After the wait, unreported ones are taken back too.
         for purged in [PurgeConfig::default().queue(), PurgeConfig::default().inflight()] {
             self.producer.purge(purged);
             let _ = self.producer.flush(GIVEN_UP_WITHIN);
@@ -206,7 +206,7 @@ impl Outlet {
 
     /// Puts records before everything that waits.
     fn put_back(&mut self, records: Vec<FlowRecord>) {
-        // In pieces: what is left of one is moved each time that a part of it was sent.
+        // In pieces, because the rest of a piece is moved whenever a part of it was sent.
         for batch in records.rchunks(BATCH_RECORDS) {
             self.again.push_front(batch.to_vec());
         }
@@ -218,14 +218,14 @@ impl Outlet {
         self.pause = (self.pause * 2).min(self.pause_max);
     }
 
-    /// Whether the last acknowledgment is so long ago that no more are to be expected.
+    /// Whether the last acknowledgment is too long ago to expect more.
     fn is_down(&self) -> bool {
         (!self.flight.is_empty() || !self.again.is_empty()) && self.moved.elapsed() >= TIMEOUT
     }
 
-    /// Hands over a batch of what had to wait.
+    /// Passes on a batch of waiting records.
     fn work(&mut self) -> State {
-        // What is on disk is safer there than in a buffer that is full.
+        // Records are safer on disk than in a full buffer.
         if Instant::now() < self.pause_until || self.flight.len() >= FLIGHT_RECORDS_MAX {
             return State::Full;
         }
@@ -237,7 +237,8 @@ impl Outlet {
         self.again.pop_front().or_else(|| self.life.next_spooled())
     }
 
-    /// Gives records to the client; those that it has no room for come next time. Whether it took all of them.
+    /// Passes records to the client and keeps those for which it has no room. Returns whether it took all of
+    /// them.
     fn hand_over(&mut self, mut records: Vec<FlowRecord>) -> bool {
         let refused = (0..records.len()).find(|place| !self.give(&records[*place]));
         if let Some(place) = refused {
@@ -247,7 +248,7 @@ impl Outlet {
         refused.is_none()
     }
 
-    /// Gives a record to the client; whether it took it, or never will.
+    /// Passes a record to the client; returns `true` if it took the record or never will.
     fn give(&mut self, record: &FlowRecord) -> bool {
         if self.flight.len() >= FLIGHT_RECORDS_MAX {
             return false;
@@ -284,12 +285,13 @@ impl Outlet {
         }
     }
 
-    /// A batch from the queue: handed over if that keeps the order, else spooled, else lost by name.
+    /// Handles a batch from the queue: passes it on if that keeps the order; otherwise spools it or counts it
+    /// as lost.
     fn accept(&mut self, batch: Vec<FlowRecord>, state: State) {
         let amount = Amount::of_all(&batch);
         self.life.report.accepted += amount;
         if state == State::Free && !self.life.has_spooled() {
-            // What finds no room is first next time.
+            // Records that do not fit are first next time.
             self.hand_over(batch);
             return;
         }
@@ -321,7 +323,8 @@ impl Session for Outlet {
         let wants = match (state, &self.life.spool) {
             (State::Free, None) => true,
             (State::Free, Some(spool)) if spool.is_empty() => true,
-            // Who is slow fills the spool, but loses nothing by it: then the queue has to wait.
+            // A slow client fills the spool without losing records; when the spool is full, the queue must
+            // wait.
             (_, Some(spool)) => crowded && spool.has_room() || self.is_down(),
             (State::Busy | State::Full, None) => self.is_down(),
         };
@@ -335,7 +338,7 @@ impl Session for Outlet {
         match inputs.recv_timeout(turn) {
             Ok(Input::Records(batch)) => self.accept(batch, state),
             Ok(Input::End(deadline)) => self.life.end = Some(deadline),
-            // Neither has a place in a topic of flows.
+            // A topic of flows takes neither.
             Ok(Input::NatEvents(events)) => {
                 let amount = Amount { records: events.len() as u64, ..Amount::default() };
                 self.life.report.accepted += amount;
@@ -347,7 +350,7 @@ impl Session for Outlet {
         true
     }
 
-    /// The end: what was not acknowledged goes back to the spool, what nobody took goes behind it.
+    /// For the end: unacknowledged records go back to the spool, followed by records nobody took.
     fn leave(mut self, inputs: &Receiver<Input>) {
         let mut left = self.give_up();
         left.extend(self.again.drain(..).flatten());
@@ -373,7 +376,7 @@ impl Session for Outlet {
     }
 }
 
-/// Whether no other attempt can end otherwise, because it is this message that is wrong.
+/// Whether retrying is pointless, because the message itself is the problem.
 fn is_about_the_message(code: Code) -> bool {
     matches!(
         code,
@@ -400,9 +403,9 @@ fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {
         .set("enable.idempotence", (address.acks == Acks::All).to_string())
         .set("compression.type", compression)
         .set("linger.ms", address.linger_ms.to_string())
-        // Java's default: a flow is in the partition in which other programs look for its key.
+        // Java's default: other programs look for a flow by its key in this partition.
         .set("partitioner", "murmur2_random")
-        // Without an end: who gives up is here, where it is counted.
+        // Without a timeout: this thread decides and counts when to give up.
         .set("message.timeout.ms", "0")
         .set("queue.buffering.max.messages", FLIGHT_RECORDS_MAX.to_string())
         .set("queue.buffering.max.kbytes", FLIGHT_KILOBYTES_MAX.to_string())

@@ -1,4 +1,4 @@
-//! An UPDATE and what is wrong with it in words, on one line, for logs.
+//! Prints an UPDATE and its faults on one line, for logs.
 
 use std::fmt;
 

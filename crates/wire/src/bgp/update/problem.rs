@@ -1,51 +1,49 @@
-//! What can be wrong with an attribute, and what is said about it.
+//! Faults of an attribute, and the notification for them.
 
 use crate::bgp::as_path::AsPathError;
 use crate::bgp::attribute as a;
 use crate::bgp::notification::{Notification, error, update_error};
 
-/// What is wrong with an attribute.
+/// Why an attribute is malformed or unacceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// OPTIONAL or TRANSITIVE are not as they must be.
+    /// OPTIONAL or TRANSITIVE have wrong values.
     Flags(u8),
-    /// A length it cannot have.
     Length(u16),
-    /// It reaches beyond the field of attributes, or its header does (RFC 7606 4).
+    /// It extends beyond the path attributes field, or its header does (RFC 7606 4).
     Overrun,
-    /// It must be there and is not.
+    /// A mandatory attribute is missing.
     Missing,
-    /// ORIGIN has a value that is not known.
+    /// An unknown value of ORIGIN.
     Origin(u8),
-    /// A next hop that cannot be an address of a host.
+    /// A next hop that cannot be a host's address.
     NextHop,
-    /// A family, a next hop or prefixes that cannot be read.
+    /// A family, next hop or prefixes that cannot be decoded.
     MpNlri,
     /// AS_PATH or AS4_PATH.
     AsPath(AsPathError),
     /// AS 0 in AGGREGATOR or AS4_AGGREGATOR (RFC 7607).
     AsZero,
-    /// The same code came before; the first one counts (RFC 7606 3 g).
+    /// The code occurred before; the first one counts (RFC 7606 3 g).
     Duplicate,
-    /// It has no meaning from outside (RFC 7606 7.5, 7.9, 7.10).
+    /// It has no meaning from an external neighbor (RFC 7606 7.5, 7.9, 7.10).
     FromOutside,
-    /// AS4_PATH or AS4_AGGREGATOR from a neighbor with AS numbers of four bytes (RFC 6793 3).
+    /// AS4_PATH or AS4_AGGREGATOR from a neighbor with four-octet AS numbers (RFC 6793 3).
     FromFourOctetSpeaker,
-    /// The operator does not want it.
+    /// The operator configured that it is discarded.
     Unwanted,
 }
 
-/// An attribute and what is wrong with it.
+/// An attribute with its fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttributeProblem {
-    /// Its type code; 0 where the field ends before there is one.
+    /// Type code; 0 if the field ends before it.
     pub code: u8,
-    /// What is wrong.
     pub fault: Fault,
 }
 
 impl AttributeProblem {
-    /// What the neighbor is told where the problem ends the session. `whole` is the attribute as it stands.
+    /// The notification if the problem ends the session. `whole` is the undecoded attribute.
     pub(super) fn notification(self, whole: &[u8]) -> Notification {
         let subcode = match self.fault {
             Fault::Flags(_) => update_error::ATTRIBUTE_FLAGS,
@@ -68,10 +66,10 @@ impl AttributeProblem {
 
 impl std::error::Error for AttributeProblem {}
 
-/// How many discarded attributes of one message are named.
+/// The most discarded attributes of one message that are named.
 const NAMED: usize = 4;
 
-/// Attributes that were left out: how many, and the first few of them.
+/// Discarded attributes: their number, and the first few of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discards {
     count: u16,
@@ -79,18 +77,18 @@ pub struct Discards {
 }
 
 impl Discards {
-    /// How many.
+    /// The number of discarded attributes.
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Whether none was.
+    /// Whether none was discarded.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The first few.
+    /// The first few discarded attributes.
     pub fn iter(&self) -> impl Iterator<Item = AttributeProblem> + '_ {
         self.first.iter().copied().flatten()
     }

@@ -1,4 +1,4 @@
-//! The one pass over an UPDATE that decides about all of it.
+//! Checks an UPDATE in one pass and decides about all of it.
 
 use super::problem::{AttributeProblem, Discards, Fault};
 use super::{CodeSet, PeerFacts, PeerSide, Update, Verdict};
@@ -9,11 +9,11 @@ use crate::bgp::open::AS_TRANS;
 use crate::bgp::view::{Attribute, Attributes};
 use crate::bgp::{Codec, Family, Nlri, Origin};
 
-/// Attributes that speak through fields of the view.
+/// Attributes that have their own fields in the view.
 const SPOKEN_FOR: CodeSet =
     CodeSet::EMPTY.with(a::MP_REACH_NLRI).with(a::MP_UNREACH_NLRI).with(a::AS4_PATH).with(a::AS4_AGGREGATOR);
 
-/// Attributes that no configuration may leave out.
+/// Attributes that no configuration may discard.
 const INDISPENSABLE: CodeSet = CodeSet::EMPTY
     .with(a::ORIGIN)
     .with(a::AS_PATH)
@@ -24,11 +24,11 @@ const INDISPENSABLE: CodeSet = CodeSet::EMPTY
 struct Reader<'a, 'c> {
     draft: Draft<'a, 'c>,
     seen: CodeSet,
-    /// The attribute that the verdict is about, as it stands.
+    /// The undecoded attribute that the verdict is about.
     culprit: &'a [u8],
 }
 
-/// Reads the three fields of an UPDATE.
+/// Decodes the three fields of an UPDATE.
 pub(super) fn read<'a>(
     withdrawn: &'a [u8],
     field: &'a [u8],
@@ -69,7 +69,7 @@ pub(super) fn read<'a>(
     }
     let rest = attributes.rest();
     if !rest.is_empty() {
-        // RFC 7606 4: where the prefixes begin is known all the same.
+        // RFC 7606 4: the start of the prefixes is known nevertheless.
         let code = rest.get(1).copied().unwrap_or(0);
         reader.withdraw(AttributeProblem { code, fault: Fault::Overrun }, rest);
     }
@@ -117,7 +117,7 @@ impl<'a> Reader<'a, '_> {
     #[cold]
     fn unrecognized(&mut self, attribute: Attribute<'a>) -> Result<(), Notification> {
         if attribute.flags & a::FLAG_OPTIONAL == 0 {
-            // Not revised by RFC 7606: RFC 4271 6.3.
+            // RFC 7606 does not revise this: RFC 4271 6.3.
             let subcode = update_error::UNRECOGNIZED_WELL_KNOWN;
             return Err(Notification::with_data(error::UPDATE, subcode, attribute.whole));
         }
@@ -141,7 +141,8 @@ impl<'a> Reader<'a, '_> {
     #[cold]
     fn malformed(&mut self, rule: &AttributeRow, fault: Fault, whole: &'a [u8]) -> Result<(), Notification> {
         let problem = AttributeProblem { code: rule.code, fault };
-        // An address that no host has stands where it should: the routes after it can be read, and are withdrawn.
+        // The address is no host's, but it is in the right place: the routes behind it can be read and are
+        // withdrawn.
         let severity = if fault == Fault::NextHop { Severity::TreatAsWithdraw } else { rule.malformed };
         match severity {
             Severity::Discard => self.discard(rule.code, fault),
@@ -157,7 +158,7 @@ impl<'a> Reader<'a, '_> {
         self.draft.update.discards.push(AttributeProblem { code, fault });
     }
 
-    /// The first problem is the one that is told.
+    /// Keeps the first problem for the report.
     #[cold]
     fn withdraw(&mut self, problem: AttributeProblem, whole: &'a [u8]) {
         if self.draft.update.verdict == Verdict::Good {
@@ -166,7 +167,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// What can be said only once all attributes were seen.
+    /// The checks that need all attributes.
     #[inline]
     fn finish(mut self) -> Result<Update<'a>, Notification> {
         let announces = self.draft.update.announces();
@@ -183,11 +184,11 @@ impl<'a> Reader<'a, '_> {
             && !announces
             && self.draft.update.foreign_reach.is_none()
         {
-            // RFC 7606 5.2: with nothing to withdraw, it is not known what went wrong.
+            // RFC 7606 5.2: without routes to withdraw, it is unclear what went wrong.
             return Err(problem.notification(self.culprit));
         }
         let Draft { mut update, as4_aggregator, .. } = self.draft;
-        // RFC 6793 4.2.3: an AGGREGATOR that is not AS_TRANS says that what has four bytes is out of date.
+        // RFC 6793 4.2.3: if AGGREGATOR is not AS_TRANS, the four-octet attributes are out of date.
         match (update.aggregator, as4_aggregator) {
             (Some(short), Some(_)) if short.asn == u32::from(AS_TRANS) => update.aggregator = as4_aggregator,
             (Some(_), Some(_)) => update.as4_path = None,

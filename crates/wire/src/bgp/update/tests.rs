@@ -399,7 +399,7 @@ fn as4_path_takes_the_place_of_as_trans() {
     let set = [1, 2, 0, 7, 0, 8];
     let path = [&two(&[[0, 9], T])[..], &set].concat();
     assert_eq!(merged(&path, &[2, 1, 0, 1, 0, 0], &[]), "9 23456 65536");
-    // Confederation segments before what is taken come along, those in AS4_PATH do not.
+    // Confederation segments that lead AS_PATH are kept, those in AS4_PATH are not.
     let confederation = [3, 1, 0xfd, 0xe9];
     let path = [&confederation[..], &two(&[[0, 9], T])].concat();
     assert_eq!(merged(&path, &four(&[70000]), &[]), "(65001) 9 70000");

@@ -1,5 +1,4 @@
-//! The same as JSON, one object per line. Every string is made of digits, letters and punctuation that need no
-//! escaping.
+//! JSON lines, one object each. No string contains characters that need escaping.
 
 use super::{
     Action, Change, Lines, origin_name, push_address, push_as_path, push_community, push_ipv4, push_number,
@@ -67,7 +66,7 @@ fn destination(out: &mut Vec<u8>, prefix: IpPrefix, path_id: Option<u32>) {
     number(out, "path_id", path_id);
 }
 
-/// Strings, `N` bytes of `value` each.
+/// A list of strings, each from `N` bytes of `value`.
 fn list<const N: usize>(
     out: &mut Vec<u8>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Message headers of the three versions, as one shape.
+//! Message headers of the three versions, in one form.
 
 use super::bytes::{u16_at, u32_at};
 use super::fault::{Fault, FaultKind};
@@ -13,7 +13,7 @@ pub(super) const V5_RECORD_BYTES: usize = 48;
 const V5_RECORDS_MAX: usize = 30;
 
 thalweg_base::words! {
-    /// Protocol version of a message.
+    /// The protocol version of a message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Version {
         /// NetFlow 5: records of one fixed layout, IPv4 only.
@@ -36,27 +36,29 @@ impl Version {
     }
 }
 
-/// What a message says about itself.
+/// The decoded header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which protocol.
     pub version: Version,
-    /// IPFIX's observation domain, NetFlow 9's source identifier; of NetFlow 5, engine type times 256 plus engine.
+    /// IPFIX's observation domain, NetFlow 9's source ID; for NetFlow 5, engine type times 256 plus engine
+    /// ID.
     pub domain: u32,
-    /// NetFlow 5: flows sent before; NetFlow 9: number of the message; IPFIX: data records sent before. Each modulo 2^32.
+    /// NetFlow 5: flows sent before; NetFlow 9: number of the message; IPFIX: data records sent before. Each
+    /// modulo 2^32.
     pub sequence: u32,
-    /// When it was sent, nanoseconds since the epoch. NetFlow 9 and IPFIX say it in whole seconds.
+    /// When it was sent, in nanoseconds since the epoch. NetFlow 9 and IPFIX have whole seconds.
     pub export_ns: u64,
-    /// Milliseconds since the exporter started, when the message was sent. IPFIX does not say.
+    /// Milliseconds since the exporter started, when the message was sent. IPFIX does not have it.
     pub uptime_ms: Option<u32>,
-    /// NetFlow 5: flows in the message. NetFlow 9: records of all kinds; exporters disagree, nothing relies on it.
+    /// NetFlow 5: flows in the message. NetFlow 9: records of all kinds; exporters disagree, so nothing
+    /// relies on it.
     pub count: u16,
-    /// NetFlow 5: one packet in N was sampled, where the header says so.
+    /// NetFlow 5: one packet in this many was sampled, if the header says so.
     pub sampling_interval: Option<u16>,
 }
 
 impl Header {
-    /// Reads the header of a message that is here in full. Returns with it the bytes that belong to the message.
+    /// Decodes the header of a complete message; also returns the bytes that belong to the message.
     pub(super) fn parse(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let has = message.len();
         let short = |needs| Fault::new(0, FaultKind::HeaderShort { needs, has });
@@ -93,7 +95,7 @@ impl Header {
     }
 
     fn netflow5(message: &[u8]) -> Self {
-        let sampling = u16_at(message, 22) & 0x3fff; // the two bits above are the mode
+        let sampling = u16_at(message, 22) & 0x3fff; // the upper two bits are the mode
         Self {
             version: Version::NetFlow5,
             domain: u32::from(u16_at(message, 20)),
@@ -129,11 +131,11 @@ impl Header {
         }
     }
 
-    /// A time given in milliseconds since the exporter started, as nanoseconds since the epoch. `None` for IPFIX, whose header
-    /// does not say when that was.
+    /// Converts milliseconds since the exporter's start to nanoseconds since the epoch. `None` for IPFIX,
+    /// whose header does not have the start.
     ///
-    /// The difference is taken modulo 2^32, because the counter wraps after 49.7 days: times up to 24.8 days before the
-    /// message (and as far behind it) come out right.
+    /// The difference is taken modulo 2^32, because the counter wraps after 49.7 days: times up to 24.8 days
+    /// before or after the message are correct.
     pub fn uptime_to_ns(&self, uptime_ms: u32) -> Option<u64> {
         let behind_ms = self.uptime_ms?.wrapping_sub(uptime_ms).cast_signed();
         let distance_ns = u64::from(behind_ms.unsigned_abs()) * NS_PER_MS;
@@ -145,11 +147,12 @@ impl Header {
     }
 }
 
-/// Bytes of the first of the messages that lie one behind the other in a datagram; all of them if there is one.
+/// The length of the first message in a datagram; all of it if there is only one.
 ///
-/// A datagram has one message. But where a kernel cuts what an exporter hands over in one piece (`UDP_SEGMENT`), a capture
-/// on that system has the piece, as a datagram of many messages. IPFIX and NetFlow 5 say how long they are. NetFlow 9 does
-/// not: its sets are gone over until one has the number 9, which no set may have and each message begins with.
+/// A datagram has one message. But where a kernel segments an exporter's data (`UDP_SEGMENT`), a capture on
+/// that system has the data as one datagram of many messages. IPFIX and NetFlow 5 have length fields. NetFlow
+/// 9 has not: its sets are walked until one has number 9, which no set may have and with which each message
+/// begins.
 pub fn first_message_bytes(datagram: &[u8]) -> usize {
     let all = datagram.len();
     if all < 4 {
@@ -185,12 +188,12 @@ fn first_netflow9_bytes(datagram: &[u8]) -> usize {
     datagram.len()
 }
 
-/// Bytes of the message at the beginning of a stream of IPFIX messages (TCP, TLS, a file after RFC 5655); `None` while
-/// too few bytes are here to tell.
+/// The length of the message at the beginning of a stream of IPFIX messages (TCP, TLS, a file after RFC
+/// 5655); `None` while too few bytes have arrived.
 ///
 /// # Errors
-/// What is no IPFIX message: its version, or a length that is shorter than the header. Where the next message begins cannot
-/// be known then.
+/// The bytes are not an IPFIX message: the version is wrong, or the length is shorter than the header. The
+/// next message can then not be found.
 pub fn stream_message_bytes(stream: &[u8]) -> Result<Option<usize>, Fault> {
     if stream.len() < 4 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Records and their fields, as views over the message.
+//! Records and their fields, as views of the message.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,12 +14,11 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Seconds from NTP's epoch (1900) to Unix's.
 const NTP_TO_UNIX_S: u64 = 2_208_988_800;
 
-/// A data record, of flows or of options (its template says which).
+/// A data record of flows or options; its template says which.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The message it came in. Of a record that had to wait for its template, the one of then.
+    /// The header of the message that contained it, even if the record had to wait for its template.
     pub header: &'a Header,
-    /// What its fields are.
     pub template: &'a Template,
     bytes: &'a [u8],
 }
@@ -36,7 +35,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Fields of a record.
+/// Iterates over the fields of a record.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     template: &'a Template,
@@ -51,7 +50,7 @@ impl<'a> Iterator for Fields<'a> {
     fn next(&mut self) -> Option<Field<'a>> {
         let specifier = self.template.fields.get(self.number)?;
         let (prefix, bytes) = field_extent(specifier.bytes, self.bytes);
-        // The record was measured before, so its fields are there.
+        // The record's length was checked, so its fields exist.
         let value = self.bytes.get(prefix..prefix + bytes)?;
         self.bytes = &self.bytes[prefix + bytes..];
         self.number += 1;
@@ -59,8 +58,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Bytes that say how long a field is, and its length: RFC 7011, 7. What is not there reads as 0; the caller
-/// compares the sum with what is left.
+/// The bytes of a field's length prefix, and the field's length (RFC 7011, 7). Missing bytes read as 0; the
+/// caller compares the sum with the remaining bytes.
 #[inline]
 fn field_extent(specified: u16, bytes: &[u8]) -> (usize, usize) {
     if specified != VARIABLE {
@@ -73,8 +72,8 @@ fn field_extent(specified: u16, bytes: &[u8]) -> (usize, usize) {
     }
 }
 
-/// Bytes of the record at the beginning of `rest`, which has at least as many as the shortest record.
-/// `offset` is that of `rest` in the message.
+/// The length of the record at the beginning of `rest`, which is at least the shortest record. `offset` is
+/// that of `rest` in the message.
 fn record_bytes(template: &Template, rest: &[u8], offset: usize) -> Result<usize, Fault> {
     if template.is_fixed {
         return Ok(template.bytes_min);
@@ -92,14 +91,13 @@ fn record_bytes(template: &Template, rest: &[u8], offset: usize) -> Result<usize
     Ok(at)
 }
 
-/// What became of a set's bytes.
+/// The result of cutting a set into records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Records found.
     pub(super) records: u32,
-    /// Whether bytes were left that are too few for a record and more than zeros.
+    /// Bytes were left that are too few for a record and not all zeros.
     pub(super) has_tail: bool,
-    /// Why it ended before its time.
+    /// Why cutting ended early.
     pub(super) fault: Option<Fault>,
 }
 
@@ -134,15 +132,15 @@ pub(super) fn cut(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: FieldName,
-    /// Whether it says what the record is about, rather than something about that.
+    /// The field identifies what the other fields describe.
     pub is_scope: bool,
-    /// Its bytes, without those that say how long it is.
+    /// Without the length prefix.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Field<'a> {
-    /// The bytes as a number: up to eight count, and leading zeros. Shorter than the element's type is RFC 7011's reduced-size
-    /// encoding (6.2); longer ones are seen of NetFlow 9.
+    /// The value as a number of up to eight bytes, after leading zeros. Values shorter than the element's
+    /// type are RFC 7011's reduced-size encoding (6.2); longer ones occur in NetFlow 9.
     #[inline]
     pub fn unsigned(&self) -> Option<u64> {
         let (zeros, number) = self.bytes.split_at(self.bytes.len().saturating_sub(8));
@@ -152,7 +150,7 @@ impl<'a> Field<'a> {
         Some(number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// The bytes as a floating-point number: four or eight.
+    /// The value as a floating-point number of four or eight bytes.
     pub fn float(&self) -> Option<f64> {
         match self.bytes.len() {
             4 => Some(f64::from(f32::from_be_bytes(self.bytes.try_into().ok()?))),
@@ -161,7 +159,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The bytes as an address: four or sixteen.
+    /// The value as an address of four or sixteen bytes.
     #[inline]
     pub fn address(&self) -> Option<IpAddr> {
         if let Ok(bytes) = <[u8; 4]>::try_from(self.bytes) {
@@ -170,14 +168,15 @@ impl<'a> Field<'a> {
         <[u8; 16]>::try_from(self.bytes).ok().map(|bytes| Ipv6Addr::from(bytes).into())
     }
 
-    /// The bytes as text, without zeros at the end. What is not UTF-8 is replaced.
+    /// The value as text, without trailing zeros. Invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'a, str> {
         let zeros = self.bytes.iter().rev().take_while(|byte| **byte == 0).count();
         String::from_utf8_lossy(&self.bytes[..self.bytes.len() - zeros])
     }
 
-    /// The time a field says, in nanoseconds since the epoch: of elements whose type is a time, and of `flowStartSysUpTime` and
-    /// `flowEndSysUpTime` where the header says when the exporter started. What is beyond the year 2554 is cut off there.
+    /// The time in nanoseconds since the epoch: for elements of a time type, and for `flowStartSysUpTime` and
+    /// `flowEndSysUpTime` if the header gives the exporter's start. Times after the year 2554 are limited to
+    /// it.
     pub fn time_ns(&self, header: &Header) -> Option<u64> {
         let (FieldName::Element(id) | FieldName::Reverse(id)) = self.name else { return None };
         if matches!(id, FLOW_START_SYS_UP_TIME | FLOW_END_SYS_UP_TIME) {
@@ -186,7 +185,7 @@ impl<'a> Field<'a> {
         match self.name.element()?.data_type {
             DataType::Seconds => Some(self.unsigned()?.saturating_mul(NS_PER_S)),
             DataType::Milliseconds => Some(self.unsigned()?.saturating_mul(1_000_000)),
-            // RFC 7011, 6.1.9: the lowest eleven bits are below a microsecond and to be ignored.
+            // RFC 7011, 6.1.9: the lowest eleven bits are below a microsecond and must be ignored.
             DataType::Microseconds => {
                 Some(ntp_to_ns(u64::from_be_bytes(self.bytes.try_into().ok()?) & !0x7ff))
             }
@@ -196,14 +195,14 @@ impl<'a> Field<'a> {
     }
 }
 
-/// An NTP time stamp as nanoseconds since the Unix epoch. Seconds whose highest bit is not set belong to NTP's era that
-/// begins in February 2036.
+/// Converts an NTP time stamp to nanoseconds since the Unix epoch. Seconds with a clear highest bit belong to
+/// NTP's era that begins in February 2036.
 fn ntp_to_ns(stamp: u64) -> u64 {
     let (seconds, fraction) = (stamp >> 32, stamp & 0xffff_ffff);
     let era = if seconds >> 31 == 0 { 1 << 32 } else { 0 };
-    // Rounded: 2^-32 s is less than a nanosecond, so each nanosecond comes out as it went in.
+    // Rounded: 2^-32 s is less than a nanosecond, so every nanosecond survives the round trip.
     let fraction_ns = (fraction * NS_PER_S + (1 << 31)) >> 32;
-    // Before 1970 is nothing that could be meant.
+    // Times before 1970 cannot be meant.
     (seconds + era).saturating_sub(NTP_TO_UNIX_S) * NS_PER_S + fraction_ns
 }
 

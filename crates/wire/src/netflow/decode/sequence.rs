@@ -1,47 +1,49 @@
-//! Sequence numbers of one session: what got lost, what came late, where the exporter began anew.
+//! Tracks the sequence numbers of one session: losses, late messages, restarts.
 //!
-//! Every message says how many units went before it: flows (NetFlow 5), messages (NetFlow 9) or data records (IPFIX), modulo
-//! 2^32. `next` is what the next message has to say.
+//! Every message says how many units preceded it: flows (NetFlow 5), messages (NetFlow 9) or data records
+//! (IPFIX), modulo 2^32. `next` is the number that the next message should have.
 //!
 //! ```text
-//!                 says next ............................ in order
-//!                 says more ............................ gap, remembered
-//!  message ---->  says less, made no later than others:  in a gap: late, which fills it; else repeated
-//!                 says less, made later ................ restart
-//!                 next unknown ......................... unchecked
+//!                 number = next ............................... in order
+//!                 number > next ............................... gap, stored
+//!  message ---->  number < next, not exported later than others: in a gap: late, fills it; otherwise repeated
+//!                 number < next, exported later ............... restart
+//!                 next unknown ................................ unchecked
 //! ```
 //!
-//! A message that was overtaken was also made earlier, so an export time later than all before it tells a restart from
-//! reordering; a jump beyond what can be a gap or reordering is a restart too.
+//! A message that was overtaken was also exported earlier. So an export time later than all before it
+//! distinguishes a restart from reordering. A jump that is too large for a gap or for reordering is also a
+//! restart.
 
 use std::collections::VecDeque;
 
-/// Jumps ahead of more units are no gap any more.
+/// Larger jumps ahead are not gaps.
 const GAP_MAX: u32 = 1 << 24;
 
-/// Units by which a message can be late.
+/// The most units by which a message can be late.
 const LATE_MAX: u32 = 1 << 16;
 
 /// How far uptime and time of day may drift apart between two messages.
 const CLOCK_SLACK_MS: u32 = 60_000;
 
-/// Gaps remembered of a session, in case what is missing comes late.
+/// The most gaps stored per session, in case the missing messages arrive late.
 const GAPS_MAX: usize = 16;
 
-/// How a message's number goes with those before it.
+/// How a message's number relates to earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing is known to compare it with: the session's first message, or one behind sets that could not be counted.
+    /// There is nothing to compare with: this is the session's first message, or it follows sets that could
+    /// not be counted.
     Unchecked,
-    /// What was expected.
+    /// The expected number.
     InOrder,
-    /// So many units before it did not come.
+    /// This many units before it are missing.
     Gap(u32),
-    /// It was counted as missing, and here it is.
+    /// It was counted as missing and has now arrived.
     Late,
-    /// Its number had been taken.
+    /// Its number was used before.
     Repeated,
-    /// The exporter counts anew.
+    /// The exporter restarted its count.
     Restart,
 }
 
@@ -51,7 +53,7 @@ struct Gap {
     units: u32,
 }
 
-/// What is known of a session's numbers.
+/// The state of a session's sequence numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
     next: Option<u32>,
@@ -61,7 +63,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Looks at a message's number before its content is read.
+    /// Classifies a message's number before its content is decoded.
     pub(super) fn observe(&self, number: u32, export_ns: u64) -> Order {
         let Some(next) = self.next else { return Order::Unchecked };
         let ahead = number.wrapping_sub(next);
@@ -77,15 +79,15 @@ impl Sequence {
         if self.gap_of(number).is_some() { Order::Late } else { Order::Repeated }
     }
 
-    /// Whether the exporter's own clock began anew, which NetFlow 5 and 9 say in each message: it fell, and not because its 32
-    /// bits wrapped.
+    /// Whether the exporter rebooted: the uptime, which NetFlow 5 and 9 send in each message, decreased, and
+    /// not because its 32 bits wrapped.
     pub(super) fn is_reboot(&self, export_ns: u64, uptime_ms: Option<u32>) -> bool {
         let (Some(newest_ms), Some(uptime_ms)) = (self.newest_uptime_ms, uptime_ms) else { return false };
         if uptime_ms >= newest_ms || export_ns <= self.newest_export_ns {
             return false;
         }
         let elapsed_ms = (export_ns - self.newest_export_ns) / 1_000_000;
-        // Truncated on purpose: it is compared modulo 2^32.
+        // Truncated on purpose: the comparison is modulo 2^32.
         let expected_ms = newest_ms.wrapping_add(elapsed_ms as u32);
         uptime_ms.wrapping_sub(expected_ms).cast_signed().unsigned_abs() > CLOCK_SLACK_MS
     }
@@ -94,8 +96,8 @@ impl Sequence {
         self.gaps.iter().position(|gap| number.wrapping_sub(gap.first) < gap.units)
     }
 
-    /// Takes the message in, once it is known how many units it has (`None`: not to be known). Returns how many missing units
-    /// it brought.
+    /// Accounts for the message once its number of units is known (`None` if it cannot be). Returns how many
+    /// missing units it delivered.
     pub(super) fn advance(
         &mut self,
         order: Order,
@@ -124,7 +126,7 @@ impl Sequence {
         0
     }
 
-    /// Takes units out of the gap they were missing from, which may leave two.
+    /// Removes units from their gap, which may split it in two.
     fn fill(&mut self, number: u32, units: u32) -> u32 {
         let Some(gap) = self.gap_of(number).and_then(|place| self.gaps.remove(place)) else { return 0 };
         let before = number.wrapping_sub(gap.first);

@@ -1,31 +1,32 @@
-//! Templates: which fields a record has, in which order and how long.
+//! Templates: the fields of a record, with their order and lengths.
 
 use super::bytes::{u16_at, u32_at};
 use super::fault::{Fault, FaultKind};
 use super::header::{V5_RECORD_BYTES, Version};
 use crate::netflow::element::{self, REVERSE_ENTERPRISE};
 
-/// The length in a template that stands for "each record says it" (RFC 7011, 7).
+/// The length in a template that means "each record has its own" (RFC 7011, 7).
 pub const VARIABLE: u16 = 65_535;
 
-/// Fields of no bytes that a template may have (Junos sends one). With more, a few bytes of data would be endless fields.
+/// The most fields of no bytes in a template (Junos sends one). Without a limit, a few bytes of data could
+/// mean endless fields.
 const EMPTY_FIELDS_MAX: usize = 16;
 
-/// What a field is.
+/// The identity of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FieldName {
-    /// An element of IANA's registry. NetFlow 9 has no enterprise numbers: there, vendors' own numbers are found here too.
+    /// An element of IANA's registry. NetFlow 9 has no enterprise numbers, so vendors' elements appear here
+    /// too.
     Element(u16),
-    /// The same element, of the opposite direction (RFC 5103).
+    /// The element for the reverse direction (RFC 5103).
     Reverse(u16),
-    /// An element of an enterprise's own registry.
+    /// An element of an enterprise's registry.
     Enterprise {
-        /// Its private enterprise number.
         enterprise: u32,
-        /// The element's number there, without the enterprise bit.
+        /// Without the enterprise bit.
         id: u16,
     },
-    /// NetFlow 9: a scope (RFC 3954, 6.1): 1 system, 2 interface, 3 line card, 4 cache, 5 template.
+    /// A NetFlow 9 scope (RFC 3954, 6.1): 1 system, 2 interface, 3 line card, 4 cache, 5 template.
     Scope(u16),
 }
 
@@ -53,29 +54,27 @@ impl FieldSpecifier {
     }
 }
 
-/// What records of a template are about.
+/// What the records of a template describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateKind {
-    /// Flows, or events.
+    /// Flows or events.
     Data,
-    /// The exporter: samplers, interfaces, counters of its own.
+    /// The exporter: samplers, interfaces, its own counters.
     Options,
 }
 
 /// A template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// Its number, 256 or more; 5 for the fixed layout of NetFlow 5.
+    /// 256 or more; 5 for the fixed layout of NetFlow 5.
     pub id: u16,
-    /// What its records are about.
     pub kind: TemplateKind,
-    /// How many of the fields, from the first, are scopes: they say what the others are about.
+    /// The number of leading fields that are scopes: they identify what the other fields describe.
     pub scopes: usize,
-    /// The fields in their order.
     pub fields: Box<[FieldSpecifier]>,
     /// Bytes of the shortest record.
     pub(super) bytes_min: usize,
-    /// Whether every record is that long.
+    /// Every record has the length `bytes_min`.
     pub(super) is_fixed: bool,
 }
 
@@ -88,7 +87,7 @@ impl Template {
         offset: usize,
     ) -> Result<Self, Fault> {
         let is_fixed = fields.iter().all(|field| field.bytes != VARIABLE);
-        // A field of variable length has at least the byte that says how long it is.
+        // A field of variable length has at least its length byte.
         let bytes =
             |field: &FieldSpecifier| if field.bytes == VARIABLE { 1 } else { usize::from(field.bytes) };
         let bytes_min = fields.iter().map(bytes).sum();
@@ -99,7 +98,7 @@ impl Template {
         Ok(Self { id, kind, scopes, fields: fields.into_boxed_slice(), bytes_min, is_fixed })
     }
 
-    /// The layout that all NetFlow 5 records have, as a template.
+    /// The fixed layout of NetFlow 5 records, as a template.
     pub(super) fn netflow5() -> Self {
         use element::*;
         let fields = [
@@ -134,7 +133,7 @@ impl Template {
         }
     }
 
-    /// What it costs in memory, about.
+    /// Approximate memory.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.fields.len() * size_of::<FieldSpecifier>()
     }
@@ -143,13 +142,13 @@ impl Template {
 /// One entry of a template set.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Definition {
-    /// This is the template from now on.
+    /// A new or repeated template.
     Template(Template),
-    /// The template is no more (RFC 7011, 8.1). The number of the set itself stands for all of its kind.
+    /// The template is withdrawn (RFC 7011, 8.1). The number of the set itself means all of its kind.
     Withdrawal(u16),
 }
 
-/// Reads the entries of a template set one after the other.
+/// Iterates over the entries of a template set.
 pub(super) struct Definitions<'a> {
     version: Version,
     kind: TemplateKind,
@@ -163,7 +162,7 @@ impl<'a> Definitions<'a> {
         Self { version, kind, set, offset }
     }
 
-    /// Bytes taken by one field's entry at the head of `fields`, and the field.
+    /// The field at the beginning of `fields`, and the bytes of its entry.
     fn field(&self, fields: &[u8], is_scope: bool) -> Option<(FieldSpecifier, usize)> {
         if fields.len() < 4 {
             return None;
@@ -188,7 +187,7 @@ impl<'a> Definitions<'a> {
         Some((FieldSpecifier { name, bytes }, 8))
     }
 
-    /// How many fields follow the head of an entry, how many of them are scopes, and the head's bytes.
+    /// The number of fields, the number of scopes among them, and the bytes of the entry's head.
     fn head(&self, id: u16) -> Result<(usize, usize, usize), Fault> {
         let short = Fault::new(self.offset, FaultKind::TemplateShort { id });
         let scopes_wrong = Fault::new(self.offset, FaultKind::TemplateScopes(id));
@@ -218,7 +217,7 @@ impl<'a> Definitions<'a> {
 
     fn read(&mut self) -> Result<Definition, Fault> {
         let (id, offset) = (u16_at(self.set, 0), self.offset);
-        // A withdrawal has four bytes also among options templates (RFC 7011, 8.1).
+        // A withdrawal has four bytes among options templates too (RFC 7011, 8.1).
         if self.version == Version::Ipfix && u16_at(self.set, 2) == 0 {
             self.advance(4);
             return Ok(Definition::Withdrawal(id));
@@ -228,7 +227,7 @@ impl<'a> Definitions<'a> {
         }
         let (count, scopes, head_bytes) = self.head(id)?;
         let mut at = head_bytes;
-        // The count is not believed: room is made only for as many fields as the bytes can hold.
+        // Do not trust the count: allocate only as many fields as the bytes can hold.
         let mut fields = Vec::with_capacity(count.min(self.set.len() / 4));
         for number in 0..count {
             let short = Fault::new(offset + at, FaultKind::TemplateShort { id });
@@ -245,9 +244,9 @@ impl<'a> Definitions<'a> {
 impl Iterator for Definitions<'_> {
     type Item = Result<Definition, Fault>;
 
-    /// After a fault nothing more comes: where the next entry begins is not certain.
+    /// Ends after a fault: the position of the next entry is uncertain.
     fn next(&mut self) -> Option<Self::Item> {
-        // Padding: fewer bytes than the shortest entry has, or zeros.
+        // Padding: zeros, or fewer bytes than the shortest entry has.
         if self.set.len() < 4 || u32_at(self.set, 0) == 0 {
             return None;
         }
