@@ -15,7 +15,7 @@ pub(super) const REPEAT_MS: u64 = 60_000;
 /// Bytes of a message or an attribute that an event shows.
 const SHOWN_BYTES: usize = 48;
 
-/// What was counted of each remark, and what of it an event has told.
+/// The counts of each remark, and what events have reported.
 #[derive(Debug, Default)]
 pub(super) struct Remarks {
     counted: [u64; Remark::COUNT],
@@ -23,8 +23,8 @@ pub(super) struct Remarks {
 }
 
 impl Session {
-    /// Tells what became of routes. What is too early to be told waits for the next bytes, which come with the next
-    /// KEEPALIVE at the latest.
+    /// Reports remarks about routes. A remark that is too early waits for the next received bytes, at the latest
+    /// the next KEEPALIVE.
     pub(super) fn emit_remarks(&mut self, import: &Importer, now: Millis) {
         for remark in Remark::all() {
             let (index, count) = (remark.index(), import.counters().remarks(remark));

@@ -8,6 +8,7 @@ use crate::policy::NumberSet;
 /// A parsed pattern. Alternatives that consume exactly one number are merged into one [`Tree::Number`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
+    /// Consumes nothing.
     Nothing,
     /// Consumes one of these numbers.
     Number(NumberSet),
@@ -15,7 +16,9 @@ pub(super) enum Tree {
     Start,
     /// Matches only at the end of the path.
     End,
+    /// One after the other.
     Row(Vec<Tree>),
+    /// Any of them.
     Choice(Vec<Tree>),
     /// `optional` allows no repetition, `many` allows more than one.
     Repeat { what: Box<Tree>, optional: bool, many: bool },
