@@ -190,6 +190,7 @@ impl fmt::Display for DownReason {
 /// Why we ended a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
+    /// The session was stopped.
     Stopped(StopReason),
     /// The neighbor was silent for the hold time.
     HoldTimer {
@@ -208,6 +209,7 @@ pub enum Cause {
     },
     /// The state does not expect this message.
     Unexpected { message: &'static str, state: State },
+    /// The neighbor's OPEN was not acceptable.
     Open(OpenProblem),
     /// The other of two connections was kept.
     Collision,
