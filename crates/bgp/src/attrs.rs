@@ -1,17 +1,17 @@
-//! Path attributes as the RIB keeps them: decoded once, never changed, shared by every route that has them.
+//! Path attributes as the RIB keeps them: decoded once, immutable, shared by every route that has them.
 //!
 //! ```text
 //! AttrRef ──> Attrs  hash  weight  local_pref  med  neighbor_as  origin_as  path_length  flags  origin
 //!   8 B       72 B   bytes ──> [next hop 4|16|32][AS_PATH][AGGREGATOR][COMMUNITIES]...
 //! ```
 //!
-//! What decisions and most policies look at are plain fields in one cache line. Everything else stays as the
-//! bytes that go out again, in a canonical form: attributes in ascending order of type, four-octet AS numbers,
-//! the extended-length flag only where the length needs it, without ORIGIN, NEXT_HOP, MULTI_EXIT_DISC,
-//! LOCAL_PREF and the MP attributes, which are fields or belong to the message. Equal attributes therefore are
-//! equal bytes, and an [`Interner`] keeps one copy of each: comparing two [`AttrRef`]s compares two addresses.
+//! Plain fields in one cache line hold what decisions and most policies read. Everything else stays in its encoded
+//! form, made canonical: attributes in ascending order of type, four-octet AS numbers, the extended-length flag
+//! only where the length needs it. ORIGIN, NEXT_HOP, MULTI_EXIT_DISC, LOCAL_PREF and the MP attributes are left
+//! out; they are fields or belong to the message. So equal attributes are equal bytes, and an [`Interner`] keeps
+//! one copy of each: comparing two [`AttrRef`]s compares two addresses.
 //!
-//! An attribute set costs 72 bytes, the bytes themselves and two allocations' overhead: about 190 bytes for a
+//! An attribute set costs 72 bytes, its encoded bytes and the overhead of two allocations: about 190 bytes for a
 //! route of the public table.
 
 mod builder;
@@ -31,63 +31,52 @@ pub use thalweg_wire::bgp::{AsPath, AsSegment, Attribute, Attributes, NextHop, S
 /// LOCAL_PREF of a route that carries none.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
 
-/// What [`Head::flags`] can say; kept so that nobody looks into the bytes in vain.
+/// Bits of [`Head::flags`]. They spare readers a search of the encoded attributes.
 pub mod flag {
-    /// MULTI_EXIT_DISC is there.
     pub const MED: u16 = 1 << 0;
-    /// LOCAL_PREF is there.
     pub const LOCAL_PREF: u16 = 1 << 1;
-    /// COMMUNITIES is there.
     pub const COMMUNITIES: u16 = 1 << 2;
-    /// EXTENDED COMMUNITIES is there.
     pub const EXTENDED_COMMUNITIES: u16 = 1 << 3;
-    /// LARGE_COMMUNITY is there.
     pub const LARGE_COMMUNITIES: u16 = 1 << 4;
-    /// ORIGINATOR_ID or CLUSTER_LIST is there.
+    /// ORIGINATOR_ID or CLUSTER_LIST is present.
     pub const REFLECTED: u16 = 1 << 5;
-    /// ONLY_TO_CUSTOMER is there.
     pub const ONLY_TO_CUSTOMER: u16 = 1 << 6;
-    /// Community NO_EXPORT.
     pub const NO_EXPORT: u16 = 1 << 7;
-    /// Community NO_ADVERTISE.
     pub const NO_ADVERTISE: u16 = 1 << 8;
-    /// Community NO_EXPORT_SUBCONFED.
     pub const NO_EXPORT_SUBCONFED: u16 = 1 << 9;
-    /// Community GRACEFUL_SHUTDOWN.
     pub const GRACEFUL_SHUTDOWN: u16 = 1 << 10;
-    /// Community BLACKHOLE.
     pub const BLACKHOLE: u16 = 1 << 11;
     /// The AS_PATH has an AS_SET or AS_CONFED_SET.
     pub const AS_SET: u16 = 1 << 12;
     /// The AS_PATH has a confederation segment, be it behind one that a policy prepended.
     pub const CONFEDERATION: u16 = 1 << 13;
-    /// Some attribute is optional and not transitive and goes no further.
+    /// A non-transitive optional attribute is present; it is not passed on.
     pub const NON_TRANSITIVE: u16 = 1 << 14;
-    /// What the route attracts is discarded here (RFC 7999, or by policy). Local to this router and never sent.
+    /// The router discards traffic for this route (RFC 7999, or by policy). Local to this router and never sent.
     pub const DISCARD: u16 = 1 << 15;
 }
 
-/// What decisions and most policies look at.
+/// The attributes that decisions and most policies read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Over all of the set.
+    /// Covers the whole set.
     pub(crate) hash: u64,
-    /// Local to this router and never sent; higher is preferred (set by policy, 0 otherwise).
+    /// Local to this router and never sent; higher is preferred. 0 unless policy sets it.
     pub weight: u32,
     /// LOCAL_PREF, or [`LOCAL_PREF_DEFAULT`].
     pub local_pref: u32,
     /// MULTI_EXIT_DISC, or 0.
     pub med: u32,
-    /// The AS the route came from: the first of the AS_PATH outside confederation segments; 0 if there is none.
+    /// The neighboring AS: the first of the AS_PATH outside confederation segments, or 0.
     pub neighbor_as: u32,
-    /// The AS that announced the route first: the last of the AS_PATH; 0 for none or if the path ends in a set.
+    /// The originating AS: the last of the AS_PATH; 0 if the path is empty or ends in a set.
     pub origin_as: u32,
-    /// Length of the AS_PATH as decisions count it: a set is one, confederation segments are nothing.
+    /// The length of the AS_PATH in decisions: a set counts 1, confederation segments count 0.
     pub path_length: u16,
     /// Bits of [`flag`].
     pub flags: u16,
     pub origin: Origin,
-    /// How many of the bytes are the next hop: 4, 16 or 32.
+    /// The number of leading bytes that are the next hop: 4, 16 or 32.
     pub(crate) next_hop_length: u8,
 }
 
@@ -99,8 +88,8 @@ impl Head {
     }
 }
 
-/// The path attributes of a route, canonical and unchangeable. Made by [`AttrsBuilder`]; its plain fields are
-/// those of [`Head`].
+/// The path attributes of a route, canonical and immutable. [`AttrsBuilder`] makes them; the plain fields are those
+/// of [`Head`].
 pub struct Attrs {
     head: Head,
     bytes: Box<[u8]>,
@@ -116,24 +105,24 @@ impl std::ops::Deref for Attrs {
 }
 
 impl Attrs {
-    /// The next hop.
+    /// The next hop, decoded from its stored bytes.
     pub fn next_hop(&self) -> NextHop {
         next_hop(&self.bytes[..usize::from(self.next_hop_length)])
     }
 
-    /// The attributes that are kept as bytes, canonical, as they go out.
+    /// The encoded attributes, canonical, as they are sent.
     #[inline]
     pub fn encoded(&self) -> &[u8] {
         &self.bytes[usize::from(self.next_hop_length)..]
     }
 
-    /// The attributes that are kept as bytes, one by one in order of type.
+    /// Iterates over the encoded attributes in order of type.
     #[inline]
     pub fn attributes(&self) -> Attributes<'_> {
         Attributes::new(self.encoded())
     }
 
-    /// The AS_PATH, always the first of [`Self::attributes`].
+    /// The AS_PATH, which is always the first of [`Self::attributes`].
     #[inline]
     pub fn as_path(&self) -> AsPath<'_> {
         match self.attributes().next() {
@@ -142,22 +131,22 @@ impl Attrs {
         }
     }
 
-    /// Whether the AS is anywhere in the AS_PATH, in sets and confederation segments too.
+    /// Whether the AS is anywhere in the AS_PATH, including sets and confederation segments.
     pub fn path_contains(&self, asn: u32) -> bool {
         self.as_path().segments().any(|segment| segment.asns().any(|each| each == asn))
     }
 
-    /// The value of an attribute that is kept as bytes.
+    /// The value of an encoded attribute.
     pub fn get(&self, code: u8) -> Option<&[u8]> {
         self.attributes().find(|each| each.code == code).map(|each| each.value)
     }
 
-    /// MULTI_EXIT_DISC, if it is there.
+    /// MULTI_EXIT_DISC, if present.
     pub fn med(&self) -> Option<u32> {
         self.has(flag::MED).then_some(self.med)
     }
 
-    /// LOCAL_PREF, if it is there.
+    /// LOCAL_PREF, if present.
     pub fn local_pref(&self) -> Option<u32> {
         self.has(flag::LOCAL_PREF).then_some(self.local_pref)
     }
@@ -185,7 +174,7 @@ impl Attrs {
         })
     }
 
-    /// ORIGINATOR_ID, if it is there.
+    /// ORIGINATOR_ID, if present.
     pub fn originator_id(&self) -> Option<Ipv4Addr> {
         let value = self.get_if(flag::REFLECTED, thalweg_wire::bgp::attribute::ORIGINATOR_ID);
         <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from)
@@ -197,13 +186,13 @@ impl Attrs {
         value.as_chunks::<4>().0.iter().map(|four| Ipv4Addr::from(*four))
     }
 
-    /// ONLY_TO_CUSTOMER, if it is there.
+    /// ONLY_TO_CUSTOMER, if present.
     pub fn only_to_customer(&self) -> Option<u32> {
         let value = self.get_if(flag::ONLY_TO_CUSTOMER, thalweg_wire::bgp::attribute::ONLY_TO_CUSTOMER);
         <[u8; 4]>::try_from(value).ok().map(u32::from_be_bytes)
     }
 
-    /// Bytes of memory this set takes, with what the allocator adds.
+    /// Bytes of memory that the set takes, including the allocator's overhead.
     pub fn memory_bytes(&self) -> usize {
         const ALLOCATION_OVERHEAD: usize = 16;
         const REFERENCE_COUNTS: usize = 16;
@@ -229,12 +218,12 @@ impl fmt::Debug for Attrs {
     }
 }
 
-/// A shared attribute set. Two of one [`Interner`] are equal exactly if they are the same.
+/// A shared attribute set. Two of one [`Interner`] are equal if and only if they are the same object.
 #[derive(Clone)]
 pub struct AttrRef(Arc<Attrs>);
 
 impl AttrRef {
-    /// A number that is the same exactly for equal sets, for as long as one of them is held.
+    /// A number that identifies the set as long as a reference to it is held.
     #[inline]
     pub fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
@@ -271,7 +260,7 @@ impl fmt::Debug for AttrRef {
     }
 }
 
-/// A next hop of 4, 16 or 32 bytes; other lengths are never stored.
+/// Decodes a next hop of 4, 16 or 32 bytes; other lengths are never stored.
 fn next_hop(bytes: &[u8]) -> NextHop {
     NextHop::from_bytes(bytes).unwrap_or(NextHop::V4(Ipv4Addr::UNSPECIFIED))
 }

@@ -1,36 +1,37 @@
-//! Update groups: what the RIB chose, on its way to the neighbors.
+//! Update groups: carry the RIB's selections to the neighbors.
 //!
 //! ```text
 //! Changes ─> Rules (who may have it) ─> Queue (by prefix, by attributes) ─> Encoder ─> GroupLog ─> Member ─> writev
 //! scan of the RIB ──────────────────────────────> Dump ──────────────────────────> its own log ──┘
 //! ```
 //!
-//! All neighbors that would be sent the same bytes form one [`UpdateGroup`]; what they have in common is its
-//! [`ExportView`]. The group filters, compares, packs and encodes once; a member only reads the group's
-//! [`GroupLog`] at its own pace and skips segments that are not for it. That no neighbor is sent its own
-//! routes does not split a group: each segment of the log has an [`Audience`].
+//! All neighbors that are sent the same bytes form one [`UpdateGroup`]; what they have in common is its
+//! [`ExportView`]. The group filters, compares, packs and encodes once. A member only reads the group's
+//! [`GroupLog`] at its own pace and skips segments that are not for it. A neighbor must not get its own routes, but
+//! that does not split a group: each segment of the log has an [`Audience`].
 //!
 //! # No Adj-RIB-Out
-//! Export is a pure function of (view, prefix, attributes, source). What members had is therefore told from the
-//! old path of a change, and no copy of what was sent is kept. Everything in the log is the whole new state of a
-//! prefix for its audience, an announcement or a withdrawal. So reading older changes after newer ones, as
-//! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last. A dump
-//! may show any state a prefix ever had; so when several changes of a prefix become one, a member that was meant by any
-//! of them and gets nothing in the end is sent a withdrawal.
+//! Export is a pure function of (view, prefix, attributes, source). So the old path of a change tells what members
+//! had, and no copy of what was sent is kept. Each entry of the log is the whole new state of a prefix for its
+//! audience, an announcement or a withdrawal. So reading older changes after newer ones, as happens after a
+//! [`Dump`], ends in the right state as long as the last change of each prefix comes last. A dump may show any
+//! state that a prefix ever had. So when several changes of a prefix are merged, a member that any of them
+//! concerned and that gets nothing in the end is sent a withdrawal.
 //!
-//! When the best path of a prefix moves from A's to B's, everybody but B is sent B's, and B, which had A's, gets
-//! a withdrawal. A route server gives B the next path it may have instead (RFC 7947 2.3), from the further ranks
-//! of the change; with add-path (RFC 7911) each of the first ranks is announced under its number.
+//! When the best path of a prefix moves from A's to B's, all members except B are sent B's, and B, which had A's,
+//! gets a withdrawal. A route server gives B the next path that it may have instead (RFC 7947 2.3), from the
+//! further ranks of the change. With add-path (RFC 7911), each of the first ranks is announced under its number.
 //!
 //! # Bounds
-//! See [`ExportLimits`]. A member that reads too slowly loses its place in the log, is counted, and catches up
-//! by a dump of what changed since.
+//! See [`ExportLimits`]. A member that reads too slowly loses its place in the log, is counted, and catches up by a
+//! dump of what has changed since.
 //!
 //! # What is missing
-//! Aggregation. The driver decides when to flush, and so keeps MRAI (`Mrai` in the speaker of `thalweg-node`).
+//! Aggregation. The driver decides when to flush, and so implements MRAI (`Mrai` in the speaker of `thalweg-node`).
 //!
-//! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF toward another AS) is not sent again
-//! (RFC 4271 9.2): where origin and path stay, the attributes are put together for both and compared.
+//! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF toward another AS) is not sent
+//! again (RFC 4271 9.2): if origin and path are unchanged, the old and the new outgoing attributes are built and
+//! compared.
 //!
 //! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
 
@@ -74,61 +75,60 @@ use crate::route::{Change, Changes, Chosen, RouteAddress};
 /// The largest path identifier that a group ever sent, by family.
 type PathIds = [AtomicU32; 2];
 
-/// A path of a prefix that goes out to some members.
+/// A path of a prefix that is sent to some members.
 #[derive(Debug)]
 struct Exported {
-    /// The identifier it goes out with; 0 without add-path.
+    /// The identifier that is sent; 0 without add-path.
     path_id: u16,
-    /// Its attributes before policy, and its source: the path itself.
+    /// The attributes before policy, with the source: these identify the path.
     attrs_id: usize,
     source: PeerId,
     offer: Offer,
 }
 
-/// What a group has done.
+/// The totals of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounters {
-    /// Changes of prefixes that were looked at.
+    /// Changes of prefixes that were examined.
     pub changes: u64,
-    /// UPDATE messages encoded, dumps not counted.
+    /// UPDATE messages encoded, without those of dumps.
     pub messages: u64,
-    /// Routes withdrawn or never announced because their attributes do not fit into a message, each time they
-    /// changed; dumps not counted.
+    /// Routes withdrawn or not announced because their attributes do not fit into a message, counted at each
+    /// change; without dumps.
     pub too_long: u64,
-    /// What became of the log.
     pub log: LogCounters,
 }
 
-/// Neighbors with one export view.
+/// The neighbors with one export view, and the messages for them.
 pub struct UpdateGroup {
     rules: Rules,
-    /// While a view is being replaced: the one before.
+    /// The previous view, while it is being replaced.
     old_rules: Option<Rules>,
     limits: ExportLimits,
     queues: Queues,
     encoder: Encoder,
     log: Arc<GroupLog>,
-    /// Up to where changes are in the queues or encoded, and up to where they are encoded.
+    /// The versions up to which changes are queued or encoded, and up to which they are encoded.
     handled: Versions,
     flushed: Arc<Versions>,
     path_ids: Arc<PathIds>,
-    /// Logs of dumps that may go on, to abandon them when the view is replaced.
+    /// Logs of dumps that may be in progress, to abandon them when the view is replaced.
     dumps: Vec<Weak<GroupLog>>,
     changes: u64,
-    /// Something was added to the log, and nobody was told yet.
+    /// The log has grown since [`Self::take_grew`] last reported it.
     grew: bool,
     had: Vec<Exported>,
     gets: Vec<Exported>,
 }
 
-/// A member on its way to another group.
+/// The state of a member that moves to another group.
 pub struct HandOver {
     needs: DumpKind,
     path_ids: [u32; 2],
     gathered: member::Gathered,
 }
 
-/// Why a group cannot take another view.
+/// A group cannot take a view with another encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "families, path identifiers and encoding are negotiated when a session opens and cannot change later"
@@ -136,7 +136,8 @@ pub struct HandOver {
 pub struct DifferentEncoding;
 
 impl UpdateGroup {
-    /// A group without members. `representative` stands for the members where the policy looks at the neighbor.
+    /// Creates a group without members. `representative` stands for all members where the policy examines the
+    /// neighbor.
     pub fn new(view: Arc<ExportView>, representative: Arc<PeerInfo>, limits: ExportLimits) -> Self {
         let encoder = Encoder::new(view.codec, view.message_length_max());
         Self {
@@ -157,7 +158,7 @@ impl UpdateGroup {
         }
     }
 
-    /// The same group, which can send withdrawals before announcements that wait: [`Self::flush_withdrawals`].
+    /// Enables [`Self::flush_withdrawals`], which sends withdrawals before waiting announcements.
     pub fn withdrawing_first(mut self) -> Self {
         self.queues.withdraws_first();
         self
@@ -168,17 +169,17 @@ impl UpdateGroup {
         &self.rules.view
     }
 
-    /// Who is in it.
+    /// The members of the group.
     pub fn members(&self) -> &PeerSet {
         &self.rules.audiences.members
     }
 
-    /// Where encoded messages wait for members.
+    /// The log of encoded messages that members read.
     pub fn log(&self) -> Arc<GroupLog> {
         self.log.clone()
     }
 
-    /// What it has done.
+    /// The totals so far, including those of the log.
     pub fn counters(&self) -> GroupCounters {
         GroupCounters {
             changes: self.changes,
@@ -188,7 +189,7 @@ impl UpdateGroup {
         }
     }
 
-    /// Adds a member, from now on; give it an [`DumpKind::Initial`] dump for what was before.
+    /// Adds a member for changes from now on; a [`DumpKind::Initial`] dump must deliver the existing routes.
     pub fn join(&mut self, peer: PeerId, remote_as: u32) -> Member {
         self.flush();
         self.rules.join(peer, remote_as);
@@ -200,9 +201,9 @@ impl UpdateGroup {
         Member::new(peer, self.log.clone())
     }
 
-    /// What a member takes along to another group: give it to [`Self::join_from`] there, then let the member leave
-    /// here. In this order shards keep what the member still has to be told of. Nothing may be gathered from the
-    /// old member in between. `wanted`: dumps that it was to be given and that did not begin.
+    /// Returns what a member takes to another group. Pass it to [`Self::join_from`] there, then let the member
+    /// leave here: in this order, shards keep the tombstones that it still needs. Do not gather from the old member
+    /// in between. `wanted` are the dumps that it was to get and that have not begun.
     pub fn hand_over(&self, member: &mut Member, wanted: &[DumpKind]) -> HandOver {
         let (lag, under_way) = member.has();
         let replaces = |kind: &DumpKind| matches!(kind, DumpKind::Replace { .. });
@@ -218,8 +219,8 @@ impl UpdateGroup {
         }
     }
 
-    /// Adds a member of another group whose session goes on, in the middle of a message perhaps. It needs the dump
-    /// that [`Member::needs`] names.
+    /// Adds a member of another group while its session continues, perhaps in the middle of a message. It needs the
+    /// dump that [`Member::needs`] names.
     pub fn join_from(&mut self, peer: PeerId, remote_as: u32, from: HandOver) -> Member {
         let mut member = self.join(peer, remote_as);
         for (mine, theirs) in self.path_ids.iter().zip(from.path_ids) {
@@ -229,7 +230,7 @@ impl UpdateGroup {
         member
     }
 
-    /// Removes a member; its [`Member`] is dropped by its owner.
+    /// Removes a member; the owner of its [`Member`] drops that.
     pub fn leave(&mut self, peer: PeerId) {
         self.flush();
         self.rules.leave(peer);
@@ -241,12 +242,12 @@ impl UpdateGroup {
         self.log.unfollow(peer);
     }
 
-    /// Prefixes that wait to be encoded.
+    /// The number of prefixes that wait to be encoded.
     pub fn pending(&self) -> usize {
         self.queues.len()
     }
 
-    /// Takes what a shard changed. Changes of one shard come in order. Encodes by itself when too much waits.
+    /// Takes the changes of a shard, in the shard's order. Encodes by itself when too many wait.
     pub fn handle_changes(&mut self, changes: &Changes, peers: &PeerTable) {
         self.rules.forget_sources();
         if let Some(old) = &mut self.old_rules {
@@ -285,7 +286,7 @@ impl UpdateGroup {
         }
     }
 
-    /// The best path only, and everybody but its source gets it.
+    /// Handles the simple case: only the best path is sent, to all but its source.
     #[inline]
     fn handle_simple<A: QueueAddress>(&mut self, change: &Change<A>, peers: &PeerTable) {
         let (old, new) = (&change.old, &change.new);
@@ -318,7 +319,7 @@ impl UpdateGroup {
             }
         }
         if pack.is_none() && rules.audiences.tidy(had) == AudienceCode::NOBODY {
-            // Nobody had it and nobody gets it, unless something older waits.
+            // No member had it and none gets it, unless an older change waits.
             if queue.find(change.prefix, 0).is_some() {
                 queue.enter(change.prefix, 0, had, &mut rules.audiences);
             }
@@ -330,7 +331,7 @@ impl UpdateGroup {
         }
     }
 
-    /// Any view: several paths, several audiences.
+    /// Handles any view: several paths, several audiences.
     fn handle_whole<'a, A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
@@ -345,7 +346,7 @@ impl UpdateGroup {
         exported(&mut self.rules, prefix, new, peers, &mut gets);
         let mut earlier = Vec::new();
         if let Some(rules) = &mut self.old_rules {
-            // Members have the prefix by one view or the other.
+            // Members have the prefix by the old view or by the new one.
             let mut by_old_view = Vec::new();
             exported(rules, prefix, old, peers, &mut by_old_view);
             for out in by_old_view {
@@ -360,8 +361,9 @@ impl UpdateGroup {
         (self.had, self.gets) = (had, gets);
     }
 
-    /// Puts what changed into the queue: for each path identifier who had something and who gets what. Who keeps
-    /// the same path is left alone, unless the prefix waits already (what waits is not sent yet) or `whole`.
+    /// Puts the change into the queue: for each path identifier, the members that had something and those that get
+    /// something. Members that keep the same path are left out, unless the prefix is waiting already (so it is not
+    /// sent yet) or `whole` is set.
     fn enter<A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
@@ -416,13 +418,13 @@ impl UpdateGroup {
         }
     }
 
-    /// Encodes what waits, into the log; whether something was added since this was asked last.
+    /// Encodes all waiting changes into the log; returns whether the log grew since this was last asked.
     pub fn flush(&mut self) -> bool {
         self.encode();
         self.take_grew()
     }
 
-    /// Encodes withdrawals that wait, not announcements; whether something was added to the log since this was asked last.
+    /// Encodes waiting withdrawals but no announcements; returns whether the log grew since this was last asked.
     pub fn flush_withdrawals(&mut self) -> bool {
         let mut taken = self.queues.take_withdrawals(&mut self.rules.audiences);
         let mut done = false;
@@ -436,8 +438,8 @@ impl UpdateGroup {
         self.take_grew()
     }
 
-    /// Whether something was added to the log since [`Self::flush`] or this said so: members have something to write, or
-    /// fell behind.
+    /// Whether the log grew since this or [`Self::flush`] last returned it: members have messages to write, or fell
+    /// behind.
     pub fn take_grew(&mut self) -> bool {
         std::mem::take(&mut self.grew)
     }
@@ -460,7 +462,7 @@ impl UpdateGroup {
         self.rules.clear_sets();
     }
 
-    /// Begins a dump for some members. What was on its way to them through the log, they get after it.
+    /// Begins a dump for some members. They get what waits for them in the log after it.
     pub fn dump(&mut self, kind: DumpKind, members: &mut [&mut Member]) -> Dump {
         self.encode();
         let peers = members.iter().map(|member| member.peer()).collect();
@@ -470,7 +472,7 @@ impl UpdateGroup {
         self.dumps.retain(|log| log.strong_count() > 0);
         self.dumps.push(Arc::downgrade(dump.log()));
         for member in members {
-            // An initial dump may be the second try: what the first one sent is corrected by the log only.
+            // An initial dump may be a repetition: only the log corrects what the first one sent.
             if matches!(kind, DumpKind::CatchUp { .. } | DumpKind::Replace { .. }) {
                 member.skip_to_end();
             }
@@ -479,9 +481,9 @@ impl UpdateGroup {
         dump
     }
 
-    /// Replaces the view (another policy, say) without touching sessions. Afterwards the driver passes every
-    /// prefix of every shard to [`Self::reevaluate`], then the changes that were on the way, and calls
-    /// [`Self::finish_view`] before it sets another; only differences go out. Dumps that are under way end, and
+    /// Replaces the view (for example the policy) without affecting sessions. The driver must then pass every
+    /// prefix of every shard to [`Self::reevaluate`], then the changes that were on their way, and call
+    /// [`Self::finish_view`] before it sets another view. Only differences are sent. Dumps in progress end, and
     /// their members need them again.
     pub fn set_view(&mut self, view: Arc<ExportView>) -> Result<(), DifferentEncoding> {
         let old = &self.rules.view;
@@ -508,7 +510,7 @@ impl UpdateGroup {
         self.set_view(Arc::new(view))
     }
 
-    /// A prefix as a shard has it, while the view is being replaced. Drivers pause while the log has no room
+    /// Re-evaluates a prefix of a shard while the view is being replaced. Drivers pause while the log has no room
     /// ([`GroupLog::room`]), so that members can follow.
     pub fn reevaluate<A: RouteAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
         if self.rules.view.families[A::FAMILY.index()] {
@@ -538,7 +540,7 @@ impl UpdateGroup {
         }
     }
 
-    /// Every prefix was re-evaluated: the old view is forgotten.
+    /// Forgets the old view after every prefix was re-evaluated; returns whether the log grew.
     pub fn finish_view(&mut self) -> bool {
         self.old_rules = None;
         let grew = self.flush();
@@ -547,7 +549,7 @@ impl UpdateGroup {
     }
 }
 
-/// Whether members are sent the same by both rules.
+/// Whether both rules send members the same messages.
 fn same_messages(
     old_rules: &Rules,
     had: &[Exported],
@@ -567,8 +569,8 @@ fn same_messages(
         })
 }
 
-/// The paths of a prefix that go out, and to whom: the best; or with add-path each of the first ranks; or for a
-/// route server the best that each client may have.
+/// The paths of a prefix that are sent, and to whom: the best; with add-path each of the first ranks; for a route
+/// server the best that each client may have.
 fn exported<'a, A: QueueAddress>(
     rules: &mut Rules,
     prefix: Prefix<A>,

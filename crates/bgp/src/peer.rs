@@ -1,4 +1,4 @@
-//! Neighbors, as far as routes and decisions need to know them.
+//! What routes and decisions need to know about neighbors.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use thalweg_wire::bgp::PeerSide;
 
-/// Milliseconds since the daemon (or the simulation) began. The driver of a core passes the time in.
+/// Milliseconds since the daemon or the simulation began. The driver passes the time in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// This many seconds later.
+    /// Adds seconds.
     pub const fn plus_s(self, seconds: u64) -> Self {
         Self(self.0.saturating_add(seconds.saturating_mul(1000)))
     }
 
-    /// This much later.
+    /// Adds milliseconds.
     pub const fn plus(self, milliseconds: u64) -> Self {
         Self(self.0.saturating_add(milliseconds))
     }
 
-    /// Milliseconds from `earlier` until now; 0 if it is later.
+    /// Milliseconds since `earlier`; 0 if that is in the future.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -32,13 +32,12 @@ impl Millis {
     }
 }
 
-/// A neighbor's place in the daemon's tables. It is given away again only after all routes of the neighbor
-/// are gone.
+/// A neighbor's index in the daemon's tables. It is reused only after all routes of the neighbor are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u16);
 
 impl PeerId {
-    /// The source of routes that this router itself originates.
+    /// The source of routes that this router originates.
     pub const LOCAL: PeerId = PeerId(u16::MAX);
 
     /// Index into tables of neighbors.
@@ -53,7 +52,7 @@ impl fmt::Display for PeerId {
     }
 }
 
-/// What a neighbor is to us.
+/// The kind of a neighbor, which decides how routes are exchanged with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerKind {
     /// In another AS.
@@ -62,17 +61,17 @@ pub enum PeerKind {
     Confederation,
     /// In our AS.
     Internal,
-    /// In our AS, and we reflect routes for it (RFC 4456).
+    /// In our AS, and a client of our route reflection (RFC 4456).
     InternalClient,
 }
 
 impl PeerKind {
-    /// Whether routes of it are in our AS already.
+    /// Whether the neighbor is in our AS.
     pub const fn is_internal(self) -> bool {
         matches!(self, Self::Internal | Self::InternalClient)
     }
 
-    /// What the rules of path attributes call it.
+    /// The term that the table of path attributes uses.
     #[inline]
     pub const fn side(self) -> PeerSide {
         match self {
@@ -83,59 +82,54 @@ impl PeerKind {
     }
 }
 
-/// Our part and the neighbor's in a business relationship (RFC 9234); the neighbor's, seen from here.
+/// A neighbor's role in the business relationship with us (RFC 9234).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// It sells us transit.
+    /// The neighbor sells us transit.
     Provider = 0,
-    /// It is a route server, we are its client.
+    /// The neighbor is a route server, and we are its client.
     RouteServer = 1,
-    /// It is a client of our route server.
+    /// The neighbor is a client of our route server.
     RouteServerClient = 2,
-    /// It buys transit from us.
+    /// The neighbor buys transit from us.
     Customer = 3,
-    /// It is a peer.
     Peer = 4,
 }
 
-/// What is known of a neighbor with a session. Never changes while routes of it are in the RIB.
+/// A neighbor with a session. Constant while the RIB has routes from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Its place.
     pub id: PeerId,
-    /// What the configuration calls it.
+    /// The configured name.
     pub name: Arc<str>,
     pub address: IpAddr,
-    /// Our address toward it.
+    /// Our address in the session.
     pub local_address: IpAddr,
     pub remote_as: u32,
-    /// Our AS toward it.
+    /// Our AS as the neighbor sees it.
     pub local_as: u32,
-    /// What it is to us.
     pub kind: PeerKind,
-    /// Its BGP identifier.
     pub router_id: Ipv4Addr,
-    /// Its role, if one is configured.
     pub role: Option<Role>,
-    /// It is a client of the route server we are (RFC 7947).
+    /// The neighbor is a client of our route server (RFC 7947).
     pub route_server_client: bool,
 }
 
-/// All neighbors with a session or with routes left. Read-mostly: replaced as a whole.
+/// All neighbors with a session or remaining routes. Seldom changes, and is then replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct PeerTable {
     peers: Vec<Option<Arc<PeerInfo>>>,
 }
 
 impl PeerTable {
-    /// What is known of a neighbor.
+    /// The neighbor with this index.
     #[inline]
     pub fn get(&self, id: PeerId) -> Option<&Arc<PeerInfo>> {
         self.peers.get(id.index())?.as_ref()
     }
 
-    /// Adds a neighbor or replaces what is known of it.
+    /// Adds or replaces a neighbor.
     pub fn insert(&mut self, info: Arc<PeerInfo>) {
         let index = info.id.index();
         if self.peers.len() <= index {
@@ -144,7 +138,7 @@ impl PeerTable {
         self.peers[index] = Some(info);
     }
 
-    /// All of them, by place.
+    /// All neighbors in order of index.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<PeerInfo>> {
         self.peers.iter().flatten()
     }

@@ -5,14 +5,14 @@
 //!   rule = conditions, all of which must hold -> actions -> another rule set -> accept | reject | next
 //! ```
 //!
-//! A route goes through the rule sets of the chain in order. The first rule that accepts or rejects decides;
-//! `next` (and a called rule set that does not decide) goes on with the next rule, a rule set that ends
-//! without a default with the next of the chain, and a route that nothing decided is rejected (RFC 8212 asks
-//! for that default). Rules see what earlier rules changed; what a rejected route went through is forgotten.
+//! A route passes the rule sets of the chain in order. The first rule that accepts or rejects decides. `next` (and
+//! a called rule set that does not decide) continues with the next rule; a rule set without a default continues
+//! with the next of the chain. A route that nothing decided is rejected (RFC 8212 asks for that default). Rules see
+//! the changes of earlier rules; the changes of a rejected route are dropped.
 //!
-//! Everything is compiled before the first route comes: prefix sets to hash tables by length, AS-path patterns
-//! to automata over AS numbers, AS and community sets to sorted arrays. A [`Policy`] never changes; a new
-//! configuration makes a new one. Evaluation allocates only when a rule changes attributes.
+//! Everything is compiled before the first route: prefix sets to hash tables by length, AS-path patterns to
+//! automata over AS numbers, AS and community sets to sorted arrays. A [`Policy`] is immutable; a new configuration
+//! makes a new one. Evaluation allocates only if a rule changes attributes.
 
 mod actions;
 mod as_path;
@@ -45,69 +45,67 @@ pub use rules::{
     REJECT, RULES_MAX, Rule, RuleLibrary, RuleSet, Verdict,
 };
 
-/// What a policy knows of a route besides its attributes.
+/// A route as a policy sees it, without its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteContext<'a> {
-    /// Where it leads.
     pub prefix: IpPrefix,
     /// The neighbor whose policy this is: the sender at import, the receiver at export.
     pub peer: &'a PeerInfo,
-    /// At export: who sent it; `None` at import and for routes that originate here.
+    /// At export, the sender of the route; `None` at import and for routes that originate here.
     pub source: Option<&'a PeerInfo>,
 }
 
-/// What becomes of a route.
+/// The decision about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passes as it is.
+    /// The route passes unchanged.
     Accept,
-    /// It passes with the attributes that the builder holds now.
+    /// The route passes with the attributes that are now in the builder.
     AcceptChanged(Changed),
-    /// It does not pass.
     Reject {
-        /// What decided; [`Policy::describe`] says it in words.
+        /// The deciding rule; [`Policy::describe`] puts it in words.
         rule: RuleId,
     },
 }
 
-/// What the attributes do not say about a change.
+/// Changes that the attributes do not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// What was decided about the next hop, so that export does not apply its own rule to it.
+    /// Set if policy decided the next hop, so that export does not apply its own rule.
     pub next_hop: NextHopChoice,
-    /// The MED is what policy made it (or none): export neither drops nor adds one.
+    /// Policy set or removed the MED: export neither drops nor adds one.
     pub med: bool,
 }
 
-/// What policy decided about the next hop.
+/// The policy's decision about the next hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NextHopChoice {
-    /// Nothing: the usual rules of import and export hold.
+    /// The usual rules of import and export apply.
     #[default]
     Usual,
-    /// The builder's next hop is to be used: `unchanged`, or an address that policy gave.
+    /// Use the builder's next hop: `unchanged`, or an address from the policy.
     Keep,
-    /// Our own address toward the neighbor. The builder has it already where its family is the session's.
+    /// Our address in the session. The builder already has it if its family is the session's.
     Own,
 }
 
-/// Which rule, or which end of a rule set, decided.
+/// The rule, or the end of a rule set, that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RuleId {
-    /// Place of the rule set in the policy.
+    /// The index of the rule set in the policy.
     set: u16,
-    /// Place of the rule in it; the number of rules for its default.
+    /// The index of the rule in the set; the number of rules stands for the default.
     rule: u16,
 }
 
 impl RuleId {
-    /// No rule decided and no rule set has a default.
+    /// No rule decided, and no rule set has a default.
     const END: Self = Self { set: u16::MAX, rule: 0 };
 }
 
-/// Rules for the routes of a neighbor, in one direction. Immutable. Two are equal if they do the same to every
-/// route for the same reasons, so that neighbors with equal policies can share an update group and a reload
-/// sees which policies changed.
+/// Rules for the routes of a neighbor in one direction, immutable. Two are equal if they do the same to every route
+/// for the same reasons, so that neighbors with equal policies can share an update group, and a reload detects
+/// which policies changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     name: Arc<str>,
@@ -118,7 +116,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Accepts every route as it is.
+    /// Accepts every route unchanged.
     pub fn accept_all() -> Self {
         Self::compile(&RuleLibrary::default(), &[ACCEPT.into()]).unwrap_or_else(|_| Self::reject_all())
     }
@@ -128,7 +126,7 @@ impl Policy {
         Self::from_program(REJECT.into(), Program { sets: [].into(), chain: [].into() })
     }
 
-    /// The policy that these rule sets are, one after the other. [`ACCEPT`] and [`REJECT`] need no definition.
+    /// Compiles these rule sets, applied in order. [`ACCEPT`] and [`REJECT`] need no definition.
     pub fn compile(library: &RuleLibrary, chain: &[Arc<str>]) -> Result<Self, PolicyError> {
         Ok(Self::from_program(chain.join(", ").into(), Program::new(library, chain)?))
     }
@@ -143,37 +141,37 @@ impl Policy {
         }
     }
 
-    /// What the configuration calls it: the names of its rule sets.
+    /// The configured names of its rule sets.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the answer can differ between two prefixes of one family with the same attributes. If not, one
+    /// Whether the decision can differ between two prefixes of one family with the same attributes. If not, one
     /// evaluation serves all of them.
     pub fn depends_on_prefix(&self) -> bool {
         self.depends_on_prefix
     }
 
-    /// Whether the answer can differ between two neighbors that have this policy and the same local AS and
-    /// local address. If so, they cannot share an update group.
+    /// Whether the decision can differ between two neighbors with this policy, the same local AS and the same local
+    /// address. If so, they cannot share an update group.
     pub fn depends_on_neighbor(&self) -> bool {
         self.depends_on_neighbor
     }
 
-    /// Whether the answer can differ between two senders of the same attributes. If not, export needs to ask
-    /// only once for each attribute set.
+    /// Whether the decision can differ between two senders of the same attributes. If not, export evaluates each
+    /// attribute set only once.
     pub fn depends_on_source(&self) -> bool {
         self.depends_on_source
     }
 
-    /// Decides about a route. With [`Outcome::AcceptChanged`], `edit` holds the new attributes; otherwise what
-    /// it holds means nothing.
+    /// Decides about a route. After [`Outcome::AcceptChanged`], `edit` holds the new attributes; otherwise its
+    /// content is meaningless.
     #[inline]
     pub fn evaluate(&self, route: &RouteContext<'_>, attrs: &Attrs, edit: &mut AttrsBuilder) -> Outcome {
         Evaluation::run(&self.program, route, attrs, edit)
     }
 
-    /// A rule in words, for logs and `show`: "customers-in, rule 3 (no-bogons)".
+    /// Describes a rule for logs and `show`: "customers-in, rule 3 (no-bogons)".
     pub fn describe(&self, rule: RuleId) -> String {
         self.program.describe(rule)
     }

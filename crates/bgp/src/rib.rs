@@ -1,4 +1,4 @@
-//! The routing table: what every neighbor said (Adj-RIB-In, after import policy) and which path is best (Loc-RIB).
+//! The routing table: the routes of every neighbor (Adj-RIB-In, after import policy) and the best paths (Loc-RIB).
 //!
 //! ```text
 //!                         ┌─ FamilyRoutes<u32>    Table: prefix -> entry      PathStore: the paths of a prefix
@@ -7,27 +7,25 @@
 //!                                   └─> Changes
 //! ```
 //!
-//! Routes are cut into [`SHARDS`](crate::route::SHARDS) shards by prefix. A [`RibShard`] is owned by one core at a
-//! time and knows nothing of the others. [`RibShard::apply`] takes its share of what a neighbor sent, keeps it, and
-//! adds to a [`Changes`] what that changed: the best path of a prefix and, if somebody wants more (add-path), the
-//! first `depth` ranks. The same routes give the same best paths in whatever order they come and however they are
-//! batched; see [`decision`].
+//! Routes are split by prefix into [`SHARDS`](crate::route::SHARDS) shards. One core at a time owns a [`RibShard`],
+//! which knows nothing of the others. [`RibShard::apply`] stores its share of a neighbor's routes and adds to a
+//! [`Changes`] what that changed: the best path of a prefix and, for add-path, the first `depth` ranks. The same
+//! routes give the same best paths, whatever their order and batches; see [`decision`].
 //!
 //! # Changes
 //!
-//! The caller hands in the same `Changes` again until it wants to pass it on. A prefix is in it at most once: with
-//! what was reported before, and what is true now. (The two can be equal, if the prefix went and came back.) Changes
-//! stand in order of version; [`is_newer`] compares versions, which wrap.
+//! The caller passes in the same `Changes` until it wants to forward them. A prefix is in them at most once, with
+//! what was reported before and what holds now. (The two are equal if the prefix went and came back.) Changes are
+//! in order of version; [`is_newer`] compares versions, which wrap.
 //!
 //! # Work in slices
 //!
-//! What concerns many prefixes ([`RibShard::withdraw`], [`RibShard::scan`], ...) takes a [`ScanCursor`] and a
-//! budget of prefixes, and says whether it is done; 4096 take less than a millisecond. Between two calls
-//! anything may happen to the table: a prefix that is there all the time is visited exactly once. Routes that the
-//! neighbor sends *after* a sweep began are its new ones only if the caller says so: begin
-//! [`Withdrawal::All`] before the neighbor's next session brings routes and finish it first; a neighbor
-//! that comes back with graceful restart is marked ([`RibShard::mark_stale`]) first, and
-//! [`Withdrawal::Stale`] spares what it has repeated.
+//! Operations on many prefixes ([`RibShard::withdraw`], [`RibShard::scan`], ...) take a [`ScanCursor`] and a budget
+//! of prefixes, and return whether they are done; 4096 prefixes take less than a millisecond. The table may change
+//! between two calls: a prefix that is present throughout is visited exactly once. A sweep cannot tell a neighbor's
+//! new routes from its old ones. So finish [`Withdrawal::All`] before the neighbor's next session delivers routes.
+//! For a graceful restart, mark the neighbor's routes first ([`RibShard::mark_stale`]); [`Withdrawal::Stale`] then
+//! spares those that it repeated.
 //!
 //! # Bounds
 //!
@@ -38,8 +36,8 @@
 //! | withdrawn prefixes kept for readers | as many as prefixes, at least 4096 | the oldest go, [`RibShard::complete_since`] |
 //! | routes with a record of flaps | [`DampingConfig::records_max`] | not damped, [`RibCounters::damping_untracked`] |
 //!
-//! Missing: multipath; withdrawing a neighbor's routes costs a look at every prefix of the shard, since nothing lists
-//! the prefixes of a neighbor.
+//! Missing: multipath. Withdrawing a neighbor's routes visits every prefix of the shard, since no list of a
+//! neighbor's prefixes exists.
 
 pub mod damping;
 pub mod decision;
@@ -67,22 +65,21 @@ pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
 use decision::{Candidate, Decision};
 use family::Context;
 
-/// Deadlines that one [`RibShard::handle_timer`] handles.
+/// The most deadlines that one [`RibShard::handle_timer`] handles.
 const TIMER_BUDGET: usize = 1024;
 
-/// What a shard is told when it is made.
+/// The parameters of a shard.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
     pub shard: usize,
-    /// Keeps strangers from choosing prefixes that collide in the table.
+    /// Secret, so that others cannot choose prefixes that collide in the table.
     pub seed: u64,
-    /// Ranks to report; 1 for the best path only. At most 255.
+    /// The ranks to report: 1 for the best path only, at most 255.
     pub depth: usize,
-    /// What is chosen about decisions.
     pub decision: DecisionConfig,
-    /// How routes that flap are damped, if they are.
+    /// `None` disables damping.
     pub damping: Option<DampingConfig>,
-    /// The version that the first change follows. Versions wrap, so any will do.
+    /// The first change has the next version. Versions wrap, so any value works.
     pub first_version: u32,
 }
 
@@ -99,28 +96,27 @@ impl Default for ShardConfig {
     }
 }
 
-/// What a shard holds and did.
+/// The content and history of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RibCounters {
     /// Prefixes with at least one path, by family.
     pub prefixes: [usize; 2],
-    /// Paths, by family.
+    /// By family.
     pub paths: [usize; 2],
     /// Withdrawn prefixes that are kept for readers.
     pub tombstones: [usize; 2],
-    /// Bytes of memory, without attribute sets.
+    /// Without attribute sets.
     pub bytes: usize,
-    /// Paths that came new.
+    /// New paths.
     pub announced: u64,
     /// Announcements that changed a path's attributes.
     pub replaced: u64,
-    /// Announcements of what was there.
+    /// Announcements that changed nothing.
     pub repeated: u64,
-    /// Paths withdrawn.
     pub withdrawn: u64,
-    /// Withdrawals of what was not there.
+    /// Withdrawals of unknown paths.
     pub unknown_withdrawn: u64,
-    /// Differences reported, those that were merged into earlier ones too.
+    /// Reported differences, including those that were merged into earlier ones.
     pub changes: u64,
     /// Routes refused because the table was full.
     pub prefixes_refused: u64,
@@ -128,11 +124,10 @@ pub struct RibCounters {
     pub paths_refused: u64,
     /// Routes with a record of flaps.
     pub damping_records: usize,
-    /// Flaps that found no room for a record.
+    /// Flaps without a record because all were in use.
     pub damping_untracked: u64,
 }
 
-/// What a shard did.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     announced: u64,
@@ -145,7 +140,7 @@ struct Work {
     paths_refused: u64,
 }
 
-/// Paths by neighbor and family.
+/// The number of paths by neighbor and family.
 #[derive(Default)]
 struct PeerCounts {
     local: [u32; 2],
@@ -180,25 +175,25 @@ impl PeerCounts {
     }
 }
 
-/// Which routes of a neighbor [`RibShard::withdraw`] takes.
+/// The routes of a neighbor that [`RibShard::withdraw`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withdrawal {
-    /// All of them: its session ended.
+    /// All routes: the session ended.
     All(PeerId),
-    /// Those that are still stale.
+    /// The routes that are still stale.
     Stale(PeerId),
-    /// Its session is lost and it restarts gracefully: those that were stale before (RFC 4724 section 4.2 keeps none over
-    /// a second loss). The others are stale from now on.
+    /// The routes that were stale already: the session is lost and the neighbor restarts gracefully (RFC 4724
+    /// section 4.2 keeps none over a second loss). The others become stale.
     Retain(PeerId),
 }
 
-/// The routes of one shard. See the [module](self).
+/// The routes of one shard; see the [module](self).
 pub struct RibShard {
     shard: usize,
     depth: usize,
     decision: DecisionConfig,
     next_hops: Arc<NextHopView>,
-    /// Families in which nothing is selected yet (RFC 4724 section 4.1).
+    /// Families without selection so far (RFC 4724 section 4.1).
     deferred: [bool; 2],
     counts: PeerCounts,
     work: Work,
@@ -235,9 +230,8 @@ macro_rules! with_family {
     }};
 }
 
-/// An address of a family that shards have routes of.
+/// An address of a family that shards hold.
 pub trait RibAddress: RouteAddress {
-    /// The routes of the family.
     #[doc(hidden)]
     fn routes(shard: &RibShard) -> &FamilyRoutes<Self>;
 }
@@ -257,7 +251,7 @@ impl RibAddress for u128 {
 }
 
 impl RibShard {
-    /// An empty one.
+    /// Creates an empty shard.
     pub fn new(config: ShardConfig) -> Self {
         Self {
             shard: config.shard,
@@ -272,7 +266,7 @@ impl RibShard {
         }
     }
 
-    /// Applies this shard's items of what a neighbor sent.
+    /// Applies this shard's items of a neighbor's batch.
     pub fn apply(&mut self, batch: &RouteBatch, peers: &PeerTable, changes: &mut Changes) {
         self.open(changes);
         for family in Family::ALL {
@@ -281,7 +275,7 @@ impl RibShard {
         self.close(changes);
     }
 
-    /// Withdraws routes of a neighbor from the cursor on, looking at `budget` prefixes; whether all are done.
+    /// Withdraws routes of a neighbor. Visits `budget` prefixes from the cursor on; returns whether all are done.
     pub fn withdraw(
         &mut self,
         which: Withdrawal,
@@ -326,29 +320,30 @@ impl RibShard {
         }
     }
 
-    /// Says how many ranks to report from now on. After more were asked for than before, [`Self::reevaluate`] makes
-    /// them known; until then a prefix shows no more than it did, unless it changes.
+    /// Sets how many ranks to report. After an increase, [`Self::reevaluate`] reports them; until then a prefix
+    /// shows more ranks only if it changes.
     pub fn set_depth(&mut self, depth: usize) {
         self.depth = depth.clamp(1, usize::from(u8::MAX));
     }
 
-    /// Ranks that are reported.
+    /// The number of ranks that are reported.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Says what it costs to reach next hops from now on. [`Self::reevaluate`] then decides anew.
+    /// Replaces the costs of next hops. [`Self::reevaluate`] then repeats the decisions.
     pub fn set_next_hops(&mut self, next_hops: Arc<NextHopView>) {
         self.next_hops = next_hops;
     }
 
-    /// Defers selection in a family (RFC 4724 section 4.1), or ends that: while deferred, routes are kept, none is
-    /// best, and nothing is reported. To be set before the first routes; after its end, [`Self::reevaluate`] selects.
+    /// Defers selection in a family, or ends the deferral (RFC 4724 section 4.1). During it, routes are kept, none
+    /// is best, and nothing is reported. Defer before the first routes; after the end, [`Self::reevaluate`]
+    /// selects.
     pub fn set_deferred(&mut self, family: Family, deferred: bool) {
         self.deferred[family.index()] = deferred;
     }
 
-    /// Decides anew from the cursor on, after [`Self::set_next_hops`], [`Self::set_depth`] or the end of
+    /// Repeats decisions from the cursor on, after [`Self::set_next_hops`], [`Self::set_depth`] or the end of
     /// [`Self::set_deferred`].
     pub fn reevaluate(
         &mut self,
@@ -366,8 +361,8 @@ impl RibShard {
         done
     }
 
-    /// Shows the prefixes from the cursor on, `budget` of them, in no order; whether all are done. Withdrawn prefixes
-    /// that are kept for readers are shown without paths.
+    /// Visits `budget` prefixes from the cursor on, in no order; returns whether all are done. Withdrawn prefixes
+    /// that are kept for readers appear without paths.
     pub fn scan<A: RibAddress>(
         &self,
         cursor: &mut ScanCursor,
@@ -377,20 +372,20 @@ impl RibShard {
         A::routes(self).scan(cursor, budget, self.depth, visit)
     }
 
-    /// A prefix and its paths, if there are any.
+    /// Returns a prefix and its paths, if it has any.
     pub fn lookup<A: RibAddress>(&self, prefix: Prefix<A>) -> Option<ScannedRoute<'_, A>> {
         let routes = A::routes(self);
         routes.route(routes.find(prefix)?, self.depth)
     }
 
-    /// The longest prefix of this shard that has a best path and in which the address lies. Other shards may have a
-    /// longer one.
+    /// Returns the longest prefix of this shard that has a best path and contains the address. Other shards may
+    /// have a longer one.
     pub fn longest_match<A: RibAddress>(&self, address: A) -> Option<ScannedRoute<'_, A>> {
         let routes = A::routes(self);
         routes.route(routes.longest_match(address)?, self.depth)
     }
 
-    /// Why each path of a prefix is, or is not, the best.
+    /// Explains for each path of a prefix why it is or is not the best.
     pub fn explain<A: RibAddress>(&self, prefix: Prefix<A>, peers: &PeerTable) -> Vec<Explained<'_>> {
         let Some(route) = self.lookup(prefix) else { return Vec::new() };
         let deferred = self.deferred[A::FAMILY.index()];
@@ -420,7 +415,7 @@ impl RibShard {
             .collect()
     }
 
-    /// Uses damped routes again whose time has come. Call at [`Self::next_deadline`], again while that is past.
+    /// Reuses damped routes that are due. Call it at [`Self::next_deadline`], repeatedly while that is in the past.
     pub fn handle_timer(&mut self, now: Millis, peers: &PeerTable, changes: &mut Changes) {
         self.open(changes);
         for family in Family::ALL {
@@ -436,7 +431,7 @@ impl RibShard {
         self.close(changes);
     }
 
-    /// When [`Self::handle_timer`] has something to do.
+    /// When [`Self::handle_timer`] must be called next.
     pub fn next_deadline(&self) -> Option<Millis> {
         let v4 = self.v4.damper.as_ref().and_then(|damper| damper.next_deadline_s());
         let v6 = self.v6.damper.as_ref().and_then(|damper| damper.next_deadline_s());
@@ -448,7 +443,7 @@ impl RibShard {
         A::routes(self).damper.iter().flat_map(move |damper| damper.routes(now.seconds()))
     }
 
-    /// Forgets what a neighbor's routes did, before its place is given to another.
+    /// Forgets the flaps of a neighbor's routes, before another neighbor gets its index.
     pub fn forget_peer(&mut self, peer: PeerId) {
         if let Some(damper) = &mut self.v4.damper {
             damper.forget_peer(peer);
@@ -471,8 +466,8 @@ impl RibShard {
         }
     }
 
-    /// Keeps prefixes that are withdrawn after this version in scans, for a reader that has seen everything up to it;
-    /// `None` if there is no such reader.
+    /// Keeps prefixes that are withdrawn after this version in scans, for a reader that has seen everything up to
+    /// it; `None` if there is no such reader.
     pub fn set_tombstone_floor(&mut self, family: Family, floor: Option<u32>) {
         match family {
             Family::Ipv4 => self.v4.set_floor(floor),
@@ -480,15 +475,15 @@ impl RibShard {
         }
     }
 
-    /// Lets go of withdrawn prefixes that nobody needs, some at a time: [`Self::apply`] does so too, but after the last
-    /// withdrawal there is no next one.
+    /// Drops some withdrawn prefixes that no reader needs. [`Self::apply`] does so too, but no call follows the
+    /// last withdrawal.
     pub fn bury(&mut self) {
         self.v4.bury_idle();
         self.v6.bury_idle();
     }
 
-    /// If withdrawn prefixes had to go although a reader needed them: the version up to which they are gone. A reader
-    /// that has not seen it must start over.
+    /// If withdrawn prefixes were dropped although a reader needed them: the version up to which they are gone. A
+    /// reader that has not seen it must start over.
     pub fn complete_since(&self, family: Family) -> Option<u32> {
         match family {
             Family::Ipv4 => self.v4.complete_since(),
@@ -496,12 +491,12 @@ impl RibShard {
         }
     }
 
-    /// Paths of a neighbor.
+    /// The number of paths of a neighbor.
     pub fn peer_paths(&self, peer: PeerId, family: Family) -> usize {
         self.counts.get(peer, family)
     }
 
-    /// What there is and what was done.
+    /// The current content and the totals since the start.
     pub fn counters(&self) -> RibCounters {
         let dampers = || {
             let v4 = self.v4.damper.as_ref().map(|damper| (damper.len(), damper.untracked()));

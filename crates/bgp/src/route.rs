@@ -1,13 +1,12 @@
-//! What travels between the parts: routes that sessions decoded, and what they changed.
+//! The data that moves between the parts of BGP: decoded routes, and the changes they caused.
 //!
 //! ```text
 //! session ──RouteBatch──> every shard it touches ──Changes──> every update group, the FIB, MRT writers
 //! ```
 //!
-//! A [`RouteBatch`] holds what one read from one neighbor brought, split by shard, so that the shards of
-//! several cores can work on it at the same time without copying it. [`Changes`] are the difference that a
-//! batch made in one shard. Within one shard, changes come in the order of their versions, and at most one for
-//! a prefix in one `Changes`.
+//! A [`RouteBatch`] holds the routes of one read from one neighbor, split by shard, so that shards on several cores
+//! can work on it at the same time without copying it. [`Changes`] are the differences that batches made in one
+//! shard. Within a shard, changes come in order of version, and a `Changes` has at most one for each prefix.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use thalweg_wire::bgp::Family;
 use crate::attrs::AttrRef;
 use crate::peer::PeerId;
 
-/// How many shards the routes are cut into, whatever the number of cores. A power of two.
+/// The number of shards, whatever the number of cores. A power of two.
 pub const SHARDS: usize = 16;
 
 /// The shard that owns a prefix.
@@ -26,7 +25,7 @@ pub fn shard_of<A: Address>(prefix: Prefix<A>) -> usize {
     (prefix_hash(prefix) >> 32) as usize % SHARDS
 }
 
-/// The hash of a prefix in the shard's table. Bits 32 to 35 choose the shard.
+/// The hash of a prefix. Bits 32 to 35 select the shard.
 #[inline]
 pub fn prefix_hash<A: Address>(prefix: Prefix<A>) -> u64 {
     let address = prefix.address().to_u128();
@@ -38,13 +37,12 @@ pub fn prefix_hash<A: Address>(prefix: Prefix<A>) -> u64 {
     }
 }
 
-/// The index that says "withdrawn".
+/// The value of [`RouteItem::attrs`] that withdraws the route.
 pub const WITHDRAWN: u32 = u32::MAX;
 
 /// One announced or withdrawn route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteItem<A> {
-    /// Where to.
     pub prefix: Prefix<A>,
     /// The neighbor's identifier of the path (RFC 7911); 0 without add-path.
     pub path_id: u32,
@@ -52,7 +50,7 @@ pub struct RouteItem<A> {
     pub attrs: u32,
 }
 
-/// Items by shard; within a shard in the order they came.
+/// Items by shard; within a shard, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct ByShard<A> {
     items: Vec<RouteItem<A>>,
@@ -67,17 +65,17 @@ impl<A: Address> ByShard<A> {
         &self.items[start as usize..self.ends[shard] as usize]
     }
 
-    /// How many there are in all.
+    /// The number of items in all shards.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// Whether no shard has an item.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Sorts what came, keeping the order within a shard.
+    /// Sorts items by shard, keeping the order within a shard.
     fn from_arrivals(arrivals: &[RouteItem<A>]) -> Self {
         let mut ends = [0u32; SHARDS];
         for item in arrivals {
@@ -101,39 +99,36 @@ impl<A: Address> ByShard<A> {
     }
 }
 
-/// Routes that one neighbor sent, import policy applied, split by shard.
+/// Routes that one neighbor sent, after import policy, split by shard.
 #[derive(Clone, Debug)]
 pub struct RouteBatch {
-    /// Who sent them.
     pub peer: PeerId,
-    /// When, in seconds since the beginning.
+    /// The time of arrival, in seconds since the beginning.
     pub received_s: u32,
     /// The attribute sets that items refer to.
     pub attrs: Vec<AttrRef>,
-    /// IPv4 routes.
     pub v4: ByShard<u32>,
-    /// IPv6 routes.
     pub v6: ByShard<u128>,
 }
 
 impl RouteBatch {
-    /// Whether the shard has nothing to do for it.
+    /// Whether the batch has items for the shard.
     pub fn touches(&self, shard: usize) -> bool {
         !self.v4.shard(shard).is_empty() || !self.v6.shard(shard).is_empty()
     }
 
-    /// How many routes it announces and withdraws.
+    /// The number of announced and withdrawn routes.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no routes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Where a session puts the routes it decodes.
+/// Collects the routes that a session decodes.
 #[derive(Debug, Default)]
 pub struct RouteBatchBuilder {
     attrs: Vec<AttrRef>,
@@ -142,7 +137,7 @@ pub struct RouteBatchBuilder {
 }
 
 impl RouteBatchBuilder {
-    /// Adds an attribute set for the items that follow; its index.
+    /// Adds an attribute set for the items that follow; returns its index.
     pub fn push_attrs(&mut self, attrs: AttrRef) -> u32 {
         if self.attrs.last() != Some(&attrs) {
             self.attrs.push(attrs);
@@ -150,36 +145,36 @@ impl RouteBatchBuilder {
         self.attrs.len() as u32 - 1
     }
 
-    /// Adds an IPv4 route; `attrs` is an index [`Self::push_attrs`] gave, or [`WITHDRAWN`].
+    /// Adds an IPv4 route; `attrs` is an index from [`Self::push_attrs`], or [`WITHDRAWN`].
     #[inline]
     pub fn push_v4(&mut self, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
         self.v4.push(RouteItem { prefix, path_id, attrs });
     }
 
-    /// Adds an IPv6 route.
+    /// Adds an IPv6 route, like [`Self::push_v4`].
     #[inline]
     pub fn push_v6(&mut self, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
         self.v6.push(RouteItem { prefix, path_id, attrs });
     }
 
-    /// Routes collected so far.
+    /// The number of routes collected so far.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether nothing was collected.
+    /// Whether no routes were collected.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// Forgets what was collected.
+    /// Drops the collected routes.
     pub fn clear(&mut self) {
         self.attrs.clear();
         self.v4.clear();
         self.v6.clear();
     }
 
-    /// What was collected, split by shard; the builder is empty afterwards and keeps its memory.
+    /// Returns the collected routes split by shard, and empties the builder, which keeps its memory.
     pub fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
         let batch = RouteBatch {
             peer,
@@ -194,74 +189,66 @@ impl RouteBatchBuilder {
     }
 }
 
-/// A path that is, or was, chosen.
+/// A selected path, now or before a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Its attributes, after import policy.
+    /// After import policy.
     pub attrs: AttrRef,
-    /// Who sent it.
     pub peer: PeerId,
-    /// Its number among the paths of the prefix; stays the same as long as the path is there. From 1.
+    /// Its number within the prefix, from 1; constant as long as the path exists.
     pub local_id: u16,
 }
 
-/// Ranks from the second on, before and after, where some group wants more than the best path.
+/// Ranks from the second on, if a group wants more than the best path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Further {
-    /// Before.
     pub old: Vec<Chosen>,
-    /// After.
     pub new: Vec<Chosen>,
 }
 
-/// What became of a prefix.
+/// The change of one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<A> {
     pub prefix: Prefix<A>,
-    /// The best path before; `None` if there was none.
+    /// The best path before, if any.
     pub old: Option<Chosen>,
-    /// The best path now; `None` if there is none.
+    /// The best path now, if any.
     pub new: Option<Chosen>,
-    /// The paths after the best, in order of rank, as many as the shard was told to report.
+    /// The paths after the best, as many as the shard was told to report.
     pub further: Option<Box<Further>>,
 }
 
-/// What a shard changed.
+/// The changes of one shard.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub shard: usize,
-    /// The version of its first change of each family; the following ones count up.
+    /// The version of the first change, by family; the following ones count up.
     pub first_version: [u32; 2],
     /// The shard's versions after the last change, by family.
     pub last_version: [u32; 2],
     /// IPv4 prefixes, each at most once, in order of version.
     pub v4: Vec<Change<u32>>,
-    /// IPv6 prefixes.
+    /// IPv6 prefixes, likewise.
     pub v6: Vec<Change<u128>>,
 }
 
 impl Changes {
-    /// Whether nothing changed.
+    /// Whether there are no changes in either family.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 }
 
-/// The two families' items and changes under one name, for code that is the same for both.
+/// Gives code that is generic over the family access to that family's items and changes.
 pub trait RouteAddress: Address {
-    /// The family.
     const FAMILY: Family;
 
-    /// The prefix, its family being a value.
     fn to_ip_prefix(prefix: Prefix<Self>) -> IpPrefix;
 
-    /// The items of this family.
     fn items(batch: &RouteBatch) -> &ByShard<Self>;
 
-    /// The changes of this family.
     fn changes(changes: &Changes) -> &Vec<Change<Self>>;
 
-    /// The changes of this family, to add to.
     fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>>;
 }
 
@@ -296,5 +283,5 @@ macro_rules! route_address {
 route_address!(u32, Family::Ipv4, v4);
 route_address!(u128, Family::Ipv6, v6);
 
-/// What travels from a shard to those who read its changes.
+/// [`Changes`] on their way from a shard to several readers.
 pub type SharedChanges = Arc<Changes>;

@@ -8,26 +8,26 @@
 //!      └── from anywhere     resting <┴────────────────────┴──────────────────────┴────────────────────┘
 //! ```
 //!
-//! A session has two places for connections, one for the connection it opens and one for the connection the
-//! neighbor opens, and resolves a collision by BGP identifier (6.8, RFC 6286). `Idle` is both stopped and
-//! resting. Only a protocol error makes a session rest (IdleHoldTimer, DampPeerOscillations): a NOTIFICATION other
-//! than Cease and Hold Timer Expired, sent or received. The rest doubles with each such error in a row, up to a limit.
-//! After anything else (a connection that broke, silence, Cease) the neighbor may come back at once; only our own
-//! attempts to connect come less and less often. A session that was up for [`STABLE_MS`] starts both counts anew. Of the optional attributes, PassiveTcpEstablishment, AllowAutomaticStart and DampPeerOscillations are
-//! there; DelayOpen is not: its purpose, fewer collisions, does not need a timer here.
+//! A session has a slot for the connection that it opens and one for the connection that the neighbor opens, and
+//! resolves a collision by BGP identifier (6.8, RFC 6286). `Idle` is both stopped and resting. Only a protocol
+//! error makes a session rest (IdleHoldTimer, DampPeerOscillations): a NOTIFICATION other than Cease and Hold Timer
+//! Expired, sent or received. The rest doubles with each such error in a row, up to a limit. After any other end (a
+//! broken connection, silence, Cease) the neighbor may reconnect at once, and only our own attempts become less
+//! frequent. A session that was up for [`STABLE_MS`] resets both counts. Of the optional attributes,
+//! PassiveTcpEstablishment, AllowAutomaticStart and DampPeerOscillations are implemented. DelayOpen is not: its
+//! purpose, fewer collisions, does not need a timer here.
 //!
 //! # Driving it
 //!
 //! Inputs are the `handle_*` and `note_*` calls, each with the time. After each of them the driver
 //!
-//! 1. applies the routes that [`Session::handle_bytes`] put out,
-//! 2. does what [`Session::poll_action`] says, until it says nothing,
+//! 1. applies the routes that [`Session::handle_bytes`] returned,
+//! 2. performs what [`Session::poll_action`] returns, until it returns `None`,
 //! 3. writes what [`Session::poll_output`] gives,
 //! 4. calls [`Session::handle_timer`] at [`Session::next_deadline`].
 //!
-//! The order of 1 and 2 is right because `handle_bytes` returns after each message whose consequence has a
-//! place among the routes (End-of-RIB, marks of a refresh, up, down). A caller that wants the rest of the bytes
-//! handled calls it again.
+//! The order of 1 and 2 is right because `handle_bytes` returns after each message whose effect is ordered among
+//! the routes (End-of-RIB, marks of a refresh, up, down). The caller calls it again for the rest of the bytes.
 //!
 //! # Invariants
 //!
@@ -74,11 +74,11 @@ pub use counters::{MessageCounters, SessionCounters, Transitions};
 pub use import::{Importer, Remark};
 pub use negotiate::{Connection, Negotiated, NeighborRestart, OpenProblem};
 
-/// After so many routes [`Session::handle_bytes`] returns, so that one neighbor does not hold a core: about a
+/// [`Session::handle_bytes`] returns after this many routes, so that one neighbor does not hold a core: about a
 /// millisecond's work.
 pub const ROUTES_PER_CALL: usize = 4096;
 
-/// A session that was up this long is no longer part of a series of failures.
+/// A session that was up this long no longer counts as one of a series of failures.
 pub const STABLE_MS: u64 = 60_000;
 
 /// One neighbor's session.
@@ -89,27 +89,26 @@ pub struct Session {
     run: Run,
     chance: Chance,
     slots: [Slot; 2],
-    /// Our connection is being opened.
     dialing: bool,
-    /// ConnectRetryTimer: when an attempt is given up, or the next begins.
+    /// ConnectRetryTimer: when an attempt times out, or the next one begins.
     connect_at: Option<Millis>,
-    /// Connections in a row that did not come about.
+    /// Failed connection attempts in a row.
     connect_failures: u32,
     /// Sessions and attempts in a row that ended with a protocol error.
     failures: u32,
-    /// Sessions in a row that were lost without one.
+    /// Sessions in a row that were lost without a protocol error.
     losses: u32,
-    /// The neighbor answered our capabilities with Unsupported Optional Parameter.
+    /// The neighbor rejected our capabilities with Unsupported Optional Parameter.
     without_capabilities: bool,
     /// The daemon has just restarted.
     restarting: bool,
-    /// Forwarding by the neighbor's routes goes on between its sessions.
+    /// Forwarding by the neighbor's routes continues between its sessions.
     forwarding: bool,
     up_since: Millis,
     stale: StaleRoutes,
     prefix_warned: [bool; 2],
     above_told: [bool; 2],
-    /// UPDATEs with errors, and attempts to connect that failed.
+    /// For UPDATEs with errors, and for attempts to connect that failed.
     bad_updates: Throttle,
     failed_connects: Throttle,
     remarks: Remarks,
@@ -120,17 +119,16 @@ pub struct Session {
 /// Whether the session wants to be up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
-    /// Not until somebody starts it.
+    /// Until [`Session::handle_start`].
     Stopped,
-    /// Not before this time.
+    /// Until this time.
     Resting(Millis),
-    /// Yes.
     Seeking,
 }
 
 impl Session {
-    /// A session that is stopped. `seed` varies its timers, so that two ends, or a thousand sessions, do not
-    /// act in step.
+    /// Creates a stopped session. `seed` varies its timers, so that both ends, or a thousand sessions, do not act
+    /// at the same time.
     pub fn new(config: Arc<NeighborConfig>, id: PeerId, seed: u64) -> Self {
         Self {
             config,
@@ -158,31 +156,31 @@ impl Session {
         }
     }
 
-    /// The neighbor's place.
+    /// The neighbor's index.
     pub fn id(&self) -> PeerId {
         self.id
     }
 
-    /// Its configuration.
+    /// The configuration in force.
     pub fn config(&self) -> &Arc<NeighborConfig> {
         &self.config
     }
 
-    /// Takes another configuration. What OPEN says changes only with the next session: the caller stops this
-    /// one with [`StopReason::ConfigChanged`] where
-    /// [`NeighborConfig::difference`](config::NeighborConfig::difference) asks for it.
+    /// Replaces the configuration. The content of OPEN changes only with the next session: the caller stops this
+    /// one with [`StopReason::ConfigChanged`] if [`NeighborConfig::difference`](config::NeighborConfig::difference)
+    /// asks for it.
     pub fn set_config(&mut self, config: Arc<NeighborConfig>) {
         self.config = config;
         self.prefix_warned = [false; 2];
     }
 
-    /// Whether OPENs say that the daemon has restarted, and that forwarding went on meanwhile (RFC 4724): from its start
-    /// until the session is up and routes are selected, if it restarted gracefully.
+    /// Sets whether OPENs say that the daemon has restarted and kept forwarding (RFC 4724). True after a graceful
+    /// restart, until the session is up and routes are selected.
     pub fn set_restarting(&mut self, restarting: bool) {
         self.restarting = restarting;
     }
 
-    /// How far the session has come.
+    /// The state of the connection that is further.
     pub fn state(&self) -> State {
         let further = self.slots.iter().map(|slot| slot.state).max().unwrap_or_default();
         match self.run {
@@ -192,12 +190,12 @@ impl Session {
         }
     }
 
-    /// Whether it waits for somebody to start it.
+    /// Whether the session waits for [`Self::handle_start`].
     pub fn is_stopped(&self) -> bool {
         self.run == Run::Stopped
     }
 
-    /// What was agreed on, while the session is up.
+    /// What both ends negotiated, while the session is up.
     pub fn negotiated(&self) -> Option<&Arc<Negotiated>> {
         self.established().and_then(|conn| self.slot(conn).agreed.as_ref())
     }
@@ -207,22 +205,22 @@ impl Session {
         Connection::ALL.into_iter().find(|conn| self.slot(*conn).state == State::Established)
     }
 
-    /// How long it has been up.
+    /// How long the session has been up.
     pub fn up_ms(&self, now: Millis) -> Option<u64> {
         self.established().map(|_| now.since(self.up_since))
     }
 
-    /// Families of which stale routes are kept.
+    /// The families with stale routes, by index.
     pub fn stale_families(&self) -> [bool; 2] {
         self.stale.families()
     }
 
-    /// What it counted.
+    /// The totals so far.
     pub fn counters(&self) -> &SessionCounters {
         &self.counters
     }
 
-    /// What is to be done next.
+    /// The next action for the driver.
     pub fn poll_action(&mut self) -> Option<Action> {
         let action = self.actions.pop_front();
         if action.is_none() {
@@ -231,12 +229,12 @@ impl Session {
         action
     }
 
-    /// Appends what is to be written on a connection: whole messages.
+    /// Appends the bytes to write on a connection: whole messages.
     pub fn poll_output(&mut self, conn: Connection, out: &mut Vec<u8>) {
         out.append(&mut self.slots[conn.index()].output);
     }
 
-    /// The neighbor took bytes that we wrote. It reads: the send hold timer starts anew.
+    /// Notes that the neighbor took bytes that we wrote, which restarts the send hold timer.
     pub fn handle_written(&mut self, conn: Connection, now: Millis) {
         let send_hold_ms = self.send_hold_ms(conn);
         let slot = &mut self.slots[conn.index()];
@@ -245,7 +243,7 @@ impl Session {
         }
     }
 
-    /// Whether bytes wait that the socket does not take. While they do, the send hold timer runs (RFC 9687).
+    /// Notes whether bytes wait that the socket does not take. Meanwhile the send hold timer runs (RFC 9687).
     pub fn note_pending_output(&mut self, conn: Connection, pending: bool, now: Millis) {
         let send_hold_ms = self.send_hold_ms(conn);
         let slot = &mut self.slots[conn.index()];
@@ -256,19 +254,19 @@ impl Session {
         };
     }
 
-    /// Whether bytes of the neighbor wait that were not yet handed over. While they do, it is not silent,
-    /// only we are late, and the hold timer ends nothing.
+    /// Notes whether received bytes wait at the driver. Meanwhile the neighbor is not silent, only we are late, so
+    /// the hold timer does not end the session.
     pub fn note_pending_input(&mut self, conn: Connection, pending: bool) {
         let slot = &mut self.slots[conn.index()];
         slot.input_waits = pending && slot.is_open();
     }
 
-    /// The driver sent UPDATEs.
+    /// Counts UPDATEs that the driver sent.
     pub fn note_updates_sent(&mut self, count: u64) {
         self.counters.sent.update += count;
     }
 
-    /// Asks the neighbor for all routes of the family again. `false` if that was not agreed on.
+    /// Asks the neighbor to send all routes of the family again. `false` if that was not negotiated.
     pub fn refresh(&mut self, family: Family) -> bool {
         let agreed = |each: &&Arc<Negotiated>| each.route_refresh && each.family(family);
         let Some(conn) = self.established().filter(|_| self.negotiated().filter(agreed).is_some()) else {
@@ -279,8 +277,8 @@ impl Session {
         true
     }
 
-    /// Marks where the answer to a refresh begins or ends (RFC 7313), in the order of control messages. `false`
-    /// if marks were not agreed on.
+    /// Marks the beginning or end of the response to a refresh (RFC 7313), in the order of control messages.
+    /// `false` if marks were not negotiated.
     pub fn mark_refresh(&mut self, family: Family, kind: RefreshKind) -> bool {
         let agreed = |each: &&Arc<Negotiated>| each.enhanced_refresh && each.family(family);
         let Some(conn) = self.established().filter(|_| self.negotiated().filter(agreed).is_some()) else {
@@ -295,8 +293,8 @@ impl Session {
         self.slots[conn.index()].send_refresh(message, &mut self.counters);
     }
 
-    /// A connection came up. What is to be done with it; with [`Admission::Replace`], the driver closes the
-    /// old connection of this place before it looks at actions.
+    /// Handles a new connection; returns what to do with it. After [`Admission::Replace`], the driver closes the
+    /// old connection of this slot before it polls actions.
     pub fn handle_connected(
         &mut self,
         conn: Connection,
@@ -356,13 +354,13 @@ impl Session {
             (Some(_), _) if !restarts || conn == Connection::Outgoing => {
                 Admission::Refuse(Refusal::Established)
             }
-            // The neighbor has but one connection of its own: the new one means that the old one is dead.
+            // The neighbor has only one connection of its own: a new one means that the old one is dead.
             (_, true) => Admission::Replace,
             (_, false) => Admission::Accept,
         }
     }
 
-    /// Our connection could not be opened, for this reason.
+    /// Handles a failure to open our connection.
     pub fn handle_connect_failed(&mut self, reason: &str, now: Millis) {
         if !self.dialing {
             return;
@@ -372,7 +370,7 @@ impl Session {
         self.connect_failed(reason.to_owned(), retry_ms.unwrap_or(0), now);
     }
 
-    /// A connection is gone.
+    /// Handles the loss of a connection.
     pub fn handle_disconnected(&mut self, conn: Connection, now: Millis) {
         let state = self.slot(conn).state;
         match state {
@@ -388,8 +386,8 @@ impl Session {
         }
     }
 
-    /// The link to the neighbor is down, or gone: its connections cannot last (RFC 4271 8.2.1.4 event 18,
-    /// TcpConnectionFails, before the hold timer finds out). The caller closes them.
+    /// Handles the loss of the link to the neighbor: its connections cannot survive (RFC 4271 8.2.1.4 event 18,
+    /// TcpConnectionFails, before the hold timer expires). The caller closes them.
     pub fn handle_link_down(&mut self, what: &str, now: Millis) {
         for conn in Connection::ALL {
             match self.slot(conn).state {
@@ -400,8 +398,8 @@ impl Session {
         }
     }
 
-    /// The link to the neighbor is back: it is sought at once, whatever failed while the link was down. A rest after
-    /// a protocol error goes on.
+    /// Handles the return of the link: connects at once, whatever failed meanwhile. A rest after a protocol error
+    /// continues.
     pub fn handle_link_up(&mut self, now: Millis) {
         if self.any_open() || self.run != Run::Seeking {
             return;
@@ -428,7 +426,7 @@ impl Session {
     }
 }
 
-/// Whether routes of the neighbor are to be kept while it restarts.
+/// Whether to keep the neighbor's routes while it restarts.
 fn restarts_gracefully(agreed: &Negotiated) -> bool {
     agreed.graceful_restart.is_some_and(|restart| restart.families.iter().any(Option::is_some))
 }

@@ -1,4 +1,4 @@
-//! Putting an attribute set together, from a message or from another set that a policy changes.
+//! Builds attribute sets, from a message or from another set that a policy changes.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -9,29 +9,27 @@ use thalweg_wire::bgp::{
 
 use super::{Attrs, Head, LOCAL_PREF_DEFAULT, NextHop, flag};
 
-/// An attribute set in the making. One is kept per place of work and used again, so that building allocates
-/// nothing; an [`Interner`](super::Interner) turns it into an [`AttrRef`](super::AttrRef).
+/// Builds an attribute set. Each worker keeps one and reuses it, so building does not allocate; an
+/// [`Interner`](super::Interner) turns the result into an [`AttrRef`](super::AttrRef).
 #[derive(Clone, Debug)]
 pub struct AttrsBuilder {
     pub origin: Origin,
-    /// NEXT_HOP, or the one of MP_REACH_NLRI.
+    /// NEXT_HOP, or the next hop of MP_REACH_NLRI.
     pub next_hop: NextHop,
-    /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
-    /// LOCAL_PREF.
     pub local_pref: Option<u32>,
     /// Preference local to this router.
     pub weight: u32,
-    /// What the route attracts is discarded by this router.
+    /// The router discards traffic for the route.
     pub discard: bool,
-    /// Attributes in canonical wire form, ascending, the ones above left out.
+    /// Attributes in canonical wire form, ascending, without those in fields.
     encoded: Vec<u8>,
     last_code: u8,
     /// Next hop and attributes together, as they are stored.
     stored: Vec<u8>,
 }
 
-/// Why attributes cannot be put together.
+/// Why attributes cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttrsError {
     /// A value is longer than an attribute can be.
@@ -39,7 +37,6 @@ pub enum AttrsError {
     TooLong {
         /// The attribute.
         code: u8,
-        /// Bytes it would take.
         length: usize,
     },
 }
@@ -61,14 +58,14 @@ impl Default for AttrsBuilder {
 }
 
 impl AttrsBuilder {
-    /// Starts anew: origin IGP, no next hop, nothing else.
+    /// Resets the builder: ORIGIN IGP, no next hop, no other attributes.
     pub fn clear(&mut self) {
         let (mut encoded, stored) = (std::mem::take(&mut self.encoded), std::mem::take(&mut self.stored));
         encoded.clear();
         *self = Self { encoded, stored, ..Self::default() };
     }
 
-    /// Starts from a set that exists.
+    /// Copies an existing set into the builder.
     pub fn load(&mut self, attrs: &Attrs) {
         self.origin = attrs.origin;
         self.next_hop = attrs.next_hop();
@@ -81,12 +78,12 @@ impl AttrsBuilder {
         self.last_code = attrs.attributes().last().map_or(0, |last| last.code);
     }
 
-    /// The attributes so far that are not fields, in order of type.
+    /// The encoded attributes so far, in order of type.
     pub fn attributes(&self) -> Attributes<'_> {
         Attributes::new(&self.encoded)
     }
 
-    /// The value of such an attribute.
+    /// The value of an encoded attribute.
     pub fn get(&self, code: u8) -> Option<&[u8]> {
         self.attributes().find(|each| each.code == code).map(|each| each.value)
     }
@@ -96,7 +93,7 @@ impl AttrsBuilder {
         AsPath::new(self.get(attribute::AS_PATH).unwrap_or(&[]))
     }
 
-    /// Sets an attribute, or replaces it. The extended-length flag follows from the length.
+    /// Sets or replaces an attribute. The length determines the extended-length flag.
     pub fn set(&mut self, flags: u8, code: u8, value: &[u8]) -> Result<(), AttrsError> {
         if value.len() > usize::from(u16::MAX) {
             return Err(AttrsError::TooLong { code, length: value.len() });
@@ -114,13 +111,13 @@ impl AttrsBuilder {
         Ok(())
     }
 
-    /// Takes an attribute away, if it is there.
+    /// Removes an attribute, if present.
     pub fn remove(&mut self, code: u8) {
         self.remove_and_place(code);
         self.last_code = self.attributes().last().map_or(0, |last| last.code);
     }
 
-    /// Puts `count` times `asn` before the AS_PATH, as a sequence or a confederation sequence.
+    /// Prepends `asn` to the AS_PATH `count` times, as a sequence or a confederation sequence.
     pub fn prepend(&mut self, asn: u32, count: usize, kind: SegmentKind) -> Result<(), AttrsError> {
         let mut path = self.get(attribute::AS_PATH).unwrap_or(&[]).to_vec();
         for _ in 0..count {
@@ -129,17 +126,17 @@ impl AttrsBuilder {
         self.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path)
     }
 
-    /// Replaces all communities; none takes the attribute away.
+    /// Replaces all communities; an empty list removes the attribute.
     pub fn set_communities(&mut self, communities: &[u32]) -> Result<(), AttrsError> {
         self.set_list(attribute::COMMUNITIES, communities.iter().flat_map(|each| each.to_be_bytes()))
     }
 
-    /// Replaces all extended communities; none takes the attribute away.
+    /// Replaces all extended communities; an empty list removes the attribute.
     pub fn set_extended_communities(&mut self, communities: &[u64]) -> Result<(), AttrsError> {
         self.set_list(attribute::EXTENDED_COMMUNITIES, communities.iter().flat_map(|each| each.to_be_bytes()))
     }
 
-    /// Replaces all large communities; none takes the attribute away.
+    /// Replaces all large communities; an empty list removes the attribute.
     pub fn set_large_communities(&mut self, communities: &[[u32; 3]]) -> Result<(), AttrsError> {
         let bytes = communities.iter().flatten().flat_map(|each| each.to_be_bytes());
         self.set_list(attribute::LARGE_COMMUNITIES, bytes)
@@ -154,7 +151,7 @@ impl AttrsBuilder {
         self.set(attribute::FLAG_OPTIONAL | attribute::FLAG_TRANSITIVE, code, &value)
     }
 
-    /// Takes the attribute away and says where one of its code belongs.
+    /// Removes the attribute and returns the offset where one with this code belongs.
     fn remove_and_place(&mut self, code: u8) -> usize {
         let mut at = 0;
         for each in Attributes::new(&self.encoded) {
@@ -171,7 +168,7 @@ impl AttrsBuilder {
         at
     }
 
-    /// What the set is, ready to be compared with others, and its bytes.
+    /// Completes the set: its head, with the hash, and the bytes to store.
     pub(super) fn seal(&mut self, seed: u64) -> (Head, &[u8]) {
         self.stored.clear();
         match self.next_hop {
@@ -212,7 +209,7 @@ impl AttrsBuilder {
     }
 }
 
-/// Adds to the head what this attribute says.
+/// Derives the head's fields from an attribute.
 fn describe(head: &mut Head, each: Attribute<'_>) {
     match each.code {
         attribute::AS_PATH => describe_path(head, AsPath::new(each.value)),

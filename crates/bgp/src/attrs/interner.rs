@@ -1,9 +1,9 @@
-//! One copy of each attribute set.
+//! Keeps one copy of each attribute set.
 //!
-//! The table is cut into stripes, each behind a lock of its own that is held for one look-up, so that sessions
-//! decoding on several cores rarely meet. A stripe holds its sets; when it has doubled since the last time, it
-//! lets go of those that nobody else holds. Garbage therefore is never more than what is used, plus
-//! [`SWEEP_MIN`] sets a stripe; after routes have gone, the caller sweeps the rest ([`Interner::sweep_stripe`]).
+//! The table has stripes, each with its own lock that is held for one look-up, so that sessions that decode on
+//! several cores seldom contend. When a stripe has doubled since its last sweep, it drops the sets that nobody else
+//! holds. So garbage never exceeds the sets in use plus [`SWEEP_MIN`] per stripe. After routes are withdrawn, the
+//! caller sweeps the rest ([`Interner::sweep_stripe`]).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use hashbrown::HashTable;
 
 use super::{AttrRef, Attrs, AttrsBuilder, Head};
 
-/// A power of two; the uppermost bits of the hash choose.
+/// A power of two; the upper bits of the hash select the stripe.
 const STRIPES: usize = 64;
 
-/// A stripe with fewer sets is not swept.
+/// Stripes with fewer sets are not swept.
 const SWEEP_MIN: usize = 64;
 
-/// Where attribute sets live. Shared by everything that makes or drops routes.
+/// The table of attribute sets, shared by everything that creates or drops routes.
 pub struct Interner {
     seed: u64,
     stripes: Box<[Mutex<Stripe>]>,
@@ -30,22 +30,21 @@ struct Stripe {
     sweep_at: usize,
 }
 
-/// What an [`Interner`] holds.
+/// The content of an [`Interner`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InternerCounters {
-    /// Sets in the table, with those that are about to go.
+    /// Includes sets that the next sweep drops.
     pub sets: usize,
-    /// Bytes of memory they take.
     pub bytes: usize,
 }
 
 impl Interner {
-    /// An empty one. `seed` keeps strangers from choosing attributes that collide.
+    /// Creates an empty table. The secret `seed` keeps others from choosing attributes that collide.
     pub fn new(seed: u64) -> Self {
         Self { seed, stripes: (0..STRIPES).map(|_| Mutex::default()).collect() }
     }
 
-    /// The set that `builder` describes; the one that is there, if there is one.
+    /// Returns the set that `builder` describes: the existing copy, or a new one.
     pub fn intern(&self, builder: &mut AttrsBuilder) -> AttrRef {
         let (head, bytes) = builder.seal(self.seed);
         let mut stripe = self.stripe(head.hash);
@@ -60,24 +59,24 @@ impl Interner {
         new
     }
 
-    /// Lets go of every set that nobody holds.
+    /// Drops every set that nobody else holds.
     pub fn sweep(&self) {
         (0..self.stripes()).for_each(|stripe| self.sweep_stripe(stripe));
     }
 
-    /// Into how many stripes the table is cut.
+    /// The number of stripes.
     pub fn stripes(&self) -> usize {
         self.stripes.len()
     }
 
-    /// The same for one stripe, so that a large table is swept a little at a time.
+    /// [`Self::sweep`] for one stripe, so that a large table is swept in slices.
     pub fn sweep_stripe(&self, stripe: usize) {
         if let Some(stripe) = self.stripes.get(stripe) {
             stripe.lock().sweep();
         }
     }
 
-    /// How much is held.
+    /// The current number of sets and their memory.
     pub fn counters(&self) -> InternerCounters {
         let mut counters = InternerCounters::default();
         for stripe in &self.stripes {
@@ -90,7 +89,7 @@ impl Interner {
     }
 
     fn stripe(&self, hash: u64) -> MutexGuard<'_, Stripe> {
-        // hashbrown takes the uppermost seven bits and the lowest; these are between.
+        // hashbrown uses the top seven bits and the lowest; these are between.
         self.stripes[(hash >> 48) as usize % STRIPES].lock()
     }
 }

@@ -1,8 +1,8 @@
-//! The path attributes of a route as a neighbor is sent them.
+//! Builds the path attributes that a neighbor is sent for a route.
 //!
-//! Attributes are kept canonical (see [`crate::attrs`]), so most of them are copied as they are, in runs. The table of path
-//! attributes says what goes to whom (`crates/wire/src/bgp/attributes.rs`); what has to be changed or added on the way (RFC 4271
-//! 5, 4456 8, 5065 4, 6793 4, 9234 5) is here.
+//! Stored attributes are canonical (see [`crate::attrs`]), so most are copied unchanged, in runs. The table of path
+//! attributes decides which neighbor gets which (`crates/wire/src/bgp/attributes.rs`). This module changes and adds
+//! attributes (RFC 4271 5, 4456 8, 5065 4, 6793 4, 9234 5).
 
 use thalweg_wire::bgp::{
     AsPath, Attribute, Export, Family, NextHop, PeerSide, SegmentKind, attribute as code, narrow_as_path,
@@ -18,17 +18,17 @@ use crate::session::config::PrivateAs;
 const OPTIONAL: u8 = code::FLAG_OPTIONAL;
 const TRANSITIVE: u8 = code::FLAG_TRANSITIVE;
 
-/// Path attributes that are ready to be sent.
+/// Encoded path attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Block {
-    /// All of them but MP_REACH_NLRI.
+    /// All except MP_REACH_NLRI.
     pub(super) bytes: Vec<u8>,
-    /// For MP_REACH_NLRI; length 0: the next hop is in `bytes`.
+    /// For MP_REACH_NLRI. If its length is 0, the next hop is in `bytes`.
     pub(super) next_hop: [u8; 32],
     pub(super) next_hop_length: u8,
 }
 
-/// Puts the attributes of an exported route together.
+/// Builds the attributes of an exported route.
 pub(super) fn attributes(
     view: &ExportView,
     family: Family,
@@ -54,7 +54,7 @@ pub(super) fn attributes(
                 block.next_hop_length = 32;
             }
         }
-        // The rules keep such a route back.
+        // The rules reject such a route.
         None => {}
     }
     if let Some(med) = med(view, attrs, origins) {
@@ -70,8 +70,8 @@ pub(super) fn attributes(
     Rest { view, attrs, origins, side: view.kind.side(), reflects, control_as, as4_path }.write(out);
 }
 
-/// Whether a route looks the same to neighbors with either of these attributes. Routes that differ in origin or path,
-/// as nearly all do that change, are told apart before anything is put together.
+/// Whether a route with `old` and one with `new` look the same to neighbors. Most changed routes differ in origin
+/// or path, so these are compared before anything is built.
 #[inline]
 pub(super) fn same(view: &ExportView, family: Family, old: &Attrs, new: &Attrs, origins: Origins) -> bool {
     if old.origin != new.origin || old.as_path().value() != new.as_path().value() {
@@ -83,8 +83,8 @@ pub(super) fn same(view: &ExportView, family: Family, old: &Attrs, new: &Attrs, 
     block == other
 }
 
-/// MULTI_EXIT_DISC goes to our own AS and confederation, and to others only if it is ours: set by policy, or of a
-/// route that originates here (RFC 4271 5.1.4). A route server passes it on.
+/// MULTI_EXIT_DISC is sent within our AS and confederation, and to others only if it is ours: set by policy, or of
+/// a route that originates here (RFC 4271 5.1.4). A route server passes it on.
 fn med(view: &ExportView, attrs: &Attrs, origins: Origins) -> Option<u32> {
     let passes = view.kind != PeerKind::External
         || view.route_server.is_some()
@@ -93,7 +93,7 @@ fn med(view: &ExportView, attrs: &Attrs, origins: Origins) -> Option<u32> {
     attrs.med().filter(|_| passes)
 }
 
-/// Writes AS_PATH. Gives the AS4_PATH that has to go with it, or nothing.
+/// Writes AS_PATH. Returns the AS4_PATH that must accompany it, or nothing.
 fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> Vec<u8> {
     let old = attrs.as_path().value();
     let external = view.kind == PeerKind::External;
@@ -103,7 +103,7 @@ fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> 
         && view.private_as == PrivateAs::Keep
         && !view.as_override
         && !attrs.has(flag::CONFEDERATION);
-    // By far the most frequent: our AS before the first sequence.
+    // By far the most frequent case: prepend our AS to the first sequence.
     if let (true, Some((&[kind, count], members))) = (plain, old.split_first_chunk::<2>())
         && kind == SegmentKind::Sequence as u8
         && count < u8::MAX
@@ -125,7 +125,7 @@ fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> 
     as4_path
 }
 
-/// The path as it goes out, in four bytes. A route server prepends the AS of the client that sent the route.
+/// The outgoing path in four-octet form. A route server prepends the AS of the client that sent the route.
 fn path_value(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) {
     let path = attrs.as_path();
     let (count, asn, kind) = match view.kind {
@@ -152,7 +152,7 @@ fn path_value(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) 
     }
 }
 
-/// An AS of the path as an external neighbor sees it.
+/// An AS of the path as an external neighbor sees it; `None` removes it.
 fn external_as(view: &ExportView, asn: u32) -> Option<u32> {
     const PRIVATE_TWO: std::ops::RangeInclusive<u32> = 64_512..=65_534;
     const PRIVATE_FOUR: std::ops::RangeInclusive<u32> = 4_200_000_000..=4_294_967_294;
@@ -166,15 +166,15 @@ fn external_as(view: &ExportView, asn: u32) -> Option<u32> {
     }
 }
 
-/// What stands after LOCAL_PREF.
+/// The attributes after LOCAL_PREF.
 struct Rest<'a> {
     view: &'a ExportView,
     attrs: &'a Attrs,
     origins: Origins,
     side: PeerSide,
-    /// From one internal neighbor to another.
+    /// The route goes from one internal neighbor to another.
     reflects: bool,
-    /// Communities of this AS control a route server.
+    /// The AS whose communities control a route server.
     control_as: Option<u32>,
     as4_path: Vec<u8>,
 }
@@ -183,7 +183,7 @@ impl Rest<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let encoded = self.attrs.encoded();
         let mut added = self.added();
-        // A run of attributes that go out as they are: from..to.
+        // A run of unchanged attributes: from..to.
         let (mut from, mut to) = (0, 0);
         for each in self.attrs.attributes() {
             if added.trailing_zeros() <= u32::from(each.code) {
@@ -208,11 +208,12 @@ impl Rest<'_> {
         }
     }
 
-    /// What becomes of an attribute that the route has.
+    /// Decides what happens to an attribute that the route has.
     #[inline]
     fn export(&self, each: Attribute<'_>) -> Export {
         let Some(row) = recognized_attribute(each.code) else {
-            // RFC 4271 section 5: what we do not know goes on with PARTIAL if it is transitive, else not at all.
+            // RFC 4271 section 5: an unrecognized attribute is passed on with PARTIAL if it is transitive,
+            // otherwise dropped.
             return match (each.flags & OPTIONAL != 0, each.flags & TRANSITIVE != 0) {
                 (false, _) => Export::Keep,
                 (true, true) => Export::Rewrite,
@@ -236,9 +237,9 @@ impl Rest<'_> {
             code::LARGE_COMMUNITIES => (send.large, self.control_as),
             code::EXTENDED_COMMUNITIES | code::IPV6_EXTENDED_COMMUNITIES => (send.extended, None),
             code::ORIGINATOR_ID => (true, None),
-            // A list that is longer by our cluster was added before.
+            // The list extended by our cluster is in `added`.
             code::CLUSTER_LIST => (!self.reflects, None),
-            // AS_PATH was written first.
+            // AS_PATH is written first.
             _ => (false, None),
         };
         match (sent, control) {
@@ -271,7 +272,7 @@ impl Rest<'_> {
         }
     }
 
-    /// Codes of attributes to be added, a bit for each.
+    /// The codes of attributes to add, a bit for each.
     #[inline]
     fn added(&self) -> u64 {
         let mut added = 0;
@@ -292,7 +293,7 @@ impl Rest<'_> {
         added
     }
 
-    /// Writes additions up to this code.
+    /// Writes the additions up to this code.
     #[cold]
     fn add_up_to(&self, code: u8, added: &mut u64, out: &mut Vec<u8>) {
         while *added != 0 && added.trailing_zeros() <= u32::from(code) {
@@ -309,7 +310,7 @@ impl Rest<'_> {
                 let list = [&self.view.cluster_id.octets(), old.unwrap_or(&[])].concat();
                 write_attribute(out, OPTIONAL, code, &list);
             }
-            // What two bytes cannot say (RFC 6793 4.2.2).
+            // The path with AS numbers that two octets cannot hold (RFC 6793 4.2.2).
             code::AS4_PATH if !self.as4_path.is_empty() => {
                 write_attribute(out, OPTIONAL | TRANSITIVE, code, &self.as4_path);
             }
@@ -327,7 +328,7 @@ impl Rest<'_> {
     }
 }
 
-/// Writes a list without what was for us, the route server.
+/// Writes a list without the values addressed to us, the route server.
 fn retain<const N: usize>(each: Attribute<'_>, out: &mut Vec<u8>, keep: impl Fn(&[u8; N]) -> bool) {
     let kept: Vec<[u8; N]> =
         each.value.as_chunks::<N>().0.iter().filter(|item| keep(item)).copied().collect();

@@ -1,8 +1,8 @@
-//! Which members a segment of the log is for.
+//! The members that a segment of the log is for.
 //!
-//! Nearly every announcement is for all members but the one that sent the route, so an audience is a number
-//! with room for one exception; sets are for route servers, kept once each and only as long as the queue that
-//! uses them. Set arithmetic on the simple forms touches no set.
+//! Nearly every announcement is for all members except the one that sent the route. So an audience is a number with
+//! room for one exception. Route servers need sets, which are stored once each, as long as the queue that uses
+//! them. Arithmetic on the simple forms touches no set.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use thalweg_base::mix64;
 
 use crate::peer::PeerId;
 
-/// A set of neighbors. Equal sets are equal words: no zero words at the end.
+/// A set of neighbors. Equal sets have equal words: no zero words at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerSet {
     words: Vec<u64>,
 }
 
 impl PeerSet {
-    /// Whether the neighbor is in it.
+    /// Whether the neighbor is in the set.
     #[inline]
     pub fn contains(&self, peer: PeerId) -> bool {
         self.words.get(peer.index() / 64).is_some_and(|word| word >> (peer.index() % 64) & 1 != 0)
     }
 
-    /// Adds a neighbor.
+    /// Adds a neighbor to the set.
     pub fn insert(&mut self, peer: PeerId) {
         let word = peer.index() / 64;
         if self.words.len() <= word {
@@ -33,7 +33,7 @@ impl PeerSet {
         self.words[word] |= 1 << (peer.index() % 64);
     }
 
-    /// Takes a neighbor out.
+    /// Removes a neighbor from the set.
     pub fn remove(&mut self, peer: PeerId) {
         if let Some(word) = self.words.get_mut(peer.index() / 64) {
             *word &= !(1 << (peer.index() % 64));
@@ -41,17 +41,17 @@ impl PeerSet {
         self.trim();
     }
 
-    /// How many are in it.
+    /// The number of neighbors in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether nobody is in it.
+    /// Whether the set has no neighbors.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// All of them, ascending.
+    /// The neighbors in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
             (0..64u32)
@@ -60,17 +60,17 @@ impl PeerSet {
         })
     }
 
-    /// Those of this set that are also in the other.
+    /// The intersection with the other set.
     pub fn and(&self, other: &Self) -> Self {
         self.combined(other, |a, b| a & b)
     }
 
-    /// Those of this set that are not in the other.
+    /// The neighbors of this set that are not in the other.
     pub fn minus(&self, other: &Self) -> Self {
         self.combined(other, |a, b| a & !b)
     }
 
-    /// Those of either.
+    /// The union with the other set.
     pub fn or(&self, other: &Self) -> Self {
         self.combined(other, |a, b| a | b)
     }
@@ -99,21 +99,17 @@ impl FromIterator<PeerId> for PeerSet {
     }
 }
 
-/// The members of the group that a segment of the log is for.
+/// The members that a segment of the log is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Every member.
     All,
-    /// Every member but one.
     AllExcept(PeerId),
-    /// One member.
     Only(PeerId),
-    /// These.
     Set(Arc<PeerSet>),
 }
 
 impl Audience {
-    /// Whether the member is meant.
+    /// Whether the segment is for this member.
     #[inline]
     pub fn includes(&self, peer: PeerId) -> bool {
         match self {
@@ -125,7 +121,7 @@ impl Audience {
     }
 }
 
-/// An audience as queues keep it. Above the sixteen bits of a neighbor stands which form it is.
+/// An audience in its compact form. The bits above the neighbor's sixteen select the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct AudienceCode(pub(super) u32);
 
@@ -133,7 +129,6 @@ const EXCEPT: u32 = 1 << 16;
 const ONLY: u32 = 2 << 16;
 const SET: u32 = 1 << 31;
 
-/// The forms of a code, taken apart.
 #[derive(Clone, Copy)]
 enum Form {
     Nobody,
@@ -170,7 +165,7 @@ impl AudienceCode {
     }
 }
 
-/// The members of a group and the sets of them that are in use.
+/// The members of a group and the sets of them in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audiences {
     pub(super) members: PeerSet,
@@ -179,13 +174,13 @@ pub(super) struct Audiences {
 }
 
 impl Audiences {
-    /// Forgets sets, when no queue holds a code any more.
+    /// Drops the sets once no queue holds a code.
     pub(super) fn clear_sets(&mut self) {
         self.sets.clear();
         self.table.clear();
     }
 
-    /// What goes into the log; `None` if no member is meant.
+    /// The audience for the log; `None` if it has no member.
     pub(super) fn resolve(&self, code: AudienceCode) -> Option<Audience> {
         Some(match self.tidy(code).form() {
             Form::Nobody => return None,
@@ -196,7 +191,7 @@ impl Audiences {
         })
     }
 
-    /// The same audience in its simplest form: exceptions that are no members are gone.
+    /// The simplest form of an audience, without exceptions for neighbors that are not members.
     pub(super) fn tidy(&self, code: AudienceCode) -> AudienceCode {
         match code.form() {
             Form::All if self.members.is_empty() => AudienceCode::NOBODY,
@@ -218,7 +213,7 @@ impl Audiences {
         }
     }
 
-    /// Those of `a` that are not in `b`.
+    /// The members in `a` and not in `b`.
     #[inline]
     pub(super) fn minus(&mut self, a: AudienceCode, b: AudienceCode) -> AudienceCode {
         if a == b {
@@ -239,7 +234,7 @@ impl Audiences {
         }
     }
 
-    /// Those in both.
+    /// The members in both.
     #[inline]
     pub(super) fn and(&mut self, a: AudienceCode, b: AudienceCode) -> AudienceCode {
         if a == b {
@@ -259,7 +254,7 @@ impl Audiences {
         }
     }
 
-    /// Those in either.
+    /// The members in either.
     #[inline]
     pub(super) fn or(&mut self, a: AudienceCode, b: AudienceCode) -> AudienceCode {
         if a == b {
@@ -279,7 +274,7 @@ impl Audiences {
         }
     }
 
-    /// The members an audience means.
+    /// The members of an audience.
     pub(super) fn to_set(&self, code: AudienceCode) -> PeerSet {
         match code.form() {
             Form::Nobody => PeerSet::default(),
@@ -294,7 +289,7 @@ impl Audiences {
         }
     }
 
-    /// The simplest code of these members.
+    /// The simplest code for these members.
     pub(super) fn code(&mut self, set: PeerSet) -> AudienceCode {
         let (count, members) = (set.len(), self.members.len());
         if count == 0 {

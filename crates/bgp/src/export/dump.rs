@@ -1,20 +1,20 @@
-//! The table for members that do not have it: new members, a ROUTE-REFRESH, members that fell behind.
+//! Sends the table to members that lack it: new members, a ROUTE-REFRESH, members that fell behind.
 //!
 //! ```text
 //! RibShard::scan ──handle_route──> queue (sorted by attributes) ──poll_block──> log of the dump ──> members
 //! ```
 //!
-//! The driver feeds it slices of shards while it [`DumpProgress::NeedsRoutes`], and calls
-//! [`Dump::poll_block`] otherwise; each call writes at most one block, so nothing blocks for long. All members
-//! that wait share one encoding. While a dump goes on, changes go to the group's log as ever; members read them
-//! after the dump (see [`super::member`] for why that ends right).
+//! The driver passes in slices of shards while the dump is in [`DumpProgress::NeedsRoutes`], and otherwise calls
+//! [`Dump::poll_block`]. Each call writes at most one block, so nothing blocks for long. All waiting members share
+//! one encoding. During a dump, changes go to the group's log as usual; members read them after the dump
+//! ([`super::member`] says why that ends right).
 //!
-//! The reader that is furthest ahead sets the pace, but `dump_bytes_max` is all that is kept for the others: who
-//! is further behind is left out and needs a dump of its own. So each dump completes for somebody, and a peer
-//! that does not read delays nobody.
+//! The fastest reader sets the pace, but at most `dump_bytes_max` is kept for the others: a member that is further
+//! behind is left out and needs its own dump. So each dump completes for some member, and a peer that does not read
+//! delays nobody.
 //!
-//! Memory: `dump_routes_max` entries (see [`super::view::ExportLimits`]) and `dump_bytes_max` of messages. A table
-//! larger than that is sent in parts, each sorted by itself: more messages, but the same routes.
+//! Memory: `dump_routes_max` entries (see [`super::view::ExportLimits`]) and `dump_bytes_max` of messages. A larger
+//! table is sent in parts, each sorted by itself: more messages, but the same routes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,29 +32,29 @@ use super::{Exported, PathIds, exported, same_messages};
 use crate::peer::{PeerInfo, PeerTable};
 use crate::route::{Chosen, RouteAddress};
 
-/// What a dump is for.
+/// The purpose of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DumpKind {
-    /// The table of a session that came up; ends with End-of-RIB (RFC 4724).
+    /// The table for a new session; ends with End-of-RIB (RFC 4724).
     Initial,
-    /// The answer to a ROUTE-REFRESH of a family; between BoRR and EoRR if both ends agreed on it (RFC 7313).
+    /// The response to a ROUTE-REFRESH of a family; between BoRR and EoRR if both ends support it (RFC 7313).
     Refresh {
         family: Family,
-        /// Whether the neighbor understands BoRR and EoRR.
+        /// The neighbor supports BoRR and EoRR.
         enhanced: bool,
     },
-    /// What changed after these versions, withdrawals too. Shards keep tombstones that are later.
+    /// Changes after these versions, including withdrawals. Shards keep later tombstones.
     CatchUp {
-        /// Up to where the members have everything.
+        /// The versions up to which the members have everything.
         since: Arc<Versions>,
     },
-    /// The members had the table by other rules (another group's): everything is announced, or withdrawn if it
-    /// does not go to them. Prefixes that went away after these versions are withdrawn too. Where it is known what
-    /// members have, only differences go out.
+    /// For members that had the table by other rules (those of another group). Every prefix is announced, or
+    /// withdrawn if it does not go to them; prefixes that went away after these versions are withdrawn too. If it
+    /// is known what members have, only differences are sent.
     Replace {
-        /// Up to where the members had everything.
+        /// The versions up to which the members had everything.
         since: Arc<Versions>,
-        /// What is known of those rules.
+        /// What is known of the other rules.
         earlier: Arc<Earlier>,
     },
 }
@@ -62,9 +62,9 @@ pub enum DumpKind {
 /// What members had before they came to their group. The default knows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
-    /// They had nothing but what these rules let out.
+    /// The members had nothing but what these rules export.
     rules: Option<EarlierRules>,
-    /// The dump that was under way to them, whose end has to be said.
+    /// The dump that was in progress for the members; its end must still be sent.
     interrupted: Option<DumpKind>,
 }
 
@@ -72,12 +72,12 @@ pub struct Earlier {
 struct EarlierRules {
     view: Arc<ExportView>,
     representative: Arc<PeerInfo>,
-    /// They had all of it, not only a part.
+    /// The members had everything that the rules export, not only a part.
     complete: bool,
 }
 
 impl Earlier {
-    /// What a member has that leaves a group with these rules, with a dump under way or wanted.
+    /// Describes a member that leaves a group with these rules, with a dump in progress or wanted.
     pub(super) fn of(rules: Option<&Rules>, under_way: Option<DumpKind>, wanted: &[DumpKind]) -> Self {
         let part = |kind: &DumpKind| !matches!(kind, DumpKind::CatchUp { .. });
         let complete = !under_way.iter().chain(wanted).any(part);
@@ -90,7 +90,7 @@ impl Earlier {
             Some(DumpKind::Replace { earlier, .. }) => earlier.interrupted.clone(),
             other => other,
         };
-        // A refresh that did not begin may begin later.
+        // A refresh that has not begun may begin later.
         let initial = wanted.iter().any(DumpKind::is_initial).then_some(DumpKind::Initial);
         let interrupted = initial.or(interrupted);
         Self { rules: rules.map(known), interrupted }
@@ -98,7 +98,7 @@ impl Earlier {
 }
 
 impl DumpKind {
-    /// From which versions on shards have to keep tombstones for it.
+    /// The versions after which shards must keep tombstones for this dump.
     pub fn since(&self) -> Option<Arc<Versions>> {
         match self {
             Self::Initial | Self::Refresh { .. } => None,
@@ -106,13 +106,13 @@ impl DumpKind {
         }
     }
 
-    /// Everything goes out that may differ from what a member had at these versions by unknown rules.
+    /// Sends everything that may differ from what a member had at these versions by unknown rules.
     pub(super) fn replace_all(since: Arc<Versions>) -> Self {
         Self::Replace { since, earlier: Arc::default() }
     }
 
-    /// What a member needs that was left out of such a dump. Perhaps because the view was replaced, so catching up
-    /// has to cover every prefix now, and what the member has is neither the old nor the new.
+    /// The dump that a member needs after it was left out of this one. The view may have been replaced, so catching
+    /// up must now cover every prefix, and what the member has follows neither the old view nor the new one.
     pub(super) fn again(&self) -> Self {
         match self {
             Self::CatchUp { since } => Self::replace_all(since.clone()),
@@ -127,7 +127,7 @@ impl DumpKind {
         }
     }
 
-    /// Whether End-of-RIB is at its end.
+    /// Whether the dump ends with End-of-RIB.
     pub fn is_initial(&self) -> bool {
         match self {
             Self::Replace { earlier, .. } => earlier.interrupted == Some(Self::Initial),
@@ -135,7 +135,7 @@ impl DumpKind {
         }
     }
 
-    /// Whether routes of the family are in it.
+    /// Whether the dump includes routes of the family.
     pub fn has(&self, family: Family) -> bool {
         match self {
             Self::Refresh { family: only, .. } => *only == family,
@@ -144,28 +144,28 @@ impl DumpKind {
     }
 }
 
-/// Less is not kept of a dump, so that a whole block, its last message and the lists of its segments are never too
-/// much for a reader that waits for them.
+/// The least that a dump keeps. A whole block with its last message and its lists of segments must always fit for a
+/// reader that waits for it.
 const BYTES_MIN: usize = 4 * BLOCK_BYTES;
 
-/// What [`Dump::poll_block`] did, or waits for.
+/// The result of [`Dump::poll_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpProgress {
-    /// Something was written: call it again, and let members gather.
+    /// It wrote a block: call it again, and let members gather.
     Encoded,
-    /// Feed it more routes, or [`Dump::finish_scan`].
+    /// It needs more routes, or [`Dump::finish_scan`].
     NeedsRoutes,
-    /// Its log is full: call it again when a member has written something.
+    /// The log is full: call it again when a member has written something.
     WaitsForReaders,
-    /// All is in its log, or nobody waits for it any more: drop it.
+    /// Everything is in the log, or no member waits for it any more: drop the dump.
     Done,
 }
 
-/// A table, or a part of it, on the way to some members of a group.
+/// A table, or a part of it, on its way to some members of a group.
 pub struct Dump {
     kind: DumpKind,
     rules: Rules,
-    /// By which rules the members have what is not later than their versions.
+    /// The rules by which the members have what is not later than their versions.
     earlier: Option<Rules>,
     routes_max: usize,
     queues: Queues,
@@ -177,7 +177,6 @@ pub struct Dump {
     encoding: bool,
     scanned: bool,
     done: bool,
-    /// Routes it was given.
     routes: u64,
 }
 
@@ -197,7 +196,7 @@ impl Dump {
             DumpKind::Replace { earlier, .. } => earlier.rules.as_ref(),
             _ => None,
         };
-        // Of other encodings nothing is known to be the same.
+        // Nothing is known about sameness under another encoding.
         let alike =
             |view: &ExportView| view.codec == rules.view.codec && view.families == rules.view.families;
         let earlier = earlier
@@ -221,32 +220,32 @@ impl Dump {
         }
     }
 
-    /// What it is for; its [`DumpKind::since`] is a floor for tombstones as long as it lives.
+    /// The purpose of the dump. Its [`DumpKind::since`] is a floor for tombstones while the dump lives.
     pub fn kind(&self) -> &DumpKind {
         &self.kind
     }
 
-    /// Who waits for it, or did when it began.
+    /// The members that wait for the dump, or did when it began.
     pub fn members(&self) -> &PeerSet {
         &self.rules.audiences.members
     }
 
-    /// Its log, for counters.
+    /// The dump's log, for counters.
     pub fn log(&self) -> &Arc<GroupLog> {
         &self.log
     }
 
-    /// Routes it was given.
+    /// The number of routes passed in.
     pub fn routes(&self) -> u64 {
         self.routes
     }
 
-    /// Routes that did not go out because their attributes do not fit into a message.
+    /// The number of routes not sent because their attributes do not fit into a message.
     pub fn too_long(&self) -> u64 {
         self.rules.too_long
     }
 
-    /// A prefix as a shard has it: its version and its paths in order of rank; none for a tombstone.
+    /// Adds a prefix of a shard: its version and its paths in order of rank, none for a tombstone.
     pub fn handle_route<A: RouteAddress>(
         &mut self,
         shard: usize,
@@ -300,7 +299,8 @@ impl Dump {
         self.outs = outs;
     }
 
-    /// The prefix did not change since the members had everything by the earlier rules: only what differs goes out.
+    /// Handles a prefix that has not changed since the members had everything by the earlier rules: only
+    /// differences are sent.
     fn replace<A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
@@ -341,12 +341,12 @@ impl Dump {
         had.clear();
     }
 
-    /// All slices of all shards were there.
+    /// Ends the input: all slices of all shards were passed in.
     pub fn finish_scan(&mut self) {
         self.scanned = true;
     }
 
-    /// Writes the next block, or says what it waits for.
+    /// Writes the next block, or returns what it waits for.
     pub fn poll_block(&mut self) -> DumpProgress {
         if self.done {
             return DumpProgress::Done;
@@ -413,7 +413,7 @@ impl Dump {
         let first_id = u16::from(self.rules.view.add_path(A::FAMILY));
         let (queue, audiences) = (A::queue(&mut self.queues), &mut self.rules.audiences);
         if withdraws {
-            // Which identifiers the members have is not known; those that this group ever used may be.
+            // Which identifiers the members have is unknown; they may have any that this group ever used.
             for path_id in first_id..=last_id {
                 if outs.iter().all(|out| out.path_id != path_id) {
                     queue.enter(prefix, path_id, had, audiences);

@@ -1,8 +1,8 @@
-//! UPDATE messages, written as fast as memory takes them. The attributes of a pack are put together once, in a [`Block`], and
+//! Writes UPDATE messages as fast as memory allows. The attributes of a pack are built once, in a [`Block`], and
 //! copied into each of its messages.
 //!
-//! Messages are written into a buffer that is longer than any message can still need, so that writing a prefix
-//! is one store of eight bytes and an addition.
+//! The buffer is longer than any message can still need, so writing a prefix is one store of eight bytes and an
+//! addition.
 
 use thalweg_base::Prefix;
 use thalweg_wire::bgp::{Codec, Family, attribute as code};
@@ -13,33 +13,33 @@ use super::log::Segment;
 use crate::route::RouteAddress;
 
 const HEADER: usize = 19;
-/// Header and the lengths of withdrawn routes and attributes.
+/// The header and the lengths of withdrawn routes and attributes.
 const FIXED: usize = HEADER + 4;
-/// MP_UNREACH_NLRI before its prefixes, its header's length being two.
+/// MP_UNREACH_NLRI before its prefixes, with an extended length.
 const MP_UNREACH: usize = 4 + 3;
 const UPDATE: u8 = 2;
 
-/// A block is closed when it has this many bytes.
+/// A block with this many bytes is closed.
 pub(super) const BLOCK_BYTES: usize = 64 << 10;
-/// More than a prefix takes: path identifier, length, 16 bytes, and what an eight-byte store overhangs.
+/// More than a prefix takes: path identifier, length, 16 bytes, and the overhang of an eight-byte store.
 const SLACK: usize = 64;
 
 impl Block {
-    /// Bytes of MP_REACH_NLRI before its prefixes, its header's length being two.
+    /// Bytes of MP_REACH_NLRI before its prefixes, with an extended length.
     fn mp_overhead(&self) -> usize {
         if self.next_hop_length == 0 { 0 } else { 4 + 5 + usize::from(self.next_hop_length) }
     }
 
-    /// Length of a message with one prefix.
+    /// The length of a message with one prefix.
     pub(super) fn message_length_min(&self, family: Family) -> usize {
         let prefix = if family == Family::Ipv4 { 9 } else { 21 };
         FIXED + self.bytes.len() + self.mp_overhead() + prefix
     }
 }
 
-/// Writing a prefix of either family; `out` has room for [`SLACK`] bytes.
+/// Writes a prefix of either family into a buffer with [`SLACK`] bytes.
 pub(super) trait NlriAddress: RouteAddress {
-    /// Writes it at the beginning of `out`; how many bytes it takes.
+    /// Writes the prefix at the beginning of `out`; returns its length.
     fn put(prefix: Prefix<Self>, out: &mut [u8]) -> usize;
 }
 
@@ -67,18 +67,18 @@ pub(super) type Nlri<A> = (Prefix<A>, u32);
 /// Messages and their audiences.
 pub(super) type Written = (Box<[u8]>, Box<[Segment]>);
 
-/// Writes messages, one after the other, with their audiences.
+/// Writes messages one after the other, with their audiences.
 pub(super) struct Encoder {
-    /// Grows with what is written and becomes the block, so that an idle encoder holds none: there may be
+    /// Grows with the messages and becomes the block, so that an idle encoder holds no memory: there may be
     /// hundreds of groups.
     buffer: Vec<u8>,
     at: usize,
-    /// The last block was a full one: the next may be too.
+    /// The last block was full, so the next one may be too.
     busy: bool,
     segments: Vec<Segment>,
     limit: usize,
     add_path: [bool; 2],
-    /// Messages written, ever.
+    /// The number of messages ever written.
     pub(super) messages: u64,
 }
 
@@ -92,7 +92,7 @@ impl Encoder {
         self.at >= BLOCK_BYTES
     }
 
-    /// What was written, and an empty buffer again.
+    /// Takes the written messages and leaves an empty buffer.
     pub(super) fn take(&mut self) -> Option<Written> {
         if self.at == 0 {
             return None;
@@ -104,13 +104,12 @@ impl Encoder {
         Some((bytes.into(), std::mem::take(&mut self.segments).into()))
     }
 
-    /// Bytes held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Makes room for a message of this many bytes, or as many as messages have.
+    /// Reserves memory for a message of this many bytes, or of the negotiated maximum.
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         let needed = self.at + bytes.min(self.limit) + 2 * SLACK;
@@ -125,21 +124,21 @@ impl Encoder {
         let length = if self.busy { most } else { (2 * self.buffer.len()).min(most) };
         let length = length.max(needed);
         if self.buffer.is_empty() {
-            // Comes zeroed from the allocator, at no cost where it is large.
+            // The allocator returns zeroed memory, at no cost for large buffers.
             self.buffer = vec![0; length];
         } else {
             self.buffer.resize(length, 0);
         }
     }
 
-    /// Bytes that these prefixes take at most.
+    /// The most bytes that these prefixes take.
     #[inline]
     fn bytes_max<A: NlriAddress>(prefixes: &impl Iterator<Item = Nlri<A>>) -> usize {
         let each = if A::FAMILY == Family::Ipv4 { 9 } else { 21 };
         prefixes.size_hint().1.map_or(usize::MAX, |count| count.saturating_mul(each))
     }
 
-    /// One message that announces prefixes, as many of them as it holds.
+    /// Writes one message that announces as many of the prefixes as it holds.
     pub(super) fn announce<A: NlriAddress>(
         &mut self,
         block: &Block,
@@ -175,7 +174,7 @@ impl Encoder {
         self.end(start, 1, audience);
     }
 
-    /// One message that withdraws prefixes, as many of them as it holds.
+    /// Writes one message that withdraws as many of the prefixes as it holds.
     pub(super) fn withdraw<A: NlriAddress>(
         &mut self,
         prefixes: &mut std::iter::Peekable<impl Iterator<Item = Nlri<A>>>,
@@ -200,7 +199,7 @@ impl Encoder {
         self.end(start, 1, audience);
     }
 
-    /// End-of-RIB (RFC 4724 section 2).
+    /// Writes End-of-RIB (RFC 4724 section 2).
     pub(super) fn end_of_rib(&mut self, family: Family, audience: &Audience) {
         let start = self.at;
         self.reserve(FIXED + MP_UNREACH);
@@ -214,7 +213,7 @@ impl Encoder {
         self.end(start, 1, audience);
     }
 
-    /// ROUTE-REFRESH of a subtype: 1 BoRR, 2 EoRR (RFC 7313).
+    /// Writes a ROUTE-REFRESH with a subtype: 1 BoRR, 2 EoRR (RFC 7313).
     pub(super) fn refresh(&mut self, family: Family, subtype: u8, audience: &Audience) {
         let start = self.at;
         let (afi, safi) = family.afi_safi();
@@ -235,7 +234,7 @@ impl Encoder {
         mp
     }
 
-    /// Header and an empty list of withdrawn routes.
+    /// Writes the header and an empty list of withdrawn routes.
     #[inline]
     fn begin(&mut self) {
         const BEGIN: [u8; HEADER + 2] = {
@@ -270,8 +269,8 @@ impl Encoder {
         self.at = at;
     }
 
-    /// Sets the length of the MP attribute that begins at `mp`. Up to 255 bytes take the short form, as RFC 4271
-    /// 4.3 says.
+    /// Sets the length of the MP attribute that begins at `mp`. Up to 255 bytes use the short form, as RFC 4271 4.3
+    /// says.
     fn close_mp(&mut self, mp: usize) {
         let length = self.at - mp - 4;
         if let Ok(short) = u8::try_from(length) {
@@ -284,7 +283,7 @@ impl Encoder {
         }
     }
 
-    /// Ends a message; `updates`: whether it is an UPDATE.
+    /// Ends a message; `updates` is 1 for an UPDATE.
     fn end(&mut self, start: usize, updates: u32, audience: &Audience) {
         debug_assert!(self.at - start <= self.limit, "{} bytes", self.at - start);
         self.put_u16(start + 16, self.at - start);

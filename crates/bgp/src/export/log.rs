@@ -1,4 +1,4 @@
-//! The log of a group: encoded messages that all members read at their own pace.
+//! The log of a group: encoded messages that each member reads at its own pace.
 //!
 //! ```text
 //!   base                                            base + len
@@ -6,12 +6,12 @@
 //!    followers:  2       0       1       |  at_end: 7
 //! ```
 //!
-//! Blocks never change once they are pushed. Each counts the followers whose place it is; those at the front
-//! that nobody stands at or before are dropped at once, so that with readers that keep up the log is empty.
-//! When more than `bytes_max` are held, the front is dropped anyway and the followers there are *lagging*: the
-//! log remembers up to which versions of each shard they had everything, which is from where they catch up.
+//! Blocks are immutable once pushed. Each counts the followers whose place it is. Leading blocks with no follower
+//! at or before them are dropped at once, so with readers that keep up the log is empty. When it holds more than
+//! `bytes_max`, the front is dropped anyway and its followers are *lagging*: the log remembers up to which versions
+//! of each shard they had everything. From there they catch up.
 //!
-//! Memory: `bytes_max`, plus one block, plus what [`super::member`] says a member may hold on to.
+//! Memory: `bytes_max`, one block, and what a member may hold ([`super::member`]).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -27,14 +27,13 @@ use crate::route::SHARDS;
 /// The version of each shard, by family.
 pub type Versions = [[u32; SHARDS]; 2];
 
-/// Whether version `a` is later than `b`. Versions may wrap around; two that are compared are less than 2^31
-/// changes apart.
+/// Whether version `a` is later than `b`. Versions wrap; two that are compared are less than 2^31 changes apart.
 #[inline]
 pub fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }
 
-/// For each shard the earlier of the two.
+/// The earlier of both versions for each shard.
 pub fn earliest(a: &Versions, b: &Versions) -> Versions {
     let mut result = *a;
     for (row, other) in result.iter_mut().zip(b) {
@@ -50,24 +49,23 @@ pub fn earliest(a: &Versions, b: &Versions) -> Versions {
 /// A run of whole messages with one audience.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// UPDATEs in it.
     pub updates: u32,
-    /// Where it ends; it begins where the one before ends.
+    /// The end offset in the block; a segment begins where the previous one ends.
     pub end: u32,
     pub audience: Audience,
 }
 
-/// Encoded messages. Immutable.
+/// Encoded messages, immutable.
 #[derive(Debug)]
 pub struct Block {
     pub(super) bytes: Box<[u8]>,
     pub(super) segments: Box<[Segment]>,
-    /// Up to which versions everything is in this block and those before it.
+    /// The versions up to which everything is in this block and those before it.
     pub(super) versions: Arc<Versions>,
 }
 
 impl Block {
-    /// The messages.
+    /// The encoded messages.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -77,43 +75,39 @@ impl Block {
         &self.segments
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that the block takes.
     pub fn memory_bytes(&self) -> usize {
         const OVERHEAD: usize = 96;
         self.bytes.len() + self.segments.len() * size_of::<Segment>() + size_of::<Self>() + OVERHEAD
     }
 }
 
-/// What a log has been through.
+/// The totals of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounters {
-    /// Blocks pushed.
     pub blocks: u64,
-    /// Bytes of messages pushed.
     pub bytes: u64,
     /// How often a member fell behind the oldest block.
     pub lagging: u64,
-    /// Bytes of memory held now.
     pub bytes_held: usize,
-    /// The most that was held.
     pub bytes_held_max: usize,
 }
 
-/// Where a follower stands.
+/// The place of a follower.
 #[derive(Clone, Debug)]
 enum Place {
-    /// Before the block of this number.
+    /// Before the block with this number.
     At(u64),
     /// Behind the oldest block.
     Lagging(Lag),
 }
 
-/// What a follower that fell behind has.
+/// What a lagging follower has.
 #[derive(Clone, Debug)]
 pub(super) struct Lag {
-    /// Everything up to these versions.
+    /// It has everything up to these versions.
     pub(super) since: Arc<Versions>,
-    /// But by a view that is no more, or partly.
+    /// It has that, or a part of it, by a view that has been replaced.
     pub(super) by_old_view: bool,
 }
 
@@ -127,7 +121,7 @@ struct Inner {
     base: u64,
     at_end: u32,
     closed: bool,
-    /// Who falls behind before this place may have routes by an old view.
+    /// A follower that falls behind before this place may have routes by an old view.
     view_until: u64,
     versions: Arc<Versions>,
     base_versions: Arc<Versions>,
@@ -141,20 +135,19 @@ pub struct GroupLog {
     inner: Mutex<Inner>,
 }
 
-/// What a follower finds.
+/// The result of reading the log.
 pub(super) enum Found {
-    /// The blocks from its place on were added; how many bytes of them are left after those.
+    /// Blocks from its place on were added, with this many bytes left after them.
     Blocks,
-    /// It has read everything.
     Nothing,
-    /// And nothing will come any more.
+    /// The follower has read everything, and nothing will follow.
     Closed,
-    /// What it needs is gone, or it is no follower.
+    /// The blocks it needs are gone, or it is no follower.
     Lagging,
 }
 
 impl GroupLog {
-    /// An empty log of at most this many bytes.
+    /// Creates a log that holds at most this many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let versions = Arc::new(Versions::default());
         Self {
@@ -173,18 +166,18 @@ impl GroupLog {
         }
     }
 
-    /// What it has been through.
+    /// The totals so far and the memory held.
     pub fn counters(&self) -> LogCounters {
         self.lock().counters
     }
 
-    /// Up to which versions everything is in the log, or was.
+    /// The versions up to which everything is or was in the log.
     pub fn versions(&self) -> Arc<Versions> {
         self.lock().versions.clone()
     }
 
-    /// The earliest versions that a follower may have to catch up from: shards keep tombstones of prefixes that
-    /// went away after these. `None` without followers.
+    /// The earliest versions that a follower may have to catch up from: shards keep tombstones that are later.
+    /// `None` without followers.
     pub fn floor(&self) -> Option<Versions> {
         let inner = self.lock();
         let mut floor: Option<Versions> = None;
@@ -199,12 +192,12 @@ impl GroupLog {
         Some(floor.map_or(*inner.base_versions, |floor| earliest(&floor, &inner.base_versions)))
     }
 
-    /// Bytes that may be pushed before followers fall behind.
+    /// The bytes that can be pushed before followers fall behind.
     pub fn room(&self) -> usize {
         self.bytes_max.saturating_sub(self.lock().counters.bytes_held)
     }
 
-    /// Whether some follower stands at the end: it has read everything.
+    /// Whether some follower has read everything.
     pub(super) fn someone_waits(&self) -> bool {
         self.lock().at_end > 0
     }
@@ -229,7 +222,7 @@ impl GroupLog {
         inner.trim();
     }
 
-    /// Adds a block; drops old ones if it must. Nothing is kept that nobody will read.
+    /// Adds a block and drops old ones if necessary. Blocks that no follower will read are not kept.
     pub(super) fn push(&self, block: Block) {
         let mut inner = self.lock();
         let bytes = block.memory_bytes();
@@ -247,7 +240,7 @@ impl GroupLog {
         inner.counters.bytes_held_max = inner.counters.bytes_held_max.max(inner.counters.bytes_held);
     }
 
-    /// Everything up to these versions is in the log, although there was nothing to say about it.
+    /// Records that everything up to these versions is in the log, although they had nothing to send.
     pub(super) fn pass(&self, versions: Arc<Versions>) {
         let mut inner = self.lock();
         inner.versions = versions;
@@ -266,8 +259,8 @@ impl GroupLog {
         }
     }
 
-    /// Up to which versions a follower has everything that has read all before block `place`, and whether it may
-    /// have routes by an old view.
+    /// What a follower has that has read everything before block `place`: up to which versions, and whether it may
+    /// be by an old view.
     pub(super) fn has(&self, peer: PeerId, place: u64) -> Lag {
         let inner = self.lock();
         if let Some(Place::Lagging(lag)) = inner.followers.get(&peer) {
@@ -284,18 +277,18 @@ impl GroupLog {
         Lag { since, by_old_view: place < inner.view_until }
     }
 
-    /// The group's view is being replaced: what that adds is no matter of versions.
+    /// Marks that the view is being replaced: versions do not cover what that adds.
     pub(super) fn begin_view(&self) {
         self.lock().view_until = u64::MAX;
     }
 
-    /// It was replaced, all of that is in the log.
+    /// Marks that everything from the replacement is in the log.
     pub(super) fn end_view(&self) {
         let mut inner = self.lock();
         inner.view_until = inner.end();
     }
 
-    /// Leaves all followers behind.
+    /// Makes all followers lagging.
     pub(super) fn abandon(&self) {
         let mut inner = self.lock();
         inner.followers.clear();
@@ -304,7 +297,7 @@ impl GroupLog {
         inner.counters.bytes_held = 0;
     }
 
-    /// The follower has everything up to these versions only, whatever it read.
+    /// Records that the follower has everything up to these versions only, whatever it read.
     pub(super) fn fall_behind(&self, peer: PeerId, since: Arc<Versions>) {
         let mut inner = self.lock();
         inner.leave(peer);
@@ -313,8 +306,8 @@ impl GroupLog {
         inner.trim();
     }
 
-    /// The follower has read all before block `place`. Adds the blocks from there on to `held`, until they have
-    /// `bytes_max` bytes of messages or more.
+    /// Reads for a follower that has read everything before block `place`. Adds the blocks from there on to `held`
+    /// until they have at least `bytes_max` bytes of messages.
     pub(super) fn read(
         &self,
         peer: PeerId,
@@ -346,12 +339,12 @@ impl GroupLog {
         }
     }
 
-    /// The number of the block that will be pushed next.
+    /// The number that the next pushed block will have.
     pub(super) fn end(&self) -> u64 {
         self.lock().end()
     }
 
-    /// A panic under the lock leaves a log that is whole enough to read.
+    /// After a panic under the lock, the log is still consistent enough to read.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
     }
@@ -375,7 +368,7 @@ impl Inner {
         }
     }
 
-    /// Drops what no follower will read.
+    /// Drops the blocks that no follower will read.
     fn trim(&mut self) {
         while self.blocks.front().is_some_and(|kept| kept.followers == 0) {
             self.pop();
@@ -385,7 +378,7 @@ impl Inner {
         }
     }
 
-    /// Drops the oldest block; those that stand there are lagging from now on.
+    /// Drops the oldest block; its followers become lagging.
     fn drop_front(&mut self) {
         let (base, since) = (self.base, self.base_versions.clone());
         let by_old_view = base < self.view_until;

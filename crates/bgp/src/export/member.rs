@@ -1,14 +1,14 @@
-//! A neighbor's place in the log of its group: what goes into its socket next.
+//! A neighbor's place in the log of its group, which decides what its socket gets next.
 //!
-//! [`Member::gather`] collects references to whole messages, [`Member::advance`] takes away what the socket took,
-//! which may end inside a message. What was gathered is always written to its end, whatever happens to the log
-//! meanwhile: so a message is never cut, and a dump begins between messages.
+//! [`Member::gather`] collects references to whole messages; [`Member::advance`] removes what the socket took,
+//! which may end inside a message. Gathered messages are always written to their end, whatever happens to the log.
+//! So no message is cut, and a dump begins between messages.
 //!
-//! A dump goes before the log: the log's place stays where it was when the dump began, so that everything that
-//! changed since the RIB was read comes (again) after it. Changes are announcements of whole routes or
-//! withdrawals, so repeating older ones ends in the right state.
+//! A dump precedes the log: the place in the log stays where it was when the dump began, so everything that has
+//! changed since the RIB was read follows, or is repeated, after the dump. Changes are announcements of whole
+//! routes or withdrawals, so repeating older ones ends in the right state.
 //!
-//! Memory: a member holds on to at most [`GATHER_BYTES_MAX`] bytes and one block.
+//! Memory: a member holds at most [`GATHER_BYTES_MAX`] bytes and one block.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -23,40 +23,39 @@ use crate::peer::PeerId;
 /// The most that is gathered at once; more would only keep blocks from being dropped.
 pub const GATHER_BYTES_MAX: usize = 256 << 10;
 
-/// The most pieces that are gathered at once: what one `writev` takes (IOV_MAX).
+/// The most pieces that are gathered at once: the limit of `writev` (IOV_MAX).
 pub const SLICES_MAX: usize = 1024;
 
-/// How a member is doing.
+/// The progress of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It has everything.
     UpToDate,
-    /// There is something to write, or to look at.
+    /// There is something to write or to check.
     Pending,
-    /// It fell behind (or its dump did): it needs the dump that [`Member::needs`] names.
+    /// It, or its dump, fell behind: it needs the dump that [`Member::needs`] names.
     Lagging,
 }
 
-/// One session in its update group; lives with what writes to the session's socket.
+/// A session's membership in its update group; lives with the writer of the session's socket.
 pub struct Member {
     peer: PeerId,
     log: Cursor,
     dump: Option<(Cursor, DumpKind)>,
     needs: Option<DumpKind>,
     gathered: VecDeque<Piece>,
-    /// UPDATEs of pieces that were written.
+    /// UPDATEs in pieces that were written.
     updates_written: u64,
 }
 
 /// What is still to be written when a member leaves for another group.
 pub(super) struct Gathered(VecDeque<Piece>);
 
-/// Bytes of a block that go out.
+/// Bytes of a block to write.
 struct Piece {
     block: Arc<Block>,
     start: u32,
     end: u32,
-    /// UPDATEs that end in it.
+    /// The number of UPDATEs that end in the piece.
     updates: u32,
 }
 
@@ -64,7 +63,7 @@ struct Cursor {
     log: Arc<GroupLog>,
     place: u64,
     held: VecDeque<Arc<Block>>,
-    /// Place in the first held block: its next segment and where that begins.
+    /// The position in the first held block: the next segment and where it begins.
     segment: usize,
     start: u32,
     /// UPDATEs of the segment before `start`.
@@ -72,7 +71,7 @@ struct Cursor {
 }
 
 impl Member {
-    /// A follower from now on. Use [`super::UpdateGroup::join`].
+    /// Makes a follower at the end of the log. Use [`super::UpdateGroup::join`].
     pub(super) fn new(peer: PeerId, log: Arc<GroupLog>) -> Self {
         log.follow(peer);
         Self {
@@ -85,12 +84,12 @@ impl Member {
         }
     }
 
-    /// Whose place this is.
+    /// The neighbor of this member.
     pub fn peer(&self) -> PeerId {
         self.peer
     }
 
-    /// A dump goes out before the log goes on. A dump that was going on is given up for it.
+    /// Starts a dump that precedes the log. It replaces a dump in progress.
     pub(super) fn attach(&mut self, log: Arc<GroupLog>, kind: DumpKind) {
         if let Some((old, _)) = self.dump.take() {
             old.log.unfollow(self.peer);
@@ -100,8 +99,8 @@ impl Member {
         self.needs = None;
     }
 
-    /// What it has, for another group: up to which versions everything, whether perhaps by an old view, and the
-    /// dump that was under way or needed.
+    /// What the member has, for another group: the versions, whether it may be by an old view, and the dump that
+    /// was in progress or needed.
     pub(super) fn has(&self) -> (Lag, Option<DumpKind>) {
         let mut lag = self.log.log.has(self.peer, self.log.place);
         let dump = self.dump.as_ref().map(|(_, kind)| kind).or(self.needs.as_ref()).cloned();
@@ -112,26 +111,26 @@ impl Member {
         (lag, dump)
     }
 
-    /// What was gathered and not yet written goes out by the other group's member, so that no message is cut.
+    /// Takes what was gathered and not written; the other group's member writes it, so that no message is cut.
     pub(super) fn hand_over(&mut self) -> Gathered {
         Gathered(std::mem::take(&mut self.gathered))
     }
 
-    /// Goes on where a member of another group stopped, with this dump first.
+    /// Continues where a member of another group stopped, with this dump first.
     pub(super) fn migrate_state(&mut self, gathered: Gathered, needs: DumpKind) {
         self.gathered = gathered.0;
         self.hold_floor(&needs);
         self.needs = Some(needs);
     }
 
-    /// The log goes on from its end: what came before is in the dump.
+    /// Moves to the end of the log: the dump contains what came before.
     pub(super) fn skip_to_end(&mut self) {
         let log = self.log.log.clone();
         log.follow(self.peer);
         self.log = Cursor::at_end(log);
     }
 
-    /// Looks for more to write, unless something gathered is left; how many bytes are ready then.
+    /// Gathers more unless something gathered is left; returns how many bytes are ready.
     pub fn gather(&mut self, bytes_max: usize) -> usize {
         let bytes_max = bytes_max.clamp(1, GATHER_BYTES_MAX);
         if self.gathered.is_empty() && self.needs.is_none() {
@@ -158,12 +157,12 @@ impl Member {
         self.gathered.iter().map(Piece::length).sum()
     }
 
-    /// What was gathered and not yet written, in order; at most [`SLICES_MAX`] pieces.
+    /// The gathered and unwritten bytes, in order; at most [`SLICES_MAX`] pieces.
     pub fn slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
         self.gathered.iter().map(|piece| IoSlice::new(piece.bytes()))
     }
 
-    /// The socket took this many of the gathered bytes.
+    /// Removes the gathered bytes that the socket took.
     pub fn advance(&mut self, written: usize) {
         let mut rest = written;
         while let Some(piece) = self.gathered.front_mut() {
@@ -177,7 +176,7 @@ impl Member {
         }
     }
 
-    /// UPDATEs written since this was last asked.
+    /// UPDATEs written since the last call.
     pub fn take_updates_written(&mut self) -> u64 {
         std::mem::take(&mut self.updates_written)
     }
@@ -193,12 +192,12 @@ impl Member {
         start != piece.start
     }
 
-    /// Whether something was gathered that is not written yet.
+    /// Whether gathered bytes are not written yet.
     pub fn has_gathered(&self) -> bool {
         !self.gathered.is_empty()
     }
 
-    /// How it is doing.
+    /// The member's progress through its dump or log.
     pub fn state(&self) -> MemberState {
         if self.needs.is_some() {
             return MemberState::Lagging;
@@ -212,8 +211,8 @@ impl Member {
         MemberState::Pending
     }
 
-    /// Which dump it needs, if it is lagging. While a dump is under way it needs no other: if it fell behind in the
-    /// log meanwhile, that is said when the dump is over.
+    /// The dump that it needs, if it is lagging. While a dump is in progress it needs no other; if it meanwhile
+    /// falls behind in the log, it reports that after the dump.
     pub fn needs(&self) -> Option<DumpKind> {
         if self.dump.is_some() {
             return None;
@@ -229,12 +228,12 @@ impl Member {
         })
     }
 
-    /// Whether a dump is under way to it.
+    /// Whether a dump is in progress for the member.
     pub fn has_dump(&self) -> bool {
         self.dump.is_some()
     }
 
-    /// While it waits for the dump to begin again, shards keep the tombstones it needs.
+    /// Makes shards keep the tombstones that the member needs while it waits for the dump to begin again.
     fn hold_floor(&self, kind: &DumpKind) {
         if let Some(since) = kind.since() {
             self.log.log.fall_behind(self.peer, since);
@@ -261,7 +260,7 @@ impl Piece {
     }
 }
 
-/// Length of the message that begins there; at least a header's, so that a walk always gets on.
+/// The length of the message at `at`, at least a header's, so that a walk always advances.
 fn message_length(bytes: &[u8], at: usize) -> usize {
     let field = bytes.get(at + 16..at + 18).unwrap_or(&[0, 0]);
     usize::from(u16::from_be_bytes([field[0], field[1]])).max(19)
@@ -277,7 +276,7 @@ impl Cursor {
         self.held.is_empty() && self.place == self.log.end()
     }
 
-    /// Collects what is for this peer, about `bytes_max` bytes of it.
+    /// Collects about `bytes_max` bytes for this peer.
     fn gather(&mut self, peer: PeerId, bytes_max: usize, out: &mut VecDeque<Piece>) -> Found {
         let mut bytes = 0;
         loop {
@@ -294,7 +293,7 @@ impl Cursor {
                     }
                     let (start, end) = (self.start, segment.end);
                     if segment.audience.includes(peer) {
-                        // A long segment goes out in parts that end with a message.
+                        // A long segment is written in parts that end with a message.
                         let (end, part) = part_end(block.bytes(), start, end, bytes_max - bytes);
                         bytes += (end - start) as usize;
                         let whole = end == segment.end;
@@ -316,8 +315,8 @@ impl Cursor {
     }
 }
 
-/// The end of the last message that begins within `bytes_max` of `start`; where that is not `end`, how many UPDATEs
-/// come before it.
+/// The end of the last message that begins within `bytes_max` of `start`; if that is not `end`, also the number of
+/// UPDATEs before it.
 fn part_end(bytes: &[u8], start: u32, end: u32, bytes_max: usize) -> (u32, u32) {
     if (end - start) as usize <= bytes_max {
         return (end, 0);

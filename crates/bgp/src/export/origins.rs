@@ -1,4 +1,4 @@
-//! What the encoding of a route depends on besides its attributes: where it comes from, and what policy decided.
+//! What the encoding of a route depends on besides its attributes: its source, and the decisions of policy.
 
 use std::net::Ipv4Addr;
 
@@ -10,20 +10,19 @@ use crate::attrs::{Attrs, NextHop};
 use crate::peer::PeerKind;
 use crate::policy::{Changed, NextHopChoice};
 
-/// What the encoding of a route depends on besides its attributes.
+/// The source of a route and policy's decisions, as far as the encoding depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Origins {
-    /// Kind of the neighbor that sent it; `None`: it originates here, or its neighbor is gone.
+    /// The kind of the neighbor that sent it; `None` if the route originates here or the neighbor is gone.
     pub(super) kind: Option<PeerKind>,
-    /// BGP identifier of that neighbor.
     pub(super) router_id: Ipv4Addr,
-    /// What policy decided beyond attributes.
+    /// Decisions of policy that are not in the attributes.
     pub(super) changed: Marks,
     /// How often a route server prepends the first AS of the path.
     pub(super) prepend: u8,
 }
 
-/// [`Changed`], small and comparable.
+/// [`Changed`] in a small and comparable form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Marks {
     pub(super) next_hop_keep: bool,
@@ -47,7 +46,7 @@ impl Origins {
     }
 }
 
-/// The next hop that goes out.
+/// The next hop to send.
 pub(super) fn next_hop(
     view: &ExportView,
     family: Family,
@@ -79,14 +78,14 @@ pub(super) fn next_hop(
         (Family::Ipv4, NextHop::V6 { .. }) if !view.codec.extended_next_hop => None,
         (Family::Ipv6, NextHop::V4(_)) => None,
         (_, NextHop::V6 { global, link_local }) => {
-            // A link-local address means something on one link only: between clients of a route server.
+            // A link-local address is valid on one link only: between clients of a route server.
             let link_local = link_local.filter(|_| view.route_server.is_some());
             Some(NextHop::V6 { global, link_local })
         }
     }
 }
 
-/// Whether large communities of a route server with this function are for it alone.
+/// Whether large communities with this function are addressed to the route server alone.
 pub(super) fn is_control_function(function: u32) -> bool {
     matches!(function, 0 | 1 | 101..=103)
 }

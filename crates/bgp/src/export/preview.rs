@@ -1,5 +1,5 @@
-//! What neighbors with one export view would be sent of a prefix, without messages: for code that evaluates a
-//! configuration before it is in use. It is the function that [`super::UpdateGroup`] evaluates.
+//! Computes what neighbors with one export view would be sent for a prefix, without messages, to evaluate a
+//! configuration before it is in use. It evaluates the same function as [`super::UpdateGroup`].
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -20,20 +20,19 @@ use crate::attrs::AttrRef;
 use crate::peer::{PeerId, PeerInfo, PeerTable};
 use crate::route::{Chosen, RouteAddress};
 
-/// Fingerprints that are remembered.
+/// The most fingerprints that are remembered.
 const KNOWN_MAX: usize = 16_384;
 
-/// Prefixes after which sets of neighbors are forgotten, of which a route server makes many.
+/// After this many prefixes, sets of neighbors are dropped; a route server makes many.
 const SETS_PREFIXES_MAX: u32 = 65_536;
 
 /// A route that would be sent.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    /// Who it came from.
     pub source: PeerId,
-    /// Its attributes after export policy, before those that export itself adds or takes away.
+    /// After export policy, before the attributes that export itself adds or removes.
     pub attrs: AttrRef,
-    /// Of all attributes as they would be encoded: equal for equal bytes.
+    /// A hash of all encoded attributes: equal for equal bytes.
     pub fingerprint: u64,
     /// The identifier it would be sent with; 0 without add-path.
     pub path_id: u16,
@@ -41,7 +40,7 @@ pub struct Outgoing {
     audience: AudienceCode,
 }
 
-/// By the attributes after policy (by place, so they are kept with the answer), what else decides, and family.
+/// Fingerprints by the address of the attributes after policy (which are kept with the value), origins, and family.
 type Known = HashMap<(usize, Origins, Family), (AttrRef, u64), FixedState>;
 
 /// The view of some neighbors, applied to prefixes one by one.
@@ -51,12 +50,13 @@ pub struct Preview {
     outgoing: Vec<Outgoing>,
     block: Block,
     known: Known,
-    /// Since sets were forgotten.
+    /// The number of prefixes since sets were dropped.
     prefixes: u32,
 }
 
 impl Preview {
-    /// A preview for nobody yet. `representative` stands for the members where the policy looks at the neighbor.
+    /// Creates a preview without members. `representative` stands for the members where the policy examines the
+    /// neighbor.
     pub fn new(view: Arc<ExportView>, representative: Arc<PeerInfo>) -> Self {
         Self {
             rules: Rules::new(view, representative),
@@ -73,20 +73,20 @@ impl Preview {
         &self.rules.view
     }
 
-    /// Adds a member.
+    /// Adds a neighbor to the members.
     pub fn join(&mut self, peer: PeerId, remote_as: u32) {
         self.rules.join(peer, remote_as);
         self.rules.clear_sets();
     }
 
-    /// Takes a member out.
+    /// Removes a neighbor from the members.
     pub fn leave(&mut self, peer: PeerId) {
         self.rules.leave(peer);
         self.rules.clear_sets();
     }
 
-    /// What would be sent of a prefix with these paths, in order of rank; [`Self::goes_to`] says to whom. `peers` is
-    /// the same table every time, or [`Self::forget`] is called before another one.
+    /// The routes that would be sent for a prefix with these paths, in order of rank; [`Self::goes_to`] says to
+    /// whom. `peers` must be the same table every time, unless [`Self::forget`] is called before another one.
     pub fn outgoing<A: RouteAddress>(
         &mut self,
         prefix: Prefix<A>,
@@ -108,13 +108,13 @@ impl Preview {
         &self.outgoing
     }
 
-    /// Whether a member would be sent one of what [`Self::outgoing`] said last.
+    /// Whether a member would be sent this route of the last [`Self::outgoing`].
     pub fn goes_to(&self, outgoing: &Outgoing, member: PeerId) -> bool {
         self.rules.audiences.includes(outgoing.audience, member)
     }
 
-    /// Puts the path attributes of one of what [`Self::outgoing`] said last into `out`, as they would be sent, but for
-    /// MP_REACH_NLRI, which has the next hop only.
+    /// Writes to `out` the path attributes of a route of the last [`Self::outgoing`] as they would be sent, except
+    /// that MP_REACH_NLRI has the next hop only.
     pub fn encode(&mut self, family: Family, outgoing: &Outgoing, out: &mut Vec<u8>) {
         let Self { rules, block, .. } = self;
         attributes::attributes(&rules.view, family, &outgoing.attrs, outgoing.origins, block);
@@ -127,7 +127,7 @@ impl Preview {
         }
     }
 
-    /// Forgets what it knows of neighbors: the table may be another.
+    /// Forgets neighbors, for another table of peers.
     pub fn forget(&mut self) {
         self.rules.forget_sources();
         self.rules.clear_sets();

@@ -1,13 +1,13 @@
-//! Announcements and withdrawals that wait to be encoded: one entry for a prefix (and path identifier), however often
-//! it changed, and one pack for the attributes that prefixes share.
+//! Announcements and withdrawals that wait to be encoded: one entry for a prefix (and path identifier), however
+//! often it changed, and one pack for the attributes that prefixes share.
 //!
 //! ```text
 //! entry: prefix, path id, had (who may have it), pack ──> pack: attributes, origins, audience
 //!   24 bytes for IPv4, 48 for IPv6                 \──> more packs, for other members (route server)
 //! ```
 //!
-//! Encoding sorts entries by pack by counting, packs by audience, and writes withdrawals first, so that a member
-//! never holds more than it will. It can stop after any message and go on later.
+//! Encoding sorts entries by pack (a counting sort) and packs by audience, and writes withdrawals first, so that a
+//! member never holds more than it will in the end. It can stop after any message and continue later.
 
 use hashbrown::HashTable;
 use thalweg_base::{Prefix, mix64};
@@ -40,11 +40,11 @@ struct Pack {
     attrs: AttrRef,
     origins: Origins,
     audience: AudienceCode,
-    /// While encoding: how many entries, then where they end in the order.
+    /// During encoding: first the number of entries, then their end in the order.
     count: u32,
 }
 
-/// Where encoding stands.
+/// The progress of encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Collecting,
@@ -52,7 +52,6 @@ enum Phase {
     Announcing { rank: usize, at: usize, ready: bool },
 }
 
-/// The queues of both families.
 pub(super) struct Queues {
     pub(super) v4: Queue<u32>,
     pub(super) v6: Queue<u128>,
@@ -60,7 +59,6 @@ pub(super) struct Queues {
 
 /// An address of a family that has a queue.
 pub(super) trait QueueAddress: NlriAddress {
-    /// The queue of the family.
     fn queue(queues: &mut Queues) -> &mut Queue<Self>;
 }
 
@@ -81,12 +79,12 @@ impl Queues {
         Self { v4: Queue::new(coalesces), v6: Queue::new(coalesces) }
     }
 
-    /// Withdrawals will be taken out.
+    /// Prepares for [`Self::take_withdrawals`].
     pub(super) fn withdraws_first(&mut self) {
         (self.v4.touched, self.v6.touched) = (Some(Vec::new()), Some(Vec::new()));
     }
 
-    /// What has to be withdrawn; announcements stay.
+    /// Takes what must be withdrawn; announcements stay.
     pub(super) fn take_withdrawals(&mut self, audiences: &mut Audiences) -> Self {
         Self { v4: self.v4.take_withdrawals(audiences), v6: self.v6.take_withdrawals(audiences) }
     }
@@ -95,24 +93,24 @@ impl Queues {
         self.v4.entries.len() + self.v6.entries.len()
     }
 
-    /// Writes until the encoder is full or everything is written; whether everything is.
+    /// Writes until the encoder is full or everything is written; returns whether everything is.
     pub(super) fn encode(&mut self, rules: &mut Rules, encoder: &mut Encoder) -> bool {
         self.v4.encode(rules, encoder) && self.v6.encode(rules, encoder)
     }
 }
 
-/// Changes that wait. `A` is the family.
+/// Waiting changes. `A` selects the family.
 pub(super) struct Queue<A> {
-    /// Whether a prefix may come twice, so that its entry has to be found again.
+    /// Whether a prefix may come twice, so that its entry must be found again.
     coalesces: bool,
     entries: Vec<Entry<A>>,
     index: HashTable<u32>,
     packs: Vec<Pack>,
     pack_table: HashTable<u32>,
     more: Vec<More>,
-    /// Entries that changed since withdrawals were taken out last, where they are taken out.
+    /// Entries that changed since withdrawals were last taken out, if they are.
     touched: Option<Vec<u32>>,
-    /// The pack of the last route, by its attributes before policy and its source.
+    /// The pack of the last route, with that route's attributes before policy and its source.
     last: Option<(usize, PeerId, u32)>,
     phase: Phase,
     withdrawals: Vec<(AudienceCode, u32)>,
@@ -140,13 +138,12 @@ impl<A: NlriAddress> Queue<A> {
         }
     }
 
-    /// Entries it has room for.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity().max(self.index.capacity()).max(self.order.capacity())
     }
 
-    /// The entry of a prefix, if it is there.
+    /// The entry of a prefix, if it exists.
     #[inline]
     pub(super) fn find(&self, prefix: Prefix<A>, path_id: u16) -> Option<u32> {
         let entries = &self.entries;
@@ -157,8 +154,8 @@ impl<A: NlriAddress> Queue<A> {
         self.index.find(hash(prefix, path_id), is_it).copied()
     }
 
-    /// The entry of a prefix, with no packs. Who had something before any of the changes of the prefix adds up: a
-    /// dump may have shown members any of the states between.
+    /// Makes the entry of a prefix, without packs. `had` accumulates over all changes of the prefix: a dump may
+    /// have shown members any of the states between.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -199,7 +196,7 @@ impl<A: NlriAddress> Queue<A> {
         at
     }
 
-    /// Who gets something of an entry.
+    /// The members that get something from an entry.
     fn gets(&self, entry: &Entry<A>, audiences: &mut Audiences) -> AudienceCode {
         let mut gets = self.packs.get(entry.pack as usize).map_or(AudienceCode::NOBODY, |pack| pack.audience);
         let mut more = entry.more;
@@ -210,8 +207,8 @@ impl<A: NlriAddress> Queue<A> {
         gets
     }
 
-    /// Takes out what has to be withdrawn, as a queue of its own; announcements stay. Only for a queue that notes what it is
-    /// [touched](Queues::withdraws_first) by.
+    /// Takes what must be withdrawn, as a queue of its own; announcements stay. Requires
+    /// [`Queues::withdraws_first`].
     pub(super) fn take_withdrawals(&mut self, audiences: &mut Audiences) -> Self {
         let mut taken = Self::new(false);
         let touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
@@ -227,7 +224,7 @@ impl<A: NlriAddress> Queue<A> {
         taken
     }
 
-    /// The entry gets one more pack.
+    /// Adds a pack to the entry.
     #[inline]
     pub(super) fn assign(&mut self, entry: u32, pack: u32) {
         let entry = &mut self.entries[entry as usize];
@@ -239,7 +236,7 @@ impl<A: NlriAddress> Queue<A> {
         }
     }
 
-    /// The pack of the route before this one, if it was of the same attributes and source.
+    /// The pack of the previous route, if that had the same attributes and source.
     #[inline]
     pub(super) fn last_pack(&self, attrs_id: usize, source: PeerId) -> Option<u32> {
         match self.last {
@@ -275,7 +272,7 @@ impl<A: NlriAddress> Queue<A> {
         }
     }
 
-    /// Writes until the encoder is full or everything is written; whether everything is.
+    /// Writes until the encoder is full or everything is written; returns whether everything is.
     pub(super) fn encode(&mut self, rules: &mut Rules, encoder: &mut Encoder) -> bool {
         if self.phase == Phase::Collecting {
             if self.entries.is_empty() {
@@ -301,7 +298,7 @@ impl<A: NlriAddress> Queue<A> {
         false
     }
 
-    /// Puts withdrawals in order of audience, and the others in order of pack, packs in order of audience.
+    /// Sorts withdrawals by audience and the others by pack, with packs in order of audience.
     fn sort(&mut self, audiences: &mut Audiences) {
         for (at, entry) in self.entries.iter().enumerate() {
             let gets = self.gets(entry, audiences);
@@ -353,7 +350,7 @@ impl<A: NlriAddress> Queue<A> {
         }
     }
 
-    /// One message of withdrawals, or the step to announcements.
+    /// Writes one message of withdrawals, or moves on to announcements.
     fn withdraw(&mut self, at: usize, audiences: &Audiences, encoder: &mut Encoder) {
         let Some(&(code, _)) = self.withdrawals.get(at) else {
             self.phase = Phase::Announcing { rank: 0, at: 0, ready: false };
@@ -371,7 +368,7 @@ impl<A: NlriAddress> Queue<A> {
         self.phase = Phase::Withdrawing { at: at + run - prefixes.len() };
     }
 
-    /// One message of a pack, or the step to the next; whether all is done.
+    /// Writes one message of a pack, or moves on to the next; returns whether all is done.
     fn announce(
         &mut self,
         rank: usize,
@@ -383,7 +380,7 @@ impl<A: NlriAddress> Queue<A> {
         let Some(pack) = self.ranks.get(rank).and_then(|&pack| self.packs.get(pack as usize)) else {
             return true;
         };
-        // The place of the pack's end became its count when its entries were put in their places.
+        // Placing the entries turned the count into the pack's end.
         let end = pack.count as usize;
         let audience = if at < end { rules.audiences.resolve(pack.audience) } else { None };
         let Some(audience) = audience else {
@@ -400,7 +397,7 @@ impl<A: NlriAddress> Queue<A> {
         false
     }
 
-    /// Empty again. What was needed for many more than this time is given back: there may be hundreds of groups.
+    /// Empties the queue. Frees memory that far exceeds what was needed this time: there may be hundreds of groups.
     fn clear(&mut self) {
         const KEPT: usize = 256;
         let (used, packs) = (self.entries.len(), self.packs.len());

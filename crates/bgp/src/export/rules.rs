@@ -1,8 +1,8 @@
-//! Which routes a view exports, and to which neighbors: everything about an exported route but its bytes.
+//! Decides which routes a view exports and to which neighbors: everything about an exported route except its bytes.
 //!
-//! The order of the rules: well-known communities, roles (RFC 9234), where the route came from (RFC 4271 9.2.1,
-//! RFC 4456), loops if asked, control communities (RFC 7947), policy, next hop, length. All are functions of
-//! (view, prefix, attributes, source), so what a neighbor had can be told from the old route at any time.
+//! The order of the rules: well-known communities, roles (RFC 9234), the route's source (RFC 4271 9.2.1, RFC 4456),
+//! loops if configured, control communities (RFC 7947), policy, next hop, length. All are functions of (view,
+//! prefix, attributes, source), so the old route always tells what a neighbor had.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -20,28 +20,27 @@ use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind, PeerTable, Role};
 use crate::policy::{Outcome, Policy, RouteContext};
 
-/// A route that goes out.
+/// A route to send.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     /// After policy.
     pub(super) attrs: AttrRef,
     pub(super) origins: Origins,
-    /// Who may have it.
     pub(super) audience: AudienceCode,
-    /// The members for which the AS path is prepended, and how often (route server).
+    /// How often the AS path is prepended for which members (route server).
     pub(super) prepended: Vec<(u8, AudienceCode)>,
 }
 
-/// What becomes of a route.
+/// The decision about a route.
 #[derive(Clone, Debug)]
 enum Judgement {
     Goes(Offer),
     Stays,
-    /// Its attributes leave no room for a prefix.
+    /// The attributes leave no room for a prefix.
     TooLong,
 }
 
-/// What is known of the neighbor that sent a route, looked up once for a run of routes.
+/// The neighbor that sent a route, looked up once for a run of routes.
 #[derive(Clone, Debug)]
 struct Source {
     peer: PeerId,
@@ -50,34 +49,33 @@ struct Source {
     blocked: bool,
 }
 
-/// Applies a view.
 pub(super) struct Rules {
     pub(super) view: Arc<ExportView>,
-    /// Stands for all members where a policy asks who the neighbor is.
+    /// Stands for all members where a policy examines the neighbor.
     pub(super) representative: Arc<PeerInfo>,
     pub(super) audiences: Audiences,
     /// Members by AS number, for control communities.
     members_by_as: Vec<(u32, PeerId)>,
-    /// Members by address, when it was last asked for; and the last next hop that was, with whose address it is.
+    /// Members by address, as of the last look-up; and the last next hop that was looked up, with its member.
     members_by_address: Option<HashMap<IpAddr, PeerId, FixedState>>,
     last_next_hop: Option<(IpAddr, Option<PeerId>)>,
     reject_flags: u16,
-    /// Nothing but flags, source and length decides.
+    /// Flags, source and length alone decide.
     pub(super) simple: bool,
     own_next_hop: [bool; 2],
     source: Option<Source>,
     edit: AttrsBuilder,
     interner: Interner,
-    /// Offers by attributes and source, where they hold for every prefix.
+    /// Offers by attributes and source, if they hold for every prefix.
     memo: Memo,
-    /// Routes kept back because their attributes do not fit into a message.
+    /// Routes rejected because their attributes do not fit into a message.
     pub(super) too_long: u64,
 }
 
-/// Keys hold an address, so the set that has it is kept with the answer.
+/// Keys contain an address, so the value keeps the attribute set at that address.
 type Memo = HashMap<(Family, usize, PeerId), (AttrRef, Judgement), FixedState>;
 
-/// More offers are not remembered.
+/// The most offers that are remembered.
 const MEMO_MAX: usize = 16_384;
 
 impl Rules {
@@ -120,7 +118,7 @@ impl Rules {
         rules
     }
 
-    /// Forgets sets and offers, when no queue holds a code of them any more.
+    /// Drops sets and offers once no queue holds a code of them.
     pub(super) fn clear_sets(&mut self) {
         self.audiences.clear_sets();
         let used = self.memo.len();
@@ -143,8 +141,8 @@ impl Rules {
         (self.members_by_address, self.last_next_hop) = (None, None);
     }
 
-    /// The audience without the member whose own address the next hop is: it would send packets to itself
-    /// (RFC 4271 5.1.3).
+    /// Removes from the audience the member whose own address is the next hop: it would send packets to itself (RFC
+    /// 4271 5.1.3).
     #[inline]
     fn without_next_hop(
         &mut self,
@@ -153,7 +151,7 @@ impl Rules {
         source: Option<IpAddr>,
         peers: &PeerTable,
     ) -> AudienceCode {
-        // Mostly it is the address of who sent the route, who is not in the audience anyway.
+        // Usually the address is that of the source, which is not in the audience anyway.
         if self.view.next_hop == NextHopRule::Own || source == Some(next_hop) {
             return audience;
         }
@@ -175,7 +173,7 @@ impl Rules {
         });
         let found = known.get(&address).copied();
         if known.len() < self.audiences.members.len() {
-            // The table is from before somebody joined.
+            // The table predates the join of a member.
             return found;
         }
         self.members_by_address = Some(known);
@@ -183,12 +181,12 @@ impl Rules {
         found
     }
 
-    /// Forgets what it knows of neighbors: the table may be another.
+    /// Forgets neighbors, for another table of peers.
     pub(super) fn forget_sources(&mut self) {
         self.source = None;
     }
 
-    /// Where a route of this neighbor comes from.
+    /// The source of a neighbor's routes.
     #[inline]
     pub(super) fn origins(&mut self, peer: PeerId, peers: &PeerTable) -> Origins {
         self.source(peer, peers).origins
@@ -226,8 +224,7 @@ impl Rules {
         }
     }
 
-    /// The quick answer, right where [`Self::simple`] holds: who may have the route, [`AudienceCode::NOBODY`] for
-    /// none.
+    /// The fast answer if [`Self::simple`] holds: who may have the route, [`AudienceCode::NOBODY`] for none.
     #[inline]
     pub(super) fn simple_audience(
         &mut self,
@@ -254,8 +251,8 @@ impl Rules {
         audience
     }
 
-    /// Where [`Self::simple`] holds: whether two routes of a neighbor look the same to the members, which then have
-    /// both or none.
+    /// If [`Self::simple`] holds: whether two routes of a neighbor look the same to the members, which have both or
+    /// none.
     #[inline]
     pub(super) fn simple_same(
         &mut self,
@@ -272,7 +269,7 @@ impl Rules {
         attributes::same(&self.view, family, old, new, origins)
     }
 
-    /// The whole answer.
+    /// The full answer.
     pub(super) fn offer(
         &mut self,
         family: Family,
@@ -348,13 +345,13 @@ impl Rules {
         Judgement::Goes(Offer { attrs, origins, audience, prepended })
     }
 
-    /// The next hop that goes out; `None`: the neighbors cannot be given any.
+    /// The next hop to send; `None` if the neighbors cannot be given any.
     pub(super) fn next_hop(&self, family: Family, attrs: &Attrs, origins: Origins) -> Option<NextHop> {
         next_hop(&self.view, family, attrs, origins)
     }
 
-    /// Whether the attributes leave room for a prefix in a message. Attributes grow by our AS, by what reflection
-    /// adds, and twice where AS numbers of two octet come with AS4_PATH.
+    /// Whether the attributes leave room for a prefix in a message. Attributes grow by our AS, by reflection, and
+    /// twice where two-octet AS numbers come with AS4_PATH.
     #[inline]
     fn fits(&self, family: Family, attrs: &Attrs, origins: Origins) -> bool {
         const ADDED_MAX: usize = 256;
@@ -367,7 +364,7 @@ impl Rules {
         block.message_length_min(family) <= limit
     }
 
-    /// Clients for which control communities prepend, and how often.
+    /// The clients for which control communities prepend, and how often.
     fn prepended(&mut self, attrs: &Attrs) -> Vec<(u8, AudienceCode)> {
         let Some(RouteServerRules { control_as: Some(asn), .. }) = self.view.route_server else {
             return Vec::new();
@@ -392,7 +389,7 @@ impl Rules {
         prepended
     }
 
-    /// What control communities leave of an audience.
+    /// The audience that control communities leave.
     fn controlled(&mut self, attrs: &Attrs, audience: AudienceCode) -> AudienceCode {
         let Some(RouteServerRules { control_as: Some(asn), .. }) = self.view.route_server else {
             return audience;
@@ -415,9 +412,9 @@ impl Rules {
     }
 }
 
-/// Control communities of a route: `0:X` and `RS:0:X` keep it from AS X, `0:RS` and `RS:0:0` from all;
-/// `RS:X` and `RS:1:X` are for AS X, and once there is one of these the others do not get it. `RS:101:X`, `RS:102:X`
-/// and `RS:103:X` prepend the first AS of the path once, twice and three times toward AS X.
+/// The control communities of a route. `0:X` and `RS:0:X` hide it from AS X, `0:RS` and `RS:0:0` from all. `RS:X`
+/// and `RS:1:X` give it to AS X, and if there is one of these, the others do not get it. `RS:101:X`, `RS:102:X` and
+/// `RS:103:X` prepend the first AS of the path once, twice and three times toward AS X.
 #[derive(Debug, Default)]
 struct ControlCommunities {
     denied: Vec<u32>,
@@ -461,7 +458,7 @@ impl ControlCommunities {
     }
 }
 
-/// Flags of attributes that keep a route from every member.
+/// The attribute flags that keep a route from every member.
 fn reject_flags(view: &ExportView) -> u16 {
     let mut flags = 0;
     if view.route_server.is_none_or(|rules| rules.well_known_communities) {

@@ -1,4 +1,4 @@
-//! What makes two neighbors get the same bytes.
+//! The export view: what two neighbors must have in common to get the same bytes.
 
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,54 +12,51 @@ use crate::peer::{PeerId, PeerKind, Role};
 use crate::policy::Policy;
 use crate::session::config::{PrivateAs, SendCommunities};
 
-/// Everything that an exported route depends on besides the route. Neighbors with equal views share an update
-/// group: this is its key.
+/// Everything that an exported route depends on besides the route. This is the key of an update group: neighbors
+/// with equal views share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExportView {
-    /// What the neighbors are to us.
     pub kind: PeerKind,
-    /// Our AS number toward them: the confederation's toward external neighbors, our member AS inside it.
+    /// Our AS number as they see it: the confederation's toward external neighbors, our member AS inside it.
     pub local_as: u32,
-    /// Their AS, only where [`Self::sender_loop_check`] or [`Self::as_override`] looks at it.
+    /// Their AS, set only if [`Self::sender_loop_check`] or [`Self::as_override`] needs it.
     pub remote_as: Option<u32>,
-    /// Who they are, only where the policy asks ([`Policy::depends_on_neighbor`]): such a group has one member.
+    /// The neighbor, set only if the policy needs it ([`Policy::depends_on_neighbor`]): such a group has one
+    /// member.
     pub neighbor: Option<PeerId>,
-    /// Our cluster, for reflected routes (RFC 4456).
+    /// For reflected routes (RFC 4456).
     pub cluster_id: Ipv4Addr,
-    /// What was agreed on about encoding.
+    /// The negotiated encoding.
     pub codec: Codec,
-    /// Which families they take.
+    /// The families that they accept.
     pub families: [bool; 2],
-    /// Whose address goes out as the next hop.
     pub next_hop: NextHopRule,
-    /// Our IPv4 address as a next hop.
     pub own_ipv4: Option<Ipv4Addr>,
-    /// Our IPv6 address as a next hop.
     pub own_ipv6: Option<Ipv6Addr>,
     /// Our link-local address, sent after [`Self::own_ipv6`] to neighbors on the same link (RFC 2545).
     pub own_link_local: Option<Ipv6Addr>,
-    /// The export policy.
     pub policy: Arc<Policy>,
-    /// What the neighbors are as a business (RFC 9234).
+    /// Their role in the business relationship (RFC 9234).
     pub role: Option<Role>,
-    /// They are clients of the route server that we are (RFC 7947).
+    /// Set if they are clients of our route server (RFC 7947).
     pub route_server: Option<RouteServerRules>,
-    /// How many paths of a prefix go out, by family, where the codec has path identifiers (RFC 7911). Without
-    /// them it is the best one.
+    /// The number of paths of a prefix to send, by family, if the codec has path identifiers (RFC 7911). Without
+    /// them, only the best is sent.
     pub add_path_depth: [u16; 2],
-    /// What becomes of private AS numbers, toward external neighbors.
+    /// The treatment of private AS numbers, toward external neighbors.
     pub private_as: PrivateAs,
-    /// Their AS in a path is replaced by ours.
+    /// Replaces their AS in a path by ours.
     pub as_override: bool,
-    /// Routes that have their AS in the path are not sent at all. Off by default: receivers check, and the route
-    /// may be wanted (allow-own-as).
+    /// Does not send routes with their AS in the path. Off by default: receivers check, and may want the route
+    /// (allow-own-as).
     pub sender_loop_check: bool,
-    /// Which communities go out.
+    /// The communities that are sent.
     pub send_communities: SendCommunities,
 }
 
 impl ExportView {
-    /// A plain view: accepts everything, four-octet AS numbers, both families, next hop by the kind's habit.
+    /// Creates a plain view: accepts everything, four-octet AS numbers, both families, the next hop that is usual
+    /// for the kind.
     pub fn new(kind: PeerKind, local_as: u32) -> Self {
         Self {
             kind,
@@ -84,13 +81,13 @@ impl ExportView {
         }
     }
 
-    /// The longest message the neighbors take.
+    /// The longest message that the neighbors accept.
     pub fn message_length_max(&self) -> usize {
         if self.codec.extended_messages { 65_535 } else { 4096 }
     }
 
-    /// Our own address as the next hop of routes of a family. IPv4 routes have an IPv6 one (RFC 8950) where the
-    /// session has no IPv4 address and the neighbor agreed.
+    /// Our own address as the next hop of a family's routes. IPv4 routes get an IPv6 next hop (RFC 8950) if the
+    /// session has no IPv4 address and the neighbor supports it.
     pub fn own_next_hop(&self, family: Family) -> Option<NextHop> {
         let v6 = self.own_ipv6.map(|global| NextHop::V6 { global, link_local: self.own_link_local });
         match family {
@@ -102,7 +99,7 @@ impl ExportView {
         }
     }
 
-    /// How many ranks of a prefix the shards have to report for this view ([`crate::route::Further`]).
+    /// How many ranks of a prefix the shards must report for this view ([`crate::route::Further`]).
     pub fn depth(&self, family: Family) -> usize {
         match (self.add_path(family), self.route_server) {
             (true, _) => usize::from(self.add_path_depth[family.index()]).max(1),
@@ -111,23 +108,22 @@ impl ExportView {
         }
     }
 
-    /// Whether NLRI that go out carry a path identifier.
+    /// Whether sent NLRI carry a path identifier.
     pub fn add_path(&self, family: Family) -> bool {
         self.codec.add_path_send[family.index()]
     }
 }
 
-/// Whose address goes out as the next hop. A policy that sets one has the last word.
+/// Whose address is sent as the next hop. A next hop that the policy sets takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NextHopRule {
-    /// Ours.
     Own,
-    /// Ours for routes that come from outside our AS, the route's own for reflected ones (`next_hop_self` toward
-    /// internal neighbors).
+    /// Ours for routes from outside our AS, the route's own for reflected ones (`next_hop_self` toward internal
+    /// neighbors).
     OwnUnlessInternal,
-    /// The route's own; ours for routes that originate here.
+    /// The route's own, except ours for routes that originate here.
     Keep,
-    /// The route's own if it lies in this prefix, which the neighbors are on too (third-party next hop, RFC 4271
+    /// The route's own if it lies in this prefix, which is also the neighbors' (third-party next hop, RFC 4271
     /// 5.1.3); otherwise ours.
     KeepWithin(IpPrefix),
 }
@@ -135,12 +131,12 @@ pub enum NextHopRule {
 /// How a route server treats its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RouteServerRules {
-    /// The AS number in control communities; `None`: communities control nothing and pass untouched.
+    /// The AS number in control communities. With `None`, communities control nothing and are passed on unchanged.
     pub control_as: Option<u32>,
-    /// How many ranks are tried for a client that may not have the best path (path hiding, RFC 7947 2.3); 1: it
-    /// gets nothing then.
+    /// How many ranks are tried for a client that may not have the best path (path hiding, RFC 7947 2.3). With 1,
+    /// it gets nothing then.
     pub ranks: u16,
-    /// NO_EXPORT and its kin are obeyed. Off by default: RFC 7947 2.2.4 wants them passed on.
+    /// Obeys NO_EXPORT and similar communities. Off by default: RFC 7947 2.2.4 wants them passed on.
     pub well_known_communities: bool,
 }
 
@@ -150,20 +146,20 @@ impl Default for RouteServerRules {
     }
 }
 
-/// Bounds of an update group.
+/// The bounds of an update group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportLimits {
-    /// Bytes of encoded messages kept for members that have not read them. When more are there, the oldest go,
-    /// and members that needed them catch up from the RIB. A full table of the Internet takes about 25 MB.
+    /// Bytes of encoded messages kept for members that have not read them. Beyond this, the oldest are dropped, and
+    /// members that needed them catch up from the RIB. A full table of the Internet takes about 25 MB.
     pub log_bytes_max: usize,
-    /// Prefixes changed and not yet encoded; more are encoded at once. 32,768 entries of 24 bytes stay in the
-    /// second-level cache.
+    /// The most changed prefixes that wait to be encoded; beyond this they are encoded at once. 32,768 entries of
+    /// 24 bytes stay in the second-level cache.
     pub pending_max: usize,
-    /// Routes that a dump collects before it encodes them: the more, the more prefixes share a message. A
-    /// collected IPv4 route takes 24 bytes, an IPv6 one 48.
+    /// The number of routes that a dump collects before it encodes them: the more, the more prefixes share a
+    /// message. A collected IPv4 route takes 24 bytes, an IPv6 one 48.
     pub dump_routes_max: usize,
-    /// Bytes of a dump kept for the slower of its readers. When the fastest has read everything and no more may
-    /// be kept, the slowest are left behind and get a dump of their own later. 256 KiB at least.
+    /// Bytes of a dump kept for its slower readers. If the fastest has read everything and no more may be kept, the
+    /// slowest are left out and get their own dump later. At least 256 KiB.
     pub dump_bytes_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What rules do to a route's attributes.
+//! The actions of rules: changes to a route's attributes.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use crate::peer::PeerKind;
 /// AS numbers for private use (RFC 6996).
 pub(super) const PRIVATE_AS: [RangeInclusive<u32>; 2] = [64_512..=65_534, 4_200_000_000..=4_294_967_294];
 
-/// Does it. Fails if the result would not fit into an attribute.
+/// Applies an action. Fails if the result does not fit into an attribute.
 pub(super) fn apply(
     action: &Action,
     route: &RouteContext<'_>,
@@ -35,7 +35,7 @@ pub(super) fn apply(
             changed.med = true;
         }
         Action::Weight(weight) => edit.weight = *weight,
-        // A default route that discards would take the router off the net.
+        // A default route that discards would disconnect the router.
         Action::Discard(discard) => edit.discard = *discard && route.prefix.length() > 0,
         Action::Origin(origin) => edit.origin = *origin,
         Action::NextHop { v4, v6 } => {
@@ -116,7 +116,7 @@ fn prepend(
     }
 }
 
-/// Takes private AS numbers out of the path, or puts another in their places. Segments left empty go.
+/// Removes private AS numbers from the path, or replaces them by `by`. Empty segments are removed.
 fn rewrite_private(edit: &mut AttrsBuilder, by: Option<u32>) -> Result<(), AttrsError> {
     let private = |asn: u32| PRIVATE_AS.iter().any(|range| range.contains(&asn));
     let path = edit.as_path();
@@ -134,7 +134,7 @@ fn path_of(path: AsPath<'_>, keep: impl Fn(u32) -> Option<u32>) -> Vec<u8> {
         value.extend_from_slice(&[segment.kind as u8, 0]);
         for asn in segment.asns().filter_map(&keep) {
             value.extend_from_slice(&asn.to_be_bytes());
-            // No more than the segment had: a count of one byte.
+            // Cannot overflow: the segment had no more members, and its count is one byte.
             value[header + 1] += 1;
         }
         if value[header + 1] == 0 {
@@ -144,7 +144,7 @@ fn path_of(path: AsPath<'_>, keep: impl Fn(u32) -> Option<u32>) -> Vec<u8> {
     value
 }
 
-/// Takes away what is in the set, then adds what is in the list and not there. The order stays.
+/// Removes the communities in the set, then appends those of the list that are missing. Keeps the order.
 fn change_communities(
     edit: &mut AttrsBuilder,
     remove: Option<&CommunitySet>,
@@ -179,7 +179,6 @@ fn add_missing<T: Copy + PartialEq>(list: &mut Vec<T>, more: &[T]) {
     }
 }
 
-/// The family of a prefix.
 #[inline]
 pub(super) fn family(prefix: IpPrefix) -> Family {
     match prefix {

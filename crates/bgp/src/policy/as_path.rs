@@ -1,4 +1,4 @@
-//! AS-path patterns: regular expressions over AS numbers, as operators write them, without their traps.
+//! AS-path patterns: regular expressions over AS numbers, in the syntax that operators use, without its traps.
 //!
 //! ```text
 //! pattern     = choice              choice = row { "|" row }        row = { piece [ "*" | "+" | "?" ] }
@@ -10,18 +10,18 @@
 //!             | "_" | " "           nothing: a boundary between AS numbers, which is everywhere
 //! ```
 //!
-//! A pattern is looked for anywhere in the path. The unit is the AS number, not the letter: `64500` never finds
-//! 164500, `^64500_` and `_64500$` mean what they mean elsewhere, and `_64500_64501_` and `64500 64501` are the
-//! same. What text patterns write as `[0-9]+` (any number) is understood; other ways to match single digits are
-//! refused with advice, because they would silently mean something else. Unlike in text, `_.*_` between two
-//! numbers also fits when they are neighbors.
+//! A pattern may match anywhere in the path. The unit is the AS number, not the character: `64500` never matches
+//! 164500, `^64500_` and `_64500$` have their usual meaning, and `_64500_64501_` and `64500 64501` are the same.
+//! `[0-9]+`, which means any number in text patterns, is accepted. Other ways to match single digits are refused
+//! with advice, because their meaning would silently differ. Unlike in text, `_.*_` between two numbers also
+//! matches if they are adjacent.
 //!
-//! An AS_SET is one place in the path that fits if any of its members does. Confederation segments count like
-//! others.
+//! An AS_SET is one position in the path, which matches if any of its members does. Confederation segments count
+//! like others.
 //!
-//! The pattern becomes a non-deterministic automaton with at most [`POSITIONS_MAX`] places where a number is
-//! consumed. Matching keeps the set of live places as 64 or 256 bits: its time is the path's length times the
-//! live places, whatever the pattern; nothing goes back and nothing is allocated.
+//! A pattern is compiled to a non-deterministic automaton with at most [`POSITIONS_MAX`] positions that consume a
+//! number. Matching keeps the set of live positions as 64 or 256 bits: for any pattern, its time is the path's
+//! length times the live positions, without backtracking or allocation.
 
 mod automaton;
 mod parse;
@@ -33,13 +33,13 @@ use thalweg_wire::bgp::AsPath;
 
 use automaton::Automaton;
 
-/// Places where a pattern consumes a number, at most. A list of alternative numbers is one place.
+/// The most positions of a pattern that consume a number. A list of alternative numbers is one position.
 pub const POSITIONS_MAX: usize = 256;
 
-/// Bytes of a pattern's text at most: room for a list of 8,000 AS numbers.
+/// The most bytes of a pattern's text: enough for a list of 8,000 AS numbers.
 pub const PATTERN_MAX_BYTES: usize = 64 << 10;
 
-/// How deep groups may be nested.
+/// The deepest nesting of groups.
 pub const GROUPS_MAX: usize = 50;
 
 /// A compiled AS-path pattern.
@@ -49,7 +49,7 @@ pub struct AsPathPattern {
     automaton: Compiled,
 }
 
-/// Most patterns fit 64 places; the others pay for four words.
+/// Most patterns fit 64 positions; the others pay for four words.
 #[derive(Clone, Debug)]
 enum Compiled {
     Small(Arc<Automaton<1>>),
@@ -68,7 +68,7 @@ impl AsPathPattern {
         Ok(Self { text: text.into(), automaton })
     }
 
-    /// Whether the path fits.
+    /// Whether the pattern matches the path.
     #[inline]
     pub fn matches(&self, path: AsPath<'_>) -> bool {
         match &self.automaton {
@@ -77,7 +77,7 @@ impl AsPathPattern {
         }
     }
 
-    /// The pattern as it was written.
+    /// The text that the pattern was compiled from.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -91,62 +91,51 @@ impl PartialEq for AsPathPattern {
 
 impl Eq for AsPathPattern {}
 
-/// What is wrong with a pattern, and where in its text.
+/// An error in a pattern, and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem} (column {})", .at.start + 1)]
 pub struct AsPathError {
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub at: Range<usize>,
-    /// What is wrong there.
     pub problem: AsPathProblem,
 }
 
-/// What is wrong with a pattern.
+/// The kinds of errors in a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AsPathProblem {
-    /// It is empty, which would match everything.
+    /// An empty pattern would match everything.
     #[error("an empty AS-path pattern")]
     Empty,
-    /// Too many bytes.
     #[error("an AS-path pattern above {PATTERN_MAX_BYTES} bytes")]
     TooLong,
-    /// A character that means nothing here.
     #[error("`{0}` means nothing in an AS-path pattern")]
     Unexpected(char),
-    /// A number above 4294967295.
     #[error("AS numbers end at 4294967295")]
     NumberTooLarge,
-    /// `*`, `+` or `?` with nothing before it.
+    /// `*`, `+` or `?` follows nothing.
     #[error("there is nothing to repeat before this")]
     NothingToRepeat,
-    /// A group that does not end.
     #[error("this group has no `)`")]
     GroupOpen,
-    /// An end of a group that did not begin.
     #[error("this `)` has no `(`")]
     GroupNotOpen,
-    /// A class that does not end.
     #[error("this `[` has no `]`")]
     ClassOpen,
-    /// A class without numbers.
     #[error("a class without AS numbers")]
     ClassEmpty,
-    /// A range whose first number is above its last.
     #[error("the range ends before it begins")]
     RangeReversed,
-    /// Single digits of a number, as in `645[0-9]`.
+    /// The pattern matches single digits of a number, as in `645[0-9]`.
     #[error("single digits of an AS number cannot be matched")]
     DigitByDigit,
-    /// Groups within groups within groups.
     #[error("groups nested more than {GROUPS_MAX} deep")]
     TooDeep,
-    /// Too many places.
     #[error("the pattern has more than {POSITIONS_MAX} places for AS numbers")]
     TooManyPositions,
 }
 
 impl AsPathProblem {
-    /// What to write instead, where there is something to say.
+    /// Advice on what to write instead, if there is any.
     pub fn help(self) -> Option<&'static str> {
         match self {
             Self::Empty => Some("`^$` is the empty path, `.*` is any"),

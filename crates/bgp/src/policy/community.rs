@@ -1,4 +1,4 @@
-//! Communities of all three kinds as text, patterns that match them, and sets of patterns.
+//! Parses and matches communities of all three kinds: text forms, patterns, and sets of patterns.
 //!
 //! ```text
 //! standard (RFC 1997)   64500:100   no-export   blackhole          pattern: 64500:*  *:666  64500:100-199
@@ -6,7 +6,7 @@
 //! large    (RFC 8092)   64500:1:2                                  pattern: 64500:*:1-9
 //! ```
 //!
-//! A set keeps what is exact in sorted arrays and tries the patterns one by one.
+//! A set keeps exact communities in sorted arrays and tries its patterns one by one.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -18,15 +18,12 @@ use thalweg_wire::bgp::{Attributes, attribute, community};
 /// A community of one of the three kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Community {
-    /// Of four bytes.
     Standard(u32),
-    /// Of eight bytes.
     Extended(u64),
-    /// Of three numbers.
     Large([u32; 3]),
 }
 
-/// Names of standard communities (IANA's registry of well-known ones).
+/// Names of well-known standard communities (IANA's registry).
 const NAMES: &[(&str, u32)] = &[
     ("no-export", community::NO_EXPORT),
     ("no-advertise", community::NO_ADVERTISE),
@@ -46,7 +43,7 @@ const TWO_OCTET_AS: u8 = 0x00;
 const IPV4_ADDRESS: u8 = 0x01;
 const FOUR_OCTET_AS: u8 = 0x02;
 
-/// The names that stand for standard communities.
+/// The names of standard communities.
 pub fn community_names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().map(|(name, _)| *name)
 }
@@ -61,35 +58,33 @@ fn within(number: u32, span: Span) -> bool {
     span.0 <= number && number <= span.1
 }
 
-/// Communities that look alike.
+/// A pattern that matches communities of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommunityPattern {
-    /// Standard: each half in a range.
+    /// Standard, with each half in a range.
     Standard([Span; 2]),
-    /// Extended with this sub-type: types as bits 0 to 2, administrator and number in a range.
+    /// Extended with this sub-type, and with administrator and number in a range.
     Administered {
-        /// Bit for each type: two-octet AS, IPv4 address, four-octet AS.
+        /// A bit for each type: two-octet AS, IPv4 address, four-octet AS.
         types: u8,
-        /// The sub-type byte.
         sub_type: u8,
         /// The AS number or the address.
         administrator: Span,
-        /// The number it assigned.
+        /// The number that the administrator assigned.
         number: Span,
     },
-    /// Extended whose bits under `mask` are those of `value`.
+    /// Extended, with `value` in the bits under `mask`.
     Masked {
         /// The bits that count.
         mask: u64,
-        /// What they are.
         value: u64,
     },
-    /// Large: each part in a range.
+    /// Large, with each part in a range.
     Large([Span; 3]),
 }
 
 impl CommunityPattern {
-    /// Whether the community looks like it.
+    /// Whether the pattern matches the community.
     pub fn matches(&self, community: Community) -> bool {
         match (self, community) {
             (Self::Standard([high, low]), Community::Standard(c)) => {
@@ -115,7 +110,7 @@ impl CommunityPattern {
         }
     }
 
-    /// The one community it matches, if it is one.
+    /// The community that it matches, if it matches only one.
     pub fn exact(&self) -> Option<Community> {
         let one = |span: Span| (span.0 == span.1).then_some(span.0);
         match self {
@@ -125,7 +120,8 @@ impl CommunityPattern {
             Self::Large([a, b, c]) => Some(Community::Large([one(*a)?, one(*b)?, one(*c)?])),
             Self::Administered { types, sub_type, administrator, number } => {
                 let (who, what) = (u64::from(one(*administrator)?), u64::from(one(*number)?));
-                // An AS number of two bytes has the two-byte form; that of four means the same and is rare.
+                // An AS number of two bytes takes the two-octet form; the four-octet form means the same and is
+                // rare.
                 let (kind, shift) = match types {
                     0b001 | 0b101 => (TWO_OCTET_AS, 32),
                     0b010 => (IPV4_ADDRESS, 16),
@@ -139,45 +135,38 @@ impl CommunityPattern {
         }
     }
 
-    /// Whether one community is all it matches.
     fn is_exact(&self) -> bool {
         let both_forms = matches!(self, Self::Administered { types, .. } if types.count_ones() > 1);
         !both_forms && self.exact().is_some()
     }
 }
 
-/// What is wrong with the text of a community, and where.
+/// An error in the text of a community, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct CommunityError {
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub at: Range<usize>,
-    /// What is wrong there.
     pub problem: CommunityProblem,
 }
 
-/// What is wrong with the text of a community.
+/// The kinds of errors in the text of a community.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommunityProblem {
-    /// Nothing like any kind of community.
     #[error("not a community")]
     Shape,
-    /// A word that is no known name.
     #[error("no community has this name")]
     Name,
-    /// A number above what this part can hold.
+    /// The number is too large for this part.
     #[error("the number is above {max}")]
     TooLarge {
         /// The largest.
         max: u32,
     },
-    /// No number, range or `*`.
     #[error("not a number, a range or `*`")]
     Number,
-    /// A range whose first is above its last.
     #[error("the range ends before it begins")]
     Reversed,
-    /// A pattern where one community is needed.
     #[error("a pattern where one community is needed")]
     NotExact,
 }
@@ -246,7 +235,7 @@ impl fmt::Display for Community {
                         write!(f, "{name}:{}:{}", c >> 32 & 0xffff, c as u32)
                     }
                     Some(name) if kind == IPV4_ADDRESS => write!(f, "{name}:{}:{what}", Ipv4Addr::from(who)),
-                    // The four-byte form of a small AS number is another community than the two-byte one.
+                    // The four-octet form of a small AS number is another community than the two-octet form.
                     Some(name) if kind == FOUR_OCTET_AS && who > 0xffff => write!(f, "{name}:{who}:{what}"),
                     _ => write!(f, "0x{c:016x}"),
                 }
@@ -255,7 +244,7 @@ impl fmt::Display for Community {
     }
 }
 
-/// Parts between colons, with their places.
+/// The parts between colons, with their places.
 struct Parts<'a> {
     text: &'a str,
     at: usize,
@@ -273,7 +262,7 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// A number up to `max`, `*`, or a range.
+/// Parses a number up to `max`, `*`, or a range.
 fn number_span(at: Range<usize>, text: &str, max: u32) -> Result<Span, CommunityError> {
     if text == "*" {
         return Ok((0, max));
@@ -292,7 +281,7 @@ fn number_span(at: Range<usize>, text: &str, max: u32) -> Result<Span, Community
     if span.0 > span.1 { wrong(at, CommunityProblem::Reversed) } else { Ok(span) }
 }
 
-/// What follows `rt:` or `ro:`.
+/// Parses what follows `rt:` or `ro:`.
 fn administered(sub_type: u8, mut parts: Parts<'_>) -> Result<CommunityPattern, CommunityError> {
     let whole = 0..parts.text.len();
     let (Some((who_at, who)), Some((what_at, what)), None) = (parts.next(), parts.next(), parts.next())
@@ -308,12 +297,12 @@ fn administered(sub_type: u8, mut parts: Parts<'_>) -> Result<CommunityPattern, 
         if span.0 > 0xffff { (0b100, span, 0xffff) } else { (0b101, span, u32::MAX) }
     };
     let number = number_span(what_at, what, max)?;
-    // A number of more than 16 bits can only be in the two-byte form.
+    // Only the two-octet AS form has room for a number of more than 16 bits.
     let types = if number.0 > 0xffff { types & 0b001 } else { types };
     Ok(CommunityPattern::Administered { types, sub_type, administrator, number })
 }
 
-/// 16 hexadecimal digits, or fewer and a `*`.
+/// Parses 16 hexadecimal digits, or fewer and a `*`.
 fn masked(digits: &str) -> Result<CommunityPattern, CommunityError> {
     let at = 0..digits.len() + 2;
     let (digits, open) = match digits.strip_suffix('*') {
@@ -329,7 +318,7 @@ fn masked(digits: &str) -> Result<CommunityPattern, CommunityError> {
     Ok(CommunityPattern::Masked { mask: u64::MAX.checked_shl(shift).unwrap_or(0), value })
 }
 
-/// Communities in the order in which they are added to a route.
+/// Communities to add, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommunityList {
     pub(super) standard: Vec<u32>,
@@ -351,7 +340,7 @@ impl FromIterator<Community> for CommunityList {
     }
 }
 
-/// Communities and patterns of them, of all kinds.
+/// Communities of all kinds, and patterns of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommunitySet {
     exact: Box<[Community]>,
@@ -362,7 +351,7 @@ pub struct CommunitySet {
 }
 
 impl CommunitySet {
-    /// The set of everything that one of the patterns matches.
+    /// Makes the set of everything that one of the patterns matches.
     pub fn new(patterns: impl IntoIterator<Item = CommunityPattern>) -> Self {
         let (exact, patterns): (Vec<_>, Vec<_>) = patterns.into_iter().partition(CommunityPattern::is_exact);
         let kind_of = |pattern: &CommunityPattern| match pattern {
@@ -378,7 +367,7 @@ impl CommunitySet {
         Self { exact: exact.into(), patterns: patterns.into(), has_extended, has_large, has_standard }
     }
 
-    /// Whether the community is in the set.
+    /// Whether the set contains the community.
     #[inline]
     pub fn contains(&self, community: Community) -> bool {
         let exact = match &*self.exact {
@@ -389,17 +378,17 @@ impl CommunitySet {
         exact || self.patterns.iter().any(|pattern| pattern.matches(community))
     }
 
-    /// How many communities and patterns it has.
+    /// The number of communities and patterns.
     pub fn len(&self) -> usize {
         self.exact.len() + self.patterns.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set has neither communities nor patterns.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether one of these is in the set.
+    /// Whether the route has a community of the set.
     #[inline]
     pub(super) fn any(&self, route: &CommunityViews<'_>) -> bool {
         self.has_standard && route.standard().any(|c| self.contains(c))
@@ -407,14 +396,14 @@ impl CommunitySet {
             || self.has_large && route.large().any(|c| self.contains(c))
     }
 
-    /// Whether for everything in the set there is one of these.
+    /// Whether the route has a community for each entry of the set.
     pub(super) fn all(&self, route: &CommunityViews<'_>) -> bool {
         self.exact.iter().all(|wanted| route.all().any(|c| c == *wanted))
             && self.patterns.iter().all(|pattern| route.all().any(|c| pattern.matches(c)))
     }
 }
 
-/// The communities of a route as its attributes have them.
+/// The communities of a route, as its attributes encode them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CommunityViews<'a> {
     pub(super) standard: &'a [u8],
@@ -423,7 +412,7 @@ pub(super) struct CommunityViews<'a> {
 }
 
 impl<'a> CommunityViews<'a> {
-    /// Those among these attributes.
+    /// Collects the communities among these attributes.
     #[inline]
     pub(super) fn of(attributes: Attributes<'a>) -> Self {
         let mut views = Self::default();
@@ -458,7 +447,7 @@ impl<'a> CommunityViews<'a> {
         self.standard().chain(self.extended()).chain(self.large())
     }
 
-    /// How many there are of all kinds.
+    /// The number of communities of all kinds.
     pub(super) fn count(&self) -> u32 {
         (self.standard.len() / 4 + self.extended.len() / 8 + self.large.len() / 12) as u32
     }

@@ -1,7 +1,7 @@
-//! A route on its way through the rules.
+//! Evaluates the rules of a policy for a route.
 //!
-//! Conditions look at the attribute set as it came until a rule changes something, and at the builder from then
-//! on; both answer the same questions ([`View`]). The former have what is asked most as plain fields.
+//! Conditions read the original attribute set until a rule changes something, and the builder from then on; both
+//! implement [`View`]. The original set has the most frequently read values as plain fields.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use super::rules::{Condition, Verdict};
 use super::{Changed, Outcome, RouteContext, RuleId};
 use crate::attrs::{Attrs, AttrsBuilder, LOCAL_PREF_DEFAULT, flag};
 
-/// What conditions ask of attributes.
+/// The attributes that conditions read.
 pub(super) trait View {
     fn origin(&self) -> Origin;
     fn med(&self) -> Option<u32>;
@@ -30,7 +30,7 @@ pub(super) trait View {
     }
 }
 
-/// What decisions and conditions want to know of an AS_PATH, as [`Head`](crate::attrs::Head) counts it.
+/// Facts about an AS_PATH that decisions and conditions read, counted like [`Head`](crate::attrs::Head).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathFacts {
     pub(super) neighbor_as: u32,
@@ -158,7 +158,7 @@ impl Condition {
                 let path = attrs.as_path();
                 patterns.iter().any(|pattern| pattern.matches(path))
             }
-            // 0 stands for "none" and is nobody's number (RFC 7607).
+            // 0 stands for "none", and no AS has this number (RFC 7607).
             Self::OriginAs(set) => {
                 let asn = attrs.path_facts().origin_as;
                 asn != 0 && set.contains(asn)
@@ -188,16 +188,16 @@ impl Condition {
     }
 }
 
-/// What decided, and how.
+/// The verdict and the deciding rule.
 type Decision = (Verdict, RuleId);
 
-/// One route on its way.
+/// The evaluation of one route.
 pub(super) struct Evaluation<'a> {
     program: &'a Program,
     route: &'a RouteContext<'a>,
     attrs: &'a Attrs,
     edit: &'a mut AttrsBuilder,
-    /// Whether `edit` holds the attributes, and what else changed.
+    /// If set, `edit` holds the attributes, and this records the other changes.
     changed: Option<Changed>,
 }
 
@@ -238,7 +238,7 @@ impl<'a> Evaluation<'a> {
                 }
                 let changed = self.changed.get_or_insert_default();
                 if apply(action, self.route, self.edit, changed).is_err() {
-                    // What does not fit into an attribute cannot be announced.
+                    // A value that does not fit into an attribute cannot be announced.
                     return Some((Verdict::Reject, id));
                 }
             }

@@ -1,20 +1,20 @@
-//! Sets of AS numbers: sorted ranges, 8 bytes each, found by binary search.
+//! Sets of AS numbers: sorted ranges of 8 bytes each, looked up by binary search.
 
 use std::ops::RangeInclusive;
 
-/// Numbers in ranges that neither touch nor overlap, in ascending order.
+/// A set of numbers in ranges that neither touch nor overlap, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NumberSet {
     ranges: Box<[(u32, u32)]>,
 }
 
 impl NumberSet {
-    /// Every number there is.
+    /// The set of all numbers.
     pub fn all() -> Self {
         Self { ranges: [(0, u32::MAX)].into() }
     }
 
-    /// The numbers of these ranges; empty ranges add nothing.
+    /// Makes the set of the numbers in these ranges; empty ranges add nothing.
     pub fn new(ranges: impl IntoIterator<Item = RangeInclusive<u32>>) -> Self {
         let mut all: Vec<(u32, u32)> =
             ranges.into_iter().filter(|each| !each.is_empty()).map(RangeInclusive::into_inner).collect();
@@ -29,7 +29,7 @@ impl NumberSet {
         Self { ranges: merged.into() }
     }
 
-    /// The numbers that are not in the set.
+    /// The set of the numbers that are not in this one.
     pub fn complement(&self) -> Self {
         let mut from = Some(0u32);
         let mut ranges = Vec::with_capacity(self.ranges.len() + 1);
@@ -45,19 +45,19 @@ impl NumberSet {
         Self { ranges: ranges.into() }
     }
 
-    /// Whether the number is in the set.
+    /// Whether the set contains the number.
     #[inline]
     pub fn contains(&self, number: u32) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= number);
         after.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|range| number <= range.1)
     }
 
-    /// Whether no number is.
+    /// Whether the set contains no number.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The ranges, first and last number of each.
+    /// The first and last number of each range.
     pub fn ranges(&self) -> &[(u32, u32)] {
         &self.ranges
     }

@@ -1,10 +1,10 @@
 //! Sets of prefixes with `ge` and `le`: 300,000 entries load in milliseconds and match in a probe or two.
 //!
-//! An entry is a prefix and a range of lengths; a route matches if the entry's prefix covers it and its length
-//! lies in the range. Each family has one hash table from prefix to the lengths it admits (one bit a length),
-//! and for each length a route can have the list of lengths of entries that admit it at all. Routes of length
-//! 24 in a set of exact entries therefore cost one probe, and routes of a length nobody wants cost none. An
-//! IPv4 entry takes about 14 bytes, an IPv6 entry about 55.
+//! An entry is a prefix and a range of lengths. A route matches if the entry's prefix covers it and its length is
+//! in the range. Each family has a hash table from prefix to the lengths that it admits (a bit for each). For each
+//! length of a route, a list has the lengths of the entries that may admit it. So a /24 route costs one probe in a
+//! set of exact entries, and routes of a length that no entry admits cost none. An IPv4 entry takes about 14 bytes,
+//! an IPv6 entry about 55.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,29 +14,28 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use thalweg_base::{Address, IpPrefix, Prefix, PrefixTextError};
 
-/// One entry: prefixes that `prefix` covers and whose length is from `min` to `max`.
+/// An entry: prefixes that `prefix` covers and whose length is from `min` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixEntry {
-    /// What must cover the route.
     pub prefix: IpPrefix,
-    /// The shortest length, at least the prefix's own.
+    /// At least the prefix's own length.
     pub min: u8,
-    /// The longest, at least `min`, at most what the family has.
+    /// At least `min`, at most the family's number of bits.
     pub max: u8,
 }
 
 impl PrefixEntry {
-    /// The prefix itself and nothing else.
+    /// Matches only the prefix itself.
     pub fn exact(prefix: IpPrefix) -> Self {
         Self { prefix, min: prefix.length(), max: prefix.length() }
     }
 
-    /// The prefix and everything inside it.
+    /// Matches the prefix and everything inside it.
     pub fn or_longer(prefix: IpPrefix) -> Self {
         Self { prefix, min: prefix.length(), max: family_bits(prefix) }
     }
 
-    /// Whether the entry says that this prefix is meant.
+    /// Whether the entry matches this prefix.
     pub fn contains(&self, prefix: IpPrefix) -> bool {
         let covers = match (self.prefix, prefix) {
             (IpPrefix::V4(outer), IpPrefix::V4(inner)) => outer.covers(inner),
@@ -68,55 +67,48 @@ fn family_bits(prefix: IpPrefix) -> u8 {
     }
 }
 
-/// What is wrong with the text of an entry.
+/// The kinds of errors in the text of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixEntryProblem {
-    /// The prefix itself.
+    /// The prefix is malformed.
     #[error(transparent)]
     Prefix(PrefixTextError),
     /// Something other than `ge N` or `le N` follows, or one of them twice.
     #[error("a prefix may be followed by `ge N` and `le N`, each once")]
     Shape,
-    /// `ge` or `le` is shorter than the prefix: nothing can match.
     #[error("length {given} is shorter than the prefix ({length}): nothing can match")]
     BelowLength {
-        /// The number given.
         given: u8,
         /// The prefix's length.
         length: u8,
     },
-    /// `le` is below `ge`.
     #[error("`le {le}` is below `ge {ge}`: nothing can match")]
     Reversed {
         /// The lower limit.
         ge: u8,
-        /// The upper limit.
         le: u8,
     },
-    /// More bits than the family has.
     #[error("length {given} is above {bits}")]
     AboveFamily {
-        /// The number given.
         given: u8,
-        /// What the family has.
+        /// The family's number of bits.
         bits: u8,
     },
 }
 
-/// What is wrong with the text of an entry, and where in it.
+/// An error in the text of an entry, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct PrefixEntryError {
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub at: std::ops::Range<usize>,
-    /// What is wrong there.
     pub problem: PrefixEntryProblem,
 }
 
 impl FromStr for PrefixEntry {
     type Err = PrefixEntryError;
 
-    /// `10.0.0.0/8`, `10.0.0.0/8 le 24`, `10.0.0.0/8 ge 16`, `10.0.0.0/8 ge 16 le 24`.
+    /// Parses `10.0.0.0/8`, `10.0.0.0/8 le 24`, `10.0.0.0/8 ge 16`, `10.0.0.0/8 ge 16 le 24`.
     fn from_str(text: &str) -> Result<Self, PrefixEntryError> {
         let mut words = words(text);
         let (at, first) = words.next().unwrap_or((0..text.len(), ""));
@@ -156,7 +148,7 @@ impl FromStr for PrefixEntry {
     }
 }
 
-/// Words between blanks, with their places.
+/// Splits at blanks; returns the words with their places.
 pub(super) fn words(text: &str) -> impl Iterator<Item = (std::ops::Range<usize>, &str)> {
     text.split([' ', '\t'])
         .scan(0, |next, word| {
@@ -167,7 +159,7 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = (std::ops::Range<usize>,
         .filter(|(_, word)| !word.is_empty())
 }
 
-/// Prefixes of both families.
+/// A set of prefixes of both families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixSet {
     v4: Table<u32>,
@@ -176,7 +168,7 @@ pub struct PrefixSet {
 }
 
 impl PrefixSet {
-    /// The set of these entries; one given twice counts once.
+    /// Makes a set of these entries; duplicates count once.
     pub fn new(entries: impl IntoIterator<Item = PrefixEntry>) -> Self {
         let mut set = Self::default();
         for entry in entries {
@@ -191,7 +183,7 @@ impl PrefixSet {
         set
     }
 
-    /// Whether an entry admits the prefix.
+    /// Whether an entry matches the prefix.
     #[inline]
     pub fn contains(&self, prefix: IpPrefix) -> bool {
         match prefix {
@@ -200,7 +192,7 @@ impl PrefixSet {
         }
     }
 
-    /// Whether the address lies in the prefix of an entry, whatever lengths it admits.
+    /// Whether the prefix of an entry contains the address, whatever lengths it admits.
     pub fn covers_address(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.v4.covers(u32::from(address)),
@@ -208,22 +200,22 @@ impl PrefixSet {
         }
     }
 
-    /// How many entries it was made of.
+    /// The number of entries, without duplicates.
     pub fn len(&self) -> usize {
         self.entries
     }
 
-    /// Whether there is none.
+    /// Whether the set has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 }
 
-/// A bit for each length from 1 on: `u32` for IPv4, `u128` for IPv6. Length 0 has a place of its own.
+/// A bit for each length from 1 on: `u32` for IPv4, `u128` for IPv6. Length 0 is stored separately.
 trait Lengths: Address + Default {
-    /// The bits of the lengths from `min` to `max`, 0 left out.
+    /// The bits of the lengths from `min` to `max`, without 0.
     fn range(min: u8, max: u8) -> Self;
-    /// Whether length `length`, at least 1, is in.
+    /// Whether `length`, at least 1, is included.
     fn has(self, length: u8) -> bool;
     fn or(self, other: Self) -> Self;
 }
@@ -260,9 +252,8 @@ lengths!(u128);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Table<A: Lengths> {
     admitted: HashMap<(A, u8), A, FixedState>,
-    /// By a route's length: lengths of entries that may admit it, longest first.
+    /// By a route's length: the lengths of entries that may admit it, longest first.
     probes: Vec<Vec<u8>>,
-    /// Lengths of all entries.
     lengths: Vec<u8>,
     /// The entry 0/0 admits length 0.
     zero: bool,

@@ -1,4 +1,4 @@
-//! Rule sets made ready: names resolved to places, only what a policy reaches kept.
+//! Compiles rule sets: resolves names to indexes and keeps only what a policy reaches.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use super::rules::{
     ACCEPT, Action, CALLS_MAX, Condition, PolicyError, REJECT, RULES_MAX, Rule, RuleLibrary, RuleSet, Verdict,
 };
 
-/// Everything that a policy can come to.
+/// All rule sets that a policy can reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) sets: Box<[CompiledSet]>,
-    /// The sets to begin with, in order.
+    /// The sets to evaluate, in order.
     pub(super) chain: Box<[u16]>,
 }
 
@@ -33,14 +33,13 @@ pub(super) struct CompiledRule {
 }
 
 impl Program {
-    /// The rule sets of these names one after the other, and those they call.
+    /// Compiles the rule sets of these names, and those that they call.
     pub(super) fn new(library: &RuleLibrary, chain: &[Arc<str>]) -> Result<Self, PolicyError> {
         let mut compiler = Compiler { library, places: Vec::new(), sets: Vec::new(), open: Vec::new() };
         let chain = chain.iter().map(|name| compiler.set(name)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { sets: compiler.sets.into(), chain: chain.into() })
     }
 
-    /// A rule in words.
     pub(super) fn describe(&self, id: RuleId) -> String {
         let Some(set) = self.sets.get(usize::from(id.set)) else {
             return "no rule decided".to_owned();
@@ -79,10 +78,10 @@ impl Program {
 
 struct Compiler<'a> {
     library: &'a RuleLibrary,
-    /// Names of the sets, as they are placed.
+    /// The names of the sets, by index.
     places: Vec<Arc<str>>,
     sets: Vec<CompiledSet>,
-    /// Sets whose calls are being followed.
+    /// The sets whose calls are being followed, to detect loops.
     open: Vec<Arc<str>>,
 }
 

@@ -1,7 +1,7 @@
-//! What rules say: conditions, actions, and sets of rules that call each other by name.
+//! The language of rules: conditions, actions, and sets of rules that call each other by name.
 //!
-//! A [`RuleLibrary`] holds the rule sets of a configuration; [`Policy::compile`](super::Policy::compile) makes
-//! a policy of some of them.
+//! A [`RuleLibrary`] holds the rule sets of a configuration; [`Policy::compile`](super::Policy::compile) compiles a
+//! policy from some of them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,115 +13,107 @@ use thalweg_wire::bgp::{Family, Origin};
 use super::{AsPathPattern, CommunityList, CommunitySet, NumberSet, PrefixSet};
 use crate::peer::{PeerInfo, PeerKind, Role};
 
-/// The end of a route's way through the rules.
+/// The final decision about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It passes.
     Accept,
-    /// It does not.
     Reject,
 }
 
-/// Rules in order.
+/// A named list of rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
     pub rules: Vec<Rule>,
-    /// What becomes of a route that no rule decided; `None`: the caller of the set goes on.
+    /// The decision if no rule decides; with `None`, the caller of the set continues.
     pub default: Option<Verdict>,
 }
 
-/// If all conditions hold, then do all of this.
+/// If the conditions hold, applies the actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// What logs call it; may be empty.
+    /// For logs; may be empty.
     pub name: Arc<str>,
-    /// All of these must hold.
     pub conditions: Vec<Condition>,
-    /// And not all of these, unless there are none.
+    /// The rule does not apply if all of these hold, unless the list is empty.
     pub unless: Vec<Condition>,
-    /// What is changed, in order.
+    /// Applied in order.
     pub actions: Vec<Action>,
-    /// A rule set that is asked next; if it decides, that is it.
+    /// A rule set to evaluate next, which may decide.
     pub call: Option<Arc<str>>,
-    /// The decision; `None`: the next rule is asked.
+    /// With `None`, the next rule is evaluated.
     pub verdict: Option<Verdict>,
 }
 
-/// Numbers from the first to the last.
+/// A range of numbers, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Between {
-    /// The least.
     pub first: u32,
-    /// The greatest.
     pub last: u32,
 }
 
 impl Between {
-    /// Whether the number is one of them.
+    /// Whether the range contains the number.
     #[inline]
     pub fn contains(self, number: u32) -> bool {
         self.first <= number && number <= self.last
     }
 }
 
-/// What can be asked about a route. Of lists, any entry may hold unless said otherwise.
+/// A condition on a route. Of a list, any entry may hold unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The set admits the prefix.
     Prefix(Arc<PrefixSet>),
     PrefixLength(Between),
-    /// The address family.
     Family(Family),
-    /// A pattern fits the AS_PATH.
+    /// A pattern matches the AS_PATH.
     AsPath(Arc<[AsPathPattern]>),
-    /// The AS that announced the route first: the last of the AS_PATH.
+    /// The originating AS: the last of the AS_PATH.
     OriginAs(Arc<NumberSet>),
-    /// The AS the route came from: the first of the AS_PATH.
+    /// The neighboring AS: the first of the AS_PATH.
     NeighborAs(Arc<NumberSet>),
-    /// An AS anywhere in the AS_PATH, sets and confederation segments included.
+    /// An AS anywhere in the AS_PATH, including sets and confederation segments.
     AnyAs(Arc<NumberSet>),
     /// The length of the AS_PATH as decisions count it.
     PathLength(Between),
-    /// A community of the set is there.
+    /// The route has a community of the set.
     CommunityAny(Arc<CommunitySet>),
-    /// Every entry of the set has a community.
+    /// The route has a community for every entry of the set.
     CommunityAll(Arc<CommunitySet>),
-    /// No community of the set is there.
+    /// The route has no community of the set.
     CommunityNone(Arc<CommunitySet>),
-    /// How many communities of all kinds there are.
+    /// The number of communities of all kinds.
     CommunityCount(Between),
     Origin(Vec<Origin>),
-    /// MULTI_EXIT_DISC; a route without it does not fit.
+    /// MULTI_EXIT_DISC; never holds for a route without it.
     Med(Between),
-    /// LOCAL_PREF, 100 if there is none.
+    /// LOCAL_PREF, or 100 if the route has none.
     LocalPref(Between),
     Weight(Between),
-    /// The next hop lies in a prefix of the set, whatever lengths it admits.
+    /// A prefix of the set contains the next hop, whatever lengths it admits.
     NextHop(Arc<PrefixSet>),
     /// The neighbor whose policy this is.
     Neighbor(Arc<[PeerPattern]>),
-    /// At export: who sent the route. At import the neighbor itself.
+    /// The sender of the route; at import, the neighbor itself.
     Source(Arc<[PeerPattern]>),
-    /// ONLY_TO_CUSTOMER is there (`true`) or not.
+    /// Whether ONLY_TO_CUSTOMER is present.
     OnlyToCustomer(bool),
-    /// ONLY_TO_CUSTOMER is there with one of these numbers.
+    /// ONLY_TO_CUSTOMER is present with one of these numbers.
     OnlyToCustomerAs(Arc<NumberSet>),
 }
 
-/// What a neighbor may look like.
+/// Matches neighbors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerPattern {
     Name(Arc<str>),
     Address(IpAddr),
-    /// Any address of the prefix but these: how a group with dynamic neighbors is said.
+    /// Any address of the prefix except these: the form of a group with dynamic neighbors.
     Range {
-        /// Where its address lies.
         prefix: IpPrefix,
-        /// Neighbors that have a place of their own.
+        /// Neighbors with their own configuration.
         except: Arc<[IpAddr]>,
     },
     As(Arc<NumberSet>),
-    /// What it is to us.
     Kind(PeerKind),
     Role(Role),
     /// No neighbor: the route originates here.
@@ -129,7 +121,7 @@ pub enum PeerPattern {
 }
 
 impl PeerPattern {
-    /// Whether the neighbor, or nobody, looks like it.
+    /// Whether the pattern matches the neighbor, or the absence of one.
     pub fn matches(&self, peer: Option<&PeerInfo>) -> bool {
         let Some(peer) = peer else { return matches!(self, Self::Local) };
         match self {
@@ -152,14 +144,11 @@ impl PeerPattern {
     }
 }
 
-/// A new value, or how the old one changes; sums end at the ends of the range.
+/// A new value, or a change of the old one. Sums saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// This value.
     Set(u32),
-    /// So much more.
     Add(u32),
-    /// So much less.
     Subtract(u32),
 }
 
@@ -174,76 +163,72 @@ impl Amount {
     }
 }
 
-/// Which AS number is put before the path.
+/// The AS number to prepend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrependAs {
-    /// Ours toward the neighbor.
+    /// Our AS in the session.
     Own,
-    /// The one the path begins with; nothing happens to an empty path.
+    /// The first AS of the path; an empty path stays.
     Last,
     Given(u32),
 }
 
-/// How often one rule may prepend an AS number: longer paths are filtered by most networks.
+/// How often one rule may prepend an AS number; most networks filter longer paths.
 pub const PREPEND_MAX: u8 = 32;
 
-/// What a rule changes.
+/// A change to a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// LOCAL_PREF.
     LocalPref(Amount),
-    /// MULTI_EXIT_DISC; a route without it counts as 0.
+    /// A route without MULTI_EXIT_DISC counts as 0.
     Med(Amount),
-    /// No MULTI_EXIT_DISC.
     MedRemove,
     Weight(u32),
     Origin(Origin),
-    /// The next hop of routes of the address's family; others keep theirs.
+    /// Sets the next hop of routes of the address's family; others keep theirs.
     NextHop {
         /// For IPv4 routes.
         v4: Option<Ipv4Addr>,
-        /// For IPv6 routes.
         v6: Option<Ipv6Addr>,
     },
-    /// Our address toward the neighbor becomes the next hop.
+    /// Sets the next hop to our address in the session.
     NextHopSelf,
-    /// The next hop stays, toward external neighbors too.
+    /// Keeps the next hop, also toward external neighbors.
     NextHopUnchanged,
-    /// The neighbor's own address becomes the next hop.
+    /// Sets the next hop to the neighbor's own address.
     NextHopPeer,
-    /// An AS number is put before the AS_PATH.
+    /// Prepends an AS number to the AS_PATH.
     Prepend {
         asn: PrependAs,
-        /// How often, at most [`PREPEND_MAX`].
+        /// At most [`PREPEND_MAX`].
         count: u8,
     },
-    /// Private AS numbers (RFC 6996) leave the AS_PATH.
+    /// Removes private AS numbers (RFC 6996) from the AS_PATH.
     RemovePrivateAs,
-    /// Private AS numbers become ours.
+    /// Replaces private AS numbers by ours.
     ReplacePrivateAs,
-    /// The route has exactly these communities.
+    /// Replaces all communities.
     CommunitiesSet(Arc<CommunityList>),
-    /// These are added, unless they are there.
+    /// Adds the communities that are missing.
     CommunitiesAdd(Arc<CommunityList>),
-    /// Those in the set go.
+    /// Removes the communities in the set.
     CommunitiesRemove(Arc<CommunitySet>),
-    /// If one of the set is there, all of it goes and these come.
+    /// If the route has a community of the set, removes all those in the set and adds the list.
     CommunitiesReplace(Arc<CommunitySet>, Arc<CommunityList>),
-    /// This router discards what the route attracts, or no longer does. Never so for a default route.
+    /// Sets whether this router discards the traffic for the route. Never set for a default route.
     Discard(bool),
 }
 
-/// Rule sets by name.
+/// The rule sets of a configuration, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleLibrary {
-    /// The rule sets.
     pub sets: BTreeMap<Arc<str>, RuleSet>,
 }
 
-/// How deep rule sets may call each other.
+/// The deepest nesting of calls between rule sets.
 pub const CALLS_MAX: usize = 16;
 
-/// Rule sets that one policy may consist of, and rules of a set.
+/// The most rule sets of a policy, and the most rules of a set.
 pub const RULES_MAX: usize = 60_000;
 
 /// The name of the built-in rule set that accepts everything.
@@ -252,25 +237,21 @@ pub const ACCEPT: &str = "accept";
 /// The name of the built-in rule set that rejects everything.
 pub const REJECT: &str = "reject";
 
-/// Why rule sets do not make a policy.
+/// Why rule sets cannot be compiled to a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// No rule set has this name.
     #[error("no rule set is called `{name}`")]
     Unknown { name: Arc<str> },
-    /// A rule set calls itself, directly or through others.
     #[error("rule sets call each other in a loop: {}", .names.join(" -> "))]
     Cycle {
-        /// The names on the way, the first again at the end.
+        /// The names along the loop, with the first repeated at the end.
         names: Vec<Arc<str>>,
     },
-    /// Calls within calls within calls.
     #[error("rule sets call each other more than {CALLS_MAX} deep at `{name}`")]
     TooDeep {
-        /// Where it becomes too deep.
+        /// The rule set that is called too deep.
         name: Arc<str>,
     },
-    /// Too many rules.
     #[error("more than {RULES_MAX} rules or rule sets at `{name}`")]
     TooMany {
         /// The rule set.

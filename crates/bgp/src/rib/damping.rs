@@ -1,4 +1,4 @@
-//! Route flap damping (RFC 2439, with what RFC 7196 makes of it): routes that come and go are kept aside until they
+//! Route flap damping (RFC 2439 with the corrections of RFC 7196): routes that come and go are set aside until they
 //! have been quiet for a while.
 //!
 //! ```text
@@ -9,30 +9,32 @@
 //! below 375                    forgotten
 //! ```
 //!
-//! RFC 2439 says what figures there are (4.2), not what they should be; RFC 7196 names the usual ones (section 3,
-//! table 1) and corrects two of them (section 6).
+//! RFC 2439 (4.2) names the parameters without values; RFC 7196 lists the usual values (section 3, table 1) and
+//! corrects two of them (section 6).
 //!
-//! | figure | here | where it is from |
+//! | parameter | value here | source |
 //! |---|---|---|
 //! | withdrawal | 1000 | table 1: the usual one |
 //! | announced again | 0 | RFC 2439 4.8.3; table 1: 0 with one vendor, 1000 with the other |
 //! | other attributes | 500 | table 1: the usual one; RFC 2439 4.8.4 would count them like a withdrawal |
-//! | suppressed above | 6000 | section 6: not less; the careful not less than 12,000. The usual 2000 and 3000 punish prefixes for being well connected |
+//! | suppressed above | 6000 | section 6: at least this; cautious operators at least 12,000. The usual 2000 and 3000 punish prefixes for being well connected |
 //! | used again below | 750 | table 1: the usual one |
-//! | half-life | 15 min | table 1: the usual one, whether the route is there or not; RFC 2439 4.2 allows for two |
+//! | half-life | 15 min | table 1: the usual one, whether the route is present or not; RFC 2439 4.2 allows for two |
 //! | suppressed at most | 60 min | table 1: the usual one |
-//! | penalty at most | 50,000 | section 6: not less |
+//! | penalty at most | 50,000 | section 6: at least this |
 //!
-//! RFC 2439 4.5 has the longest suppression follow from a ceiling of the penalty, and so has the ceiling follow from the
-//! other figures: with these, 750 doubled four times is 12,000, and a threshold of 12,000 would never be crossed (RFC
-//! 7196 section 5). Here the two do not depend on each other: the penalty rises to its own maximum, and an hour after its
-//! last flap a route is used again, whatever is left of its penalty; the rest is forgiven down to the reuse threshold.
+//! In RFC 2439 4.5 the longest suppression follows from a ceiling of the penalty, so the ceiling follows from the
+//! other parameters: with these, 750 doubled four times is 12,000, and no penalty would ever exceed a threshold of
+//! 12,000 (RFC 7196 section 5). Here the two are independent: the penalty rises to its own maximum, and an hour
+//! after its last flap a route is used again whatever its penalty; the rest is forgiven down to the reuse
+//! threshold.
 //!
-//! Only routes of external neighbors are damped (RFC 2439 4). The end of a session is no flap of its routes, which RFC
-//! 2439 4.8.5 leaves open. RFC 7196's test mode, which counts and suppresses nothing, is missing. Records exist only for routes that flapped; they decay when somebody looks. Each record has one place in a heap of
-//! deadlines, at or before the time at which something is to be done about it. There are at most
-//! [`DampingConfig::records_max`] of them in a family of a shard; a route that flaps when all are taken is not
-//! damped, and counted.
+//! Only routes of external neighbors are damped (RFC 2439 4). The end of a session is no flap of its routes; RFC
+//! 2439 4.8.5 leaves this open. RFC 7196's test mode, which counts without suppressing, is missing.
+//!
+//! Only routes that flapped have records, which decay when they are read. Each record has one place in a heap of
+//! deadlines, at or before the time of its next event. A family of a shard has at most
+//! [`DampingConfig::records_max`] records; a route that flaps when all are in use is counted and not damped.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -41,24 +43,23 @@ use thalweg_base::{Address, Prefix};
 
 use crate::peer::PeerId;
 
-/// How routes are damped. Times in seconds.
+/// The parameters of damping. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DampingConfig {
     /// Added for each withdrawal.
     pub withdrawal_penalty: f32,
     /// Added for each announcement that changes attributes.
     pub attribute_change_penalty: f32,
-    /// A route whose penalty is above this is suppressed.
+    /// A route with a higher penalty is suppressed.
     pub suppress_threshold: f32,
-    /// A suppressed route whose penalty falls below this is used again.
+    /// A suppressed route with a lower penalty is used again.
     pub reuse_threshold: f32,
-    /// No penalty is higher.
     pub penalty_max: f32,
-    /// In this time a penalty falls to its half.
+    /// The time in which a penalty halves.
     pub half_life_s: u32,
-    /// No route is suppressed longer than this after it last flapped.
+    /// The longest suppression after the last flap.
     pub max_suppress_s: u32,
-    /// Records of a family in a shard. 65,536 take about 6 MiB.
+    /// For a family of a shard. 65,536 records take about 6 MiB.
     pub records_max: usize,
 }
 
@@ -78,13 +79,13 @@ impl Default for DampingConfig {
 }
 
 impl DampingConfig {
-    /// What is left of a penalty after some time.
+    /// The rest of a penalty after some time.
     fn decayed(&self, penalty: f32, seconds: u32) -> f32 {
         let half_lives = f64::from(seconds) / f64::from(self.half_life_s.max(1));
         (f64::from(penalty) * (-half_lives).exp2()) as f32
     }
 
-    /// How long it takes until no more than `target` is left.
+    /// The time until at most `target` is left.
     fn seconds_until(&self, penalty: f32, target: f32) -> u32 {
         if penalty <= target {
             return 0;
@@ -93,13 +94,13 @@ impl DampingConfig {
         (half_lives * f64::from(self.half_life_s)).ceil() as u32
     }
 
-    /// When a penalty of that time is low enough to be forgotten.
+    /// When a penalty as of `at_s` is low enough to be forgotten.
     fn forget_at(&self, penalty: f32, at_s: u32) -> u32 {
         at_s.saturating_add(self.seconds_until(penalty, self.reuse_threshold / 2.0))
     }
 
-    /// When to look at a route that is not suppressed: not later than it could be used again if it became
-    /// suppressed the next moment.
+    /// When to examine a route that is not suppressed: no later than it could be reused if it became suppressed the
+    /// next moment.
     fn next_look(&self, penalty: f32, at_s: u32, now_s: u32) -> u32 {
         let shortest =
             self.seconds_until(self.suppress_threshold, self.reuse_threshold).min(self.max_suppress_s);
@@ -107,14 +108,12 @@ impl DampingConfig {
     }
 }
 
-/// What happened to a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flap {
     Withdrawal,
     AttributeChange,
 }
 
-/// Which route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RouteKey<A> {
     pub prefix: Prefix<A>,
@@ -132,15 +131,13 @@ struct Record {
 /// A route that flapped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DampedRoute<A> {
-    /// Where to.
     pub prefix: Prefix<A>,
-    /// Who sends it.
     pub peer: PeerId,
     /// The neighbor's identifier of the path.
     pub path_id: u32,
-    /// Its penalty now.
+    /// The penalty as of now.
     pub penalty: f32,
-    /// Seconds until it is used again, if it is suppressed.
+    /// Seconds until the route is used again, if it is suppressed.
     pub reuse_in_s: Option<u32>,
 }
 
@@ -157,7 +154,7 @@ impl<A: Address> Damper<A> {
         Self { config, records: HashMap::new(), deadlines: BinaryHeap::new(), untracked: 0 }
     }
 
-    /// Counts a flap; whether the route is suppressed now.
+    /// Counts a flap; returns whether the route is now suppressed.
     pub(super) fn handle_flap(&mut self, key: RouteKey<A>, flap: Flap, now_s: u32) -> bool {
         let added = match flap {
             Flap::Withdrawal => self.config.withdrawal_penalty,
@@ -181,18 +178,17 @@ impl<A: Address> Damper<A> {
         record.suppressed
     }
 
-    /// Whether the route is suppressed.
     pub(super) fn is_suppressed(&self, key: RouteKey<A>) -> bool {
         self.records.get(&key).is_some_and(|record| record.suppressed)
     }
 
-    /// Seconds at which [`Self::poll_reusable`] has something to do.
+    /// When [`Self::poll_reusable`] must be called next, in seconds.
     pub(super) fn next_deadline_s(&self) -> Option<u32> {
         self.deadlines.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// A route that is to be used again. Call until it has none, at most `budget` deadlines at a time; `None`
-    /// also if the budget is spent.
+    /// Returns a route to use again. Call it until `None`, which also means that `budget`, a number of deadlines,
+    /// is spent.
     pub(super) fn poll_reusable(&mut self, now_s: u32, budget: &mut usize) -> Option<RouteKey<A>> {
         while *budget > 0 {
             let Reverse((at, _)) = *self.deadlines.peek()?;
@@ -228,7 +224,6 @@ impl<A: Address> Damper<A> {
         None
     }
 
-    /// Forgets what a neighbor's routes did.
     pub(super) fn forget_peer(&mut self, peer: PeerId) {
         self.records.retain(|key, _| key.peer != peer);
         self.deadlines.retain(|Reverse((_, key))| key.peer != peer);

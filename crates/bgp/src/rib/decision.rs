@@ -1,41 +1,41 @@
-//! Which path is best: RFC 4271 section 9.1, with RFC 4456 section 9 and RFC 5065 section 5.3.
+//! Selects the best path: RFC 4271 section 9.1, with RFC 4456 section 9 and RFC 5065 section 5.3.
 //!
-//! A path is preferred for the first of these in which two differ:
+//! The first of these steps in which two paths differ decides:
 //!
 //! | step | preferred | from |
 //! |---|---|---|
-//! | weight | higher | set by policy, known to this router only |
+//! | weight | higher | set by policy, local to this router |
 //! | LOCAL_PREF | higher | RFC 4271 9.1.1 |
 //! | locally originated | yes | |
-//! | length of AS_PATH | shorter; a set counts 1, confederation segments nothing | 9.1.2.2 a |
+//! | length of AS_PATH | shorter; a set counts 1, confederation segments 0 | 9.1.2.2 a |
 //! | ORIGIN | IGP, EGP, INCOMPLETE | b |
 //! | MED | lower, among paths of the same neighboring AS (see below) | c |
 //! | kind of neighbor | external over internal and confederation | d |
 //! | metric to the next hop | lower | e |
-//! | router identifier | lower; ORIGINATOR_ID, where there is one, instead of the neighbor's | f, RFC 4456 |
+//! | router identifier | lower; ORIGINATOR_ID, if present, instead of the neighbor's | f, RFC 4456 |
 //! | CLUSTER_LIST | shorter | RFC 4456 |
 //! | address of the neighbor | lower | g |
 //! | path identifier | lower | RFC 7911 leaves it open |
-//! | place of the neighbor | lower; only for two neighbors with one address | |
+//! | index of the neighbor | lower; only for two neighbors with one address | |
 //!
-//! There is no step for age: what is best depends on what is there and not on the order in which it came.
+//! There is no step for age: the best path depends on which paths exist, not on the order of their arrival.
 //!
-//! **MED** is compared only among paths of one neighboring AS. Comparing path by path, as they come, would make
-//! the result depend on the order (A before B by MED, B before C, C before A). Here it is *deterministic*: of all
-//! paths that are equal up to ORIGIN, those go that have a higher MED than another of the same neighboring AS;
-//! the steps after MED choose among the rest. The second rank is the best without the first, and so on. So
-//! the ranks are a function of the set of paths, and a total order of it, although no order of pairs
-//! exists that would give it. The first sequence of an AS_PATH outside confederation segments names the
-//! neighboring AS; paths that began in our own AS are one group. Those that began in another member of our
-//! confederation are never compared by MED unless configured.
+//! **MED** is compared only among paths of one neighboring AS. Comparing paths pair by pair as they arrive would
+//! make the result depend on the order (A before B by MED, B before C, C before A). Here it is *deterministic*:
+//! among the paths that are equal up to ORIGIN, those with a higher MED than another of the same neighboring AS
+//! drop out; the steps after MED choose among the rest. The second rank is the best without the first, and so on.
+//! So the ranks are a function of the set of paths, and a total order of it, although no pairwise order gives it.
+//! The first sequence of an AS_PATH outside confederation segments names the neighboring AS; paths that began in
+//! our own AS are one group. Paths that began in another member of our confederation are never compared by MED
+//! unless configured.
 //!
-//! **Not every change asks for all paths.** Write `pre` for the steps before MED. A new path that is worse than
-//! the best in `pre` leaves the best alone; one that is better is the best. If they are equal in `pre` and
-//! it has the same neighboring AS, it must beat the best by MED and what follows, and if not, nothing changes; if it
-//! does, and also by what follows alone, it is the best, since the others lost to the old best by that. If it has
-//! another neighboring AS, it must beat the best by what follows MED. In all other cases (and when the best itself
-//! goes) all paths are ranked anew. [`Decision::challenge`] and [`Decision::departure_keeps`] are these arguments in code;
-//! tests compare them with the definition.
+//! **Not every change ranks all paths.** Let `pre` be the steps before MED. A new path that is worse than the best
+//! in `pre` changes nothing; one that is better is the best. If they are equal in `pre` and have the same
+//! neighboring AS, the new path must beat the best by MED and the later steps; otherwise nothing changes. If it
+//! beats the best by the later steps alone as well, it is the best, since the others lost to the old best by those.
+//! If it has another neighboring AS, it must beat the best by the steps after MED. In all other cases, and when the
+//! best itself goes, all paths are ranked again. [`Decision::challenge`] and [`Decision::departure_keeps`] are
+//! these arguments in code; tests compare them with the definition.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -46,66 +46,50 @@ use super::paths::{BlockMut, PathMeta};
 use crate::attrs::{AttrRef, Attrs, flag};
 use crate::peer::{PeerId, PeerKind, PeerTable};
 
-/// What can be chosen about decisions.
+/// The configurable parts of the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecisionConfig {
-    /// MED is compared among all paths, whatever their neighboring AS.
+    /// Compares MED among all paths, whatever their neighboring AS.
     pub always_compare_med: bool,
-    /// A path without MED is worse than all with one; otherwise it counts as 0.
+    /// A path without MED loses to all with one; otherwise it counts as 0.
     pub med_missing_as_worst: bool,
-    /// MED is compared among paths that began in other members of our confederation.
+    /// Compares MED among paths that began in other members of our confederation.
     pub compare_med_in_confederation: bool,
 }
 
-/// Up to so many paths, each is compared by MED with each; above, a table of the lowest MEDs is made first, so
-/// that a prefix with thousands of paths does not take millions of comparisons.
+/// Up to this many paths, MED is compared pair by pair. Beyond, a table of the lowest MEDs comes first, so that a
+/// prefix with thousands of paths does not take millions of comparisons.
 const PAIRWISE_MAX: usize = 32;
 
 thalweg_base::words! {
-    /// A step of the decision.
+    /// A step of the decision, named for how a path loses in it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Step {
-        /// Lower weight.
         Weight => "lower weight",
-        /// Lower LOCAL_PREF.
         LocalPref => "lower local preference",
-        /// Not originated by this router.
         LocallyOriginated => "not originated here",
-        /// Longer AS_PATH.
         PathLength => "longer AS path",
-        /// Worse ORIGIN.
         Origin => "worse origin",
-        /// Higher MED among paths of the same neighboring AS.
         Med => "higher MED from the same neighboring AS",
-        /// Not from an external neighbor.
         External => "not from an external neighbor",
-        /// Next hop farther away.
         IgpMetric => "next hop farther away",
-        /// Higher router identifier.
         RouterId => "higher router identifier",
-        /// Longer CLUSTER_LIST.
         ClusterList => "longer cluster list",
-        /// Higher address of the neighbor.
         PeerAddress => "higher neighbor address",
-        /// Higher path identifier.
         PathId => "higher path identifier",
-        /// Later place of the neighbor in the configuration.
         PeerPlace => "neighbor configured later",
     }
 }
 
-/// A path that may be chosen.
+/// A path as the decision sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Its attributes.
     pub attrs: &'a Attrs,
-    /// Who sent it.
     pub peer: PeerId,
-    /// The neighbor's identifier of it.
     pub path_id: u32,
 }
 
-/// The steps after MED, in their order; less is better. The fields' names are those of [`Step`].
+/// The steps after MED, in order; less is better. Field names are those of [`Step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct After {
     internal: bool,
@@ -117,32 +101,29 @@ struct After {
     place: u16,
 }
 
-/// How a new path compares with the best.
+/// The result of comparing a new path with the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     BestStays,
-    /// The new one is the best.
     NewWins,
-    /// All paths have to be compared.
+    /// All paths must be ranked.
     Undecided,
 }
 
-/// What decisions depend on besides the paths themselves.
+/// What decisions depend on besides the paths.
 #[derive(Clone, Copy)]
 pub struct Decision<'a> {
-    /// What was chosen.
     pub config: DecisionConfig,
-    /// Neighbors.
     pub peers: &'a PeerTable,
     pub next_hops: &'a NextHopView,
-    /// Nothing is selected yet (RFC 4724 section 4.1).
+    /// Selects nothing yet (RFC 4724 section 4.1).
     pub deferred: bool,
 }
 
-/// The paths of one AS, as far as MED is concerned; `None`: of no AS with others.
+/// The AS whose paths are compared by MED; `None` if the path is compared with no other.
 type MedGroup = Option<u32>;
 
-/// What ranking looks at again and again.
+/// The values that ranking reads repeatedly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     before: u128,
@@ -194,7 +175,7 @@ impl<'a> Decision<'a> {
         let peer = self.peers.get(path.peer);
         let (internal, router_id, address) = match peer {
             Some(peer) => (peer.kind != PeerKind::External, peer.router_id, peer.address),
-            // Routes of our own, and (which does not happen) of a neighbor nobody knows, come last.
+            // Our own routes come last, and so would those of an unknown neighbor, which does not happen.
             None => (true, Ipv4Addr::BROADCAST, IpAddr::V4(Ipv4Addr::BROADCAST)),
         };
         let (router_id, clusters) = match attrs.has(flag::REFLECTED) {
@@ -212,7 +193,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// How a path that comes stands against the best one there is.
+    /// Compares a new path with the current best.
     #[inline]
     pub fn challenge(&self, best: Candidate<'_>, new: Candidate<'_>) -> Comparison {
         match self.before(new).cmp(&self.before(best)) {
@@ -235,20 +216,19 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether the best stays the best if another path goes.
+    /// Whether the best path stays the best if another one goes.
     #[inline]
     pub fn departure_keeps(&self, best: Candidate<'_>, gone: Candidate<'_>) -> bool {
         self.before(gone) > self.before(best) || self.comparable(best.attrs, gone.attrs)
     }
 
-    /// Whether a path that is not among the first ranks, the last of which `last` has, leaves all of them alone,
-    /// whether it comes or goes.
+    /// Whether `other` can come or go without affecting the first ranks, the last of which is `last`.
     #[inline]
     pub fn is_below(&self, last: Candidate<'_>, other: Candidate<'_>) -> bool {
         self.before(other) > self.before(last)
     }
 
-    /// Whether a best path stays the best when its attributes change from `old` to `new`.
+    /// Whether a best path stays the best if its attributes change to `new`.
     #[inline]
     pub fn replacement_keeps(&self, path: Candidate<'_>, new: &Attrs) -> bool {
         let old = path.attrs;
@@ -256,13 +236,13 @@ impl<'a> Decision<'a> {
         is < was || is == was && self.is_same_after(old, new)
     }
 
-    /// Whether a path keeps its place among the others when its attributes change from its own to `new`.
+    /// Whether a path keeps its rank if its attributes change to `new`.
     pub fn is_same_order(&self, path: Candidate<'_>, new: &Attrs) -> bool {
         self.before(path) == self.before(Candidate { attrs: new, ..path })
             && self.is_same_after(path.attrs, new)
     }
 
-    /// Whether two sets of one neighbor are the same to all steps from MED on.
+    /// Whether two sets of one neighbor are equal in all steps from MED on.
     fn is_same_after(&self, old: &Attrs, new: &Attrs) -> bool {
         self.group(old) == self.group(new)
             && self.med(old) == self.med(new)
@@ -270,7 +250,7 @@ impl<'a> Decision<'a> {
             && self.next_hops.metric(old) == self.next_hops.metric(new)
     }
 
-    /// Puts the first `depth` ranks of the paths in front, in order; how many there are (at most 255).
+    /// Moves the first `depth` ranks to the front, in order, and returns their number (at most 255).
     pub(super) fn rank(&self, block: &mut BlockMut<'_>, depth: usize, keys: &mut Vec<Key>) -> u8 {
         let depth = depth.min(usize::from(u8::MAX));
         if let ([only], 1..) = (&*block.meta, depth) {
@@ -298,7 +278,7 @@ impl<'a> Decision<'a> {
         ranks as u8
     }
 
-    /// The place of the best among `keys`, of which there is at least one.
+    /// The index of the best among `keys`, which is not empty.
     fn best_of(&self, keys: &[Key], block: &BlockMut<'_>) -> usize {
         let Some(before) = keys.iter().map(|key| key.before).min() else { return 0 };
         let lowest_meds = (keys.len() > PAIRWISE_MAX).then(|| lowest_meds(keys, before));
@@ -374,7 +354,6 @@ fn lowest_meds(keys: &[Key], before: u128) -> HashMap<u32, u32> {
     lowest
 }
 
-/// The path of a block's row.
 #[inline]
 pub(super) fn candidate<'a>(meta: &PathMeta, attrs: &'a Option<AttrRef>) -> Option<Candidate<'a>> {
     attrs.as_deref().map(|attrs| Candidate { attrs, peer: meta.peer, path_id: meta.path_id })

@@ -1,23 +1,23 @@
-//! One family's routes of one shard: what happens to a prefix when a path comes, changes or goes.
+//! The routes of one family in one shard: what happens when a path of a prefix comes, changes or goes.
 //!
-//! Two things hold between calls, for every entry:
+//! Two invariants hold between calls for every entry:
 //!
-//! - `entry.ranked` of its first paths are in order of rank, and are exactly what readers were last told: at least
-//!   one if any path is eligible, and [`Context::depth`] of them (or all eligible ones) since the
-//!   last change of the prefix.
-//! - `entry.version` is the version of its last change. If that change is in the open [`Changes`], it stands there
-//!   at `version - first_version`, so a further change of the prefix finds it without a table and is put into
+//! - The first `entry.ranked` paths are in order of rank and are exactly what readers were last told: at least one
+//!   if any path is eligible, and [`Context::depth`] of them (or all eligible ones) since the last change of the
+//!   prefix.
+//! - `entry.version` is the version of its last change. If that change is in the open [`Changes`], its index there
+//!   is `version - first_version`, so a further change of the prefix finds it without a table and is merged into
 //!   it: the old side stays, the new side is replaced.
 //!
 //! **Versions** count the changes of the family in this shard and wrap. Readers compare them by distance
-//! ([`is_newer`]), which is right as long as no entry's version lies more than [`VERSION_AGE_MAX`] plus one round
-//! behind: with every change, [`RENEWALS_PER_CHANGE`] entries are looked at in turn, and versions that are older
-//! are set to that age. A reader that has fallen further behind than [`VERSION_AGE_MAX`] must start over.
+//! ([`is_newer`]), which is right as long as no entry's version is more than [`VERSION_AGE_MAX`] plus one round
+//! behind. With every change, [`RENEWALS_PER_CHANGE`] entries are visited in turn, and older versions are set to
+//! that age. A reader that is further behind than [`VERSION_AGE_MAX`] must start over.
 //!
-//! **Tombstones.** An entry whose last path goes stays, without paths, while the open `Changes` may refer to it
-//! and while a reader (`set_tombstone_floor`) has not seen its version. They wait in order of version and go a few
-//! with each call. There are at most as many as prefixes (but [`TOMBSTONES_MIN`]); beyond, the oldest go early
-//! and [`FamilyRoutes::complete_since`] says which readers must start over.
+//! **Tombstones.** An entry whose last path goes stays, without paths, while the open `Changes` may refer to it and
+//! while a reader (`set_tombstone_floor`) has not seen its version. Tombstones wait in order of version, and each
+//! call drops a few. There are at most as many as prefixes (but [`TOMBSTONES_MIN`] are always kept). Beyond that,
+//! the oldest go early, and [`FamilyRoutes::complete_since`] says which readers must start over.
 
 use std::collections::VecDeque;
 
@@ -32,35 +32,35 @@ use crate::attrs::AttrRef;
 use crate::peer::{PeerId, PeerKind};
 use crate::route::{Change, Changes, Chosen, Further, RouteAddress, RouteBatch, RouteItem, WITHDRAWN};
 
-/// A version older than this is renewed; a reader further behind must start over with a scan of everything.
+/// Older versions are renewed; a reader further behind must start over with a scan of everything.
 pub const VERSION_AGE_MAX: u32 = 1 << 30;
 
-/// Entries looked at for each change: all of the largest table within 2^28 changes.
+/// Entries visited for each change: the largest table takes 2^28 changes.
 const RENEWALS_PER_CHANGE: u32 = 1;
 
 /// Tombstones that are kept whatever the number of prefixes.
 const TOMBSTONES_MIN: usize = 4096;
 
-/// Tombstones that may go with each call: enough to keep up, few enough not to be noticed (about 0.1 ms).
+/// The most tombstones that one call drops: enough to keep up, few enough to go unnoticed (about 0.1 ms).
 const BURIALS_PER_CALL: usize = 2048;
 
-/// Room that the first of several changes makes for those that follow: 12 KiB.
+/// The most changes that memory is reserved for at once: 12 KiB.
 const CHANGES_RESERVED_MAX: usize = 256;
 
-/// Items whose look-ups are begun together, so that they wait for memory together.
+/// Items whose look-ups run together, so that their cache misses overlap.
 const GROUP: usize = 16;
 
-/// Whether version `a` is later than `b`; they are less than 2^31 changes apart.
+/// Whether version `a` is later than `b`. They must be less than 2^31 changes apart.
 #[inline]
 pub const fn is_newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).wrapping_sub(1) < u32::MAX / 2
 }
 
-/// What the work on a family depends on and shares with the other one.
+/// What the work on a family depends on; shared by both families.
 pub(super) struct Context<'a> {
     pub decision: Decision<'a>,
     pub depth: usize,
-    /// Changes to make room for with the first one.
+    /// The number of changes to reserve memory for with the first one.
     pub expected: usize,
     pub counts: &'a mut super::PeerCounts,
     pub counters: &'a mut super::Work,
@@ -71,18 +71,18 @@ pub struct FamilyRoutes<A> {
     table: Table<A>,
     paths: PathStore,
     version: u32,
-    /// Prefixes with at least one path.
+    /// The number of prefixes with at least one path.
     live: usize,
     tombstones: VecDeque<(u32, u32)>,
     floor: Option<u32>,
-    /// The version of the last tombstone that went although somebody needed it.
+    /// The version of the last tombstone that was dropped although a reader needed it.
     lost: Option<u32>,
     renewal: u32,
     keys: Vec<Key>,
     pub(super) damper: Option<Damper<A>>,
 }
 
-/// The paths that are reported of a prefix, by rank.
+/// The reported paths of a prefix, by rank.
 type Reported = Vec<Chosen>;
 
 impl<A: RouteAddress> FamilyRoutes<A> {
@@ -124,7 +124,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             + self.damper.as_ref().map_or(0, Damper::bytes)
     }
 
-    /// The version after which every withdrawal can still be seen in a scan, if some cannot.
+    /// The version from which a scan still shows every withdrawal, if it does not show all.
     pub(super) fn complete_since(&self) -> Option<u32> {
         self.lost
     }
@@ -136,7 +136,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// Makes `changes` ready to be added to. They are empty, or go on where the last call ended.
+    /// Prepares `changes` for additions. They are empty, or continue where the last call ended.
     pub(super) fn open(&mut self, changes: &mut Changes) {
         let index = A::FAMILY.index();
         if A::changes(changes).is_empty() {
@@ -149,17 +149,17 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.bury(changes.first_version[index]);
     }
 
-    /// Says in `changes` how far they go.
+    /// Records the last versions in `changes`.
     pub(super) fn close(&mut self, changes: &mut Changes) {
         changes.last_version[A::FAMILY.index()] = self.version;
     }
 
-    /// The same while no changes are open.
+    /// [`Self::bury`] while no changes are open.
     pub(super) fn bury_idle(&mut self) {
         self.bury(self.version.wrapping_add(1));
     }
 
-    /// Lets go of tombstones that neither the open changes nor a reader need.
+    /// Drops tombstones that neither the open changes nor a reader need.
     fn bury(&mut self, first_open: u32) {
         let mut too_many = (self.table.len() - self.live).saturating_sub(self.live.max(TOMBSTONES_MIN));
         for _ in 0..BURIALS_PER_CALL {
@@ -190,7 +190,6 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// Applies this shard's items of a batch.
     pub(super) fn apply(&mut self, batch: &RouteBatch, context: &mut Context<'_>, changes: &mut Changes) {
         let items = A::items(batch).shard(changes.shard);
         let (peer, received_s) = (batch.peer, batch.received_s);
@@ -202,9 +201,9 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             let (hashes, numbers) = self.look_up(group);
             for ((item, hash), number) in group.iter().zip(hashes).zip(numbers) {
                 let number = match number {
-                    // It was not there when the group began: an item of the group may have brought it since.
+                    // It did not exist when the group began; an item of the group may have created it since.
                     NONE => self.table.find(hash, item.prefix),
-                    // Entries go in `bury` only, which runs before the first item.
+                    // Only `bury` removes entries, and it runs before the first item.
                     number => number,
                 };
                 if item.attrs == WITHDRAWN {
@@ -216,7 +215,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// Finds the entries of a group. Every pass asks for the lines of all items before any is needed.
+    /// Finds the entries of a group. Each pass prefetches for all items before the next one reads.
     fn look_up(&self, group: &[RouteItem<A>]) -> ([u64; GROUP], [u32; GROUP]) {
         let (mut hashes, mut numbers) = ([0; GROUP], [NONE; GROUP]);
         for (item, hash) in group.iter().zip(&mut hashes) {
@@ -263,7 +262,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         context: &mut Context<'_>,
         changes: &mut Changes,
     ) {
-        // An index that the batch does not have cannot come from its builder; nothing is better than a panic.
+        // A batch from its builder has every index; ignoring the item is better than a panic.
         let Some(attrs) = incoming.attrs.get(item.attrs as usize) else { return };
         let number = match number {
             NONE => match self.table.insert(hash, item.prefix, self.version) {
@@ -358,7 +357,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// The path of a rank that is reported.
+    /// The path of a reported rank.
     fn chosen(&self, number: u32, rank: usize) -> Option<Chosen> {
         let ranked = usize::from(self.table.entry(number).ranked);
         let block = self.block(number);
@@ -370,8 +369,8 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         (0..depth).map_while(|rank| self.chosen(number, rank)).collect()
     }
 
-    /// The entry, its ranks cut to the depth: with fewer paths reported than before, the order of the others is
-    /// no longer kept.
+    /// Cuts the ranks of an entry to the depth: if fewer paths are reported than before, the others are no longer
+    /// kept in order.
     #[inline]
     fn clamp(&mut self, number: u32, depth: usize) -> Entry<A> {
         let entry = self.table.entry_mut(number);
@@ -379,7 +378,6 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         *entry
     }
 
-    /// Orders the paths of the entry.
     fn rank(&mut self, number: u32, context: &Context<'_>) {
         let entry = *self.table.entry(number);
         let ranked = match usize::from(entry.count) {
@@ -437,7 +435,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// The first path of a prefix: nothing to compare with.
+    /// Inserts the first path of a prefix: there is nothing to compare with.
     fn insert_first(
         &mut self,
         number: u32,
@@ -460,7 +458,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// The best path and the last that is reported.
+    /// The best path and the last reported one.
     #[inline]
     fn best_and_last(&self, number: u32) -> Option<(Candidate<'_>, Candidate<'_>)> {
         let ranked = usize::from(self.table.entry(number).ranked);
@@ -604,7 +602,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.report(number, Report { old: old_best, new: new_best, further }, context, changes);
     }
 
-    /// Puts what became of the prefix into the open changes.
+    /// Puts the result for a prefix into the open changes.
     fn report(&mut self, number: u32, report: Report, context: &mut Context<'_>, changes: &mut Changes) {
         let entry = *self.table.entry(number);
         let Some(prefix) = entry.prefix() else { return };
@@ -636,7 +634,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         context.counters.changes += 1;
     }
 
-    /// Looks at the next entries in turn, so that no version gets too old to be compared.
+    /// Visits the next entries in turn, so that no version gets too old to be compared.
     fn renew_versions(&mut self) {
         for _ in 0..RENEWALS_PER_CHANGE {
             self.renewal = if self.renewal + 1 < self.table.end() { self.renewal + 1 } else { 0 };
@@ -648,8 +646,8 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// Calls `work` for entries from the cursor on, until `budget` are done; whether all are. `work` may change
-    /// the entry it is given.
+    /// Calls `work` for `budget` entries from the cursor on; returns whether all are done. `work` may change the
+    /// entry it is given.
     pub(super) fn walk(
         &mut self,
         cursor: &mut ScanCursor,
@@ -666,7 +664,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         cursor.next >= self.table.end()
     }
 
-    /// Removes the paths of a neighbor that have all of `flags`, if any.
+    /// Removes the paths of a neighbor that have all of `flags`.
     pub(super) fn withdraw_matching(
         &mut self,
         number: u32,
@@ -687,14 +685,13 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.table.entry(number).count > 0
     }
 
-    /// Marks the paths of a neighbor as stale.
     pub(super) fn mark_stale(&mut self, number: u32, peer: PeerId) {
         let entry = *self.table.entry(number);
         let block = self.paths.block_mut(entry.head, entry.count.into());
         block.meta.iter_mut().filter(|meta| meta.peer == peer).for_each(|meta| meta.set(STALE, true));
     }
 
-    /// Decides anew: next hops or the number of ranks have changed, or selection is no longer deferred.
+    /// Repeats the decision: next hops or the number of ranks have changed, or selection is no longer deferred.
     pub(super) fn reevaluate(&mut self, number: u32, context: &mut Context<'_>, changes: &mut Changes) {
         let entry = *self.table.entry(number);
         let is_unreachable =
@@ -702,7 +699,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         if let ([only], [attrs]) = (self.block(number).meta, self.block(number).attrs)
             && only.has_any(UNREACHABLE) == is_unreachable(attrs)
         {
-            // Nothing to be compared with: whatever it costs, it is the best or none. Most prefixes are like that.
+            // A single path needs no comparison: it is the best if it is eligible. Most prefixes have only one.
             return;
         }
         let old = self.reported(number, context.depth);
@@ -714,7 +711,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.rank_and_report(number, old, context, changes);
     }
 
-    /// Uses a damped route again.
+    /// Reuses a damped route.
     pub(super) fn readmit(&mut self, key: RouteKey<A>, context: &mut Context<'_>, changes: &mut Changes) {
         let number = self.table.find(self.table.hash(key.prefix), key.prefix);
         if number == NONE {
@@ -728,7 +725,6 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// The prefix of an entry, if it is there.
     pub(super) fn route(&self, number: u32, depth: usize) -> Option<ScannedRoute<'_, A>> {
         let entry = self.table.entry(number);
         Some(ScannedRoute {
@@ -739,7 +735,6 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         })
     }
 
-    /// Shows entries from the cursor on.
     pub(super) fn scan(
         &self,
         cursor: &mut ScanCursor,
@@ -767,7 +762,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
     }
 }
 
-/// What is common to the items of a batch.
+/// The common part of a batch's items.
 struct Incoming<'a> {
     peer: PeerId,
     received_s: u32,
@@ -775,23 +770,21 @@ struct Incoming<'a> {
     attrs: &'a [AttrRef],
 }
 
-/// What became of a prefix, on the way into a [`Change`].
+/// The result for a prefix, on its way into a [`Change`].
 struct Report {
     old: Option<Chosen>,
     new: Option<Chosen>,
     further: Option<Box<Further>>,
 }
 
-/// What a replaced path asks for.
+/// What replacing a path requires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plan {
-    /// Nothing that is reported changes.
     Leave,
-    /// The best stays the best, and is all that is reported; its attributes changed.
+    /// The best path stays the best and is the only one reported; its attributes changed.
     ReportBest,
-    /// The order stays.
+    /// The order stays; attributes changed.
     ReportSame,
-    /// Everything has to be ranked.
     Rank,
 }
 

@@ -1,18 +1,19 @@
-//! Which next hops can be reached, and at what cost: RFC 4271 sections 9.1.2.1 (resolvability) and 9.1.2.2 e (metric).
+//! Which next hops are reachable, and at what cost: RFC 4271 sections 9.1.2.1 (resolvability) and 9.1.2.2 e
+//! (metric).
 //!
-//! A [`NextHopView`] answers for *every* address, so a next hop that nobody has heard of needs no question to
-//! anybody. It is made of routes and what is true of each (`Some(metric)`, or `None`: leads nowhere); the longest
-//! prefix that has an address decides, and what no prefix has cannot be reached. Its maker has resolved
-//! gateways already: the answer of a route does not depend on the address that is asked for.
+//! A [`NextHopView`] answers for *every* address, so a new next hop needs no request to another component. It is
+//! made from routes and the answer of each (`Some(metric)`, or `None`: leads nowhere). The longest prefix that
+//! contains an address decides; an address in no prefix is unreachable. The maker of the view has resolved
+//! gateways: a route's answer does not depend on the address.
 //!
 //! # Layout and cost
 //!
-//! Prefixes nest, so they cut the addresses of a family into at most twice as many ranges and one. Kept are each
-//! range's first address and answer, in order, neighboring ranges with one answer as one. A look-up is a binary
-//! search: no hashing, and a dozen steps for some thousands of routes, all of them in cache since next hops are few. A
-//! view never changes. Shards share it, and are given another one when the network has changed.
+//! Prefixes nest, so n of them cut the addresses of a family into at most 2n + 1 ranges. The view stores each
+//! range's first address and answer, in order, and merges adjacent ranges with the same answer. A look-up is a
+//! binary search: a dozen steps for some thousands of routes, all in cache since next hops are few. A view is
+//! immutable. Shards share it, and get another one when the network changes.
 //!
-//! The address `0.0.0.0` or `::` is what this router's own routes have as next hop; it costs nothing.
+//! This router's own routes have the next hop `0.0.0.0` or `::`; it costs nothing.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,7 +22,7 @@ use thalweg_base::{Address, IpPrefix, Prefix};
 
 use crate::attrs::Attrs;
 
-/// Next hops and what it costs to reach them. The default one is not asked: everything is reached at no cost.
+/// Next hops and their costs. The default view checks nothing: every next hop is reachable at no cost.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct NextHopView {
     answers: Option<Box<Answers>>,
@@ -33,7 +34,7 @@ struct Answers {
     v6: Ranges<u128>,
 }
 
-/// Ranges of addresses, by their first; the first begins at 0.
+/// Ranges by their first address; the first range begins at 0.
 #[derive(Clone, PartialEq, Eq)]
 struct Ranges<A> {
     starts: Vec<A>,
@@ -41,8 +42,8 @@ struct Ranges<A> {
 }
 
 impl NextHopView {
-    /// A view in which the longest prefix decides; of two equal ones the later. `None` leads nowhere, as do addresses
-    /// that no prefix has.
+    /// Makes a view in which the longest prefix decides, and of equal prefixes the later one. `None` leads nowhere,
+    /// as do addresses in no prefix.
     pub fn new(routes: impl IntoIterator<Item = (IpPrefix, Option<u32>)>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for (prefix, metric) in routes {
@@ -54,12 +55,12 @@ impl NextHopView {
         Self { answers: Some(Box::new(Answers { v4: Ranges::new(v4), v6: Ranges::new(v6) })) }
     }
 
-    /// Whether it says anything: the default one does not.
+    /// Whether the view checks next hops; the default one does not.
     pub fn is_checked(&self) -> bool {
         self.answers.is_some()
     }
 
-    /// The metric, if the next hop can be reached.
+    /// The metric, if the next hop is reachable.
     #[inline]
     pub fn metric(&self, attrs: &Attrs) -> Option<u32> {
         match &self.answers {
@@ -68,7 +69,7 @@ impl NextHopView {
         }
     }
 
-    /// The metric of an address, if it can be reached.
+    /// The metric of an address, if it is reachable.
     pub fn metric_to(&self, address: IpAddr) -> Option<u32> {
         self.answers.as_ref().map_or(Some(0), |answers| answers.metric_to(address))
     }
@@ -93,11 +94,12 @@ impl Answers {
 
 impl<A: Address> Ranges<A> {
     fn new(mut routes: Vec<(Prefix<A>, Option<u32>)>) -> Self {
-        // By address, then length: a prefix stands before all that lie in it. Stable, so that the later comes later.
+        // By address, then length: a prefix comes before all that it contains. A stable sort keeps the later of
+        // equal ones later.
         routes.sort_by_key(|(prefix, _)| *prefix);
         let mut ranges = Self { starts: Vec::new(), metrics: Vec::new() };
         ranges.begin(A::from_u128(0), None);
-        // The prefixes that the address we are at lies in, the shortest first: their last address and answer.
+        // The prefixes that contain the current address, shortest first: their last address and answer.
         let mut open: Vec<(A, Option<u32>)> = Vec::new();
         for (prefix, metric) in routes {
             while let Some((last, _)) = open.last().copied().filter(|(last, _)| *last < prefix.address()) {
@@ -115,7 +117,7 @@ impl<A: Address> Ranges<A> {
         ranges
     }
 
-    /// From this address on, which is not before the last one that was begun, this is the answer.
+    /// Sets the answer from this address on, which is not before the last one that was set.
     fn begin(&mut self, start: A, metric: Option<u32>) {
         if self.starts.last() == Some(&start) {
             self.starts.pop();

@@ -1,4 +1,4 @@
-//! Where paths live: the paths of one prefix side by side, without holes.
+//! Stores the paths of each prefix side by side, without holes.
 //!
 //! ```text
 //! class 0   blocks of 1 path     page: 256 x PathMeta (12 B) | 256 x AttrRef (8 B) | 256 owners (4 B)
@@ -7,32 +7,31 @@
 //! class 3   4    class 4   6    class 5   8    class 6  12 ... class 31  65,536
 //! ```
 //!
-//! The paths of a prefix are one *block*: finding a neighbor's path among ten reads two cache lines, where a
-//! list would follow ten pointers. A prefix whose count outgrows its class moves to the next one. A block that is
-//! given back is filled with the last block of its class, whose owner (the prefix's entry) is told; so a class
-//! has no holes, no free list and no fragmentation, and its last pages go back to the allocator. Memory
-//! comes in pages of about 6 KiB; only the first of a class grows as it fills, so that a table of few prefixes is
-//! small.
+//! The paths of a prefix are one *block*: finding a neighbor's path among ten reads two cache lines, where a list
+//! would follow ten pointers. A prefix whose count outgrows its class moves to the next one. The last block of a
+//! class fills the place of a released one, and its owner (the prefix's entry) learns its new place. So a class has
+//! no holes, no free list and no fragmentation, and its last pages return to the allocator. Memory comes in pages
+//! of about 6 KiB; only the first page of a class grows as it fills, so a table of few prefixes is small.
 //!
-//! A path costs 20 bytes, its share of the owner's four, and the slack of its class (none up to four
-//! paths, at most a third above).
+//! A path costs 20 bytes, its share of the owner's four, and the slack of its class (none up to four paths, at most
+//! a third above).
 
 use crate::attrs::AttrRef;
 use crate::peer::PeerId;
 
-/// Paths that a prefix can have. The number of a path ([`PathMeta::local_id`]) has 16 bits; more neighbors than
-/// that cannot be numbered either. What comes on top is refused and counted.
+/// The most paths of a prefix. A path's number ([`PathMeta::local_id`]) has 16 bits, and so has a neighbor's.
+/// Further paths are refused and counted.
 pub(super) const PATHS_MAX: usize = u16::MAX as usize;
 
 /// Slots of a page, as near as the class allows.
 const PAGE_SLOTS: u32 = 256;
 
-/// Blocks that the first page of a class begins with.
+/// The initial size of a class's first page, in blocks.
 const BLOCKS_MIN: usize = 4;
 
-/// The neighbor has gone or is repeating its routes, and has not yet repeated this one.
+/// The neighbor is gone or is repeating its routes, and has not repeated this one yet.
 pub(super) const STALE: u32 = 1 << 29;
-/// The next hop cannot be reached.
+/// The next hop is unreachable.
 pub(super) const UNREACHABLE: u32 = 1 << 30;
 /// Suppressed by flap damping.
 pub(super) const DAMPED: u32 = 1 << 31;
@@ -41,16 +40,14 @@ pub(super) const INELIGIBLE: u32 = UNREACHABLE | DAMPED;
 /// Seconds since the beginning wrap after 17 years, so that the flags fit beside them.
 const SECONDS: u32 = STALE - 1;
 
-/// What is known of a path besides its attributes.
+/// A path without its attributes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathMeta {
-    /// The neighbor's identifier of the path.
     pub path_id: u32,
-    /// When it came, with [`STALE`], [`UNREACHABLE`], [`DAMPED`].
+    /// The time of arrival, with [`STALE`], [`UNREACHABLE`], [`DAMPED`].
     seconds_and_flags: u32,
-    /// Who sent it.
     pub peer: PeerId,
-    /// Its number among the paths of the prefix, from 1.
+    /// The path's number within the prefix, from 1.
     pub local_id: u16,
 }
 
@@ -92,7 +89,7 @@ pub(super) struct Block<'a> {
     pub attrs: &'a [Option<AttrRef>],
 }
 
-/// The same, to change.
+/// The mutable form of [`Block`].
 pub(super) struct BlockMut<'a> {
     pub meta: &'a mut [PathMeta],
     pub attrs: &'a mut [Option<AttrRef>],
@@ -105,7 +102,7 @@ impl BlockMut<'_> {
     }
 }
 
-/// A block that had to move: the entry `owner` finds it at `head` from now on.
+/// A block that had to move: the entry `owner` must refer to `head` from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     pub owner: u32,
@@ -120,7 +117,7 @@ struct Page {
 }
 
 impl Page {
-    /// Makes room for so many blocks; what is beyond goes.
+    /// Changes the number of blocks; those beyond it are dropped.
     fn resize(&mut self, blocks: usize, capacity: usize) {
         fn resized<T>(all: &mut Box<[T]>, length: usize, new: impl FnMut() -> T) {
             let mut grown = std::mem::take(all).into_vec();
@@ -134,10 +131,9 @@ impl Page {
     }
 }
 
-/// Blocks of one size.
 struct Class {
     capacity: usize,
-    /// Blocks of a page, as a power of two.
+    /// The number of blocks of a page, as a power of two.
     shift: u32,
     pages: Vec<Page>,
     blocks: u32,
@@ -171,13 +167,13 @@ impl Class {
         head
     }
 
-    /// Gives back a block whose attributes have been taken out.
+    /// Releases a block whose attributes have been taken out.
     fn release(&mut self, head: u32) -> Option<Moved> {
         let last = self.blocks - 1;
         let moved = (head != last).then(|| self.relocate(last, head));
         self.blocks = last;
         let needed = (last >> self.shift) as usize + usize::from(last & ((1 << self.shift) - 1) != 0);
-        // One empty page stays, so that a count that wavers about a boundary does not allocate each time.
+        // One empty page stays, so that a count that hovers around a page boundary does not allocate each time.
         let keep = if last == 0 { 0 } else { needed + 1 };
         if self.pages.len() > keep {
             self.pages.truncate(keep);
@@ -219,7 +215,6 @@ impl Class {
     }
 }
 
-/// The class for this many paths, at least one.
 #[inline]
 fn class_of(count: usize) -> usize {
     if count <= 2 {
@@ -229,7 +224,6 @@ fn class_of(count: usize) -> usize {
     2 * exponent + usize::from(count > 3 << (exponent - 1))
 }
 
-/// How many paths a block of the class holds.
 fn capacity_of(class: usize) -> usize {
     match (class, class / 2) {
         (0 | 1, _) => class + 1,
@@ -266,12 +260,10 @@ pub(super) struct PathStore {
 }
 
 impl PathStore {
-    /// How many paths there are.
     pub(super) fn len(&self) -> usize {
         self.paths
     }
 
-    /// Bytes of memory they take.
     pub(super) fn bytes(&self) -> usize {
         self.classes.iter().map(Class::bytes).sum::<usize>() + self.classes.capacity() * size_of::<Class>()
     }
@@ -285,7 +277,7 @@ impl PathStore {
         Block { meta: &page.meta[start..start + count], attrs: &page.attrs[start..start + count] }
     }
 
-    /// The same, to change.
+    /// The mutable form of [`Self::block`].
     #[inline]
     pub(super) fn block_mut(&mut self, head: u32, count: usize) -> BlockMut<'_> {
         let class = &mut self.classes[class_of(count)];
@@ -294,7 +286,7 @@ impl PathStore {
         BlockMut { meta: &mut page.meta[start..start + count], attrs: &mut page.attrs[start..start + count] }
     }
 
-    /// The number of the block of `owner`'s first path.
+    /// Stores the first path of `owner`; returns its block.
     pub(super) fn push_first(&mut self, owner: u32, meta: PathMeta, attrs: AttrRef) -> u32 {
         let head = self.class_mut(0).allocate(owner);
         let block = self.block_mut(head, 1);
@@ -303,7 +295,8 @@ impl PathStore {
         head
     }
 
-    /// Adds a path behind the `count` (at least one, below [`PATHS_MAX`]) that are there; where the block is now.
+    /// Appends a path to the `count` existing ones (at least one, below [`PATHS_MAX`]); returns the block's new
+    /// place.
     pub(super) fn push(
         &mut self,
         owner: u32,
@@ -319,7 +312,7 @@ impl PathStore {
         (head, moved)
     }
 
-    /// Takes the path at `at` out of `count`; the last takes its place. The block is gone if it was the only one.
+    /// Removes the path at `at` of `count`; the last one takes its place. Removing the only one releases the block.
     pub(super) fn remove(
         &mut self,
         owner: u32,
@@ -338,7 +331,8 @@ impl PathStore {
         (meta, attrs, head, moved)
     }
 
-    /// Moves a block of the class for `from` paths into one for `to`, if that is another; `used` are moved.
+    /// Moves a block from the class for `from` paths to the class for `to`, if they differ, with its first `used`
+    /// paths.
     fn resize(&mut self, owner: u32, head: u32, from: usize, used: usize, to: usize) -> (u32, Option<Moved>) {
         let (old, new) = (class_of(from), class_of(to));
         if old == new {

@@ -5,33 +5,32 @@
 //! entries   address | head | version | count | length | ranked     16 B (IPv4), 32 B (IPv6), in pages of 256
 //! ```
 //!
-//! An entry keeps its number for as long as the prefix is there. Therefore a cursor over entries stays right
-//! while the table changes and grows: every prefix that is there from the first call to the last is met exactly
-//! once; one that comes or goes in between may or may not be. And growing touches the index alone, of
-//! which there are never two: it is dropped, and built anew from the entries.
+//! An entry keeps its number as long as the prefix exists. So a cursor over entries stays valid while the table
+//! changes and grows: it meets every prefix that is present throughout exactly once; one that comes or goes
+//! meanwhile may or may not be met. Growing touches only the index, of which there are never two: it is dropped and
+//! rebuilt from the entries.
 //!
-//! The first page grows as it fills, so that a table of few prefixes is small; the others come whole.
-//! A page whose entries are all free goes back to the allocator, and comes again when its numbers are needed; the index
-//! is built smaller when it is nearly empty. So a table is as small as what is in it, but for pages that few share.
+//! The first page grows as it fills, so that a table of few prefixes is small; the others are allocated whole. A
+//! page without entries returns to the allocator until its numbers are needed again, and the index shrinks when it
+//! is nearly empty. So memory follows the content, except for pages that few entries share.
 //!
-//! Shards begin with indexes of different sizes and all grow by half, so that they do not grow at the same time.
-//! The index has its own hash, with a secret seed: prefixes that meet in the same slot cannot be
-//! chosen from outside. A prefix costs 16 + 4 / 0.68 bytes on average.
+//! The indexes of shards start with different sizes and all grow by half, so that they do not grow at the same
+//! time. The index has its own hash with a secret seed, so others cannot choose prefixes that collide. A prefix
+//! costs 16 + 4 / 0.68 bytes on average.
 
 use thalweg_base::{Address, Prefix, prefetch_at};
 
-/// Prefixes that a table can have: an entry's number has 24 bits. 16 shards hold 268 million. What comes on top
-/// is refused and counted.
+/// The most prefixes of a table: an entry's number has 24 bits, so 16 shards hold 268 million. Further prefixes are
+/// refused and counted.
 pub(super) const PREFIXES_MAX: u32 = (1 << 24) - 2;
 
-/// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
 const PAGE_SHIFT: u32 = 8;
 const PAGE: usize = 1 << PAGE_SHIFT;
-/// Entries that the first page begins with.
+/// The initial size of the first page, in entries.
 const PAGE_MIN: usize = 4;
-/// The length of an entry that is free; its `head` is the next free one.
+/// The length of a free entry, whose `head` is the next free one.
 const FREE: u8 = u8::MAX;
 const EMPTY_SLOT: u32 = u32::MAX;
 const DELETED_SLOT: u32 = u32::MAX - 1;
@@ -39,18 +38,18 @@ const NUMBER: u32 = (1 << 24) - 1;
 /// Slots of the smallest index.
 const INDEX_MIN: usize = 64;
 
-/// What is known of a prefix.
+/// A prefix, and where its paths are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<A> {
     pub address: A,
-    /// The block of its paths, if there are any.
+    /// The block of its paths, if `count` is not 0.
     pub head: u32,
-    /// The version of its last change.
+    /// The version of the last change.
     pub version: u32,
-    /// How many paths there are.
+    /// The number of paths.
     pub count: u16,
     pub length: u8,
-    /// How many of the first paths are in order of rank.
+    /// The number of leading paths that are in order of rank.
     pub ranked: u8,
 }
 
@@ -60,7 +59,7 @@ impl<A: Address> Entry<A> {
         self.address == prefix.address() && self.length == prefix.length()
     }
 
-    /// Its prefix; `None` if it is free.
+    /// `None` if the entry is free.
     pub(super) fn prefix(&self) -> Option<Prefix<A>> {
         Prefix::new(self.address, self.length).ok()
     }
@@ -70,27 +69,26 @@ impl<A: Address> Entry<A> {
 struct Page<A> {
     /// Empty while all are free.
     entries: Box<[Entry<A>]>,
-    /// The first free one of those that were used before.
+    /// The first free entry among those that were used before.
     free: u32,
     live: u32,
 }
 
-/// Entries and index.
 pub(super) struct Table<A> {
     pages: Vec<Page<A>>,
-    /// Pages with free entries among those that were used, or without memory.
+    /// Pages without memory, or with free entries among those that were used.
     open: Vec<u32>,
-    /// What stands in pages without memory.
+    /// The entry that reads of pages without memory return.
     nothing: Entry<A>,
-    /// Entries that were ever used; free ones among them.
+    /// The number of entries ever used, including free ones.
     used: u32,
     entries: usize,
     slots: Vec<u32>,
-    /// Slots that are not empty.
+    /// The number of slots that are not empty, including deleted ones.
     filled: usize,
     seed: [u64; 2],
     shard: usize,
-    /// Prefixes by length, for the longest match; nothing before the first prefix.
+    /// The number of prefixes by length, for the longest match; empty before the first prefix.
     by_length: Box<[u32]>,
 }
 
@@ -118,12 +116,12 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Entries, with those that have no path.
+    /// The number of entries, including those without paths.
     pub(super) fn len(&self) -> usize {
         self.entries
     }
 
-    /// One more than the highest number of an entry.
+    /// One more than the highest entry number.
     pub(super) fn end(&self) -> u32 {
         self.used
     }
@@ -150,7 +148,7 @@ impl<A: Address> Table<A> {
         &mut self.pages[(number >> PAGE_SHIFT) as usize].entries[number as usize % PAGE]
     }
 
-    /// Where the index begins to look for the prefix (lower half), and its tag (upper byte).
+    /// The position where the index search starts (lower half), and the tag (upper byte).
     #[inline]
     pub(super) fn hash(&self, prefix: Prefix<A>) -> u64 {
         let address = prefix.address().to_u128();
@@ -168,13 +166,13 @@ impl<A: Address> Table<A> {
         (((hash & 0xffff_ffff) * self.slots.len() as u64) >> 32) as usize
     }
 
-    /// Asks the cache for the slot where the search for the hash begins.
+    /// Prefetches the slot where the search for the hash starts.
     #[inline]
     pub(super) fn prefetch_slot(&self, hash: u64) {
         prefetch_at(&self.slots, self.first_slot(hash));
     }
 
-    /// The entry of the first slot with the hash's tag: most likely the one looked for.
+    /// The entry of the first slot with the hash's tag, most likely the right one.
     #[inline]
     pub(super) fn candidate(&self, hash: u64) -> u32 {
         self.probe(hash, |_| true)
@@ -202,7 +200,7 @@ impl<A: Address> Table<A> {
         NONE
     }
 
-    /// Adds a prefix that is not there, without paths; `None` if the table is full.
+    /// Adds a new prefix without paths; `None` if the table is full.
     pub(super) fn insert(&mut self, hash: u64, prefix: Prefix<A>, version: u32) -> Option<u32> {
         let entry = Entry {
             address: prefix.address(),
@@ -272,7 +270,7 @@ impl<A: Address> Table<A> {
         number
     }
 
-    /// Takes an entry without paths away.
+    /// Removes an entry without paths.
     pub(super) fn remove(&mut self, number: u32) {
         let Some(prefix) = self.entry(number).prefix() else { return };
         let hash = self.hash(prefix);
@@ -290,7 +288,7 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Lets an entry go, and its page's memory with the last one. The page whose end was never used keeps it.
+    /// Frees an entry, and with the last entry of a page its memory. The page whose end was never used keeps it.
     fn free_entry(&mut self, number: u32) {
         let index = number >> PAGE_SHIFT;
         let is_filled = (index + 1) << PAGE_SHIFT <= self.used;
@@ -335,7 +333,7 @@ impl<A: Address> Table<A> {
         INDEX_MIN + INDEX_MIN * self.shard / 32
     }
 
-    /// A new index: half as large again as the entries need, or as large as before if deleted slots filled it.
+    /// Rebuilds the index: half as large again as the entries need, or the old size if deleted slots filled it.
     fn rebuild(&mut self) {
         let mut size = self.slots.len().max(self.slots_min());
         if self.entries * 8 > size * 5 {
@@ -346,7 +344,7 @@ impl<A: Address> Table<A> {
 
     fn build(&mut self, size: usize) {
         let size = size.max(self.slots_min());
-        // The old index goes before the new one comes.
+        // Frees the old index before allocating the new one.
         self.slots = Vec::new();
         self.slots = vec![EMPTY_SLOT; size];
         self.filled = 0;
@@ -357,7 +355,7 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// The longest prefix that `address` lies in and `accept` takes.
+    /// The longest prefix that contains `address` and that `accept` accepts.
     pub(super) fn longest_match(&self, address: A, mut accept: impl FnMut(u32) -> bool) -> Option<u32> {
         (0..=A::BITS)
             .rev()
@@ -370,13 +368,13 @@ impl<A: Address> Table<A> {
     }
 }
 
-/// What stands in the index for an entry.
+/// The index slot for an entry.
 #[inline]
 fn slot_of(hash: u64, number: u32) -> u32 {
     ((hash >> 56) as u32) << 24 | number
 }
 
-/// The halves of a product of 128 bits, folded: each bit of the result depends on all of both factors.
+/// Folds the halves of a 128-bit product: each bit of the result depends on all bits of both factors.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

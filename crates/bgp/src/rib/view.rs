@@ -1,4 +1,4 @@
-//! Looking at routes: what scans, look-ups and explanations show.
+//! Read access to routes: what scans, look-ups and explanations return.
 
 use std::fmt;
 
@@ -10,48 +10,43 @@ use crate::attrs::AttrRef;
 use crate::peer::PeerId;
 use crate::route::Chosen;
 
-/// Where a scan goes on. Entries keep their places, so a prefix that is there from the first call to the last
-/// is visited exactly once, whatever happens between the calls; others at most once each time they are there.
+/// Where a scan continues. Entries keep their numbers, so a prefix that is present throughout is visited exactly
+/// once, whatever happens between the calls; others are visited at most once each time they exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanCursor {
     pub(super) next: u32,
 }
 
 impl ScanCursor {
-    /// At the beginning.
     pub const START: Self = Self { next: 0 };
 }
 
 /// One path of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub struct PathView<'a> {
-    /// Its attributes.
     pub attrs: &'a AttrRef,
-    /// Who sent it.
     pub peer: PeerId,
-    /// The neighbor's identifier of it.
     pub path_id: u32,
-    /// Its number among the paths of the prefix.
+    /// Its number within the prefix.
     pub local_id: u16,
-    /// When it came, in seconds since the beginning.
+    /// The time of arrival, in seconds since the beginning.
     pub received_s: u32,
-    /// Its rank, from 0 for the best, if it is among those that are kept in order.
+    /// From 0 for the best; `None` if the path is not among those kept in order.
     pub rank: Option<usize>,
-    /// Its neighbor has gone or is repeating its routes, and has not repeated this one.
+    /// Its neighbor is gone or is repeating its routes, and has not repeated this one.
     pub stale: bool,
-    /// Its next hop cannot be reached.
     pub unreachable: bool,
-    /// Suppressed because it flapped.
+    /// Flap damping suppresses it.
     pub damped: bool,
 }
 
 impl PathView<'_> {
-    /// As changes report it.
+    /// The form in which changes report it.
     pub fn chosen(&self) -> Chosen {
         Chosen { attrs: self.attrs.clone(), peer: self.peer, local_id: self.local_id }
     }
 
-    /// Whether it may be chosen.
+    /// Whether it may become the best path.
     pub fn is_eligible(&self) -> bool {
         !self.unreachable && !self.damped
     }
@@ -61,27 +56,27 @@ impl PathView<'_> {
 #[derive(Clone, Copy)]
 pub struct ScannedRoute<'a, A> {
     pub prefix: Prefix<A>,
-    /// The version of its last change.
+    /// The version of the last change.
     pub version: u32,
     pub(super) ranked: usize,
     pub(super) block: Block<'a>,
 }
 
 impl<'a, A: Address> ScannedRoute<'a, A> {
-    /// The best path; `None` for a prefix that was withdrawn and whose version somebody still needs, or whose
-    /// paths all are unreachable or damped.
+    /// The best path; `None` if all paths are unreachable or damped, or if the prefix is withdrawn and kept for a
+    /// reader.
     #[inline]
     pub fn best(&self) -> Option<PathView<'a>> {
         self.ranked().next()
     }
 
-    /// The paths that changes report, in order of rank: as many as the shard was told, if so many are eligible.
+    /// The paths that changes report, in order of rank: as many as the shard was told, if that many are eligible.
     #[inline]
     pub fn ranked(&self) -> impl ExactSizeIterator<Item = PathView<'a>> + use<'a, A> {
         self.rows(self.ranked)
     }
 
-    /// All paths: first the ranked ones, then the others in no order.
+    /// All paths: first the ranked ones in order, then the others in no order.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = PathView<'a>> + use<'a, A> {
         self.rows(self.block.meta.len())
     }
@@ -106,7 +101,7 @@ impl<A: Address> fmt::Debug for ScannedRoute<'_, A> {
 
 #[inline]
 fn view<'a>(meta: &PathMeta, attrs: &'a Option<AttrRef>, rank: Option<usize>) -> PathView<'a> {
-    // Every row within the count has its attributes; see `paths`.
+    // Every row within the count has attributes; see `paths`.
     let Some(attrs) = attrs else { unreachable!("a path without attributes") };
     PathView {
         attrs,
@@ -121,7 +116,7 @@ fn view<'a>(meta: &PathMeta, attrs: &'a Option<AttrRef>, rank: Option<usize>) ->
     }
 }
 
-/// What the decision said of a path.
+/// The decision's verdict about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Best,
@@ -129,16 +124,13 @@ pub enum Verdict {
     LostAt {
         /// In this step.
         step: Step,
-        /// Whose path it lost to.
         winner: PeerId,
-        /// That path's identifier.
         winner_path_id: u32,
     },
-    /// Its next hop cannot be reached.
     Unreachable,
     /// Nothing is selected yet: the router has restarted and waits for its neighbors' tables.
     Deferred,
-    /// It is suppressed because it flapped.
+    /// Flap damping suppresses it.
     Damped,
 }
 
@@ -157,11 +149,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A path and why it is, or is not, the best.
+/// A path and the verdict about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Explained<'a> {
     pub path: PathView<'a>,
     pub verdict: Verdict,
-    /// What it costs to reach its next hop; `None` if it cannot be reached.
+    /// The cost to reach the next hop; `None` if it is unreachable.
     pub metric: Option<u32>,
 }

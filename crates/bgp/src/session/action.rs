@@ -1,8 +1,8 @@
-//! What a session asks of its driver, and what it reports: [`Action`], and [`Event`] for logs.
+//! What a session asks its driver to do, and what it reports: [`Action`], and [`Event`] for logs.
 //!
-//! An event is a value; its [`Display`](fmt::Display) is the sentence for people. What happened once is told
-//! once: that a session went down comes as one event with the reason, not as one for the NOTIFICATION, one for
-//! the connection and one for the state.
+//! An event is a value; its [`Display`](fmt::Display) is the sentence for people. Each fact is reported once: the
+//! end of a session is one event with the reason, not one for the NOTIFICATION, one for the connection and one for
+//! the state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::import::{Rejection, Remark};
 use super::negotiate::{Connection, Negotiated, OpenProblem};
 
 thalweg_base::words! {
-    /// The states of RFC 4271 8.2.2. With two connections, that of the one that is further.
+    /// The states of RFC 4271 8.2.2. With two connections, the state of the one that is further.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum State {
         /// Stopped, or resting after a protocol error. Connections are refused.
@@ -33,14 +33,12 @@ thalweg_base::words! {
     }
 }
 
-/// What becomes of a connection that came up.
+/// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is used.
     Accept,
-    /// It is used, and the one that was in its place is closed at once without another word.
+    /// Use it, and close the previous connection of its slot at once without a NOTIFICATION.
     Replace,
-    /// It is closed.
     Refuse(Refusal),
 }
 
@@ -52,7 +50,7 @@ thalweg_base::words! {
         Stopped => "the session is stopped",
         /// The session rests after a protocol error.
         Resting => "the session rests after a protocol error",
-        /// It came to another of our addresses than the configured one.
+        /// It arrived at another of our addresses than the configured one.
         LocalAddress => "it came to another address than the configured local one",
         /// The session is up.
         Established => "the session is up already",
@@ -60,8 +58,8 @@ thalweg_base::words! {
 }
 
 impl Refusal {
-    /// What the neighbor is told before the connection is closed (RFC 4486). A session that rests says nothing, as
-    /// RFC 4271 8.2.2 has it for Idle: the neighbor would rest longer for it.
+    /// The NOTIFICATION to send before closing (RFC 4486). A resting session sends none, as RFC 4271 8.2.2 says for
+    /// Idle: it would make the neighbor rest longer.
     pub fn notification(self) -> Option<Notification> {
         let subcode = match self {
             Self::Established => cease::CONNECTION_COLLISION,
@@ -72,66 +70,63 @@ impl Refusal {
     }
 }
 
-/// What the driver is to do, in order. Routes that the same call put out come before all of it.
+/// A task for the driver, to perform in order. Routes that the same call returned come before all actions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Begin to open a connection; one being opened is given up.
+    /// Begin to open a connection; abandon one that is being opened.
     Connect,
-    /// Give up the connection being opened.
+    /// Abandon the connection that is being opened.
     AbandonConnect,
-    /// Write what `poll_output` still gives as far as the socket takes it, then close the connection. It does
-    /// not have to be reported as disconnected.
+    /// Write the rest of `poll_output` as far as the socket takes it, then close the connection. It need not be
+    /// reported as disconnected.
     Close(Connection),
-    /// The session is up: put the neighbor into the tables, send it the routes.
+    /// The session is up: add the neighbor to the tables and send it the routes.
     Established(Arc<Negotiated>),
-    /// The session is down. Its routes are to be withdrawn, those of the `retained` families marked stale.
+    /// The session is down: withdraw its routes, and mark those of the `retained` families stale.
     Down {
         reason: DownReason,
-        /// Families whose routes stay for a while (graceful restart).
+        /// Families whose routes are kept (graceful restart).
         retained: [bool; 2],
     },
-    /// The neighbor wants all routes of the family again.
+    /// Send all routes of the family again.
     Resend(Family),
-    /// Mark all routes of the neighbor in this family stale: they are about to come again.
+    /// Mark all routes of the neighbor in this family stale: they will be sent again.
     MarkStale(Family),
-    /// Withdraw those routes of the neighbor in this family that are stale.
+    /// Withdraw the stale routes of the neighbor in this family.
     WithdrawStale(Family),
     /// The neighbor has sent all its routes of the family (End-of-RIB).
     EndOfRib(Family),
-    /// Something to log.
     Event(Event),
 }
 
 impl Action {
-    /// Whether its place among the routes matters.
+    /// Whether its order among the routes matters.
     pub(super) fn is_ordered(&self) -> bool {
         !matches!(self, Self::Event(_))
     }
 }
 
-/// Why somebody stops a session.
+/// Why a session is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// It is shut down until it is started again, perhaps with a text for the neighbor (RFC 9003).
+    /// The session stays down until it is started; the neighbor may get a text (RFC 9003).
     Shutdown {
         /// For people at the other end; may be empty.
         text: String,
     },
-    /// It begins anew at once.
+    /// The session restarts at once.
     Reset {
         /// For people at the other end; may be empty.
         text: String,
     },
-    /// The neighbor is no longer configured.
     Deconfigured,
-    /// The configuration changed so that it has to begin anew, which it does at once.
+    /// The changed configuration requires a new session, which starts at once.
     ConfigChanged,
-    /// There is no room for its routes. It rests and begins anew.
+    /// No memory for its routes. The session rests and restarts.
     OutOfResources,
-    /// The daemon ends and the kernel keeps forwarding: where graceful restart was agreed on, the neighbor is
-    /// told nothing and keeps our routes.
+    /// The daemon ends and the kernel keeps forwarding: if graceful restart was negotiated, the neighbor is sent
+    /// nothing and keeps our routes.
     Restarting,
-    /// It sent more prefixes than allowed.
     MaxPrefixes {
         family: Family,
         /// How many were allowed.
@@ -158,25 +153,24 @@ impl fmt::Display for StopReason {
 /// Why a session, or an attempt at one, ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// We ended it and said so.
+    /// We ended it with a NOTIFICATION.
     Sent {
         /// What was said.
         notification: Notification,
         /// What led to it.
         cause: Cause,
     },
-    /// We ended it without a word.
+    /// We ended it without a NOTIFICATION.
     Dropped {
         /// What led to it.
         cause: Cause,
     },
-    /// The neighbor ended it and said so.
+    /// The neighbor ended it with a NOTIFICATION.
     Received(Notification),
-    /// The connection broke.
     ConnectionLost,
-    /// The link to the neighbor went down: which, in words.
+    /// The link to the neighbor went down; names the link.
     LinkDown(Box<str>),
-    /// The neighbor came with a new connection: it restarted (RFC 4724).
+    /// The neighbor opened a new connection, so it has restarted (RFC 4724).
     Restarted,
 }
 
@@ -193,29 +187,29 @@ impl fmt::Display for DownReason {
     }
 }
 
-/// What made us end a connection.
+/// Why we ended a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Somebody wanted it.
+    /// The session was stopped.
     Stopped(StopReason),
-    /// The neighbor was silent too long.
+    /// The neighbor was silent for the hold time.
     HoldTimer {
         /// How long it may be.
         hold_ms: u64,
     },
-    /// The neighbor did not read for too long.
+    /// The neighbor did not read for the send hold time.
     SendHoldTimer {
         /// How long it may.
         send_hold_ms: u64,
     },
-    /// A message broke the protocol; the notification says how.
+    /// A message violated the protocol; the notification says how.
     Malformed {
-        /// The message: its kind, its length, its first bytes.
+        /// The message's kind, length and first bytes.
         message: String,
     },
-    /// A message came that the state does not expect.
+    /// The state does not expect this message.
     Unexpected { message: &'static str, state: State },
-    /// OPEN was not acceptable.
+    /// The neighbor's OPEN was not acceptable.
     Open(OpenProblem),
     /// The other of two connections was kept.
     Collision,
@@ -237,7 +231,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What a log says of a session.
+/// A log event about a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// It begins to seek its neighbor.
@@ -253,13 +247,13 @@ pub enum Event {
         /// Until the next attempt.
         retry_ms: u64,
     },
-    /// Routes came that somebody should hear of.
+    /// Remarkable routes arrived.
     Routes {
         /// What is the matter with them.
         remark: Remark,
-        /// How many since the last such event.
+        /// The number since the last such event.
         count: u64,
-        /// The last of them.
+        /// The last affected prefix.
         example: Option<IpPrefix>,
     },
     /// A connection of the neighbor was closed at once.
@@ -271,14 +265,14 @@ pub enum Event {
         state: State,
         reason: DownReason,
     },
-    /// It rests for a while after protocol errors.
+    /// The session rests for a while after protocol errors.
     Resting {
         /// How long.
         rest_ms: u64,
         /// How often it failed in a row.
         failures: u32,
     },
-    /// The neighbor does not understand capabilities; the next attempt goes without.
+    /// The neighbor does not support capabilities; the next attempt omits them.
     WithoutCapabilities,
     Up(Arc<Negotiated>),
     Down {
@@ -288,7 +282,7 @@ pub enum Event {
         /// Families whose routes stay for a while.
         retained: [bool; 2],
     },
-    /// The prefixes of a family come near their limit.
+    /// The number of prefixes of a family is near its limit.
     PrefixesNearLimit {
         family: Family,
         /// How many there are.
@@ -296,7 +290,7 @@ pub enum Event {
         /// How many are allowed.
         limit: u32,
     },
-    /// The prefixes of a family are above their limit, and only that is said.
+    /// The number of prefixes of a family is above its limit, and the configured action is only to warn.
     PrefixesAboveLimit {
         family: Family,
         /// How many there are.
@@ -304,7 +298,7 @@ pub enum Event {
         /// How many are allowed.
         limit: u32,
     },
-    /// UPDATEs had errors that cost only their routes (RFC 7606).
+    /// UPDATEs had errors that affect only their routes (RFC 7606).
     BadUpdate {
         /// The last of them in words.
         problem: String,
@@ -343,7 +337,7 @@ thalweg_base::words! {
 }
 
 impl Event {
-    /// Whether somebody should look at it.
+    /// Whether an operator should examine it.
     pub fn is_problem(&self) -> bool {
         match self {
             Self::AttemptFailed { reason, .. } => {
@@ -412,7 +406,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Why something happened to routes, and to which.
+/// Writes why something happened to routes, and to which.
 fn display_routes(
     f: &mut fmt::Formatter<'_>,
     remark: Remark,

@@ -1,4 +1,4 @@
-//! What a session would negotiate with a neighbor that offers everything we ask for: for code that evaluates a
+//! Predicts what a session would negotiate with a neighbor that offers everything we ask for, to evaluate a
 //! configuration before a session exists.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,18 +8,16 @@ use thalweg_wire::bgp::{AddPath, Capabilities, Open};
 use super::config::NeighborConfig;
 use super::negotiate::{Connection, Ends, Negotiated, OfferState, OpenProblem, agree, offer};
 
-/// What of a neighbor its configuration does not say.
+/// Facts about a neighbor that its configuration does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssumedNeighbor {
-    /// Its AS.
     pub asn: u32,
-    /// Its BGP identifier.
     pub router_id: Ipv4Addr,
-    /// Our address toward it.
+    /// Our address in the session.
     pub local_address: IpAddr,
 }
 
-/// The session with this neighbor, if it answers our OPEN with its mirror image.
+/// The session with this neighbor if its OPEN mirrors ours.
 pub fn assume(config: &NeighborConfig, neighbor: AssumedNeighbor) -> Result<Negotiated, OpenProblem> {
     let offered = offer(config, OfferState::default());
     let capabilities = offered.capabilities.clone();
@@ -27,7 +25,7 @@ pub fn assume(config: &NeighborConfig, neighbor: AssumedNeighbor) -> Result<Nego
     let capabilities = Capabilities {
         four_octet_as: capabilities.four_octet_as.map(|_| neighbor.asn),
         add_path: capabilities.add_path.into_iter().map(mirrored).collect(),
-        // We say what we are to it, and it says what it is to us.
+        // We announce our role toward it, and it announces its role toward us.
         role: capabilities.role.and(config.role).map(|role| role as u8),
         ..capabilities
     };

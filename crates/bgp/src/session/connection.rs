@@ -1,4 +1,4 @@
-//! One of a session's two connections: how far it has come, what it is about to write, and its timers.
+//! One of a session's two connections: its state, its output and its timers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,35 +13,33 @@ use super::counters::SessionCounters;
 use super::negotiate::Negotiated;
 use crate::peer::Millis;
 
-/// Bytes of control messages that may wait to be written. A neighbor that does not read gets no further
-/// KEEPALIVEs or refreshes beyond that; a NOTIFICATION always has room, because nothing follows it.
+/// The most bytes of control messages that wait to be written. A neighbor that does not read gets no further
+/// KEEPALIVEs or refreshes; a NOTIFICATION always fits, because nothing follows it.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// One connection. Closed most of the time, at least one of the two.
+/// A connection slot. At least one of the two is closed most of the time.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// `Idle` if there is no connection, otherwise one of the last three.
+    /// `Idle` without a connection, otherwise one of the last three states.
     pub(super) state: State,
     pub(super) local: IpAddr,
     pub(super) remote: IpAddr,
-    /// The OPEN we sent.
     pub(super) offered: Option<Box<Open>>,
-    /// What both OPENs agree on.
     pub(super) agreed: Option<Arc<Negotiated>>,
-    /// Control messages, whole ones only.
+    /// Whole control messages.
     pub(super) output: Vec<u8>,
-    /// How long the neighbor may be silent; 0: for ever.
+    /// The hold time; 0 means none.
     pub(super) hold_ms: u64,
     pub(super) hold_at: Option<Millis>,
     pub(super) keepalive_at: Option<Millis>,
     pub(super) send_hold_at: Option<Millis>,
-    /// Bytes of the neighbor wait at the driver.
+    /// Received bytes wait at the driver.
     pub(super) input_waits: bool,
-    /// In OpenConfirm: KEEPALIVE has come, and until then the other connection may still take precedence.
+    /// In OpenConfirm: KEEPALIVE has arrived, and until this time the other connection may still take precedence.
     pub(super) establish_at: Option<Millis>,
-    /// In OpenConfirm: OPEN has come and KEEPALIVE has not answered it, because the other connection may take precedence.
+    /// In OpenConfirm: OPEN has arrived; our KEEPALIVE waits because the other connection may take precedence.
     pub(super) answer_at: Option<Millis>,
-    /// In OpenConfirm: KEEPALIVE came before ours went.
+    /// In OpenConfirm: KEEPALIVE arrived before we sent ours.
     pub(super) is_confirmed: bool,
 }
 
@@ -71,7 +69,7 @@ impl Slot {
         self.state != State::Idle
     }
 
-    /// A connection is there: sends OPEN.
+    /// Sends OPEN on a new connection.
     pub(super) fn open(&mut self, local: IpAddr, remote: IpAddr, open: Open, hold_ms: u64, now: Millis) {
         let mut output = std::mem::take(&mut self.output);
         output.clear();
@@ -88,19 +86,19 @@ impl Slot {
         self.heard(now);
     }
 
-    /// No connection any more. What waits to be written stays, for a last attempt.
+    /// Closes the slot. Output that waits is kept for a last attempt to write it.
     pub(super) fn close(&mut self) {
         let output = std::mem::take(&mut self.output);
         *self = Self { output, ..Self::default() };
     }
 
-    /// The neighbor gave a sign of life.
+    /// Restarts the hold timer: the neighbor has sent something.
     pub(super) fn heard(&mut self, now: Millis) {
         self.hold_at = (self.hold_ms > 0).then(|| now.plus(self.hold_ms));
     }
 
-    /// The longest message that may come. Having offered longer ones, we have to take them, whatever the
-    /// neighbor offered (RFC 8654 4); they come only after its OPEN.
+    /// The longest message to accept. Having offered longer ones, we must accept them, whatever the neighbor
+    /// offered (RFC 8654 4), but only after its OPEN.
     pub(super) fn length_max(&self) -> usize {
         let offered = self.offered.as_ref().is_some_and(|open| open.capabilities.extended_message);
         if offered && self.state > State::OpenSent { EXTENDED_MESSAGE_LENGTH_MAX } else { MESSAGE_LENGTH_MAX }

@@ -1,24 +1,24 @@
-//! From an UPDATE to routes: what a neighbor's attributes mean here, and which of its routes are wanted.
+//! Turns UPDATEs into routes: interprets a neighbor's attributes and decides which of its routes are wanted.
 //!
 //! ```text
 //! Update ──> key of the attributes ──> cache ─────────────── hit ──────────────┐
 //!                                        └ miss ─> checks ─> build ─> intern ─> policy ─> routes
 //! ```
 //!
-//! Everything but a policy that looks at prefixes depends only on the attributes and the next hop: they are
-//! handled once per UPDATE, and not even that if one of the last [`CACHE_SLOTS`] attribute fields comes again,
-//! which is the rule for a neighbor that sends one prefix per UPDATE. A route that is rejected is pushed as
-//! withdrawn, because the neighbor's route before it is no longer valid either.
+//! Everything except a policy that examines prefixes depends only on the attributes and the next hop. They are
+//! handled once per UPDATE, or not at all if one of the last [`CACHE_SLOTS`] attribute fields repeats, which is
+//! common for a neighbor that sends one prefix per UPDATE. A rejected route is pushed as withdrawn, because the
+//! neighbor's previous route is no longer valid either.
 //!
-//! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS
-//! (RFC 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212),
-//! policy, GRACEFUL_SHUTDOWN (RFC 8326): a route with that community after policy gets LOCAL_PREF 0, so that no
-//! policy prefers it by accident and one that removes the community keeps it as it is. Then BLACKHOLE (RFC 7999 3.3):
-//! a route that still has it discards what it attracts where the neighbor's configuration honors that. Prefixes that no
-//! network has (RFC 4271 6.3) are passed over one by one.
+//! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS (RFC
+//! 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212), policy.
+//! Then GRACEFUL_SHUTDOWN (RFC 8326): a route with that community after policy gets LOCAL_PREF 0, so that no policy
+//! prefers it by accident, and a policy that removes the community exempts the route. Then BLACKHOLE (RFC 7999
+//! 3.3): the router discards traffic for a route that still has it, if the neighbor's configuration honors that.
+//! Martian prefixes (RFC 4271 6.3) are skipped one by one.
 //!
-//! Nothing is allocated for an UPDATE but what an attribute set costs that nobody had before. Missing: next hops
-//! that are addresses of other interfaces of this router, and damping, which is the RIB's.
+//! An UPDATE allocates nothing except for new attribute sets. Missing: next hops that are addresses of other
+//! interfaces of this router. Damping is part of the RIB.
 
 mod cache;
 mod checks;
@@ -46,11 +46,11 @@ pub use cache::CACHE_SLOTS;
 pub use checks::Rejection;
 pub use martians::is_martian;
 
-/// LOCAL_PREF of a route that will be gone soon (RFC 8326).
+/// LOCAL_PREF of a route that will be withdrawn soon (RFC 8326).
 const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
 
-/// Where the UPDATEs of one neighbor become routes. Kept beside its session, which tells it what was
-/// agreed on; the driver tells it which policy holds.
+/// Converts the UPDATEs of one neighbor to routes. Kept beside its session, which passes in what was negotiated;
+/// the driver sets the policy.
 pub struct Importer {
     interner: Arc<Interner>,
     policy: Option<Arc<Policy>>,
@@ -70,19 +70,18 @@ pub struct Importer {
     examples: Vec<(Remark, IpPrefix)>,
 }
 
-/// Something about routes that came that somebody should hear of.
+/// Something about received routes that deserves a log event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// They were rejected.
     Rejected(Rejection),
-    /// They have the community BLACKHOLE, and discard what they attract.
+    /// The routes have the community BLACKHOLE, and their traffic is discarded.
     BlackholeHonored,
-    /// They have the community BLACKHOLE and are ordinary routes, because it is not honored for them.
+    /// The routes have the community BLACKHOLE, which is not honored for them; they are ordinary routes.
     BlackholeIgnored,
 }
 
 impl Remark {
-    /// How many there are.
+    /// The number of remarks.
     pub const COUNT: usize = Rejection::COUNT + 2;
 
     /// All of them, in order of [`Self::index`].
@@ -91,7 +90,7 @@ impl Remark {
         rejections.chain([Self::BlackholeHonored, Self::BlackholeIgnored])
     }
 
-    /// Index into arrays with a slot for each.
+    /// Index into arrays with an element for each.
     pub const fn index(self) -> usize {
         match self {
             Self::Rejected(rejection) => rejection.index(),
@@ -101,20 +100,20 @@ impl Remark {
     }
 }
 
-/// What became of a neighbor's routes.
+/// The outcome of a neighbor's routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportCounters {
     /// Announced and accepted.
     pub accepted: u64,
     /// Withdrawn by the neighbor.
     pub withdrawn: u64,
-    /// Announced in an UPDATE with errors, and withdrawn for it (RFC 7606).
+    /// Announced in an UPDATE with errors, and withdrawn for that reason (RFC 7606).
     pub treated_as_withdraw: u64,
-    /// Announced, by [`Remark::index`]: rejected, or BLACKHOLE among what was accepted.
+    /// Announced, by [`Remark::index`]: rejected, or accepted with BLACKHOLE.
     remarks: [u64; Remark::COUNT],
-    /// Prefixes of families that were not agreed on; ignored.
+    /// Prefixes of families that were not negotiated; ignored.
     pub other_family: u64,
-    /// UPDATEs with MP attributes of families this router does not know; ignored.
+    /// UPDATEs with MP attributes of unknown families; ignored.
     pub unknown_family: u64,
     /// Attribute fields found in the cache.
     pub cache_hits: u64,
@@ -123,7 +122,7 @@ pub struct ImportCounters {
 }
 
 impl ImportCounters {
-    /// Announced and rejected, for whatever reason.
+    /// Announced and rejected, for any reason.
     pub fn rejected_total(&self) -> u64 {
         Rejection::all().map(|rejection| self.rejected(rejection)).sum()
     }
@@ -139,11 +138,11 @@ impl ImportCounters {
     }
 }
 
-/// What attributes come to, before or (where prefixes do not matter to it) after policy.
+/// The result for attributes, before policy, or after it if the policy ignores prefixes.
 type Judged = Result<AttrRef, Rejection>;
 
 impl Importer {
-    /// One whose neighbor is not up yet, without a policy.
+    /// Creates an importer without a session or a policy.
     pub fn new(interner: Arc<Interner>) -> Self {
         let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let peer = PeerInfo {
@@ -177,13 +176,13 @@ impl Importer {
         }
     }
 
-    /// Whether it has begun for this session.
+    /// Whether it was set up for this session.
     #[inline]
     pub(super) fn is_for(&self, agreed: &Arc<Negotiated>) -> bool {
         self.agreed.as_ref().is_some_and(|each| Arc::ptr_eq(each, agreed))
     }
 
-    /// The first UPDATE of a session is to be read.
+    /// Prepares for the first UPDATE of a session.
     pub fn begin(&mut self, agreed: &Arc<Negotiated>, config: &NeighborConfig, id: PeerId) {
         self.peer = agreed.peer_info(id, config);
         self.agreed = Some(agreed.clone());
@@ -192,7 +191,7 @@ impl Importer {
         self.set_config(config);
     }
 
-    /// The neighbor's configuration changed; the session stays.
+    /// Applies a changed configuration during a session.
     pub fn set_config(&mut self, config: &NeighborConfig) {
         self.facts = PeerFacts {
             side: self.peer.kind.side(),
@@ -208,13 +207,13 @@ impl Importer {
         self.cache.clear();
     }
 
-    /// Another policy holds for what comes from now on; `None`: none is configured.
+    /// Sets the policy for routes from now on; `None` if none is configured.
     pub fn set_policy(&mut self, policy: Option<Arc<Policy>>) {
         self.policy = policy;
         self.cache.clear();
     }
 
-    /// How UPDATEs of the neighbor are to be read.
+    /// How to parse the neighbor's UPDATEs.
     pub fn facts(&self) -> &PeerFacts {
         &self.facts
     }
@@ -224,12 +223,12 @@ impl Importer {
         &self.peer
     }
 
-    /// What became of its routes.
+    /// The totals of its routes so far.
     pub fn counters(&self) -> &ImportCounters {
         &self.counters
     }
 
-    /// The last prefix that a remark was about.
+    /// The last prefix with this remark.
     pub fn example(&self, remark: Remark) -> Option<IpPrefix> {
         self.examples.iter().find(|(of, _)| *of == remark).map(|(_, example)| *example)
     }
@@ -242,8 +241,8 @@ impl Importer {
         }
     }
 
-    /// Puts out the routes of an UPDATE; `body` is what it was parsed from. Withdrawn routes come first, as
-    /// RFC 4271 4.3 has it.
+    /// Adds the routes of an UPDATE to `out`; `body` is what it was parsed from. Withdrawn routes come first, as
+    /// RFC 4271 4.3 says.
     pub fn import(&mut self, update: &Update<'_>, body: &[u8], out: &mut RouteBatchBuilder) {
         if !update.withdrawn.is_empty() {
             self.withdraw(update.withdrawn, out);
@@ -274,7 +273,7 @@ impl Importer {
         }
     }
 
-    /// RFC 7606: what an UPDATE with errors announces is withdrawn.
+    /// RFC 7606: withdraws what an UPDATE with errors announces.
     #[cold]
     fn withdraw_announced(&mut self, update: &Update<'_>, out: &mut RouteBatchBuilder) {
         let withdrawn_before = self.counters.withdrawn;
@@ -299,7 +298,7 @@ impl Importer {
         }
     }
 
-    /// Whether the family was agreed on; counts the routes if not.
+    /// Whether the family was negotiated; counts the routes if not.
     #[inline]
     fn agreed_on<A: RouteAddress>(&mut self, count: usize) -> bool {
         let agreed = self.families[A::FAMILY.index()];
@@ -348,7 +347,7 @@ impl Importer {
         }
     }
 
-    /// What the attributes come to: from the cache, or found out.
+    /// The result for the attributes, from the cache or computed.
     #[inline]
     fn judge(
         &mut self,
@@ -384,7 +383,7 @@ impl Importer {
         }
     }
 
-    /// One route through the policy.
+    /// Applies the policy to one route.
     fn apply_policy(&mut self, attrs: &AttrRef, prefix: IpPrefix) -> Judged {
         let Some(policy) = &self.policy else { return Ok(attrs.clone()) };
         let route = RouteContext { prefix, peer: &self.peer, source: None };
@@ -398,7 +397,7 @@ impl Importer {
         }
     }
 
-    /// RFC 8326 4.1: from outside, a route that will be gone soon is the last choice.
+    /// RFC 8326 4.1: a route from outside that will be withdrawn soon is the last choice.
     #[inline]
     fn shutting_down(&mut self, attrs: AttrRef) -> AttrRef {
         if !attrs.has(flag::GRACEFUL_SHUTDOWN) || self.peer.kind.is_internal() {
@@ -409,15 +408,15 @@ impl Importer {
         self.interner.intern(&mut self.edit)
     }
 
-    /// RFC 4271 6.3: such a prefix is ignored; one from before there was a check goes.
+    /// RFC 4271 6.3: ignores such a prefix; a route from before the check was enabled is withdrawn.
     #[cold]
     fn pass_over<A: Pushed>(&mut self, prefix: Prefix<A>, path_id: u32, out: &mut RouteBatchBuilder) {
         self.remark(Remark::Rejected(Rejection::Martian), 1, A::to_ip_prefix(prefix));
         A::push(out, prefix, path_id, WITHDRAWN);
     }
 
-    /// RFC 7999 3.3: a route that policy accepted with BLACKHOLE discards what it attracts, where that is agreed on
-    /// with the neighbor, and stays in this AS (3.2).
+    /// RFC 7999 3.3: discards the traffic for a route that policy accepted with BLACKHOLE, if that is configured
+    /// for the neighbor. The route stays in this AS (3.2).
     fn blackhole(&mut self, attrs: AttrRef, prefix: IpPrefix) -> AttrRef {
         if !attrs.has(flag::BLACKHOLE) {
             return attrs;
@@ -432,7 +431,8 @@ impl Importer {
         if attrs.flags & (flag::NO_EXPORT | flag::NO_ADVERTISE) == 0 {
             let communities: Vec<u32> = attrs.communities().chain([community::NO_EXPORT]).collect();
             if self.edit.set_communities(&communities).is_err() {
-                // No room for it among 16,383 communities: what must not leave this AS is not taken in.
+                // 16,383 communities leave no room for another; a route that must not leave this AS is then not
+                // accepted.
                 self.edit.load(&attrs);
             }
         }
@@ -447,7 +447,7 @@ impl Importer {
         routes: Nlri<'_, A>,
         out: &mut RouteBatchBuilder,
     ) {
-        // Neighboring prefixes mostly share an index: it is looked up only where they do not.
+        // Adjacent prefixes mostly share an index, so it is looked up only when it changes.
         let mut last: Option<(AttrRef, u32)> = None;
         for (path_id, prefix) in routes {
             if A::is_martian(prefix) && self.checks.martians {
@@ -485,7 +485,7 @@ impl std::fmt::Debug for Importer {
     }
 }
 
-/// The field of path attributes in the body of an UPDATE that was parsed, which makes sure of its lengths.
+/// The path attributes in the body of an UPDATE; parsing has checked the lengths.
 #[inline]
 fn attribute_field(body: &[u8]) -> &[u8] {
     let field = |bytes: &[u8]| -> Option<(usize, usize)> {
@@ -499,7 +499,7 @@ fn attribute_field(body: &[u8]) -> &[u8] {
     found.unwrap_or(&[])
 }
 
-/// Puts the attributes of an UPDATE together as they are kept. `as_path` is what [`Update::as_path`] gives.
+/// Builds the stored form of an UPDATE's attributes. `as_path` comes from [`Update::as_path`].
 pub fn build(
     builder: &mut AttrsBuilder,
     update: &Update<'_>,
@@ -526,17 +526,16 @@ pub fn build(
             }
             _ => value,
         };
-        // A value that was read from a message is not too long; a path put together from two could be, and is
-        // bounded by the codec far below that.
+        // A value read from a message is not too long. A path merged from two could be, but the codec bounds it far
+        // below that.
         let _ = builder.set(flags, code, value);
     }
 }
 
-/// The two families' ways into a batch.
+/// Pushes routes of either family into a batch.
 trait Pushed: RouteAddress {
     fn push(out: &mut RouteBatchBuilder, prefix: Prefix<Self>, path_id: u32, attrs: u32);
 
-    /// Whether no network has it.
     fn is_martian(prefix: Prefix<Self>) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! How a session begins, comes up and ends.
+//! How a session starts, comes up and ends.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use super::negotiate::{Connection, Negotiated};
 use super::{Run, STABLE_MS, Session, restarts_gracefully};
 use crate::peer::Millis;
 
-/// What comes after a stop.
+/// What follows a stop.
 #[derive(Clone, Copy, Debug)]
 enum After {
-    /// Nothing, until somebody starts it.
+    /// Nothing, until the session is started.
     Nothing,
-    /// It seeks its neighbor again at once.
+    /// The session connects again at once.
     Seek,
-    /// It rests as after a failure.
+    /// The session rests as after a failure.
     Rest,
-    /// It rests for so many seconds.
+    /// The session rests for this many seconds.
     RestFor(u32),
 }
 
-/// What comes after a session, or an attempt at one, that nobody stopped here.
+/// What follows a session or attempt that was not stopped here.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// It rests: one end broke the protocol, and would most likely do so again at once.
+    /// A rest: one end violated the protocol, and would most likely do so again at once.
     Rest,
-    /// The neighbor may come back at once.
+    /// The neighbor may reconnect at once.
     Seek,
 }
 
 impl Next {
-    /// What comes after a NOTIFICATION with this error code.
+    /// What follows a NOTIFICATION with this error code.
     fn after(code: u8) -> Self {
         match code {
             error::CEASE | error::HOLD_TIMER | error::SEND_HOLD_TIMER => Self::Seek,
@@ -44,7 +44,7 @@ impl Next {
 }
 
 impl Session {
-    /// Lets the session seek its neighbor, at once even if it rests. Nothing happens if it does so already.
+    /// Starts the session, at once even if it rests. Has no effect if it has started.
     pub fn handle_start(&mut self, now: Millis) {
         if self.run == Run::Seeking {
             return;
@@ -56,7 +56,7 @@ impl Session {
         self.seek(now);
     }
 
-    /// Ends the session, or the attempts at one. What follows depends on the reason.
+    /// Ends the session or the attempts at one. The reason decides what follows.
     pub fn handle_stop(&mut self, reason: StopReason, now: Millis) {
         if self.run == Run::Stopped {
             return;
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    /// How many prefixes of the family the neighbor has in the RIB now.
+    /// Notes how many prefixes of the family the RIB has from the neighbor, and enforces the limit.
     pub fn note_prefix_count(&mut self, family: Family, count: u32, now: Millis) {
         self.counters.prefixes[family.index()] = count;
         let Some(max) = self.config.max_prefixes[family.index()] else { return };
@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Ends a connection because of an error found here, and the session with it if it carries it.
+    /// Ends a connection because of an error found here, and the session if that connection carries it.
     pub(super) fn fail(&mut self, conn: Connection, notification: Notification, cause: Cause, now: Millis) {
         let state = self.slot(conn).state;
         if state == State::Idle {
@@ -173,7 +173,7 @@ impl Session {
         self.try_again(next, now);
     }
 
-    /// The neighbor ended a connection.
+    /// Handles a NOTIFICATION from the neighbor.
     pub(super) fn ended_by_neighbor(&mut self, conn: Connection, notification: Notification, now: Millis) {
         let state = self.slot(conn).state;
         self.act(Action::Close(conn));
@@ -188,7 +188,7 @@ impl Session {
         let stumbled = what == (error::OPEN, open_error::UNSUPPORTED_PARAMETER);
         self.slots[conn.index()].close();
         self.attempt_failed(conn, state, DownReason::Received(notification), now);
-        // RFC 5492 3: a neighbor that does not know capabilities is tried again without.
+        // RFC 5492 3: retries a neighbor that does not support capabilities without them.
         self.without_capabilities = stumbled && capable;
         if self.without_capabilities {
             self.event(Event::WithoutCapabilities);
@@ -200,7 +200,7 @@ impl Session {
         }
     }
 
-    /// What comes after a session, unless the other connection may still become one.
+    /// Continues after a session, unless the other connection may still become one.
     fn go_on(&mut self, next: Next, now: Millis) {
         match next {
             _ if self.run != Run::Seeking || self.any_open() => {}
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    /// What comes after an attempt at a session, unless the other connection may still become one.
+    /// Continues after an attempt, unless the other connection may still become a session.
     fn try_again(&mut self, next: Next, now: Millis) {
         match next {
             Next::Rest if self.run == Run::Seeking && !self.any_open() => self.rest(now),
@@ -218,7 +218,7 @@ impl Session {
         }
     }
 
-    /// A connection that waited for another one to take precedence goes on, or carries the session, once that is gone.
+    /// Once the other connection is gone, a connection that waited for it continues or carries the session.
     pub(super) fn resume_remaining(&mut self, now: Millis) {
         for conn in Connection::ALL {
             let is_alone = !self.slot(conn.other()).is_open();
@@ -231,7 +231,7 @@ impl Session {
         }
     }
 
-    /// A connection ended before it carried a session. Says so, once.
+    /// Handles and reports the end of a connection that never carried a session.
     pub(super) fn attempt_failed(
         &mut self,
         connection: Connection,
@@ -241,7 +241,8 @@ impl Session {
     ) {
         match reason {
             DownReason::Sent { cause: Cause::Collision, .. } => {}
-            // A neighbor that shuts down may still take a connection and close it: why the session ended stays.
+            // A neighbor that shuts down may still accept a connection and close it: keep the reason why the
+            // session ended.
             DownReason::ConnectionLost => self.counters.last_connect_error = Some(reason.to_string()),
             _ => {
                 self.counters.last_error = Some(reason.to_string());
@@ -253,7 +254,7 @@ impl Session {
         self.dial_beside_a_silent_one(now);
     }
 
-    /// The session is up.
+    /// Brings the session up.
     pub(super) fn establish(&mut self, conn: Connection, now: Millis) {
         let Some(agreed) = self.slot(conn).agreed.clone() else { return };
         let slot = &mut self.slots[conn.index()];
@@ -271,13 +272,13 @@ impl Session {
         self.prefix_warned = [false; 2];
         self.above_told = [false; 2];
         self.routes_came_back(&agreed, now);
-        // From now on our forwarding does not depend on the session.
+        // From now on, our forwarding does not depend on the session.
         self.forwarding = true;
         self.act(Action::Established(agreed.clone()));
         self.event(Event::Up(agreed));
     }
 
-    /// Routes kept over the restart: those that the neighbor does not forward by any more go now.
+    /// Of the routes kept over a restart, withdraws those that the neighbor no longer forwards by.
     fn routes_came_back(&mut self, agreed: &Negotiated, now: Millis) {
         let restart = agreed.graceful_restart;
         let forwarding =
@@ -289,7 +290,7 @@ impl Session {
         }
     }
 
-    /// The session is down. The caller says what comes next, except where its connection broke or was replaced.
+    /// Takes the session down. The caller decides what follows, unless the connection broke or was replaced.
     pub(super) fn session_down(&mut self, conn: Connection, reason: DownReason, now: Millis) {
         let agreed = self.slot(conn).agreed.clone();
         self.slots[conn.index()].close();
@@ -311,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Families whose routes stay, and starts the timer that ends that.
+    /// Starts the restart timer and returns the families whose routes are kept.
     fn retained(&mut self, agreed: &Arc<Negotiated>, reason: &DownReason, now: Millis) -> [bool; 2] {
         let Some(restart) = agreed.graceful_restart.filter(|_| restarts_gracefully(agreed)) else {
             return [false; 2];
@@ -334,12 +335,12 @@ impl Session {
     }
 }
 
-/// Whether the neighbor's routes may outlive a stop for this reason.
+/// Whether the neighbor's routes may be kept over a stop for this reason.
 fn keeps_routes(reason: &StopReason) -> bool {
     matches!(reason, StopReason::Reset { .. } | StopReason::ConfigChanged | StopReason::Restarting)
 }
 
-/// What the neighbor is told.
+/// The NOTIFICATION for a stop.
 fn stop_notification(reason: &StopReason) -> Notification {
     let text = |subcode, text: &str| match text.is_empty() {
         true => Notification::new(error::CEASE, subcode),
@@ -361,8 +362,8 @@ fn stop_notification(reason: &StopReason) -> Notification {
     }
 }
 
-/// Which of two connections stays (RFC 4271 6.8, RFC 6286 2.3): that of the end with the higher identifier, or
-/// with the higher AS where both have the same.
+/// The connection that survives a collision (RFC 4271 6.8, RFC 6286 2.3): that of the end with the higher
+/// identifier, or with the higher AS if the identifiers are equal.
 pub(super) fn surviving(config: &NeighborConfig, agreed: &Negotiated) -> Connection {
     let ours = (config.router_id, agreed.local_as);
     match ours > (agreed.remote_router_id, agreed.remote_as) {

@@ -1,4 +1,4 @@
-//! What messages do to a session.
+//! How messages change a session.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{Importer, ROUTES_PER_CALL, Session, restarts_gracefully};
 use crate::peer::Millis;
 use crate::route::RouteBatchBuilder;
 
-/// Bad UPDATEs are told at most this often; in between they are counted.
+/// The least time between two events about bad UPDATEs; they are counted meanwhile.
 const BAD_UPDATE_EVENT_MS: u64 = 10_000;
 
 /// Bytes of a message's header.
@@ -28,9 +28,9 @@ const ESTABLISH_DELAY_MS: u64 = 3_000;
 const ANSWER_MS: u64 = 1_000;
 
 impl Session {
-    /// Takes bytes that came on a connection; how many of them it is done with. Only whole messages are taken,
-    /// and only until there is something to be done in order or [`ROUTES_PER_CALL`] routes are out: the
-    /// caller keeps the rest, does what is to be done, and calls again until nothing more is taken.
+    /// Handles bytes of a connection; returns how many it consumed. It consumes only whole messages, and stops at
+    /// an action that is ordered among the routes or after [`ROUTES_PER_CALL`] routes: the caller keeps the rest,
+    /// performs the actions, and calls again until nothing more is consumed.
     pub fn handle_bytes(
         &mut self,
         conn: Connection,
@@ -56,7 +56,7 @@ impl Session {
         let mut used = 0;
         loop {
             if !self.slot(conn).is_open() {
-                // What follows on a connection that ended is nobody's business.
+                // Ignore what follows on a connection that has ended.
                 return bytes.len();
             }
             if out.len() >= routes_max || self.actions.iter().any(Action::is_ordered) {
@@ -96,7 +96,7 @@ impl Session {
             (State::OpenSent, MessageKind::Open) => self.open(conn, message.body, now),
             (State::OpenConfirm, MessageKind::Keepalive) => self.confirmed(conn, now),
             (_, MessageKind::Notification) => {
-                // Framing has made sure of the two bytes.
+                // Framing has checked that the two bytes are present.
                 let notification = Notification::parse(message.body).unwrap_or(Notification::new(0, 0));
                 self.ended_by_neighbor(conn, notification, now);
             }
@@ -104,9 +104,10 @@ impl Session {
         }
     }
 
-    /// KEEPALIVE has answered our OPEN: the session is up, unless the neighbor may at this moment be closing
-    /// this connection in favor of the other one. RFC 4271 6.8 alone lets two ends that connect at the same
-    /// time close one connection each: ours, which waits for an OPEN, and the neighbor's, where it has come.
+    /// Handles the KEEPALIVE that answers our OPEN: the session is up, unless the neighbor may be closing this
+    /// connection in favor of the other one. By RFC 4271 6.8 alone, two ends that connect at the same time could
+    /// each close one connection: we ours, which waits for an OPEN, and the neighbor its own, on which OPEN has
+    /// arrived.
     fn confirmed(&mut self, conn: Connection, now: Millis) {
         let slot = &mut self.slots[conn.index()];
         slot.heard(now);
@@ -124,13 +125,13 @@ impl Session {
         }
     }
 
-    /// Whether a message says that the neighbor has chosen this connection.
+    /// Whether a message shows that the neighbor has chosen this connection.
     fn is_chosen_by(&self, conn: Connection, kind: MessageKind) -> bool {
         let routes = matches!(kind, MessageKind::Update | MessageKind::Keepalive | MessageKind::RouteRefresh);
         self.slot(conn).establish_at.is_some() && routes
     }
 
-    /// RFC 6608.
+    /// Handles a message that the state does not expect (RFC 6608).
     fn unexpected(&mut self, conn: Connection, state: State, kind: MessageKind, now: Millis) {
         let subcode = match state {
             State::OpenSent => fsm_error::OPEN_SENT,
@@ -179,10 +180,11 @@ impl Session {
         }
     }
 
-    /// Whether KEEPALIVE has to wait on a connection whose OPEN has come. A neighbor is up as soon as it has KEEPALIVE, so a
-    /// connection that got one and is closed in favor of the other would take the neighbor's session along. It waits where the
-    /// other connection takes precedence once its OPEN comes, and where the other one, which does not, was answered already:
-    /// the neighbor knows which of them it is up on, and closes one.
+    /// Whether KEEPALIVE must wait on a connection whose OPEN has arrived. The neighbor is up as soon as it has
+    /// KEEPALIVE, so closing a connection after that in favor of the other would end the neighbor's session.
+    /// KEEPALIVE waits if the other connection takes precedence once its OPEN arrives. It also waits if the other
+    /// connection, without precedence, was answered already: the neighbor knows on which of them it is up, and
+    /// closes the other.
     fn may_be_closed(&self, conn: Connection, survivor: Connection) -> bool {
         match self.slot(conn.other()).state {
             State::OpenSent => survivor != conn,
@@ -191,7 +193,7 @@ impl Session {
         }
     }
 
-    /// KEEPALIVE for the OPEN that came.
+    /// Answers the OPEN that arrived with KEEPALIVE.
     pub(super) fn answer(&mut self, conn: Connection, now: Millis) {
         let slot = &mut self.slots[conn.index()];
         slot.answer_at = None;
@@ -203,13 +205,13 @@ impl Session {
         }
     }
 
-    /// The neighbor has closed neither of two connections: the one without precedence goes (RFC 4271 6.8).
+    /// Closes the connection without precedence (RFC 4271 6.8) after the neighbor has closed neither.
     pub(super) fn answer_is_due(&mut self, conn: Connection, now: Millis) {
         let other = conn.other();
         if self.slot(other).state == State::OpenConfirm {
             self.close_collided(other, now);
         }
-        // Closing the other has answered this one.
+        // Closing the other connection may have answered this one.
         if self.slot(conn).answer_at.is_some() {
             self.answer(conn, now);
         }
@@ -220,13 +222,13 @@ impl Session {
         self.fail(conn, collision, Cause::Collision, now);
     }
 
-    /// RFC 4271 6.8, when OPEN has come on `conn`. Whether `conn` goes on.
+    /// RFC 4271 6.8, when OPEN arrives on `conn`; returns whether `conn` continues.
     fn resolve_collision(&mut self, conn: Connection, agreed: &negotiate::Negotiated, now: Millis) -> bool {
         let other = conn.other();
         match self.slot(other).state {
             State::Established => {
                 if self.negotiated().is_some_and(|old| restarts_gracefully(old)) {
-                    // RFC 4724 5: the old connection is dead, the neighbor has restarted.
+                    // RFC 4724 5: the old connection is dead; the neighbor has restarted.
                     self.act(Action::Close(other));
                     self.session_down(other, DownReason::Restarted, now);
                     return true;
@@ -282,7 +284,7 @@ impl Session {
         self.act(Action::EndOfRib(family));
     }
 
-    /// A message that ends the session: says which.
+    /// Ends the session because of a malformed message.
     #[cold]
     fn malformed(&mut self, conn: Connection, said: Notification, kind: &str, body: &[u8], now: Millis) {
         self.fail(conn, said, Cause::Malformed { message: excerpt(kind, body) }, now);
@@ -304,14 +306,14 @@ impl Session {
             }
         };
         let Some(count) = self.bad_updates.once(now.0, BAD_UPDATE_EVENT_MS) else { return };
-        // Where the attribute is missing, or has no place of its own, all of them are shown.
+        // If the attribute is missing or has no single place, show them all.
         let whole = Attributes::new(update.field()).find(|each| each.code == problem.code);
         let mut text = format!("{problem}; {action}, RFC 7606): ");
         write_hex(&mut text, whole.map_or(update.field(), |attribute| attribute.whole));
         self.event(Event::BadUpdate { problem: text, count });
     }
 
-    /// RFC 2918, RFC 7313. What was not agreed on, and what is of no known family or kind, is ignored.
+    /// RFC 2918, RFC 7313. Ignores what was not negotiated, and unknown families and kinds.
     fn route_refresh(&mut self, conn: Connection, body: &[u8], now: Millis) {
         self.slots[conn.index()].heard(now);
         let refresh = match RouteRefresh::parse(body) {

@@ -1,7 +1,7 @@
-//! What our OPEN says, whether the neighbor's will do, and what both together agree on.
+//! Builds our OPEN, checks the neighbor's, and derives what both agree on.
 //!
-//! RFC 4271 6.2 and 8, RFC 5492 (both ends must say a capability, with the exceptions noted below), RFC 4760 8
-//! (who says nothing about families means IPv4 unicast), RFC 6286, RFC 6793, RFC 7911, RFC 8654, RFC 9234.
+//! RFC 4271 6.2 and 8, RFC 5492 (both ends must announce a capability, with the exceptions noted below), RFC 4760 8
+//! (an OPEN without families means IPv4 unicast), RFC 6286, RFC 6793, RFC 7911, RFC 8654, RFC 9234.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ use thalweg_wire::bgp::{
 use super::config::{NeighborConfig, RemoteAs};
 use crate::peer::{PeerId, PeerInfo, PeerKind, Role};
 
-/// The longest restart time the capability can say.
+/// The longest restart time that the capability can encode.
 const RESTART_TIME_MAX_S: u16 = 0x0fff;
 
 thalweg_base::words! {
@@ -30,7 +30,7 @@ thalweg_base::words! {
 }
 
 impl Connection {
-    /// The other one.
+    /// The other connection.
     pub const fn other(self) -> Self {
         match self {
             Self::Outgoing => Self::Incoming,
@@ -43,7 +43,7 @@ impl Connection {
     }
 }
 
-/// What both ends agreed on when a session came up.
+/// What both ends negotiated for a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Negotiated {
     /// Which connection carries the session.
@@ -59,7 +59,7 @@ pub struct Negotiated {
     pub kind: PeerKind,
     /// Its BGP identifier.
     pub remote_router_id: Ipv4Addr,
-    /// How messages are read and written.
+    /// The encoding of messages.
     pub codec: Codec,
     /// The families whose routes are exchanged.
     pub families: [bool; 2],
@@ -67,20 +67,20 @@ pub struct Negotiated {
     pub hold_time_s: u16,
     /// Longest time between our KEEPALIVEs; 0: none are sent.
     pub keepalive_ms: u64,
-    /// The neighbor can be asked for its routes again.
+    /// The neighbor supports route refresh.
     pub route_refresh: bool,
-    /// Beginning and end of that are marked.
+    /// The neighbor supports marks at its beginning and end (RFC 7313).
     pub enhanced_refresh: bool,
-    /// How many paths of a prefix the neighbor gets at most, by family; 0 without add-path.
+    /// The most paths of a prefix to send, by family; 0 without add-path.
     pub send_paths: [u8; 2],
-    /// What the neighbor says about its restarts, where we agreed on graceful restart.
+    /// Set if graceful restart was negotiated.
     pub graceful_restart: Option<NeighborRestart>,
     /// The role it announced.
     pub role: Option<Role>,
     pub remote_open: Arc<Open>,
 }
 
-/// What a neighbor says about its restarts (RFC 4724, RFC 8538).
+/// The neighbor's restart capability (RFC 4724, RFC 8538).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborRestart {
     /// It has just restarted and waits for our End-of-RIB.
@@ -89,12 +89,12 @@ pub struct NeighborRestart {
     pub notification: bool,
     /// How long it may take to come back.
     pub time_s: u16,
-    /// By family: whether its routes are to be kept, and whether it went on forwarding.
+    /// By family: `None` if its routes are not kept, otherwise whether forwarding was preserved.
     pub families: [Option<bool>; 2],
 }
 
 impl Negotiated {
-    /// The neighbor as routes and decisions need to know it.
+    /// The neighbor in the form that routes and decisions need.
     pub fn peer_info(&self, id: PeerId, config: &NeighborConfig) -> PeerInfo {
         PeerInfo {
             id,
@@ -126,7 +126,7 @@ impl fmt::Display for Negotiated {
     }
 }
 
-/// What of our OPEN depends on more than the configuration.
+/// The parts of our OPEN that do not depend on the configuration alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OfferState {
     /// The neighbor did not understand capabilities.
@@ -177,7 +177,7 @@ pub(super) fn offer(config: &NeighborConfig, state: OfferState) -> Open {
     open
 }
 
-/// What a neighbor will be, as far as that is known before its OPEN.
+/// The neighbor's kind, as far as it is known before its OPEN.
 fn expected_kind(config: &NeighborConfig) -> PeerKind {
     match &config.remote_as {
         RemoteAs::One(asn) => config.kind(*asn),
@@ -188,7 +188,7 @@ fn expected_kind(config: &NeighborConfig) -> PeerKind {
     }
 }
 
-/// An AS number as an OPEN without capabilities says it (RFC 6793).
+/// An AS number in the two-octet field of OPEN (RFC 6793).
 fn two_bytes(asn: u32) -> u16 {
     u16::try_from(asn).unwrap_or(AS_TRANS)
 }
@@ -199,7 +199,7 @@ fn offered_paths(config: &NeighborConfig, family: Family) -> Option<AddPath> {
     (receive || send).then_some(AddPath { family: family.into(), receive, send })
 }
 
-/// What we are to a neighbor that is this to us.
+/// Our role toward a neighbor with this role.
 pub(super) fn counterpart(role: Role) -> Role {
     match role {
         Role::Provider => Role::Customer,
@@ -216,7 +216,7 @@ fn role_from_byte(byte: u8) -> Option<Role> {
         .find(|role| *role as u8 == byte)
 }
 
-/// What is wrong with an OPEN that is well-formed.
+/// A problem with a well-formed OPEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenProblem {
     /// The AS is another.
@@ -272,7 +272,7 @@ impl fmt::Display for OpenProblem {
     }
 }
 
-/// An OPEN that will not do: what the neighbor is told, and what the log is told.
+/// A rejected OPEN: the NOTIFICATION for the neighbor and the problem for the log.
 pub(super) type Unacceptable = (Notification, OpenProblem);
 
 /// The ends of a connection.
@@ -283,7 +283,7 @@ pub(super) struct Ends {
     pub(super) remote: IpAddr,
 }
 
-/// What our OPEN and the neighbor's agree on.
+/// Derives what our OPEN and the neighbor's agree on.
 pub(super) fn agree(
     config: &NeighborConfig,
     offered: &Open,
@@ -343,7 +343,7 @@ pub(super) fn agree(
     })
 }
 
-/// The time between KEEPALIVEs: a third of the hold time, or less if so configured.
+/// The time between KEEPALIVEs: a third of the hold time, or less if configured.
 fn keepalive_ms(config: &NeighborConfig, hold_time_s: u16) -> u64 {
     let third = u64::from(hold_time_s) * 1000 / 3;
     match config.timers.keepalive_s {
@@ -360,7 +360,7 @@ fn check_identity(
 ) -> Result<(), Unacceptable> {
     let refuse = |subcode, problem| Err((Notification::new(error::OPEN, subcode), problem));
     let got = remote.asn();
-    // A range may hold members of the confederation and others: then our AS could be the wrong one.
+    // A range may contain members of the confederation and others; then we may have shown the wrong AS.
     let shown_fits = offered.my_as == two_bytes(config.shown_as(kind));
     if !config.remote_as.matches(got) || !shown_fits {
         let expected = config.remote_as.to_string();
@@ -378,7 +378,7 @@ fn check_identity(
     Ok(())
 }
 
-/// RFC 9234 4.2. A role that is not known is no role anybody could have configured.
+/// RFC 9234 4.2. A role that is unknown cannot have been configured.
 fn check_role(config: &NeighborConfig, remote: &Open, kind: PeerKind) -> Result<Option<Role>, Unacceptable> {
     let got = remote.capabilities.role.map(role_from_byte);
     let Some(expected) = config.role.filter(|_| kind == PeerKind::External) else { return Ok(got.flatten()) };

@@ -19,8 +19,8 @@ const SHOWN_BYTES: usize = 48;
 pub(super) type Remarks = Vec<(Remark, u64, Throttle)>;
 
 impl Session {
-    /// Tells what became of routes. What is too early to be told waits for the next bytes, which come with the next
-    /// KEEPALIVE at the latest.
+    /// Reports remarks about routes. A remark that is too early waits for the next received bytes, at the latest
+    /// the next KEEPALIVE.
     pub(super) fn emit_remarks(&mut self, import: &Importer, now: Millis) {
         for remark in Remark::all() {
             let count = import.counters().remarks(remark);

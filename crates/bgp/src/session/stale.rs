@@ -1,5 +1,5 @@
-//! Routes that are kept although nobody stands behind them now: those of a neighbor that restarts (RFC 4724),
-//! and those that a refresh has not confirmed yet (RFC 7313).
+//! Tracks stale routes, which are kept although they are unconfirmed: those of a neighbor that restarts (RFC 4724),
+//! and those that a refresh has not repeated yet (RFC 7313).
 //!
 //! ```text
 //!            session lost                  session up                   End-of-RIB
@@ -13,7 +13,7 @@ use thalweg_wire::bgp::Family;
 use super::action::StaleEnd;
 use crate::peer::Millis;
 
-/// By family, what is stale and until when.
+/// By family: whether routes are stale, and until when.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StaleRoutes {
     restart: [Option<Until>; 2],
@@ -22,9 +22,9 @@ pub(super) struct StaleRoutes {
 
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The neighbor is back.
+    /// The neighbor must be back by this time.
     Return(Millis),
-    /// It has sent everything.
+    /// End-of-RIB must arrive by this time.
     EndOfRib(Millis),
 }
 
@@ -38,14 +38,14 @@ impl Until {
 }
 
 impl StaleRoutes {
-    /// The session is lost; routes of these families stay until `restart_at`.
+    /// The session is lost; routes of these families are kept until `restart_at`.
     pub(super) fn await_return(&mut self, families: [bool; 2], restart_at: Millis) {
         self.refresh = [None; 2];
         self.restart = families.map(|kept| kept.then_some(Until::Return(restart_at)));
     }
 
-    /// The session is up again; families whose routes the neighbor still forwards by stay until `stale_at`.
-    /// Those that do not stay.
+    /// The session is up again; routes that the neighbor still forwards by are kept until `stale_at`. Returns the
+    /// families whose routes are not kept.
     pub(super) fn came_back(&mut self, forwarding: [bool; 2], stale_at: Millis) -> Vec<Family> {
         let mut gone = Vec::new();
         for family in Family::ALL {
@@ -58,23 +58,24 @@ impl StaleRoutes {
         gone
     }
 
-    /// A refresh begins: all routes of the family are stale until they come again.
+    /// A refresh begins: all routes of the family are stale until they are repeated.
     pub(super) fn refresh_began(&mut self, family: Family, until: Millis) {
         self.refresh[family.index()] = Some(until);
     }
 
-    /// A refresh ended. Whether one had begun.
+    /// A refresh ended; returns whether one had begun.
     pub(super) fn refresh_ended(&mut self, family: Family) -> bool {
         self.restart[family.index()] = None;
         self.refresh[family.index()].take().is_some()
     }
 
-    /// End-of-RIB came. Whether stale routes are to go for it; during a refresh its end decides.
+    /// End-of-RIB arrived; returns whether to withdraw stale routes. During a refresh, the end of the refresh
+    /// decides.
     pub(super) fn end_of_rib(&mut self, family: Family) -> bool {
         self.restart[family.index()].take().is_some() && self.refresh[family.index()].is_none()
     }
 
-    /// Takes what is over.
+    /// Removes and returns what has expired.
     pub(super) fn expire(&mut self, now: Millis) -> Vec<(Family, StaleEnd)> {
         let mut expired = Vec::new();
         for family in Family::ALL {
@@ -88,7 +89,7 @@ impl StaleRoutes {
         expired
     }
 
-    /// Takes everything that is stale.
+    /// Removes and returns all stale families.
     pub(super) fn take_all(&mut self) -> Vec<Family> {
         let families = self.families();
         *self = Self::default();
@@ -101,7 +102,7 @@ impl StaleRoutes {
             .map(|family| self.restart[family.index()].is_some() || self.refresh[family.index()].is_some())
     }
 
-    /// When [`Self::expire`] finds something.
+    /// When [`Self::expire`] must be called next.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
         let restart = self.restart.iter().flatten().map(|until| until.deadline().0);
         restart.chain(self.refresh.iter().flatten().copied()).min()

@@ -1,4 +1,4 @@
-//! What happens when time passes, and how long things last.
+//! The timers of a session and their durations.
 
 use thalweg_base::mix64;
 use thalweg_wire::bgp::{Notification, error};
@@ -9,16 +9,16 @@ use super::remarks::REPEAT_MS;
 use super::{Run, Session};
 use crate::peer::Millis;
 
-/// The first attempts to connect follow each other after this time, doubling.
+/// The time before the first attempt to connect is repeated; it doubles.
 const CONNECT_RETRY_FIRST_MS: u64 = 1_000;
 
-/// How much longer a neighbor may be silent whose bytes wait for us.
+/// How much longer the hold timer waits while received bytes wait for us.
 const HOLD_EXTENSION_MS: u64 = 10_000;
 
-/// The least a send hold time is by default (RFC 9687).
+/// The least default of the send hold time (RFC 9687).
 const SEND_HOLD_MIN_MS: u64 = 8 * 60 * 1000;
 
-/// Chance from a seed (splitmix64): good enough to keep timers apart.
+/// A random number generator (splitmix64), good enough to keep timers apart.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(u64);
 
@@ -36,7 +36,7 @@ impl Chance {
 }
 
 impl Session {
-    /// When [`Self::handle_timer`] has something to do next.
+    /// When [`Self::handle_timer`] must be called next.
     pub fn next_deadline(&self) -> Option<Millis> {
         let resting = match self.run {
             Run::Resting(until) => Some(until),
@@ -46,7 +46,7 @@ impl Session {
         slots.chain(resting).chain(self.connect_at).chain(self.stale.next_deadline()).min()
     }
 
-    /// Time has passed.
+    /// Handles all timers that have expired.
     pub fn handle_timer(&mut self, now: Millis) {
         for conn in Connection::ALL {
             self.connection_timers(conn, now);
@@ -61,7 +61,7 @@ impl Session {
         if self.connect_at.is_some_and(|at| at <= now) {
             self.connect_at = None;
             if self.dialing {
-                // Given up; the next attempt takes its place at once.
+                // The attempt timed out; the next one replaces it at once.
                 self.counters.connect_failures += 1;
                 self.connect_failures = self.connect_failures.saturating_add(1);
                 self.connect_failed("no answer".to_owned(), 0, now);
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Starts the KeepaliveTimer, where the hold time asks for one.
+    /// Starts the KeepaliveTimer, if the hold time requires it.
     pub(super) fn start_keepalive(&mut self, conn: Connection, now: Millis) {
         let slot = &mut self.slots[conn.index()];
         let every_ms = slot.agreed.as_ref().map_or(0, |agreed| agreed.keepalive_ms);
@@ -119,13 +119,13 @@ impl Session {
         }
     }
 
-    /// Begins to seek the neighbor.
+    /// Starts to connect to the neighbor.
     pub(super) fn seek(&mut self, now: Millis) {
         self.run = Run::Seeking;
         self.connect(now);
     }
 
-    /// Opens a connection, if that is ours to do.
+    /// Opens a connection, if this end may.
     pub(super) fn connect(&mut self, now: Millis) {
         if !self.config.passive && !self.any_open() {
             self.dial(now);
@@ -144,8 +144,9 @@ impl Session {
         self.chance.jitter(longest_ms)
     }
 
-    /// A connection of the neighbor's may be dead before it says anything, which we would know after minutes only. If the
-    /// neighbor waits for us in the same way, nobody would connect for as long: we do, after the usual time.
+    /// Connects although the neighbor's connection is open: it may be dead, which would become known only after
+    /// minutes. If the neighbor waited for us in the same way, nobody would connect meanwhile, so we do, after the
+    /// usual time.
     pub(super) fn dial_beside_a_silent_one(&mut self, now: Millis) {
         let is_silent = self.slot(Connection::Incoming).is_open() && !self.any_promising();
         if is_silent && self.run == Run::Seeking && !self.config.passive && !self.dialing {
@@ -153,20 +154,21 @@ impl Session {
         }
     }
 
-    /// Whether some connection may become a session: one of ours, or one of the neighbor's on which it has said something.
+    /// Whether some connection may become a session: one of ours, or one of the neighbor's on which it has sent
+    /// something.
     fn any_promising(&self) -> bool {
         let incoming = self.slot(Connection::Incoming);
         self.slot(Connection::Outgoing).is_open() || incoming.is_open() && incoming.state != State::OpenSent
     }
 
-    /// Another attempt later: soon at first, then less and less often. How much later, if there is one.
+    /// Schedules another attempt, soon at first and then less and less often; returns the delay, if any.
     pub(super) fn connect_later(&mut self, now: Millis) -> Option<u64> {
         self.counters.connect_failures += 1;
         self.connect_failures = self.connect_failures.saturating_add(1);
         self.connect_after(self.connect_failures.max(self.losses), now)
     }
 
-    /// Sets the time of the next attempt, by how many failed in a row; how long that is, if connecting is ours to do.
+    /// Schedules the next attempt by the number of failures in a row; returns the delay, if this end connects.
     fn connect_after(&mut self, in_a_row: u32, now: Millis) -> Option<u64> {
         if self.run != Run::Seeking || self.config.passive || self.any_open() {
             return None;
@@ -178,8 +180,8 @@ impl Session {
         Some(retry_ms)
     }
 
-    /// Says that an attempt to connect failed. The kernel drops segments with a wrong signature without a word, so
-    /// that silence is all there is to see of a wrong password.
+    /// Reports that an attempt to connect failed. The kernel silently drops segments with a wrong signature, so a
+    /// timeout is the only sign of a wrong password.
     pub(super) fn connect_failed(&mut self, mut reason: String, retry_ms: u64, now: Millis) {
         if self.config.transport.password.is_some() {
             reason += " (a password is configured: the neighbor's may differ or be missing)";
@@ -190,7 +192,7 @@ impl Session {
         self.counters.last_connect_error = Some(reason);
     }
 
-    /// After a session that was lost without a protocol error: connects at once the first time, then less and less
+    /// After a session that was lost without a protocol error, connects at once the first time, then less and less
     /// often; the neighbor may connect at any time.
     pub(super) fn seek_after_loss(&mut self, now: Millis) {
         self.abandon_connect();
@@ -201,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Gives up the connection being opened.
+    /// Abandons the connection that is being opened.
     pub(super) fn abandon_connect(&mut self) {
         self.connect_at = None;
         if std::mem::take(&mut self.dialing) {
@@ -209,7 +211,7 @@ impl Session {
         }
     }
 
-    /// After a protocol error: rests, longer each time.
+    /// Rests after a protocol error, longer each time.
     pub(super) fn rest(&mut self, now: Millis) {
         self.failures = self.failures.saturating_add(1);
         self.abandon_connect();
@@ -221,7 +223,7 @@ impl Session {
         self.event(Event::Resting { rest_ms, failures: self.failures });
     }
 
-    /// Stale routes of all families go now.
+    /// Withdraws the stale routes of all families.
     pub(super) fn withdraw_stale(&mut self, why: StaleEnd) {
         for family in self.stale.take_all() {
             self.act(Action::WithdrawStale(family));

@@ -1,13 +1,13 @@
-//! The automaton of a pattern: which places are live, one bit each.
+//! The automaton of a pattern: a bit for each live position.
 //!
 //! ```text
 //! tree ──Thompson──> nodes: Consume | Split | OnlyAtStart | OnlyAtEnd | Found
 //!      ──closure───> for each place: places that may follow, whether the pattern is found, or is at the end
 //! ```
 //!
-//! Empty steps are gone after construction. They are followed three times, because `^` and `$` hold only at the
-//! beginning and at the end: for the beginning, for the middle, for the end of a path. Numbers are looked up in
-//! the pattern's classes: sorted starts of intervals, each with the places that accept its numbers.
+//! Construction eliminates empty steps. It follows them three times, for the beginning, the middle and the end of a
+//! path, because `^` and `$` hold only at the ends. Numbers are looked up in the pattern's classes: sorted starts
+//! of intervals, each with the positions that accept its numbers.
 
 use thalweg_wire::bgp::AsPath;
 
@@ -63,7 +63,7 @@ impl<const WORDS: usize> Bits<WORDS> {
     }
 }
 
-/// What empty steps lead to.
+/// The result of following empty steps.
 #[derive(Clone, Copy, Debug)]
 struct Reached<const WORDS: usize> {
     places: Bits<WORDS>,
@@ -72,21 +72,21 @@ struct Reached<const WORDS: usize> {
 
 #[derive(Clone, Debug)]
 pub(super) struct Automaton<const WORDS: usize> {
-    /// Where intervals of numbers begin; the first is 0.
+    /// The starts of number intervals; the first is 0.
     starts: Vec<u32>,
-    /// By interval: the places that accept its numbers.
+    /// By interval: the positions that accept its numbers.
     accepting: Vec<Bits<WORDS>>,
-    /// By place: those that may come next.
+    /// By position: those that may follow.
     follow: Vec<Bits<WORDS>>,
-    /// Places after which the pattern is found.
+    /// The positions after which the pattern matches.
     found: Bits<WORDS>,
-    /// Places after which it is found if the path ends there.
+    /// The positions after which it matches if the path ends there.
     found_at_end: Bits<WORDS>,
-    /// Where a search begins at the start of the path.
+    /// Where a match can begin at the start of the path.
     at_start: Reached<WORDS>,
-    /// Where one begins anywhere after it.
+    /// Where a match can begin after the start.
     in_middle: Bits<WORDS>,
-    /// The pattern fits without a number: of an empty path, and at the end of another.
+    /// The pattern matches an empty path.
     empty_path: bool,
     empty_at_end: bool,
 }
@@ -165,7 +165,7 @@ impl<const WORDS: usize> Automaton<WORDS> {
             }
             for asn in asns {
                 if live.is_empty() {
-                    // Nothing can begin here or later.
+                    // No match can begin here or later.
                     return self.empty_at_end;
                 }
                 last = Some(live.and(self.accepting(asn)));
@@ -180,7 +180,7 @@ impl<const WORDS: usize> Automaton<WORDS> {
         }
     }
 
-    /// Goes on from the places that took a number; whether the pattern is found.
+    /// Continues from the positions that consumed a number; returns whether the pattern matches.
     #[inline]
     fn step(&self, taken: Option<Bits<WORDS>>, live: &mut Bits<WORDS>) -> bool {
         let Some(taken) = taken else { return false };
@@ -194,7 +194,7 @@ impl<const WORDS: usize> Automaton<WORDS> {
 
     #[inline]
     fn accepting(&self, asn: u32) -> &Bits<WORDS> {
-        // The first start is 0, so there is always one before.
+        // The first start is 0, so one always precedes.
         let interval = self.starts.partition_point(|start| *start <= asn) - 1;
         &self.accepting[interval]
     }
@@ -211,7 +211,7 @@ enum Node {
 
 struct Nodes {
     nodes: Vec<Node>,
-    /// By place: the numbers it accepts.
+    /// By position: the numbers that it accepts.
     sets: Vec<NumberSet>,
 }
 
@@ -221,7 +221,7 @@ impl Nodes {
         self.nodes.len() - 1
     }
 
-    /// Adds the nodes of a tree that go on at `next`; the node to begin with.
+    /// Adds the nodes of a tree that continues at `next`; returns its first node.
     fn add(&mut self, tree: &Tree, next: usize) -> usize {
         match tree {
             Tree::Nothing => next,
@@ -250,7 +250,7 @@ impl Nodes {
         }
     }
 
-    /// Everything that empty steps lead to from a node.
+    /// All nodes that empty steps reach from a node.
     fn closure<const WORDS: usize>(&self, from: usize, start: bool, end: bool) -> Reached<WORDS> {
         let mut reached = Reached { places: Bits::NONE, found: false };
         let mut seen = vec![false; self.nodes.len()];

@@ -1,30 +1,30 @@
-//! The text of a pattern becomes a tree.
+//! Parses the text of a pattern into a tree.
 
 use std::ops::Range;
 
 use super::{AsPathError, AsPathProblem, GROUPS_MAX, PATTERN_MAX_BYTES, POSITIONS_MAX};
 use crate::policy::NumberSet;
 
-/// A pattern's meaning. Alternatives that consume exactly one number are one [`Tree::Number`].
+/// A parsed pattern. Alternatives that consume exactly one number are merged into one [`Tree::Number`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
     /// Consumes nothing.
     Nothing,
     /// Consumes one of these numbers.
     Number(NumberSet),
-    /// Only at the beginning of the path.
+    /// Matches only at the beginning of the path.
     Start,
-    /// Only at its end.
+    /// Matches only at the end of the path.
     End,
     /// One after the other.
     Row(Vec<Tree>),
     /// Any of them.
     Choice(Vec<Tree>),
-    /// `optional`: also not at all; `many`: also more than once.
+    /// `optional` allows no repetition, `many` allows more than one.
     Repeat { what: Box<Tree>, optional: bool, many: bool },
 }
 
-/// The tree and how many places it has.
+/// Parses a pattern; returns the tree and its number of positions.
 pub(super) fn parse(text: &str) -> Result<(Tree, usize), AsPathError> {
     let whole = 0..text.len();
     if text.is_empty() {
@@ -218,7 +218,7 @@ impl Parser<'_> {
         Ok(Tree::Number(if negated { numbers.complement() } else { numbers }))
     }
 
-    /// `[0-9]+` and `[0-9]*`: what text patterns write for any number, and for one or none.
+    /// Handles `[0-9]+` and `[0-9]*`, which mean any number, or one or none, in text patterns.
     fn any_digits(&mut self, start: usize, end: usize) -> Result<Tree, AsPathError> {
         self.at = end;
         let optional = match self.peek() {
@@ -235,7 +235,7 @@ impl Parser<'_> {
     }
 }
 
-/// Alternatives; those that consume one number are one.
+/// Combines alternatives; those that consume one number become one.
 fn choose(mut branches: Vec<Tree>) -> Tree {
     if branches.len() == 1 {
         return branches.remove(0);
