@@ -5,23 +5,23 @@ use thalweg_base::{IpPrefix, Prefix};
 
 use crate::chance::Random;
 
-/// How many prefixes each AS has.
+/// The distribution of prefixes over ASes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixPlan {
-    /// The same number.
+    /// Every AS has the same number.
     Each(usize),
     /// As on the Internet in 2014 and 2015: half of all ASes have one or two, one in a hundred more than 150.
     Measured,
 }
 
-/// Shares of ASes that have at most so many prefixes, from tables of 2014 and 2015. Beyond the last of them the tail falls
-/// with a power that gives the measured mean of 12 and the largest AS a few thousand.
+/// Quantiles of the number of prefixes of an AS, from tables of 2014 and 2015. Beyond the last one, the tail
+/// falls with a power that gives the measured mean of 12 and the largest AS a few thousand.
 const QUANTILES: [(f64, f64); 5] = [(0.39, 1.0), (0.5, 2.0), (0.75, 4.5), (0.9, 16.0), (0.99, 150.0)];
 const TAIL: f64 = 1.2;
 const PREFIXES_MAX: f64 = 4000.0;
 
 impl PrefixPlan {
-    /// How many prefixes each of so many ASes has.
+    /// The number of prefixes of each of `ases` ASes.
     pub fn counts(self, ases: usize, seed: u64) -> Vec<usize> {
         let count = |node| match self {
             Self::Each(count) => count,
@@ -31,7 +31,7 @@ impl PrefixPlan {
     }
 }
 
-/// The number at a share of all ASes.
+/// The number at a quantile.
 fn measured(share: f64) -> usize {
     let (mut low_share, mut low) = (0.0, 1.0_f64);
     for (high_share, high) in QUANTILES {
@@ -44,7 +44,7 @@ fn measured(share: f64) -> usize {
     (low * ((1.0 - low_share) / (1.0 - share)).powf(1.0 / TAIL)).min(PREFIXES_MAX) as usize
 }
 
-/// The prefixes of one AS after the other, each a /24 of its own from 20.0.0.0 on.
+/// The prefix with this number: each is a /24, from 20.0.0.0 on.
 pub fn prefix(number: usize) -> IpPrefix {
     let address = (20 << 24) + (number as u32) * 256;
     IpPrefix::V4(Prefix::from(Ipv4Net::new_assert(address.into(), 24)))
