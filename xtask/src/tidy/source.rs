@@ -104,7 +104,7 @@ impl UnsafeFiles {
         Ok(Self { used: files.into_iter().map(|file| (PathBuf::from(file), false)).collect() })
     }
 
-    /// Unsafe code in a file that is not on the list.
+    /// Unsafe code, or a lint that allows it, in a file that is not on the list.
     pub(super) fn check(&mut self, file: &Path, code: &str) -> Option<Finding> {
         let first = words(code, "unsafe").next();
         if let Some(used) = self.used.get_mut(file) {

@@ -339,7 +339,7 @@ fn sum_up(cell: &Cell, runs: &[Run]) -> Option<CellResult> {
     })
 }
 
-/// The serial cell with the same load. It has one thread, so it always runs on one core.
+/// The serial cell with the same load. It has one thread, so its number of cores does not matter.
 fn serial_of<'a>(results: &'a [CellResult], cell: &Cell) -> Option<&'a CellResult> {
     results
         .iter()
