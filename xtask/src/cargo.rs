@@ -1,19 +1,20 @@
-//! How every task starts cargo.
+//! Starts cargo for all tasks.
 
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// How cargo shares cores with what runs beside it.
+/// Cargo's priority against other programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Usual,
-    /// Others go first.
+    /// Other programs have priority.
     WhenIdle,
 }
 
-/// Cargo without the variables by which the cargo that started us describes xtask. Build scripts ask for them: with them `ring` and all
-/// that uses it would be compiled again in each change between `cargo xtask` and plain `cargo`.
+/// Cargo without the variables by which the cargo that started us describes xtask. Build scripts depend on
+/// them: with them, `ring` and all its users would be compiled again at each change between `cargo xtask` and
+/// plain `cargo`.
 pub(crate) fn cargo_command() -> Command {
     cargo_command_with(Urgency::Usual)
 }
@@ -38,13 +39,13 @@ fn cargo_command_with(urgency: Urgency) -> Command {
     command
 }
 
-/// Runs cargo and says what it runs.
+/// Runs cargo and prints the command.
 pub(crate) fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
     cargo_with(root, args, env, Urgency::Usual)
 }
 
-/// The same, with this urgency. What cargo says when it is not urgent is printed when it has ended, in one piece: something else is
-/// printed meanwhile.
+/// Runs cargo with this priority. Output of a low-priority run is printed at its end, in one piece, because
+/// other output appears meanwhile.
 pub(crate) fn cargo_with(
     root: &Path,
     args: &[&str],

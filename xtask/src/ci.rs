@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// One step: what it is called, how it is run, and what a person does when it fails.
+/// A step: its name, its command, and advice for a failure.
 struct Step {
     name: &'static str,
     action: Action,
@@ -17,21 +17,21 @@ struct Step {
 
 enum Action {
     Format,
-    /// Our own checks.
+    /// The checks of `xtask tidy`.
     Tidy,
-    /// Whether the faults to plant fit the code.
+    /// Checks that the faults to plant fit the code.
     Planted,
-    /// Licenses, bans and sources of dependencies, where cargo-deny is installed.
+    /// Checks licenses, bans and sources of dependencies, if cargo-deny is installed.
     Deny,
     /// With the features of the tests.
     Clippy,
-    /// As README builds it, whatever features the tests have.
+    /// With README's features, whatever the tests have.
     Docs,
-    /// Whether the pure crates compile for a machine without threads, files, sockets and clocks.
+    /// Checks that the pure crates compile for a machine without threads, files, sockets and clocks.
     Wasm,
 }
 
-/// Before anything is compiled.
+/// The steps before anything is compiled.
 const FIRST: &[Step] = &[
     Step { name: "fmt", action: Action::Format, remedy: "run `cargo fmt --all`" },
     Step {
@@ -55,7 +55,7 @@ const TESTS: &str = "tests";
 const TESTS_REMEDY: &str =
     "run a failing test alone: `cargo xtask test -- NAME`; property tests print their seed";
 
-/// While the tests run: cargo compiles in a folder for one command at a time.
+/// The steps while tests run. They run one after the other, because cargo locks its build folder.
 const BESIDE: &[Step] = &[
     Step {
         name: "clippy",
@@ -70,13 +70,13 @@ const BESIDE: &[Step] = &[
     },
 ];
 
-/// What to do, and what to give cargo.
+/// The options of `cargo xtask ci`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// These steps alone; all if there is none.
+    /// Only these steps; all if empty.
     only: Vec<String>,
     without: Vec<String>,
-    /// Arguments of cargo for the tests and clippy: features.
+    /// Features for the tests and clippy.
     cargo: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Runs the fuzz targets of `fuzz/` one after the other for a while each: a search for new paths. That they compile and hold is a test,
-//! `crates/node/tests/fuzz.rs`.
+//! Runs the fuzz targets of `fuzz/` one after the other for some time each, to find new paths. The test
+//! `crates/node/tests/fuzz.rs` checks that they compile and hold.
 //!
-//! `cargo fuzz` wants sanitizer flags that only nightly accepts; `RUSTC_BOOTSTRAP=1` lets the pinned
-//! stable compiler take them, so that a finding is one of the compiler we ship with.
+//! `cargo fuzz` wants sanitizer flags that only nightly accepts; `RUSTC_BOOTSTRAP=1` lets the pinned stable
+//! compiler take them, so that a finding is one of the compiler we ship with.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::cargo::cargo_command;
 const SECONDS_DEFAULT: u64 = 60;
 const INSTALL: &str = "cargo install --locked cargo-fuzz";
 
-/// What to run, and for how long.
+/// The options of `cargo xtask fuzz`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     seconds: u64,
@@ -53,7 +53,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
     for (number, target) in (1..).zip(&targets) {
         println!("==> {number}/{} {target}, {} s", targets.len(), options.seconds);
-        // What is found goes to the first folder, the seeds are read from the second: they stay few.
+        // Findings go to the first folder and seeds are read from the second, so the seeds stay few.
         let found = root.join("fuzz/target/corpus").join(target);
         std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
         let status = cargo_command()

@@ -1,8 +1,8 @@
 //! Development tasks: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`, `soak`.
 //!
-//! One definition of "good" for the person at the keyboard and for the machine that checks a push:
-//! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first
-//! failure, and then says what to do next. Exit codes: 0 done, 1 failed, 2 bad usage.
+//! People and the machine that checks a push use the same steps: `.ci/run` calls them. Every task prints what
+//! it does before it does it, stops at the first failure, and then prints what to do next. Exit codes: 0
+//! done, 1 failed, 2 bad usage.
 
 mod cargo;
 mod ci;

@@ -1,7 +1,8 @@
-//! Proof that seeds find faults: each patch of `xtask/planted` puts one into the router, and seeds must find it.
+//! Proves that seeds find faults: each patch of `xtask/planted` puts a fault into the router, and seeds must
+//! find it.
 //!
-//! A fault that only a copy of the repository has needs no switch in what ships. Patches must fit the code; `cargo xtask
-//! ci` looks that they do.
+//! Only a copy of the repository gets the fault, so the product needs no switch for it. `cargo xtask ci`
+//! checks that the patches fit the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +11,13 @@ use std::time::Instant;
 
 use crate::cargo::cargo_command;
 
-/// Seeds that are played at most to find a fault.
+/// The most seeds that are run to find a fault.
 const SEEDS_DEFAULT: u64 = 10_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     seeds: u64,
-    /// Only these faults; all without any.
+    /// Only these faults; all if empty.
     names: Vec<String>,
 }
 
@@ -40,7 +41,7 @@ impl Options {
     }
 }
 
-/// Where a fault is one of packets.
+/// Faults in these folders are searched with seeds of packets.
 const PACKETS: [&str; 3] = ["crates/dataplane/", "crates/flow/", "crates/node/src/plan"];
 
 /// A fault to plant.
@@ -49,7 +50,7 @@ struct Fault {
     /// What the router does wrong.
     what: String,
     patch: PathBuf,
-    /// The test whose seeds have to find it.
+    /// The test whose seeds must find it.
     test: &'static str,
 }
 
@@ -69,7 +70,7 @@ fn faults(root: &Path) -> Result<Vec<Fault>, String> {
     Ok(faults)
 }
 
-/// Whether all patches still fit the code.
+/// Checks that all patches still fit the code.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     for fault in faults(root)? {
         git(root, &["apply", "--check"], Some(&fault.patch))
@@ -78,7 +79,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Plants the faults one after the other in a copy and counts the seeds until each is found.
+/// Plants the faults one after the other in a copy, and counts the seeds until each is found.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let all = faults(root)?;
     if let Some(unknown) = options.names.iter().find(|name| all.iter().all(|fault| fault.name != **name)) {
@@ -110,7 +111,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// A copy of the last commit beside the build files.
+/// Copies the last commit to a folder beside the build files.
 fn copy(root: &Path) -> Result<PathBuf, String> {
     let copy = root.join("target/planted/copy");
     let path = copy.display().to_string();
@@ -126,7 +127,7 @@ fn copy(root: &Path) -> Result<PathBuf, String> {
     Ok(copy)
 }
 
-/// The first seed that finds something, and the invariant it breaks.
+/// The first seed that finds a fault, and the invariant that it breaks.
 fn hunt(root: &Path, copy: &Path, test: &str, seeds: u64) -> Result<Option<(u64, String)>, String> {
     let output = cargo_command()
         .current_dir(copy)

@@ -1,7 +1,8 @@
-//! What a person runs after each change: format, house rules, clippy, and the tests of the crates that changed.
+//! The checks after each change: format, tidy, clippy, and the tests of the changed crates.
 //!
-//! Clippy follows a change into every crate above; the tests stay in the crates with changes. They run beside all else: they have a
-//! profile, and with it a build folder, of their own. It keeps what rustc can use again, which makes the first build slow and later ones fast.
+//! Clippy follows a change into every crate that depends on it; tests run only in the changed crates. They
+//! run beside all other steps, because they have a profile and so a build folder of their own. It keeps what
+//! rustc can reuse, which makes the first build slow and later ones fast.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,10 +12,10 @@ use std::thread;
 use crate::cargo::cargo;
 use crate::tidy;
 
-/// Its integration tests take minutes: `cargo xtask test` runs them.
+/// Its integration tests take minutes; `cargo xtask test` runs them.
 const PROGRAM: &str = "thalweg";
 
-/// Checks the crates with changes that are not committed; if there are none, those of the last commit.
+/// Checks the crates with uncommitted changes; if there are none, those of the last commit.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let status = git(root, &["status", "--porcelain", "--untracked-files=all", "--no-renames"])?;
     let mut changed = crates_of(status.lines().filter_map(|line| line.get(3..)));
@@ -56,7 +57,7 @@ fn names(packages: &BTreeSet<String>) -> String {
     packages.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// The packages that files belong to.
+/// The packages of these files.
 fn crates_of<'a>(files: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let of = |file: &str| {
         let mut parts = file.split('/');

@@ -1,13 +1,14 @@
-//! A million seeds, on all cores, as they ship.
+//! Runs a million seeds on all cores, with a release build.
 
 use std::path::Path;
 
 use crate::cargo::cargo;
 
-/// What is played without other words, of both sides.
+/// The default options.
 const USUAL: [&str; 2] = ["--count", "1000000"];
 
-/// Plays seeds with a release build; `options` are those of `thalweg lab seeds`. What fails is kept under `target/soak`.
+/// Runs seeds with a release build; `options` are those of `thalweg lab seeds`. Failures are kept under
+/// `target/soak`.
 pub(crate) fn run(root: &Path, options: &[String]) -> Result<(), String> {
     let options: Vec<&str> = match options {
         [] => USUAL.to_vec(),

@@ -1,8 +1,9 @@
-//! All tests of the workspace, three test programs at a time, each as soon as it is built.
+//! Runs all tests of the workspace, three test programs at a time, each as soon as it is built.
 //!
-//! `cargo test` builds everything and then runs one test program after the other, and many of ours wait: for sessions, timers, other
-//! daemons. Here two programs that wait run beside one that computes, and beside the compiler, which is not done when the first ones
-//! are. What a program prints is printed when it has ended, in one piece.
+//! `cargo test` builds everything and then runs one test program after the other, and many of ours wait: for
+//! sessions, timers, other daemons. Here two programs that wait run beside one that computes, and beside the
+//! compiler, which is still at work when the first ones run. A program's output is printed at its end, in one
+//! piece.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,10 +17,10 @@ use serde_json::Value;
 
 use crate::cargo::cargo_command;
 
-/// Tests at a time in a program whose tests mostly wait.
+/// The tests that run at the same time in a program whose tests mostly wait.
 const THREADS_WAITING: usize = 16;
 
-/// What to build and to run.
+/// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Arguments of `cargo test` before `--`: features, targets.
@@ -41,26 +42,27 @@ impl Options {
 struct Program {
     name: String,
     path: PathBuf,
-    /// Where it runs: its package's folder, as with `cargo test`.
+    /// As with `cargo test`, it runs in the folder of its package.
     folder: PathBuf,
     /// Its tests run the binary of their package.
     runs_binary: bool,
     lane: Lane,
 }
 
-/// What a program's tests do most of the time.
+/// What a program's tests mostly do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// Tests that mostly wait: for sessions, timers, other daemons.
     Waits,
-    /// As the first, but one test at a time: DPDK's share one process's memory, and one of them uses it up; Kafka's each start a broker.
+    /// Tests that wait, one at a time: DPDK's share the memory of one process, and one of them uses it up;
+    /// Kafka's each start a broker.
     WaitsAlone,
     /// Tests that compute.
     Computes,
 }
 
 impl Lane {
-    /// Tests at a time.
+    /// The number of tests that run at the same time.
     fn threads(self) -> usize {
         match self {
             Self::Waits => THREADS_WAITING,
@@ -70,7 +72,8 @@ impl Lane {
     }
 }
 
-/// What runs long, the longest first: begun in this order, before all others, so that nothing long is left at the end.
+/// Long programs, the longest first. They start in this order before all others, so that no long one remains
+/// at the end.
 const LONG: [&str; 13] = [
     "thalweg tests/live",
     "thalweg tests/main",
@@ -88,13 +91,13 @@ const LONG: [&str; 13] = [
 ];
 
 impl Program {
-    /// Its place among those that can be run.
+    /// Its place in the order of programs.
     fn turn(&self) -> usize {
         LONG.iter().position(|name| *name == self.name).unwrap_or(LONG.len())
     }
 }
 
-/// How a program ended.
+/// The result of a program.
 struct Outcome {
     name: String,
     output: String,
@@ -102,8 +105,8 @@ struct Outcome {
     passed: bool,
 }
 
-/// Builds and runs them, and does something else beside them once they are built. An error says how many tests failed, and in which
-/// programs.
+/// Builds and runs the tests, and calls a function beside them once they are built. An error says how many
+/// tests failed, and in which programs.
 pub(crate) fn run(
     root: &Path,
     options: &Options,
@@ -144,16 +147,16 @@ pub(crate) fn run(
     }
 }
 
-/// Which programs a thread takes.
+/// The kind of programs that a thread takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// Those that wait; when all are built, any.
+    /// Those that wait; any once all are built.
     Waiting,
-    /// Those that compute, else any.
+    /// Those that compute, otherwise any.
     Computing,
 }
 
-/// Programs that nobody has begun.
+/// The programs that have not started.
 #[derive(Default)]
 struct Queue {
     state: Mutex<Built>,
@@ -177,7 +180,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// No more will come. What nobody has begun is left if it does not count.
+    /// No more will come. The programs that have not started are skipped if they do not count.
     fn end(&self, counts: bool) {
         let mut built = self.state();
         built.is_all = true;
@@ -187,7 +190,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next program; waits for one to be built. None when all were begun.
+    /// The next program; waits for one to be built. None if all have started.
     fn next(&self, takes: Takes) -> Option<Program> {
         let mut built = self.state();
         loop {
@@ -210,7 +213,7 @@ impl Built {
         };
         let computes = |program: &Program| program.lane == Lane::Computes;
         let own = first(&|program| computes(program) == (takes == Takes::Computing));
-        // What waits is built last: until then its threads are kept for it.
+        // Programs that wait are built last, so their threads are kept for them until then.
         own.or_else(|| first(&|_| self.is_all || takes == Takes::Computing))
     }
 }
@@ -239,7 +242,7 @@ fn run_programs(queue: &Queue, takes: Takes, arguments: &[String], report: &Send
     }
 }
 
-/// What all programs said.
+/// The sums over all programs.
 #[derive(Default)]
 struct Totals {
     passed: u64,
@@ -311,17 +314,17 @@ fn build(root: &Path, arguments: &[String], queue: &Queue) -> Result<usize, Stri
     }
 }
 
-/// Programs that run a binary of their package which is not built yet. To compile them cargo does not wait for it: the binary may
-/// be missing, or an old one.
+/// Programs that run a binary of their package which is not built yet. Cargo compiles them without waiting
+/// for it, so the binary may be missing or old.
 #[derive(Default)]
 struct Held {
     waiting: Vec<Program>,
-    /// Folders of packages whose binary is built.
+    /// The folders of packages whose binary is built.
     with_binary: Vec<PathBuf>,
 }
 
 impl Held {
-    /// The programs that can be run after a message of cargo's.
+    /// The programs that can be run after a message of cargo.
     fn runnable(&mut self, message: &Value) -> Vec<Program> {
         let built = folder(message).filter(|_| is_binary(message));
         self.waiting.extend(program(message));
@@ -344,7 +347,7 @@ fn folder(message: &Value) -> Option<PathBuf> {
     Path::new(message["manifest_path"].as_str()?).parent().map(Path::to_path_buf)
 }
 
-/// The test program that cargo says it built, if it says so.
+/// The test program that a message of cargo announces, if any.
 fn program(message: &Value) -> Option<Program> {
     let path = PathBuf::from(message["executable"].as_str()?);
     if message["profile"]["test"] != true {
@@ -362,7 +365,7 @@ fn program(message: &Value) -> Option<Program> {
         folder,
         lane: match (package.as_str(), target) {
             (_, "dpdk" | "kafka") => Lane::WaitsAlone,
-            // Threads that hand virtual cores to each other.
+            // Its threads pass virtual cores to each other.
             ("exec", "models") => Lane::Waits,
             ("thalweg", _) | ("replay" | "probe", "main") | ("ports", _) if is_integration => Lane::Waits,
             _ => Lane::Computes,

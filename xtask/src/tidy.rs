@@ -1,4 +1,4 @@
-//! Rules of the house that no compiler checks.
+//! Checks the rules of this repository that no compiler checks.
 //!
 //! | rule | where it is written down |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | ARCHITECTURE.md mentions every crate | here |
 //! | every file of `tests/` belongs to a test program | here |
 //!
-//! A rule is a function from the tree to findings; it neither prints nor stops. Git is not asked, so
-//! that an unpacked archive can be checked too.
+//! A rule is a function from the tree to findings; it neither prints nor stops. It does not use Git, so an
+//! unpacked archive can be checked too.
 
 mod arrows;
 mod casts;
@@ -32,12 +32,12 @@ pub(crate) use purity::PURE;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Lines a file may have. Beyond this there is usually a room inside that wants its own door.
+/// The most lines of a file. A longer one usually contains a module of its own.
 const FILE_LINES_MAX: usize = 800;
-/// Lines a function may have before it is worth a remark.
+/// The most lines of a function without a warning.
 const FUNCTION_LINES_WARN: usize = 100;
 
-/// What a rule has to say.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     fails: bool,
@@ -68,7 +68,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the tree and prints what is wrong with it.
+/// Checks the tree and prints the findings.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let findings = check(root)?;
     for finding in &findings {
@@ -124,7 +124,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// The map must show every room.
+/// ARCHITECTURE.md must mention every crate.
 fn map_mentions_crates(root: &Path, crates: &[arrows::Crate]) -> Vec<Finding> {
     let map = Path::new("ARCHITECTURE.md");
     let text = std::fs::read_to_string(root.join(map)).unwrap_or_default();
@@ -132,7 +132,7 @@ fn map_mentions_crates(root: &Path, crates: &[arrows::Crate]) -> Vec<Finding> {
     missing.map(|c| Finding::failure(map, 0, format!("does not mention `{}`", c.folder.display()))).collect()
 }
 
-/// Whether it is product code: files of tests and benchmarks are called so.
+/// Whether it is product code; files of tests and benchmarks have names of their own.
 fn is_product(file: &Path) -> bool {
     let mut parts = file.iter().map(|part| part.to_string_lossy());
     parts.any(|part| part == "src")
@@ -144,7 +144,7 @@ fn without_tests(code: &str) -> &str {
     code.find("#[cfg(test)]\nmod ").map_or(code, |end| &code[..end])
 }
 
-/// Where the manifest lists test programs, cargo does not miss a file that is in none of them.
+/// If the manifest lists test programs, cargo does not notice a file that belongs to none.
 fn tests_without_a_program(root: &Path, crates: &[arrows::Crate]) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     for (each, listed) in crates.iter().filter_map(|each| Some((each, each.listed_tests()?))) {
@@ -166,7 +166,7 @@ fn read(root: &Path, file: &Path) -> Result<String, String> {
     std::fs::read_to_string(root.join(file)).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Every `.rs` file of ours, relative to `root`, sorted.
+/// Every `.rs` file of the repository, relative to `root`, sorted.
 fn rust_files(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     let mut folders: Vec<PathBuf> = ["crates", "xtask", "fuzz"].map(PathBuf::from).into();
@@ -187,7 +187,7 @@ fn rust_files(root: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Every document of ours: at the root, and in `docs`.
+/// Every document of the repository: at the root and in `docs`.
 fn documents(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for folder in [Path::new(""), Path::new("docs")] {
@@ -199,7 +199,7 @@ fn documents(root: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// What a folder holds (relative to `root`), and whether each entry is a folder.
+/// The entries of a folder (relative to `root`), and whether each is a folder.
 fn entries(root: &Path, folder: &Path) -> Result<Vec<(PathBuf, bool)>, String> {
     let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
     let mut found = Vec::new();

@@ -1,13 +1,15 @@
-//! The experiment on address translation: set-up rate, capacity, tear-down and established throughput by number of
-//! sessions, as RFC 9693 has them; in memory ([`memory`]) and live beside the kernel's own translation ([`live`]).
+//! The experiment on address translation: set-up rate, capacity, tear-down and established throughput by
+//! number of sessions, as defined by RFC 9693; in memory ([`memory`]) and live beside the kernel's own
+//! translation ([`live`]).
 //!
 //! ```text
 //!   rounds x (memory: numbers of sessions, shuffled)
 //!   rounds x (routers, shuffled): set-up rate, established by sessions, tear-down; capacity in the last round
 //! ```
 //!
-//! Every figure is of *valid* sessions: their replies came to where they belong. Where that does not hold in memory
-//! there is no result at all; live, a lower rate or number is found. Medians and ranges of rounds are given.
+//! Every figure is of *valid* sessions: their replies arrived at the right host. If sessions are invalid in
+//! memory, there is no result at all; live, the search finds a lower rate or number. Medians and ranges of
+//! rounds are given.
 //!
 //! Missing: traffic both ways at once, TCP, IPv6, RFC 9693's variation of port ranges.
 
@@ -45,7 +47,7 @@ thalweg_base::words! {
     }
 }
 
-/// What to measure, and how long.
+/// The settings of the experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Which parts.
@@ -102,57 +104,55 @@ impl Options {
     }
 }
 
-/// NAT in memory with so many sessions.
+/// The results of NAT in memory for one number of sessions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryResult {
-    /// How many.
     pub sessions: u32,
     /// Sessions opened per second by the NAT stage alone.
     pub set_up_per_second: Summary,
-    /// Nanoseconds of the NAT stage for each.
+    /// The nanoseconds of the NAT stage per opened session.
     pub set_up_ns: f64,
     /// The same of the whole router.
     pub set_up_all_ns: f64,
-    /// Ticks of the time stamp counter that the NAT stage takes for a packet of an established session.
+    /// The ticks of the time stamp counter that the NAT stage takes for a packet of an established session.
     pub established_tsc_cycles: Summary,
-    /// Nanoseconds of that.
+    /// The same in nanoseconds.
     pub established_ns: f64,
     /// The same of the whole router.
     pub established_all_ns: f64,
-    /// Sessions forgotten per second when all have expired at once.
+    /// Sessions removed per second when all have expired at once.
     pub tear_down_per_second: Summary,
-    /// Memory for each session that the table has room for, bytes; the most of the rounds.
+    /// Bytes per session that the table has room for; the maximum over the rounds.
     pub bytes_per_session: Option<f64>,
 }
 
-/// A figure of a router, live.
+/// A live result of one router and measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LiveResult {
-    /// Who.
     #[serde(flatten)]
     pub label: Label,
-    /// Which.
     pub measure: Part,
-    /// Sessions of a trial, or those that throughput is over; for capacity those that were held.
+    /// The sessions of a trial, or those that throughput is measured over; for capacity, the sessions that
+    /// were held.
     pub sessions: u32,
     /// Sessions or packets per second; none for capacity.
     pub per_second: Option<Summary>,
-    /// For set-up: the rate at which all frames came through, before their sessions were validated.
+    /// For set-up: the rate at which all frames arrived, before their sessions were validated.
     pub counted_per_second: Option<f64>,
-    /// Median over that of the kernel.
+    /// The ratio of the median to the kernel's.
     pub native_ratio: Option<f64>,
-    /// For capacity: whether the limit of the search was reached, so that there may be room for more.
+    /// For capacity: whether the search reached its limit, so that there may be room for more.
     pub at_least: bool,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Rounds.
     pub runs: usize,
-    /// What a tick is worth.
+    /// The calibration of the time stamp counter.
     pub clock: Calibration,
-    /// The generator alone with the smallest frame, live; frames per second.
+    /// The generator alone with the smallest frame, in frames per second; live only.
     pub ceiling_per_second: Option<Summary>,
     /// One object for each number of sessions in memory.
     pub memory: Vec<MemoryResult>,
@@ -160,18 +160,18 @@ pub struct Outcome {
     pub fill: Option<FillResult>,
     /// One object for each router and figure.
     pub live: Vec<LiveResult>,
-    /// Who was left out, and why.
+    /// Subjects that were left out, and why.
     pub left_out: Vec<String>,
 }
 
-/// A table that was offered more than it has room for.
+/// The result for a table that was offered more than it has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FillResult {
-    /// Sessions it has room for.
+    /// The number of sessions that it has room for.
     pub room: u32,
     /// Sessions opened before the first was refused.
     pub before_first_refusal: u32,
-    /// Sessions held in the end.
+    /// The sessions held at the end.
     pub held: u32,
 }
 
@@ -181,31 +181,30 @@ impl From<Fill> for FillResult {
     }
 }
 
-/// Why there is no outcome.
+/// The reasons for which there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NatError {
-    /// In memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Live.
     #[error(transparent)]
     Live(#[from] ForwardingError),
 }
 
-/// What one router was found to do, round by round.
+/// The live results of one router, round by round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveRuns {
     /// Set-up searches.
     pub set_up: Vec<live::SetUp>,
-    /// Throughput over so many sessions.
+    /// A number of sessions, and the throughput over them.
     pub established: Vec<(u32, f64)>,
-    /// Sessions forgotten per second.
+    /// Sessions removed per second.
     pub tear_down: Vec<f64>,
-    /// Sessions held, and whether that was the limit.
+    /// The sessions held, and whether the search reached its limit.
     pub capacity: Option<(u32, bool)>,
 }
 
-/// Runs the whole experiment. `step` is told how many steps are done, how many there are and what is next.
+/// Runs the whole experiment. `step` receives the number of finished steps, the number of all steps and the
+/// name of the next one.
 pub fn run(
     subjects: &mut [Box<dyn Subject>],
     options: &Options,
@@ -281,7 +280,7 @@ pub fn run(
     })
 }
 
-/// One router, one round. Each part has a router of its own that knows no sessions yet.
+/// Measures one router in one round. Each part starts a router without sessions.
 fn live_round(
     subject: &mut dyn Subject,
     options: &Options,
@@ -332,12 +331,13 @@ fn sum_up_memory(sessions: u32, runs: &[MemoryRun], clock: &Calibration) -> Opti
         established_ns: ns(&|run| run.established_ticks)?,
         established_all_ns: ns(&|run| run.established_all_ticks)?,
         tear_down_per_second: of(&|run| f64::from(sessions) / run.tear_down_s.max(1e-9))?,
-        // What was freed in an earlier round may be used again, and then less is seen.
+        // Memory freed in an earlier round may be reused, so a later round may see less: the maximum is
+        // right.
         bytes_per_session: Summary::of(&bytes).map(|summary| summary.max),
     })
 }
 
-/// One object for each router and figure, with what it is of the kernel's.
+/// The results of all routers, each compared with the kernel's.
 fn sum_up_live(labels: &[Label], runs: &[LiveRuns], set_up_sessions: u32) -> Vec<LiveResult> {
     let mut results = Vec::new();
     for (label, runs) in labels.iter().zip(runs) {

@@ -1,4 +1,4 @@
-//! The experiment on the flow probe: ffProbe's table again, kinds of traffic, and other probes on the same file.
+//! The experiment on the flow probe: ffProbe's table, kinds of traffic, and other probes on the same file.
 //!
 //! | part | question | how |
 //! |---|---|---|
@@ -7,15 +7,17 @@
 //! | `flows` | how does the number of live flows matter? | evenly spread packets, one thread |
 //! | `rivals` | what do other probes make of the same file? | softflowd, nfpcapd and pmacctd, and this program with records to the same kind of place |
 //!
-//! Every run is a process of its own: `thalweg probe`, or a rival. So memory is that of one configuration, and what is measured
-//! is what a user would type. Captures are made from a seed ([`traffic`]), so what is in them is known: each run's packets,
-//! bytes and flows, as told by the program that was *given* the records, are compared with the file's. Records that came to the
-//! collector have a fingerprint, which must be the same under every configuration.
+//! Every run is a process of its own: `thalweg probe`, or a rival. So memory is that of one configuration,
+//! and the measured command is what a user would type. Captures are generated from a seed ([`traffic`]), so
+//! their contents are known: each run's packets, bytes and flows, as counted by the *receiver* of the
+//! records, are compared with the file's. Records that arrived at the collector have a fingerprint, which
+//! must be the same under every configuration.
 //!
-//! All cells run once a round, in shuffled order. From memory, time runs from the first packet to the last record delivered; from a
-//! file it is the whole process, of all subjects alike.
+//! All cells run once a round, in shuffled order. From memory, time runs from the first packet to the last
+//! record delivered; from a file it is that of the whole process, for all subjects alike.
 //!
-//! Missing: packets from interfaces (that is `thalweg probe --interface` between namespaces), IPv6, rivals under a flood.
+//! Missing: packets from interfaces (that is `thalweg probe --interface` between namespaces), IPv6, rivals
+//! under a flood.
 
 pub mod child;
 pub mod collector;
@@ -81,7 +83,7 @@ thalweg_base::words! {
 }
 
 impl Subject {
-    /// Where its records go.
+    /// The kind of place to which its records go.
     fn destination(self) -> Destination {
         match self {
             Subject::Thalweg => Destination::Nowhere,
@@ -123,7 +125,7 @@ thalweg_base::words! {
 }
 
 impl Destination {
-    /// How the collector is spoken to, if there is one.
+    /// The transport to the collector, if there is one.
     fn transport(self) -> Option<Transport> {
         match self {
             Destination::Nowhere | Destination::Csv | Destination::Files => None,
@@ -132,7 +134,7 @@ impl Destination {
         }
     }
 
-    /// The beginning of the collector's address for `--export`.
+    /// The scheme of the collector's address for `--export`.
     fn scheme(self) -> &'static str {
         match self {
             Destination::IpfixTcp => "ipfix+tcp",
@@ -141,7 +143,7 @@ impl Destination {
         }
     }
 
-    /// Whether records carry all that a fingerprint is made of.
+    /// Whether records carry all fields of the fingerprint.
     fn is_ipfix(self) -> bool {
         matches!(self, Destination::IpfixUdp | Destination::IpfixTcp)
     }
@@ -158,20 +160,15 @@ macro_rules! serialize_as_name {
 }
 serialize_as_name!(Part, Subject, Input, Destination);
 
-/// One thing that is measured.
+/// A combination to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cell {
-    /// For which question.
     pub part: Part,
-    /// Who.
     pub subject: Subject,
-    /// How it spreads its work; of rivals there is nothing to choose.
+    /// The configuration of Thalweg; none for other probes.
     pub configuration: Option<Configuration>,
-    /// How packets are spread over flows.
     pub traffic: Spread,
-    /// Where they come from.
     pub from: Input,
-    /// Where records go.
     pub to: Destination,
 }
 
@@ -214,21 +211,16 @@ pub struct Options {
     pub program: PathBuf,
 }
 
-/// Why there is nothing to report.
+/// The reasons for which there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeLabError {
     /// A capture or folder cannot be made.
     #[error("{what}: {source}")]
-    System {
-        /// What was to be done.
-        what: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Somebody asked to stop.
+    System { what: &'static str, source: io::Error },
+    /// The user interrupted the experiment.
     #[error("interrupted")]
     Interrupted,
-    /// Nobody could be measured; why of each.
+    /// No subject could be measured; the reasons, one for each.
     #[error("{}", nothing(.0))]
     Nothing(Vec<String>),
 }
@@ -240,7 +232,7 @@ fn nothing(why: &[String]) -> String {
     }
 }
 
-/// All cells that the options ask for, each once.
+/// All cells that the options request, each once.
 pub fn cells(options: &Options) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     let has = |subject| options.subjects.contains(&subject);
@@ -300,7 +292,8 @@ pub fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-/// From where to where this kind of traffic is measured. Export matters most where there are many records.
+/// The inputs and destinations with which this kind of traffic is measured. Export matters most if there are
+/// many records.
 fn ways(traffic: Spread) -> impl Iterator<Item = (Input, Destination)> {
     let many = matches!(traffic, Spread::Uniform(_));
     let exported = [(Input::Memory, Destination::IpfixUdp), (Input::Memory, Destination::IpfixTcp)];
@@ -308,8 +301,8 @@ fn ways(traffic: Spread) -> impl Iterator<Item = (Input, Destination)> {
     always.into_iter().chain(exported.into_iter().filter(move |_| many))
 }
 
-/// Measures all cells. `step` is told how many steps are done, how many there are and what is next. A cell that
-/// fails is left out from then on.
+/// Measures all cells. `step` receives the number of finished steps, the number of all steps and the name of
+/// the next one. A cell that fails is left out from then on.
 pub fn run(
     options: &Options,
     stop: &AtomicBool,
@@ -352,19 +345,19 @@ pub fn run(
     outcome::sum_up(&cells, &runs, &captures, options.runs, left_out)
 }
 
-/// Kinds of traffic of cells, each once.
+/// The kinds of traffic of cells, each once.
 fn spreads(cells: &[Cell]) -> Vec<Spread> {
     distinct(cells.iter().map(|cell| cell.traffic))
 }
 
-/// Measuring on its way.
+/// The state of the experiment.
 struct Rounds<'a> {
     cells: Vec<Cell>,
     captures: Vec<Capture>,
     ground: Ground<'a>,
-    /// Of each cell.
+    /// By cell.
     runs: Vec<Vec<Run>>,
-    /// Why a cell is not measured any more.
+    /// By cell, why it is not measured any more.
     failed: Vec<Option<String>>,
 }
 

@@ -1,7 +1,7 @@
-//! Chance from a seed (splitmix64), so that a run that fails can be run again. Unlike `base`'s generator, seeds that are
-//! next to each other give streams that have nothing to do with each other.
+//! Random numbers from a seed (splitmix64), so that a failed run can be repeated. Unlike with `base`'s
+//! generator, adjacent seeds give independent streams.
 
-/// A stream of numbers that a seed decides.
+/// A stream of random numbers, determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -11,7 +11,7 @@ impl Random {
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The stream of a part of what a seed decides: a router's, a link's.
+    /// An independent stream for a part of what the seed decides, such as a router or a link.
     pub fn of(seed: u64, part: u64) -> Self {
         Self::new(Self::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64())
     }
@@ -30,7 +30,7 @@ impl Random {
         (self.next_u64() % end.max(1) as u64) as usize
     }
 
-    /// A share: at least 0, below 1.
+    /// A number from 0 (included) to 1 (excluded).
     pub fn share(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -46,7 +46,7 @@ impl Random {
         radius * (std::f64::consts::TAU * self.share()).cos()
     }
 
-    /// Brings the items into a random order.
+    /// Puts the items into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -1,74 +1,69 @@
-//! What happens to a network: loads as lists of changes with their times.
+//! Loads for a network: lists of changes with their times.
 
 use crate::chance::Random;
 use crate::link::LinkState;
 use crate::topology::AsGraph;
 
-/// One thing that happens.
+/// A change of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An AS announces a prefix, by number.
+    /// An AS announces a prefix, given by its number.
     Announce {
-        /// The AS.
         node: usize,
         prefix: usize,
     },
     Withdraw {
-        /// The AS.
         node: usize,
         prefix: usize,
     },
-    /// A link changes its state.
     Link {
-        /// One end.
         a: usize,
-        /// The other.
         b: usize,
-        /// The new state.
         state: LinkState,
     },
-    /// An AS ends a session, which comes back by itself.
+    /// An AS resets a session, which is then established again.
     Reset {
-        /// The AS.
         node: usize,
         neighbor: usize,
     },
 }
 
-/// A change and its time, in microseconds after the beginning of the load.
+/// A change and its time, in microseconds after the start of the load.
 pub type Event = (u64, Change);
 
 thalweg_base::words! {
     /// The kinds of load.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Load {
-        /// New prefixes are announced, none is withdrawn: the thesis's trace.
+        /// New prefixes are announced and none is withdrawn, as in the thesis's trace.
         Announcements => "announcements",
-        /// Prefixes are withdrawn and announced again, few of them most of the time.
+        /// Prefixes are withdrawn and announced again; most of the changes are those of a few prefixes.
         Flaps => "flaps",
         /// Links fail and come back.
         Links => "links",
         /// Sessions are reset.
         Resets => "resets",
-        /// A few prefixes are announced for two hours, withdrawn for two hours.
+        /// A few prefixes are announced and withdrawn alternately, every two hours.
         Beacons => "beacons",
-        /// All that flaps does in its time happens in one second.
+        /// The changes of `Flaps`, all within one second.
         Surge => "surge",
     }
 }
 
-/// Gaps between changes of one prefix, in seconds, at shares of all gaps: measured at collectors in 2026. MRAI's 30 s stand out.
+/// Gaps between changes of one prefix, in seconds, as quantiles measured at collectors in 2026. MRAI's 30 s
+/// stand out.
 const GAPS_S: [(f64, f64); 6] =
     [(0.0, 0.05), (0.1, 0.2), (0.25, 1.0), (0.5, 17.0), (0.75, 31.0), (0.9, 105.0)];
 const LONGEST_GAP_S: f64 = 900.0;
 const HOUR_US: u64 = 3_600_000_000;
 const SECOND_US: f64 = 1e6;
-/// New prefixes and failures come at random, one a second on average.
+/// New prefixes and failures come at random, one per second on average.
 const MEAN_GAP_US: f64 = SECOND_US;
-/// How steeply few prefixes have most of the changes: a hundredth has a quarter.
+/// The Zipf exponent of changes over prefixes: a hundredth of the prefixes has a quarter of the changes.
 const ZIPF: f64 = 1.0;
 
-/// The changes of a load. `owners` is the AS of each prefix that is announced; new prefixes have the numbers after them.
+/// The changes of a load. `owners` holds the AS of each announced prefix; new prefixes get the numbers after
+/// them.
 pub fn events(load: Load, count: usize, graph: &AsGraph, owners: &[usize], seed: u64) -> Vec<Event> {
     let mut random = Random::of(seed, 0x0063_6875_726e);
     let mut all = match load {
@@ -89,7 +84,7 @@ pub fn events(load: Load, count: usize, graph: &AsGraph, owners: &[usize], seed:
     all
 }
 
-/// The time of the next of things that come at random.
+/// The time of the next event of a Poisson process.
 fn next_at_random(at_us: &mut u64, random: &mut Random) -> u64 {
     *at_us += (-(1.0 - random.share()).ln() * MEAN_GAP_US) as u64;
     *at_us
@@ -117,7 +112,7 @@ fn gap_us(random: &mut Random) -> u64 {
     (LONGEST_GAP_S * SECOND_US) as u64
 }
 
-/// Each prefix has a train of withdrawals and announcements; it begins at some time in the first five minutes.
+/// Each prefix has a train of withdrawals and announcements, which begins within the first five minutes.
 fn flaps(count: usize, owners: &[usize], random: &mut Random) -> Vec<Event> {
     let shares = zipf(owners.len());
     let mut order: Vec<usize> = (0..owners.len()).collect();
@@ -136,7 +131,7 @@ fn flaps(count: usize, owners: &[usize], random: &mut Random) -> Vec<Event> {
         ));
         next_us[prefix] = Some((at_us + gap_us(random), !is_up));
     }
-    // Every prefix is back in the end.
+    // At the end, every prefix is announced again.
     for (prefix, next) in next_us.into_iter().enumerate() {
         if let Some((at_us, false)) = next {
             all.push((at_us, Change::Announce { node: owners[prefix], prefix }));
@@ -145,7 +140,7 @@ fn flaps(count: usize, owners: &[usize], random: &mut Random) -> Vec<Event> {
     all
 }
 
-/// Shares of all changes that the first prefixes have together.
+/// Cumulative shares of the changes, by prefix.
 fn zipf(prefixes: usize) -> Vec<f64> {
     let weights = (1..=prefixes).map(|rank| (rank as f64).powf(-ZIPF));
     let total: f64 = weights.clone().sum();
@@ -186,12 +181,12 @@ fn resets(count: usize, graph: &AsGraph, random: &mut Random) -> Vec<Event> {
     (0..count).map(&mut one).collect()
 }
 
-/// Each node as often as it has links.
+/// Each node, once for each of its links.
 fn ends(graph: &AsGraph) -> Vec<u32> {
     (0..graph.len()).flat_map(|node| std::iter::repeat_n(node as u32, graph.degree(node))).collect()
 }
 
-/// Any link, each as likely.
+/// A link, all equally likely.
 fn some_link(graph: &AsGraph, ends: &[u32], random: &mut Random) -> (usize, usize) {
     let a = ends[random.below(ends.len())] as usize;
     let at = random.below(graph.degree(a));
@@ -237,7 +232,7 @@ mod tests {
         }
     }
 
-    /// The quantiles that were measured, and the share of the busiest hundredth of prefixes.
+    /// Checks the measured quantiles, and the share of the busiest hundredth of prefixes.
     #[test]
     fn flaps_have_measured_gaps_and_few_prefixes_have_many() {
         let mut random = Random::new(5);

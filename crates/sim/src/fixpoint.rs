@@ -1,13 +1,15 @@
-//! Where routes end up, without sessions: the stable state of the whole Internet, a prefix at a time.
+//! The routes of the whole Internet without sessions: the stable state, one prefix at a time.
 //!
-//! Each AS follows the rules of Gao and Rexford ("Stable Internet Routing without Global Coordination", 2001). It
-//! prefers routes of customers to those of peers, and those to routes of providers. It tells customers every route, but
-//! peers and providers only its own and those of customers. Of several routes of one class it takes the shortest, and
-//! of several shortest ones that of the neighbor with the lowest AS number. If nobody is its own indirect provider there is
-//! exactly one state in which no AS wants another route, and [`Solver::solve`] finds it.
+//! Each AS follows the rules of Gao and Rexford ("Stable Internet Routing without Global Coordination",
+//! 2001). It prefers routes of customers to those of peers, and those to routes of providers. It tells
+//! customers every route, but peers and providers only its own and those of customers. Of several routes of
+//! one class it takes the shortest, and of several shortest ones that of the neighbor with the lowest AS
+//! number. If no AS is its own indirect provider, there is exactly one state in which no AS wants another
+//! route, and [`Solver::solve`] finds it.
 //!
-//! A [`Scenario`] has one origin or several (the others hijack the prefix of the first), perhaps an AS that leaks (tells
-//! everybody the route it got from a peer or provider), and ASes that check origins (ROV) or paths (ASPA).
+//! A [`Scenario`] has one origin or several (all but the first hijack the prefix), perhaps an AS that leaks
+//! (it tells all neighbors the route that it got from a peer or provider), and ASes that check origins (ROV)
+//! or paths (ASPA).
 //!
 //! This module shares no code with `thalweg-bgp`, because tests compare the two.
 
@@ -26,38 +28,39 @@ pub use sweep::sweep;
 use crate::chance::Random;
 use crate::topology::AsGraph;
 
-/// What is announced, who misbehaves and who checks. ASes are node numbers of the graph.
+/// The origins, the leak and the ASes that validate. ASes are node numbers of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Scenario {
-    /// Who announces the prefix. The first may; the others hijack it.
+    /// The first is legitimate; the others hijack its prefix.
     pub origins: Vec<usize>,
-    /// Who tells everybody a route that it should tell customers only.
+    /// The AS that tells all neighbors a route that it should tell customers only.
     pub leaker: Option<usize>,
-    /// Who drops routes of a wrong origin (RFC 6811).
+    /// ASes that drop routes of a wrong origin (RFC 6811).
     pub rov: Deployment,
-    /// Who says which providers it has, and drops paths that contradict what others say (ASPA).
+    /// ASes that publish their providers, and drop paths that contradict what others publish (ASPA).
     pub aspa: Deployment,
 }
 
 impl Scenario {
-    /// One AS announces a prefix of its own, and nothing else happens.
+    /// One AS announces its own prefix, and nothing else happens.
     pub fn announced_by(origin: usize) -> Self {
         Self { origins: vec![origin], ..Self::default() }
     }
 }
 
-/// The ASes that take part in something.
+/// The ASes that take part in a scheme.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deployment(Vec<bool>);
 
 impl Deployment {
-    /// Each AS takes part with probability `share`. Who does with a small share also does with a larger one.
+    /// Each AS takes part with probability `share`. With the same seed, a larger share includes all ASes of a
+    /// smaller one.
     pub fn share(graph: &AsGraph, share: f64, seed: u64) -> Self {
         let takes_part = |node| Random::of(seed, u64::from(graph.asn(node))).happens(share);
         if share > 0.0 { Self((0..graph.len()).map(takes_part).collect()) } else { Self::default() }
     }
 
-    /// Just these nodes.
+    /// Exactly these nodes take part.
     pub fn nodes(nodes: impl IntoIterator<Item = usize>) -> Self {
         let mut all = Vec::new();
         for node in nodes {
@@ -74,7 +77,7 @@ impl Deployment {
         self.0.get(node).copied().unwrap_or(false)
     }
 
-    /// Nobody takes part.
+    /// Whether no node takes part.
     pub fn is_empty(&self) -> bool {
         !self.0.contains(&true)
     }

@@ -1,8 +1,9 @@
-//! Policies that theory knows, as configurations: the gadgets of Griffin, Shepherd and Wilfong ("The stable paths problem
-//! and interdomain routing", IEEE/ACM Transactions on Networking, 2002).
+//! Well-studied policies as configurations: the gadgets of Griffin, Shepherd and Wilfong ("The stable paths
+//! problem and interdomain routing", IEEE/ACM Transactions on Networking, 2002).
 //!
-//! Router 0 owns the prefix. Each other router may use a few paths, which it ranks; all others it rejects. A path is written
-//! as in the paper: `130` is from router 1 over 3 to 0. [`Gadget::solutions`] finds the stable states by trying all.
+//! Router 0 owns the prefix. Each other router accepts a few paths, which it ranks, and rejects all others. A
+//! path is written as in the paper: `130` goes from router 1 over 3 to 0. [`Gadget::solutions`] finds the
+//! stable states by trying all.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,27 +15,27 @@ use crate::prefixes::prefix;
 
 const AS_OF_0: u32 = 64_500;
 
-/// What theory says of a gadget.
+/// What theory predicts for a gadget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Every run ends, always in the same state.
     Settles,
-    /// There are two stable states, and runs end in one of them unless messages cross for ever.
+    /// There are two stable states, and every run ends in one of them unless messages cross for ever.
     Either,
-    /// There is a stable state, and runs that never reach it.
+    /// There is a stable state, but some runs never reach it.
     MayDiverge,
     /// There is no stable state.
     Never,
 }
 
-/// Routers and the paths that each may use.
+/// The routers, and the paths that each accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Gadget {
     /// The paper's name.
     pub name: &'static str,
-    /// What it says.
+    /// The paper's prediction.
     pub fate: Fate,
-    /// For each router from 1 on, its paths, the best one first.
+    /// The paths of each router from 1 on, best first.
     paths: &'static [&'static [&'static str]],
 }
 
@@ -67,17 +68,17 @@ pub const GADGETS: [Gadget; 5] = [
 pub type State = Vec<String>;
 
 impl Gadget {
-    /// How many routers there are, the owner of the prefix included.
+    /// The number of routers, including the owner of the prefix.
     pub fn routers(&self) -> usize {
         self.paths.len() + 1
     }
 
-    /// The prefix.
+    /// The prefix that router 0 owns.
     pub fn prefix() -> IpPrefix {
         prefix(0)
     }
 
-    /// Neighbors, each pair once.
+    /// The pairs of neighbors, each once.
     pub fn links(&self) -> Vec<(usize, usize)> {
         let hops =
             self.paths.iter().flat_map(|paths| paths.iter()).flat_map(|path| path.as_bytes().windows(2));
@@ -116,13 +117,14 @@ impl Gadget {
         text + "[[policy.rules.ranked]]\ndefault = \"reject\"\n"
     }
 
-    /// The path of a router that has this AS_PATH, as the paper writes it.
+    /// The path of a router with this AS_PATH, as the paper writes it.
     pub fn path(&self, router: usize, as_path: &str) -> Option<&'static str> {
         let paths = self.paths.get(router.checked_sub(1)?)?;
         paths.iter().copied().find(|path| heard(path) == as_path)
     }
 
-    /// All stable states: each router has the best of those of its paths whose next router has the rest.
+    /// All stable states. In such a state, each router uses the best of its paths whose next router uses the
+    /// rest of that path.
     pub fn solutions(&self) -> Vec<State> {
         let mut found = Vec::new();
         let mut choice = vec![0; self.paths.len()];
@@ -135,7 +137,7 @@ impl Gadget {
             if self.is_stable(&state) {
                 found.push(state);
             }
-            // The next combination; a place behind the last path stands for none.
+            // The next combination; an index behind the last path stands for no path.
             let Some(place) = (0..choice.len()).find(|place| choice[*place] < self.paths[*place].len())
             else {
                 return found;
@@ -161,7 +163,7 @@ fn as_of(router: usize) -> u32 {
     AS_OF_0 + router as u32
 }
 
-/// The AS_PATH that a router with this path has heard.
+/// The AS_PATH that a router with this path has received.
 fn heard(path: &str) -> String {
     let numbers = path.bytes().skip(1).map(|digit| as_of(usize::from(digit - b'0')).to_string());
     numbers.collect::<Vec<_>>().join(" ")
@@ -171,7 +173,7 @@ fn heard(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the paper says of each, found by trying all states.
+    /// Trying all states finds what the paper says.
     #[test]
     fn gadgets_have_the_stable_states_of_the_paper() {
         let solutions = |name| GADGETS.iter().find(|gadget| gadget.name == name).unwrap().solutions();

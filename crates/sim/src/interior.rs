@@ -1,9 +1,10 @@
-//! Several routers of one AS: sessions inside it, and an IGP whose costs decide between exits.
+//! Several routers of one AS: IBGP sessions, and an IGP whose costs decide between exits.
 //!
-//! The network is one of the Topology Zoo. Some of its routers are exits: each has a session with a neighbor's router, and
-//! all neighbors announce the same prefixes at the same length, so a router should use the exit that is nearest by the IGP.
-//! The IGP itself is not simulated: each router's view of next hops follows from the cables that are up, at once. A session
-//! between two routers takes as long as the way between them.
+//! The network is one of the Topology Zoo. Some of its routers are exits: each has a session with a
+//! neighbor's router, and all neighbors announce the same prefixes at the same length. So a router should use
+//! the exit that is nearest by the IGP. The IGP itself is not simulated: each router's view of next hops
+//! follows at once from the links that are up. The latency of a session is that of the path between its
+//! routers.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -25,51 +26,51 @@ use crate::watch::Watch;
 
 const AS: u32 = 64_500;
 const NEIGHBOR_AS: u32 = 64_600;
-/// Route reflectors, in the middle of the network.
+/// The number of route reflectors, in the middle of the network.
 const REFLECTORS: usize = 2;
-/// Of an IGP metric of the Zoo, in microseconds.
+/// The microseconds in one unit of the Zoo's IGP metric.
 const METRIC_US: u64 = 10;
 
 thalweg_base::words! {
-    /// How routers of the AS tell each other.
+    /// The layout of the sessions inside the AS.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Ibgp {
-        /// Each has a session with each.
+        /// Each router has a session with each other one.
         Mesh => "mesh",
-        /// Each has a session with two route reflectors.
+        /// Each router has a session with two route reflectors.
         Reflectors => "reflectors",
     }
 }
 
 /// The routers of an AS and those of its neighbors.
 pub struct Interior {
-    /// All of them: first the AS's own, in the order of the file, then the neighbors'.
+    /// First the AS's own routers, in file order, then the neighbors'.
     pub network: Network,
-    /// What their best paths do, in the same order.
+    /// The watches of all routers, in the same order.
     pub watches: Vec<Watch>,
     zoo: ZooNetwork,
     ibgp: Ibgp,
     /// The routers of the file that belong to the AS.
     routers: Vec<usize>,
     reflectors: Vec<usize>,
-    /// Routers with a neighbor; the neighbor of the first is the first after the AS's own.
+    /// Routers with a neighbor, in the order of the neighbors, which come right after the AS's own routers.
     exits: Vec<usize>,
     prefixes: usize,
 }
 
-/// Which exits routers use.
+/// Counts of the exits that routers use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exits {
-    /// Pairs of a router and a prefix with a best path.
+    /// The pairs of a router and a prefix with a best path.
     pub routes: usize,
-    /// Of these, those that use the nearest exit there is.
+    /// The pairs that use the nearest reachable exit.
     pub nearest: usize,
-    /// How much farther than that the others are, all together, in microseconds.
+    /// The extra distance of all other pairs, summed, in microseconds.
     pub detour_us: u64,
 }
 
 impl Interior {
-    /// The network with so many exits; no router runs yet.
+    /// A network with `exits` exits; no router is running yet.
     pub fn new(
         zoo: ZooNetwork,
         ibgp: Ibgp,
@@ -98,17 +99,17 @@ impl Interior {
         Ok(made)
     }
 
-    /// Routers of the AS.
+    /// The number of routers of the AS.
     pub fn routers(&self) -> usize {
         self.routers.len()
     }
 
-    /// Names of the exits.
+    /// The names of the exits.
     pub fn exits(&self) -> Vec<&str> {
         self.exits.iter().map(|exit| self.zoo.routers[self.routers[*exit]].label.as_str()).collect()
     }
 
-    /// Sessions inside the AS, each once.
+    /// The sessions inside the AS, each once.
     pub fn sessions(&self) -> Vec<(usize, usize)> {
         let reflects = |router: &usize| self.reflectors.contains(router);
         let pairs = (0..self.routers.len()).flat_map(|a| (a + 1..self.routers.len()).map(move |b| (a, b)));
@@ -168,13 +169,13 @@ impl Interior {
         text
     }
 
-    /// The session of an exit with its neighbor goes down or comes up.
+    /// Changes the state of the link between an exit and its neighbor.
     pub fn set_exit(&mut self, place: usize, state: LinkState) -> Result<(), SimError> {
         self.network.set_link_state(self.exits[place], self.routers.len() + place, state)
     }
 
-    /// Cables fail until they are given back: the ones between the routers of one link. Those that are left must still
-    /// join all routers, or nothing is changed and the answer is false.
+    /// Removes the cables between the routers of one link. If the remaining links do not join all routers, it
+    /// changes nothing and returns false.
     pub fn fail_cable(&mut self, link: usize) -> Result<bool, SimError> {
         let removed = self.zoo.links.remove(link);
         if self.metrics().iter().flatten().any(Option::is_none) {
@@ -185,7 +186,7 @@ impl Interior {
         Ok(true)
     }
 
-    /// Links between routers, those of exits first: their metrics matter to most.
+    /// The links between routers, those of exits first, because their metrics matter to most routers.
     pub fn cables(&self) -> Vec<usize> {
         let exits: Vec<usize> = self.exits.iter().map(|exit| self.routers[*exit]).collect();
         let mut cables: Vec<usize> = (0..self.zoo.links.len()).collect();
@@ -197,7 +198,7 @@ impl Interior {
         cables
     }
 
-    /// What each router has to the others.
+    /// The metric from each router to each other one.
     fn metrics(&self) -> Vec<Vec<Option<u32>>> {
         let of = |router: &usize| {
             let all = self.zoo.metrics_from(*router);
@@ -206,11 +207,11 @@ impl Interior {
         self.routers.iter().map(of).collect()
     }
 
-    /// Latencies of sessions and views of next hops follow from the cables.
+    /// Updates the latencies of sessions and the views of next hops from the cables.
     fn apply_metrics(&mut self) -> Result<(), SimError> {
         let metrics = self.metrics();
         for (a, b) in self.sessions() {
-            // Where there is no way there is no session.
+            // Without a path there is no session.
             let state = if metrics[a][b].is_some() { LinkState::Up } else { LinkState::Down };
             let latency_us = u64::from(metrics[a][b].unwrap_or(1)) * METRIC_US;
             self.network.set_link(a, b, Link { state, latency_us, ..Link::default() });
@@ -230,7 +231,7 @@ impl Interior {
         Ok(())
     }
 
-    /// Which exits routers use, compared with the nearest whose neighbor is there.
+    /// Compares the exits in use with the nearest ones whose neighbor is up.
     pub fn used(&self) -> Result<Exits, SimError> {
         let metrics = self.metrics();
         let mut used = Exits::default();
@@ -245,7 +246,7 @@ impl Interior {
                 self.network.ask(node, &BgpRequest::Routes(RouteFilter::default()))?;
             for route in routes.iter().filter(|route| route.best) {
                 let hop = |exit: &usize| address(*exit).to_string() == route.next_hop;
-                // An exit's own neighbor is at its end.
+                // The next hop of an exit's own neighbor is at the exit itself.
                 let metric = self.exits.iter().find(|exit| hop(exit)).map_or(Some(0), |exit| to[*exit]);
                 let detour = metric.unwrap_or(u32::MAX).saturating_sub(nearest);
                 used.routes += 1;

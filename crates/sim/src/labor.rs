@@ -1,50 +1,50 @@
-//! Computing as virtual time: what a router takes in keeps it busy.
+//! Processing as virtual time: received UPDATEs keep a router busy.
 //!
-//! A table of costs says how long an UPDATE takes, and each draws one of them, by the router's number and its count of
-//! UPDATEs, so the same table gives the same run. While a router is busy nothing more is taken in, and what it sends leaves
-//! when it is done; so whatever arrives meanwhile is taken in together, as a daemon finds it in its sockets. Timers that are
-//! due wait too. Without a table computing takes no virtual time.
+//! A table of costs holds processing times of UPDATEs. Each UPDATE draws one of them by the router's number
+//! and its count of UPDATEs, so the same table gives the same run. A busy router receives nothing more, and
+//! its messages leave when it is done. So everything that arrives meanwhile is received together, as a daemon
+//! finds it in its sockets. Timers that expire wait too. Without a table, processing takes no virtual time.
 //!
-//! The table comes from a run of the same code: a router with a stopwatch keeps how long each of its moments took and how
-//! many UPDATEs it took in.
+//! The table comes from a run of the same code: a router with a stopwatch records how long each of its
+//! moments took and how many UPDATEs it received in it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::mix64;
 
-/// Moments that a stopwatch keeps.
+/// The number of moments that a stopwatch keeps.
 const TIMED_MAX: usize = 1 << 16;
 
-/// What UPDATEs cost, in nanoseconds, each as likely as the others.
+/// Costs of UPDATEs in nanoseconds, all equally likely.
 pub type Costs = Arc<[u64]>;
 
-/// A moment of a router: the UPDATEs that it took in, and how long the machine took.
+/// A moment of a router: the number of UPDATEs received, and the processor time it took.
 pub type Timed = (u64, Duration);
 
-/// How busy a router is.
+/// The load of a router.
 #[derive(Default)]
 pub(crate) struct Labor {
     pub(crate) costs: Option<Costs>,
-    /// UPDATEs that were taken in and not begun.
+    /// UPDATEs that were received and not yet begun.
     waiting: u64,
-    /// UPDATEs so far.
+    /// The UPDATEs so far.
     drawn: u64,
     /// Nanoseconds beyond whole microseconds.
     rest_ns: u64,
-    /// When it is done.
+    /// When the router is done.
     pub(crate) free_us: u64,
-    /// Moments, where they are timed.
+    /// The recorded moments, if a stopwatch runs.
     pub(crate) timed: Option<Vec<Timed>>,
 }
 
 impl Labor {
-    /// UPDATEs arrived.
+    /// Counts UPDATEs that arrived.
     pub(crate) fn take_in(&mut self, updates: u64) {
         self.waiting += updates;
     }
 
-    /// Begins with what was taken in.
+    /// Starts to process what was received.
     pub(crate) fn begin(&mut self, now_us: u64, router: u32) {
         let Some(costs) = self.costs.as_deref().filter(|costs| !costs.is_empty()) else {
             if self.timed.is_none() {
@@ -64,7 +64,7 @@ impl Labor {
         self.free_us = self.free_us.max(now_us) + ns / 1000;
     }
 
-    /// A moment took so long.
+    /// Records how long a moment took.
     pub(crate) fn time(&mut self, took: Duration) {
         let updates = std::mem::take(&mut self.waiting);
         if let Some(timed) = self.timed.as_mut().filter(|timed| updates > 0 && timed.len() < TIMED_MAX) {

@@ -1,8 +1,8 @@
 //! The Internet in a process: routers that run the shipped BGP code on simulated links and virtual time.
 //!
-//! A [`Network`] has [`Link`]s and routers, each a real speaker with its sessions, policies, tables and encoded
-//! UPDATEs. Nothing of it is real but the code: no socket, no clock, no thread of its own. Everything follows from a
-//! seed, so what happened once happens again, in another process and with another number of threads.
+//! A [`Network`] has [`Link`]s and routers, each with a real speaker: sessions, policies, tables and encoded
+//! UPDATEs. Sockets, clocks and threads are simulated. Everything follows from a seed, so a run can be
+//! repeated exactly, in another process and with another number of threads.
 
 mod chance;
 pub mod churn;

@@ -1,27 +1,25 @@
-//! What lies between two routers.
+//! The link between two routers.
 
-/// Whether a link carries anything.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It does.
     Up,
     /// Connections end for both routers, and new ones are refused.
     Down,
-    /// Nothing arrives, and neither router learns of it. Connections that were on the link stay dead when it is up again,
-    /// as those of a router that lost its memory do.
+    /// Nothing arrives, and neither router learns of it. Connections of that time stay dead when the link is
+    /// up again, like those of a router that lost its memory.
     Silent,
 }
 
 /// A link, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Whether it carries anything.
     pub state: LinkState,
-    /// How long a byte is on its way, in microseconds; at least one.
+    /// The latency of a byte in microseconds, at least 1.
     pub latency_us: u64,
-    /// Bytes that arrive in a millisecond, at least one.
+    /// Bytes per millisecond, at least 1.
     pub rate: usize,
-    /// Bytes that a connection may have on the way before its writer waits.
+    /// The bytes that a connection may have in flight before its writer blocks.
     pub capacity: usize,
 }
 

@@ -1,26 +1,26 @@
-//! What goes over connections, counted: BGP messages are recognized in the stream, wherever it is cut.
+//! Counts the traffic of connections: it recognizes BGP messages in the stream, wherever the stream is cut.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The length of a step of series over time.
+/// The length of a step of time series.
 pub const STEP_US: u64 = 10_000;
 
 const HEADER_BYTES: usize = 19;
 const UPDATE: u8 = 2;
 
-/// What a router sent.
+/// Counts of what a router sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) updates: u64,
     pub(crate) bytes: u64,
-    /// Of all bytes, with their times and connections.
+    /// Over all bytes with their times and connections.
     digest: u64,
     /// UPDATEs by step, in order.
     steps: Vec<(u64, u64)>,
 }
 
 impl Sent {
-    /// UPDATEs by step since this was asked last.
+    /// The UPDATEs by step since the last call.
     pub(crate) fn take_steps(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.steps)
     }
@@ -47,7 +47,7 @@ impl Sent {
     }
 }
 
-/// Both directions of a connection.
+/// The counts of both directions of a connection.
 #[derive(Default)]
 pub(crate) struct Meter {
     sent: Framing,
@@ -55,7 +55,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Bytes were written; whether any of them belongs to an UPDATE.
+    /// Counts written bytes; returns whether any of them belongs to an UPDATE.
     pub(crate) fn sent(&mut self, now_us: u64, bytes: &[u8], sent: &mut Sent) -> bool {
         sent.bytes += bytes.len() as u64;
         let (begun, touched) = self.sent.feed(bytes);
@@ -68,30 +68,30 @@ impl Meter {
         self.received.seen > 0
     }
 
-    /// Bytes arrived; how many UPDATEs begin there, and whether any byte belongs to one.
+    /// Returns how many UPDATEs begin in the received bytes, and whether any byte belongs to one.
     pub(crate) fn received(&mut self, bytes: &[u8]) -> (u64, bool) {
         self.received.feed(bytes)
     }
 }
 
-/// Where in a message a direction is.
+/// The position of a direction within a message.
 #[derive(Default)]
 struct Framing {
-    /// Length and type, once they were seen.
+    /// Length and type as far as received.
     header: [u8; 3],
-    /// Bytes of the header that were seen.
+    /// The received bytes of the header.
     seen: usize,
-    /// Bytes of the message that are still to come after the header.
+    /// The bytes of the message that are still to come after the header.
     left: usize,
 }
 
 impl Framing {
-    /// How many UPDATEs begin here, and whether any byte belongs to one.
+    /// Returns how many UPDATEs begin here, and whether any byte belongs to one.
     fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
         let (mut begun, mut touched) = (0, false);
         while let [first, rest @ ..] = bytes {
             if self.seen < HEADER_BYTES {
-                // The marker is nobody's business; then come length and type.
+                // Length and type follow the marker, which is not checked.
                 if self.seen >= HEADER_BYTES - 3 {
                     self.header[self.seen + 3 - HEADER_BYTES] = *first;
                 }

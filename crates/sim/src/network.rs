@@ -1,9 +1,9 @@
 //! Routers and links on virtual time.
 //!
-//! Time goes in *windows* as long as the shortest latency of a link: nothing that a router does in a window reaches
-//! another one before the window ends, so the routers that have something to do in it run in any order and on any
-//! thread, each through its own moments, and what they sent is delivered afterwards. A router without anything to do is
-//! not looked at. What comes out is the same for any number of threads.
+//! Time advances in *windows* as long as the shortest latency of a link. Nothing that a router sends in a
+//! window reaches another router before the window ends. So the routers with work in a window run in any
+//! order and on any thread, each through its own moments, and what they sent is delivered afterwards. A
+//! router without work is not visited. The result is the same for any number of threads.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -30,25 +30,25 @@ use crate::router::{Interleaving, Place, Router};
 use crate::site::{SharedSite, SimulatedNetwork, Site};
 use crate::windows;
 
-/// Attribute sets that nobody holds are swept when there are so many times more UPDATEs than at the last sweep.
+/// Unused attribute sets are swept after this many UPDATEs.
 const SWEEP_EVERY_UPDATES: u64 = 1 << 20;
 
-/// What holds for the whole network.
+/// Settings of the whole network.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkOptions {
-    /// Decides everything that is left to chance.
+    /// Determines everything random.
     pub seed: u64,
     /// What routers keep for neighbors that read slowly.
     pub limits: ExportLimits,
-    /// In which order a router's workers take their turns.
+    /// The order in which a router's workers take their turns.
     pub interleaving: Interleaving,
-    /// Threads that run routers.
+    /// The number of threads that run routers.
     pub threads: usize,
-    /// Attribute sets are kept once for all routers, not by each for itself: less memory, and an idle router takes no looks
-    /// after what it could give back.
+    /// Attribute sets are kept once for all routers instead of once for each. This takes less memory, and an
+    /// idle router does not look for sets to sweep.
     pub shares_attributes: bool,
-    /// What arrives at a router does so at multiples of this many microseconds: the router takes in together what a real one
-    /// would find in its sockets when it comes to read them.
+    /// Arrivals are rounded up to multiples of this many microseconds, so that a router receives together
+    /// what a real one would find in its sockets when it reads them.
     pub grain_us: u64,
 }
 
@@ -68,47 +68,47 @@ impl Default for NetworkOptions {
 /// What a router starts with besides its configuration.
 #[derive(Default)]
 pub struct Start {
-    /// It has restarted, and its neighbors may have kept its routes.
+    /// Set if the router has restarted and its neighbors may have kept its routes.
     pub restart: Option<Restart>,
-    /// Who sees what its neighbors send.
+    /// Sees what the neighbors send.
     pub observer: Option<Arc<dyn SessionObserver>>,
-    /// Who sees what changes in its table.
+    /// Sees the changes of the router's table.
     pub watch: Vec<Box<dyn RouteReader>>,
 }
 
-/// How a run until quiet ended.
+/// The result of a run until quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet {
-    /// No UPDATE was sent or on its way for the time asked, and all sessions that can be up are.
+    /// No UPDATE was sent or in flight for the requested time, and all sessions that can be up are up.
     pub is_quiet: bool,
-    /// When the last one was sent or arrived.
+    /// When the last UPDATE was sent or arrived.
     pub last_update_us: u64,
-    /// Sessions that could be up and are not.
+    /// Sessions that could be up but are not.
     pub sessions_down: usize,
 }
 
 /// Totals over all routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// UPDATE messages that were sent.
+    /// The UPDATE messages sent.
     pub updates: u64,
-    /// Bytes of all messages that were sent.
+    /// The bytes of all messages sent.
     pub bytes: u64,
 }
 
-/// A network of routers.
+/// A simulated network: call [`run_us`](Self::run_us) and the like to advance its time.
 pub struct Network {
     options: NetworkOptions,
     now_us: u64,
     places: Vec<Arc<Place>>,
     by_address: BTreeMap<Ipv4Addr, usize>,
     links: BTreeMap<(usize, usize), Link>,
-    /// Nothing sent arrives sooner.
+    /// The shortest latency of a link, which is the length of a window.
     lookahead_us: u64,
-    /// When each router has something to do: what is later than `next_us` says, or another time, is out of date.
+    /// When each router has work next. An entry is outdated if its time differs from `next_us`.
     agenda: BinaryHeap<Reverse<(u64, u32)>>,
     next_us: Vec<u64>,
-    /// How often each router started.
+    /// How often each router was started.
     starts: Vec<u64>,
     interner: Arc<Interner>,
     swept_at: u64,
@@ -137,7 +137,7 @@ impl Network {
         })
     }
 
-    /// A place for a router with this address; its number.
+    /// Adds a place for a router with this address and returns its number.
     pub fn add_router(&mut self, address: Ipv4Addr) -> usize {
         let number = self.places.len();
         let site = Arc::new(Mutex::new(Site::new(number as u32, address, self.options.grain_us)));
@@ -148,7 +148,7 @@ impl Network {
         number
     }
 
-    /// Links two routers, or changes what is between them.
+    /// Links two routers, or changes their link.
     pub fn set_link(&mut self, a: usize, b: usize, link: Link) {
         let link = Link { latency_us: link.latency_us.max(1), ..link };
         let was = self.links.insert((a.min(b), a.max(b)), link);
@@ -175,14 +175,14 @@ impl Network {
         self.links.get(&(a.min(b), a.max(b))).copied().ok_or(SimError::NoLink(a, b))
     }
 
-    /// A link goes up, down or silent.
+    /// Changes the state of a link.
     pub fn set_link_state(&mut self, a: usize, b: usize, state: LinkState) -> Result<(), SimError> {
         let link = self.link(a, b)?;
         self.set_link(a, b, Link { state, ..link });
         Ok(())
     }
 
-    /// Starts a router with an empty memory; one that runs is stopped before.
+    /// Starts a router with an empty memory; stops it first if it is running.
     pub fn start(&mut self, node: usize, config: Arc<BgpConfig>, start: Start) -> Result<(), SimError> {
         self.stop(node);
         let place = &self.places[node];
@@ -207,34 +207,34 @@ impl Network {
         Ok(())
     }
 
-    /// A router stops dead; its connections end.
+    /// Stops a router abruptly; its connections end.
     pub fn stop(&mut self, node: usize) {
         self.places[node].site.lock().now_us = self.now_us;
         *self.places[node].router.lock() = None;
         self.touched(node);
     }
 
-    /// Whether a router runs.
+    /// Whether a router is running.
     pub fn is_running(&self, node: usize) -> bool {
         self.places[node].router.lock().is_some()
     }
 
-    /// How many places there are.
+    /// The number of routers, running or not.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// There is no place for any router.
+    /// Whether there is no router.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Virtual time.
+    /// The current virtual time.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// A clock that shows a router's moment while it works.
+    /// A clock that shows the router's own moment while it works.
     pub fn clock(&self, node: usize) -> Clock {
         Clock(self.places[node].site.clone())
     }
@@ -253,13 +253,13 @@ impl Network {
         site.write_state(state)
     }
 
-    /// Gives a running router another configuration; what it did, in words.
+    /// Gives a running router another configuration; returns the speaker's report in words.
     pub fn reload(&mut self, node: usize, config: Arc<BgpConfig>) -> Result<Vec<String>, SimError> {
         let done = self.act(node, |speaker| speaker.reload(config))?;
         done.map_err(|reason| SimError::Refused { router: node, reason: reason.to_string() })
     }
 
-    /// Puts bytes that the router did not send between those it sends to a neighbor, on all connections that have room.
+    /// Inserts bytes between those that a router sends to a neighbor, on all connections that have room.
     pub fn inject(&mut self, from: usize, to: usize, bytes: &[u8]) {
         let mut site = self.places[from].site.lock();
         site.now_us = self.now_us;
@@ -268,23 +268,23 @@ impl Network {
         self.touched(from);
     }
 
-    /// Tells a running router how next hops are reached; whether anything changed.
+    /// Gives a running router a view of next hops; returns whether it changed anything.
     pub fn set_next_hops(&mut self, node: usize, view: NextHopView) -> Result<bool, SimError> {
         self.act(node, |speaker| speaker.set_next_hops(view))
     }
 
-    /// Asks a running router to do something.
+    /// Sends a command to a running router.
     pub fn command(&mut self, node: usize, request: &BgpRequest) -> Result<(), SimError> {
         self.act(node, |speaker| ask::<serde_json::Value>(speaker, node, request))?.map(drop)
     }
 
-    /// Asks a running router what it knows.
+    /// Sends a query to a running router.
     pub fn ask<T: DeserializeOwned>(&self, node: usize, request: &BgpRequest) -> Result<Vec<T>, SimError> {
         let speaker = self.speaker(node)?;
         ask(&speaker, node, request)
     }
 
-    /// Does something to a speaker, which then looks at everything again.
+    /// Acts on a speaker, which then checks all its work again.
     fn act<T>(&mut self, node: usize, action: impl FnOnce(&Speaker) -> T) -> Result<T, SimError> {
         let place = &self.places[node];
         place.site.lock().now_us = self.now_us;
@@ -297,13 +297,13 @@ impl Network {
         Ok(done)
     }
 
-    /// Something was done to a router from outside.
+    /// Notes that a router was changed from outside.
     fn touched(&mut self, node: usize) {
         self.deliver(node);
         self.schedule(node as u32);
     }
 
-    /// Puts what a router sent before the others.
+    /// Delivers the parcels of a router to their receivers.
     fn deliver(&mut self, node: usize) {
         let mut leaving = std::mem::take(&mut self.places[node].site.lock().leaving);
         for parcel in leaving.drain(..) {
@@ -315,7 +315,7 @@ impl Network {
                 self.agenda.push(Reverse((at_us, to)));
             }
         }
-        // The room for parcels is kept, but not that of a burst.
+        // Keeps the memory of ordinary traffic, but not that of a burst.
         if leaving.capacity() <= 64 {
             self.places[node].site.lock().leaving = leaving;
         }
@@ -331,7 +331,7 @@ impl Network {
         }
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     fn peek(&mut self) -> Option<u64> {
         while let Some(&Reverse((at_us, node))) = self.agenda.peek() {
             if self.next_us[node as usize] == at_us {
@@ -342,7 +342,7 @@ impl Network {
         None
     }
 
-    /// Takes the routers that have something to do before a time out of the agenda.
+    /// Takes the routers with work before `end_us` off the agenda.
     fn take_active(&mut self, end_us: u64, active: &mut Vec<u32>) {
         active.clear();
         while self.peek().is_some_and(|at_us| at_us < end_us) {
@@ -353,18 +353,18 @@ impl Network {
         }
     }
 
-    /// Runs for a time.
+    /// Runs for a duration of virtual time.
     pub fn run_us(&mut self, us: u64) -> Result<(), SimError> {
         self.run_until_us(self.now_us + us)
     }
 
-    /// Runs until a time, with all that happens then.
+    /// Runs until a time, including its events.
     pub fn run_until_us(&mut self, until_us: u64) -> Result<(), SimError> {
         let threads = self.options.threads.clamp(1, thalweg_exec::THREADS_MAX);
         let mut active = Vec::new();
         windows::with_threads(threads, |pool| {
             while let Some(start_us) = self.peek().filter(|at_us| *at_us <= until_us) {
-                // What is sent arrives at the next multiple of the grain at the soonest.
+                // Nothing arrives before the next multiple of the grain.
                 let grain_us = self.options.grain_us.max(1);
                 let lookahead_us = self.lookahead_us.max(grain_us - start_us % grain_us);
                 let end_us = start_us.saturating_add(lookahead_us).min(until_us + 1);
@@ -392,8 +392,8 @@ impl Network {
         }
     }
 
-    /// Runs until no UPDATE was on its way for `quiet_us` and all sessions that can be up are, or until `limit_us` of virtual
-    /// time from now on have passed.
+    /// Runs until no UPDATE was in flight for `quiet_us` and all sessions that can be up are up, or until
+    /// `limit_us` of virtual time from now on have passed.
     pub fn run_until_quiet(&mut self, quiet_us: u64, limit_us: u64) -> Result<Quiet, SimError> {
         let end_us = self.now_us.saturating_add(limit_us);
         let begun_us = self.now_us;
@@ -412,7 +412,8 @@ impl Network {
         }
     }
 
-    /// When the last byte of an UPDATE was sent or arrived, or the last router is done with what it took in.
+    /// When the last byte of an UPDATE was sent or arrived, or when the last router finishes what it
+    /// received.
     pub fn last_update_us(&self) -> u64 {
         let last = |place: &Arc<Place>| {
             let site = place.site.lock();
@@ -421,23 +422,25 @@ impl Network {
         self.places.iter().map(last).max().unwrap_or(0)
     }
 
-    /// From now on UPDATEs cost a router virtual time, or none.
+    /// From now on, UPDATEs cost a router virtual time; none for `None`.
     pub fn set_costs(&mut self, costs: Option<&Costs>) {
         self.places.iter().for_each(|place| place.site.lock().labor.costs = costs.cloned());
     }
 
-    /// From now on the moments of all routers are timed: the processor time of the thread that computes them, which does not grow when other programs run.
+    /// From now on, times the moments of all routers by the processor time of the computing thread, which
+    /// does not depend on other programs.
     pub fn start_stopwatch(&mut self) {
         self.places.iter().for_each(|place| place.site.lock().labor.timed = Some(Vec::new()));
     }
 
-    /// Moments that were timed.
+    /// Returns the timed moments and forgets them.
     pub fn take_timed(&mut self) -> Vec<Timed> {
         let take = |place: &Arc<Place>| place.site.lock().labor.timed.take().unwrap_or_default();
         self.places.iter().flat_map(take).collect()
     }
 
-    /// Sessions between two running routers whose link is up that are not established, seen from each end.
+    /// Counts sessions that are not established between two running routers whose link is up, once for each
+    /// end.
     pub fn sessions_down(&self) -> Result<usize, SimError> {
         let mut down = 0;
         for node in (0..self.places.len()).filter(|node| self.is_running(*node)) {
@@ -451,7 +454,7 @@ impl Network {
         Ok(down)
     }
 
-    /// What was sent so far.
+    /// The totals so far.
     pub fn traffic(&self) -> Traffic {
         self.places.iter().fold(Traffic::default(), |total, place| {
             let sent = &place.site.lock().sent;
@@ -459,7 +462,7 @@ impl Network {
         })
     }
 
-    /// UPDATEs that were sent since this was asked last, by step of [`STEP_US`](crate::STEP_US).
+    /// The UPDATEs sent since the last call, by step of [`STEP_US`](crate::STEP_US).
     pub fn take_update_steps(&mut self) -> BTreeMap<u64, u64> {
         let mut steps = BTreeMap::new();
         for (step, updates) in self.places.iter().flat_map(|place| place.site.lock().sent.take_steps()) {
@@ -468,7 +471,7 @@ impl Network {
         steps
     }
 
-    /// A number that follows from every byte that was sent, when and on which connection.
+    /// A digest of every byte sent, with its time and connection.
     pub fn digest(&self) -> u128 {
         let each = self.places.iter().flat_map(|place| place.site.lock().sent.digest_so_far().to_le_bytes());
         xxh3_128(&each.collect::<Vec<u8>>())
@@ -491,12 +494,12 @@ fn ask<T: DeserializeOwned>(
     items.map_err(|error| refused(format!("answers with something else: {error}")))
 }
 
-/// Shows a router's moment while it works.
+/// Shows the router's own moment while it works.
 #[derive(Clone)]
 pub struct Clock(SharedSite);
 
 impl Clock {
-    /// Virtual time at the router.
+    /// The virtual time at the router.
     pub fn now_us(&self) -> u64 {
         self.0.lock().now_us
     }

@@ -1,4 +1,4 @@
-//! Policies without a stable state: what goes round and round, and how.
+//! Detects policies without a stable state, and the round in which routes oscillate.
 //!
 //! A network that does not come to rest although nothing happens to it any more is observed: of the prefix whose best paths
 //! change most, each change at each router is kept. If the last of them are the same four times in a row, in the same
@@ -19,31 +19,31 @@ use crate::error::SimError;
 use crate::network::{Network, Quiet};
 use crate::watch::Watch;
 
-/// A round that was seen so often in a row is one that goes on.
+/// A round that repeats this often in a row is taken to go on for ever.
 const TIMES: usize = 4;
 /// A state that has not recurred after so many rounds is not waited for.
 const RECURRENCES: u64 = 8;
 /// How far apart moments are at which a first state is looked for, and how many there are.
 const MOMENT_US: u64 = 1000;
 const MOMENTS: usize = 32;
-/// Virtual time before a network that is not quiet is looked at for the first time; each further look doubles it.
+/// The virtual time before a network that is not quiet is first observed; each further observation doubles
+/// it.
 const PATIENCE_US: u64 = 8_000_000;
 
-/// A best path changed.
+/// A change of a best path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub at_us: u64,
     pub router: usize,
-    /// The AS_PATH of the new best path; `None` if there is none any more.
+    /// The AS_PATH of the new best path; `None` if none is left.
     pub path: Option<String>,
 }
 
-/// A round of changes that never ends.
+/// An endless round of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// Whose best paths change.
+    /// The prefix whose best paths change.
     pub prefix: IpPrefix,
-    /// How long a round takes.
     pub period_us: u64,
     /// The changes of one round.
     pub steps: Vec<Step>,
@@ -52,7 +52,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Routers that take part, in ascending order.
+    /// The routers of the round, in ascending order.
     pub fn routers(&self) -> Vec<usize> {
         let mut routers: Vec<usize> = self.steps.iter().map(|step| step.router).collect();
         routers.sort_unstable();
@@ -75,19 +75,17 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// How a network ended that was left alone.
+/// The final state of a network without further events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It came to rest.
     Quiet(Quiet),
-    /// It never will.
     Oscillating(Cycle),
-    /// It did not in the time given, and nothing repeats.
+    /// It did not become quiet in the given time, and nothing repeats.
     Restless(Quiet),
 }
 
-/// Runs a network until it is quiet (see [`Network::run_until_quiet`]) or is found to oscillate. `watches` are those of its
-/// routers, in their order.
+/// Runs a network until it is quiet (see [`Network::run_until_quiet`]) or found to oscillate. `watches` are
+/// those of its routers, in order.
 pub fn settle(
     network: &mut Network,
     watches: &[Watch],
@@ -146,7 +144,7 @@ fn recurrence(network: &mut Network, period_us: u64) -> Result<Option<u64>, SimE
     Ok(None)
 }
 
-/// The prefix whose best paths changed at most routers since a time.
+/// The prefix whose best paths changed at the most routers since a time.
 fn busiest(watches: &[Watch], since_us: u64) -> Option<IpPrefix> {
     let mut routers: BTreeMap<IpPrefix, usize> = BTreeMap::new();
     for prefix in watches.iter().flat_map(|watch| watch.changed_since(since_us)) {
@@ -165,7 +163,7 @@ fn followed(watches: &[Watch]) -> Vec<Step> {
     steps
 }
 
-/// The shortest round that the steps end with [`TIMES`] times in a row, and how long it takes.
+/// The shortest round that ends the steps [`TIMES`] times in a row, and its duration.
 fn last_round(steps: &[Step]) -> Option<(&[Step], u64)> {
     let same = |a: &Step, b: &Step| (a.router, &a.path) == (b.router, &b.path);
     let repeats = |length: &usize| {
@@ -202,7 +200,7 @@ mod tests {
         let (round, period_us) = last_round(&all).unwrap();
         assert_eq!((round.len(), period_us), (3, 100));
         assert_eq!(round[0].path.as_deref(), Some("1 2"));
-        // One time less is not enough, and neither is a round that ends in another way.
+        // One repetition less is not enough, and neither is a round with another end.
         assert_eq!(last_round(&all[..all.len() - 1]), None);
         all.last_mut().unwrap().path = None;
         assert_eq!(last_round(&all), None);

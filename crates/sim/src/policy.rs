@@ -1,4 +1,4 @@
-//! Configurations of routers as an operator would write them, from what their neighbors are to them.
+//! Writes the configurations of routers as an operator would, from the relationships with their neighbors.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -7,27 +7,27 @@ use thalweg_base::IpPrefix;
 
 use crate::topology::{AsGraph, Relation};
 
-/// What routers do with routes.
+/// The kind of policy that all routers use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Customers' routes are preferred to peers', those to providers'; peers and providers are announced what is our own and
-    /// our customers'. Marks in communities say what a route is.
+    /// Routes of customers are preferred to those of peers, and those to routes of providers. Peers and
+    /// providers receive only our own and our customers' routes. Communities mark where a route came from.
     #[default]
     Relationships,
-    /// The same, and the neighbors' roles (RFC 9234), which stop leaks by themselves.
+    /// The same, with roles (RFC 9234), which prevent leaks by themselves.
     Roles,
-    /// Everything is accepted and announced.
+    /// Every route is accepted and announced.
     Everything,
 }
 
-/// Timers of sessions, in seconds.
+/// The timers of sessions, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// A session without a message ends after this.
+    /// The hold time.
     pub hold_s: u32,
-    /// Changes are sent at most once in this time; 0: at once.
+    /// Changes are sent at most once in this time; 0 means at once.
     pub mrai_s: u32,
-    /// Withdrawals wait for it too.
+    /// Whether MRAI delays withdrawals too.
     pub mrai_withdrawals: bool,
 }
 
@@ -37,12 +37,13 @@ impl Default for Timers {
     }
 }
 
-/// The address and BGP identifier of a router. The order is that of AS numbers, as in ties between equal paths.
+/// The address and BGP identifier of a router. Addresses are in the order of AS numbers, so ties between
+/// equal paths are too.
 pub fn address(node: usize) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 1)) + node as u32)
 }
 
-/// Marks of customers', peers' and providers' routes are LOCAL_PREFs too.
+/// The LOCAL_PREF of a relation, which also marks its routes.
 fn local_pref(relation: Relation) -> u32 {
     match relation {
         Relation::Customer => 200,
@@ -85,7 +86,7 @@ pub fn router(
             write!(text, "[[bgp.neighbor]]\naddress = \"{}\"\nas = {}\n", address(other), graph.asn(other));
         if policy != Policy::Everything {
             let export = if what == Relation::Customer { "accept" } else { "own-and-customers" };
-            // Marks stay inside.
+            // Marks do not leave the AS.
             let _ = write!(
                 text,
                 "import = \"from-{relation}\"\nexport = \"{export}\"\nsend_communities = false\n"

@@ -5,10 +5,10 @@ use thalweg_base::{IpPrefix, Prefix};
 
 use crate::chance::Random;
 
-/// How many prefixes each AS has.
+/// The distribution of prefixes over ASes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixPlan {
-    /// The same number.
+    /// Every AS has the same number.
     Each(usize),
     /// So many in all, at ASes that chance picks: none has two before each has one.
     Total(usize),
@@ -16,8 +16,8 @@ pub enum PrefixPlan {
     Measured,
 }
 
-/// Shares of ASes that have at most so many prefixes, from tables of 2014 and 2015. Beyond the last of them the tail falls
-/// with a power that gives the measured mean of 12 and the largest AS a few thousand.
+/// Quantiles of the number of prefixes of an AS, from tables of 2014 and 2015. Beyond the last one, the tail
+/// falls with a power that gives the measured mean of 12 and the largest AS a few thousand.
 const QUANTILES: [(f64, f64); 5] = [(0.39, 1.0), (0.5, 2.0), (0.75, 4.5), (0.9, 16.0), (0.99, 150.0)];
 const TAIL: f64 = 1.2;
 /// The stream of chance that picks ASes.
@@ -25,7 +25,7 @@ const TOTAL: u64 = 0x746f_7461;
 const PREFIXES_MAX: f64 = 4000.0;
 
 impl PrefixPlan {
-    /// How many prefixes each of so many ASes has.
+    /// The number of prefixes of each of `ases` ASes.
     pub fn counts(self, ases: usize, seed: u64) -> Vec<usize> {
         match self {
             Self::Each(count) => vec![count; ases],
@@ -41,7 +41,7 @@ impl PrefixPlan {
     }
 }
 
-/// The number at a share of all ASes.
+/// The number at a quantile.
 fn measured(share: f64) -> usize {
     let (mut low_share, mut low) = (0.0, 1.0_f64);
     for (high_share, high) in QUANTILES {
@@ -54,7 +54,7 @@ fn measured(share: f64) -> usize {
     (low * ((1.0 - low_share) / (1.0 - share)).powf(1.0 / TAIL)).min(PREFIXES_MAX) as usize
 }
 
-/// The prefixes of one AS after the other, each a /24 of its own from 20.0.0.0 on.
+/// The prefix with this number: each is a /24, from 20.0.0.0 on.
 pub fn prefix(number: usize) -> IpPrefix {
     let address = (20 << 24) + (number as u32) * 256;
     IpPrefix::V4(Prefix::from(Ipv4Net::new_assert(address.into(), 24)))

@@ -1,4 +1,5 @@
-//! What a router hears and holds, as MRT files (RFC 6396): the UPDATEs of its sessions with their times, and its table.
+//! Writes what a router receives and holds as MRT files (RFC 6396): the UPDATEs of its sessions with their
+//! times, and its table.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,10 +15,11 @@ use thalweg_wire::mrt::Timestamp;
 
 use crate::network::Clock;
 
-/// Virtual time begins here, in seconds since the epoch: 2020-01-01 00:00 UTC. Files of the same run have the same times.
+/// The start of virtual time, in seconds since the epoch: 2020-01-01 00:00 UTC. It is fixed, so files of the
+/// same run have the same times.
 pub const EPOCH_S: u64 = 1_577_836_800;
 
-/// Records what the sessions of a router bring. Handed to the router when it [starts](crate::Start::observer).
+/// Records what the sessions of a router receive. A router gets it when it [starts](crate::Start::observer).
 pub struct Recorder {
     clock: Clock,
     state: Mutex<State>,
@@ -26,19 +28,18 @@ pub struct Recorder {
 struct State {
     out: Box<dyn Write + Send>,
     buffer: Vec<u8>,
-    /// The first that went wrong; nothing is written after it.
+    /// The first error; nothing is written after it.
     error: Option<io::Error>,
     heard: Heard,
     last: Option<IpAddr>,
     run: u64,
 }
 
-/// What a recorder heard.
+/// Counts of what a recorder saw.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
-    /// UPDATE messages.
     pub updates: u64,
-    /// How many runs of UPDATEs from the same neighbor there were, by length.
+    /// Runs of consecutive UPDATEs from the same neighbor: their number, by length.
     pub runs: BTreeMap<u64, u64>,
 }
 
@@ -64,7 +65,7 @@ impl State {
 }
 
 impl Recorder {
-    /// A recorder that writes records of a router's clock to `out`.
+    /// A recorder that writes to `out` with the times of `clock`.
     pub fn new(clock: Clock, out: Box<dyn Write + Send>) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -79,7 +80,7 @@ impl Recorder {
         })
     }
 
-    /// Writes what `encode` makes; what it says, or nothing after an error.
+    /// Writes what `encode` makes and returns its result; does nothing after an error.
     fn record<T: Default>(&self, encode: impl FnOnce(&mut Vec<u8>, Timestamp) -> T) -> T {
         let now_us = self.clock.now_us();
         let seconds = (EPOCH_S + now_us / 1_000_000) as u32;
@@ -95,14 +96,14 @@ impl Recorder {
         done
     }
 
-    /// What was heard so far.
+    /// The counts so far.
     pub fn heard(&self) -> Heard {
         let mut state = self.state.lock();
         state.end_run();
         state.heard.clone()
     }
 
-    /// Writes what is still held back; the first error since the beginning.
+    /// Flushes the output; returns the first error since the start.
     pub fn finish(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         match state.error.take() {
@@ -124,7 +125,7 @@ impl SessionObserver for Recorder {
     }
 }
 
-/// Writes a router's table (TABLE_DUMP_V2), as it is at a time of the simulation.
+/// Writes a router's table (TABLE_DUMP_V2) with the given virtual time.
 pub fn dump_table(speaker: &Speaker, now_us: u64, out: &mut dyn Write) -> io::Result<DumpCounters> {
     let mut buffer = Vec::new();
     let dump = RibDump::begin(speaker, EPOCH_S + now_us / 1_000_000, &mut buffer);

@@ -1,8 +1,8 @@
 //! A router: a real [`Speaker`] behind a scheduling that does what the daemon's sharded one does.
 //!
-//! With [`Interleaving::Fixed`] one worker does everything in one order, as the daemon's serial scheduling does. With
-//! [`Interleaving::Random`] there are up to three workers, and chance decides which does what next: a batch may be
-//! applied to some shards long before it is to others, and an export may come between.
+//! With [`Interleaving::Fixed`] one worker does everything in one order, as the daemon's serial scheduling
+//! does. With [`Interleaving::Random`] there are up to three workers in random order: a batch may be applied
+//! to some shards long before it is to others, and an export may come between.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -16,23 +16,23 @@ use thalweg_node::speaker::{Speaker, SpeakerOptions, SpeakerWorker, Work};
 use crate::chance::Random;
 use crate::site::{Ready, SharedSite};
 
-/// A router that is not at rest after so many rounds of a moment never will be.
+/// A router that still has work after this many rounds of one moment will never finish.
 const ROUNDS_MAX: usize = 20_000;
 
-/// A router that has something left to do looks at it at least so often.
+/// A router with remaining work checks it at least this often.
 const LOOK_MS: u64 = 500;
 
-/// In which order a router's workers do what is to be done.
+/// The order in which a router's workers do their work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interleaving {
     /// Always the same, with one worker.
     #[default]
     Fixed,
-    /// Chance decides, and how many workers there are.
+    /// The order and the number of workers are random.
     Random,
 }
 
-/// One thing a worker may do.
+/// A piece of a worker's work.
 #[derive(Clone, Copy)]
 enum Step {
     Read(usize),
@@ -49,15 +49,16 @@ pub(crate) struct Router {
     registry: Arc<Registry>,
     random: Random,
     interleaving: Interleaving,
-    /// Looks that would find nothing are left out.
+    /// Whether checks that would find nothing are skipped.
     rests: bool,
-    /// Sessions that there may be something to read from.
+    /// Sessions that may have something to read.
     turns: BTreeSet<usize>,
-    /// Batches before each worker; shards and export queues belong to the worker whose number is the remainder.
+    /// The batches waiting for each worker. Shards and export queues belong to the worker given by their
+    /// number modulo the workers.
     inboxes: Vec<VecDeque<Arc<Work>>>,
     due_ms: Vec<u64>,
     ready: Vec<Ready>,
-    /// Those of a round; kept for the room.
+    /// The steps of a round; kept to reuse the memory.
     steps: Vec<Step>,
 }
 
@@ -74,7 +75,7 @@ impl Router {
             Interleaving::Fixed => 1,
             Interleaving::Random => 1 + random.below(3),
         };
-        // Half of the routers whose workers take turns by chance keep the looks that find nothing.
+        // Half of the routers with random turns keep the checks that find nothing.
         let rests = interleaving == Interleaving::Fixed || options.seed.is_multiple_of(2);
         let speaker = Speaker::new(config, options)?;
         speaker.begin(workers, Wakers::default());
@@ -95,17 +96,17 @@ impl Router {
         })
     }
 
-    /// When the next timer is due.
+    /// When the next timer expires.
     pub(crate) fn due_ms(&self) -> u64 {
         self.due_ms.iter().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Something came from outside: look at everything again.
+    /// Something came from outside, so everything is checked again.
     pub(crate) fn wake(&mut self) {
         self.due_ms.fill(0);
     }
 
-    /// Does all there is to do at a moment; false if it does not come to rest.
+    /// Does all work of a moment; returns false if there is no end to it.
     pub(crate) fn run(&mut self, now_us: u64) -> io::Result<bool> {
         let now_ms = now_us / 1000;
         {
@@ -129,20 +130,20 @@ impl Router {
         Ok(false)
     }
 
-    /// Leaves out looks that would find nothing.
+    /// Skips checks that would find nothing.
     fn rest(&mut self, now_ms: u64) {
         if !self.rests {
             return;
         }
         match self.speaker.rests_until_ms() {
             Some(until_ms) => self.due_ms.fill(until_ms),
-            // Something came up since looks were left out: they begin again now.
+            // Work came up while checks were skipped, so they resume now.
             None if self.due_ms() > now_ms + LOOK_MS => self.due_ms.fill(0),
             None => {}
         }
     }
 
-    /// Each thing once; whether there may be more to do.
+    /// Does each piece of work once; returns whether there may be more.
     fn round(&mut self, now_ms: u64) -> io::Result<bool> {
         let mut busy = false;
         if self.site.lock().has_backlog() {
@@ -174,7 +175,7 @@ impl Router {
         Ok(busy)
     }
 
-    /// Does a step; whether there may be more to do.
+    /// Returns whether there may be more to do.
     fn step(&mut self, step: Step, now_ms: u64) -> bool {
         let of = self.due_ms.len();
         match step {
@@ -223,14 +224,14 @@ impl Router {
     }
 }
 
-/// A router, or the place of one that does not run.
+/// A router, or the place of one that is not running.
 pub(crate) struct Place {
     pub(crate) site: SharedSite,
     pub(crate) router: Mutex<Option<Router>>,
 }
 
 impl Drop for Router {
-    /// The router stops dead; its connections end with its speaker.
+    /// Stops the router abruptly; its connections end with its speaker.
     fn drop(&mut self) {
         self.site.lock().set_up(false);
     }

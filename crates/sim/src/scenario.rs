@@ -1,4 +1,4 @@
-//! A network made of a graph, and what happens to it.
+//! Builds a network from a graph and applies events to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,23 +19,20 @@ use crate::record::Recorder;
 use crate::topology::AsGraph;
 use crate::watch::Watch;
 
-/// A network as data: with the same seed, the same network.
+/// A network as data. The same scenario always gives the same network.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Who is linked to whom.
     pub graph: AsGraph,
-    /// What routers do with routes.
     pub policy: Policy,
-    /// Timers of all sessions.
+    /// The timers of all sessions.
     pub timers: Timers,
     /// Further lines of each router's `[bgp]`.
     pub keys: String,
-    /// Configurations of their own that routers have instead, by node: the name of a file, for errors, and its text. Their
-    /// `networks` are those of `prefixes`.
+    /// Replacement configurations by node: a file name, for errors, and the text. Their `networks` are those
+    /// of `prefixes`.
     pub configurations: BTreeMap<usize, (String, String)>,
-    /// How many prefixes each AS has.
     pub prefixes: PrefixPlan,
-    /// Decides what is left to chance.
+    /// Determines everything random.
     pub seed: u64,
 }
 
@@ -46,14 +43,14 @@ pub struct Simulation {
     pub network: Network,
     /// The AS of each prefix, by number.
     owners: Vec<usize>,
-    /// Prefixes that each AS announces now.
+    /// The prefixes that each AS announces now.
     announced: Vec<BTreeSet<IpPrefix>>,
     configs: Vec<Arc<BgpConfig>>,
     watches: Vec<Watch>,
 }
 
 impl Simulation {
-    /// Builds the network; no router runs yet.
+    /// Builds the network; no router is running yet.
     pub fn new(scenario: Scenario, mut options: NetworkOptions) -> Result<Self, SimError> {
         options.seed = scenario.seed;
         let mut network = Network::new(options)?;
@@ -122,7 +119,7 @@ impl Simulation {
         &self.owners
     }
 
-    /// What a router's best paths do.
+    /// The watch on a router's best paths.
     pub fn watch(&self, node: usize) -> &Watch {
         &self.watches[node]
     }
@@ -132,7 +129,7 @@ impl Simulation {
         settle(&mut self.network, &self.watches, quiet_us, limit_us)
     }
 
-    /// Starts all routers at once. `recorder` may give one for a router.
+    /// Starts all routers at once. `recorder` may return one for a router.
     pub fn start(
         &mut self,
         mut recorder: impl FnMut(usize, &Network) -> Option<Arc<Recorder>>,
@@ -150,7 +147,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets the events happen, each at its time from now on. `at` hears of each before it happens.
+    /// Applies the events, each at its time from now on. `at` is called before each event.
     pub fn play(&mut self, events: &[Event], mut at: impl FnMut(usize)) -> Result<(), SimError> {
         let begun_us = self.network.now_us();
         for (number, (after_us, change)) in events.iter().enumerate() {
@@ -161,7 +158,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// From its next change or configuration on, an AS announces a prefix.
+    /// Gives a prefix to an AS, which announces it from its next change or configuration on.
     pub fn own(&mut self, node: usize, number: usize) {
         if number >= self.owners.len() {
             self.owners.resize(number + 1, node);
@@ -169,7 +166,7 @@ impl Simulation {
         self.announced[node].insert(prefix(number));
     }
 
-    /// Makes a change happen now.
+    /// Applies a change now.
     pub fn apply(&mut self, change: Change) -> Result<(), SimError> {
         match change {
             Change::Announce { node, prefix: number } => {
@@ -189,7 +186,7 @@ impl Simulation {
         }
     }
 
-    /// A reload with the prefixes that the AS announces now.
+    /// Reloads the AS with the prefixes that it announces now.
     fn reannounce(&mut self, node: usize) -> Result<(), SimError> {
         let mut config = BgpConfig::clone(&self.configs[node]);
         config.networks = self.announced[node].iter().copied().collect();

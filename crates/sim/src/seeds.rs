@@ -1,9 +1,10 @@
-//! Networks and routers that chance makes, and what must be true of them whatever happened.
+//! Random networks and routers, and the invariants that must hold whatever happens.
 //!
-//! A seed draws a plan of each side: of [BGP](bgp), a small network with faults and changes; of [packets], a router
-//! with the packets it gets and reloads between them. A [`Trial`] plays a plan and holds what happens to invariants. What is
-//! expected follows from the plan alone, by a few lines that share nothing with the router. A plan that fails is
-//! shrunk to one that still fails in the same way, and kept as a file. [`Case`] is a plan of either side.
+//! A seed draws a plan for each side: for [BGP](bgp), a small network with faults and changes; for [packets],
+//! a router with its packets and with reloads between them. A [`Trial`] runs a plan and checks the
+//! invariants. A few lines that share nothing with the router derive the expected result from the plan alone.
+//! A failing plan is shrunk while it still fails in the same way, and kept as a file. [`Case`] is a plan of
+//! either side.
 
 pub mod bgp;
 mod case;

@@ -1,13 +1,13 @@
-//! One router's place in the network: its links, its ends of connections, and what is on the way to it.
+//! One router's place in the network: its links, its ends of connections, and the parcels on their way to it.
 //!
-//! Routers share nothing. What one does to another is a [`Parcel`] that arrives after the latency of the link between them,
-//! so routers may run on different threads as long as none is ahead of another by more than that. The order of parcels
-//! that arrive at the same moment is that of their senders, whichever ran first.
+//! Routers share nothing. What one sends to another is a [`Parcel`] that arrives after the latency of their
+//! link, so routers may run on different threads as long as none is ahead of another by more than that.
+//! Parcels that arrive at the same moment are ordered by sender, whichever ran first.
 //!
-//! A connection is a stream of bytes in each direction. What is written takes the link's latency, then arrives at the
-//! link's rate; the reader returns room as it reads, so that a slow end stops the other one. Readiness comes in
-//! edges, as from the kernel's poller: when something arrived, or when there is room again after a write that found
-//! none. A reader that does not read to the end hears nothing more.
+//! A connection is a stream of bytes in each direction. Written bytes take the link's latency, then arrive at
+//! the link's rate. The reader returns room as it reads, so a slow reader blocks the writer. Readiness is
+//! edge-triggered, as with the kernel's poller: it is signaled when something arrives, or when room is back
+//! after a write that found none. A reader that does not read to the end gets no further signal.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -26,25 +26,25 @@ use crate::meter::{Meter, Sent};
 
 const PORT: u16 = 179;
 
-/// Room is returned in parts of the capacity, not for each read.
+/// A reader returns room once it exceeds this fraction of the capacity, not at each read.
 const ROOM_PARTS: usize = 4;
 
 /// A connection: the router that opened it, and that router's count.
 pub(crate) type ConnectionId = (u32, u32);
 
-/// What arrives.
+/// The content of a parcel.
 #[derive(Debug)]
 pub(crate) enum What {
     /// The other router opens a connection.
     Open,
-    /// Our connection stands, or was refused.
+    /// Our connection is established, or was refused.
     Opened(bool),
     Bytes(Box<[u8]>),
-    /// Nothing more will come; the other end is gone altogether, or will still read.
+    /// The sender writes nothing more; it is gone altogether, or still reads.
     End {
         gone: bool,
     },
-    /// The other end has read so many bytes.
+    /// The other end has read this many bytes.
     Room(usize),
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum What {
 pub(crate) struct Parcel {
     pub(crate) at_us: u64,
     pub(crate) from: u32,
-    /// Counts what its sender sent.
+    /// The sender's count of parcels.
     pub(crate) order: u64,
     pub(crate) to: u32,
     pub(crate) connection: ConnectionId,
@@ -105,13 +105,13 @@ struct End {
     unreturned: usize,
     /// Bytes that we wrote and whose room was not returned yet.
     on_the_way: usize,
-    /// When the last byte we wrote arrives.
+    /// When the last byte that we wrote arrives.
     last_us: u64,
     /// The other end writes nothing more.
     has_ended: bool,
-    /// The other end does not exist any more, or the link went down.
+    /// The other end is gone, or the link went down.
     is_cut: bool,
-    /// The link was silent once: nothing comes or goes.
+    /// The link was silent once, so the connection is dead.
     is_silent: bool,
     /// We write nothing more.
     is_shut: bool,
@@ -155,7 +155,7 @@ impl End {
     }
 }
 
-/// Everything the network knows of one router.
+/// Everything the network knows about one router.
 pub(crate) struct Site {
     pub(crate) number: u32,
     pub(crate) address: Ipv4Addr,
@@ -164,27 +164,25 @@ pub(crate) struct Site {
     /// By neighbor.
     links: BTreeMap<u32, (Ipv4Addr, Link)>,
     ends: BTreeMap<ConnectionId, End>,
-    /// Ends that something happened to since the router was told.
+    /// Ends with events that the router was not told yet.
     news: Vec<ConnectionId>,
     backlog: VecDeque<ConnectionId>,
     connections: u32,
     order: u64,
-    /// Arrivals are at multiples of this.
+    /// Arrival times are multiples of this.
     grain_us: u64,
     arriving: BinaryHeap<Reverse<Parcel>>,
     /// What the router sent, for the network to deliver.
     pub(crate) leaving: Vec<Parcel>,
-    /// Counts what the router sent.
     pub(crate) sent: Sent,
     /// When the last piece of an UPDATE was sent or arrived.
     pub(crate) updated_us: u64,
-    /// What it costs to compute.
     pub(crate) labor: Labor,
 }
 
 pub(crate) type SharedSite = Arc<Mutex<Site>>;
 
-/// A session whose connection has news.
+/// A session whose connection has events.
 pub(crate) struct Ready {
     pub(crate) session: usize,
     pub(crate) readable: bool,
@@ -213,11 +211,12 @@ impl Site {
         }
     }
 
-    /// A link to a neighbor, or what changed of it.
+    /// Adds or changes a link to a neighbor.
     pub(crate) fn set_link(&mut self, peer: u32, address: Ipv4Addr, link: Link) {
         self.links.insert(peer, (address, link));
         for id in self.ends_to(peer) {
-            // A smaller capacity must not wait for room that a larger one held back, nor a writer for what is there now.
+            // A smaller capacity must not wait for room that a larger one held back, and a writer must not
+            // wait for room that exists now.
             self.return_room(id, 0);
             if let Some(end) = self.ends.get_mut(&id).filter(|end| end.on_the_way < link.capacity)
                 && std::mem::take(&mut end.is_starved)
@@ -236,7 +235,7 @@ impl Site {
         self.ends.iter().filter(|(_, end)| end.peer == peer).map(|(id, _)| *id).collect()
     }
 
-    /// The link to a neighbor changes its state, and so does what is on it.
+    /// Changes the state of a link and of the connections on it.
     pub(crate) fn set_link_state(&mut self, peer: u32, state: LinkState) {
         let Some((_, link)) = self.links.get_mut(&peer) else { return };
         link.state = state;
@@ -256,7 +255,7 @@ impl Site {
         }
     }
 
-    /// The router starts with an empty memory, or stops dead.
+    /// Starts the router with an empty memory, or stops it abruptly.
     pub(crate) fn set_up(&mut self, is_up: bool) {
         self.is_up = is_up;
         self.news.clear();
@@ -286,7 +285,7 @@ impl Site {
         self.labor.costs.is_none() && !self.has_news() && self.ends.values().all(is_plain)
     }
 
-    /// Something happened that the router was not told yet.
+    /// Whether there are events that the router was not told yet.
     pub(crate) fn has_news(&self) -> bool {
         !self.news.is_empty() || self.has_backlog()
     }
@@ -295,7 +294,7 @@ impl Site {
         self.arriving.push(Reverse(parcel));
     }
 
-    /// Takes in what has arrived by a time, which becomes now.
+    /// Receives all arrivals until a time, which becomes now.
     pub(crate) fn advance(&mut self, now_us: u64) {
         self.now_us = now_us;
         while self.next_us().is_some_and(|at_us| at_us <= now_us) {
@@ -306,12 +305,12 @@ impl Site {
         self.labor.begin(now_us, self.number);
     }
 
-    /// When the router is done with what it took in: nothing leaves it before, and it takes nothing more in.
+    /// When the router finishes what it received; until then it sends and receives nothing.
     pub(crate) fn free_us(&self) -> u64 {
         self.labor.free_us
     }
 
-    /// What is sent now leaves then.
+    /// When messages sent now leave.
     fn leaves_us(&self) -> u64 {
         self.now_us.max(self.labor.free_us)
     }
@@ -325,7 +324,7 @@ impl Site {
         let end = match self.ends.get_mut(&connection) {
             Some(end) if end.is_silent => return,
             Some(end) if !end.is_cut => end,
-            // The other end does not know that ours is no more.
+            // The other end does not know that ours is gone.
             _ if matches!(what, What::Bytes(_) | What::Opened(true)) => {
                 return self.send(from, connection, What::End { gone: true });
             }
@@ -361,7 +360,7 @@ impl Site {
     }
 
     fn arrive_open(&mut self, from: u32, connection: ConnectionId) {
-        // A link that went down or silent has dealt with the opener's end.
+        // A link that went down or silent has already handled the opener's end.
         if self.link(from).is_none_or(|link| link.state != LinkState::Up) {
             return;
         }
@@ -372,7 +371,7 @@ impl Site {
         self.send(from, connection, What::Opened(self.is_up));
     }
 
-    /// Which sessions have news. An end that the router has not registered yet keeps its news.
+    /// Collects the sessions with events. An end that the router has not registered yet keeps its events.
     pub(crate) fn take_news(&mut self, ready: &mut Vec<Ready>) {
         for id in std::mem::take(&mut self.news) {
             let Some(end) = self.ends.get_mut(&id) else { continue };
@@ -439,7 +438,7 @@ impl Site {
         Ok(bytes)
     }
 
-    /// Returns the room of what was read, if it is more than `least`.
+    /// Returns the room of read bytes if it exceeds `least`.
     fn return_room(&mut self, id: ConnectionId, least: usize) {
         let Some(end) = self.ends.get_mut(&id).filter(|end| end.unreturned > least) else { return };
         let (peer, bytes) = (end.peer, std::mem::take(&mut end.unreturned));
@@ -488,7 +487,7 @@ impl Site {
         Ok(taken)
     }
 
-    /// Writes bytes that are not the router's to all its connections with a neighbor; those without room get none.
+    /// Writes foreign bytes to all the router's connections with a neighbor, except those without room.
     pub(crate) fn inject(&mut self, peer: u32, bytes: &[u8]) {
         for id in self.ends_to(peer) {
             if self.ends.get(&id).is_some_and(|end| end.opening == Opening::Open) {
@@ -497,7 +496,7 @@ impl Site {
         }
     }
 
-    /// Nothing more comes from this end.
+    /// Ends the sending direction of a connection.
     fn end(&mut self, id: ConnectionId, gone: bool) {
         let leaves_us = self.leaves_us();
         let Some(end) = self.ends.get_mut(&id) else { return };
@@ -525,7 +524,7 @@ impl Site {
     }
 }
 
-/// One end of a connection, as the router holds it.
+/// The router's handle of one end of a connection.
 struct SimulatedStream {
     site: SharedSite,
     id: ConnectionId,

@@ -1,4 +1,4 @@
-//! Graphs of ASes: read from files or made.
+//! Graphs of ASes, read from files or generated.
 
 mod brite;
 mod caida;
@@ -20,30 +20,20 @@ use std::path::PathBuf;
 /// Why a topology file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// The file cannot be opened or read.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// A line is wrong.
     #[error("{}:{line}: {message}", path.display())]
     Line {
-        /// Which file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// From 1.
         line: usize,
-        /// What is wrong.
         message: String,
     },
-    /// The graph as a whole is wrong.
+    /// The graph as a whole is invalid.
     #[error("{}: {error}", path.display())]
-    Graph {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        error: GraphError,
-    },
+    Graph { path: PathBuf, error: GraphError },
 }

@@ -1,4 +1,5 @@
-//! What a router's best paths did: how often they changed, when last, and how many prefixes were reached meanwhile.
+//! Records what a router's best paths did: how often they changed, when last, and how many prefixes became
+//! reachable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,28 +13,27 @@ use thalweg_node::speaker::RouteReader;
 use crate::meter::STEP_US;
 use crate::network::Clock;
 
-/// Changes of a followed prefix that are kept; older ones go.
+/// The number of kept changes of a followed prefix; older ones are dropped.
 const FOLLOWED_MAX: usize = 4096;
 
-/// One prefix at one router.
+/// The changes of one prefix at one router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// How often its best path changed since the watch was last begun anew.
+    /// Since the watch was last reset.
     pub changes: u32,
-    /// When it changed last.
     pub last_us: u64,
 }
 
-/// What was seen since the watch was last begun anew.
+/// What a watch saw since it was last reset.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
-    /// By prefix; those that did not change are not here.
+    /// Only the prefixes that changed.
     pub prefixes: HashMap<IpPrefix, Seen>,
-    /// How many more (or less) prefixes had a best path, by step.
+    /// By how much the number of prefixes with a best path grew or shrank, by step.
     pub reached: BTreeMap<u64, i64>,
 }
 
-/// Watches the best paths of a router. Handed to it when it [starts](crate::Start::watch).
+/// Watches the best paths of a router. A router gets it when it [starts](crate::Start::watch).
 #[derive(Clone)]
 pub struct Watch {
     clock: Clock,
@@ -45,7 +45,7 @@ pub struct Watch {
 #[derive(Default)]
 struct Followed {
     prefix: Option<IpPrefix>,
-    /// When, and the AS_PATH since then.
+    /// The time, and the AS_PATH from then on.
     changes: VecDeque<(u64, Option<String>)>,
 }
 
@@ -55,24 +55,24 @@ impl Watch {
         Self { clock, watched: Arc::default(), followed: Arc::default() }
     }
 
-    /// What was seen; begins anew.
+    /// Returns what was seen, and resets the watch.
     pub fn take(&self) -> Watched {
         std::mem::take(&mut self.watched.lock())
     }
 
-    /// Prefixes whose best path changed since a time.
+    /// The prefixes whose best path changed since a time.
     pub(crate) fn changed_since(&self, at_us: u64) -> Vec<IpPrefix> {
         let watched = self.watched.lock();
         let changed = watched.prefixes.iter().filter(|(_, seen)| seen.last_us >= at_us);
         changed.map(|(prefix, _)| *prefix).collect()
     }
 
-    /// From now on, keeps each change of a prefix, or of none.
+    /// From now on, records each change of this prefix; of no prefix for `None`.
     pub(crate) fn follow(&self, prefix: Option<IpPrefix>) {
         *self.followed.lock() = Followed { prefix, changes: VecDeque::new() };
     }
 
-    /// The changes of the followed prefix: when, and the AS_PATH since then.
+    /// The changes of the followed prefix: the time, and the AS_PATH from then on.
     pub(crate) fn followed(&self) -> Vec<(u64, Option<String>)> {
         self.followed.lock().changes.iter().cloned().collect()
     }

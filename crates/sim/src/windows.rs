@@ -1,4 +1,4 @@
-//! Runs the routers that have something to do in a window, on one thread or several.
+//! Runs the active routers of a window on one thread or several.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,10 +12,10 @@ use thalweg_exec::thread_cpu_time;
 use crate::error::SimError;
 use crate::router::Place;
 
-/// Fewer routers than this are run by one thread: the others would cost more to wake than they save.
+/// Below this number of routers one thread runs them all: waking others would cost more than it saves.
 const ROUTERS_MIN: usize = 4;
 
-/// When a router has something to do next.
+/// The time of the router's next work.
 pub(crate) fn next_us(place: &Place) -> u64 {
     let site = place.site.lock();
     let arrival_us = site.next_us().unwrap_or(u64::MAX);
@@ -26,7 +26,7 @@ pub(crate) fn next_us(place: &Place) -> u64 {
     arrival_us.min(news_us).min(due_ms.saturating_mul(1000)).max(free_us)
 }
 
-/// Runs a router through its moments before the end of a window.
+/// Runs a router through all its moments before the end of a window.
 fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
     loop {
         let at_us = next_us(place);
@@ -51,7 +51,6 @@ fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
     }
 }
 
-/// The routers of a window.
 struct Window {
     places: Vec<(u32, Arc<Place>)>,
     end_us: u64,
@@ -65,7 +64,7 @@ enum Failure {
 }
 
 impl Window {
-    /// Runs routers that no other thread has taken until none is left.
+    /// Runs routers that no other thread has taken, until none is left.
     fn work(&self) {
         while let Some((number, place)) = self.places.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let done = catch_unwind(AssertUnwindSafe(|| run_one(place, *number, self.end_us)));
@@ -80,7 +79,7 @@ impl Window {
 }
 
 struct Shared {
-    /// Before a window, when there is one to work on or none any more, and after it.
+    /// Threads meet here before each window, or before they end, and after each window.
     barrier: Barrier,
     window: Mutex<Option<Arc<Window>>>,
 }
@@ -122,7 +121,7 @@ impl Drop for Pool {
     }
 }
 
-/// Gives `body` so many threads.
+/// Calls `body` with a pool of `threads` threads.
 pub(crate) fn with_threads<T>(threads: usize, body: impl FnOnce(&Pool) -> T) -> T {
     if threads <= 1 {
         return body(&Pool(None));

@@ -1,14 +1,14 @@
-//! Arrows between rooms: a crate's manifest says whom it may use, and only those may stand among its
-//! dependencies. Short names: `base` is the package `thalweg-base`.
+//! Checks the dependencies between crates: a manifest names the crates that its crate may use, and no others
+//! may be among its dependencies. Short names: `base` is the package `thalweg-base`.
 
 use super::{Finding, entries, read};
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "thalweg-";
-/// The one package of ours that has no prefix, because it is the program.
+/// The program is the only package without the prefix.
 const PROGRAM: &str = "thalweg";
 
-/// A crate of the workspace, as far as the arrows go.
+/// A crate of the workspace with its manifest.
 #[derive(Debug)]
 pub(super) struct Crate {
     /// Relative to the root.
@@ -102,7 +102,7 @@ impl Crate {
         u64::try_from(number).ok()
     }
 
-    /// Short names of those of our crates that stand in tables of these kinds, for any platform.
+    /// The short names of our crates in tables of these kinds, for any platform.
     fn dependencies(&self, kinds: &[&str]) -> Vec<String> {
         let platforms = self.manifest.get("target").and_then(toml::Value::as_table);
         let platforms = platforms.into_iter().flat_map(|t| t.values()).filter_map(toml::Value::as_table);
@@ -110,7 +110,7 @@ impl Crate {
         for table in std::iter::once(&self.manifest).chain(platforms) {
             for dependencies in kinds.iter().filter_map(|kind| table.get(*kind)?.as_table()) {
                 for (key, value) in dependencies {
-                    // A dependency can be renamed; then `package` says what it is.
+                    // A dependency can be renamed; then `package` has its name.
                     let package = value.get("package").and_then(toml::Value::as_str).unwrap_or(key);
                     found.extend(short(package).map(str::to_owned));
                 }

@@ -1,7 +1,8 @@
-//! Casts that may lose something: `as` to a type of 32 bits or fewer, or of a machine's word, in product code. A crate's manifest
-//! says how many it has, and the number may only fall: `try_from`, `from` or a named helper say what a cast leaves open.
+//! Counts casts that may lose a part of the value: `as` to a type of 32 bits or fewer, or of a machine word,
+//! in product code. A crate's manifest states their number, which may only fall: prefer `try_from`, `from` or
+//! a named helper.
 //!
-//! A count of text: it knows no types, so it counts casts that lose nothing too. Where one is needed, another has to go.
+//! The count is textual and knows no types, so it includes harmless casts. A new cast must replace another.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ impl Casts {
         *self.0.entry(of).or_default() += casts as u64;
     }
 
-    /// Crates that have more casts than they may, or fewer than their manifest says.
+    /// Crates with more casts than their manifest allows, or fewer than it states.
     pub(super) fn check(&self, crates: &[Crate]) -> Vec<Finding> {
         let mut findings = Vec::new();
         for one in crates {

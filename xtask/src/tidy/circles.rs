@@ -1,10 +1,11 @@
-//! Circles of modules, crate by crate: what uses each other in a circle is one module that has not been made yet.
+//! Finds circles of modules in each crate: modules that use each other in a circle are really one module.
 //!
-//! An arrow goes from a file to the file whose items it names, by `use` or by a path that begins with `crate`, `super`, `self`
-//! or a child's name; a name that a module only passes on is followed to where it comes from. A parent's use of its own children is no
-//! arrow, as it declares them; a child's use of its parent's items is one. Tests may reach anywhere.
+//! An arrow goes from a file to the file whose items it names, by `use` or by a path that begins with
+//! `crate`, `super`, `self` or a child's name; a re-exported name is followed to its origin. A parent's use
+//! of its own children is no arrow, as it declares them; a child's use of its parent's items is one. Tests
+//! may reach anywhere.
 //!
-//! An arrow that has to be is listed with its reason in the root manifest, and may stay as long as it closes a circle:
+//! A necessary arrow is listed with its reason in the root manifest, as long as it closes a circle:
 //!
 //! ```text
 //! [[workspace.metadata.thalweg.circle-arrows]]
@@ -14,7 +15,7 @@
 //! why = "..."
 //! ```
 //!
-//! Not a parser: macros that make names are not seen.
+//! This is not a parser: it does not see names that macros make.
 
 mod graph;
 mod paths;
@@ -28,7 +29,7 @@ use std::path::{Path, PathBuf};
 /// The path of a module inside its crate; none for the crate's root.
 type ModulePath = Vec<String>;
 
-/// How far a name that is passed on is followed.
+/// How many re-exports of a name are followed.
 const HOPS_MAX: usize = 8;
 
 struct Module {
@@ -45,7 +46,7 @@ struct Allowed {
     to: String,
 }
 
-/// Circles in the crates of these folders, and listed arrows that close none.
+/// Finds circles in the crates of these folders, and listed arrows that close none.
 pub(super) fn check(
     root: &Path,
     folders: &[PathBuf],
@@ -99,7 +100,7 @@ fn name_of(path: &[String]) -> String {
     if path.is_empty() { "the crate's root".to_owned() } else { path.join("::") }
 }
 
-/// Each file of a source folder as a module, tests left out.
+/// Each file of a source folder as a module, without its tests.
 fn modules(root: &Path, source: &Path) -> Result<Modules, String> {
     let mut texts: BTreeMap<ModulePath, (PathBuf, String)> = BTreeMap::new();
     let mut folders = vec![(source.to_path_buf(), ModulePath::new())];
@@ -132,7 +133,7 @@ fn modules(root: &Path, source: &Path) -> Result<Modules, String> {
     Ok(texts.into_iter().map(|(path, text)| (path, module(text))).collect())
 }
 
-/// Whose items each module uses.
+/// The modules whose items each module uses.
 fn arrows(modules: &Modules) -> Graph {
     let uses = |path: &ModulePath, module: &Module| {
         let targets =
@@ -142,7 +143,7 @@ fn arrows(modules: &Modules) -> Graph {
     modules.iter().map(|(path, module)| (path.clone(), uses(path, module))).collect()
 }
 
-/// The module that has the item which a path names in a module; `None` where it is another crate's.
+/// The module of the item that a path names in a module; `None` for another crate's item.
 fn resolve(modules: &Modules, here: &[String], path: &[String], hops: usize) -> Option<ModulePath> {
     let (mut module, mut rest) = match path.first()?.as_str() {
         "crate" => (ModulePath::new(), &path[1..]),

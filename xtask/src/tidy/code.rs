@@ -1,6 +1,6 @@
-//! Rust source with everything that is not code blanked out, so that a word in a comment, a string or a
-//! character is not taken for code. Not a parser: just enough of the lexical grammar (nested block
-//! comments, raw strings, characters against lifetimes) to be right about what is what.
+//! Blanks out everything in Rust source that is not code, so that a word in a comment, a string or a
+//! character is not taken for code. This is not a parser: it knows just enough of the lexical grammar (nested
+//! block comments, raw strings, characters and lifetimes).
 
 /// `text` with comments and the insides of literals replaced by spaces. Newlines stay, so line numbers
 /// hold, and so does the length in characters.

@@ -1,7 +1,8 @@
-//! Documentation says something: a public type, trait or function has it, and a field or a variant has none
-//! that only repeats its name.
+//! Checks documentation: a public type, trait or function has some, and a comment of a field or variant does
+//! not only repeat its name.
 //!
-//! rustc's `missing_docs` asks for a comment on every field and variant too, which is how `Its address.` comes about.
+//! rustc's `missing_docs` requires a comment on every field and variant too, which leads to comments such as
+//! `Its address.`.
 
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use super::code::is_word;
 use super::source::{line_of, words};
 use super::{Finding, is_product, without_tests};
 
-/// What must be documented where it is public.
+/// The items that need documentation if they are public.
 const ITEMS: &[&str] = &["fn", "struct", "enum", "trait", "type", "union"];
 
-/// Words that may stand between `pub` and one of these.
+/// The words that may come between `pub` and one of these.
 const MODIFIERS: &[&str] = &["const", "async", "unsafe"];
 
 /// Words that add nothing to a name.
@@ -21,8 +22,8 @@ const FILLERS: &[&str] = &[
     "where", "how", "many", "much", "one", "this",
 ];
 
-/// Public items without documentation, and fields and variants with an empty one. `text` is a file of the product, `code`
-/// the same without comments and literals.
+/// Public items without documentation, and fields and variants whose comment repeats their name. `text` is a
+/// product file, `code` the same without comments and literals.
 pub(super) fn check(file: &Path, text: &str, code: &str) -> Vec<Finding> {
     // In the program, comments are help texts, and nothing is public.
     if !is_product(file) || file.starts_with("xtask") || file.starts_with("crates/thalweg") {
@@ -66,7 +67,7 @@ fn item(after: &str) -> Option<&str> {
     None
 }
 
-/// Whether the lines before an item end in documentation, attributes and remarks aside.
+/// Whether the lines before an item end in documentation; attributes and other comments are skipped.
 fn has_docs(before: &[&str]) -> bool {
     let mut depth = 0;
     for line in before.iter().rev().map(|line| line.trim()) {
@@ -86,7 +87,7 @@ fn doc(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("///").map(str::trim)
 }
 
-/// The name of the field or variant that begins `lines`, attributes aside.
+/// The name of the field or variant at the start of `lines`, after its attributes.
 fn member<'a>(lines: &[&'a str]) -> Option<&'a str> {
     let line = lines.iter().map(|line| line.trim()).find(|line| !line.starts_with("#["))?;
     let line = line.strip_prefix("pub ").unwrap_or(line);
@@ -96,7 +97,7 @@ fn member<'a>(lines: &[&'a str]) -> Option<&'a str> {
     (is_variant || is_field || rest.starts_with('(') && rest.ends_with("),")).then_some(name)
 }
 
-/// Whether each word that is said is a filler or a part of the name.
+/// Whether each word of a comment is a filler or a part of the name.
 fn repeats(said: &str, name: &str) -> bool {
     let singular = |word: &str| word.to_lowercase().trim_end_matches('s').to_owned();
     let mut snake = String::new();

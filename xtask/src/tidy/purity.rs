@@ -1,5 +1,5 @@
-//! The crates that know nothing of the machine: what they do depends on what they are given alone, so that tests, the laboratory
-//! and fuzzers can run them on generated time and input.
+//! Checks the pure crates, which know nothing of the machine: their results depend only on their inputs, so
+//! that tests, the laboratory and fuzzers can run them with generated time and input.
 
 use std::path::Path;
 
@@ -24,8 +24,9 @@ const IMPURE: &[&str] = &[
     "Condvar",
 ];
 
-/// Where one of them stands nevertheless, and why: a structure that shards share by design, whose lock no scheduling could hold for it,
-/// because it is held for one look-up or one message in the middle of a call. An entry that is not needed any more is a failure.
+/// The exceptions and their reasons: a structure that shards share by design, whose lock no scheduling could
+/// hold, because it is held for one look-up or one message in the middle of a call. An unused entry is a
+/// failure.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("crates/bgp/src/attrs/interner.rs", "Mutex", "one copy of each attribute set for all shards"),
     ("crates/bgp/src/export/log.rs", "Mutex", "one writer and many readers of a group's messages"),

@@ -1,4 +1,4 @@
-//! Rules about the text of one source file. All work on blanked code (see `code.rs`).
+//! Rules about the text of one source file. All of them work on blanked code (see `code.rs`).
 
 use super::Finding;
 use super::code::is_word;
@@ -34,12 +34,13 @@ pub(super) fn forbidden_words(file: &Path, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// Files that may read the wall clock: where live packets' time begins, time stamps of files, the date of a report.
+/// The files that may read the wall clock: for the start of live packets' time, time stamps of files, and the
+/// date of a report.
 const WALL_CLOCK_FILES: [&str; 3] =
     ["crates/ports/src/live/clock.rs", "crates/daemon/src/mrt.rs", "crates/lab/src/report/origin.rs"];
 
-/// The wall clock read elsewhere. It is set and jumps, and what goes by it would fire early, late or never; time that
-/// passes is measured by `Instant`.
+/// Reads of the wall clock elsewhere. It is set and jumps, so timers that use it would fire early, late or
+/// never; durations are measured with `Instant`.
 pub(super) fn wall_clock(file: &Path, code: &str) -> Vec<Finding> {
     if WALL_CLOCK_FILES.iter().any(|may| file == Path::new(may)) {
         return Vec::new();
@@ -103,7 +104,7 @@ impl UnsafeFiles {
         Ok(Self { used: files.into_iter().map(|file| (PathBuf::from(file), false)).collect() })
     }
 
-    /// Unsafe code in a file that is not on the list, and the lint allowed there.
+    /// Unsafe code, or a lint that allows it, in a file that is not on the list.
     pub(super) fn check(&mut self, file: &Path, code: &str) -> Option<Finding> {
         let first = words(code, "unsafe").next();
         if let Some(used) = self.used.get_mut(file) {
@@ -132,7 +133,7 @@ impl UnsafeFiles {
     }
 }
 
-/// Every place where `word` stands as a whole word, with the code after it.
+/// Every place where `word` occurs as a whole word, with the code after it.
 pub(super) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     code.match_indices(word).filter_map(move |(at, _)| {
         let after = &code[at + word.len()..];

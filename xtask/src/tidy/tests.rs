@@ -1,4 +1,4 @@
-//! Each rule on a small generated tree: one that is in order, then the same with one thing wrong.
+//! Each rule on a small generated tree: first one without findings, then the same with one fault.
 
 use super::*;
 use tempfile::TempDir;

@@ -1,10 +1,10 @@
-//! Words that stay gone: each thing has one name (`docs/glossary.md`), in American spelling.
+//! Refuses words that the glossary replaces (`docs/glossary.md`), and other than American spelling.
 
 use std::path::Path;
 
 use super::Finding;
 
-/// A beginning of a word in lower case, and what to write.
+/// The beginning of a word in lower case, and its replacement.
 const WORDS: &[(&str, &str)] = &[
     ("neighbour", "neighbor"),
     ("colour", "color"),
@@ -33,7 +33,7 @@ const WORDS: &[(&str, &str)] = &[
     ("made-up", "generated"),
 ];
 
-/// What may stand although it has such a word in it: names of other people, and what is still read for one version.
+/// Exceptions that contain such a word: names given by others, and names that are still read for one version.
 const ALLOWED: &[&str] = &[
     ".octets()",
     "::octets)",
@@ -54,7 +54,7 @@ const ALLOWED: &[&str] = &[
     "| octets |",
 ];
 
-/// Lines of a file with such words. The list itself, its tests and the fuzz corpus are not looked at.
+/// Finds lines with such words. The list itself, its tests and the fuzz corpus are skipped.
 pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
     if ["tidy/words.rs", "tidy/tests.rs"].iter().any(|list| file.ends_with(list)) {
         return Vec::new();

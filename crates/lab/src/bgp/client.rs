@@ -1,5 +1,5 @@
-//! Neighbors of a daemon: real TCP sessions, each from an address of its own, that send pre-built messages and
-//! listen.
+//! Neighbors of a daemon: real TCP sessions, each from an address of its own, that send pre-built messages
+//! and receive UPDATEs.
 //!
 //! ```text
 //! connect ──> for each neighbor: socket from its address, OPEN ──> read OPEN, send KEEPALIVE ──> read KEEPALIVE
@@ -10,13 +10,14 @@
 //! send ──> one thread that walks an order of runs, or a thread for each neighbor
 //! ```
 //!
-//! Opening is done in one thread in two passes, connect and OPEN for all, then the rest for each: a thousand
-//! sessions take as long as the daemon takes. What was refused or cut off is tried again until the time is up,
-//! since a daemon may not listen yet or still remember a session of before.
+//! One thread opens the sessions in two passes: connect and OPEN for all, then the rest for each. So a
+//! thousand sessions take as long as the daemon takes. Refused and broken connections are retried until the
+//! timeout, because a daemon may not listen yet or may still have an earlier session.
 //!
-//! Sockets do not block. A sender whose socket is full waits for that socket, as a blocking client would: in file
-//! order a neighbor that the daemon does not read holds the others up, and that is part of what is measured.
-//! Nobody writes to a socket but under its lock and in whole runs, so a KEEPALIVE never lands inside an UPDATE.
+//! Sockets do not block. A sender whose socket is full waits for that socket, as a blocking client would: in
+//! file order a neighbor from which the daemon does not read delays the others, and that is part of what is
+//! measured. All writes to a socket are under its lock and in whole runs, so a KEEPALIVE never lands inside
+//! an UPDATE.
 //!
 //! Bounds: one read buffer for all sessions, at most a message kept for each; a sender waits at most
 //! [`SEND_WAIT`] for a daemon that does not read, then the run fails.
@@ -39,70 +40,63 @@ use thalweg_wire::bgp::Family;
 
 /// How long a sender waits for a daemon that does not read.
 pub const SEND_WAIT: Duration = Duration::from_secs(60);
-/// One try to connect may take this long.
+/// The timeout of one attempt to connect.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
-/// Bytes read at once.
+/// Bytes of one read.
 const READ_BUFFER: usize = 256 << 10;
-/// Bytes written at once, at most.
+/// The most bytes of one write.
 const WRITE_MAX: usize = 128 << 10;
-/// How often the reader looks after KEEPALIVEs.
+/// The interval at which the reader checks for due KEEPALIVEs.
 const TICK: Duration = Duration::from_millis(250);
 const WAKE: Token = Token(usize::MAX);
 
-/// One neighbor.
+/// A neighbor.
 #[derive(Clone, Debug)]
 pub struct Speaker {
-    /// The address it connects from; its identifier too, if that is an IPv4 address.
+    /// The address it connects from.
     pub source: IpAddr,
     pub as_number: u32,
-    /// Its identifier.
     pub router_id: Ipv4Addr,
 }
 
-/// What to connect to, and as whom.
+/// The daemon and the neighbors to connect to it.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where the daemon listens.
+    /// The address where the daemon listens.
     pub daemon: SocketAddr,
-    /// The daemon's AS.
     pub daemon_as: u32,
-    /// The neighbors that announce; then, if `monitored`, the one that listens.
+    /// The neighbors that announce; then, if `monitored`, the one that only receives.
     pub speakers: Vec<Speaker>,
     /// The last speaker is the monitor.
     pub monitored: bool,
-    /// Families of every session.
+    /// The families of every session.
     pub families: Vec<Family>,
-    /// Hold time that every session proposes.
+    /// The hold time that every session proposes.
     pub hold_time_s: u16,
-    /// All sessions must be up after this long.
+    /// The time within which all sessions must be established.
     pub connect_timeout: Duration,
-    /// Pause between two connection attempts, for daemons with a short listen queue.
+    /// The pause between two connection attempts, for daemons with a short listen queue.
     pub pace: Duration,
 }
 
-/// Why a client cannot go on.
+/// The reasons for which a client cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not all sessions came up in time.
+    /// Not all sessions were established in time.
     #[error("{up} of {of} sessions came up in time; last: {last}")]
     NotEstablished {
-        /// How many did.
         up: usize,
-        /// How many there should be.
         of: usize,
-        /// What the last attempt that failed ran into.
+        /// The error of the last failed attempt.
         last: String,
     },
-    /// A session that was up went down.
+    /// An established session ended.
     #[error("session {session} went down: {why}")]
     Down { session: usize, why: String },
     /// The daemon did not read for [`SEND_WAIT`].
     #[error("the daemon has not read from session {session} for {} s", SEND_WAIT.as_secs())]
-    NotReading {
-        /// On which session.
-        session: usize,
-    },
-    /// The system refused something.
+    NotReading { session: usize },
+    /// A system call failed.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
@@ -111,16 +105,16 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> ClientError {
     move |source| ClientError::System { what, source }
 }
 
-/// What comes and goes on one session, in numbers.
+/// Counters of one session.
 #[derive(Debug, Default)]
 pub struct SessionCounters {
-    /// UPDATEs heard.
+    /// Received UPDATEs.
     pub updates: AtomicU64,
-    /// Bytes heard.
+    /// Received bytes.
     pub bytes: AtomicU64,
-    /// Messages of other types heard.
+    /// Received messages of other types.
     pub others: AtomicU64,
-    /// Bytes handed to the kernel.
+    /// Bytes given to the kernel.
     pub sent_bytes: AtomicU64,
 }
 
@@ -137,7 +131,7 @@ struct Shared {
     sessions: Vec<Session>,
     monitor: Mutex<Monitor>,
     heard: Condvar,
-    /// Session and reason of the first one that went down.
+    /// The first session that ended, and why.
     down: Mutex<Option<(usize, String)>>,
     stop: AtomicBool,
     hold_time: Duration,
@@ -154,7 +148,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects everybody and waits until all sessions are up.
+    /// Connects all neighbors and waits until all sessions are established.
     pub fn connect(config: &ClientConfig) -> Result<Client, ClientError> {
         let begun = Instant::now();
         let opened = open_all(config, begun + config.connect_timeout)?;
@@ -184,27 +178,27 @@ impl Client {
         Ok(Client { shared, reader: Some(reader), waker, established_in })
     }
 
-    /// From the first attempt to connect until the last session was up.
+    /// The time from the first attempt to connect until the last session was established.
     pub fn established_in(&self) -> Duration {
         self.established_in
     }
 
-    /// Sessions, the monitor's included.
+    /// The number of sessions, including the monitor's.
     pub fn sessions(&self) -> usize {
         self.shared.sessions.len()
     }
 
-    /// What a session has heard.
+    /// What a session has received and sent.
     pub fn counters(&self, session: usize) -> Option<&SessionCounters> {
         self.shared.sessions.get(session).map(|session| &session.counters)
     }
 
-    /// The monitor, locked: nothing more is heard until it is let go.
+    /// The monitor, locked: the reader waits until the lock is released.
     pub fn monitor(&self) -> MutexGuard<'_, Monitor> {
         self.shared.monitor.lock()
     }
 
-    /// The first session that went down, if any did.
+    /// Returns an error if a session ended.
     pub fn check(&self) -> Result<(), ClientError> {
         match self.shared.down.lock().as_ref() {
             None => Ok(()),
@@ -212,8 +206,8 @@ impl Client {
         }
     }
 
-    /// Sends `streams`, one for each speaker from the first on, in the order of `runs`. Ends when the last byte
-    /// is in the kernel's hands; gives the time that was.
+    /// Sends `streams`, one for each speaker from the first on, in the order of `runs`. Returns the time at
+    /// which the kernel had taken the last byte.
     pub fn send(&self, streams: &[Stream], runs: &[Run]) -> Result<Instant, ClientError> {
         let mut writer = Writer::new(&self.shared)?;
         let mut sent = vec![0; streams.len()];
@@ -247,12 +241,12 @@ impl Client {
         })
     }
 
-    /// Sends bytes on one session, whatever they are.
+    /// Sends any bytes on one session.
     pub fn send_bytes(&self, session: usize, bytes: &[u8]) -> Result<(), ClientError> {
         Writer::new(&self.shared)?.write(session, bytes)
     }
 
-    /// Waits until the monitor has reached its goal, and gives the time it did; `None` if `timeout` passes first.
+    /// Waits until the monitor reaches its goal and returns the time at which it did; `None` after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Instant>, ClientError> {
         let end = Instant::now() + timeout;
         let mut monitor = self.monitor();
@@ -265,7 +259,7 @@ impl Client {
             if now >= end {
                 return Ok(None);
             }
-            // The reader wakes us; the tick is for sessions that go down.
+            // The reader wakes this thread; the tick serves to notice sessions that ended.
             let tick = TICK.min(end - now);
             self.shared.heard.wait_for(&mut monitor, tick);
         }
@@ -289,12 +283,12 @@ fn messages(stream: &Stream, first: usize, count: usize) -> &[u8] {
     stream.bytes.get(start..end.unwrap_or(start)).unwrap_or(&[])
 }
 
-/// A session that is up.
+/// An established session.
 struct Opened {
     stream: TcpStream,
-    /// What came after the last message of opening it.
+    /// The bytes received after the last message of the handshake.
     rest: Vec<u8>,
-    /// The smaller one of what both ends proposed (RFC 4271 4.2).
+    /// The smaller of both proposals (RFC 4271 4.2).
     hold_time: Duration,
 }
 
@@ -360,7 +354,7 @@ fn begin(config: &ClientConfig, speaker: &Speaker) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads OPEN and KEEPALIVE and answers the first.
+/// Reads OPEN and KEEPALIVE, and answers the OPEN.
 fn establish(mut stream: TcpStream, mut hold_time_s: u16) -> io::Result<Opened> {
     stream.set_read_timeout(Some(CONNECT_WAIT))?;
     let (mut bytes, mut buffer) = (Vec::new(), [0; MESSAGE_MAX]);
@@ -373,7 +367,7 @@ fn establish(mut stream: TcpStream, mut hold_time_s: u16) -> io::Result<Opened> 
             match kind {
                 kind::OPEN if !open => {
                     open = true;
-                    // Version, AS, hold time.
+                    // Skips version and AS, and takes the hold time.
                     let theirs = body.get(3..5).map_or(0, |two| u16::from_be_bytes([two[0], two[1]]));
                     hold_time_s = hold_time_s.min(theirs);
                     let mut answer = Vec::new();
@@ -403,12 +397,12 @@ fn notification(body: &[u8]) -> String {
     format!("NOTIFICATION {}/{}", code(0), code(1))
 }
 
-/// Writes to sessions and waits where it must.
+/// Writes to sessions, and waits where a socket is full.
 struct Writer<'a> {
     shared: &'a Shared,
     poll: Poll,
     events: Events,
-    /// Sessions that this writer's poll knows.
+    /// The sessions registered with this writer's poll.
     registered: Vec<bool>,
 }
 
@@ -444,7 +438,7 @@ impl<'a> Writer<'a> {
                     }
                 }
                 Err(error) => {
-                    // What the daemon said before it closed explains more than the broken pipe does.
+                    // The daemon's last message explains more than the broken pipe does.
                     let why = self.shared.down.lock().as_ref().map(|(_, why)| why.clone());
                     return Err(ClientError::Down {
                         session: at,
@@ -456,7 +450,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Waits until the session may be writable again, or a tick. Gives how long that took.
+    /// Waits until the session may be writable again, or for a tick. Returns how long it waited.
     fn wait(&mut self, at: usize, session: &Session) -> Result<Duration, ClientError> {
         let begun = Instant::now();
         if !self.registered[at] {
@@ -467,7 +461,7 @@ impl<'a> Writer<'a> {
                 .map_err(system("cannot watch a socket"))?;
             self.registered[at] = true;
         }
-        // Edges of other sessions may wake us or be lost: each write is tried before it is waited for.
+        // Edges of other sessions may wake this thread or be lost, so each write is tried before it waits.
         match self.poll.poll(&mut self.events, Some(TICK)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(system("cannot poll")(error)),
             _ => Ok(begun.elapsed()),
@@ -479,7 +473,7 @@ impl<'a> Writer<'a> {
 struct Reader {
     shared: Arc<Shared>,
     poll: Poll,
-    /// For each session, the part of a message that has come.
+    /// For each session, the received part of an incomplete message.
     carried: Vec<Vec<u8>>,
     buffer: Vec<u8>,
 }
@@ -493,7 +487,7 @@ impl Reader {
             if let Err(error) = watched {
                 return lost(&shared, at, format!("cannot watch its socket: {error}"));
             }
-            // What came while sessions were being opened, and what has come since.
+            // The bytes received during the handshake come before those received since.
             let early = std::mem::take(&mut self.carried[at]);
             if let Err(why) = self.handle_bytes(at, &early).and_then(|()| self.handle_readable(at)) {
                 lost(&shared, at, why);
@@ -523,7 +517,7 @@ impl Reader {
         }
     }
 
-    /// Reads until there is nothing more.
+    /// Reads until nothing is left.
     fn handle_readable(&mut self, at: usize) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let Some(session) = shared.sessions.get(at) else { return Ok(()) };
@@ -550,7 +544,7 @@ impl Reader {
         session.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut carried = std::mem::take(&mut self.carried[at]);
         let mut rest = bytes;
-        // Complete the message that has begun, then go on without copying.
+        // Completes the message that has begun, then goes on without copying.
         while !carried.is_empty() && !rest.is_empty() {
             let wanted = match carried.get(16..HEADER_LEN) {
                 None => HEADER_LEN,
@@ -571,7 +565,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Deals with all whole messages; gives how many bytes they were.
+    /// Handles all complete messages and returns how many bytes they were.
     fn take(&self, at: usize, bytes: &[u8]) -> Result<usize, String> {
         let session = &self.shared.sessions[at];
         let is_monitor = self.shared.monitored && at + 1 == self.shared.sessions.len();
@@ -602,12 +596,13 @@ impl Reader {
     }
 }
 
-/// A KEEPALIVE, unless the session is being written to: then it needs none.
+/// Sends a KEEPALIVE unless the session is being written to, because then it needs none.
 fn keepalive(session: &Session) {
     if let Some(_whole) = session.writing.try_lock() {
         let mut bytes = Vec::new();
         message::keepalive(&mut bytes);
-        // 19 bytes go as a whole or not at all, unless a daemon has stopped reading; then its hold timer is right.
+        // The kernel takes all 19 bytes or none, unless the daemon has stopped reading; then its hold timer
+        // rightly expires.
         let _ = (&session.stream).write(&bytes);
     }
 }

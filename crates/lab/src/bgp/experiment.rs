@@ -1,5 +1,5 @@
-//! The experiment on schedulings of a BGP daemon: the thesis's figures and tables, measured again on a daemon of
-//! today.
+//! The experiment on schedulings of a BGP daemon: the thesis's figures and tables, measured again on a
+//! current daemon.
 //!
 //! | part | the thesis | what is varied |
 //! |---|---|---|
@@ -13,10 +13,10 @@
 //! | [`Part::Caches`] | figure 5.1 | size of a core's cache, by a model |
 //! | [`Part::Wu`] | table 2.1 | scheduling and the eight loads of Wu et al. |
 //!
-//! As in [`crate::models`], what running a cell means is the caller's closure, all cells of a part are run in
-//! rounds of shuffled order, the first of which warms up, and medians stand beside their range. Every run of a load must send as many
-//! UPDATEs as every other and end with the same routes, which the measurement checks: a scheduling that gives another
-//! answer gives no number.
+//! As in [`crate::models`], the caller's closure runs a cell. All cells of a part are run in rounds of
+//! shuffled order, of which the first ones warm up, and medians are reported with their range. Every run of a
+//! load must send as many UPDATEs as every other and end with the same routes, which the measurement checks:
+//! a scheduling with another answer gets no figure.
 //!
 //! Speed-up is the serial cell's median time over this cell's, same load.
 
@@ -85,15 +85,13 @@ impl Part {
 /// One way to run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Cell {
-    /// What it is for.
     pub part: Part,
-    /// Scheduling of the daemon.
     pub scheduling: String,
-    /// Cores that the daemon may use.
+    /// The cores that the daemon may use.
     pub cores: usize,
-    /// Threads for each of them; none where the scheduling decides by itself how many there are.
+    /// None if the scheduling itself decides on the number of threads.
     pub threads_per_core: Option<usize>,
-    /// Load, mix or way: what the part varies besides.
+    /// The load, mix or way of sending that the part varies.
     pub load: String,
 }
 
@@ -108,39 +106,39 @@ impl fmt::Display for Cell {
     }
 }
 
-/// How often to run.
+/// How often each cell is run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Runs of each cell that count.
+    /// The counted runs of each cell.
     pub runs: usize,
-    /// Runs of each cell before, that do not.
+    /// The runs before them, which do not count.
     pub warm_ups: usize,
-    /// Seed of the order.
+    /// The seed of the order.
     pub seed: u64,
 }
 
-/// What a cell came to.
+/// The results of a cell, over its counted runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     /// The cell.
     pub cell: Cell,
-    /// UPDATEs of every run.
+    /// The UPDATEs of each run.
     pub updates: u64,
-    /// Prefixes of every run.
+    /// The prefixes of each run.
     pub prefixes: u64,
-    /// Time until converged, seconds.
+    /// The time until convergence, in seconds.
     pub elapsed_s: Summary,
-    /// Processor time of the daemon, seconds.
+    /// The daemon's processor time, in seconds.
     pub cpu_s: Summary,
-    /// Threads that served, as counted; the most of any run.
+    /// The most threads that served in any run.
     pub threads: usize,
-    /// Largest memory of the daemon in any run, bytes.
+    /// The daemon's largest memory in any run, in bytes.
     pub rss_peak_bytes: u64,
-    /// Smallest share of the load that was in buffers when the clock started.
+    /// The smallest share of the load that was in buffers when the clock started.
     pub preloaded_share: f64,
-    /// Median of the prefixes that the monitor was told.
+    /// The median number of prefixes announced to the monitor.
     pub told: f64,
-    /// Serial time over this one; none if there is no serial cell with this load.
+    /// The serial cell's time over this one's; none without a serial cell of this load.
     pub speed_up: Option<f64>,
     /// By function: nanoseconds of processor time per UPDATE, summed over threads.
     pub functions_ns: BTreeMap<String, Summary>,
@@ -150,13 +148,12 @@ pub struct CellResult {
     pub function_speed_ups: BTreeMap<String, f64>,
     /// Shares of the functions that the thesis's figure 4.4 shows, in its groups.
     pub shares: Option<Shares>,
-    /// Prefixes per second: what Wu et al. call transactions.
+    /// Prefixes per second, which Wu et al. call transactions.
     pub prefixes_per_second: f64,
-    /// Along the trace.
     pub blocks: Option<Blocks>,
 }
 
-/// What the work on an UPDATE consists of.
+/// The shares of the work on an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shares {
     /// Parsing headers and payloads, and the table.
@@ -165,12 +162,13 @@ pub struct Shares {
     pub reads: f64,
     /// Housekeeping.
     pub housekeeping: f64,
-    /// What reading takes of an UPDATE, in the unit of the times.
+    /// The time of reading per UPDATE, in the unit of the given times.
     pub reads_ns: f64,
 }
 
 impl Shares {
-    /// Of times by function, however they come; what the thesis has no line for (export, writing) is left out.
+    /// Shares of times by function. Functions for which the thesis has no line (export, writing) are left
+    /// out.
     pub fn of(times: &BTreeMap<String, f64>) -> Option<Shares> {
         let sum = |names: &[&str]| names.iter().filter_map(|name| times.get(*name)).sum::<f64>();
         let parts = [
@@ -187,7 +185,7 @@ impl Shares {
 /// Blocks of UPDATEs along a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Blocks {
-    /// Median time of each, seconds.
+    /// The median time of each block, in seconds.
     pub median_s: Vec<f64>,
     /// Their mean.
     pub mean_s: f64,
@@ -198,7 +196,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Of medians; none without a block.
+    /// Summarizes median times; none without a block.
     pub fn of(median_s: Vec<f64>) -> Option<Blocks> {
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
         let quarter = median_s.len() / 4;
@@ -220,13 +218,13 @@ impl CellResult {
         Locked::ALL.iter().all(|locked| locked.name() != self.cell.load)
     }
 
-    /// How many threads can work at a time.
+    /// How many threads can work at the same time.
     pub fn at_once(&self) -> usize {
         self.threads.min(self.cell.cores).max(1)
     }
 }
 
-/// What a way to receive came to.
+/// The results of one way to receive.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceiveResult {
     /// The way.
@@ -243,7 +241,7 @@ pub struct ReceiveResult {
     pub bytes_per_second: Summary,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Runs of each cell.
@@ -252,7 +250,6 @@ pub struct Outcome {
     pub block_updates: usize,
     /// In the order the cells were given.
     pub cells: Vec<CellResult>,
-    /// Ways to receive.
     pub receive: Vec<ReceiveResult>,
     /// What a way to receive is worth for the whole daemon.
     pub worth: Vec<Worth>,
@@ -274,32 +271,22 @@ impl Outcome {
     }
 }
 
-/// Why there is no outcome.
+/// The reasons for which there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError<E> {
-    /// No cell, or no run.
+    /// There is no cell or no run.
     #[error("nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]
-    Run {
-        /// Which.
-        cell: Cell,
-        /// Why.
-        source: E,
-    },
-    /// A run sent other UPDATEs or ended with other routes than those before with the same load, or took no time.
+    Run { cell: Cell, source: E },
+    /// A run differs from earlier ones with the same load in its UPDATEs or its final routes, or took no
+    /// time.
     #[error("{cell}: cannot be a measurement: {what}")]
-    Measurement {
-        /// Which.
-        cell: Cell,
-        /// What is wrong.
-        what: String,
-    },
+    Measurement { cell: Cell, what: String },
 }
 
-/// Runs all cells. `measure` runs one; `progress` hears of each run before it begins, with how many there will
-/// be.
+/// Runs all cells. `measure` runs one; `progress` is called before each run, with the number of all runs.
 pub fn run<E>(
     cells: &[Cell],
     options: &RunOptions,
@@ -378,7 +365,7 @@ fn sum_up(cell: &Cell, runs: &[Run]) -> Option<CellResult> {
     })
 }
 
-/// The serial cell with the same load: it has one thread, so one core is enough for it.
+/// The serial cell with the same load. It has one thread, so its number of cores does not matter.
 fn serial_of<'a>(results: &'a [CellResult], cell: &Cell) -> Option<&'a CellResult> {
     results
         .iter()
@@ -401,7 +388,7 @@ fn compare(results: &mut [CellResult]) {
     }
 }
 
-/// Sums up runs of one way to receive one stream; `None` without runs.
+/// Summarizes the runs of one way to receive one stream; `None` without runs.
 pub fn sum_up_receive(strategy: Strategy, load: &str, runs: &[Received]) -> Option<ReceiveResult> {
     let of = |value: &dyn Fn(&Received) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
     Some(ReceiveResult {

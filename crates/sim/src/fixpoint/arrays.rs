@@ -1,22 +1,21 @@
 //! The graph in the order in which the solver reads it.
 //!
-//! A *rank* numbers the nodes so that each comes after its providers. One pass by rank then settles all routes from
-//! providers: when a node is visited, its providers are done.
+//! A *rank* numbers the nodes so that each comes after its providers. One pass by rank then settles all
+//! routes from providers: when the pass visits a node, its providers are done.
 
 use crate::topology::{AsGraph, GraphError, Relation};
 
-/// A graph made ready for [`Solver`](super::Solver).
+/// A graph prepared for [`Solver`](super::Solver).
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// The node of each rank; comparing nodes compares AS numbers.
+    /// The node of each rank. Nodes are in the order of AS numbers, so comparing nodes compares these.
     pub(super) nodes: Vec<u32>,
-    /// The rank of each node.
     pub(super) ranks: Vec<u32>,
     pub(super) providers: Neighbors,
     pub(super) peers: Neighbors,
 }
 
-/// Neighbors of one relation of each rank, ascending by AS number.
+/// The neighbors of one relation of each rank, ascending by AS number.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbors {
     offsets: Vec<u32>,
@@ -40,7 +39,7 @@ impl Neighbors {
 }
 
 impl Engine {
-    /// Ready for questions; refuses providers in a circle, which need not have a stable state.
+    /// Prepares a graph. Fails if providers form a circle, because such a graph need not have a stable state.
     pub fn new(graph: &AsGraph) -> Result<Self, GraphError> {
         let nodes = graph.providers_first()?;
         let mut ranks = vec![0; nodes.len()];
@@ -52,12 +51,12 @@ impl Engine {
         Ok(Self { nodes, ranks, providers, peers })
     }
 
-    /// Number of ASes.
+    /// The number of ASes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// No AS.
+    /// Whether there is no AS.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

@@ -1,19 +1,20 @@
-//! Which routes an AS drops although a neighbor tells it: wrong origins, leaks it can prove, its own paths.
+//! Decides which received routes an AS drops: wrong origins, leaks that it can prove, and paths that contain
+//! itself.
 
 use super::state::State;
 use super::{Engine, Scenario};
 
-/// Who drops what. The solver is compiled for each kind, so that the usual case, in which nobody drops anything, costs
-/// nothing.
+/// A rule for dropping routes. The solver is compiled for each kind, so that the usual case, in which no AS
+/// drops a route, costs nothing.
 pub(super) trait Guard {
-    /// Whether routes are told apart by their source.
+    /// Whether the source of a route matters.
     const SOURCES: bool;
 
-    /// Whether `rank` takes the route that `from` has.
+    /// Whether `rank` accepts the route that `from` has.
     fn takes(&self, state: &State, rank: u32, from: u32) -> bool;
 }
 
-/// Everybody takes everything.
+/// Every AS accepts every route.
 pub(super) struct Open;
 
 impl Guard for Open {
@@ -25,14 +26,14 @@ impl Guard for Open {
     }
 }
 
-/// The route that an AS leaks.
+/// The route of the leaking AS.
 #[derive(Clone, Debug)]
 pub(super) struct Leak {
-    /// The number of its source in [`State::sources`].
+    /// The leak's number in [`State::sources`].
     pub(super) source: u8,
-    /// The source of the leaker's own route.
+    /// The number of the origin of the leaker's own route.
     pub(super) origin: u8,
-    /// The leaker and all ASes from it to the origin, by rank.
+    /// All ASes from the leaker to the origin, by rank.
     pub(super) path: Vec<u32>,
 }
 
@@ -55,7 +56,7 @@ impl Guard for Checked<'_> {
             return false;
         }
         match leak {
-            // Its own AS number is in the path.
+            // The path contains its own AS number.
             Some(leak) if leak.path.contains(&rank) => false,
             Some(leak) => !self.scenario.aspa.has(node) || self.is_plausible(leak, state, rank, from),
             None => true,
@@ -64,8 +65,8 @@ impl Guard for Checked<'_> {
 }
 
 impl Checked<'_> {
-    /// The check of draft-ietf-sidrops-aspa-verification: a path climbs from customers to providers, and then descends.
-    /// Only what an AS says of its own providers counts, and only if it says something.
+    /// The check of draft-ietf-sidrops-aspa-verification: a path climbs from customers to providers, and then
+    /// descends. Only an AS's statement about its own providers counts, and only if it makes one.
     fn is_plausible(&self, leak: &Leak, state: &State, rank: u32, from: u32) -> bool {
         let mut path = vec![from];
         let mut at = from;

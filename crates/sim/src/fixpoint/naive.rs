@@ -1,5 +1,5 @@
-//! The same answer the slow way: every AS looks at what all its neighbors tell it, again and again, until nobody
-//! changes its mind. Whole paths, no phases, no order.
+//! A slow reference for the solver: every AS compares the routes of all its neighbors, again and again, until
+//! no route changes. It uses whole paths, and neither phases nor an order.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,8 @@ fn class(relation: Relation) -> Class {
     }
 }
 
-/// The textbook's check: with every hop said by its lower end, a path climbs, crosses once at most, and descends.
+/// The textbook check: a path whose hops are stated by their lower ends climbs, crosses once at most, and
+/// descends.
 fn aspa_drops(graph: &AsGraph, scenario: &Scenario, relation: Relation, path: &[usize]) -> bool {
     let hops: Vec<(usize, usize)> = path.windows(2).rev().map(|hop| (hop[1], hop[0])).collect();
     let denied = |low: usize, high: usize| {
@@ -26,7 +27,8 @@ fn aspa_drops(graph: &AsGraph, scenario: &Scenario, relation: Relation, path: &[
     if relation != Relation::Provider {
         return hops.iter().any(|(a, b)| denied(*a, *b));
     }
-    // Some AS must be the top: nothing denied on the way up to it, nor on the way down from it or from the next.
+    // Some AS must be the top: no hop may be denied on the way up to it, nor on the way down from it or from
+    // the next.
     let n = path.len();
     let fits = |up: usize, down: usize| {
         hops[..up].iter().all(|(a, b)| !denied(*a, *b)) && hops[down..].iter().all(|(a, b)| !denied(*b, *a))
@@ -35,7 +37,7 @@ fn aspa_drops(graph: &AsGraph, scenario: &Scenario, relation: Relation, path: &[
 }
 
 fn naive(graph: &AsGraph, scenario: &Scenario) -> Vec<Held> {
-    // A leaker keeps the route that it had: with a leak there need not be one stable state otherwise.
+    // A leaker keeps its earlier route: otherwise a leak may leave no single stable state.
     let kept = scenario.leaker.map(|leaker| {
         let without = Scenario { leaker: None, ..scenario.clone() };
         (leaker, naive(graph, &without)[leaker].clone())
@@ -77,7 +79,7 @@ fn naive(graph: &AsGraph, scenario: &Scenario) -> Vec<Held> {
     panic!("no stable state");
 }
 
-/// A graph without providers in a circle, with shuffled AS numbers.
+/// A graph without a circle of providers, with shuffled AS numbers.
 fn graphs() -> impl Strategy<Value = AsGraph> {
     (2usize..14).prop_flat_map(|n| {
         let links = prop::collection::vec((0..n, 0..n, any::<bool>()), 1..3 * n);

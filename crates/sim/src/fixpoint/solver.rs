@@ -1,20 +1,17 @@
-//! The three phases: up to providers, across to peers, down to customers.
+//! Solves a graph in three phases: up to providers, across to peers, down to customers.
 
 use super::guard::{Checked, Guard, Leak, Open};
 use super::state::{NONE, State};
 use super::{Engine, Scenario};
 
 thalweg_base::words! {
-    /// From whom a route came; a higher class is preferred.
+    /// The kind of neighbor that a route came from; a higher class is preferred.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Class {
-        /// A provider told it.
         Provider => "provider",
-        /// A peer told it.
         Peer => "peer",
-        /// A customer told it.
         Customer => "customer",
-        /// The AS announces the prefix itself.
+        /// The AS originates the prefix.
         Own => "own",
     }
 }
@@ -22,56 +19,54 @@ thalweg_base::words! {
 /// The route an AS uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// From whom.
     pub class: Class,
-    /// Links to the origin.
+    /// The number of links to the origin.
     pub length: u32,
-    /// The neighbor it goes through; none at the origin.
+    /// The neighbor that told it; none at the origin.
     pub next: Option<usize>,
-    /// Which of the scenario's origins announced it.
     pub origin: usize,
-    /// It went through the AS that leaks, against the rules.
+    /// Whether it went through the AS that leaks.
     pub leaked: bool,
 }
 
-/// What became of a prefix, over all ASes.
+/// Counts for a prefix, over all ASes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Summary {
-    /// ASes with a route, origins included.
+    /// The number of ASes with a route, including origins.
     pub reached: u32,
-    /// ASes by class: provider, peer, customer, own.
+    /// The number of ASes by class: provider, peer, customer, own.
     pub by_class: [u32; 4],
-    /// ASes whose route ends at another origin than the first.
+    /// The number of ASes whose route ends at another origin than the first.
     pub hijacked: u32,
-    /// ASes whose route went through the leak.
+    /// The number of ASes whose route went through the leak.
     pub leaked: u32,
-    /// Links of all routes.
+    /// The sum of the lengths of all routes.
     pub links: u64,
-    /// The longest route.
+    /// The length of the longest route.
     pub longest: u32,
 }
 
-/// Answers questions about one graph, one at a time, in memory it keeps.
+/// Solves scenarios of one graph, one after the other, and reuses its memory.
 #[derive(Debug)]
 pub struct Solver<'a> {
     engine: &'a Engine,
     state: State,
-    /// Ranks with a route from a customer or of their own, by length.
+    /// Ranks with a customer's route or one of their own, by length.
     climbed: Vec<u32>,
     leak: Option<Leak>,
 }
 
 impl<'a> Solver<'a> {
-    /// No route anywhere.
+    /// A solver without any routes yet.
     pub fn new(engine: &'a Engine) -> Self {
         Self { engine, state: State::new(engine.len()), climbed: Vec::new(), leak: None }
     }
 
     /// Finds the stable state.
     ///
-    /// A leaker's own route never changes by its leak: every AS on it refuses the leak, since it finds itself in the
-    /// path, and all other ASes have at best what they had. So the leaker is a second source, with a path already as long
-    /// as its own.
+    /// The leak never changes the leaker's own route: each AS on that route refuses the leak, because it
+    /// finds itself in the path, and all other ASes keep a route at least as good as before. So the leaker is
+    /// a second source, with a path already as long as its own.
     ///
     /// # Panics
     ///
@@ -101,7 +96,7 @@ impl<'a> Solver<'a> {
         self.state.sources[rank as usize] = route.origin as u8;
     }
 
-    /// Spreads the routes of the seeds: length of the path they have, rank, source.
+    /// Spreads the routes of the seeds: the length of a seed's path, its rank and its source.
     fn settle(&mut self, scenario: &Scenario, seeds: &[(u32, u32, u8)]) {
         if seeds.len() < 2 {
             self.state.sources.fill(0);
@@ -151,7 +146,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Phase 2: from all that climbed to their peers.
+    /// Phase 2: from all ranks with a route of phase 1 to their peers.
     fn cross<G: Guard>(&mut self, guard: &G) {
         for at in 0..self.climbed.len() {
             let rank = self.climbed[at];
@@ -162,8 +157,8 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// `to` takes the route of `from` if it has none, or a longer one of the same class, or one as long of a neighbor
-    /// with a higher number.
+    /// `to` takes the route of `from` if it has none, or a longer one of the same class, or an equally long
+    /// one of a neighbor with a higher number.
     #[inline(always)]
     fn offer<G: Guard, const CLASS: u8>(&mut self, to: u32, from: u32, length: u32, guard: &G) {
         let (state, nodes) = (&mut self.state, &self.engine.nodes);
@@ -186,7 +181,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Phase 3: all others take the best of their providers' routes, providers first.
+    /// Phase 3: all others take the best of their providers' routes; providers come first.
     fn descend<G: Guard>(&mut self, guard: &G) {
         let state = &mut self.state;
         for rank in 0..state.lengths.len() {
@@ -194,7 +189,7 @@ impl<'a> Solver<'a> {
                 continue;
             }
             let (mut best, mut next) = (NONE, 0);
-            // Ascending by AS number: of several shortest ones the first stays.
+            // Ascending by AS number: the first of several shortest routes stays.
             for &provider in self.engine.providers.of(rank) {
                 let length = state.lengths[provider as usize];
                 if length < best && guard.takes(state, rank as u32, provider) {
@@ -212,7 +207,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The route of a node.
+    /// The route of a node, if it has one.
     pub fn route(&self, node: usize) -> Option<Route> {
         let rank = self.engine.ranks[node] as usize;
         let state = &self.state;
@@ -227,7 +222,7 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// The nodes from this one to the origin, both included; none without a route.
+    /// The nodes from this one to the origin, both included; empty without a route.
     pub fn path(&self, node: usize) -> Vec<usize> {
         let mut path = Vec::new();
         let mut at = self.route(node).map(|_| node);

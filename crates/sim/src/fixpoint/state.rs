@@ -1,15 +1,15 @@
-//! Routes while they spread.
+//! The routes while the solver spreads them.
 
-/// Length of a path that is not there.
+/// The length that marks a missing path.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Routes by rank. Only `lengths` says whether there is one.
+/// Routes by rank. Only `lengths` says whether a rank has one.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) lengths: Vec<u32>,
     pub(super) next: Vec<u32>,
     pub(super) classes: Vec<u8>,
-    /// Which origin, or the leak. All zero where nobody looks.
+    /// The origin's number, or the leak's. All zero if no guard looks at sources.
     pub(super) sources: Vec<u8>,
 }
 

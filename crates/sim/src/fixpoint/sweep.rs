@@ -1,14 +1,15 @@
-//! The same question for many origins, on several threads.
+//! Solves the same scenario for many origins, on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::{Engine, Scenario, Solver, Summary};
 
-/// Origins a thread takes at once.
+/// The number of origins that a thread takes at once.
 const TAKEN: usize = 64;
 
-/// A summary for each origin, which takes the place of the scenario's first one. `progress` hears how many are done.
+/// The summary for each origin, which replaces the scenario's first one. `progress` receives the number of
+/// solved origins.
 pub fn sweep(
     engine: &Engine,
     scenario: &Scenario,

@@ -1,6 +1,7 @@
-//! The side of BGP: small networks of routers with sessions.
+//! The BGP side: small networks of routers with sessions.
 //!
-//! A trial is calm first, then has rounds of faults, each of which ends with everything mended and at rest.
+//! A trial begins calm. Rounds of faults follow; at the end of each round all faults are repaired and the
+//! network must converge.
 
 mod draw;
 mod inside;

@@ -1,4 +1,4 @@
-//! A plan of either side: what `thalweg lab seeds` plays, and what a scenario file holds.
+//! A plan of either side, which `thalweg lab seeds` runs and a scenario file stores.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use super::shrink::{Shrunk, shrink};
 use super::trial::{Trial, Voice};
 use super::{bgp, packets};
 
-/// What seeds draw.
+/// The two kinds of plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Networks of routers that speak BGP.
@@ -16,7 +16,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bgp => "bgp",
@@ -28,25 +28,23 @@ impl Side {
 /// A plan of either side.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Case {
-    /// A network.
     Bgp(bgp::Plan),
-    /// A router and its packets.
     Packets(packets::Plan),
 }
 
-/// A scenario file that cannot be played.
+/// A scenario file that cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// It is no TOML or lacks something; with the line.
+    /// It is not valid TOML, or keys are missing.
     #[error("{0}")]
     Format(#[from] toml::de::Error),
-    /// It names what there is not.
+    /// It refers to something that does not exist.
     #[error("{0}")]
     Meaning(String),
 }
 
 impl Case {
-    /// What a seed draws of a side.
+    /// Draws a plan of this side from a seed.
     pub fn draw(side: Side, seed: u64) -> Self {
         match side {
             Side::Bgp => Self::Bgp(bgp::Plan::draw(seed)),
@@ -54,7 +52,7 @@ impl Case {
         }
     }
 
-    /// Reads a scenario file. That of a router and its packets has a `model`.
+    /// Reads a scenario file. A plan of packets is recognized by its key `model`.
     pub fn from_text(text: &str) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         struct Model {
@@ -81,7 +79,7 @@ impl Case {
         text.unwrap_or_else(|error| format!("# {error}\n"))
     }
 
-    /// Its side.
+    /// The side of the plan.
     pub fn side(&self) -> Side {
         match self {
             Self::Bgp(_) => Side::Bgp,
@@ -89,7 +87,7 @@ impl Case {
         }
     }
 
-    /// Routers, or ports of the one there is.
+    /// The number of routers, or of the router's ports.
     pub fn places(&self) -> usize {
         match self {
             Self::Bgp(plan) => plan.routers.len(),
@@ -97,7 +95,7 @@ impl Case {
         }
     }
 
-    /// Faults and changes, or packets.
+    /// The number of faults and changes, or of packets.
     pub fn events(&self) -> usize {
         match self {
             Self::Bgp(plan) => plan.events(),
@@ -105,7 +103,7 @@ impl Case {
         }
     }
 
-    /// Plays it. `threads` run the routers of a network; the answer is the same for any number.
+    /// Runs the plan. `threads` run the routers of a network; the result is the same for any number.
     pub fn run(&self, threads: usize, voice: Option<Voice<'_>>) -> Trial {
         match self {
             Self::Bgp(plan) => bgp::run(plan, threads, voice),
@@ -113,7 +111,8 @@ impl Case {
         }
     }
 
-    /// The smallest plan that fails as this one does; `None` if this one does not. At most so many plans are tried.
+    /// The smallest plan found that fails in the same way; `None` if this one does not fail. Tries at most
+    /// `tries` plans.
     pub fn shrink(&self, tries: usize) -> Option<Shrunk<Self>> {
         let of = |plan, violation, tried| Shrunk { plan, violation, tried };
         match self {

@@ -1,4 +1,5 @@
-//! What trials have met: faults, features, what routers logged and counted, steps that decided between routes.
+//! Counts what trials exercised: faults, features, log messages, counters, and the steps that decided between
+//! routes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,34 +11,34 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Metadata, Subscriber};
 
-/// How many trials met what, by name.
+/// The number of trials that exercised each item, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<String, u64>);
 
 impl Coverage {
-    /// Each thing met, and by how many trials.
+    /// Each item and the number of trials that exercised it.
     pub fn items(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, trials)| (name.as_str(), *trials))
     }
 
-    /// Trials that met this.
+    /// The number of trials that exercised this item.
     pub fn of(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Adds what other trials met.
+    /// Adds the counts of other trials.
     pub fn add(&mut self, other: &Self) {
         for (name, trials) in &other.0 {
             *self.0.entry(name.clone()).or_default() += trials;
         }
     }
 
-    /// One trial met this, however often.
+    /// Marks the item as exercised by this trial.
     pub(super) fn meet(&mut self, kind: &str, name: &str) {
         self.0.insert(format!("{kind}: {name}"), 1);
     }
 
-    /// Counters that are not 0.
+    /// Marks all counters that are not zero.
     pub(super) fn meet_counters(&mut self, path: &str, value: &Value) {
         match value {
             Value::Object(fields) => {
@@ -51,13 +52,13 @@ impl Coverage {
         }
     }
 
-    /// A line of a log, with what differs from one to the next taken out.
+    /// Marks a log line, without the parts that vary.
     pub(super) fn meet_line(&mut self, line: &str) {
         let word = |word: &str| match word.contains(|c: char| c.is_ascii_digit()) {
             true => "#".to_owned(),
             false => word.to_owned(),
         };
-        // What two ends agreed on is in no two lines the same.
+        // The negotiated parameters differ from line to line.
         let line = line.split_once("up: ").filter(|(before, _)| before.is_empty()).map_or(line, |_| "up");
         self.meet("log", &line.split_whitespace().map(word).collect::<Vec<_>>().join(" "));
     }
@@ -74,12 +75,12 @@ thread_local! {
     static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what was logged on this thread since it was asked last.
+/// Takes the lines logged on this thread since the last call.
 pub(super) fn take_lines() -> Vec<Line> {
     LINES.with_borrow_mut(std::mem::take)
 }
 
-/// Runs something whose log is kept for [`take_lines`] and goes nowhere else.
+/// Calls `body` and keeps its log for [`take_lines`] only.
 pub(super) fn listening<T>(body: impl FnOnce() -> T) -> T {
     static LISTENER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Listener));
     tracing::dispatcher::with_default(&LISTENER, body)

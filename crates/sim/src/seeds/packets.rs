@@ -1,7 +1,8 @@
-//! The side of packets: a router with translation, classes, access lists and a flow cache, and what arrives at it.
+//! The packet side: a router with NAT, classes, access lists and a flow cache, and the packets that arrive at
+//! it.
 //!
-//! Every chunk passes the shipped plan under the serial model and, later, under another one that must give the same
-//! answer. `judge.rs` looks at every packet when it leaves, and at sessions after every chunk.
+//! Every chunk passes the shipped plan under the serial model and later under another one, which must give
+//! the same answer. `judge.rs` checks every packet that leaves, and the sessions after every chunk.
 
 mod draw;
 mod expect;

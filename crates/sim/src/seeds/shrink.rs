@@ -1,24 +1,22 @@
-//! Makes a plan that fails as small as it can be and still fail in the same way.
+//! Reduces a failing plan as far as it still fails in the same way.
 
 use std::ops::Range;
 
 use super::trial::{Verdict, Violation};
 
-/// A plan that was shrunk.
+/// The result of shrinking.
 #[derive(Clone, Debug)]
 pub struct Shrunk<P> {
-    /// The smallest plan found.
     pub plan: P,
-    /// How it fails.
     pub violation: Violation,
-    /// Plans that were tried.
+    /// The number of plans tried.
     pub tried: usize,
 }
 
-/// Plans that have a little less than one has, what takes most away first.
+/// Derives slightly smaller plans from a plan; those that remove most come first.
 pub(super) type Step<P> = fn(&P) -> Vec<P>;
 
-/// Shrinks a plan that fails; `None` if it does not. At most so many plans are tried.
+/// Shrinks a plan; `None` if it does not fail. Tries at most `tries` plans.
 pub(super) fn shrink<P: Clone>(
     plan: &P,
     tries: usize,
@@ -27,13 +25,13 @@ pub(super) fn shrink<P: Clone>(
 ) -> Option<Shrunk<P>> {
     let Verdict::Broken(violation) = run(plan) else { return None };
     let mut smallest = Shrunk { plan: plan.clone(), violation, tried: 1 };
-    // Each step makes others possible; when none helps any more it is done.
+    // Each step may enable others, so all are repeated until none helps.
     while steps.iter().any(|step| smallest.take_first_that_fails(step, tries, &run)) {}
     Some(smallest)
 }
 
 impl<P> Shrunk<P> {
-    /// Takes smaller plans for as long as one fails in the same way; whether there was any.
+    /// Takes smaller plans while one fails in the same way; returns whether there was any.
     fn take_first_that_fails(&mut self, step: &Step<P>, tries: usize, run: &impl Fn(&P) -> Verdict) -> bool {
         let mut any = false;
         'again: loop {
@@ -54,14 +52,14 @@ impl<P> Shrunk<P> {
     }
 }
 
-/// The same with a change.
+/// A changed copy.
 pub(super) fn changed<P: Clone>(plan: &P, change: impl FnOnce(&mut P)) -> P {
     let mut plan = plan.clone();
     change(&mut plan);
     plan
 }
 
-/// Ranges of so many things: halves, quarters, ... one each.
+/// Ranges of `count` items: halves, quarters, and so on down to single items.
 pub(super) fn parts(count: usize) -> impl Iterator<Item = Range<usize>> {
     let halved = |size: &usize| (*size > 1).then(|| size.div_ceil(2));
     let sizes = std::iter::successors(Some(count.div_ceil(2)).filter(|size| *size > 0), halved);

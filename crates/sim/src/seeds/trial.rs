@@ -1,4 +1,4 @@
-//! A trial: a plan that was played, and how it ended.
+//! The result of running a plan.
 
 use std::any::Any;
 use std::fmt;
@@ -6,16 +6,14 @@ use std::fmt;
 use super::bgp::Fault;
 use super::coverage::Coverage;
 
-/// What was not as it must be.
+/// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule.
     pub invariant: &'static str,
-    /// Which router broke it, if it was one.
+    /// The router that broke it, if it was one.
     pub router: Option<usize>,
-    /// When, in virtual time.
+    /// In virtual time.
     pub at_us: u64,
-    /// What was wrong.
     pub text: String,
 }
 
@@ -27,57 +25,52 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How a trial ended.
+/// The result of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// All invariants held.
     #[default]
     Held,
-    /// One did not.
     Broken(Violation),
 }
 
-/// A trial that has ended.
+/// A finished trial.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
     pub verdict: Verdict,
-    /// What it met.
     pub coverage: Coverage,
-    /// Virtual time it took.
+    /// The virtual time it took.
     pub virtual_us: u64,
-    /// UPDATEs that were sent.
+    /// The number of UPDATEs sent.
     pub updates: u64,
-    /// Packets that arrived.
+    /// The number of packets that arrived.
     pub packets: u64,
-    /// A number that follows from all bytes that were sent, and when.
+    /// A digest of all bytes sent and their times.
     pub digest: u128,
 }
 
-/// Something that happened, for those who want to see a trial.
+/// An event of a trial, for a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// A fault or a change of the plan.
     Fault(Fault),
-    /// Everything is mended.
+    /// All faults are repaired.
     Mended,
-    /// The network is at rest and as it must be.
+    /// The network has converged and passed all checks.
     Checked,
-    /// What became of a chunk of packets, or another configuration was put in force.
+    /// The fate of a chunk of packets, or a reload.
     Packets(String),
-    /// A router logged something about a neighbor.
+    /// A router logged a line about a neighbor.
     Logged {
         router: usize,
-        /// The router it is about.
+        /// The neighbor.
         other: usize,
-        /// In its words.
         text: String,
     },
 }
 
-/// Hears what happens, with its virtual time in microseconds.
+/// Called for each event with its virtual time in microseconds.
 pub type Voice<'a> = &'a mut dyn FnMut(u64, Moment);
 
-/// A panic is a broken invariant.
+/// Reports a panic as a broken invariant.
 pub(super) fn panicked(panic: &(dyn Any + Send), at_us: u64) -> Violation {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

@@ -1,4 +1,4 @@
-//! Files of the topology generator BRITE.
+//! Reads files of the topology generator BRITE.
 //!
 //! ```text
 //! Topology: ( 3 Nodes, 2 Edges )
@@ -11,8 +11,9 @@
 //! 0  0 1  520.3 1.73 10.0  0 1  E_AS U   number, ends, length, delay in ms, bandwidth, ASes, kind
 //! ```
 //!
-//! Each node is an AS, whose number is the node's plus 1. Places are in kilometers. A delay that is not given (zero or
-//! less) follows from the length. Relationships follow from the numbers of links (`relate.rs`), which may add a link.
+//! Each node is an AS, whose number is the node's plus 1. Places are in kilometers. A missing delay (zero or
+//! less) follows from the length. Relationships follow from the numbers of links (`relate.rs`), which may add
+//! a link.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,7 @@ use super::TopologyError;
 use super::graph::{AsGraph, Place};
 use super::relate::{Bare, related};
 
-/// Reads a file.
+/// Reads a file into a graph.
 pub fn read_brite(path: &Path) -> Result<AsGraph, TopologyError> {
     let text =
         fs::read_to_string(path).map_err(|error| TopologyError::File { path: path.to_owned(), error })?;

@@ -1,8 +1,9 @@
-//! CAIDA's AS relationships, serial-1 and serial-2, plain or compressed.
+//! Reads CAIDA's AS relationships, serial-1 and serial-2, plain or compressed.
 //!
-//! A line is `a|b|-1` (`a` is a provider of `b`), `a|b|0` (peers) or `a|b|2` (siblings). Serial-2 adds a column that
-//! says how the link was found (`bgp`, `mlp`, `ark` and the like). Lines that begin with `#` are comments. Siblings, two
-//! ASes of one organization, are taken for peers and counted. The data may not be passed on: we read the user's file.
+//! A line is `a|b|-1` (`a` is a provider of `b`), `a|b|0` (peers) or `a|b|2` (siblings). Serial-2 adds a
+//! column that says how the link was found (such as `bgp`, `mlp` or `ark`). Lines that begin with `#` are
+//! comments. Siblings, two ASes of one organization, become peers and are counted. The license forbids
+//! redistribution, so users bring their own file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -13,15 +14,15 @@ use thalweg_ports::decompressed;
 use super::graph::{AsGraph, GraphBuilder, LATENCY_DEFAULT_US, Relation};
 use super::{GraphError, TopologyError};
 
-/// A file as it was read.
+/// The graph of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaidaFile {
     pub graph: AsGraph,
-    /// Links between siblings, which are peers in the graph.
+    /// The number of links between siblings, which are peers in the graph.
     pub siblings: usize,
 }
 
-/// Reads a file.
+/// Reads a file, compressed or not.
 pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
     let bytes = File::open(path)
         .and_then(|file| {
@@ -38,7 +39,7 @@ pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
     })?;
     drop(bytes);
     let graph = builder.build().map_err(|error| match error {
-        // The line belongs beside the file's name.
+        // The error names the line together with the file.
         GraphError::Loop { line, .. } | GraphError::Contradiction { line, .. } => {
             let words = error.to_string();
             let message = words.split_once(": ").map_or(words.as_str(), |(_, message)| message).to_owned();
@@ -49,7 +50,7 @@ pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
     Ok(CaidaFile { graph, siblings })
 }
 
-/// Writes a graph as serial-1, so that other programs can be asked the same.
+/// Writes a graph as serial-1, so that other programs can read the same graph.
 pub fn write_caida(graph: &AsGraph, path: &Path) -> Result<(), TopologyError> {
     let write = || -> io::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);
@@ -67,7 +68,7 @@ pub fn write_caida(graph: &AsGraph, path: &Path) -> Result<(), TopologyError> {
     write().map_err(|error| TopologyError::File { path: path.to_owned(), error })
 }
 
-/// Takes the lines into the builder; how many were siblings, or a line with what is wrong in it.
+/// Adds the lines to the builder. Returns the number of siblings, or a line and its error.
 fn parse(bytes: &[u8], builder: &mut GraphBuilder) -> Result<usize, (usize, String)> {
     let mut siblings = 0;
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {

@@ -1,15 +1,15 @@
 //! ASes and the links between them, in arrays.
 //!
-//! Nodes are numbered by ascending AS number, so "the neighbor with the lowest AS number" is the lowest index. The
-//! neighbors of a node lie together: customers, then peers, then providers, each by ascending number.
+//! Nodes are numbered by ascending AS number, so the neighbor with the lowest AS number has the lowest index.
+//! The neighbors of a node are contiguous: customers, then peers, then providers, each by ascending number.
 
 use hashbrown::HashMap;
 
-/// Latency of a link of which nothing is known.
+/// The latency of a link about which nothing is known.
 pub const LATENCY_DEFAULT_US: u32 = 10_000;
 
 thalweg_base::words! {
-    /// What a neighbor is to an AS.
+    /// The role of a neighbor, seen from an AS.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Relation {
         /// It pays for transit.
@@ -22,7 +22,7 @@ thalweg_base::words! {
 }
 
 impl Relation {
-    /// The same link from its other end.
+    /// The same link seen from its other end.
     pub fn reversed(self) -> Self {
         match self {
             Self::Customer => Self::Provider,
@@ -32,25 +32,25 @@ impl Relation {
     }
 }
 
-/// Where a node is: degrees for real places, otherwise a plane in kilometers.
+/// The place of a node: on Earth, or on a plane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Place {
     /// Latitude and longitude in degrees.
     Earth(f32, f32),
-    /// Kilometers on a plane.
+    /// Kilometers.
     Plane(f32, f32),
 }
 
 impl Place {
     const EARTH_RADIUS_KM: f64 = 6371.0;
-    /// Light in fiber.
+    /// The speed of light in fiber.
     const KM_PER_MS: f64 = 200.0;
-    /// Cables do not run straight.
+    /// Cables are longer than the straight line.
     const DETOUR: f64 = 1.5;
-    /// Equipment at both ends.
+    /// The latency of the equipment at both ends.
     const LEAST_US: f64 = 100.0;
 
-    /// Kilometers between two places; none between a place on Earth and one on a plane.
+    /// The kilometers between two places; none between a place on Earth and one on a plane.
     pub fn distance_km(self, other: Self) -> Option<f64> {
         match (self, other) {
             (Self::Earth(lat_a, lon_a), Self::Earth(lat_b, lon_b)) => {
@@ -65,7 +65,7 @@ impl Place {
         }
     }
 
-    /// Latency of a cable between two places.
+    /// The latency of a cable between two places.
     pub fn latency_us(self, other: Self) -> u32 {
         match self.distance_km(other) {
             Some(km) => (Self::LEAST_US + km * Self::DETOUR / Self::KM_PER_MS * 1000.0).round() as u32,
@@ -74,13 +74,13 @@ impl Place {
     }
 }
 
-/// What is wrong with a graph.
+/// An invalid graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// A link from an AS to itself.
     #[error("line {line}: AS{asn} has a link to itself")]
     Loop {
-        /// Where it was said; zero if no file says it.
+        /// The line of the file, or zero without a file.
         line: usize,
         asn: u32,
     },
@@ -90,19 +90,17 @@ pub enum GraphError {
         now.name(), earlier.name()
     )]
     Contradiction {
-        /// The AS whose neighbor it is about.
         a: u32,
-        /// The neighbor.
         b: u32,
-        /// What the neighbor is by the later line.
+        /// The role of `b` by the later line.
         now: Relation,
         /// The later line.
         line: usize,
-        /// What the neighbor is by the earlier line.
+        /// The role of `b` by the earlier line.
         earlier: Relation,
         earlier_line: usize,
     },
-    /// Providers in a circle: each AS is a customer of the next, the last one of the first.
+    /// A circle of providers: each AS is a customer of the next, and the last one of the first.
     #[error("providers in a circle: {}", circle(.0))]
     ProviderCycle(Vec<u32>),
     /// More links than the arrays can number.
@@ -121,19 +119,19 @@ fn circle(asns: &[u32]) -> String {
     words.join(" -> ")
 }
 
-/// A link on its way into a graph.
+/// A link as given to the builder.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     a: u32,
     b: u32,
-    /// What `b` is to `a`.
+    /// The role of `b`, seen from `a`.
     relation: Relation,
     latency_us: u32,
-    /// Where it was said, for errors.
+    /// Its line, for errors.
     line: u32,
 }
 
-/// Collects nodes and links.
+/// Collects the nodes and links of a graph.
 #[derive(Clone, Debug, Default)]
 pub struct GraphBuilder {
     links: Vec<Link>,
@@ -142,24 +140,24 @@ pub struct GraphBuilder {
 }
 
 impl GraphBuilder {
-    /// Nothing yet.
+    /// A builder without nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An AS, with or without links.
+    /// Adds an AS, with or without links.
     pub fn node(&mut self, asn: u32, place: Option<Place>) {
         self.nodes.push(asn);
         self.places.extend(place.map(|place| (asn, place)));
     }
 
-    /// A link: `b` is to `a` what `relation` says. `line` is zero where no file says it.
+    /// Adds a link: `relation` is the role of `b`, seen from `a`. `line` is zero without a file.
     pub fn link(&mut self, a: u32, b: u32, relation: Relation, latency_us: u32, line: usize) {
         let line = u32::try_from(line).unwrap_or(u32::MAX);
         self.links.push(Link { a, b, relation, latency_us, line });
     }
 
-    /// The graph. A link that is said twice counts once.
+    /// Builds the graph. A repeated link counts once.
     pub fn build(self) -> Result<AsGraph, GraphError> {
         if self.links.len() >= 1 << 31 {
             return Err(GraphError::TooLarge);
@@ -178,7 +176,8 @@ impl GraphBuilder {
         for node in 0..asns.len() {
             first[node + 1] += first[node];
         }
-        // Neighbor in the upper half, link in the lower: sorting brings what is said twice together.
+        // The neighbor is in the upper half and the link in the lower, so sorting brings repeated links
+        // together.
         let mut entries = vec![0u64; 2 * self.links.len()];
         let mut free = first.clone();
         for (number, link) in self.links.iter().enumerate() {
@@ -199,7 +198,7 @@ impl GraphBuilder {
         Ok(graph)
     }
 
-    /// All AS numbers ascending, and the index of each.
+    /// All AS numbers in ascending order, and the index of each.
     fn numbering(&self) -> (Vec<u32>, HashMap<u32, u32>) {
         let mut index = HashMap::with_capacity(self.nodes.len().max(self.links.len() / 8));
         let ends = self.links.iter().flat_map(|link| [link.a, link.b]);
@@ -214,7 +213,7 @@ impl GraphBuilder {
         (asns, index)
     }
 
-    /// The arrays of the graph from each node's entries.
+    /// The arrays of the graph, from each node's entries.
     fn arrays(&self, asns: Vec<u32>, first: &[u32], entries: &mut [u64]) -> Result<AsGraph, GraphError> {
         let mut graph = AsGraph {
             offsets: Vec::with_capacity(3 * asns.len() + 1),
@@ -245,12 +244,12 @@ impl GraphBuilder {
         Ok(graph)
     }
 
-    /// What the other end of a link is to `asn`.
+    /// The role of the other end of a link, seen from `asn`.
     fn relation(&self, link: &Link, asn: u32) -> Relation {
         if link.a == asn { link.relation } else { link.relation.reversed() }
     }
 
-    /// Entries of one node, sorted, name each neighbor in one role only.
+    /// Checks that a node's sorted entries give each neighbor only one role.
     fn no_contradiction(&self, asn: u32, own: &[u64]) -> Result<(), GraphError> {
         for pair in own.windows(2) {
             let [earlier, link] = [pair[0], pair[1]].map(|entry| &self.links[entry as u32 as usize]);
@@ -270,30 +269,30 @@ impl GraphBuilder {
     }
 }
 
-/// ASes and their links. See the head of the file for the order.
+/// ASes and their links. The head of the file gives the order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AsGraph {
     asns: Vec<u32>,
-    /// Where the customers, peers and providers of each node begin, and one more at the end.
+    /// Where the customers, peers and providers of each node begin, and a last entry for the end.
     offsets: Vec<u32>,
     neighbors: Vec<u32>,
     latencies_us: Vec<u32>,
-    /// Empty where no place is known.
+    /// Empty if no place is known.
     places: Vec<Option<Place>>,
 }
 
 impl AsGraph {
-    /// Number of ASes.
+    /// The number of ASes.
     pub fn len(&self) -> usize {
         self.asns.len()
     }
 
-    /// Nothing in it.
+    /// Whether there is no AS.
     pub fn is_empty(&self) -> bool {
         self.asns.is_empty()
     }
 
-    /// Number of links.
+    /// The number of links.
     pub fn links(&self) -> usize {
         self.neighbors.len() / 2
     }
@@ -308,12 +307,12 @@ impl AsGraph {
         self.asns.binary_search(&asn).ok()
     }
 
-    /// Where a node is, if it is known.
+    /// The place of a node, if known.
     pub fn place(&self, node: usize) -> Option<Place> {
         self.places.get(node).copied().flatten()
     }
 
-    /// Number of links of a node.
+    /// The number of links of a node.
     pub fn degree(&self, node: usize) -> usize {
         (self.offsets[3 * node + 3] - self.offsets[3 * node]) as usize
     }
@@ -328,7 +327,7 @@ impl AsGraph {
         &self.neighbors[self.range(node, relation)]
     }
 
-    /// All neighbors of a node with what they are to it and the latency of the link in microseconds.
+    /// All neighbors of a node, each with its role and the latency of the link in microseconds.
     pub fn links_of(&self, node: usize) -> impl Iterator<Item = (usize, Relation, u32)> + '_ {
         Relation::ALL.into_iter().flat_map(move |relation| {
             self.range(node, relation)
@@ -336,14 +335,15 @@ impl AsGraph {
         })
     }
 
-    /// What `neighbor` is to `node`, if there is a link.
+    /// The role of `neighbor`, seen from `node`, if there is a link.
     pub fn relation(&self, node: usize, neighbor: usize) -> Option<Relation> {
         let has =
             |relation: &Relation| self.neighbors(node, *relation).binary_search(&(neighbor as u32)).is_ok();
         Relation::ALL.into_iter().find(has)
     }
 
-    /// The nodes so that each comes after all its providers, or a circle of providers by its AS numbers.
+    /// The nodes in an order in which each comes after all its providers; or a circle of providers, by AS
+    /// numbers.
     pub fn providers_first(&self) -> Result<Vec<u32>, GraphError> {
         let count = |node| self.neighbors(node, Relation::Provider).len() as u32;
         let mut waits: Vec<u32> = (0..self.len()).map(count).collect();
@@ -361,7 +361,7 @@ impl AsGraph {
         if order.len() == self.len() { Ok(order) } else { Err(GraphError::ProviderCycle(self.cycle(&waits))) }
     }
 
-    /// A circle among the nodes that still wait for a provider: each of them has one that waits too.
+    /// Finds a circle among the nodes that wait for a provider: each of them has one that waits too.
     fn cycle(&self, waits: &[u32]) -> Vec<u32> {
         let waiting = |node: &u32| waits[*node as usize] > 0;
         let mut seen = vec![usize::MAX; self.len()];
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn latency_follows_distance() {
-        // Amsterdam to New York are 5,860 km.
+        // Amsterdam and New York are 5,860 km apart.
         let km = Place::Earth(52.37, 4.9).distance_km(Place::Earth(40.71, -74.0)).unwrap();
         assert!((5800.0..5920.0).contains(&km), "{km}");
         assert_eq!(Place::Plane(0.0, 0.0).latency_us(Place::Plane(3.0, 4.0)), 138);

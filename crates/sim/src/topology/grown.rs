@@ -1,42 +1,39 @@
-//! Graphs that grow AS by AS, as in BRITE: Barabási and Albert, Waxman, and GLP of Bu and Towsley.
+//! Graphs that grow one AS at a time, as in BRITE: Barabási and Albert, Waxman, and GLP of Bu and Towsley.
 //!
-//! ASes lie at random places of a square; latencies follow from distances, and relationships from the numbers of links (see
-//! `relate.rs`). AS numbers begin with 1, in order of growth.
+//! ASes have random places on a square. Latencies follow from distances, and relationships from the numbers
+//! of links (see `relate.rs`). AS numbers begin with 1, in order of growth.
 
 use super::graph::{AsGraph, GraphError, Place};
 use super::relate::{Bare, related};
 use crate::chance::Random;
 
-/// Side of the square, kilometers: about a continent.
+/// The side of the square in kilometers: about a continent.
 const SIDE_KM: f64 = 4000.0;
 
-/// How a graph grows. `links` is the number of links that a new AS has (of GLP: that are added at a time).
+/// The rule by which a graph grows. `links` is the number of links of a new AS (for GLP: of links that are
+/// added at a time).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Growth {
-    /// To ASes with many links: Barabási and Albert, "Emergence of Scaling in Random Networks", 1999.
-    Preferential {
-        /// Links of a new AS.
-        links: usize,
-    },
-    /// To near ASes, with probability `alpha * exp(-distance / (beta * diagonal))`: Waxman, "Routing of Multipoint
-    /// Connections", 1988. BRITE's defaults are 0.15 and 0.2.
+    /// New links prefer ASes with many links: Barabási and Albert, "Emergence of Scaling in Random Networks",
+    /// 1999.
+    Preferential { links: usize },
+    /// New links prefer near ASes, with probability `alpha * exp(-distance / (beta * diagonal))`: Waxman,
+    /// "Routing of Multipoint Connections", 1988. BRITE's defaults are 0.15 and 0.2.
     Waxman {
-        /// Links of a new AS.
         links: usize,
-        /// How likely links are at all. As every AS gets all its links, it changes nothing.
+        /// Scales the probability of all links. It has no effect here, because every AS gets all its links.
         alpha: f64,
-        /// How likely long links are beside short ones.
+        /// The probability of long links relative to short ones.
         beta: f64,
     },
-    /// As `Preferential`, but with probability `more` links are added among the ASes there are, and the weight of an AS
-    /// is its number of links less `beta`: Bu and Towsley, "On Distinguishing between Internet Power Law Topology
-    /// Generators", 2002. BRITE's defaults are 0.45 and 0.64.
+    /// As `Preferential`, but with probability `more` links are added among existing ASes, and the weight of
+    /// an AS is its number of links less `beta`: Bu and Towsley, "On Distinguishing between Internet Power
+    /// Law Topology Generators", 2002. BRITE's defaults are 0.45 and 0.64.
     Glp {
-        /// Links that are added at a time.
         links: usize,
-        /// Probability of adding links only.
+        /// The probability of adding links without a new AS.
         more: f64,
-        /// Between minus infinity and 1; a greater one favors ASes with many links.
+        /// Below 1; a larger value favors ASes with many links.
         beta: f64,
     },
 }
@@ -51,7 +48,7 @@ impl Growth {
     }
 }
 
-/// A graph of so many ASes.
+/// Grows a graph of `ases` ASes.
 pub fn grown(growth: Growth, ases: usize, seed: u64) -> Result<AsGraph, GraphError> {
     let mut chance = Random::of(seed, 0);
     let mut side = || (chance.share() * SIDE_KM) as f32;
@@ -74,7 +71,7 @@ struct Growing {
     places: Vec<Place>,
     chance: Random,
     neighbors: Vec<Vec<u32>>,
-    /// Each AS once for each of its links.
+    /// Each AS, once for each of its links.
     tickets: Vec<u32>,
 }
 
@@ -86,7 +83,7 @@ impl Growing {
     }
 
     fn grow(&mut self, ases: usize) {
-        // A line to begin with, so that everybody has a link.
+        // The graph begins as a line, so that every AS has a link.
         let links = self.growth.links();
         for node in 0..ases.min(links + 1) {
             self.neighbors.push(Vec::new());
@@ -120,7 +117,7 @@ impl Growing {
         }
     }
 
-    /// Links among those there are, where there is room: a draw of a pair that is linked already adds nothing.
+    /// Adds links among existing ASes; drawing a linked pair adds nothing.
     fn add_links(&mut self, links: usize) {
         for _ in 0..links {
             let (a, b) = (self.preferred(), self.preferred());
@@ -130,13 +127,14 @@ impl Growing {
         }
     }
 
-    /// An AS by its number of links, for GLP less `beta`.
+    /// Draws an AS by its number of links, for GLP less `beta`.
     fn preferred(&mut self) -> u32 {
         loop {
             let node = self.tickets[self.chance.below(self.tickets.len())];
             let degree = self.neighbors[node as usize].len() as f64;
             match self.growth {
-                // A negative beta raises all weights: those with one link most, by the factor 1 - beta.
+                // A negative beta raises all weights, most of all for ASes with one link: by the factor 1 -
+                // beta.
                 Growth::Glp { beta, .. } => {
                     let most = 1.0 - beta.min(0.0);
                     if self.chance.happens((degree - beta) / degree / most) {
@@ -148,7 +146,7 @@ impl Growing {
         }
     }
 
-    /// An AS before `node` by its distance.
+    /// Draws an AS before `node` by its distance.
     fn near(&mut self, node: usize, alpha: f64, beta: f64) -> u32 {
         let reach = beta * SIDE_KM * std::f64::consts::SQRT_2;
         loop {
@@ -200,7 +198,7 @@ mod tests {
         assert!(degrees(&graph)[599] < 40);
         let links = (0..600).flat_map(|node| graph.links_of(node)).map(|(_, _, us)| f64::from(us));
         let mean = links.sum::<f64>() / (2 * graph.links()) as f64;
-        // Two random places of the square are 0.52 sides apart, 15.6 ms.
+        // The mean distance of two random places in a square is 0.52 sides, 15.6 ms.
         assert!(mean < 12_000.0, "{mean}");
     }
 

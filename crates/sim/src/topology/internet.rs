@@ -1,24 +1,25 @@
-//! A generated Internet after Elmokashfi, Kvalbein and Dovrolis, "On the Scalability of BGP: The Role of Topology
-//! Growth", JSAC 2010, with the parameters of its baseline growth.
+//! A generated Internet after Elmokashfi, Kvalbein and Dovrolis, "On the Scalability of BGP: The Role of
+//! Topology Growth", JSAC 2010, with the parameters of its baseline growth.
 //!
-//! Four kinds of ASes are added in turn: tier 1 (T, a clique), transit (M), content (CP) and customers (C). An AS
-//! lives in one of five regions, some in two, and buys from T and M ASes of its regions; the more links a seller has,
-//! the likelier it is chosen. Then M ASes peer with each other, again by preference for those that peer most, and CP ASes
-//! with M and CP ASes of their regions. networkx has the same generator; a test compares the degrees.
+//! Four kinds of ASes are added in turn: tier 1 (T, a clique), transit (M), content (CP) and customers (C).
+//! An AS lives in one of five regions, some in two, and buys transit from T and M ASes of its regions,
+//! preferring providers with many links. Then M ASes peer with each other, preferring those with many peers,
+//! and CP ASes with M and CP ASes of their regions. networkx has the same generator; a test compares the
+//! degrees.
 //!
-//! Node `i` has AS number `i + 1`, so T ASes have the lowest numbers. Each lies near the middle of its (first) region,
-//! and latencies follow from the distances.
+//! Node `i` has AS number `i + 1`, so T ASes have the lowest numbers. Each lies near the middle of its
+//! (first) region, and latencies follow from the distances.
 
 use super::graph::{AsGraph, GraphBuilder, GraphError, Place, Relation};
 use crate::chance::Random;
 
 const REGIONS: usize = 5;
-/// Middles of the regions: North America, South America, Europe, Asia, Oceania.
+/// The centers of the regions: North America, South America, Europe, Asia, Oceania.
 const MIDDLES: [(f64, f64); REGIONS] =
     [(40.0, -90.0), (-20.0, -52.0), (49.0, 10.0), (28.0, 105.0), (-30.0, 148.0)];
-/// Deviation of places around the middle, in degrees.
+/// The standard deviation of places around the center, in degrees.
 const SPREAD: f64 = 7.0;
-/// Draws by preference before the rest is weighed one by one.
+/// Weighted draws that are tried before the remaining options are weighed one by one.
 const DRAWS_MAX: usize = 64;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -46,7 +47,7 @@ pub fn internet(ases: usize, seed: u64) -> Result<AsGraph, GraphError> {
     builder.build()
 }
 
-/// Near the middle of the first region of the mask; a T AS, which is everywhere, of any.
+/// A place near the center of the mask's first region; for a T AS, which is in all, near any center.
 fn place(mask: u8, chance: &mut Random) -> Place {
     let any = chance.below(REGIONS);
     let region = if mask.count_ones() as usize == REGIONS { any } else { mask.trailing_zeros() as usize };
@@ -54,7 +55,7 @@ fn place(mask: u8, chance: &mut Random) -> Place {
     Place::Earth((latitude + SPREAD * chance.normal()) as f32, (longitude + SPREAD * chance.normal()) as f32)
 }
 
-/// A set of M ASes, by their place after the T ASes.
+/// A set of M ASes, by their index after the T ASes.
 type Transits = Vec<u64>;
 
 struct Internet {
@@ -64,18 +65,17 @@ struct Internet {
     contents: usize,
     ases: usize,
     links: Vec<(u32, u32, Relation)>,
-    /// Neighbors of each node so far, for those that may peer.
+    /// The neighbors so far of each node that may peer.
     linked: Vec<Vec<u32>>,
-    /// Regions of each node, as bits.
+    /// The regions of each node, as bits.
     regions: Vec<u8>,
     degree: Vec<u32>,
-    /// By region, each M AS once for each of its links: a draw from it prefers by degree.
+    /// By region, each M AS once for each of its links, so that a draw prefers by degree.
     tickets: [Vec<u32>; REGIONS],
-    /// M and CP ASes of each region.
     members: [Vec<u32>; REGIONS],
-    /// Direct and indirect providers of each M AS that are M.
+    /// The direct and indirect providers of each M AS that are M.
     above: Vec<Transits>,
-    /// M ASes, each once for each of its peerings.
+    /// The M ASes, each once for each of its peerings.
     peer_tickets: Vec<u32>,
 }
 
@@ -190,7 +190,7 @@ impl Internet {
         }
     }
 
-    /// The M ASes that `providers` are or buy from.
+    /// `providers` that are M ASes, and all M ASes above them.
     fn transits_above(&self, providers: &[usize]) -> Transits {
         let mut all = vec![0u64; self.transits.div_ceil(64)];
         for provider in providers.iter().filter(|provider| self.is_transit(**provider)) {
@@ -203,14 +203,14 @@ impl Internet {
         all
     }
 
-    /// A whole number with the given least value and about the given mean, spread evenly.
+    /// A uniform random integer with the given minimum and about the given mean.
     fn around(&mut self, least: u32, mean: f64) -> usize {
         let most = 2.0 * mean - f64::from(least);
         let whole = (self.chance.share() * (most.floor() - f64::from(least)) + f64::from(least)).round();
         whole as usize + usize::from(self.chance.happens((most - most.floor()) / 2.0))
     }
 
-    /// A T AS by degree: its place in the list.
+    /// Draws a T AS by degree and returns its index in the list.
     fn draw_tier1(&mut self, options: &[usize]) -> usize {
         let total: u32 = options.iter().map(|node| self.degree[*node]).sum();
         let mut left = self.chance.below(total as usize) as u32;
@@ -220,15 +220,15 @@ impl Internet {
                 None => return at,
             }
         }
-        // One T AS alone has no links yet.
+        // A single T AS has no links yet.
         0
     }
 
-    /// An M AS of the regions by degree, none of those chosen before.
+    /// Draws an M AS of the regions by degree that is not among `chosen`.
     fn draw_transit(&mut self, mask: u8, chosen: &[usize]) -> Option<usize> {
         let regions: Vec<usize> = (0..REGIONS).filter(|region| mask >> region & 1 == 1).collect();
         let total: usize = regions.iter().map(|region| self.tickets[*region].len()).sum();
-        // Who is in two of the regions has twice the tickets: take every second one back.
+        // An AS in two of the regions has twice the tickets, so every second draw of it is rejected.
         let weight = |this: &Self, node: usize| (this.regions[node] & mask).count_ones() as usize;
         for _ in 0..if total == 0 { 0 } else { DRAWS_MAX } {
             let mut at = self.chance.below(total);
@@ -245,7 +245,7 @@ impl Internet {
                 return Some(node);
             }
         }
-        // Few are left: weigh them one by one.
+        // Few are left, so they are weighed one by one.
         let mut options: Vec<usize> =
             regions.iter().flat_map(|region| &self.members[*region]).map(|node| *node as usize).collect();
         options.sort_unstable();
@@ -255,7 +255,7 @@ impl Internet {
         self.weigh(&weights).map(|at| options[at])
     }
 
-    /// A place in the list by weight; evenly if all weigh nothing.
+    /// Draws an index by weight; uniformly if all weights are zero.
     fn weigh(&mut self, weights: &[u32]) -> Option<usize> {
         let total: u32 = weights.iter().sum();
         if total == 0 {
@@ -297,7 +297,7 @@ impl Internet {
         }
     }
 
-    /// Neither is linked with the other, nor provider of the other, directly or not.
+    /// Whether the two are not linked and neither is a direct or indirect provider of the other.
     fn may_peer(&self, a: usize, b: usize) -> bool {
         let above = |low: usize, high: usize| {
             let number = high - self.tier1;
@@ -306,7 +306,7 @@ impl Internet {
         a != b && !above(a, b) && !above(b, a) && !self.linked[a].contains(&(b as u32))
     }
 
-    /// An M AS that `node` may peer with, by its number of peers.
+    /// Draws an M AS that `node` may peer with, by its number of peers.
     fn draw_peer(&mut self, node: usize) -> Option<usize> {
         for _ in 0..if self.peer_tickets.is_empty() { 0 } else { DRAWS_MAX } {
             let peer = self.peer_tickets[self.chance.below(self.peer_tickets.len())] as usize;
@@ -324,7 +324,7 @@ impl Internet {
         self.weigh(&weights).map(|at| options[at])
     }
 
-    /// M or CP ASes of its regions that a CP AS may peer with.
+    /// The M or CP ASes of its regions that a CP AS may peer with.
     fn same_region(&self, node: usize, transits: bool) -> Vec<usize> {
         let mask = self.regions[node];
         let providers: Vec<usize> = self.linked[node].iter().map(|other| *other as usize).collect();
@@ -377,9 +377,9 @@ mod tests {
         }
     }
 
-    /// From networkx 3.6.1, `random_internet_as_graph(n, seed)`, 20 seeds for 1000 ASes and 6 for 3000: mean and
-    /// deviation of links, peerings, and the degree at 50, 75, 90, 95, 99 and 100 percent.
-    /// ASes, seeds, and mean and deviation of each figure.
+    /// From networkx 3.6.1, `random_internet_as_graph(n, seed)`, 20 seeds for 1000 ASes and 6 for 3000. The
+    /// tuple has the number of ASes, the number of seeds, and mean and deviation of each figure: links,
+    /// peerings, and the degree at 50, 75, 90, 95, 99 and 100 percent.
     type Drawn = (usize, u64, [(f64, f64); 8]);
     const NETWORKX: [Drawn; 2] = [
         (
@@ -423,7 +423,8 @@ mod tests {
         [graph.links() as f64, peerings as f64 / 2.0, a, b, c, d, e, f]
     }
 
-    /// Means of as many graphs differ by no more than chance allows (three standard errors of the difference).
+    /// The means of equally many graphs differ by no more than chance allows (three standard errors of the
+    /// difference).
     #[test]
     fn degrees_are_those_of_networkx() {
         for (ases, seeds, wanted) in NETWORKX {

@@ -1,20 +1,22 @@
-//! Who pays whom, where a graph does not say: by the number of links.
+//! Derives provider and peer relationships from the numbers of links, where a graph does not state them.
 //!
-//! Of two linked ASes the one with more links sells transit to the other; if they are alike (a ratio below 1.5) they are
-//! peers. An AS whose links would all be to peers and customers buys from its greatest neighbor instead, if that one
-//! is greater than itself. Greater means more links, or as many and a lower number. Sellers are always greater, so there is
-//! no circle. The greatest AS of a neighborhood finds no seller there: it gets one more link, to the greatest of all,
-//! and buys from it. So every AS has a route to every other.
+//! Of two linked ASes, the one with more links sells transit to the other; if they are alike (a ratio below
+//! 1.5), they are peers. An AS whose links would all be to peers and customers buys from its greatest
+//! neighbor instead, if that one is greater than itself. Greater means more links, or equally many and a
+//! lower number. Sellers are always greater, so there is no circle. The greatest AS of a neighborhood finds
+//! no seller there: it gets one more link, to the greatest AS of all, and buys from it. So every AS has a
+//! route to every other.
 
 use super::graph::{GraphBuilder, Place, Relation};
 
-/// Below this ratio of links two ASes are peers.
+/// With a lower ratio of links, two ASes are peers.
 const ALIKE: f64 = 1.5;
 
-/// A link without a direction; `None` for a latency that follows from the places.
+/// A link without a relationship; `None` for a latency that follows from the places.
 pub(super) type Bare = (u32, u32, Option<u32>);
 
-/// The builder of a graph of the ASes at these places; AS number `i + 1` is at place `i`, and links name places.
+/// The builder of a graph of ASes at these places. AS number `i + 1` is at place `i`, and links name indices
+/// of places.
 pub(super) fn related(places: &[Place], links: &[Bare]) -> GraphBuilder {
     let mut neighbors: Vec<Vec<usize>> = vec![Vec::new(); places.len()];
     for (a, b, _) in links {
@@ -31,7 +33,7 @@ pub(super) fn related(places: &[Place], links: &[Bare]) -> GraphBuilder {
         let (low, high) = (degree(a).min(degree(b)), degree(a).max(degree(b)));
         (high as f64) < ALIKE * low as f64
     };
-    // The seller each AS has although the two are alike.
+    // The AS that each node buys from although the two are alike.
     let seller: Vec<Option<usize>> = (0..places.len())
         .map(|node| {
             let greatest = neighbors[node].iter().copied().min_by_key(rank)?;
@@ -62,7 +64,7 @@ pub(super) fn related(places: &[Place], links: &[Bare]) -> GraphBuilder {
     builder
 }
 
-/// All greater neighbors of the node are its like.
+/// Whether all greater neighbors of the node are alike.
 fn has_no_other_seller<R: Ord>(
     node: usize,
     neighbors: &[usize],

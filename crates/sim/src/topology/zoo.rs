@@ -1,10 +1,10 @@
-//! Networks of the Internet Topology Zoo, in GraphML: the routers of one AS and the cables between them.
+//! Reads networks of the Internet Topology Zoo (GraphML): the routers of one AS and the links between them.
 //!
-//! Latencies and IGP metrics follow from the coordinates. A router without coordinates gets the middle of its neighbors'
-//! (the Zoo leaves them out for places it could not find). Several cables between two routers are one link with the
-//! sum of their speeds.
+//! Latencies and IGP metrics follow from the coordinates. A router without coordinates gets the mean of its
+//! neighbors' (the Zoo omits them for places that it could not find). Several cables between two routers
+//! become one link with the sum of their speeds.
 //!
-//! We read the GraphML that the Zoo has: `key`, `node`, `edge` and `data`; other elements are skipped.
+//! The reader knows the GraphML that the Zoo uses: `key`, `node`, `edge` and `data`. It skips other elements.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,13 @@ use hashbrown::HashMap;
 use super::TopologyError;
 use super::graph::{LATENCY_DEFAULT_US, Place};
 
-/// A router of the network.
+/// A node of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZooRouter {
-    /// Its name, a town as a rule.
+    /// Usually a town.
     pub label: String,
-    /// Where it is, if anybody knows.
     pub place: Option<Place>,
-    /// Belongs to the network; `false` for the outside ends of its links.
+    /// `false` for the outside ends of the network's links.
     pub internal: bool,
 }
 
@@ -30,16 +29,14 @@ pub struct ZooRouter {
 pub struct ZooLink {
     /// The router with the lower number.
     pub a: usize,
-    /// The other one.
     pub b: usize,
     /// From the distance.
     pub latency_us: u32,
-    /// Bits a second, if known.
     pub bits_per_s: Option<f64>,
 }
 
 impl ZooLink {
-    /// The metric of an IGP: tens of microseconds, at least 1.
+    /// The metric of an IGP: the latency in units of 10 microseconds, at least 1.
     pub fn metric(&self) -> u32 {
         (self.latency_us / 10).max(1)
     }
@@ -49,14 +46,14 @@ impl ZooLink {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZooNetwork {
     pub name: String,
-    /// The routers, in the order of the file.
+    /// In file order.
     pub routers: Vec<ZooRouter>,
-    /// The links, ascending by their ends.
+    /// Ascending by their ends.
     pub links: Vec<ZooLink>,
 }
 
 impl ZooNetwork {
-    /// Sums of metrics of the best ways from a router to all others; none where there is no way.
+    /// The metric of the best path from a router to each other one; none if there is no path.
     pub fn metrics_from(&self, router: usize) -> Vec<Option<u32>> {
         let mut neighbors: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.routers.len()];
         for link in &self.links {
@@ -77,7 +74,8 @@ impl ZooNetwork {
         sums
     }
 
-    /// The routers that are nearest to all others: route reflectors stand there. Those that reach most come first.
+    /// The most central routers, where route reflectors are placed: first those that reach most others, then
+    /// those nearest to all others.
     pub fn middles(&self, count: usize) -> Vec<usize> {
         let mut routers: Vec<usize> =
             (0..self.routers.len()).filter(|router| self.routers[*router].internal).collect();
@@ -100,10 +98,10 @@ pub fn read_zoo(path: &Path) -> Result<ZooNetwork, TopologyError> {
     Ok(file.network())
 }
 
-/// What is wrong in which line.
+/// The error and its line.
 type Wrong = (usize, String);
 
-/// A node or edge: its attributes, its data by the keys' names, and its line.
+/// A node or edge: its attributes, its data by key name, and its line.
 #[derive(Default)]
 struct Element {
     attributes: HashMap<String, String>,
@@ -130,7 +128,7 @@ struct File {
     routers: Vec<ZooRouter>,
     /// Speeds by ends.
     links: std::collections::BTreeMap<(usize, usize), Option<f64>>,
-    /// Names of keys by their identifiers.
+    /// Names of keys by identifier.
     keys: HashMap<String, String>,
     numbers: HashMap<String, usize>,
 }
@@ -210,7 +208,7 @@ impl File {
         };
         let (a, b) = (end("source")?, end("target")?);
         let speed = element.number("LinkSpeedRaw")?;
-        // A few networks have a cable from a router to itself, which carries no route.
+        // A few networks have a cable from a router to itself, which carries no routes.
         if a != b {
             let total = self.links.entry((a.min(b), a.max(b))).or_default();
             *total = match (*total, speed) {
@@ -234,7 +232,7 @@ impl File {
         ZooNetwork { name: self.name, routers: self.routers, links }
     }
 
-    /// Places for routers between routers that have one, until nothing more follows.
+    /// Gives places to routers whose neighbors have one, until nothing more follows.
     fn fill_places(&mut self) {
         loop {
             let mut found = Vec::new();
@@ -267,7 +265,7 @@ impl File {
     }
 }
 
-/// A reader of tags: no more of XML than GraphML needs.
+/// A reader of tags that knows only as much XML as GraphML needs.
 struct Xml<'a> {
     text: &'a str,
     at: usize,
@@ -275,7 +273,7 @@ struct Xml<'a> {
 
 struct Tag<'a> {
     name: &'a str,
-    /// What stands after the name.
+    /// The text after the name.
     rest: &'a str,
     closes: bool,
     is_empty: bool,
@@ -287,7 +285,7 @@ impl<'a> Xml<'a> {
         1 + self.text[..self.at].bytes().filter(|byte| *byte == b'\n').count()
     }
 
-    /// The next tag that is no comment and no declaration.
+    /// The next tag; comments and declarations are skipped.
     fn next_tag(&mut self) -> Result<Option<Tag<'a>>, Wrong> {
         loop {
             let Some(from) = self.text[self.at..].find('<') else { return Ok(None) };
@@ -337,7 +335,7 @@ impl Tag<'_> {
     }
 }
 
-/// The five names that XML has for characters.
+/// Replaces the five predefined entities of XML.
 fn unescaped(text: &str) -> String {
     let names = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
     names.iter().fold(text.to_owned(), |text, (name, is)| text.replace(name, is))
@@ -372,7 +370,7 @@ mod tests {
         assert_eq!((network.routers[0].internal, network.routers[2].internal), (true, false));
         assert_eq!(network.routers[2].label, "2");
         assert_eq!(network.links[0].bits_per_s, Some(3e9));
-        // 68 km to the middle.
+        // The mean is 68 km away.
         let metric = network.links[0].metric();
         assert!((55..65).contains(&metric), "{metric}");
         assert_eq!(

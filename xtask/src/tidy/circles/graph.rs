@@ -1,9 +1,9 @@
-//! Strongly connected parts of a graph, by Tarjan's algorithm.
+//! Finds strongly connected components of a graph by Tarjan's algorithm.
 
 use super::ModulePath;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whom each module uses.
+/// The modules that each module uses.
 pub(super) type Graph = BTreeMap<ModulePath, BTreeSet<ModulePath>>;
 
 /// Each circle's modules, sorted.
@@ -20,7 +20,7 @@ pub(super) fn circles(graph: &Graph) -> Vec<Vec<ModulePath>> {
 
 struct Search<'g> {
     graph: &'g Graph,
-    /// When a module was first seen.
+    /// The order in which modules were first visited.
     numbers: BTreeMap<&'g ModulePath, usize>,
     stack: Vec<&'g ModulePath>,
     found: Vec<Vec<ModulePath>>,

@@ -1,4 +1,4 @@
-//! The paths that blanked code names: in `use` trees, and anywhere else.
+//! Finds the paths in blanked code, in `use` trees and elsewhere.
 
 use super::super::code::is_word;
 use super::super::source::words;
@@ -6,17 +6,17 @@ use super::super::source::words;
 /// A path that names an item.
 pub(super) struct Reference {
     pub(super) path: Vec<String>,
-    /// What a `use` calls it here.
+    /// The local name that a `use` gives it.
     pub(super) name: Option<String>,
 }
 
-/// All that code names by a path. Those of other crates are among them.
+/// All paths in the code, including those of other crates.
 pub(super) fn references(code: &str) -> Vec<Reference> {
     let mut found = Vec::new();
     let mut rest = String::with_capacity(code.len());
     let mut end = 0;
     for (at, after) in words(code, "use") {
-        // `use<..>` in a type is no import, nor is what stands inside another.
+        // `use<..>` in a type is no import, and a `use` inside another one is not counted again.
         let Some(length) = after.find(';').filter(|_| at >= end && after.starts_with(char::is_whitespace))
         else {
             continue;
@@ -51,7 +51,7 @@ fn tree(prefix: &[String], text: &str, found: &mut Vec<Reference>) {
     found.push(Reference { path, name });
 }
 
-/// What commas part that are in no braces.
+/// The parts between commas outside of braces.
 fn branches(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let parts = text.split(|c| {
@@ -65,7 +65,7 @@ fn segments(path: &str) -> Vec<String> {
     path.split("::").map(str::trim).filter(|step| !step.is_empty()).map(str::to_owned).collect()
 }
 
-/// Paths of at least two steps, but for those that say how visible something is.
+/// Paths of at least two steps, except those in visibilities.
 fn inline(code: &str) -> impl Iterator<Item = Vec<String>> + '_ {
     let mut last = "";
     code.split(|c: char| !(is_word(c) || c == ':')).filter_map(move |chain| {
@@ -75,7 +75,7 @@ fn inline(code: &str) -> impl Iterator<Item = Vec<String>> + '_ {
     })
 }
 
-/// Code with everything that is for tests alone blanked out.
+/// The code with everything that is only for tests blanked out.
 pub(super) fn without_tests(code: &str) -> String {
     let mut out = String::with_capacity(code.len());
     let mut end = 0;
@@ -89,7 +89,7 @@ pub(super) fn without_tests(code: &str) -> String {
     out
 }
 
-/// Modules that are declared for tests alone.
+/// Modules that are declared only for tests.
 pub(super) fn declared_in_tests(code: &str) -> impl Iterator<Item = String> + '_ {
     test_items(code).filter_map(|(at, length)| {
         let item = code[at..at + length].strip_suffix(';')?;
@@ -98,7 +98,7 @@ pub(super) fn declared_in_tests(code: &str) -> impl Iterator<Item = String> + '_
     })
 }
 
-/// Items that are compiled for tests alone: where each begins, its attribute included, and how long it is.
+/// Items that are compiled only for tests: the start of each, including its attribute, and its length.
 fn test_items(code: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
     let attributes = code.match_indices("#[cfg(").filter(|(at, _)| {
         let condition = code[*at..].split(']').next().unwrap_or_default();

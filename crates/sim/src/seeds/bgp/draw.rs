@@ -1,6 +1,6 @@
-//! A plan from a seed.
+//! Draws a plan from a seed.
 //!
-//! Features are left out at random for each seed: what one of them hides another seed without it shows.
+//! Each seed leaves out random features, because one feature may hide faults of another.
 
 use super::inside;
 use super::plan::{End, Event, Fault, Features, LinkPlan, Plan, Relationship, RouterPlan};
@@ -8,7 +8,7 @@ use super::text::KINDS;
 use crate::chance::Random;
 use crate::link::Link;
 
-/// Rates and capacities of links: bytes a millisecond, bytes on the way.
+/// Rates (bytes per millisecond) and capacities (bytes in flight) of links.
 const SPEEDS: [(usize, usize); 5] =
     [(1 << 20, 64 << 10), (1 << 20, 64 << 10), (2000, 4096), (200, 400), (20, 100)];
 
@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// Makes a router of which nobody is a site a route server; to its clients it is a peer.
+/// Makes a router without further sites a route server; its clients see it as a peer.
 fn make_route_server(random: &mut Random, plan: &mut Plan) {
     let at = random.below(plan.routers.len());
     if plan.routers.iter().any(|router| router.site_of == Some(at)) {
@@ -97,7 +97,7 @@ fn router(random: &mut Random, most: usize) -> RouterPlan {
     RouterPlan { prefixes: random.below(most) as u16, anycast: random.happens(0.3), ..RouterPlan::default() }
 }
 
-/// Makes two routers with a neighbor in common sites of one AS, so that MED is compared.
+/// Turns two routers with a common neighbor into sites of one AS, so that MED is compared.
 fn split_as(random: &mut Random, routers: &mut [RouterPlan], links: &[LinkPlan]) {
     let are_linked = |a: usize, b: usize| links.iter().any(|link| (link.a, link.b) == (a.min(b), a.max(b)));
     let pairs: Vec<(usize, usize)> = (0..routers.len())
@@ -111,7 +111,7 @@ fn split_as(random: &mut Random, routers: &mut [RouterPlan], links: &[LinkPlan])
     }
 }
 
-/// Who is linked to whom; all hang together.
+/// The links of a connected graph.
 fn shape(random: &mut Random, count: usize) -> Vec<(usize, usize)> {
     let line = || (1..count).map(|node| (node - 1, node)).collect::<Vec<_>>();
     let clique =
@@ -138,7 +138,7 @@ fn tree_and_more(random: &mut Random, count: usize) -> Vec<(usize, usize)> {
 }
 
 fn link(random: &mut Random, a: usize, b: usize, relationships: bool) -> LinkPlan {
-    // Who is before another in the numbers never buys from it: no circle.
+    // A router never buys from one with a higher number, so there is no circle of providers.
     let is = match relationships {
         true if random.happens(0.7) => Some(Relationship::Provider),
         true => Some(Relationship::Peer),
@@ -152,7 +152,7 @@ fn link(random: &mut Random, a: usize, b: usize, relationships: bool) -> LinkPla
     let normal = Link::default();
     let (rate, capacity) =
         if random.happens(0.2) { SPEEDS[random.below(SPEEDS.len())] } else { (normal.rate, normal.capacity) };
-    // With little room on the way a long link would carry a few bytes a second.
+    // With little capacity, a long link would carry a few bytes per second.
     let latency_us = if capacity < normal.capacity { latency_us.min(20_000) } else { latency_us };
     LinkPlan { a, b, is, latency_us: latency_us as u64, rate, capacity, ends: [end(random), end(random)] }
 }

@@ -1,4 +1,4 @@
-//! What must be true of routers, at any moment and when they are at rest.
+//! The invariants of routers, at any moment and after convergence.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::network::Network;
 use crate::seeds::coverage::Coverage;
 use crate::seeds::trial::Violation;
 
-/// Differences that a violation names.
+/// The number of differences that a violation lists.
 const DIFFERENCES: usize = 4;
 
 /// A path that a router holds.
 struct Held {
     prefix: IpPrefix,
-    /// What the router calls the neighbor that it is of; none for its own.
+    /// The neighbor's name in the router's configuration; none for its own routes.
     neighbor: Option<Arc<str>>,
     is_best: bool,
     is_stale: bool,
@@ -78,7 +78,7 @@ impl Bench<'_> {
         Ok(routes)
     }
 
-    /// Counters are what the tables hold.
+    /// Counters agree with the tables.
     fn counters(&self, routes: &[Held], neighbors: &[SessionFacts]) -> Result<(), Violation> {
         let mut held: HashMap<&str, u64> = HashMap::new();
         for route in routes {
@@ -100,7 +100,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The routes, which are what they must be at any moment.
+    /// The routes, after the checks that hold at any moment.
     fn checked_routes(&self) -> Result<Vec<Held>, Violation> {
         let (routes, neighbors) = (self.routes()?, self.speaker()?.sessions());
         self.counters(&routes, &neighbors)?;
@@ -109,7 +109,7 @@ impl Bench<'_> {
         Ok(routes)
     }
 
-    /// A prefix has one best route at most, and one that is not suppressed.
+    /// A prefix has at most one best route, which is not suppressed.
     fn one_best(&self, routes: &[Held]) -> Result<(), Violation> {
         if let Some(route) = routes.iter().find(|route| route.is_best && route.is_damped) {
             let text = format!("{} by {}", route.prefix, route.neighbor());
@@ -125,7 +125,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Routes of a neighbor whose session has ended are gone, or kept for its restart.
+    /// When a session has ended, its routes are gone or kept for the neighbor's restart.
     fn no_route_outlives_its_session(
         &self,
         routes: &[Held],
@@ -144,8 +144,8 @@ impl Bench<'_> {
     }
 }
 
-/// What a router must be like at any moment. `shut` are the neighbors whose sessions it was told to end for good: no restart
-/// is awaited of them.
+/// Checks what holds for a router at any moment. The sessions with the neighbors in `shut` were shut down for
+/// good, so no restart is expected of them.
 pub(super) fn always(
     network: &Network,
     router: usize,
@@ -164,7 +164,7 @@ pub(super) fn always(
     meet_states(&bench, coverage)
 }
 
-/// In which states sessions are, and through which they went since the router started.
+/// Records the states of sessions, and the states that they passed since the router started.
 fn meet_states(bench: &Bench<'_>, coverage: &mut Coverage) -> Result<(), Violation> {
     for session in bench.speaker()?.sessions() {
         coverage.meet("state", &session.state.to_string());
@@ -175,7 +175,7 @@ fn meet_states(bench: &Bench<'_>, coverage: &mut Coverage) -> Result<(), Violati
     Ok(())
 }
 
-/// Names a session that is not up.
+/// Names a session that is not established.
 pub(super) fn session_down(network: &Network, after_us: u64) -> Violation {
     let mut text = format!("some are not after {} s", after_us / 1_000_000);
     let mut router = None;
@@ -191,7 +191,7 @@ pub(super) fn session_down(network: &Network, after_us: u64) -> Violation {
     Violation { invariant: "sessions come up", router, at_us: network.now_us(), text }
 }
 
-/// What all routers must be like at rest.
+/// Checks what holds for all routers after convergence.
 pub(super) fn at_rest(network: &Network, plan: &Plan, coverage: &mut Coverage) -> Result<(), Violation> {
     let oracle = Oracle::new(plan);
     let mut tables = Vec::with_capacity(network.len());
@@ -213,13 +213,13 @@ pub(super) fn at_rest(network: &Network, plan: &Plan, coverage: &mut Coverage) -
     walk(network, &oracle, &tables)
 }
 
-/// Which steps decided about a prefix.
+/// Records the steps that decided about a prefix.
 fn meet_decisions(bench: &Bench<'_>, routes: &[Held], coverage: &mut Coverage) -> Result<(), Violation> {
     let mut several: BTreeMap<IpPrefix, usize> = BTreeMap::new();
     for route in routes {
         *several.entry(route.prefix).or_default() += 1;
     }
-    // The one with the most routes has the most to decide.
+    // The prefix with the most routes has the most decisions.
     let Some((prefix, _)) = several.into_iter().filter(|(_, routes)| *routes > 1).max_by_key(|each| each.1)
     else {
         return Ok(());
@@ -234,7 +234,7 @@ fn meet_decisions(bench: &Bench<'_>, routes: &[Held], coverage: &mut Coverage) -
     Ok(())
 }
 
-/// A router's routes as the oracle has them, best first; the best must be the one that is used.
+/// A router's routes in the oracle's form, best first; the first must be the one in use.
 fn table(bench: &Bench<'_>, oracle: &Oracle<'_>, routes: Vec<Held>) -> Result<Table, Violation> {
     let mut table = Table::new();
     let mut used = BTreeMap::new();
@@ -256,7 +256,8 @@ fn table(bench: &Bench<'_>, oracle: &Oracle<'_>, routes: Vec<Held>) -> Result<Ta
     Ok(table)
 }
 
-/// Tables are those that follow from the plan; where several paths are sent, those that follow from each other.
+/// Compares the tables with those that follow from the plan; if several paths are sent, with those that
+/// follow from each other.
 fn compare(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(), Violation> {
     let wanted = match oracle.sends_one_path() {
         true => oracle.tables(),
@@ -282,7 +283,7 @@ fn compare(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(
     Ok(())
 }
 
-/// Rows in an order that path identifiers do not decide, without them: they are the sender's choice.
+/// The rows without path identifiers, which the sender chooses, and in an order that does not depend on them.
 fn plain(rows: &[Row]) -> Vec<Row> {
     let mut rows: Vec<Row> = rows.iter().map(|row| Row { path_id: 0, ..row.clone() }).collect();
     rows.sort_unstable();
@@ -297,7 +298,7 @@ fn marks(attrs: &Attrs) -> Vec<Mark> {
     marks
 }
 
-/// A packet follows best routes until it arrives: never in a circle, never to a router without a route.
+/// A packet that follows best routes arrives: it never loops and never meets a router without a route.
 fn walk(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(), Violation> {
     for (start, table) in tables.iter().enumerate() {
         for prefix in table.keys() {

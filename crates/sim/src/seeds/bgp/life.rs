@@ -1,4 +1,4 @@
-//! A trial: a plan's network from its start to the last check.
+//! Runs a trial: a plan's network from its start to the last check.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,16 +26,16 @@ use crate::router::Interleaving;
 use crate::seeds::coverage::{self, Coverage};
 use crate::seeds::trial::{Moment, Trial, Verdict, Violation, Voice, panicked};
 
-/// Virtual time in which nothing moves, at least, before a network is at rest.
+/// The virtual time without UPDATEs after which a network has converged.
 const QUIET_S: u64 = 3;
-/// A network that still works after so long never comes to rest.
+/// A network that still sends UPDATEs after this time never converges.
 const WORK_MAX_S: u64 = 300;
-/// How often somebody who listens hears.
+/// The interval at which a listener is told of events.
 const VOICE_STEP_US: u64 = 50_000;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Plays a plan. `threads` run its routers; the answer is the same for any number.
+/// Runs a plan. `threads` run its routers; the result is the same for any number.
 pub fn run(plan: &Plan, threads: usize, voice: Option<Voice<'_>>) -> Trial {
     let mut coverage = Coverage::default();
     meet_plan(plan, &mut coverage);
@@ -58,13 +58,13 @@ pub fn run(plan: &Plan, threads: usize, voice: Option<Voice<'_>>) -> Trial {
     let (updates, digest) =
         if is_whole { (life.network.traffic().updates, life.network.digest()) } else { (0, 0) };
     if !is_whole {
-        // A router that panicked may not even end.
+        // Dropping a router that panicked may panic again.
         std::mem::forget(life);
     }
     Trial { verdict, coverage, virtual_us, updates, digest, ..Trial::default() }
 }
 
-/// What a plan has.
+/// Records the features of a plan.
 fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
     let Features { ipv6, paths, short_messages, no_refresh, graceful_restart, .. } = plan.features;
     let Features { roles, mrai_ms, short_logs, interleaved, large_as, damping, .. } = plan.features;
@@ -101,10 +101,10 @@ fn broken_simulation(error: &SimError, at_us: u64) -> Violation {
 }
 
 struct Life<'a> {
-    /// As changes have made it.
+    /// The plan with all changes so far.
     plan: Plan,
     network: Network,
-    /// Ends of links whose session is shut down, and those that have no way to the other end.
+    /// Ends of links whose session is shut down, or whose peer address is unreachable.
     shut: BTreeSet<(usize, usize)>,
     no_way: BTreeSet<(usize, usize)>,
     random: Random,
@@ -168,8 +168,8 @@ impl<'a> Life<'a> {
             self.mend().map_err(|error| self.broken(error))?;
             self.tell(Moment::Mended);
             if events.iter().any(|event| matches!(event.what, Fault::Silent(_) | Fault::Garbage { .. })) {
-                // A connection that was on a silent link is dead, and its ends learn of it by the hold time only;
-                // of some garbage with the next message.
+                // A connection that was on a silent link is dead, and its ends notice only when the hold time
+                // expires. Some garbage is noticed only with the next message.
                 self.run_us((u64::from(self.plan.features.hold_s) + 1) * SECOND_US, coverage)?;
             }
             self.settle(coverage)?;
@@ -177,13 +177,13 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// The neighbors that a router was told to end its session with.
+    /// The neighbors with which a router was told to end its session.
     fn shut_neighbors(&self, router: usize) -> Vec<String> {
         let ends = self.shut.iter().filter(|(link, end)| self.plan.router_at(*link, *end) == router);
         ends.map(|(link, end)| text::neighbor_name(router, self.plan.router_at(*link, 1 - end))).collect()
     }
 
-    /// Runs for a time and takes in what was logged.
+    /// Runs for a duration and records what was logged.
     fn run_us(&mut self, us: u64, coverage: &mut Coverage) -> Result<(), Violation> {
         let end_us = self.network.now_us() + us;
         let step_us = if self.voice.is_some() { VOICE_STEP_US } else { us.max(1) };
@@ -203,7 +203,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Sessions come up, then routes come to rest, then everything is as it must be.
+    /// Waits until sessions are established and routes have converged, then checks everything.
     fn settle(&mut self, coverage: &mut Coverage) -> Result<(), Violation> {
         let hold_s = u64::from(self.plan.features.hold_s);
         let latency_us = self.plan.links.iter().map(|link| link.latency_us).max().unwrap_or(0);
@@ -218,7 +218,7 @@ impl<'a> Life<'a> {
         if self.plan.features.graceful_restart {
             self.run_us((STALE_S + DEFERRAL_S + 1) * SECOND_US, coverage)?;
         }
-        // A route that was suppressed comes back after the last flap.
+        // A suppressed route comes back after its last flap.
         let damped_s = if self.plan.features.damping { SUPPRESS_MAX_S } else { 0 };
         let quiet_us = (QUIET_S + damped_s) * SECOND_US
             + 2 * u64::from(self.plan.features.mrai_ms) * 1000
@@ -270,7 +270,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Tells a router how its neighbors are reached.
+    /// Gives a router its view of next hops.
     fn tell_ways(&mut self, router: usize) -> Result<(), SimError> {
         let hosts = |at: usize| [address(at).into(), ipv6_address(at).into()].map(IpPrefix::host);
         if self.plan.is_inside(router) {
@@ -288,7 +288,7 @@ impl<'a> Life<'a> {
         let ways = self.plan.links_of(router).flat_map(|(link, end, other)| {
             let metric = self.plan.links[link].ends[end].metric;
             let metric = (!self.no_way.contains(&(link, end))).then_some(metric);
-            // Behind a route server lie its clients.
+            // A route server's clients are reached through it.
             let server = Some(other).filter(|other| self.plan.routers[*other].route_server);
             let behind = server.into_iter().flat_map(|server| self.plan.links_of(server));
             let behind = behind.map(|(.., client)| client);
@@ -300,7 +300,7 @@ impl<'a> Life<'a> {
         self.network.set_next_hops(router, view).map(drop)
     }
 
-    /// Asks the router at an end of a link for something; one that does not run is left alone.
+    /// Sends a command to the router at an end of a link, if it is running.
     fn ask(
         &mut self,
         link: usize,
@@ -312,7 +312,7 @@ impl<'a> Life<'a> {
             return Ok(());
         }
         match self.network.command(router, &request(text::neighbor_name(router, other))) {
-            // Without a session there is nobody to ask for routes, and nothing to end.
+            // Without a session no routes can be requested and nothing can be ended.
             Err(SimError::Refused { .. }) => Ok(()),
             done => done,
         }
@@ -389,7 +389,8 @@ impl<'a> Life<'a> {
         self.start(router, Some(Restart { neighbors: Some(neighbors) }))
     }
 
-    /// All links carry at their speed, all routers run, all sessions are to be up, all ways are there.
+    /// Repairs all faults: links have their speed, routers run, sessions may come up, and next hops are
+    /// reachable.
     fn mend(&mut self) -> Result<(), SimError> {
         for number in 0..self.plan.links.len() {
             let link = self.plan.links[number];

@@ -1,8 +1,9 @@
-//! What the routers of a plan must have when they are at rest: from the plan alone, slowly and plainly.
+//! The routes that the routers of a plan must have after convergence, computed from the plan alone, slowly
+//! and simply.
 //!
-//! A router's routes are what its neighbors announce of their best ones. So from any table follows the next one, and
-//! a plan whose paths can only grow, or whose links have relationships without a circle, comes to one table that
-//! follows from itself. Prefixes do not know of each other: those of one kind that the same routers originate have the same
+//! A router's routes are its neighbors' announcements of their best routes. So each set of tables determines
+//! the next one. If a plan's paths can only grow, or its relationships have no circle, the sequence reaches a
+//! fixed point. Prefixes are independent: those of one kind that the same routers originate have the same
 //! routes.
 
 use std::cmp::Reverse;
@@ -17,22 +18,22 @@ use super::text::{
 };
 use crate::policy::address;
 
-/// LOCAL_PREF where no policy sets one.
+/// LOCAL_PREF if no policy sets one.
 const LOCAL_PREF: u32 = 100;
 
 /// How many of its routes a route server tries for a client.
 const SERVER_RANKS: usize = 4;
 
-/// A route as a table has it.
+/// A route in a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
-    /// The router at the other end of the link it came over; none for its own.
+    /// The router at the other end of the link on which it was received; none for the router's own.
     pub(super) from: Option<usize>,
     pub(super) path: Vec<u32>,
     pub(super) local_pref: u32,
     pub(super) med: Option<u32>,
     pub(super) marks: Vec<Mark>,
-    /// None for its own.
+    /// None for the router's own.
     pub(super) next_hop: Option<IpAddr>,
     /// Of a route that was reflected, who brought it into the AS, and who reflected it, the last one first.
     pub(super) originator: Option<Ipv4Addr>,
@@ -40,18 +41,18 @@ pub(super) struct Row {
     pub(super) path_id: u32,
 }
 
-/// A community: a standard one behind a 0, an extended one behind the highest number, a large one as it is.
+/// A community: a standard one after a 0, an extended one after the highest number, a large one unchanged.
 pub(super) type Mark = [u32; 3];
 
 /// The routes of a router, by prefix, best first.
 pub(super) type Table = BTreeMap<IpPrefix, Vec<Row>>;
 
-/// What follows from a plan.
+/// Derives routes from a plan.
 pub(super) struct Oracle<'a> {
     plan: &'a Plan,
-    /// Who originates each prefix.
+    /// The originators of each prefix.
     origins: BTreeMap<IpPrefix, Vec<usize>>,
-    /// Whose address is whose.
+    /// The router of each address.
     routers: BTreeMap<IpAddr, usize>,
 }
 
@@ -68,17 +69,17 @@ impl<'a> Oracle<'a> {
         Self { plan, origins, routers: routers.collect() }
     }
 
-    /// To which router a route leads; none for its own.
+    /// The router that is a route's next hop; none for the router's own.
     pub(super) fn leads_to(&self, row: &Row) -> Option<usize> {
         self.routers.get(&row.next_hop?).copied()
     }
 
-    /// Whether each neighbor gets one path of a prefix.
+    /// Whether each neighbor receives at most one path of a prefix.
     pub(super) fn sends_one_path(&self) -> bool {
         self.plan.features.paths < 2
     }
 
-    /// The tables that follow from themselves; `None` if they do not come about in time.
+    /// The tables at the fixed point; `None` if it is not reached in time.
     pub(super) fn tables(&self) -> Option<Vec<Table>> {
         let mut alike: BTreeMap<_, Vec<IpPrefix>> = BTreeMap::new();
         for (prefix, origins) in &self.origins {
@@ -96,7 +97,7 @@ impl<'a> Oracle<'a> {
         Some(tables)
     }
 
-    /// Every router's routes of a prefix that follow from themselves.
+    /// Every router's routes of a prefix at the fixed point.
     fn stable(&self, prefix: IpPrefix) -> Option<Vec<Vec<Row>>> {
         let routers = self.plan.routers.len();
         let mut all = vec![Vec::new(); routers];
@@ -110,7 +111,7 @@ impl<'a> Oracle<'a> {
         None
     }
 
-    /// The tables that neighbors' tables make.
+    /// The tables that follow from those of the neighbors.
     pub(super) fn next(&self, tables: &[Table]) -> Vec<Table> {
         let known: BTreeSet<IpPrefix> = tables.iter().flat_map(|table| table.keys().copied()).collect();
         let mut next = vec![Table::new(); tables.len()];
@@ -125,7 +126,7 @@ impl<'a> Oracle<'a> {
         next
     }
 
-    /// A router's routes of a prefix, best first: its own and what neighbors announce of theirs.
+    /// A router's routes of a prefix, best first: its own and its neighbors' announcements.
     fn rows<'t>(&self, router: usize, prefix: IpPrefix, of: impl Fn(usize) -> &'t [Row]) -> Vec<Row> {
         let mut rows = Vec::new();
         if self.origins.get(&prefix).is_some_and(|origins| origins.contains(&router)) {
@@ -142,7 +143,8 @@ impl<'a> Oracle<'a> {
             });
         }
         for (link, end, other) in self.plan.links_of(router) {
-            // A route server tries its next best for a client that may not have the best (RFC 7947 2.3).
+            // A route server tries its next best route for a client that may not receive the best (RFC 7947
+            // 2.3).
             let is_served = self.plan.routers[other].route_server && self.sends_one_path();
             let ranks = if is_served { SERVER_RANKS } else { usize::from(self.plan.features.paths).max(1) };
             let sent = of(other).iter().take(ranks);
@@ -228,7 +230,7 @@ impl<'a> Oracle<'a> {
         row.path.iter().copied().filter(move |asn| !members.contains(asn))
     }
 
-    /// What a router makes of what it is sent.
+    /// The result of a router's import policy.
     fn accepted(&self, router: usize, link: usize, end: usize, mut row: Row) -> Option<Row> {
         let own = [asn(self.plan, router), inner_asn(self.plan, router)];
         let is_own = |id: &Ipv4Addr| *id == address(router);
@@ -251,7 +253,7 @@ impl<'a> Oracle<'a> {
         Other::at(self.plan, link, end)
     }
 
-    /// Brings routes of a prefix into the order of preference: the best one, the best of the others, and so on.
+    /// Sorts routes of a prefix by preference: the best one, the best of the others, and so on.
     pub(super) fn rank(&self, router: usize, rows: &mut [Row]) {
         for rank in 0..rows.len() {
             let best = rank + self.best(router, &rows[rank..]);
@@ -259,13 +261,13 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// The place of the best route (RFC 4271 section 9.1.2); of none, 0.
+    /// The index of the best route (RFC 4271 section 9.1.2); 0 without routes.
     fn best(&self, router: usize, rows: &[Row]) -> usize {
         let metric = |row: &Row| {
             if self.plan.is_inside(router) {
                 return self.leads_to(row).map_or(0, Plan::cost_inside);
             }
-            // Behind a route server lie its clients, unless there is a shorter way.
+            // A route server's clients are reached through it, unless there is a shorter path.
             let to = |at: Option<usize>| self.plan.links_of(router).find(|(.., other)| Some(*other) == at);
             to(self.leads_to(row))
                 .or_else(|| to(row.from))
@@ -274,7 +276,7 @@ impl<'a> Oracle<'a> {
         let first_steps = |row: &Row| (Reverse(row.local_pref), row.from.is_some(), self.outer(row).count());
         let Some(first) = rows.iter().map(first_steps).min() else { return 0 };
         let left: Vec<usize> = (0..rows.len()).filter(|at| first_steps(&rows[*at]) == first).collect();
-        // MED counts between routes of one neighboring AS only.
+        // MED counts only between routes of the same neighboring AS.
         let is_beaten = |row: &Row| {
             left.iter().map(|at| &rows[*at]).any(|other| {
                 self.outer(other).next() == self.outer(row).next()
@@ -290,7 +292,7 @@ impl<'a> Oracle<'a> {
         unbeaten.min_by_key(|at| last_steps(&rows[*at])).unwrap_or(0)
     }
 
-    /// The name a router's neighbor has in its configuration.
+    /// The neighbor's name in the router's configuration.
     pub(super) fn source(router: usize, row: &Row) -> String {
         row.from.map_or("local".to_owned(), |other| neighbor_name(router, other))
     }

@@ -1,4 +1,4 @@
-//! A network and its faults as data: what a seed draws, what a scenario file holds.
+//! A network and its faults as data: seeds draw it, and scenario files store it.
 
 use std::fmt;
 
@@ -6,42 +6,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::seeds::is_default;
 
-/// Routers of a plan, at most.
 pub(super) const ROUTERS_MAX: usize = 64;
-/// Prefixes of a router, at most.
 pub(super) const PREFIXES_MAX: u16 = 250;
 
-/// A network, what happens to it, and the seed of what else is left to chance.
+/// A network, its events, and the seed of everything else that is random.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Decides what the plan does not say: the order in which workers take turns.
+    /// Determines what the plan leaves open: the order in which workers take turns.
     pub seed: u64,
-    /// What all routers can do and how they are set.
     pub features: Features,
-    /// The routers, most of them each its own AS.
+    /// Most of them are an AS of their own.
     pub routers: Vec<RouterPlan>,
-    /// Who is linked to whom.
     pub links: Vec<LinkPlan>,
-    /// Faults and changes. After each round everything is mended and must come to rest.
+    /// Faults and changes. At the end of each round everything is repaired and the network must converge.
     #[serde(default)]
     pub rounds: Vec<Vec<Event>>,
 }
 
-/// What routers can do and how they are set.
+/// The capabilities and settings of all routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Features {
     /// IPv6 routes beside those of IPv4.
     #[serde(skip_serializing_if = "is_default")]
     pub ipv6: bool,
-    /// Paths of a prefix that neighbors are sent; below 2: the best one, without the capability.
+    /// The paths of a prefix that a neighbor is sent; below 2, only the best one and no ADD-PATH capability.
     #[serde(skip_serializing_if = "is_default")]
     pub paths: u8,
     /// No messages of more than 4096 bytes.
     #[serde(skip_serializing_if = "is_default")]
     pub short_messages: bool,
-    /// No capability route refresh of either kind.
+    /// Route refresh is disabled, in both variants.
     #[serde(skip_serializing_if = "is_default")]
     pub no_refresh: bool,
     #[serde(skip_serializing_if = "is_default")]
@@ -49,21 +45,19 @@ pub struct Features {
     /// Roles (RFC 9234), where links have relationships.
     #[serde(skip_serializing_if = "is_default")]
     pub roles: bool,
-    /// Least time between two announcements, in milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub mrai_ms: u32,
-    /// Hold time, in seconds.
     pub hold_s: u16,
-    /// Almost nothing is kept for neighbors that read slowly.
+    /// Routers keep almost nothing for neighbors that read slowly.
     #[serde(skip_serializing_if = "is_default")]
     pub short_logs: bool,
-    /// Several workers take turns as chance decides.
+    /// Several workers take turns in random order.
     #[serde(skip_serializing_if = "is_default")]
     pub interleaved: bool,
-    /// AS numbers of four bytes.
+    /// AS numbers need four bytes.
     #[serde(skip_serializing_if = "is_default")]
     pub large_as: bool,
-    /// Flap damping, with times of seconds.
+    /// Flap damping, with times of a few seconds.
     #[serde(skip_serializing_if = "is_default")]
     pub damping: bool,
     /// An AS of several routers is a confederation (RFC 5065), each router a member AS.
@@ -71,17 +65,17 @@ pub struct Features {
     pub confederation: bool,
 }
 
-/// A router.
+/// A router of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterPlan {
-    /// Prefixes of its own, of each family.
+    /// The number of its own prefixes in each family.
     #[serde(skip_serializing_if = "is_default")]
     pub prefixes: u16,
     /// It announces the prefix that others announce too.
     #[serde(skip_serializing_if = "is_default")]
     pub anycast: bool,
-    /// It is another site of this router's AS, with no session to it.
+    /// It is another site of this router's AS, without a session to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_of: Option<usize>,
     /// It is a route server (RFC 7947): it passes on its neighbors' routes and has none of its own.
@@ -95,148 +89,132 @@ pub struct RouterPlan {
     pub client_of: Option<usize>,
 }
 
-/// What the first router of a link is to the second one.
+/// The role of a link's first router, seen from the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relationship {
-    /// It sells transit to the second.
     Provider,
-    /// Both exchange their own and their customers' routes.
     Peer,
 }
 
-/// A link.
+/// A link of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPlan {
-    /// One router.
     pub a: usize,
-    /// The other.
     pub b: usize,
-    /// What `a` is to `b`; without it everything is accepted and announced.
+    /// The role of `a`, seen from `b`. Without it, every route is accepted and announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is: Option<Relationship>,
-    /// In microseconds.
     pub latency_us: u64,
-    /// Bytes a millisecond.
+    /// Bytes per millisecond.
     pub rate: usize,
-    /// Bytes on the way.
+    /// Bytes in flight.
     pub capacity: usize,
-    /// What `a` does with routes for `b` and the other way round.
+    /// The policies of `a` toward `b`, and of `b` toward `a`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ends: [End; 2],
 }
 
-/// What a router does with routes at one of its links.
+/// A router's policy at one of its links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct End {
-    /// Its AS is so often before the paths it announces, beyond the usual once.
+    /// How often its AS is prepended to announced paths, beyond the usual once.
     #[serde(skip_serializing_if = "is_default")]
     pub prepend: u8,
-    /// MED of what it announces.
+    /// The MED of announced routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub med: Option<u32>,
-    /// It marks what it announces with a community.
+    /// Whether announced routes get a community.
     #[serde(skip_serializing_if = "is_default")]
     pub mark: bool,
-    /// It does not announce prefixes of this kind: their number modulo four.
+    /// The kind of prefixes that it does not announce: their number modulo four.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reject: Option<u8>,
-    /// Cost of the way to next hops behind the link.
+    /// The IGP cost of next hops behind the link.
     #[serde(skip_serializing_if = "is_default")]
     pub metric: u32,
 }
 
-/// A fault or a change, and how long after the one before it.
+/// A fault or a change, and its delay after the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// Milliseconds.
     pub after_ms: u32,
-    /// What happens.
     pub what: Fault,
 }
 
-/// What happens to a network.
+/// A fault or a change of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// A link goes down; connections end for both routers.
     Down(usize),
-    /// A link carries nothing, and neither router learns of it.
+    /// A link carries nothing, and neither router notices.
     Silent(usize),
-    /// A link carries again.
+    /// A link works again.
     Up(usize),
-    /// A link's rate and capacity change.
     Speed {
         link: usize,
-        /// Bytes a millisecond.
+        /// Bytes per millisecond.
         rate: usize,
-        /// Bytes on the way.
+        /// Bytes in flight.
         capacity: usize,
     },
-    /// A router stops dead.
+    /// A router stops abruptly.
     Stop(usize),
-    /// A router starts with an empty memory.
     Start(usize),
-    /// A router stops dead and starts again, knowing who helps it (RFC 4724).
+    /// A router stops abruptly and starts again; it knows which neighbors help it (RFC 4724).
     Restart(usize),
-    /// A router ends a session and begins anew.
+    /// A router resets a session.
     Reset {
-        /// Which link's session.
         link: usize,
-        /// Its first or second end.
+        /// The first or second end.
         end: usize,
     },
     /// A router ends a session until it is told to start it.
     Shutdown {
-        /// Which link's session.
         link: usize,
-        /// Its first or second end.
+        /// The first or second end.
         end: usize,
     },
-    /// Bytes that no router sent come between those that one end sends.
+    /// Bytes that no router sent appear between those of one end.
     Garbage {
-        /// Which link's session.
         link: usize,
         /// The end that seems to send them.
         end: usize,
         bytes: u8,
     },
-    /// A router asks for all routes again.
+    /// A router requests all routes again.
     Refresh {
-        /// Which link's session.
         link: usize,
-        /// Its first or second end.
+        /// The first or second end.
         end: usize,
     },
-    /// A router is reloaded with other prefixes of its own.
+    /// A reload changes a router's own prefixes.
     Announce {
         router: usize,
-        /// What it has from now on.
         now: RouterPlan,
     },
-    /// A router is reloaded with another policy toward a neighbor.
+    /// A reload changes a router's policy toward a neighbor.
     Policy {
         link: usize,
-        /// Its first or second end.
+        /// The first or second end.
         end: usize,
-        /// What it does from now on.
         now: End,
     },
-    /// A router loses the way to a neighbor's address; sessions stay up.
+    /// A neighbor's address becomes unreachable for a router; sessions stay established.
     NoWay {
         link: usize,
-        /// The end that loses it.
+        /// The end that loses its route.
         end: usize,
     },
-    /// A router has a way to all its neighbors again.
+    /// All neighbors of a router are reachable again.
     Ways(usize),
 }
 
 impl Fault {
-    /// Its name, for coverage.
+    /// The name for coverage.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Down(_) => "link down",
@@ -257,7 +235,7 @@ impl Fault {
         }
     }
 
-    /// The link and the router it names.
+    /// The link and the router that the fault names.
     pub(super) fn names(&self) -> (Option<usize>, Option<usize>) {
         match *self {
             Self::Down(link) | Self::Silent(link) | Self::Up(link) | Self::Speed { link, .. } => {
@@ -276,7 +254,7 @@ impl Fault {
         }
     }
 
-    /// Gives the router or link it names another number; `None` if there is none.
+    /// Renumbers the router or link; `None` if it has no new number.
     fn renumber(
         &mut self,
         to_router: impl Fn(usize) -> Option<usize>,
@@ -336,7 +314,7 @@ impl fmt::Display for Fault {
 }
 
 impl Plan {
-    /// What is wrong with it.
+    /// Returns an error if the plan is invalid.
     pub(in crate::seeds) fn check(&self) -> Result<(), String> {
         let routers = self.routers.len();
         if !(1..=ROUTERS_MAX).contains(&routers) {
@@ -381,7 +359,7 @@ impl Plan {
         self.no_circle_of_providers()
     }
 
-    /// A route server stays one, has no routes and no policy of its own, and none beside it.
+    /// A route server remains one, has neither routes nor a policy of its own, and is not linked to another.
     fn check_route_servers(&self) -> Result<(), String> {
         let servers = (0..self.routers.len()).filter(|at| self.routers[*at].route_server);
         for at in servers {
@@ -403,7 +381,7 @@ impl Plan {
         Ok(())
     }
 
-    /// With one, the routes that are best may never come to rest.
+    /// With such a circle, best routes may never converge.
     fn no_circle_of_providers(&self) -> Result<(), String> {
         let mut left: Vec<usize> = (0..self.routers.len()).collect();
         loop {
@@ -424,7 +402,7 @@ impl Plan {
         }
     }
 
-    /// Links of a router: the link's number, which end of it the router is, and the router at the other end.
+    /// The links of a router: the link's number, the router's end of it, and the router at the other end.
     pub fn links_of(&self, router: usize) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         self.links.iter().enumerate().filter_map(move |(number, link)| match router {
             _ if link.a == router => Some((number, 0, link.b)),
@@ -464,7 +442,7 @@ impl Plan {
         if end == 0 { self.links[link].a } else { self.links[link].b }
     }
 
-    /// The same without a link and what happens to it.
+    /// A copy without a link and its events.
     pub(super) fn without_link(&self, gone: usize) -> Self {
         let mut plan = self.clone();
         plan.links.remove(gone);
@@ -472,7 +450,7 @@ impl Plan {
         plan
     }
 
-    /// Gives routers and links that events name other numbers; events whose router or link gets none go.
+    /// Renumbers the routers and links of events; removes events whose router or link has no new number.
     pub(super) fn move_events(
         &mut self,
         router: impl Fn(usize) -> Option<usize>,
@@ -483,7 +461,7 @@ impl Plan {
         }
     }
 
-    /// Faults and changes of all rounds.
+    /// The number of faults and changes in all rounds.
     pub fn events(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
     }

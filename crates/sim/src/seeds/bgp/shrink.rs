@@ -1,9 +1,9 @@
-//! Smaller plans than one that fails.
+//! Derives smaller plans from one that fails.
 
 use super::plan::{End, Features, Plan};
 use crate::seeds::shrink::{Step, changed, parts};
 
-/// From what takes most away to what takes least.
+/// In order: steps that remove most come first.
 pub(in crate::seeds) const STEPS: [Step<Plan>; 8] = [
     without_rounds,
     without_events,
@@ -19,7 +19,7 @@ fn without_rounds(plan: &Plan) -> Vec<Plan> {
     (0..plan.rounds.len()).map(|round| changed(plan, |plan| drop(plan.rounds.remove(round)))).collect()
 }
 
-/// Without a half of a round's events, a quarter, ... one.
+/// Omits a half of a round's events, a quarter, and so on down to one.
 fn without_events(plan: &Plan) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (round, events) in plan.rounds.iter().enumerate() {
@@ -29,7 +29,7 @@ fn without_events(plan: &Plan) -> Vec<Plan> {
     plans
 }
 
-/// Without a router, its links and what happens to them.
+/// Omits a router with its links and events.
 fn without_routers(plan: &Plan) -> Vec<Plan> {
     (0..plan.routers.len())
         .rev()
@@ -105,7 +105,7 @@ fn with_fewer_prefixes(plan: &Plan) -> Vec<Plan> {
     plans
 }
 
-/// Links without policies, with usual latency and speed.
+/// Removes policies from links and gives them the usual latency and speed.
 fn with_plain_links(plan: &Plan) -> Vec<Plan> {
     let usual = crate::link::Link::default();
     let mut plans = Vec::new();

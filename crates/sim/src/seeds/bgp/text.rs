@@ -1,4 +1,4 @@
-//! Names, prefixes and configurations of a plan's routers: what an operator would write.
+//! The names, prefixes and configurations of a plan's routers, as an operator would write them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,21 +10,21 @@ use thalweg_base::IpPrefix;
 use super::plan::{End, Features, Plan, Relationship};
 use crate::policy::address;
 
-/// Prefixes come in so many kinds, which differ in their length.
+/// The number of kinds of prefixes, which differ in their length.
 pub(super) const KINDS: u8 = 4;
 
-/// LOCAL_PREF of customers', peers' and providers' routes; marks of them too.
+/// LOCAL_PREF of customers', peers' and providers' routes, which is also their mark.
 pub(super) const CUSTOMER: u32 = 200;
 const PEER: u32 = 100;
 const PROVIDER: u32 = 50;
 
-/// Time between attempts to connect, and the longest rest after an error.
+/// The time between attempts to connect, and the longest pause after an error.
 pub(super) const CONNECT_RETRY_S: u64 = 3;
 pub(super) const IDLE_HOLD_MAX_S: u64 = 8;
-/// How long a restarting router waits for tables, and routes of one are kept.
+/// How long a restarting router waits for tables, and how long its routes are kept.
 pub(super) const DEFERRAL_S: u64 = 10;
 pub(super) const STALE_S: u64 = 20;
-/// How long a route that flapped is suppressed, at most.
+/// The longest time for which a flapping route is suppressed.
 pub(super) const SUPPRESS_MAX_S: u64 = 12;
 
 /// A router's number where it is a part of others.
@@ -51,7 +51,7 @@ pub(super) fn ipv6_address(router: usize) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, router as u16 + 1)
 }
 
-/// What a router calls a neighbor in its configuration.
+/// The name of a neighbor in a router's configuration.
 pub(super) fn neighbor_name(router: usize, other: usize) -> String {
     format!("r{router}-r{other}")
 }
@@ -91,7 +91,7 @@ pub(super) fn kind(prefix: IpPrefix) -> u8 {
     }
 }
 
-/// What the other end of a link is to a router.
+/// The role of a link's other end, seen from a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
     Customer,
@@ -100,7 +100,7 @@ pub(super) enum Other {
 }
 
 impl Other {
-    /// As the router at an end of a link has it; to a route server all are alike.
+    /// The role as the router at an end of a link sees it. A route server treats all neighbors alike.
     pub(super) fn at(plan: &Plan, link: usize, end: usize) -> Option<Self> {
         if plan.routers[plan.router_at(link, end)].route_server {
             return None;
@@ -129,11 +129,12 @@ impl Other {
     }
 }
 
-/// The first half of communities that say of whom a route was learned, and of those that say where it passed.
+/// The first half of communities that mark from whom a route was learned, and of those that mark where it
+/// passed.
 pub(super) const LEARNED: u32 = 64_512;
 pub(super) const PASSED: u32 = 64_600;
 
-/// The configuration of a router as its plan is now. Sessions in `shut` are not to be up.
+/// The configuration of a router in the current plan. The sessions in `shut` stay down.
 pub(super) fn configuration(plan: &Plan, router: usize) -> String {
     let features = &plan.features;
     let networks: Vec<String> = prefixes(plan, router).iter().map(IpPrefix::to_string).collect();
@@ -206,7 +207,7 @@ fn import_name(relation: Option<Other>) -> String {
     format!("from-{}", relation.map_or("all", Other::role))
 }
 
-/// Neighbors that are sent the same have rules of the same name, and so are in one update group.
+/// Neighbors that are sent the same routes have rules of the same name, and so share an update group.
 fn export_name(relation: Option<Other>, end: &End) -> String {
     let End { prepend, med, mark, reject, metric: _ } = end;
     let number = |value: Option<u32>| value.map_or("no".to_owned(), |value| value.to_string());
@@ -280,7 +281,7 @@ fn export_rules(router: usize, relation: Option<Other>, end: &End) -> String {
     let set = set.join(", ");
     let only = match relation {
         None | Some(Other::Customer) => vec![String::new()],
-        // Peers and providers get what is our own and our customers'.
+        // Peers and providers receive only our own and our customers' routes.
         Some(_) => vec![
             "match = { source = \"local\" }\n".to_owned(),
             format!("match = {{ community = \"{LEARNED}:{CUSTOMER}\" }}\n"),

@@ -1,4 +1,4 @@
-//! A plan from a seed.
+//! Draws a plan from a seed.
 
 use thalweg_exec::ModelKind;
 
@@ -8,7 +8,7 @@ use super::plan::{
 };
 use crate::chance::Random;
 
-/// Public ports: all that there may be, few, and those that inside hosts have themselves.
+/// Ranges of public ports: all that are possible, a few, and those that inside hosts use themselves.
 const PORTS: [(u16, u16); 3] = [(1024, 65_535), (2000, 2063), (4000, 4127)];
 
 impl Plan {
@@ -21,7 +21,7 @@ impl Plan {
             let before = routers[random.below(routers.len())].clone();
             routers.push(changed(random, before));
         }
-        // Models are started for each stretch between two reloads, so few workers do.
+        // The models start anew after each reload, so the number of workers is small.
         let model = ModelKind::ALL[1 + random.below(ModelKind::ALL.len() - 1)];
         let count = 4 + random.below(24);
         let steps = (0..count).map(|_| step(random, routers.len())).collect();
@@ -90,7 +90,7 @@ fn flows(random: &mut Random) -> FlowSetup {
     }
 }
 
-/// What an operator changes: mostly one thing.
+/// A change by an operator, mostly of one setting.
 fn changed(random: &mut Random, mut setup: Setup) -> Setup {
     for _ in 0..1 + random.below(2) {
         match random.below(9) {
@@ -120,7 +120,7 @@ fn step(random: &mut Random, setups: usize) -> Step {
         0..5 => random.below(20),
         5..8 => 900 + random.below(3000),
         8 => random.below(30_000),
-        // Everything that has a life of minutes is over.
+        // Long enough for every lifetime of minutes to end.
         _ => random.below(400_000),
     };
     let what = match random.below(20) {
@@ -131,7 +131,7 @@ fn step(random: &mut Random, setups: usize) -> Step {
     Step { after_ms: after_ms as u32, what }
 }
 
-/// Mostly one; most first fragments have their last with them.
+/// Mostly one item; most first fragments come with their last one.
 fn items(random: &mut Random) -> Vec<Item> {
     let first = item(random);
     let last = Item { piece: Piece::Last, ..first };

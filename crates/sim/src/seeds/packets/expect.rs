@@ -1,4 +1,4 @@
-//! What must become of a packet, as far as its configuration says: slowly, from lists.
+//! The expected fate of a packet as far as its configuration determines it, computed slowly from lists.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,7 +9,7 @@ use super::frames::{Arrival, DARK, FIRST_LAN, Header, WAN, inside, public};
 use super::plan::{Deny, Kind, NatSetup, Setup};
 use super::text::{SMALL_MTU, VOICE};
 
-/// The port that a destination is behind, or why it is behind none.
+/// The port toward a destination, or the reason why there is none.
 pub(super) fn route(setup: &Setup, destination: IpAddr) -> Result<u16, DropReason> {
     let outside = if setup.lost_gateway { Err(DropReason::NeighborUnresolved) } else { Ok(WAN) };
     match destination {
@@ -29,7 +29,7 @@ pub(super) fn route(setup: &Setup, destination: IpAddr) -> Result<u16, DropReaso
     }
 }
 
-/// Each of the networks has the router's address, and none for the network and for all.
+/// In each network one address is the router's, and the network and broadcast addresses are no host's.
 fn host_of(host: u8, way: Result<u16, DropReason>) -> Result<u16, DropReason> {
     match host {
         0 | 255 => Err(DropReason::NotUnicast),
@@ -38,7 +38,7 @@ fn host_of(host: u8, way: Result<u16, DropReason>) -> Result<u16, DropReason> {
     }
 }
 
-/// Behind which port a source is, the unresolved ones too.
+/// The port toward a source, including unresolved ones.
 fn port_of_source(setup: &Setup, source: IpAddr) -> u16 {
     match (source, route(setup, source)) {
         (_, Ok(port)) => port,
@@ -47,7 +47,7 @@ fn port_of_source(setup: &Setup, source: IpAddr) -> u16 {
     }
 }
 
-/// Where a packet leaves with this destination, TTL and length, or why it does not.
+/// The port by which a packet with this destination, TTL and length leaves, or why it does not.
 pub(super) fn leaves(setup: &Setup, header: &Header) -> Result<u16, DropReason> {
     let port = route(setup, header.destination)?;
     let mtu = if port == WAN && setup.small_mtu { SMALL_MTU } else { 1500 };
@@ -58,7 +58,7 @@ pub(super) fn leaves(setup: &Setup, header: &Header) -> Result<u16, DropReason> 
     }
 }
 
-/// Why a packet goes no further, before anything that has state is asked.
+/// The reason to drop a packet before any stateful stage.
 pub(super) fn refused(setup: &Setup, arrival: &Arrival, header: &Header) -> Option<DropReason> {
     match arrival.kind {
         Kind::NotIp => return Some(DropReason::NotIp),
@@ -85,32 +85,30 @@ pub(super) fn refused(setup: &Setup, arrival: &Arrival, header: &Header) -> Opti
     is_denied.then_some(DropReason::AclDenied)
 }
 
-/// Whether a packet may be one too many for its class.
+/// Whether a packet may exceed the rate of its class.
 pub(super) fn may_be_policed(setup: &Setup, header: &Header) -> bool {
     setup.classes.is_some_and(|classes| classes.policed_bps.is_some() && !classes.remark)
         && header.dscp == VOICE
 }
 
-/// Whether a packet may be marked as too much for its class.
+/// Whether a packet may be remarked for exceeding the rate of its class.
 pub(super) fn may_be_remarked(setup: &Setup, header: &Header) -> bool {
     setup.classes.is_some_and(|classes| classes.policed_bps.is_some() && classes.remark)
         && header.dscp == VOICE
 }
 
-/// What NAT has to do with a packet.
+/// NAT's task for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Nothing.
     None,
-    /// Its source becomes a public endpoint.
+    /// NAT translates the source to a public endpoint.
     Out,
-    /// Its destination is a public endpoint.
+    /// The destination is a public endpoint.
     In,
-    /// Both.
     Hairpin,
 }
 
-/// What NAT has to do with a packet that comes in by a port.
+/// NAT's task for a packet that arrives at a port.
 pub(super) fn role(setup: &Setup, port_in: u16, header: &Header) -> Role {
     let (Some(nat), IpAddr::V4(destination)) = (&setup.nat, header.destination) else { return Role::None };
     let is_ours = is_public(nat, destination);
@@ -133,7 +131,7 @@ pub(super) fn is_public(nat: &NatSetup, address: Ipv4Addr) -> bool {
     (0..nat.addresses).any(|at| public(at) == address)
 }
 
-/// Whether NAT may say no for this reason.
+/// Whether NAT may drop a packet for this reason.
 pub(super) fn is_of_nat(nat: &NatSetup, reason: DropReason) -> bool {
     use DropReason::*;
     match reason {

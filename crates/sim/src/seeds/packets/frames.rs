@@ -1,4 +1,5 @@
-//! The frames of a plan's packets, and what of a frame the judge reads: plainly, sharing nothing with the router.
+//! Makes the frames of a plan's packets, and reads what the judge needs of a frame. It shares no code with
+//! the router.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
@@ -15,30 +16,30 @@ pub(super) const DARK: u16 = 1;
 pub(super) const FIRST_LAN: u16 = 2;
 
 pub(super) const ETHERNET: usize = 14;
-/// Where a datagram is cut in two.
+/// The offset at which a datagram is cut in two.
 const CUT: usize = 32;
-/// Payload of datagrams that are cut.
+/// The payload of datagrams that are cut.
 const CUT_PAYLOAD: usize = 64;
-/// The public port that leads to the first host for good, and that host's.
+/// The public port that always leads to the first host, and that host's port.
 pub(super) const FORWARD: (u16, u16) = (5000, 5353);
-/// The inside port that stands for a forwarded one where somebody knocks.
+/// The inside port that stands for a forwarded one in unsolicited packets.
 pub(super) const WELL_KNOWN: u16 = 80;
-/// Hosts whose packets are damaged, so that whatever becomes of their addresses is nobody's flow.
+/// Damaged packets come from hosts of their own, so that damaged addresses belong to no other flow.
 const DAMAGED: u8 = 200;
 
-/// Whether an address is that of a host whose packets are damaged.
+/// Whether the host of this address sends damaged packets.
 pub(super) fn is_of_damaged(address: Ipv4Addr) -> bool {
     address.octets()[3] >= DAMAGED
 }
 
-/// A packet on its way in.
+/// A packet that arrives.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     pub(super) frame: Vec<u8>,
     pub(super) port_in: u16,
     pub(super) at_ns: u64,
     pub(super) kind: Kind,
-    /// Its bytes are as they were made.
+    /// Whether its bytes are undamaged.
     pub(super) is_whole: bool,
 }
 
@@ -48,7 +49,7 @@ impl Arrival {
     }
 }
 
-/// Where an inside host is: its port and its address.
+/// The port and address of an inside host.
 pub(super) fn inside(host: u8, lans: u8) -> (u16, Ipv4Addr) {
     let lan = host % lans.max(1);
     (FIRST_LAN + u16::from(lan), Ipv4Addr::new(10, 0, lan, 10 + host))
@@ -78,7 +79,7 @@ pub(super) fn number_of(protocol: Protocol) -> u8 {
     }
 }
 
-/// An endpoint and its protocol; of an echo the port is its identifier, of a protocol without ports 0.
+/// An endpoint and its protocol. The port is the identifier of an echo, and 0 for a protocol without ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
     pub(super) protocol: u8,
@@ -92,7 +93,7 @@ impl Endpoint {
     }
 }
 
-/// A public endpoint that was seen, and whom it spoke to.
+/// A public endpoint that was seen, and its peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) public: Endpoint,
@@ -100,8 +101,8 @@ pub(super) struct Seen {
     pub(super) remote: SocketAddrV4,
 }
 
-/// Makes the frame of one of an item's packets. `seen` is the public endpoint that it is about, if it is about one;
-/// `number` goes along as its payload.
+/// Makes the frame of one of an item's packets. `seen` is the public endpoint to which the item refers, if
+/// any; `number` is in the payload.
 pub(super) fn arrival(
     item: &Item,
     nth: u16,
@@ -132,7 +133,7 @@ pub(super) fn arrival(
         Kind::Hairpin => (lan, v4(from, at_public)),
         Kind::ErrorIn => (WAN, error(item, *to.ip(), quoted(at_public, seen, to, item))),
         Kind::ErrorOut => {
-            // About a packet that came in: from outside to the inside endpoint.
+            // It quotes a packet that came from outside to the inside endpoint.
             let inside = seen.map_or(from, |seen| SocketAddrV4::new(seen.inside.address, seen.inside.port));
             let lan = FIRST_LAN + u16::from(inside.ip().octets()[2].min(lans - 1));
             let came = quoted(seen.map_or(to, |seen| seen.remote), seen, inside, item);
@@ -166,7 +167,8 @@ pub(super) fn arrival(
     Arrival { frame, port_in, at_ns, kind: item.kind, is_whole }
 }
 
-/// Damaged packets are of hosts of their own. An error that a host sends is about its own packet, and is never damaged.
+/// Assigns damaged packets to hosts of their own. An error quotes its host's own packet, and is never
+/// damaged.
 fn undamaged_names(item: &Item) -> Item {
     match item.flip {
         Some(_) if item.kind == Kind::ErrorOut => Item { flip: None, ..*item },
@@ -175,7 +177,7 @@ fn undamaged_names(item: &Item) -> Item {
     }
 }
 
-/// Number of the packet first, then so many bytes.
+/// The number of the packet, then padding.
 fn payload(item: &Item, number: u32) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     let more = if item.piece == Piece::Whole { usize::from(item.bytes) } else { CUT_PAYLOAD - 4 };
@@ -183,7 +185,7 @@ fn payload(item: &Item, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// An answer has the identifier of the echo, and is a segment of what has begun.
+/// An answer has the identifier of the echo, or is a segment of an open connection.
 fn answer(item: &Item, from: SocketAddrV4, to: SocketAddrV4, seen: Option<Seen>, number: u32) -> Vec<u8> {
     let Some(seen) = seen else { return packet(item, from, to, number, true) };
     let protocol = match (seen.public.protocol, item.protocol) {
@@ -220,7 +222,7 @@ fn packet(item: &Item, from: SocketAddrV4, to: SocketAddrV4, number: u32, is_ans
         Protocol::Gre => [&[0, 0, 8, 0][..], &payload].concat(),
         _ => testing::tcp_segment(source, destination, flags, [1, 1], &payload),
     };
-    // Both parts of a datagram are of one port and have one identification.
+    // Both parts of a datagram share a port and an identification.
     let (fragment, part) = match item.piece {
         Piece::Whole => (0, &segment[..]),
         Piece::First => (0x2000, &segment[..CUT]),
@@ -236,7 +238,7 @@ fn packet(item: &Item, from: SocketAddrV4, to: SocketAddrV4, number: u32, is_ans
     testing::ipv4(header, part)
 }
 
-/// A packet as an error quotes it: it had gone from one to the other.
+/// The packet that an error quotes.
 fn quoted(from: SocketAddrV4, seen: Option<Seen>, to: SocketAddrV4, item: &Item) -> Vec<u8> {
     let to = match item.kind {
         Kind::ErrorIn => seen.map_or(to, |seen| seen.remote),
@@ -278,7 +280,7 @@ fn six(item: &Item, lan: u16, host: u8, port: u16, number: u32) -> Vec<u8> {
     [&header.encode()[..], &segment].concat()
 }
 
-/// What the judge reads of an IP packet.
+/// The header fields that the judge reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Header {
     pub(super) source: IpAddr,
@@ -288,19 +290,18 @@ pub(super) struct Header {
     pub(super) ttl: u8,
     pub(super) dscp: u8,
     pub(super) identification: u16,
-    /// It is a fragment, and not the first.
+    /// It is a fragment, and not the first one.
     pub(super) is_later: bool,
     pub(super) is_fragment: bool,
-    /// Ports of UDP and TCP, the identifier of an echo in both places; none of anything else.
+    /// The ports of UDP and TCP; for an echo twice the identifier; otherwise none.
     pub(super) ports: Option<(u16, u16)>,
-    /// Flags of TCP.
     pub(super) flags: u8,
-    /// Type and code, of ICMP.
+    /// The ICMP type and code.
     pub(super) icmp: Option<(u8, u8)>,
 }
 
 impl Header {
-    /// Of a packet that is whole.
+    /// Reads an undamaged packet.
     pub(super) fn of(l3: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u16::from_be_bytes([*l3.get(at)?, *l3.get(at + 1)?]));
         let is_v6 = l3.first()? >> 4 == 6;
@@ -346,12 +347,12 @@ impl Header {
         Some(Endpoint { protocol: self.protocol, address, port: port? })
     }
 
-    /// Where it comes from, if it has ports.
+    /// The source, if it has ports.
     pub(super) fn from(&self) -> Option<Endpoint> {
         self.endpoint(self.source, self.ports.map(|ports| ports.0))
     }
 
-    /// Where it goes, if it has ports.
+    /// The destination, if it has ports.
     pub(super) fn to(&self) -> Option<Endpoint> {
         self.endpoint(self.destination, self.ports.map(|ports| ports.1))
     }

@@ -1,7 +1,8 @@
-//! Looks at every packet that leaves, or does not, and at NAT's sessions after every chunk.
+//! Checks every packet that leaves or is dropped, and NAT's sessions after every chunk.
 //!
-//! Of sessions it knows what can be known from outside: which endpoint a packet left with, and between which times a
-//! session lives for sure, or cannot live any more. Lifetimes are whole seconds of the chunk's clock.
+//! The judge knows of sessions what is visible from outside: the endpoint with which a packet left, until
+//! when a session must live, and from when it cannot live any more. Lifetimes are whole seconds of the
+//! chunk's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
@@ -15,15 +16,15 @@ use super::frames::{Arrival, ETHERNET, Endpoint, FORWARD, Header, Seen, inside, 
 use super::plan::{NatSetup, Plan, Setup};
 use super::text::{BLOCKS, REMARKED};
 
-/// What became of a packet: the port and the frame it left with, or why it did not.
+/// A packet's port and frame when it left, or its drop reason.
 pub(super) type Fate = Result<(u16, Vec<u8>), DropReason>;
 
-/// Which rule was broken, and how.
+/// The broken rule, and how it was broken.
 pub(super) type Broken = (&'static str, String);
 
 /// How long a first fragment is remembered, in seconds.
 const FRAGMENT_S: u64 = 30;
-/// A half-open session that has been silent for so long may make room for another.
+/// A half-open session that was idle for this time may be evicted for another.
 const HALF_OPEN_S: u32 = 4;
 
 /// A session as NAT lists it.
@@ -33,15 +34,15 @@ pub(super) struct Listed {
     pub(super) public: Endpoint,
 }
 
-/// A session as its packets show it.
+/// A session as derived from its packets.
 #[derive(Clone, Debug)]
 struct Session {
     public: Endpoint,
-    /// When it was refreshed for sure.
+    /// The last time when it was certainly refreshed.
     refreshed_s: u64,
-    /// Whom it has sent to.
+    /// The peers to which it has sent.
     remotes: BTreeSet<Ipv4Addr>,
-    /// A RST was on its way: it may end at any time.
+    /// A RST has passed, so the session may end at any time.
     may_end: bool,
 }
 
@@ -53,24 +54,24 @@ struct First {
     to: Option<Endpoint>,
 }
 
-/// See the module.
+/// The state of all checks; the head of the module says what it checks.
 pub(super) struct Judge {
-    /// Shortest and longest lifetimes of all configurations: UDP, established, transitory, ICMP, others.
+    /// The shortest and longest lifetimes of all configurations: UDP, established, transitory, ICMP, others.
     lives_s: ([u32; 5], [u32; 5]),
     keeps_half_open: bool,
-    /// Whether what comes in keeps sessions alive: in all configurations, in one of them.
+    /// Whether inbound packets refresh sessions: in all configurations, in at least one.
     refreshes_inbound: (bool, bool),
     sessions: BTreeMap<Endpoint, Session>,
-    /// When somebody last sent from an inside endpoint, and to a public one.
+    /// The last time a packet was sent from an inside endpoint, or to a public one.
     sent_s: BTreeMap<Endpoint, u64>,
     came_s: BTreeMap<Endpoint, u64>,
-    /// Inside hosts that sent with a protocol without ports to a peer.
+    /// Inside hosts and the peers to which they sent with a protocol without ports.
     bare: BTreeSet<(Ipv4Addr, Ipv4Addr)>,
     /// First fragments, by addresses and identification.
     firsts: BTreeMap<(IpAddr, IpAddr, u16), First>,
-    /// Endpoints that a RST was once from or for: what became of their sessions is known to NAT alone.
+    /// Endpoints that sent or received a RST. Only NAT knows whether their sessions ended.
     resets: BTreeSet<Endpoint>,
-    /// Public endpoints that were seen, for packets that go to them.
+    /// Public endpoints that were seen, as destinations of later packets.
     pub(super) seen: Vec<Seen>,
     before: Vec<Listed>,
 }
@@ -100,9 +101,9 @@ impl Judge {
         }
     }
 
-    /// Takes in what arrives, before anything becomes of it: times at which sessions may have been refreshed.
+    /// Notes arrivals before they are processed: the times at which sessions may have been refreshed.
     pub(super) fn arrives(&mut self, setup: &Setup, arrivals: &[Arrival], now_s: u64) {
-        // Damaged ones, too: most get through, because no router looks at what a transport carries.
+        // Damaged packets count too: most get through, because a router does not check a transport's payload.
         let header = |arrival: &Arrival| Some((arrival.port_in, Header::of(arrival.l3())?));
         let headers: Vec<(u16, Header)> = arrivals.iter().filter_map(header).collect();
         for (_, header) in headers.iter().filter(|(_, header)| header.is_fragment && !header.is_later) {
@@ -143,7 +144,7 @@ impl Judge {
         }
     }
 
-    /// The endpoint that a packet is from, that of its first fragment for a later one.
+    /// The source endpoint of a packet; of a later fragment, that of its first.
     fn whole_from(&self, header: &Header) -> Option<Endpoint> {
         if header.is_later { self.first_of(header)?.from } else { header.from() }
     }
@@ -152,7 +153,7 @@ impl Judge {
         self.firsts.get(&(header.source, header.destination, header.identification)).copied()
     }
 
-    /// Judges a packet by what became of it.
+    /// Checks the fate of a packet.
     pub(super) fn packet(
         &mut self,
         setup: &Setup,
@@ -241,7 +242,7 @@ impl Judge {
         Ok(())
     }
 
-    /// The source of a packet that was translated.
+    /// Checks the source of a translated packet.
     fn source(&mut self, nat: &NatSetup, header: &Header, out: &Header, now_s: u64) -> Result<(), Broken> {
         let IpAddr::V4(address) = out.source else { return Ok(()) };
         if !expect::is_public(nat, address) {
@@ -251,7 +252,7 @@ impl Judge {
         let Some(inside) = inside else { return Ok(()) };
         let known = self.sessions.get(&inside).filter(|session| self.lives(inside, session, now_s));
         if header.is_later {
-            // Its ports are those of its first: only the address shows.
+            // A later fragment has the ports of its first, so only the address is visible.
             return match known.filter(|session| session.public.address != address) {
                 None => Ok(()),
                 Some(session) => Err((
@@ -306,7 +307,7 @@ impl Judge {
         }
     }
 
-    /// The destination of a packet that was translated.
+    /// Checks the destination of a translated packet.
     fn destination(
         &mut self,
         nat: &NatSetup,
@@ -354,7 +355,7 @@ impl Judge {
         Ok(())
     }
 
-    /// An error goes to who sent what it is about.
+    /// An ICMP error goes to the sender of the packet that it quotes.
     fn about(&self, arrival: &Arrival, out: &Header, now_s: u64) -> Result<(), Broken> {
         const QUOTE: usize = 28;
         let quote = arrival.l3().get(QUOTE..).and_then(Header::of);
@@ -368,13 +369,13 @@ impl Judge {
         }
     }
 
-    /// Who has a public endpoint for sure.
+    /// The inside endpoint that certainly has a public endpoint.
     fn owner(&self, public: Endpoint, now_s: u64) -> Option<(Endpoint, &Session)> {
         let mut owners = self.sessions.iter().map(|(inside, session)| (*inside, session));
         owners.find(|(inside, session)| session.public == public && self.lives(*inside, session, now_s))
     }
 
-    /// A packet that NAT had to do with and that did not leave.
+    /// Checks a packet that NAT should have translated and that did not leave.
     fn not_translated(
         &mut self,
         setup: &Setup,
@@ -386,11 +387,11 @@ impl Judge {
     ) -> Result<(), Broken> {
         let is_nats = expect::is_of_nat(nat, reason);
         if reason == DropReason::TtlExpired && header.ttl <= 1 {
-            // What will not leave makes no session.
+            // A packet that cannot leave creates no session.
             return Ok(());
         }
         if role == Role::Out && !is_nats {
-            // Behind NAT it goes on as any other.
+            // After NAT it is forwarded like any other.
             return match expect::leaves(setup, header) {
                 Err(expected) if expected == reason => Ok(()),
                 expected => Err(("packets follow routes", format!("{} and not {expected:?}", reason.name()))),
@@ -416,7 +417,7 @@ impl Judge {
         Ok(())
     }
 
-    /// A packet for a public endpoint that did not get through.
+    /// Checks a packet to a public endpoint that did not get through.
     fn not_answered(
         &self,
         nat: &NatSetup,
@@ -438,7 +439,7 @@ impl Judge {
         }
     }
 
-    /// Shortest and longest life of a session, by these lifetimes.
+    /// The shortest and longest lifetime of a session, given these lifetimes.
     fn life_s(&self, protocol: u8, lives_s: &[u32; 5]) -> (u32, u32) {
         let [udp, established, transitory, icmp, other] = *lives_s;
         match protocol {
@@ -452,9 +453,10 @@ impl Judge {
         }
     }
 
-    /// Whether a session is there for sure.
+    /// Whether a session certainly exists.
     fn lives(&self, inside: Endpoint, session: &Session, now_s: u64) -> bool {
-        // After a reload to longer lives a half-open session may look as if it had been silent for long, and make room.
+        // After a reload to longer lifetimes a half-open session may seem to have been idle for long, and be
+        // evicted.
         let may_look_old = !self.keeps_half_open && self.lives_s.0 != self.lives_s.1;
         if may_look_old && inside.protocol == ip_protocol::TCP {
             return false;
@@ -463,8 +465,8 @@ impl Judge {
         !session.may_end && now_s <= session.refreshed_s + u64::from(shortest)
     }
 
-    /// Judges the sessions that there are after a chunk, in order; port forwards are not among them. `refused` are the
-    /// inside endpoints that got none, and why.
+    /// Checks the sessions after a chunk, in order and without port forwards. `refused` has the inside
+    /// endpoints that got none, and why.
     pub(super) fn sessions(
         &mut self,
         nat: &NatSetup,
@@ -522,7 +524,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Judges what a reload left of the sessions.
+    /// Checks the sessions that remain after a reload.
     pub(super) fn reloaded(
         &mut self,
         (old, new): (&Setup, &Setup),
@@ -552,7 +554,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Judges what is left when a host's sessions were ended.
+    /// Checks the sessions that remain after a host's were cleared.
     pub(super) fn cleared(&mut self, host: Ipv4Addr, listed: Vec<Listed>, now_s: u64) -> Result<(), Broken> {
         let is_left = |each: &Listed| each.inside.address != host && self.before.contains(each);
         let must_be = |each: &&Listed| {
@@ -569,13 +571,13 @@ impl Judge {
         Ok(())
     }
 
-    /// Sessions that were there when they were judged last.
+    /// The number of sessions at the last check.
     pub(super) fn count(&self) -> usize {
         self.before.len()
     }
 }
 
-/// The address that a forwarded port is on, and the host it leads to.
+/// The address of a forwarded port, and its host.
 fn forwarded() -> (Ipv4Addr, Ipv4Addr) {
     (public(0), inside(0, 1).1)
 }
@@ -584,7 +586,7 @@ fn said(reason: Option<DropReason>) -> String {
     reason.map_or("it left".to_owned(), |reason| reason.name().to_owned())
 }
 
-/// The shard that has a port.
+/// The shard of a port.
 fn shard_of(nat: &NatSetup, port: u16) -> u16 {
     let bits = nat.block.map_or(1, u16::trailing_zeros);
     (port >> bits) & (nat.shards - 1)
@@ -613,7 +615,7 @@ fn within_limits(nat: &NatSetup, listed: &[Listed]) -> Result<(), Broken> {
     }
 }
 
-/// Who was refused for want of room was refused because there was none.
+/// Checks that a host refused for lack of resources was refused rightly.
 fn justified(
     nat: &NatSetup,
     listed: &[Listed],
@@ -650,7 +652,7 @@ fn justified(
     }
 }
 
-/// What must be true of anything that leaves.
+/// Checks what holds for every packet that leaves.
 fn leaves_as_it_must(
     setup: &Setup,
     arrival: &Arrival,
@@ -686,8 +688,8 @@ fn leaves_as_it_must(
     }
 }
 
-/// What no router changes of a packet: all but addresses, ports, TTL, DSCP and checksums. Of an error that quotes a packet,
-/// only its beginning.
+/// The part of a packet that no router changes: all but addresses, ports, TTL, DSCP and checksums. Of an
+/// error that quotes a packet, only the beginning.
 fn content(l3: &[u8], header: &Header) -> Vec<u8> {
     let mut bytes = l3[..header.length.min(l3.len())].to_vec();
     let start = if header.source.is_ipv6() { 40 } else { usize::from(l3[0] & 15) * 4 };

@@ -1,8 +1,9 @@
-//! A trial: a plan's router from its first packet to the last record.
+//! Runs a trial: a plan's router from its first packet to the last record.
 //!
-//! Between two reloads a router runs under the serial model. Its source makes the next chunk when the sink has judged the
-//! one before, so packets can go to public endpoints that were seen. What arrived is kept, and a second router of the same
-//! configuration gets it under another model: each packet must leave in the same way, and what is counted must be the same.
+//! Between two reloads a router runs under the serial model. Its source makes the next chunk when the sink
+//! has checked the one before, so packets can go to public endpoints that were seen. All arrivals are kept. A
+//! second router of the same configuration receives them under another model: each packet must leave in the
+//! same way, and the counters must be the same.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
@@ -29,13 +30,13 @@ use super::text::configuration;
 use crate::seeds::coverage::Coverage;
 use crate::seeds::trial::{Moment, Trial, Verdict, Violation, Voice, panicked};
 
-/// When the first packet arrives, in nanoseconds since the epoch.
+/// The arrival of the first packet, in nanoseconds since the epoch.
 const BEGIN_NS: u64 = 1_577_836_800_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Between two packets of a chunk.
+/// The time between two packets of a chunk.
 const GAP_NS: u64 = 1000;
 
-/// Plays a plan.
+/// Runs a plan.
 pub fn run(plan: &Plan, voice: Option<Voice<'_>>) -> Trial {
     let mut script = Script::new(plan);
     meet_plan(plan, &mut script.coverage);
@@ -54,7 +55,7 @@ pub fn run(plan: &Plan, voice: Option<Voice<'_>>) -> Trial {
     Trial { verdict, coverage, virtual_us, packets: number, digest: digest.into(), ..Trial::default() }
 }
 
-/// What a plan has.
+/// Records the features of a plan.
 fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
     coverage.meet("model", plan.model.name());
     for setup in &plan.routers {
@@ -78,7 +79,7 @@ fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
     }
 }
 
-/// Records of a router.
+/// The flow records of a router.
 #[derive(Default)]
 struct Kept(Mutex<Vec<FlowRecord>>);
 
@@ -122,7 +123,7 @@ impl Subject {
         Ok(Self { plan: router, options, account: Account::new(0, 0), kept })
     }
 
-    /// Puts all that the source has through the router.
+    /// Passes everything from the source through the router.
     fn run(&mut self, source: &mut dyn Source<Chunk>, sink: &mut dyn Sink<Chunk>) -> Result<(), Broken> {
         let report = thalweg_exec::run(&self.plan, source, sink, &self.options);
         let report = report.map_err(|error| ("models run", error.to_string()))?;
@@ -143,7 +144,7 @@ impl Subject {
         Ok(())
     }
 
-    /// What it counted, as text: equal where all of it is.
+    /// All counters as text, for comparison.
     fn counts(&self) -> String {
         let account = &self.account;
         let classes: Vec<(u64, u64, u64)> =
@@ -164,7 +165,7 @@ impl Subject {
         )
     }
 
-    /// All records, in an order that does not depend on who came first.
+    /// All records, in an order that does not depend on their time.
     fn records(&self) -> Vec<FlowRecord> {
         let mut records = lock(&self.kept.0).clone();
         records.sort_by_key(|record| {
@@ -174,7 +175,7 @@ impl Subject {
     }
 }
 
-/// A chunk as it came, and what became of its packets in the order in which they left.
+/// A chunk as it arrived, and the fates of its packets in the order in which they left.
 struct Recorded {
     before_ns: u64,
     first_number: u64,
@@ -182,7 +183,7 @@ struct Recorded {
     fates: Vec<(u16, Fate)>,
 }
 
-/// The plan as far as it was played.
+/// The plan and the progress of its run.
 struct Script<'p> {
     plan: &'p Plan,
     setup: &'p Setup,
@@ -190,10 +191,10 @@ struct Script<'p> {
     slow: Slow,
     coverage: Coverage,
     moments: Vec<(u64, Moment)>,
-    /// The next step.
+    /// The index of the next step.
     at: usize,
     now_ns: u64,
-    /// Packets so far.
+    /// The number of packets so far.
     number: u64,
     digest: u64,
     nat: Option<Arc<NatStage>>,
@@ -241,7 +242,7 @@ impl<'p> Script<'p> {
         self.moments.push(((self.now_ns - BEGIN_NS) / 1000, Moment::Packets(text)));
     }
 
-    /// The next chunk, unless something else comes first.
+    /// The next chunk; `None` if another kind of step comes first.
     fn next_chunk(&mut self) -> Option<Chunk> {
         loop {
             let step = self.plan.steps.get(self.at).filter(|_| self.broken.is_none())?;
@@ -273,7 +274,7 @@ impl<'p> Script<'p> {
         }
     }
 
-    /// Judges a chunk that has been through the router.
+    /// Checks a chunk that passed the router.
     fn accept(&mut self, chunk: &Chunk) {
         let fates = fates(chunk);
         let arrivals = std::mem::take(&mut self.arrivals);
@@ -303,7 +304,7 @@ impl<'p> Script<'p> {
         }
         let (now_s, setup) = (self.now_s(), self.setup);
         let mut refused = Vec::new();
-        // Hairpins are translated when all others have been.
+        // NAT translates hairpins after all other packets.
         for are_hairpins in [false, true] {
             for (index, fate) in fates {
                 let arrival = &arrivals[usize::from(*index)];
@@ -328,7 +329,7 @@ impl<'p> Script<'p> {
     }
 }
 
-/// What NAT has to do with a packet that can be read.
+/// NAT's task for a readable packet.
 fn role(setup: &Setup, arrival: &Arrival) -> Role {
     let header = Header::of(arrival.l3()).filter(|_| arrival.is_whole);
     header.map_or(Role::None, |header| expect::role(setup, arrival.port_in, &header))
@@ -371,7 +372,7 @@ fn build(sequence: u64, first_number: u64, before_ns: u64, arrivals: &[Arrival])
     builder.finish(sequence, first_number, before_ns)
 }
 
-/// What became of each packet, in the order in which they left.
+/// The fate of each packet, in the order in which they left.
 fn fates(chunk: &Chunk) -> Vec<(u16, Fate)> {
     let each = chunk.packets().iter().enumerate();
     each.map(|(place, packet)| {
@@ -384,7 +385,7 @@ fn fates(chunk: &Chunk) -> Vec<(u16, Fate)> {
     .collect()
 }
 
-/// Makes chunks as the plan has them.
+/// A source that makes the chunks of the plan.
 struct Feed<'s, 'p>(&'s Mutex<&'s mut Script<'p>>);
 
 impl Source<Chunk> for Feed<'_, '_> {
@@ -393,7 +394,7 @@ impl Source<Chunk> for Feed<'_, '_> {
     }
 }
 
-/// Judges what leaves.
+/// A sink that checks what leaves.
 struct Drain<'s, 'p>(&'s Mutex<&'s mut Script<'p>>);
 
 impl Sink<Chunk> for Drain<'_, '_> {
@@ -402,7 +403,7 @@ impl Sink<Chunk> for Drain<'_, '_> {
     }
 }
 
-/// What arrived, once more.
+/// A source that repeats the recorded arrivals.
 struct Again<'r>(std::iter::Enumerate<std::slice::Iter<'r, Recorded>>);
 
 impl Source<Chunk> for Again<'_> {
@@ -412,7 +413,7 @@ impl Source<Chunk> for Again<'_> {
     }
 }
 
-/// Compares what leaves with what left before.
+/// A sink that compares what leaves with what left before.
 struct Compare<'r> {
     recorded: &'r [Recorded],
     next: usize,
@@ -470,8 +471,8 @@ fn play<'p>(plan: &'p Plan, script: &mut Script<'p>) -> Result<(), Broken> {
     finish(script, &serial, &other)
 }
 
-/// The look-up tables of a configuration. To build them takes longer than all the rest of a trial, few of them differ, and
-/// they do not change: they are built once.
+/// The look-up tables of a configuration. They are cached, because building them takes longer than the rest
+/// of a trial, few configurations differ in them, and they do not change.
 fn tables(setup: &Setup, config: &RouterConfig) -> Result<Routes, Broken> {
     static TABLES: [OnceLock<Routes>; 4 * LANS_MAX as usize] =
         [const { OnceLock::new() }; 4 * LANS_MAX as usize];
@@ -485,7 +486,7 @@ fn tables(setup: &Setup, config: &RouterConfig) -> Result<Routes, Broken> {
     }
 }
 
-/// Plays all packets before the next step of another kind.
+/// Sends all packets up to the next step of another kind.
 fn stretch(script: &mut Script<'_>, serial: &mut Subject, other: &mut Subject) -> Result<(), Broken> {
     script.recorded.clear();
     let number = script.number;
@@ -512,7 +513,7 @@ fn stretch(script: &mut Script<'_>, serial: &mut Subject, other: &mut Subject) -
     counted(script, serial)
 }
 
-/// Packets in are packets out and dropped ones, by port and class and reason.
+/// Checks conservation: packets in are packets out and dropped ones, by port, class and reason.
 fn conserved(script: &Script<'_>, account: &Account, packets: u64) -> Result<(), Broken> {
     let dropped = account.dropped_total();
     let mut reasons = [0u64; DropReason::CODES];
@@ -540,18 +541,18 @@ fn conserved(script: &Script<'_>, account: &Account, packets: u64) -> Result<(),
     }
 }
 
-/// NAT and the meter have counted right.
+/// Checks the counters of NAT and the meter.
 fn counted(script: &mut Script<'_>, serial: &Subject) -> Result<(), Broken> {
     if let Some(nat) = serial.plan.nat_counters() {
         let counted = nat.rows().filter(|(_, value)| *value > 0);
         counted.for_each(|(name, _)| script.coverage.meet("nat", name));
-        // Sessions without ports that a configuration has no place for are counted with the others.
+        // Sessions without ports that a configuration has no room for are counted with the others.
         let ended = nat.sessions_expired + nat.half_open_dropped + nat.sessions_cleared;
         let most = nat.sessions_created.saturating_sub(ended);
         let least = most.saturating_sub(nat.sessions_displaced);
         let active = nat.sessions_active;
         let is_exact = nat.bare_created == 0 && active != least;
-        // Packets are what moves NAT's clock.
+        // Only packets advance NAT's clock.
         let is_listed = script.recorded.is_empty() || active == script.judge.count() as u64;
         if is_exact || !(least..=most).contains(&active) || !is_listed {
             let text = format!("{} sessions listed: {nat:?}", script.judge.count());
@@ -615,7 +616,7 @@ fn reloaded<'p>(
     script.judge.reloaded((old, setup), sessions, now_s)
 }
 
-/// Everything is reported.
+/// Ends the meters, so that everything is reported.
 fn finish(script: &mut Script<'_>, serial: &Subject, other: &Subject) -> Result<(), Broken> {
     for subject in [serial, other] {
         if let Some(flows) = subject.plan.flows() {

@@ -1,4 +1,4 @@
-//! What records must say in the end: packets and bytes of each flow, counted one by one as they arrive.
+//! What the flow records must say at the end: packets and bytes of each flow, counted one by one on arrival.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use super::plan::{Kind, Plan, Setup};
 /// Addresses, protocol and ports.
 type Flow = (IpAddr, IpAddr, u8, u16, u16);
 
-/// A count of packets by flow. It goes on over reloads for as long as there is a meter.
+/// A simple count of packets by flow. It continues over reloads as long as there is a meter.
 #[derive(Default)]
 pub(super) struct Slow {
     flows: BTreeMap<Flow, (u64, u64)>,
-    /// Everything that arrived.
+    /// The number of all packets that arrived.
     seen: u64,
     dropped: u64,
-    /// Not all packets are counted by flow: samples, or damaged ones.
+    /// Not all packets are counted by flow, because some are sampled or damaged.
     is_partial: bool,
     without_ports: bool,
 }
@@ -30,7 +30,7 @@ impl Slow {
         let some_without = |setup: &Setup| setup.flows.is_some_and(|flows| flows.without_ports);
         let samples = |setup: &Setup| setup.flows.is_some_and(|flows| flows.sample > 1);
         Self {
-            // Later fragments have ports where their first was seen in time: then flows are told apart without any.
+            // A later fragment has ports only if its first was seen in time, so the comparison ignores ports.
             without_ports: plan.has_fragments() || plan.routers.iter().any(some_without),
             is_partial: plan.routers.iter().any(samples),
             ..Self::default()
@@ -65,17 +65,17 @@ impl Slow {
         self.dropped += u64::from(fate.is_err());
     }
 
-    /// Another meter counts from now on; what the one before it has counted is in records.
+    /// Starts for a new meter; the counts of the previous one are in records.
     pub(super) fn begins_anew(&mut self) {
         self.seen = 0;
     }
 
-    /// Everything that arrived at the meter in force.
+    /// The packets that arrived at the current meter.
     pub(super) fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Compares with all records that were made, once everything has been reported.
+    /// Compares the counts with all records, after everything was reported.
     pub(super) fn compare(&self, records: &[FlowRecord]) -> Result<(), Broken> {
         if self.is_partial {
             return Ok(());

@@ -1,28 +1,28 @@
-//! A router and the packets it gets as data: what a seed draws, what a scenario file holds.
+//! A router and its packets as data: seeds draw them, and scenario files store them.
 
 use serde::{Deserialize, Serialize};
 use thalweg_exec::ModelKind;
 
 use crate::seeds::is_default;
 
-/// Packets of a plan at most, each as often as it is sent.
+/// The most packets of a plan, repetitions included.
 const PACKETS_MAX: usize = 100_000;
-/// Inside ports at most.
+/// The most inside ports.
 pub(super) const LANS_MAX: u8 = 3;
 
-/// A router, its packets, and what happens to it meanwhile.
+/// A router, its packets, and the events between them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Keys the hashes of NAT and of the flow cache.
     pub seed: u64,
-    /// The execution model that has to give the answer of the serial one.
+    /// The execution model that must give the same answer as the serial one.
     #[serde(with = "model_name")]
     pub model: ModelKind,
     pub workers: usize,
-    /// Configurations. The first is in force at the start.
+    /// The configurations; the first one is in force at the start.
     pub routers: Vec<Setup>,
-    /// What happens, in order.
+    /// The events, in order.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
@@ -40,32 +40,29 @@ mod model_name {
     }
 }
 
-/// A configuration. Without anything it has one inside port and an outside port, and routes.
+/// A configuration. By default it has one inside port, an outside port, and routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setup {
     /// Inside ports beyond the first.
     #[serde(skip_serializing_if = "is_default")]
     pub more_lans: u8,
-    /// MTU of the outside port is 400 bytes.
+    /// The outside port's MTU is 400 bytes.
     #[serde(skip_serializing_if = "is_default")]
     pub small_mtu: bool,
-    /// Nobody knows the MAC address of the outside gateway.
+    /// The outside gateway's MAC address is unknown.
     #[serde(skip_serializing_if = "is_default")]
     pub lost_gateway: bool,
     /// Sources on inside ports are checked (`urpf = "strict"`).
     #[serde(skip_serializing_if = "is_default")]
     pub strict_sources: bool,
-    /// What the access list of inside ports denies.
+    /// The denial in the access list of inside ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<Deny>,
-    /// Translation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat: Option<NatSetup>,
-    /// Traffic classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassSetup>,
-    /// Metering by flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowSetup>,
 }
@@ -77,49 +74,47 @@ impl Setup {
     }
 }
 
-/// What an access list denies.
+/// The denial in an access list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deny {
-    /// What an inside host sends.
+    /// Packets of an inside host.
     Host(u8),
     Udp,
 }
 
-/// Translation.
+/// The settings of NAT.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NatSetup {
-    /// Public addresses.
     pub addresses: u8,
-    /// First and last public port.
+    /// The first and last public port.
     pub ports: (u16, u16),
     /// A power of two.
     pub shards: u16,
-    /// Sessions, at most.
     pub sessions_max: u32,
-    /// Ports by hash.
+    /// NAT chooses ports by hash.
     #[serde(skip_serializing_if = "is_default")]
     pub hash: bool,
-    /// Only those a host has sent to may answer.
+    /// Only hosts that an inside host has sent to may answer.
     #[serde(skip_serializing_if = "is_default")]
     pub address_dependent: bool,
     /// Inside hosts do not reach each other by public addresses.
     #[serde(skip_serializing_if = "is_default")]
     pub no_hairpin: bool,
-    /// What comes in keeps a session alive, too.
+    /// Inbound packets refresh sessions, too.
     #[serde(skip_serializing_if = "is_default")]
     pub inbound_refresh: bool,
-    /// Half-open TCP sessions do not make room for others.
+    /// Half-open TCP sessions are not evicted for others.
     #[serde(skip_serializing_if = "is_default")]
     pub keep_half_open: bool,
-    /// Sessions of a host and new ones in a second; 0: no limit.
+    /// The limits of a host's sessions and of its new ones per second; 0: no limit.
     #[serde(skip_serializing_if = "is_default")]
     pub host_limits: (u32, u32),
-    /// Lifetimes of seconds, not minutes.
+    /// Lifetimes are seconds instead of minutes.
     #[serde(skip_serializing_if = "is_default")]
     pub short_lives: bool,
-    /// Ports of a subscriber's block, with two blocks each.
+    /// The ports of a subscriber's block; each subscriber has two blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<u16>,
     /// UDP port 5000 of the first public address leads to the first host.
@@ -148,12 +143,13 @@ impl Default for NatSetup {
 }
 
 impl NatSetup {
-    /// Lifetimes of UDP, established TCP, TCP on its way up or down, ICMP, and others, in seconds.
+    /// Lifetimes of UDP, established TCP, transitory TCP, ICMP, and others, in seconds.
     pub(super) fn lives_s(&self) -> [u32; 5] {
         if self.short_lives { [3, 20, 4, 2, 3] } else { [300, 7440, 240, 60, 600] }
     }
 
-    /// Whether sessions have the same places in both: the table stays when one follows the other.
+    /// Whether the session tables have the same layout, so that the table survives a reload from one to the
+    /// other.
     pub(super) fn has_places_of(&self, other: &Self) -> bool {
         let places = |nat: &Self| {
             (nat.addresses, nat.ports, nat.shards, nat.sessions_max, nat.hash, nat.block, nat.forward)
@@ -162,34 +158,32 @@ impl NatSetup {
     }
 }
 
-/// Traffic classes: voice by DSCP before all others, and bulk by DSCP behind them.
+/// Traffic classes: voice and bulk, by DSCP. Voice has priority over all others, and bulk comes last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClassSetup {
-    /// Voice may send so many bits in a second.
+    /// The rate of voice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policed_bps: Option<u32>,
-    /// What it sends beyond is marked, not dropped.
+    /// Voice beyond this rate is remarked instead of dropped.
     #[serde(skip_serializing_if = "is_default")]
     pub remark: bool,
 }
 
-/// Metering by flow.
+/// The settings of the meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlowSetup {
-    /// Flows in the cache, at most; each shard has its part, 16 at least.
+    /// The most flows in the cache; each shard has its part, at least 16.
     pub flows_max: u32,
-    /// Idle timeout, in seconds.
     pub idle_s: u16,
-    /// Active timeout, in seconds.
     pub active_s: u16,
-    /// Both directions in one record.
+    /// Both directions are in one record.
     #[serde(skip_serializing_if = "is_default")]
     pub biflow: bool,
-    /// One packet in N is sampled.
+    /// One packet in this many is sampled.
     pub sample: u32,
-    /// Ports do not tell flows apart.
+    /// Flow keys have no ports.
     #[serde(skip_serializing_if = "is_default")]
     pub without_ports: bool,
 }
@@ -200,29 +194,27 @@ impl Default for FlowSetup {
     }
 }
 
-/// Something that happens, and how long after what was before it.
+/// An event, and its delay after the previous one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Milliseconds.
     pub after_ms: u32,
     pub what: Act,
 }
 
-/// What happens.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
-    /// A chunk of packets arrives.
     Packets(Vec<Item>),
-    /// Another configuration is put in force, while sessions, policers and flows go on.
+    /// Another configuration comes into force; sessions, policers and flows go on.
     Reload(usize),
-    /// An operator ends all sessions of an inside host.
+    /// An operator clears all sessions of an inside host.
     Clear(u8),
 }
 
 impl Act {
-    /// Its name, for coverage.
+    /// The name for coverage.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Packets(_) => "packets",
@@ -232,35 +224,30 @@ impl Act {
     }
 }
 
-/// Packets that are alike.
+/// One or more similar packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Item {
-    /// Source and destination.
     pub kind: Kind,
-    /// How many; each is from the next port of the inside host.
+    /// The number of packets; each comes from the next port of the inside host.
     #[serde(skip_serializing_if = "is_one")]
     pub times: u16,
-    /// The inside host.
     pub host: u8,
-    /// Its port. With answers: which of the public endpoints that were seen.
+    /// The inside port. For answers: the index among the public endpoints that were seen.
     pub port: u16,
-    /// The outside host.
     pub remote: u8,
-    /// Transport.
     pub protocol: Protocol,
-    /// Which part of a datagram it is.
     #[serde(skip_serializing_if = "is_default")]
     pub piece: Piece,
-    /// TTL or hop limit.
+    /// The TTL or hop limit.
     #[serde(skip_serializing_if = "is_usual_ttl")]
     pub ttl: u8,
     #[serde(skip_serializing_if = "is_default")]
     pub dscp: u8,
-    /// Bytes of payload beyond the first few.
+    /// The bytes of payload beyond the first few.
     #[serde(skip_serializing_if = "is_default")]
     pub bytes: u16,
-    /// This byte of the IP packet is damaged.
+    /// The byte of the IP packet that is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flip: Option<u8>,
 }
@@ -291,7 +278,7 @@ impl Default for Item {
     }
 }
 
-/// Source and destination.
+/// The source and destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -299,35 +286,35 @@ pub enum Kind {
     Out,
     /// An outside host to a public endpoint that was seen.
     Back,
-    /// An outside host to a public port, and it may be nobody's.
+    /// An outside host to any public port, used or not.
     Knock,
     /// An inside host to a public endpoint that was seen.
     Hairpin,
-    /// A router outside about a packet from a public endpoint that was seen.
+    /// An outside router sends an error about a packet from a public endpoint that was seen.
     ErrorIn,
-    /// An inside host about a packet that came for its endpoint.
+    /// An inside host sends an error about a packet to its endpoint.
     ErrorOut,
     /// An inside host to another.
     Across,
-    /// An inside host to where packets are discarded silently.
+    /// An inside host to a blackhole route.
     Blackhole,
-    /// An inside host to where nothing leads.
+    /// An inside host to a destination without a route.
     Unreachable,
     /// An inside host to a network without a known MAC address.
     Unresolved,
     /// An inside host to the router.
     Local,
-    /// An inside host to a group.
+    /// An inside host to a multicast group.
     Multicast,
-    /// From a source that can be none.
+    /// The source address is invalid.
     Martian,
-    /// An inside host with another's address.
+    /// An inside host with another host's address.
     Forged,
-    /// An inside host to an outside one by IPv6.
+    /// An inside host to an outside one over IPv6.
     Six,
-    /// An inside host to where no route of IPv6 leads.
+    /// An inside host to an IPv6 destination without a route.
     SixNowhere,
-    /// Bytes without sense in a frame of IPv4.
+    /// Random bytes in a frame of IPv4.
     Garbage,
     /// A frame of another protocol.
     NotIp,
@@ -356,18 +343,18 @@ impl Kind {
     ];
 }
 
-/// Transport.
+/// The transport of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     Udp,
-    /// The first segment of TCP.
+    /// A SYN.
     TcpSyn,
-    /// A segment of TCP.
+    /// An ACK.
     TcpAck,
-    /// The last one.
+    /// A FIN.
     TcpFin,
-    /// One that ends it.
+    /// A RST.
     TcpRst,
     /// ICMP echo.
     Echo,
@@ -375,21 +362,19 @@ pub enum Protocol {
     Gre,
 }
 
-/// Which part of a datagram a packet is.
+/// The part of a datagram that a packet carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Piece {
-    /// All of it.
     #[default]
     Whole,
-    /// The first fragment.
     First,
     /// The second and last one.
     Last,
 }
 
 impl Plan {
-    /// What is wrong with it.
+    /// Returns an error if the plan is invalid.
     pub(in crate::seeds) fn check(&self) -> Result<(), String> {
         if self.routers.is_empty() {
             return Err("there is no configuration: [[routers]] is missing".to_owned());
@@ -415,7 +400,7 @@ impl Plan {
         }
     }
 
-    /// Packets of all steps.
+    /// The number of packets of all steps.
     pub fn packets(&self) -> usize {
         let chunks = self.steps.iter().filter_map(|step| match &step.what {
             Act::Packets(items) => Some(items),
@@ -424,7 +409,7 @@ impl Plan {
         chunks.flatten().map(|item| usize::from(item.times)).sum()
     }
 
-    /// Ports of the router that has the most.
+    /// The most ports that any of its routers has.
     pub fn ports(&self) -> usize {
         self.routers.iter().map(|setup| 3 + usize::from(setup.more_lans)).max().unwrap_or(0)
     }

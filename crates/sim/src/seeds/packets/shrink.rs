@@ -1,11 +1,11 @@
-//! Smaller plans than one that fails.
+//! Derives smaller plans from one that fails.
 
 use thalweg_exec::ModelKind;
 
 use super::plan::{Act, Item, NatSetup, Piece, Plan, Setup};
 use crate::seeds::shrink::{Step, changed, parts};
 
-/// From what takes most away to what takes least.
+/// In order: steps that remove most come first.
 pub(in crate::seeds) const STEPS: [Step<Plan>; 7] = [
     without_steps,
     without_items,
@@ -90,7 +90,7 @@ fn with_plain_routers(plan: &Plan) -> Vec<Plan> {
             );
         }
     }
-    // A configuration that is put in force nowhere.
+    // Removes a configuration that is never in force.
     let is_used = |at: usize| plan.steps.iter().any(|step| step.what == Act::Reload(at));
     if let Some(last) = plan.routers.len().checked_sub(1).filter(|last| *last > 0 && !is_used(*last)) {
         plans.push(changed(plan, |plan| plan.routers.truncate(last)));

@@ -1,4 +1,4 @@
-//! The configuration of a setup: what an operator would write.
+//! Writes the configuration of a setup as an operator would.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::plan::{ClassSetup, Deny, FlowSetup, NatSetup, Setup};
 
 /// DSCP of voice and of bulk.
 pub(super) const VOICE: u8 = 46;
-/// What voice beyond its rate is marked with, where it is not dropped.
+/// The DSCP of voice beyond its rate, if it is remarked.
 pub(super) const REMARKED: u8 = 10;
 /// The MTU of a small outside port.
 pub(super) const SMALL_MTU: usize = 400;
-/// Blocks that a subscriber may have.
+/// The most blocks of a subscriber.
 pub(super) const BLOCKS: u16 = 2;
 
 /// The configuration of a setup.
@@ -22,7 +22,8 @@ pub(super) fn configuration(setup: &Setup) -> Result<RouterConfig, String> {
     let config = RouterConfig::from_text("router.toml", &text(setup), Path::new(""));
     let mut config = config.map_err(|errors| errors.to_string())?;
     if let (Some(flows), Some(wanted)) = (&mut config.flows, &setup.flows) {
-        // Smaller than operators may have it, so that it is full with few packets. A shard has 16 flows at least.
+        // Smaller than operators may configure it, so that a few packets fill it. A shard has at least 16
+        // flows.
         let shards = setup.nat.as_ref().map_or(64, |nat| u32::from(nat.shards));
         flows.meter.flows_max = wanted.flows_max.max(16 * shards);
         flows.meter.huge_pages = false;
@@ -77,7 +78,7 @@ fn ports(setup: &Setup) -> String {
     if setup.small_mtu {
         let _ = writeln!(outside, "mtu = {SMALL_MTU}");
     }
-    // IPv6 wants links of 1280 bytes at least.
+    // IPv6 requires a link MTU of at least 1280 bytes.
     let six = if setup.small_mtu { "" } else { ", \"2001:db8:1::1/64\"" };
     port("wan", 0, &format!("\"198.51.100.1/24\"{six}"), &outside);
     port("dark", 1, "\"10.11.0.1/24\"", "");
