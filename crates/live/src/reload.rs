@@ -57,7 +57,7 @@ const GATEWAYS_LOOK: Duration = Duration::from_millis(5);
 const SWAP_WAIT: Duration = Duration::from_secs(10);
 
 /// Why a configuration was not taken over. Nothing has changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// Something is different that only a start can change.
     #[error("{key} differs, which needs a restart; nothing was changed")]
@@ -68,6 +68,9 @@ pub enum ReloadError {
     /// The configuration cannot be built, or the tables have no room for its routes.
     #[error("{0}; nothing was changed")]
     Build(BuildError),
+    /// A port or an interface cannot take it.
+    #[error("{0}")]
+    Refused(String),
     /// BGP did not take it.
     #[error(transparent)]
     Bgp(BgpReloadError),
