@@ -295,7 +295,7 @@ fn every_command_in_the_readme_runs() {
             How::Less(printed, instead) => {
                 let arguments = arguments(&command);
                 assert!(arguments.contains(&printed), "{command} has no {printed}");
-                program.args(arguments.iter().map(|word| if *word == printed { instead } else { word }));
+                program.args(arguments.iter().map(|word| if *word == printed { instead } else { *word }));
             }
             How::Asks => {
                 program.args(arguments(&command)).arg("--socket").arg(&socket);
