@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
-        Options { workers: vec![1, 3], matrix_rows: 70, numbers: 100_000, fibonacci: 27, runs: 2, seed: 4 }
+        Options { workers: vec![1, 3], matrix_rows: 40, numbers: 20_000, fibonacci: 23, runs: 1, seed: 4 }
     }
 
     /// Tasks follow from the problem's size, not from workers; answers from neither worker nor farm.
@@ -254,7 +254,7 @@ mod tests {
     fn tasks_grow_with_the_problem_and_not_with_workers() {
         let outcome = run(&options(), |_, _| {}).unwrap();
         assert_eq!(outcome.cells.len(), 3 * 3);
-        let larger = Options { matrix_rows: 140, numbers: 400_000, fibonacci: 30, ..options() };
+        let larger = Options { matrix_rows: 80, numbers: 60_000, fibonacci: 25, ..options() };
         let larger = run(&larger, |_, _| {}).unwrap();
         for problem in Problem::ALL {
             let tasks = |outcome: &Outcome, workers: usize| {

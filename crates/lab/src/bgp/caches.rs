@@ -212,18 +212,18 @@ mod tests {
     /// The knee is where the working set fits: of all neighbors in one cache, or of one in its own.
     #[test]
     fn a_curve_settles_where_the_working_set_fits() {
-        let curves = walked(1000, 20, 50);
+        let curves = walked(1000, 20, 12);
         assert_eq!((settles(&curves, "serial"), settles(&curves, "per-peer")), (4096 * LINE, 1024 * LINE));
         // Turns dealt to four cores in turn are each neighbor's core, too.
         assert_eq!(settles(&curves, "dynamic"), 1024 * LINE);
-        let larger = walked(4000, 20, 50);
+        let larger = walked(4000, 20, 12);
         assert_eq!((settles(&larger, "serial"), settles(&larger, "per-peer")), (16384 * LINE, 4096 * LINE));
     }
 
     /// More of the same walk is no larger working set, and no more misses for each round but the first ones'.
     #[test]
     fn a_longer_walk_moves_nothing() {
-        let (short, long) = (walked(1000, 20, 50), walked(1000, 20, 200));
+        let (short, long) = (walked(1000, 20, 12), walked(1000, 20, 40));
         for (short, long) in short.iter().zip(&long) {
             assert_eq!(short.settles_at_bytes, long.settles_at_bytes, "{}", short.scheduling);
             assert_eq!(short.touched_bytes, long.touched_bytes);

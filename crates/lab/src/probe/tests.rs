@@ -266,7 +266,7 @@ fn results_are_objects_tables_and_drawings() {
     }
 
     let tables = render::tables(&outcome);
-    assert_eq!(tables.len(), 4);
+    assert_eq!(tables.len(), 5);
     let text: String = tables.iter().map(ToString::to_string).collect();
     for line in text.lines() {
         assert!(line.chars().count() <= 120, "{line}");
