@@ -46,7 +46,7 @@ pub enum OpenError {
     NoSuchWorker {
         /// Its name.
         port: String,
-        /// The worker.
+        /// The last that it names.
         worker: usize,
         /// How many there are.
         workers: usize,
@@ -59,7 +59,7 @@ pub enum OpenError {
     SharedQueues {
         /// Its name.
         port: String,
-        /// The model.
+        /// Whose workers share all packets.
         model: ModelKind,
         /// The one whose workers have.
         other: ModelKind,
