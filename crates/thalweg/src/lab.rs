@@ -50,7 +50,7 @@ pub(crate) struct LabArgs {
     experiment: Command,
 }
 
-/// A row is an experiment: its help, its name, its arguments, and what runs it with them: [`run_experiment`], or a module here where there
+/// A row is an experiment: its help, name, arguments, and the function that runs it, which is [`run_experiment`] unless there
 /// is more to do.
 macro_rules! experiments {
     ($(#[doc = $help:literal] $name:ident($args:ty) => $run:path,)*) => {
@@ -61,7 +61,7 @@ macro_rules! experiments {
 
         pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
             match &args.experiment {
-                $(Command::$name(args) => $run(args, format),)*
+                $(Command::$name(args) => $run(&**args, format),)*
             }
         }
     };

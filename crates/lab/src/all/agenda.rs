@@ -92,10 +92,13 @@ impl Agenda {
             return Some((limit_s - elapsed_s).max(0.0));
         }
         let known: Vec<f64> = self.steps.iter().filter_map(|step| step.took_s).collect();
+        if known.is_empty() {
+            return None;
+        }
         let mean = known.iter().sum::<f64>() / known.len() as f64;
         // The one that was given out last is under way.
         let to_go = self.steps.len() + 1 - self.next;
-        (!known.is_empty()).then(|| mean * to_go as f64)
+        Some(mean * to_go as f64)
     }
 }
 

@@ -263,7 +263,10 @@ fn answer(speaker: &Speaker, request: &BgpRequest) -> Result<Vec<serde_json::Val
         items.push(item);
         Ok(())
     };
-    speaker.answer(request, &mut take).map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    speaker
+        .answer(request, &mut take)
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())?;
     Ok(items)
 }
 

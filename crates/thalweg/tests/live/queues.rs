@@ -273,7 +273,7 @@ fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     let packets = |at: usize| workers[at]["packets"].as_u64().expect("its own");
     assert_eq!(packets(1), of_queue(0), "{counters} {ports:?}");
     assert!(packets(0) >= of_queue(1), "its own, and what the router made: {counters} {ports:?}");
-    assert!(workers.iter().all(|worker| worker["cores"] == core.to_string()), "{counters}");
+    assert!(workers.iter().all(|worker| worker["cores"].as_str() == Some(&core.to_string())), "{counters}");
     let chunks = |at: usize| workers[at]["chunks"].as_u64().expect("its own");
     assert!((0..2).all(|at| packets(at) <= chunks(at) * 2), "at most two in a chunk: {counters}");
 
