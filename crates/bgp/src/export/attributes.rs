@@ -310,7 +310,7 @@ impl Rest<'_> {
                 let list = [&self.view.cluster_id.octets(), old.unwrap_or(&[])].concat();
                 write_attribute(out, OPTIONAL, code, &list);
             }
-            // The path with AS numbers that two octets cannot hold (RFC 6793 4.2.2).
+            // The path with AS numbers that two bytes cannot hold (RFC 6793 4.2.2).
             code::AS4_PATH if !self.as4_path.is_empty() => {
                 write_attribute(out, OPTIONAL | TRANSITIVE, code, &self.as4_path);
             }
