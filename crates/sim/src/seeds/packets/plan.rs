@@ -348,13 +348,9 @@ impl Kind {
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     Udp,
-    /// A SYN.
     TcpSyn,
-    /// An ACK.
     TcpAck,
-    /// A FIN.
     TcpFin,
-    /// A RST.
     TcpRst,
     /// ICMP echo.
     Echo,
