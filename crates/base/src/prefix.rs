@@ -174,6 +174,15 @@ impl IpPrefix {
         }
     }
 
+    /// Whether this prefix contains `address`; false across families.
+    pub fn contains(self, address: IpAddr) -> bool {
+        match (self, address) {
+            (Self::V4(prefix), IpAddr::V4(address)) => prefix.contains(address.into()),
+            (Self::V6(prefix), IpAddr::V6(address)) => prefix.contains(address.into()),
+            _ => false,
+        }
+    }
+
     /// Whether this prefix contains every address of `other`.
     pub fn covers(self, other: Self) -> bool {
         match (self, other) {

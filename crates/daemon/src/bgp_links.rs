@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thalweg_base::IpPrefix;
 use thalweg_config::RouterConfig;
 use thalweg_node::speaker::Speaker;
 use thalweg_ports::kernel::{
@@ -142,7 +141,7 @@ impl BgpLinks {
 
     /// The link to a neighbor: the interface of the longest connected network that contains it.
     fn way(&self, neighbor: IpAddr) -> Way {
-        let holding = self.addresses.iter().filter(|own| holds(own.network, neighbor));
+        let holding = self.addresses.iter().filter(|own| own.network.contains(neighbor));
         let Some(own) = holding.max_by_key(|own| own.network.length()) else { return Way::None };
         match self.links.get(&own.interface) {
             Some(link) if link.is_up => Way::Up(own.interface),
@@ -160,13 +159,5 @@ impl BgpLinks {
             true => format!("{name} has no address in the neighbor's network any more"),
             false => format!("link of {name} is down"),
         }
-    }
-}
-
-fn holds(network: IpPrefix, address: IpAddr) -> bool {
-    match (network, address) {
-        (IpPrefix::V4(network), IpAddr::V4(address)) => network.contains(address.into()),
-        (IpPrefix::V6(network), IpAddr::V6(address)) => network.contains(address.into()),
-        _ => false,
     }
 }

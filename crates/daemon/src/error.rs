@@ -1,10 +1,12 @@
-//! Why a router does not start, or has failed.
+//! Why a router does not start, has failed, or refuses another configuration.
 
 use std::io;
 use std::path::PathBuf;
 
-use thalweg_live::OpenError;
+use thalweg_config::ConfigErrors;
+use thalweg_live::{OpenError, ReloadError};
 use thalweg_node::BuildError;
+use thalweg_node::speaker::BgpReloadError;
 use thalweg_ports::kernel::KernelError;
 use thalweg_ports::tcp::TcpError;
 use thalweg_probe::ProbeError;
@@ -72,4 +74,24 @@ pub enum MirrorError {
     Kernel(#[from] KernelError),
     /// There is no socket or thread for it.
     System(#[from] io::Error),
+}
+
+/// Why another configuration is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigurationError {
+    #[error("{}", .0.without_severity())]
+    Invalid(ConfigErrors),
+    /// An address of a mirror makes the configuration in force invalid.
+    #[error(transparent)]
+    Address(ConfigErrors),
+    #[error("the configuration has no [bgp] section any more")]
+    BgpGone,
+    #[error("[bgp] is new, which needs a restart; nothing was changed")]
+    BgpNew,
+    #[error("ports have interfaces now, which needs a restart; nothing was changed")]
+    Interfaces,
+    #[error(transparent)]
+    Bgp(#[from] BgpReloadError),
+    #[error(transparent)]
+    Packets(#[from] ReloadError),
 }

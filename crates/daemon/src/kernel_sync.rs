@@ -197,7 +197,7 @@ impl KernelSyncer {
             // The kernel may have dropped our routes too.
             self.look_again = true;
         }
-        self.migrate_state(&changed);
+        self.write_changed(&changed);
         let reloads = self.tables.reloads();
         if std::mem::replace(&mut self.reloads, reloads) != reloads {
             self.underlay_is_old = true;
@@ -267,7 +267,7 @@ impl KernelSyncer {
         let heard = self.read_changes(&mut news);
         if heard != Heard::default() || self.read_at.is_some() {
             changed.extend(news);
-            return self.migrate_state(&changed);
+            return self.write_changed(&changed);
         }
         let drift =
             changed.iter().filter(|prefix| self.imported.contains(*prefix) || self.ways(**prefix).is_some());
@@ -276,7 +276,7 @@ impl KernelSyncer {
             self.view.import_drift += drift;
             tracing::warn!(routes = drift, "kernel: corrected drift of imported routes");
         }
-        self.migrate_state(&changed);
+        self.write_changed(&changed);
     }
 
     fn read_all(&mut self, changed: &mut Vec<IpPrefix>) {
@@ -329,7 +329,7 @@ impl KernelSyncer {
     }
 
     /// Brings the forwarding table in line with the known routes for these prefixes.
-    fn migrate_state(&mut self, changed: &[IpPrefix]) {
+    fn write_changed(&mut self, changed: &[IpPrefix]) {
         if !self.config.import {
             return;
         }

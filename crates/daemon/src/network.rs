@@ -103,7 +103,7 @@ impl Network for TcpNetwork {
             );
         });
         let own = own.ok()?.into_iter().filter(|own| own.address == local);
-        own.map(|own| own.network).find(|network| has(*network, remote))
+        own.map(|own| own.network).find(|network| network.contains(remote))
     }
 
     fn signature_faults(&self) -> Option<[u64; 3]> {
@@ -126,15 +126,6 @@ fn options(neighbor: &NeighborConfig) -> SocketOptions {
         (None, None) => HopLimit::Any,
     };
     SocketOptions { hop_limit, ..SocketOptions::default() }
-}
-
-/// Whether a network contains the address.
-fn has(network: IpPrefix, address: IpAddr) -> bool {
-    match (network, address) {
-        (IpPrefix::V4(network), IpAddr::V4(address)) => network.contains(address.into()),
-        (IpPrefix::V6(network), IpAddr::V6(address)) => network.contains(address.into()),
-        _ => false,
-    }
 }
 
 /// Whether the neighbor is certainly external: a range of AS numbers may include our own.

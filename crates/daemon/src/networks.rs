@@ -87,12 +87,12 @@ impl Networks {
             silent: BTreeSet::new(),
             ask_at: Some(now),
         };
-        networks.migrate_state(&view, |_| false);
+        networks.apply(&view, |_| false);
         Ok(networks)
     }
 
     /// Applies what was read; returns whether the underlay changed.
-    fn migrate_state(&mut self, view: &NetworkView, is_next_hop: impl Fn(IpAddr) -> bool) -> bool {
+    fn apply(&mut self, view: &NetworkView, is_next_hop: impl Fn(IpAddr) -> bool) -> bool {
         let gateways = view.routes.iter().filter_map(|route| match route.target? {
             RouteTarget::Gateway { address, interface } => Some((interface?, address)),
             _ => None,
@@ -160,7 +160,7 @@ impl Networks {
         match read {
             Ok(view) => {
                 self.reads += 1;
-                Ok(self.migrate_state(&view, is_next_hop))
+                Ok(self.apply(&view, is_next_hop))
             }
             Err(error) => {
                 self.read_at = Some(Instant::now() + PAUSE_AFTER_FAILURE);

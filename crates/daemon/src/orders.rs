@@ -2,7 +2,7 @@
 
 use thalweg_config::OnStop;
 
-use crate::reload::ConfigurationError;
+use crate::error::ConfigurationError;
 
 /// Reads the configuration again and applies it; returns the changes in words, or why they were refused. With
 /// `true` it only says what would change.

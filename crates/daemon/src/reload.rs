@@ -11,34 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
-use thalweg_live::ReloadError;
-use thalweg_node::speaker::{BgpReloadError, Speaker};
+use thalweg_node::speaker::Speaker;
 
+use crate::error::ConfigurationError;
 use crate::identity::Identity;
 use crate::options::RunOptions;
 use crate::orders::Reload;
 use crate::packets::PacketSide;
 use crate::process::Process;
-
-/// Why another configuration is not taken.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigurationError {
-    #[error("{}", .0.without_severity())]
-    Invalid(ConfigErrors),
-    /// An address of a mirror makes the configuration in force invalid.
-    #[error(transparent)]
-    Address(ConfigErrors),
-    #[error("the configuration has no [bgp] section any more")]
-    BgpGone,
-    #[error("[bgp] is new, which needs a restart; nothing was changed")]
-    BgpNew,
-    #[error("ports have interfaces now, which needs a restart; nothing was changed")]
-    Interfaces,
-    #[error(transparent)]
-    Bgp(#[from] BgpReloadError),
-    #[error(transparent)]
-    Packets(#[from] ReloadError),
-}
 
 /// The configuration in force, and the means to replace it.
 pub(crate) struct Configurations {
@@ -110,7 +90,7 @@ impl Configurations {
         let has_other_socket = config.control_socket != self.socket;
         let has_other_workers =
             self.packets.as_ref().is_some_and(|packets| *packets.workers() != config.workers);
-        let taken = migrate_state(&config, self.speaker.as_deref(), self.packets.as_deref());
+        let taken = apply(&config, self.speaker.as_deref(), self.packets.as_deref());
         let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
         self.identity.reloaded(Ok(&config));
         in_force.source = source;
@@ -185,7 +165,8 @@ pub(crate) struct Learned {
     pub(crate) refused: Vec<(LearnedAddress, String)>,
 }
 
-fn migrate_state(
+/// Applies a configuration to both halves, or to none; returns the changes in words.
+fn apply(
     config: &Arc<RouterConfig>,
     speaker: Option<&Speaker>,
     packets: Option<&PacketSide>,

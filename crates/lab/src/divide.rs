@@ -1,4 +1,5 @@
-//! The experiment on a farm with feedback: FastFlow's micro-benchmarks on [`divide_and_conquer`], its speed-ups beside ours.
+//! The experiment on a farm with feedback: FastFlow's micro-benchmarks on
+//! [`thalweg_exec::divide_and_conquer`], its speed-ups beside ours.
 //!
 //! | problem | a task | divided into |
 //! |---|---|---|

@@ -64,11 +64,12 @@ impl RunArgs {
         self.output.clone().unwrap_or_else(|| usual.into())
     }
 
+    /// The seed; `usual` if none is given.
     pub fn seed(&self, usual: u64) -> u64 {
         self.seed.unwrap_or(usual)
     }
 
-    /// Rounds: so many, or so many with `--quick`.
+    /// The number of rounds: `usual`, or `quick` with `--quick`, if none is given.
     pub fn runs(&self, usual: usize, quick: usize) -> usize {
         self.runs.map_or(if self.quick { quick } else { usual }, NonZeroUsize::get)
     }

@@ -79,11 +79,11 @@ impl LinkWatcher {
             changes,
             ports,
         };
-        this.migrate_state(WatchChange { new: watched, ..WatchChange::default() });
+        this.change_watched(WatchChange { new: watched, ..WatchChange::default() });
         Ok(this)
     }
 
-    fn migrate_state(&mut self, WatchChange { gone, new }: WatchChange) {
+    fn change_watched(&mut self, WatchChange { gone, new }: WatchChange) {
         self.watched.retain(|(watched, _)| !gone.contains(&watched.port));
         self.watched.extend(new.into_iter().map(|each| (each, None)));
         let allowed = |(watched, _): &(Watched, _)| watched.mtu.load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl LinkWatcher {
             self.pass_on_flaps(&down);
             let mut has_others = false;
             while let Ok(change) = self.ports.try_recv() {
-                self.migrate_state(change);
+                self.change_watched(change);
                 has_others = true;
             }
             if heard || has_others || self.is_told_otherwise() || Instant::now() >= read_at {

@@ -142,7 +142,7 @@ impl Test {
     fn evaluate(&self, rows: &mut Rows<'_>) -> Result<Vec<bool>, StoreError> {
         match self {
             Self::Address(columns, prefix) => {
-                by_address(rows, columns, |address| address.is_some_and(|address| contains(*prefix, address)))
+                by_address(rows, columns, |address| address.is_some_and(|address| prefix.contains(address)))
             }
             Self::Version6(wanted) => by_address(rows, &[Field::Src], |address| {
                 address.is_some_and(|address| address.is_ipv6() == *wanted)
@@ -213,12 +213,4 @@ fn by_address(
         }
     }
     Ok(matches)
-}
-
-fn contains(prefix: IpPrefix, address: IpAddr) -> bool {
-    match (prefix, address) {
-        (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(address.into()),
-        (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(address.into()),
-        _ => false,
-    }
 }

@@ -124,7 +124,7 @@ fn show(
     show_all(report, results, std::slice::from_ref(table), folder, format)
 }
 
-/// [`finish`] with several tables.
+/// Writes the report and shows several tables, or JSON.
 fn show_all(
     report: &Report,
     results: &impl Serialize,

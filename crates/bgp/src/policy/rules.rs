@@ -128,12 +128,7 @@ impl PeerPattern {
             Self::Name(name) => *name == peer.name,
             Self::Address(address) => *address == peer.address,
             Self::Range { prefix, except } => {
-                let inside = match (prefix, peer.address) {
-                    (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(u32::from(address)),
-                    (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(u128::from(address)),
-                    _ => false,
-                };
-                inside && !except.contains(&peer.address)
+                prefix.contains(peer.address) && !except.contains(&peer.address)
             }
             Self::As(numbers) => numbers.contains(peer.remote_as),
             Self::Kind(PeerKind::Internal) => peer.kind.is_internal(),

@@ -549,11 +549,7 @@ pub struct DynamicRange {
 impl DynamicRange {
     /// Whether the address may be a neighbor.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.prefixes.iter().any(|prefix| match (prefix, address) {
-            (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(u32::from(address)),
-            (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(u128::from(address)),
-            _ => false,
-        })
+        self.prefixes.iter().any(|prefix| prefix.contains(address))
     }
 
     /// The neighbor at this address. It never connects by itself: that it is there is known only when it calls.

@@ -6,7 +6,7 @@
 //!                                   each scheduling's caches: one bank a core ─ Stack (LRU distances) ─> Curve
 //! ```
 //!
-//! One thread plays all neighbors' turns in a realistic order ([`super::in_memory::alone`]), so addresses do not depend on
+//! One thread plays all neighbors' turns in a realistic order (`in_memory::alone`), so addresses do not depend on
 //! a scheduling. What a scheduling decides is *which core* has a turn: `serial` has one, `per-peer` one for each neighbor,
 //! `dynamic` deals turns out. An access goes to the bank of its core. A store there makes copies elsewhere worthless, as
 //! MOSI, which the thesis simulated, does.

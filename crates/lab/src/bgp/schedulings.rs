@@ -338,7 +338,7 @@ pub fn caches(setting: &Setting, outcome: &mut Outcome) -> Result<(), BgpError> 
     Ok(())
 }
 
-/// What [`caches`] records: one thread plays what all neighbors say. How many UPDATEs that was.
+/// Plays what all neighbors send by one thread, to be recorded for the cache model; returns the number of UPDATEs.
 pub fn alone(neighbors: Neighbors, prefixes: usize, seed: u64) -> Result<u64, String> {
     in_memory::alone(&Scenario::overlap(prefixes, Packing::Real, neighbors, seed), seed)
 }

@@ -100,14 +100,6 @@ struct Model {
 }
 
 impl Model {
-    fn covers(prefix: IpPrefix, address: IpAddr) -> bool {
-        match (prefix, address) {
-            (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(address.into()),
-            (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(address.into()),
-            _ => false,
-        }
-    }
-
     fn way(&self, target: Target) -> Option<Way> {
         let Target::Address(mut address) = target else { return Some(Way::Discard) };
         let mut visited = Vec::new();
@@ -117,8 +109,7 @@ impl Model {
                 return None;
             }
             visited.push(address);
-            let under: Vec<_> =
-                self.underlay.iter().filter(|(prefix, _)| Self::covers(*prefix, address)).collect();
+            let under: Vec<_> = self.underlay.iter().filter(|(prefix, _)| prefix.contains(address)).collect();
             let under = under.into_iter().max_by_key(|(prefix, _)| prefix.length());
             if let Some((_, UnderlayTarget::Connected { link })) = under {
                 return Some(Way::Neighbor { address, link: *link });
@@ -127,7 +118,7 @@ impl Model {
                 .best
                 .iter()
                 .filter(|(prefix, target)| {
-                    bgp_counts && Self::covers(**prefix, address) && **target != Target::Address(address)
+                    bgp_counts && prefix.contains(address) && **target != Target::Address(address)
                 })
                 .max_by_key(|(prefix, _)| prefix.length());
             match (bgp, under) {
@@ -156,7 +147,7 @@ impl Model {
     }
 
     fn lookup(installed: &BTreeMap<IpPrefix, Way>, address: IpAddr) -> Option<Way> {
-        let covering = installed.iter().filter(|(prefix, _)| Self::covers(**prefix, address));
+        let covering = installed.iter().filter(|(prefix, _)| prefix.contains(address));
         covering.max_by_key(|(prefix, _)| prefix.length()).map(|(_, way)| *way)
     }
 }
@@ -423,7 +414,7 @@ proptest! {
         let underlay = Underlay::with_metrics(routes.iter().copied());
         let view = underlay.next_hop_view();
         for address in (0..64).flat_map(|number| [address(number, false), address(number, true)]) {
-            let covering = kept.iter().filter(|route| Model::covers(route.prefix, address));
+            let covering = kept.iter().filter(|route| route.prefix.contains(address));
             let longest = covering.max_by_key(|route| route.prefix.length());
             let metric = model.way(Target::Address(address)).and(longest).map(|route| route.metric);
             prop_assert_eq!(view.metric_to(address), metric, "{}", address);

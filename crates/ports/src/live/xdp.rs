@@ -38,7 +38,7 @@
 //! # What is left behind
 //!
 //! Nothing. Program, map, link and sockets are file descriptors, and go with the process however it ends. What
-//! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::migrate_state`] is set.
+//! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::replace_attached`] is set.
 //! Of a predecessor that is just being taken apart the end is awaited, two seconds at most.
 //!
 //! # Bounds
@@ -145,7 +145,7 @@ pub struct XdpOptions {
     /// Frames to send from, a power of two: how many may be on their way.
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
-    pub migrate_state: bool,
+    pub replace_attached: bool,
     /// The port receives every frame, no matter its destination (promiscuous mode). For monitoring; the
     /// host gets none of them.
     pub everything: bool,
@@ -163,7 +163,7 @@ impl XdpOptions {
             halves: 1,
             rx_frames: RX_FRAMES,
             tx_frames: 2048,
-            migrate_state: false,
+            replace_attached: false,
             everything: false,
             offload: None,
         }
@@ -427,11 +427,13 @@ impl<'a> Setup<'a> {
         let link = bpf::link_of(index, found.program);
         let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
         match &link {
-            Some(link) if self.options.migrate_state => {
+            Some(link) if self.options.replace_attached => {
                 return link.detach().map_err(self.refused("bpf(LINK_DETACH)"));
             }
             // Without a link it outlived its process; ours never do, but it does no harm to look.
-            None if (self.options.migrate_state || is_ours) && matches!(found.remove(index), Ok(Ok(()))) => {
+            None if (self.options.replace_attached || is_ours)
+                && matches!(found.remove(index), Ok(Ok(()))) =>
+            {
                 return Ok(());
             }
             // A predecessor that was just killed: its link may be gone before its program is.

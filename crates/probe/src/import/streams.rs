@@ -56,6 +56,8 @@ struct Followed {
     bytes: Vec<u8>,
     ahead: BTreeMap<u32, Vec<u8>>,
     ahead_bytes: usize,
+    /// The sequence number behind the last byte, once a FIN has named it.
+    ends_at: Option<u32>,
 }
 
 /// All connections of a capture.
@@ -88,16 +90,21 @@ impl Streams {
             }
             let next = segment.sequence.wrapping_add(u32::from(is_new));
             let (bytes, ahead) = (Vec::new(), BTreeMap::new());
-            let followed = Followed { next, bytes, ahead, ahead_bytes: 0 };
+            let followed = Followed { next, bytes, ahead, ahead_bytes: 0, ends_at: None };
             self.connections.insert(way, Connection::Followed(followed), 0);
         }
         let Some(connection) = self.connections.renew(&way) else { return Outcome::NotMessages };
         let Connection::Followed(followed) = connection else { return Outcome::NotMessages };
         let sequence = segment.sequence.wrapping_add(u32::from(is_new));
+        let is_fin = segment.flags & FIN != 0;
+        if is_fin {
+            followed.ends_at = u32::try_from(segment.bytes).ok().map(|bytes| sequence.wrapping_add(bytes));
+        }
         let outcome = followed.take(sequence, segment, &mut message);
         match outcome {
             Outcome::GivenUp | Outcome::NotMessages => *connection = Connection::GivenUp,
-            Outcome::Taken if segment.flags & FIN != 0 && followed.ahead.is_empty() => {
+            // Either all bytes have come, or those that are missing are not in the capture.
+            Outcome::Taken if followed.is_whole() || is_fin && followed.ahead.is_empty() => {
                 self.connections.remove(&way);
                 return Outcome::Ended;
             }
@@ -108,6 +115,10 @@ impl Streams {
 }
 
 impl Followed {
+    fn is_whole(&self) -> bool {
+        self.ends_at == Some(self.next)
+    }
+
     fn take(&mut self, sequence: u32, segment: &Segment<'_>, message: &mut dyn FnMut(&[u8])) -> Outcome {
         if segment.payload.len() < segment.bytes {
             // The capture has only its beginning.
@@ -116,12 +127,15 @@ impl Followed {
         // A sequence number in the nearer half of the space ahead is early.
         let distance = sequence.wrapping_sub(self.next).cast_signed();
         if distance > 0 {
-            self.ahead_bytes += segment.payload.len();
-            if self.ahead_bytes > AHEAD_BYTES_MAX {
-                return Outcome::GivenUp;
+            // A retransmission may be shorter than what is known already.
+            let known = self.ahead.get(&sequence).map_or(0, Vec::len);
+            if segment.payload.len() > known {
+                self.ahead_bytes += segment.payload.len() - known;
+                if self.ahead_bytes > AHEAD_BYTES_MAX {
+                    return Outcome::GivenUp;
+                }
+                self.ahead.insert(sequence, segment.payload.to_vec());
             }
-            let known = self.ahead.insert(sequence, segment.payload.to_vec());
-            self.ahead_bytes -= known.map_or(0, |known| known.len());
             return Outcome::Taken;
         }
         self.append(segment.payload, distance.unsigned_abs() as usize);
@@ -218,6 +232,20 @@ mod tests {
             }
             assert!(found == messages, "round {round}");
         }
+    }
+
+    #[test]
+    fn early_segments_are_kept_whole_and_end_the_connection_when_the_gap_is_filled() {
+        let (first, second) = (message(1, 40), message(2, 60));
+        let (mut streams, mut found) = (Streams::default(), Vec::new());
+        let mut take = |sequence, flags, payload: &[u8]| {
+            streams.take(way(), &segment(sequence, flags, payload), |message| found.push(message.to_vec()))
+        };
+        assert_eq!(take(0, SYN, &[]), Outcome::Taken);
+        assert_eq!(take(41, 16 | FIN, &second), Outcome::Taken, "its bytes wait for those before them");
+        assert_eq!(take(41, 16, &second[..10]), Outcome::Taken, "a retransmission with fewer bytes");
+        assert_eq!(take(1, 16, &first), Outcome::Ended);
+        assert_eq!(found, [first, second]);
     }
 
     #[test]

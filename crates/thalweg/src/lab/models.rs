@@ -135,7 +135,7 @@ fn of_models(error: ModelsError<RunError>) -> Failure {
     }
 }
 
-/// [`failure`] for generated input.
+/// The failure of an experiment on generated input.
 fn of_generated(error: GenerateError) -> Failure {
     match error {
         GenerateError::NoRoutes => Failure::Usage(error.to_string()),

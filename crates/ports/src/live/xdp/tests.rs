@@ -557,7 +557,7 @@ fn what_another_one_holds_is_named_and_may_be_taken() {
         let options = options(XdpMode::NativeCopy);
         let setup = Setup::new(&options).unwrap();
         let foreign = setup.attach(true).unwrap();
-        let mut port = open(&XdpOptions { migrate_state: true, ..options.clone() }).unwrap();
+        let mut port = open(&XdpOptions { replace_attached: true, ..options.clone() }).unwrap();
         both_ways(&far, &mut port, &[60, 1514]);
         drop(foreign);
         assert!(program_of_v0().is_some(), "the first one's end must not touch the second's program");
