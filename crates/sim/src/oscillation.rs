@@ -5,7 +5,7 @@
 //! order, the network oscillates and one round is the answer; a network that only takes long repeats nothing, and is given
 //! more time.
 //!
-//! Four times are a strong hint and no proof. The proof is a [state](crate::state) of the whole network that recurs: routers
+//! Four times are a strong hint and no proof. The proof is a state (`state.rs`) of the whole network that recurs: routers
 //! are deterministic and nothing comes from outside, so from there on everything goes as it went before. It is looked for
 //! after each of the next rounds, and has to recur twice. Where timers decide too there is no such number, and the hint is
 //! all there is.
