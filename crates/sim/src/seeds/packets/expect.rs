@@ -132,11 +132,14 @@ pub(super) fn is_public(nat: &NatSetup, address: Ipv4Addr) -> bool {
 }
 
 /// Whether NAT may drop a packet for this reason.
-pub(super) fn is_of_nat(nat: &NatSetup, reason: DropReason) -> bool {
+pub(super) fn is_of_nat(nat: &NatSetup, header: &Header, reason: DropReason) -> bool {
     use DropReason::*;
     match reason {
         NatPortLimit => nat.block.is_some(),
-        NatHostLimit | NatHostRate => nat.block.is_none() && nat.host_limits != (0, 0),
+        // A host never gets more than a part of the sessions without ports.
+        NatHostLimit => header.protocol == ip_protocol::GRE || nat.block.is_none() && nat.host_limits.0 != 0,
+        // Beside blocks the usual limit is in force: at least 100 new sessions per second.
+        NatHostRate => nat.block.is_some() || nat.host_limits.1 != 0,
         FragmentWithoutFirst | NatNoMapping | NatPortsExhausted | NatTableFull | NatIcmp | NatPeerTaken
         | ReversePath => true,
         NatFiltered => true,

@@ -385,7 +385,7 @@ impl Judge {
         reason: DropReason,
         now_s: u64,
     ) -> Result<(), Broken> {
-        let is_nats = expect::is_of_nat(nat, reason);
+        let is_nats = expect::is_of_nat(nat, header, reason);
         if reason == DropReason::TtlExpired && header.ttl <= 1 {
             // A packet that cannot leave creates no session.
             return Ok(());
