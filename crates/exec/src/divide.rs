@@ -171,9 +171,9 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Adds up numbers of a range, which is halved until it is short.
+    /// Adds up the numbers of a range, which is halved until it is short.
     struct Sum {
-        /// Tasks that must be worked on at the same time before any of them goes on.
+        /// Tasks that must be in work at the same time before any of them continues.
         together: usize,
         met: AtomicUsize,
     }
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(all_tasks.len(), 1, "however many workers, the same tasks");
     }
 
-    /// Feedback is what lets others help with one task: its first parts wait for each other.
+    /// Feedback lets others help with one task: its first parts wait for each other.
     #[test]
     fn parts_of_one_task_are_worked_on_at_the_same_time() {
         let done = divide_and_conquer(&sum(4), std::iter::once(0..1000).collect(), 4).unwrap();

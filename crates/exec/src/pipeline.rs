@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The smallest largest group, by trying every cut.
+    /// The cost of the largest group in the best cut, by trying every cut.
     fn brute(costs: &[u64], threads: usize) -> u64 {
         if threads == 1 {
             return costs.iter().sum();

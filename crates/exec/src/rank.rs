@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(turn(false, Duration::ZERO, Duration::ZERO), None);
     }
 
-    /// Where real-time priority is allowed: a thread that never sleeps loses it, and gets it back when it sleeps.
+    /// Where real-time priority is allowed, a thread that never sleeps loses it, and gets it back when it sleeps.
     #[test]
     fn a_runaway_does_not_stay_real_time() {
         let (allowed, why) = Priority::RealTime.allowed();

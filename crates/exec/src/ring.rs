@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Sends numbers through a ring with both sides dawdling now and then; all must come, in order.
+    /// Sends numbers through a ring while both ends pause now and then; all must arrive in order.
     #[test]
     fn everything_comes_in_order_at_any_capacity() {
         for capacity in [1, 2, 3, 8] {

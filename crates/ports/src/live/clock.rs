@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_wall_clock_that_is_set_moves_times_and_is_told_once() {
         let (shift, start_ns) = (WallShift::default(), 1_795_000_000 * SECOND_NS);
-        // Seconds that passed, where the wall clock is ahead, and what is said.
+        // Seconds passed, the wall clock's lead, and the expected result.
         let looks = [
             (0, 0, None),
             (1, 50_000_000, None),

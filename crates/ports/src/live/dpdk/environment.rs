@@ -180,7 +180,7 @@ mod tests {
         for wanted in ["--no-pci", "--no-huge", "--no-shconf", "--no-telemetry"] {
             assert!(arguments.iter().any(|argument| argument == wanted), "{arguments:?}");
         }
-        // 8192 frames of 2,560 bytes and as many of 9,536, a quarter more, and what DPDK takes.
+        // 8192 frames of 2,560 bytes and as many of 9,536, a quarter more, and DPDK's own memory.
         assert_eq!(memory_mib(&devices), 64 + (8192 * (2560 + 9536) * 5 / 4_u64).div_ceil(1 << 20));
         assert_eq!(arguments.last(), Some(&memory_mib(&devices).to_string()));
     }
