@@ -78,7 +78,7 @@ pub(super) fn is_readable(descriptor: RawFd) -> bool {
     poll(descriptor, 5000)
 }
 
-/// Whether the descriptor becomes readable within `milliseconds`.
+/// Whether the descriptor becomes readable within `timeout_ms`.
 pub(super) fn poll(descriptor: RawFd, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
     // SAFETY: one live entry.
