@@ -130,6 +130,7 @@ pub struct TransportConfig {
 pub struct Password(String);
 
 impl Password {
+    /// Wraps a secret, so that logs do not show it.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
