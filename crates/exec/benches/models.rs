@@ -1,14 +1,15 @@
-//! What the models cost, on synthetic work of known weight: speed-up over serial with heavy (1.5 µs a packet)
-//! and light (30 ns) work in the shape of the packet router, jobs of 1600 packets.
+//! The cost of the models on synthetic work of known weight: speed-up over serial with heavy (1.5 µs a packet) and
+//! light (30 ns) work in the shape of the packet router, jobs of 1600 packets.
 //!
-//! `cargo bench -p thalweg-exec --bench models [-- ROUNDS [WORKERS]] [NAME]`; with a name, only the rows that
-//! contain it besides serial.
+//! `cargo bench -p thalweg-exec --bench models [-- ROUNDS [WORKERS]] [NAME]`; with a name, only serial and the rows
+//! that contain it.
 //!
-//! Not divan or criterion, because the figure wanted is a ratio on a machine that others may be using: each
-//! round runs every model once, in shuffled order, and the speed-up is the median over rounds of serial's time
-//! by the model's *in the same round*, with quartiles; then serial's best time by the model's best, which is
-//! what an undisturbed machine would show if each had one undisturbed round. Beside it stands the processor time by serial's, which
-//! others disturb less: two workers cannot do better than 2 divided by that. Then waits and sleeps per job, all threads together.
+//! Neither divan nor criterion, because the result is a ratio on a machine that may have other users. Each round
+//! runs every model once, in random order. The speed-up is the median over rounds of serial's time by the model's
+//! *in the same round*, with quartiles. Next comes serial's best time by the model's best, which is what an
+//! undisturbed machine would show if each had one undisturbed round. Then the processor time by serial's, which
+//! others disturb less: two workers cannot do better than 2 divided by that. Last, waits and sleeps per job, of all
+//! threads together.
 
 use std::env;
 use std::hint::black_box;
@@ -49,7 +50,7 @@ struct Job {
 
 struct Synthetic {
     stages: Vec<StageSpec>,
-    /// Turns of the mill per packet and eighth.
+    /// Rounds of work per packet and eighth.
     turns: u64,
     groups: Vec<Mutex<u64>>,
     policer: Mutex<u64>,
@@ -151,7 +152,7 @@ impl Plan for Synthetic {
         let sequence = parts[0].sequence;
         let mut packets = Vec::with_capacity(parts.iter().map(|part| part.packets.len()).sum());
         let mut parts: Vec<_> = parts.into_iter().map(|part| part.packets.into_iter()).collect();
-        // Each part is in order, so the next packet is at the head of one of them.
+        // Each part is in order, so the next packet is at the head of one part.
         let head = |part: &std::vec::IntoIter<Packet>| part.as_slice().first().map(|packet| packet.position);
         while let Some(part) = parts.iter_mut().filter(|p| p.len() > 0).min_by_key(|p| head(p)) {
             packets.extend(part.next());
@@ -168,8 +169,8 @@ impl Source<Job> for Preloaded {
     }
 }
 
-/// Adds up what comes. Keeps the jobs that were made beforehand, because giving all that memory back is not
-/// the models' work; drops what `split` has made, so that the next split finds the memory.
+/// Counts the packets. Keeps the jobs that were made beforehand, because freeing all that memory is not the models'
+/// work. Drops the parts that `split` has made, so that the next split finds the memory.
 #[derive(Default)]
 struct Checksum {
     sum: u64,
@@ -207,7 +208,7 @@ fn jobs(count: u64) -> Vec<Job> {
     (0..count).map(job).collect()
 }
 
-/// Turns of the mill per eighth of so much work per packet, from what a turn costs in the serial run.
+/// The rounds per eighth that make a given amount of work per packet, from the cost of a round in the serial run.
 fn turns_for(ns_per_packet: f64) -> Result<u64, ExecError> {
     const TURNS: u64 = 20;
     let mut costs = [1, 1 + TURNS].map(|turns| (turns, Vec::new()));
@@ -257,7 +258,7 @@ fn measure(cell: &mut Cell, turns: u64, count: u64) -> Result<u64, ExecError> {
     Ok(sink.sum)
 }
 
-/// Value at a share of the sorted list.
+/// The value at a quantile of the sorted list.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -332,7 +333,7 @@ fn table(
 
 fn main() -> Result<(), ExecError> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    // Only `cargo bench` says so; under `cargo test` one small round shows that it works.
+    // Only `cargo bench` passes this; under `cargo test` one small round shows that the benchmark works.
     let bench = arguments.iter().any(|argument| argument == "--bench");
     let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<usize>().ok());
     let rounds = numbers.next().unwrap_or(if bench { 15 } else { 1 }).max(1);

@@ -1,8 +1,8 @@
 //! How long a thread tries before it sleeps.
 //!
-//! First a few microseconds of spinning, because turns are often passed that soon; then yielding the core a
-//! few times, which costs nothing when another thread wants it and some microseconds when none
-//! does; then the caller sleeps. With more threads than cores the spinning is too short to matter.
+//! It first spins for a few microseconds, because most waits end that soon. Then it yields the core a few times,
+//! which costs nothing if another thread wants the core and some microseconds if none does. Then its caller sleeps.
+//! With more threads than cores the spinning is too short to matter.
 
 use std::{hint, thread};
 
@@ -12,14 +12,13 @@ const SPINS: u32 = 7;
 /// Rounds of yielding.
 const YIELDS: u32 = 16;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Backoff {
     round: u32,
 }
 
 impl Backoff {
-    /// For those who sleep at once: on virtual cores, that stands for spinning, too.
+    /// The backoff of threads that sleep at once: virtual cores account for the spinning themselves.
     pub(crate) fn none() -> Self {
         Self { round: SPINS + YIELDS }
     }

@@ -1,21 +1,24 @@
-//! The chain, after ffProbe as its authors built it: R readers label packets, and each job passes all W workers, one after
-//! the other. A worker handles the packets of its own shards and hands the job on; the last brings it to the sink.
+//! The chain, after ffProbe as its authors built it: R readers label packets, and each job passes all W workers,
+//! one after the other. A worker handles the packets of its own shards and hands the job on; the last one gives it
+//! to the sink.
 //!
-//! Nothing is split or put together, and order is implicit: rings keep it. The price is that every worker touches every job,
-//! and that a job is in as many caches as there are workers.
+//! No job is split or merged, and the rings keep the order. The price: every worker touches every job, so a job
+//! passes through as many caches as there are workers.
 //!
-//! Readers run what is before the plan's first `PerShard` stage (with tickets where that has state), workers the `PerShard`
-//! stages that follow without a gap, each on its own groups, and the last worker runs the rest. So a plan with much behind its
-//! sharded stages is as fast as the last worker, and one without `PerShard` stages is run by its readers.
+//! Readers run the stages before the plan's first `PerShard` stage, with tickets where those have state. Workers
+//! run the unbroken row of `PerShard` stages that follows, each on its own groups. The last worker also runs the
+//! rest. So a plan with much work behind its sharded stages is as fast as its last worker, and readers run all of a
+//! plan that has no `PerShard` stage.
 //!
-//! A job that crosses shards goes to the last worker untouched: when it is there, all before it have passed every worker. The
-//! first worker lets nothing follow until it is done.
+//! A job that crosses shards reaches the last worker untouched: by then all jobs before it have passed every
+//! worker. The first worker lets no job follow until that one is done.
 //!
-//! **No deadlock.** Take the lowest sequence that is not delivered. All lower ones have left every ring, so its reader can take
-//! it, its tickets have come, and each worker finds it at the head of its ring. The first worker waits only for jobs that it has
-//! handed on.
+//! **No deadlock.** Take the lowest sequence that is not delivered. All lower ones have left every ring, so its
+//! reader can take it, its tickets have come, and each worker finds it at the head of its ring. The first worker
+//! waits only for jobs that it has handed on.
 //!
-//! **In flight** are at most R jobs in readers' hands, one in each worker's, and `(R + W - 1) * ring_jobs` in rings.
+//! **In flight** are at most R jobs in readers' hands, one in each worker's, and `(R + W - 1) * ring_jobs` in
+//! rings.
 
 use crate::farm::{owned_groups, owners};
 use crate::intake::Intake;
@@ -29,29 +32,27 @@ use crate::turn::Turn;
 use crate::worker::{Done, Place, Shared, Step, Worker};
 use std::ops::Range;
 
-/// What comes over a ring.
 struct Message<J> {
     job: J,
-    /// It crosses shards: the last worker runs it, alone.
+    /// The job crosses shards: the last worker runs all of it.
     crosses: bool,
 }
 
-/// What all threads share.
 struct Chain {
     readers: Readers,
     body: Vec<usize>,
     tail: Vec<Step>,
-    /// Jobs that crossed and are done.
+    /// The number of crossing jobs that are done.
     crossed: Turn,
 }
 
-/// A worker's place in the chain.
+/// A worker's end of its rings.
 struct Link<'s, J> {
     groups: Range<usize>,
-    /// One ring of each reader for the first worker, one of the worker before for the others.
+    /// The first worker has one ring from each reader, the others one ring from the worker before.
     inputs: Vec<Receiver<Message<J>>>,
     to: Next<'s, J>,
-    /// Jobs that crossed so far.
+    /// Crossing jobs that this worker has seen.
     crossed: u64,
 }
 
@@ -60,7 +61,7 @@ enum Next<'s, J> {
     Sink(&'s mut dyn Sink<J>),
 }
 
-/// The stages of the readers, of all workers, and of the last.
+/// The stages of the readers, of all workers, and of the last worker.
 fn layout(stages: &[StageSpec]) -> (Range<usize>, Range<usize>, Range<usize>) {
     let sharded = |stage: &usize| stages[*stage].scope == Scope::PerShard;
     let first = (0..stages.len()).find(sharded).unwrap_or(stages.len());
@@ -114,7 +115,6 @@ impl Chain {
     }
 }
 
-/// Runs the model.
 pub(crate) fn run<P: Plan>(
     shared: &Shared<'_, P>,
     options: &ModelOptions,

@@ -1,12 +1,12 @@
-//! The way out: a reorder buffer like the completion unit of a network processor.
+//! The way out: a reorder buffer, like the completion unit of a network processor.
 //!
-//! Finished jobs (or, in a farm, parts of jobs) come in any order. They leave in sequence order, each whole.
-//! The thread that brings what the front was waiting for becomes the deliverer: it merges parts, runs the stages that
-//! are left to the end (`tail`) and gives the job to the sink, and goes on with the next in line until one is
-//! missing. Others put their jobs in meanwhile and go back to work.
+//! Finished jobs (in a farm: parts of jobs) come in any order and leave in sequence order, each whole. The thread
+//! that brings what the front was missing becomes the deliverer. It merges the parts, runs the last stages
+//! (`tail`), gives the job to the sink, and continues with the next job until one is missing. Meanwhile other
+//! threads add their jobs and return to work.
 //!
-//! The buffer holds `capacity` jobs. Who comes with a later one waits until the front has moved. The job with
-//! the lowest sequence is always inside the window, so its worker never waits here.
+//! The buffer holds `capacity` jobs. A thread with a later job waits until the front has moved. The job with the
+//! lowest sequence is always inside the window, so its worker never waits here.
 
 use crate::plan::{Plan, Sink};
 use crate::stop::{Fragile, Stopped};
@@ -15,7 +15,6 @@ use crate::worker::{Place, Step, Worker};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// See the module.
 pub(crate) struct Completion<'a, J> {
     delivered: Turn,
     capacity: u64,
@@ -28,14 +27,14 @@ struct State<J> {
     /// Sequence of the first slot.
     first: u64,
     slots: VecDeque<Slot<J>>,
-    /// Someone is delivering, and will look again before it stops.
+    /// A thread delivers, and will look at the front again before it stops.
     delivering: bool,
     occupied: usize,
     high_water: usize,
 }
 
 struct Slot<J> {
-    /// Parts in order; empty until the first has come.
+    /// The parts in order; empty until the first has come.
     parts: Vec<Option<J>>,
     missing: usize,
 }
@@ -69,7 +68,7 @@ impl<J> State<J> {
 }
 
 impl<'a, J: Send> Completion<'a, J> {
-    /// A unit that reorders `capacity` jobs and runs `tail` on each before the sink has it.
+    /// A unit that reorders `capacity` jobs and runs `tail` on each before the sink gets it.
     pub(crate) fn new(sink: &'a mut (dyn Sink<J> + 'a), capacity: usize, tail: Vec<Step>) -> Self {
         Self {
             delivered: Turn::default(),
@@ -86,7 +85,7 @@ impl<'a, J: Send> Completion<'a, J> {
         }
     }
 
-    /// Brings a finished job.
+    /// Takes a finished job from its worker, which may have to deliver it.
     pub(crate) fn put<P: Plan<Job = J>>(
         &self,
         sequence: u64,
@@ -96,7 +95,7 @@ impl<'a, J: Send> Completion<'a, J> {
         self.put_part(sequence, 0, 1, job, worker)
     }
 
-    /// Brings one of `parts` parts of a finished job.
+    /// Takes part `part` of the `parts` parts of a finished job.
     pub(crate) fn put_part<P: Plan<Job = J>>(
         &self,
         sequence: u64,
@@ -139,13 +138,13 @@ impl<'a, J: Send> Completion<'a, J> {
         for step in &self.tail {
             worker.run_step(step, &mut job);
         }
-        // Only the deliverer comes here.
+        // Never contended: only the deliverer comes here.
         let mut sink = worker.enter(&self.sink)?;
         worker.at(Place::Sink, |_, _| sink.accept(job));
         Ok(())
     }
 
-    /// Most jobs that ever waited for an earlier one.
+    /// The most jobs that ever waited for an earlier one.
     pub(crate) fn high_water(&self) -> usize {
         self.state.lock().high_water
     }

@@ -1,8 +1,8 @@
 //! Scheduling of a control plane: work of sessions, not a stream of jobs.
 //!
-//! A [`ControlPlane`] has *sessions* on which bytes arrive, *shards* of state to which routes are applied, and *export
-//! queues* that carry changes back to the sessions. A scheduling decides which thread does what and when, and knows
-//! nothing else: no protocol, no socket beyond its readiness.
+//! A [`ControlPlane`] has *sessions* on which bytes arrive, *shards* of state to which routes are applied, and
+//! *export queues* that carry changes back to the sessions. A scheduling decides which thread does what and when.
+//! It knows no protocol, and of sockets only whether they are ready.
 //!
 //! ```text
 //! read(session) ──batch──> apply(shard) ──changes──> export(queue) ──> write(session)
@@ -11,16 +11,17 @@
 //! | scheduling | threads | who reads | who applies | who exports | after |
 //! |---|---|---|---|---|---|
 //! | `serial` | one | it | it | it | Quagga |
-//! | `per-peer` | a master and one a session | the session's thread | the same, under shard locks | the same, under the export queue's lock | PBTS |
-//! | `dynamic` | a master and a fixed pool | any of the pool | the same, under shard locks | the same | DTS |
+//! | `per-peer` | a master and one for each session | the session's thread | the same, under shard locks | the same, under the export queue's lock | PBTS |
+//! | `dynamic` | a master and a fixed pool | any thread of the pool | the same, under shard locks | the same | DTS |
 //! | `sharded` | workers | the session's worker | the shard's worker | the export queue's worker | ours |
 //!
-//! The four call the same functions of the same [`ControlPlane`] and so give the same answer. Where two threads may
-//! want the same part, the part's own lock decides; under `serial` and `sharded` only its owner ever asks.
+//! All four call the same functions of the same [`ControlPlane`] and so give the same answer. Each part has a lock
+//! for the case that two threads want it; under `serial` and `sharded` only the part's owner takes it.
 //!
-//! Bounds: a session has at most one batch on its way in `serial`, `per-peer` and `dynamic`; in `sharded` all
-//! sessions together have at most [`BATCHES_IN_FLIGHT_MAX`], and a session that would exceed it is read later,
-//! which its neighbor notices as TCP's window closing. No thread waits for another one's queue to empty.
+//! Bounds: in `serial`, `per-peer` and `dynamic` a session has at most one batch in flight. In `sharded` all
+//! sessions together have at most [`BATCHES_IN_FLIGHT_MAX`], plus one for each other worker that checks the bound
+//! at the same moment. A session beyond that is read later, which its neighbor notices as TCP's window closing. No
+//! thread waits for another one's queue to empty.
 
 mod dynamic;
 mod per_peer;
@@ -37,7 +38,7 @@ pub use mio::{Registry, Token};
 
 pub use thread::Wakers;
 
-/// Batches that may be between reading and having been applied, all sessions together.
+/// Batches of all sessions together that may have been read and not yet applied.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 64;
 
 thalweg_base::words! {
@@ -66,39 +67,38 @@ impl FromStr for SchedulingKind {
     }
 }
 
-/// A name that names no scheduling.
+/// The name of no scheduling.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no scheduling is called {0:?}; expected serial, per-peer, dynamic or sharded")]
 pub struct UnknownScheduling(pub String);
 
-/// A part of the sessions: those whose number leaves `index` when divided by `of`.
+/// A share of the sessions: those whose number modulo `of` is `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which part.
     pub index: usize,
     pub of: usize,
 }
 
 impl Share {
-    /// All of them.
+    /// All sessions.
     pub const ALL: Share = Share { index: 0, of: 1 };
 
-    /// Whether the session belongs to the part.
+    /// Whether the session belongs to the share.
     pub fn has(self, session: usize) -> bool {
         session % self.of == self.index
     }
 }
 
-/// What reading a session brought.
+/// The result of reading a session.
 #[derive(Debug)]
 pub struct Reading<B> {
     /// Work for the shards, if there is any.
     pub batch: Option<B>,
-    /// There may be more to read: call again when others had their turn.
+    /// There may be more to read: call again after other sessions had their turn.
     pub more: bool,
 }
 
-/// What an export did.
+/// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Sessions have something new to write.
@@ -107,40 +107,40 @@ pub struct Exported {
     pub held: bool,
 }
 
-/// What a scheduling must know about connections.
+/// A change of a session's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The session has a new connection, which must be [attached](ControlPlane::attach).
     Opened(usize),
-    /// The session has no connection any more.
+    /// The session has lost its last connection.
     Closed(usize),
 }
 
-/// The work of a control plane. All functions may be called from any thread; those that take a lock hold it
-/// for a bounded time. `now_ms` counts from when the scheduling began.
+/// The work of a control plane. Any thread may call any function; those that take a lock hold it for a bounded
+/// time. `now_ms` counts from the start of the scheduling.
 pub trait ControlPlane: Send + Sync {
-    /// What a thread keeps for its work: buffers, counters.
+    /// The buffers and counters of one thread.
     type Worker: Send;
     /// What arrived on a session, for the shards.
     type Batch: Send + Sync;
 
-    /// Makes a thread's own things.
+    /// Makes the state of one thread.
     fn worker(&self) -> Self::Worker;
 
-    /// How many shards there are.
+    /// The number of shards.
     fn shards(&self) -> usize;
 
-    /// Called once before anything else: how many export queues share the update groups and route readers, and
-    /// how to wake the threads when something changed from outside.
+    /// Called once before anything else. The update groups and route readers are divided among `export_queues`
+    /// queues; `wakers` wakes the threads when something changed from outside.
     fn begin(&self, export_queues: usize, wakers: Wakers);
 
     /// Registers the listening sockets.
     fn attach_listeners(&self, registry: &Registry, token: Token) -> io::Result<()>;
 
-    /// Registers the session's connections that are not registered yet.
+    /// Registers those of the session's connections that are not registered yet.
     fn attach(&self, session: usize, registry: &Registry, token: Token) -> io::Result<()>;
 
-    /// Takes in connections that wait.
+    /// Accepts the connections that wait.
     fn accept(&self, worker: &mut Self::Worker, now_ms: u64);
 
     /// Notes that a session's socket became readable or writable.
@@ -149,43 +149,43 @@ pub trait ControlPlane: Send + Sync {
     /// Reads and decodes what a session's socket has, up to a bound.
     fn read(&self, worker: &mut Self::Worker, session: usize, now_ms: u64) -> Reading<Self::Batch>;
 
-    /// Whether the shard has anything to do for the batch.
+    /// Whether the batch concerns the shard.
     fn touches(&self, batch: &Self::Batch, shard: usize) -> bool;
 
-    /// Applies a batch to a shard; its changes are appended to every export queue.
+    /// Applies a batch to a shard and appends the changes to every export queue.
     fn apply(&self, worker: &mut Self::Worker, shard: usize, batch: &Self::Batch, now_ms: u64);
 
-    /// Hands the changes to an export queue's update groups and route readers. Holding back for a moment, so that changes go out together, is
-    /// allowed unless `now` is said.
+    /// Hands the changes of an export queue to its update groups and route readers. Unless `now` is set, it may
+    /// hold changes back for a moment, so that they go out together.
     fn export(&self, worker: &mut Self::Worker, queue: usize, now: bool, now_ms: u64) -> Exported;
 
     /// Writes what the session has to write, as far as its socket takes it.
     fn write(&self, worker: &mut Self::Worker, session: usize, now_ms: u64);
 
-    /// The same for all sessions of a share that have something.
+    /// Writes all sessions of a share that have something to write.
     fn write_share(&self, worker: &mut Self::Worker, share: Share, now_ms: u64);
 
-    /// Runs timers of a share's sessions; when to call again.
+    /// Runs the timers of a share's sessions. Returns when to call again.
     fn tick(&self, worker: &mut Self::Worker, share: Share, now_ms: u64) -> u64;
 
-    /// Long work in small pieces: a table for a new neighbor, the routes of one that is gone. Whether there
-    /// is more.
+    /// Does a small piece of long work: sends a table to a new neighbor, removes the routes of one that is gone.
+    /// Returns whether there is more.
     fn background_work(&self, worker: &mut Self::Worker, share: Share, now_ms: u64) -> bool;
 
-    /// What happened to connections, one at a time.
+    /// The oldest change of a connection that has not been returned yet.
     fn poll_notice(&self) -> Option<Notice>;
 }
 
-/// How a control plane is spread over threads.
+/// The scheduling of a control plane and its number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingOptions {
-    /// Which way.
     pub kind: SchedulingKind,
-    /// Threads of the pool or workers; `serial` has one and `per-peer` one a session, whatever is said here.
+    /// Threads of the pool, or workers. Ignored by `serial`, which has one, and by `per-peer`, which has one for
+    /// each session.
     pub threads: usize,
 }
 
-/// Runs a control plane until `stop` is set (and the threads are woken). Errors if a thread or a poller cannot be
+/// Runs a control plane until `stop` is set and the threads are woken. Fails if a thread or a poller cannot be
 /// created.
 pub fn schedule<C: ControlPlane>(
     control: &C,
@@ -201,7 +201,7 @@ pub fn schedule<C: ControlPlane>(
     }
 }
 
-/// As `per-peer`, but one poller for the sockets of all sessions: an ablation to measure, not a way to run a router.
+/// Runs `per-peer` with one poller for the sockets of all sessions: for comparison only, not to run a router.
 pub fn schedule_with_common_poller<C: ControlPlane>(control: &C, stop: &Arc<AtomicBool>) -> io::Result<()> {
     per_peer::run(control, true, stop)
 }

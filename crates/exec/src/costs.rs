@@ -1,12 +1,12 @@
-//! What work costs: recorded in a serial run, and spent again on virtual cores.
+//! What stages cost: recorded in a serial run, spent again on virtual cores.
 //!
-//! [`Recorder`] stands between the serial model and a plan and reads the clock around each stage of each job.
-//! [`imitate`] runs a model over the record: its stages have the scopes of the recorded ones and spend what these took,
-//! so the models place, wait and hand over as they do, and only the work is missing.
+//! [`record`] puts a recorder between the serial model and a plan; it reads the clock around each stage of each
+//! job. [`imitate`] runs a model over the record. Its stages have the scopes of the recorded ones and spend the
+//! time that those took, so a model places jobs, waits and hands over as usual; only the work itself is missing.
 //!
-//! A `PerShard` stage is recorded as a whole and spent in equal parts by its groups: how uneven the hash is, is not
-//! imitated. What a job costs in being split and merged is measured at its end. The cost of fetching a job's lines from
-//! another core's cache is spent by the first step that another core runs on it.
+//! A `PerShard` stage is recorded as a whole, and its groups spend equal parts of it: an uneven hash is not
+//! imitated. The cost of splitting and merging a job is measured when the job ends. The first step that another
+//! core runs on a job also spends the time to fetch the job's cache lines.
 
 use crate::options::{ModelKind, ModelOptions};
 use crate::plan::{Plan, Scope, Sink, Source, StageSpec};
@@ -18,12 +18,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a serial run cost.
+/// What each job of a serial run cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
     /// The stages, in order.
     pub stages: Vec<(String, Scope)>,
-    /// The first that may run on parts of a job ([`Plan::first_split_stage`]).
+    /// The first stage that may run on parts of a job ([`Plan::first_split_stage`]).
     pub first_split_stage: usize,
     /// The jobs, in order.
     pub jobs: Vec<JobCost>,
@@ -32,28 +32,26 @@ pub struct Costs {
 /// What one job cost, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobCost {
-    /// Packets, or whatever the job is made of.
+    /// Packets, or whatever else a job consists of.
     pub packets: u64,
-    /// In the source.
     pub source_ns: u64,
-    /// In each stage.
+    /// One for each stage.
     pub stages_ns: Vec<u64>,
-    /// In the sink.
     pub sink_ns: u64,
-    /// Being split for two workers.
+    /// Splitting the job for two workers.
     pub split_ns: u64,
-    /// Being merged again.
+    /// Merging the two parts again.
     pub merge_ns: u64,
     pub crosses: bool,
 }
 
 impl Costs {
-    /// All that was recorded: what one core needs.
+    /// The sum of all stages, the source and the sink: the time that one core needs.
     pub fn total_ns(&self) -> u64 {
         self.jobs.iter().map(|job| job.source_ns + job.sink_ns + job.stages_ns.iter().sum::<u64>()).sum()
     }
 
-    /// The same jobs over and over, until there are so many.
+    /// The same jobs repeated until there are `jobs` of them.
     pub fn repeated(&self, jobs: usize) -> Costs {
         Costs { jobs: self.jobs.iter().cycle().take(jobs).cloned().collect(), ..self.clone() }
     }
@@ -63,8 +61,8 @@ impl Costs {
         self.jobs.iter().map(|job| job.packets).sum()
     }
 
-    /// Job by job and stage by stage the median of several records of the same run, so that what disturbed one of them
-    /// does not count. `None` if they are not of the same run, or there is none.
+    /// The median of several records of the same run, job by job and stage by stage, so that a disturbance of one
+    /// record does not count. `None` if there is no record, or they are not of the same run.
     pub fn median(records: &[Costs]) -> Option<Costs> {
         let first = records.first()?;
         let alike = |record: &Costs| record.stages == first.stages && record.jobs.len() == first.jobs.len();
@@ -94,7 +92,7 @@ fn since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A plan that is recorded while the serial model runs it; so are its source and its sink.
+/// Records a plan while the serial model runs it.
 struct Recorder<'a, P: Plan, F> {
     plan: &'a P,
     packets: F,
@@ -102,7 +100,7 @@ struct Recorder<'a, P: Plan, F> {
 }
 
 impl<P: Plan, F: Fn(&P::Job) -> u64 + Sync> Recorder<'_, P, F> {
-    /// Adds what `run` takes to the last job.
+    /// Adds the duration of `run` to the last job.
     fn time<R>(&self, run: impl FnOnce() -> R, place: impl FnOnce(&mut JobCost) -> &mut u64) -> R {
         let start = Instant::now();
         let result = run();
@@ -228,8 +226,8 @@ impl<P: Plan> Sink<P::Job> for RecordedSink<'_, P> {
     }
 }
 
-/// Runs all jobs under the serial model and records what they cost; `packets` counts those of a job. Errors as
-/// [`run`](crate::run).
+/// Runs all jobs under the serial model and records what they cost; `packets` counts the packets of a job. Fails as
+/// [`run`](crate::run) does.
 pub fn record<P: Plan>(
     plan: &P,
     source: &mut dyn Source<P::Job>,
@@ -256,8 +254,8 @@ pub struct MachineCosts {
     pub move_ps_per_packet: u64,
 }
 
-/// Runs a model over recorded costs on `cores` virtual cores. `groups` are the shard groups that the plan would have for so
-/// many workers.
+/// Runs a model over recorded costs on `cores` virtual cores. `groups` is the number of shard groups that the plan
+/// would have for that many workers.
 pub fn imitate(
     costs: &Costs,
     machine: &MachineCosts,
@@ -282,7 +280,7 @@ pub fn imitate(
     crate::run_on(Some(&cores), &plan, &mut source, &mut sink, options)
 }
 
-/// A plan without work.
+/// A plan that spends recorded costs instead of working.
 struct Imitation<'a> {
     costs: &'a Costs,
     stages: Vec<StageSpec>,
@@ -291,11 +289,11 @@ struct Imitation<'a> {
     move_ps_per_packet: u64,
 }
 
-/// A job, or the part of one that some groups have.
+/// A job, or the part of it that belongs to some groups.
 struct Imitated {
     sequence: usize,
     groups: usize,
-    /// The thread in whose cache it is.
+    /// The thread whose cache holds it.
     at: usize,
 }
 
@@ -304,12 +302,12 @@ impl Imitation<'_> {
         &self.costs.jobs[job.sequence]
     }
 
-    /// Spends the part of `ns` that `groups` of all groups have.
+    /// Spends the share of `ns` that belongs to `groups` groups.
     fn spend(&self, ns: u64, groups: usize) {
         self.cores.spend(ns * groups as u64 / self.groups as u64);
     }
 
-    /// Fetches the job if another thread had it.
+    /// Spends the cost of fetching the job if another thread had it last.
     fn fetch(&self, job: &mut Imitated) {
         let here = self.cores.thread();
         if job.at != here {
@@ -363,7 +361,7 @@ impl Plan for Imitation<'_> {
         self.cost(job).crosses
     }
 
-    /// Recorded with the stage.
+    /// Its cost was recorded with the stage.
     fn run_crossing(&self, _: usize, _: &mut Imitated, (): &mut ()) {}
 
     fn first_split_stage(&self) -> usize {

@@ -1,11 +1,13 @@
-//! A farm with feedback: divide and conquer.
+//! A farm with feedback, for divide and conquer.
 //!
-//! Workers take tasks from one stack. A task is done, or divided: its worker goes on with the last part and puts the others
-//! back, for those that are idle. The run ends when the stack is empty and nobody has a task that could still be divided.
+//! Workers take tasks from one stack. A worker either does a task or divides it; then it continues with the last
+//! part and puts the others on the stack, for idle workers. The run ends when the stack is empty and no worker has
+//! a task.
 //!
-//! **Bounds.** The newest task is taken first, so a worker goes down before it goes sideways: the stack holds no more than
-//! the tasks that the run began with, and for each worker the parts of one task at each depth. **No deadlock:** nobody
-//! waits for room, and who waits for a task is woken by each part that is put back, and by the end.
+//! **Bounds.** A worker takes the newest task first and so goes deep before it goes wide: the stack holds at most
+//! the tasks that the run began with, plus, for each worker, the parts of one task at each depth. **No deadlock:**
+//! no worker waits for room, and each part put on the stack, and the end of the run, wakes workers that wait for a
+//! task.
 
 use crate::options::THREADS_MAX;
 use crate::report::ExecError;
@@ -18,31 +20,32 @@ use std::time::{Duration, Instant};
 /// Work that can be divided.
 pub trait Divide: Sync {
     type Task: Send;
-    /// What a worker keeps for itself, to be merged by the caller.
+    /// A worker's own state; the caller merges all of them after the run.
     type Scratch: Default + Send;
 
-    /// Does a task, or puts the tasks that it is divided into in `parts`, which is empty.
+    /// Does a task, or divides it: pushes the parts on `parts`, which is empty at the call.
     fn work(&self, task: Self::Task, parts: &mut Vec<Self::Task>, scratch: &mut Self::Scratch);
 }
 
-/// What a farm with feedback did.
+/// The result of [`divide_and_conquer`].
 #[derive(Debug)]
 pub struct Divided<S> {
     /// From the first worker's start to the last one's end.
     pub elapsed: Duration,
     /// One for each worker.
     pub scratches: Vec<S>,
-    /// Tasks of each worker, divided ones too.
+    /// Tasks that each worker took up, divided ones included.
     pub tasks: Vec<u64>,
-    /// Most tasks that ever waited.
+    /// The most tasks that ever waited.
     pub stack_high_water: usize,
 }
 
-/// Runs tasks, and all that they are divided into, on so many workers.
+/// Runs tasks, and all parts that they are divided into, on `workers` threads.
 ///
 /// # Errors
 ///
-/// No or too many workers, a thread that cannot be started, or a task that panics; then the others stop too.
+/// Fails if `workers` is zero or too large, if a thread cannot be started, or if a task panics; then the other
+/// workers stop too.
 pub fn divide_and_conquer<D: Divide>(
     work: &D,
     tasks: Vec<D::Task>,
@@ -85,7 +88,7 @@ struct Farm<'w, D: Divide> {
 
 struct Waiting<T> {
     stack: Vec<T>,
-    /// Workers that have a task, which may yet be divided.
+    /// Workers that have a task, which they may still divide.
     at_work: usize,
     high_water: usize,
     error: Option<ExecError>,
@@ -118,7 +121,7 @@ impl<D: Divide> Farm<'_, D> {
         (scratch, tasks)
     }
 
-    /// The newest task; none when there will be no more.
+    /// The newest task; `None` when no more can come.
     fn take(&self) -> Option<D::Task> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -148,7 +151,7 @@ impl<D: Divide> Farm<'_, D> {
         waiting.high_water = waiting.high_water.max(waiting.stack.len());
     }
 
-    /// A worker's task is done.
+    /// Notes that the worker has finished its task.
     fn rest(&self) {
         let mut waiting = self.waiting.lock();
         waiting.at_work -= 1;
@@ -168,9 +171,9 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Adds up numbers of a range, which is halved until it is short.
+    /// Adds up the numbers of a range, which is halved until it is short.
     struct Sum {
-        /// Tasks that must be worked on at the same time before any of them goes on.
+        /// Tasks that must be in work at the same time before any of them continues.
         together: usize,
         met: AtomicUsize,
     }
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!(all_tasks.len(), 1, "however many workers, the same tasks");
     }
 
-    /// Feedback is what lets others help with one task: its first parts wait for each other.
+    /// Feedback lets others help with one task: its first parts wait for each other.
     #[test]
     fn parts_of_one_task_are_worked_on_at_the_same_time() {
         let done = divide_and_conquer(&sum(4), std::iter::once(0..1000).collect(), 4).unwrap();

@@ -1,28 +1,30 @@
-//! The farm, a matrix of rings after ffProbe's readers and workers: R readers label and split jobs, W workers each process the shards they own.
+//! The farm, after ffProbe's readers and workers: R readers label and split jobs, and W workers each process the
+//! shards they own. A matrix of rings joins them.
 //!
-//! Readers (see the module `readers`) run the stages before the plan's first split stage. Then the job is split by owner
-//! of each packet's shard group, and worker `w` gets its part over ring `(r, w)`. Each worker owns
-//! neighboring groups. It merges its R rings by sequence, which is simple because it knows that sequence `n`
-//! is in ring `n` modulo R, and runs the sharded stages and the `Batches` stages that follow on its part.
+//! Readers (module `readers`) run the stages before the plan's first split stage. Then they split the job by the
+//! owner of each packet's shard group, and worker `w` gets its part from reader `r` over ring `(r, w)`. Each worker
+//! owns neighboring groups. It merges its R rings by sequence, which is simple because sequence `n` is always in
+//! ring `n` modulo R, and runs on its part the sharded stages and the `Batches` stages that follow.
 //!
-//! Then parts go to the sink as they come, or with `ordered` to the completion unit, which waits for all parts
-//! of a job. Stages after the workers' that want the job in one piece (`Whole`, `Ordered`) are run by the
-//! completion unit, one job at a time; a plan with such a tail is always delivered in order.
+//! Parts then go to the sink as they come, or with `ordered` to the completion unit, which waits for all parts of a
+//! job. The completion unit also runs the stages behind the workers' that need the whole job (`Whole`, `Ordered`),
+//! one job at a time; a plan with such stages is always delivered in order.
 //!
-//! A job that crosses is not split. It goes to worker 0, and to all others a fence. Worker 0 waits until all
-//! others stand at it, when everything earlier is done; runs the job alone; and releases them.
+//! A job that crosses shards is not split. Worker 0 gets it, and all others get a fence. Worker 0 waits until every
+//! other worker stands at the fence, which means that all earlier work is done; then it runs the job alone and
+//! releases them.
 //!
-//! A plan without `PerShard` stages has nothing to split by: its last row of `Batches` stages is what the
-//! workers share, whole jobs are dealt in turn, and delivery is always in order (a shard's packets may be with
-//! any worker).
+//! A plan without `PerShard` stages offers nothing to split by. Then the workers share the last row of `Batches`
+//! stages, whole jobs are dealt to them in turn, and delivery is always in order, since any worker may have a
+//! flow's packets.
 //!
-//! **No deadlock.** Consider the lowest sequence not delivered (or not done, when unordered). All lower ones
-//! are out of every ring and hand (and a ring that was emptied has woken its reader), so its reader can take it, its tickets have come, its rings have room at
-//! their heads, its workers find it there, and the completion unit's window includes it. At a fence everyone
-//! waits for what is lower, too.
+//! **No deadlock.** Take the lowest sequence not delivered (unordered: not done). All lower ones have left every
+//! ring and every hand, and a ring that was emptied has woken its reader. So its reader can take it, its tickets
+//! have come, its rings have room at their heads, its workers find it there, and the completion unit's window
+//! includes it. At a fence, too, workers wait only for lower sequences.
 //!
-//! **In flight** are at most R jobs in readers' hands, `R * ring_jobs` in the rings of the slowest worker, one
-//! in each worker's hands and `reorder_jobs` in the completion unit.
+//! **In flight** are at most R jobs in readers' hands, `R * ring_jobs` in the rings of the slowest worker, one in
+//! each worker's hands and `reorder_jobs` in the completion unit.
 
 use crate::completion::Completion;
 use crate::intake::Intake;
@@ -36,22 +38,21 @@ use crate::turn::Turn;
 use crate::worker::{Done, Place, Shared, Step, Worker};
 use std::ops::Range;
 
-/// What comes over a ring.
 enum Message<J> {
     /// The receiver's part of a job.
     Part(J),
     /// A whole job, for worker 0 when all others stand at the fence.
     Whole(J),
-    /// Worker 0 has a whole job of this sequence.
+    /// Worker 0 has the whole job of this sequence.
     Fence,
 }
 
-/// Which stages run where.
+/// The stages of readers (`head`), of workers (`body`), and of the completion unit (`tail`).
 struct Layout {
     head: Vec<Step>,
     body: Vec<Step>,
     tail: Vec<Step>,
-    /// Jobs are split by shard; else dealt whole.
+    /// Jobs are split by shard; otherwise dealt whole.
     split: bool,
 }
 
@@ -64,7 +65,8 @@ impl Layout {
                 let end = (first..stages.len())
                     .find(|&stage| !matches!(scope(stage), Scope::PerShard | Scope::Batches))
                     .unwrap_or(stages.len());
-                // A plan that would have parts run more than `Batches` stages gets less than it asks for.
+                // Parts may run nothing but `Batches` stages here: a plan that names an earlier split stage gets a
+                // later one.
                 let start = (first_split.min(first)..first)
                     .rfind(|&stage| scope(stage) != Scope::Batches)
                     .map_or(first_split.min(first), |stage| stage + 1);
@@ -87,22 +89,20 @@ impl Layout {
     }
 }
 
-/// Where workers bring what they have done.
 enum Outlet<'a, J> {
     Ordered(Box<Completion<'a, J>>),
     AsTheyCome(Fragile<&'a mut (dyn Sink<J> + 'a)>),
 }
 
-/// What readers and workers share.
 struct Farm<'a, J> {
     workers: usize,
     split: bool,
     body: Vec<Step>,
-    /// Worker of each shard group.
+    /// The worker of each shard group.
     owners: Vec<usize>,
-    /// Workers that have come to a fence, over all fences.
+    /// Arrivals of workers at fences, counted over all fences.
     arrivals: Turn,
-    /// Fences opened.
+    /// The number of fences opened.
     released: Turn,
     outlet: Outlet<'a, J>,
 }
@@ -183,7 +183,7 @@ impl<J: Send> Farm<'_, J> {
         }
     }
 
-    /// Runs a whole job and brings it; `release` lets the others go on as soon as order allows.
+    /// Runs a whole job and delivers it. `release` frees the other workers as soon as order allows.
     fn run_alone<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
@@ -199,7 +199,7 @@ impl<J: Send> Farm<'_, J> {
                 release();
                 self.bring(worker, sequence, 0, 1, job)
             }
-            // Later parts of the same groups must not overtake this job on the way to the sink.
+            // Later parts of the same groups must not overtake this job on its way to the sink.
             Outlet::AsTheyCome(_) => {
                 self.bring(worker, sequence, 0, 1, job)?;
                 release();
@@ -227,17 +227,17 @@ impl<J: Send> Farm<'_, J> {
     }
 }
 
-/// The worker of each group: neighboring groups to one worker, as evenly as it goes.
+/// The worker of each group. Each worker gets neighboring groups, and as equal a number of them as possible.
 pub(crate) fn owners(groups: usize, workers: usize) -> Vec<usize> {
     (0..groups).map(|group| group * workers / groups).collect()
 }
 
-/// The groups of one worker, which are neighbors.
+/// The groups of one worker.
 pub(crate) fn owned_groups(owners: &[usize], worker: usize) -> Range<usize> {
     owners.partition_point(|&owner| owner < worker)..owners.partition_point(|&owner| owner <= worker)
 }
 
-/// Runs the model; also returns the most jobs that ever waited for an earlier one.
+/// Runs the model. Also returns the most jobs that ever waited for an earlier one.
 pub(crate) fn run<P: Plan>(
     shared: &Shared<'_, P>,
     options: &ModelOptions,

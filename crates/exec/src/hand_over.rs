@@ -1,7 +1,7 @@
-//! What handing over costs on this machine, by micro-benchmarks on two of its cores.
+//! Measures what it costs to hand work from one core of this machine to another.
 //!
-//! Medians of rounds, so that a disturbance of some of them does not count. The same turns, waits and sleeps are measured
-//! that the models use.
+//! Each figure is a median of rounds, so that a disturbance of some rounds does not count. The benchmarks use the
+//! same turns, waits and sleeps as the models do.
 
 use crate::costs::MachineCosts;
 use crate::os;
@@ -14,18 +14,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 9;
-/// Hops of a round.
+/// Hand-overs in a round.
 const HOPS: u64 = 2_000;
-/// Sleeps and wake-ups of a round.
+/// Sleeps and wake-ups in a round.
 const WAKE_UPS: u64 = 200;
-/// Lines of a job that moves: the packets of a chunk, and a line of each one's headers.
+/// The job that is moved between cores: the packets of a chunk, with one more cache line each for headers.
 const PACKETS: usize = 1600;
 const LINES_PER_PACKET: usize = 2;
 const WORDS_PER_LINE: usize = 8;
-/// How long the kernel lets a thread run while others want its core: its default, not measured.
+/// How long the kernel lets a thread run while others want its core: the kernel's default, not measured.
 const SLICE_NS: u64 = 3_000_000;
 
-/// Measures hand-over on this machine. Contention is not measured here: [`HandOver::contention_permille`] is empty.
+/// Measures all costs but contention: [`HandOver::contention_permille`] stays empty.
 pub fn measure_machine() -> MachineCosts {
     let hop_ns = median(|| {
         let turn = Turn::default();
@@ -57,7 +57,7 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Two threads take turns; nanoseconds of one.
+/// Lets two threads take turns; returns the nanoseconds of one turn.
 fn ping_pong(
     turns: u64,
     core: Option<usize>,
@@ -84,7 +84,7 @@ fn ping_pong(
     took.into_inner()
 }
 
-/// Two threads that sleep and wake each other, without spinning: nanoseconds from one waking to the next.
+/// Lets two threads sleep and wake each other without spinning; returns the nanoseconds between two wake-ups.
 fn parked(core: Option<usize>) -> u64 {
     let value = std::sync::atomic::AtomicU64::new(0);
     let sides: [Mutex<Option<thread::Thread>>; 2] = Default::default();
@@ -105,7 +105,7 @@ fn side_of(turn: u64) -> usize {
     usize::from(turn % 2 == 1)
 }
 
-/// What waking a sleeping thread costs the one that wakes it.
+/// The cost of waking a sleeping thread, for the thread that wakes it.
 fn unpark_cost() -> u64 {
     let (turn, control) = (Turn::default(), RunControl::default());
     let sleeps = std::sync::atomic::AtomicU64::new(0);
@@ -133,7 +133,7 @@ fn unpark_cost() -> u64 {
     })
 }
 
-/// How long a thread tries before it sleeps, when nobody wants its core.
+/// How long a thread tries before it sleeps, when no other thread wants its core.
 fn spin_time() -> u64 {
     let start = Instant::now();
     let mut backoff = RunControl::default().backoff();
@@ -141,7 +141,7 @@ fn spin_time() -> u64 {
     ns(start.elapsed())
 }
 
-/// Picoseconds that a packet costs more when another core had it last.
+/// The additional cost of a packet that another core had last, in picoseconds.
 fn move_ps() -> u64 {
     let lines = PACKETS * LINES_PER_PACKET;
     let job = Mutex::new(vec![0u64; lines * WORDS_PER_LINE]);

@@ -1,7 +1,7 @@
-//! The way in: the source behind a lock, and the check that it keeps its promise.
+//! The way in: the source behind a lock, and a check of its sequence numbers.
 //!
-//! A source that left out a sequence number would leave every ticket and the reorder buffer waiting for it
-//! forever, so the gap is an error here instead.
+//! If a source left out a sequence number, every ticket and the reorder buffer would wait for it forever. So a gap
+//! is an error here.
 
 use crate::plan::{Plan, Source};
 use crate::report::ExecError;
@@ -9,7 +9,6 @@ use crate::stop::{Fragile, Stopped};
 use crate::worker::{Place, Worker};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// See the module.
 pub(crate) struct Intake<'a, J> {
     state: Fragile<State<'a, J>>,
     taken: AtomicU64,
@@ -26,12 +25,11 @@ impl<'a, J: Send> Intake<'a, J> {
         Self { state: Fragile::new(State { source, next: 0, ended: false }), taken: AtomicU64::new(0) }
     }
 
-    /// Jobs taken so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Relaxed)
     }
 
-    /// Takes the next job and admits it, with its sequence number; `None` at the end.
+    /// Takes the next job, checks its sequence and admits it; `None` at the end.
     pub(crate) fn take<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,

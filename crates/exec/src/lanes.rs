@@ -1,33 +1,33 @@
-//! Run to completion where the input comes in several streams that owe each other no order: the receive queues of network
-//! cards, which keep the packets of a flow together.
+//! Run to completion for input in several streams that need no order among each other: the receive queues of
+//! network cards, each of which keeps the packets of a flow together.
 //!
 //! ```text
 //! source 0 ──> worker 0: every stage ──> sink 0          state: a gate each, held while one job is in it
 //! source 1 ──> worker 1: every stage ──> sink 1
 //! ```
 //!
-//! Each worker has a way in and a way out of its own and takes one job after the other through all stages. There are no
-//! tickets, no reorder buffer, and no source to queue for; workers meet only at state that they share.
+//! Each worker has its own source and sink and takes one job after the other through all stages. There are no
+//! tickets, no reorder buffer and no common source; workers meet only at shared state.
 //!
-//! **Order.** Jobs of a lane pass every stage, and the sink, one after the other. So whatever comes by one lane stays in order;
-//! a flow that has one queue has one lane. Between lanes there is no order to keep: which of two queues was first, nobody
-//! can say. What comes later because of what left earlier (an answer) finds all that the earlier has done, for a gate
-//! that was left and is entered hands that on.
+//! **Order.** The jobs of a lane pass every stage, and the sink, one after the other. So each lane keeps its order,
+//! and so does a flow that arrives in one queue. Between lanes there is no order to keep, because queues do not say
+//! which packet came first. If a packet is an answer to one that has left, it sees all state that the earlier one
+//! changed: entering a gate synchronizes with the job that left it before.
 //!
-//! **State.** An `Ordered` stage has one gate, a `PerShard` stage one for each shard group; one job is behind a gate at a
-//! time. A job visits groups in any order, those that nobody is in first, since groups have nothing in common. A job that
-//! crosses takes all gates of its stage and keeps them until its crossing half is done, so no other job is in any group
-//! meanwhile. What scopes promise beyond that, *sequence order*, is kept within a lane only: each piece of state sees the
-//! jobs of all lanes in some merge of their orders, not all pieces in the same. So what a piece holds is what it would
-//! hold after a serial run over that merge, and an answer is the serial model's as far as flows of different lanes do
-//! not touch the same state (or do so with no regard to order, as counters do).
+//! **State.** An `Ordered` stage has one gate, a `PerShard` stage has one for each shard group; one job at a time
+//! is behind a gate. A job visits the groups in any order, free ones first, since groups share nothing. A job that
+//! crosses takes all gates of its stage and keeps them until its crossing half is done, so no other job is in any
+//! group meanwhile. Scopes also promise *sequence order*; that holds within a lane only. Each piece of state sees
+//! the jobs of all lanes in some merge of their orders, and different pieces may see different merges. So a piece
+//! holds what a serial run over its merge would leave in it. The answer equals the serial model's if flows of
+//! different lanes do not share state, or share only state that ignores order, such as counters.
 //!
-//! **No deadlock.** A worker that holds a gate waits only for later gates of the same stage, and holds none when it waits
-//! for its source, its sink or another stage. So of the workers that hold gates of a stage, the one that holds the last
-//! gate waits for nobody.
+//! **No deadlock.** A worker that holds a gate waits only for later gates of the same stage, and it holds none
+//! while it waits for its source, its sink or another stage. So of the workers that hold gates of a stage, the one
+//! with the last gate waits for none.
 //!
-//! **Ends.** A lane ends with its source; the others go on. Who panics or cannot start has the others' sources told to end
-//! (`give_up`): unlike a source that all workers share, theirs might have nothing to say for ever.
+//! **Ends.** A lane ends with its source; the others continue. If a worker panics or cannot start, `give_up` tells
+//! all other sources to end, because a source of another lane might stay silent forever.
 //!
 //! **In flight** is one job for each lane.
 
@@ -40,15 +40,15 @@ use crate::worker::{Done, Place, Shared, Step, Worker};
 use crossbeam_utils::CachePadded;
 use std::sync::TryLockError;
 
-/// A way in and a way out for one worker.
+/// The source and the sink of one worker.
 pub struct Lane<'a, J> {
-    /// Where its jobs come from, numbered from 0 without gaps, whatever other lanes have.
+    /// Its jobs are numbered from 0 without gaps, independently of other lanes.
     pub source: &'a mut dyn Source<J>,
-    /// Where they go, in that order.
+    /// Receives the jobs in the source's order.
     pub sink: &'a mut dyn Sink<J>,
 }
 
-/// One job is behind it at a time.
+/// Admits one job at a time.
 type Gate = CachePadded<Fragile<()>>;
 
 pub(crate) fn run<P: Plan>(
@@ -90,7 +90,7 @@ pub(crate) fn run<P: Plan>(
     threads::run(shared, members)
 }
 
-/// Tells the sources to end when a worker is lost: it panicked, or never began.
+/// Tells the sources to end if a worker is lost: it panicked, or never began.
 struct Alarm<'a>(Option<&'a (dyn Fn() + Sync)>);
 
 impl Drop for Alarm<'_> {
@@ -101,11 +101,11 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// How a worker goes through shard groups.
+/// How a worker visits the shard groups.
 struct Visit {
     /// Workers begin at different groups, so that they seldom meet.
     first_group: usize,
-    /// Groups that somebody was in.
+    /// Groups found taken, to be visited last.
     busy: Vec<usize>,
 }
 
@@ -124,7 +124,8 @@ impl Visit {
                 worker.run_step(step, job);
             }
             Step::PerShard(stage) if worker.crosses(stage, job) => {
-                // In ascending order, as everybody does who holds several.
+                // In ascending order, as every worker does that holds several: otherwise two could wait for each
+                // other.
                 let _held = gates.iter().map(|gate| worker.enter(gate)).collect::<Result<Vec<_>, _>>()?;
                 worker.run_step(step, job);
             }

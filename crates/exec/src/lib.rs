@@ -1,17 +1,18 @@
 //! The execution models: which core runs what. A [`Plan`] lists the stages that every job (a chunk of packets)
-//! passes, each with the [`Scope`] of its state. [`run`] runs any plan under any model with the same answer, because
-//! models keep the promises of scopes and plans depend on nothing more.
+//! passes, each with the [`Scope`] of its state. [`run`] runs any plan under any model with the same answer: a
+//! model keeps the promises of the scopes, and a plan depends on nothing else.
 //!
-//! - `plan`: the contract. `options`, `report`: what goes into a run besides, and what comes out.
-//! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`, `chain`: a file for each model,
-//!   with its limit of jobs in flight and the argument why it cannot deadlock; `readers` come before the last two.
-//! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on time that is added up instead of passing.
-//! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
-//!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
-//! - `divide` ([`divide_and_conquer`]): a farm with feedback, for tasks that are divided instead of a stream of jobs.
+//! - `plan`: the contract. `options`, `report`: the other inputs of a run, and its result.
+//! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`, `chain`: a file for each
+//!   model, with its limit of jobs in flight and the reason why it cannot deadlock. `readers` are part of the last
+//!   two.
+//! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on virtual time.
+//! - `worker`, `threads`: the threads of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting.
+//!   `intake`, `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
+//! - `divide` ([`divide_and_conquer`]): a farm with feedback, for tasks that are divided instead of a stream of
+//!   jobs.
 //! - [`control_plane`]: the schedulings of a control plane, for sessions instead of jobs.
-//!
-//! [`Locks`]: the cells of state that stages share.
+//! - [`Locks`]: the cells of state that stages share.
 //!
 //! Nothing here knows a packet or a protocol. Every queue is bounded, nothing polls, and nothing times out: a run
 //! ends with its source, or with an [`ExecError`]. Missing: work that moves between runs, cores of different speed.
@@ -67,9 +68,9 @@ use worker::Shared;
 
 /// Runs all jobs of `source` through `plan` into `sink`.
 ///
-/// Returns when the source has ended and the sink has everything. Errors if the options make no sense, a
-/// thread cannot be started or pinned, the source's sequence has a gap, or code of the plan, the source or the
-/// sink panics; then the sink has seen some of the jobs, in order, and the plan's state is worthless.
+/// Returns when the source has ended and the sink has everything. Fails if the options make no sense, a thread
+/// cannot be started or pinned, the source's sequence has a gap, or code of the plan, the source or the sink
+/// panics. After a failure the sink has seen some of the jobs, in order, and the plan's state is worthless.
 pub fn run<P: Plan>(
     plan: &P,
     source: &mut dyn Source<P::Job>,
@@ -79,8 +80,8 @@ pub fn run<P: Plan>(
     run_on(None, plan, source, sink, options)
 }
 
-/// As [`run`], on virtual cores if there are any: times of the report are then times of these, cores to bind threads to
-/// are ignored, and the run also errors when every thread waits.
+/// Runs as [`run`] does, on virtual cores if there are any. Then the report has virtual times, the cores to pin
+/// threads to are ignored, and the run also fails when every thread waits.
 pub fn run_on<P: Plan>(
     cores: Option<&Arc<VirtualCores>>,
     plan: &P,
@@ -130,15 +131,15 @@ pub fn run_on<P: Plan>(
     Ok(RunReport { kind: options.kind, elapsed, jobs, scratches, threads, grouping, reorder_high_water })
 }
 
-/// Runs to completion the jobs of several lanes at once, each with a worker of its own, until all sources have ended.
+/// Runs several lanes to completion at once, each with its own worker, until all sources have ended.
 ///
-/// Order is kept within each lane (see the module `lanes`). `give_up` is called when a worker is lost, maybe more than
-/// once and from any thread: it must make every source that waits say that it has ended, then or soon. `placement` is
-/// as in [`ModelOptions`].
+/// Order is kept within each lane (see the module `lanes`). If a worker is lost, `give_up` is called, perhaps more
+/// than once and from any thread: it must make every waiting source report its end soon. `placement` is as in
+/// [`ModelOptions`].
 ///
 /// # Errors
 ///
-/// As [`run`]. What a lane's sink has seen then is a beginning of the lane's jobs.
+/// As [`run`]. After a failure each sink has seen the first jobs of its lane.
 pub fn run_lanes<'p, P: Plan>(
     plan: &P,
     lanes: Vec<Lane<'_, P::Job>>,

@@ -4,9 +4,10 @@ use parking_lot::{Mutex, MutexGuard};
 use std::fmt::Debug;
 use thalweg_base::{Exclusion, Exclusive};
 
-/// Each cell is a lock. Models run a group of shards in one place at a time, so it is hardly ever waited for.
+/// Makes each cell a lock. Models run a group of shards in one place at a time, so threads hardly ever wait for it.
 ///
-/// A thread that dies in a cell leaves it open to others: state is whole between packets, and the death ends the run.
+/// If a thread panics inside a cell, others may still enter it: state is whole between packets, and the panic ends
+/// the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Locks;
 

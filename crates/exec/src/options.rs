@@ -1,16 +1,16 @@
-//! Which model to run, and its sizes.
+//! The execution model of a run, and the sizes of its threads and queues.
 
 use crate::rank::Priority;
 use std::fmt;
 use std::str::FromStr;
 
-/// More threads of one kind than any run may ask for: a typing error must not start a million.
+/// The most threads of one kind in a run: a typing error must not start a million.
 pub const THREADS_MAX: usize = 1024;
 
-/// More tokens than any run may ask for.
+/// The most tokens in a run.
 pub const TOKENS_MAX: usize = 65_536;
 
-/// The tokens the model's source used, on a machine of 24 cores.
+/// The number of tokens that the publication of this model used, on a machine of 24 cores.
 pub const TOKENS_DEFAULT: usize = 24;
 
 /// The ways to spread a plan over threads.
@@ -22,11 +22,11 @@ pub enum ModelKind {
     RunToCompletion,
     /// Every worker has its own stages; jobs pass from worker to worker.
     Pipeline,
-    /// A number of jobs in flight; any free worker takes the next runnable stage of any of them.
+    /// Up to N jobs are in flight; any free worker takes the next runnable stage of any of them.
     Tokens,
     /// Readers split jobs by shard; every worker has its own shards.
     Farm,
-    /// Jobs pass all workers, one after the other; every worker has its own shards.
+    /// Jobs pass all workers in a line; every worker has its own shards.
     Chain,
 }
 
@@ -41,7 +41,7 @@ impl ModelKind {
         ModelKind::Chain,
     ];
 
-    /// Each with its name and what the command line says of it.
+    /// All models, each with its name and its help text on the command line.
     pub const CHOICES: [(&'static str, &'static str, ModelKind); Self::ALL.len()] = {
         let mut choices = [("", "", Self::Serial); Self::ALL.len()];
         let mut n = 0;
@@ -53,7 +53,7 @@ impl ModelKind {
         choices
     };
 
-    /// What else is known of a model: the one place that names, describes and sizes it.
+    /// All facts about a model: the one place that names, describes and sizes it.
     const fn row(self) -> Row {
         match self {
             Self::Serial => Row {
@@ -100,47 +100,47 @@ impl ModelKind {
         self.row().name
     }
 
-    /// Jobs that are between source and sink at a time: fewer would have threads wait for one another.
+    /// Jobs between source and sink that keep all threads busy: with fewer, threads wait for one another.
     pub fn jobs_in_flight(self, workers: usize, tokens: usize) -> usize {
         (self.row().jobs)(workers, tokens)
     }
 
-    /// Groups of shards that keep so many workers busy, where a plan has little else than sharded work.
+    /// Groups of shards that keep `workers` threads busy if a plan consists of little but sharded work.
     pub fn shard_groups(self, workers: usize) -> usize {
         (self.row().groups)(workers)
     }
 
-    /// Whether readers split jobs, so that every worker gets the packets of its own shards alone.
+    /// Whether readers split jobs, so that each worker gets only the packets of its own shards.
     pub fn splits_jobs(self) -> bool {
         self == Self::Farm
     }
 
-    /// Whether threads of their own read, besides the workers.
+    /// Whether dedicated threads read, besides the workers.
     pub fn has_readers(self) -> bool {
         matches!(self, Self::Farm | Self::Chain)
     }
 
-    /// Whether each worker carries jobs through all stages, so that it may have a source of its own (see [`crate::run_lanes`]).
+    /// Whether each worker carries jobs through all stages, so that it may have its own source (see
+    /// [`crate::run_lanes`]).
     pub fn has_lanes(self) -> bool {
         self == Self::RunToCompletion
     }
 }
 
-/// Groups of shards per worker. Workers follow one another through the groups, so there must be more than there are workers; but
-/// each costs a turn and a walk of its own per job.
+/// Groups of shards per worker. Workers follow one another through the groups, so there must be more groups than
+/// workers; but each group costs a turn and a pass over the job.
 pub const GROUPS_PER_WORKER: usize = 2;
 
 fn following(workers: usize) -> usize {
     if workers > 1 { workers * GROUPS_PER_WORKER } else { 1 }
 }
 
-/// See [`ModelKind::row`].
 struct Row {
     name: &'static str,
     help: &'static str,
-    /// By workers and tokens.
+    /// From workers and tokens.
     jobs: fn(usize, usize) -> usize,
-    /// By workers.
+    /// From workers.
     groups: fn(usize) -> usize,
 }
 
@@ -158,18 +158,17 @@ impl FromStr for ModelKind {
     }
 }
 
-/// A model name that names none.
+/// The name of no execution model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no execution model is called {:?}; expected one of {}", .0, ModelKind::ALL.map(ModelKind::name).join(", "))]
 pub struct UnknownModel(pub String);
 
-/// How to run a plan. Results do not depend on any of it, only their order may (see `ordered`).
+/// How to run a plan. Results do not depend on these options; only their order may (see `ordered`).
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// The model.
     pub kind: ModelKind,
-    /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` uses one whatever is said here, and
-    /// `pipeline` never more than there are stages.
+    /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` always uses one, and `pipeline` never more than
+    /// there are stages.
     pub workers: usize,
     /// Farm and chain only: threads that read, besides the workers, 1 to [`THREADS_MAX`].
     pub readers: usize,
@@ -178,18 +177,17 @@ pub struct ModelOptions {
     /// Farm only: deliver whole jobs in sequence order. Otherwise parts are delivered as they are done, in
     /// order per shard group. The other models always deliver in sequence order.
     pub ordered: bool,
-    /// Cores to bind threads to: thread `i` to `pin_cores[i % len]`, the farm's readers after its
-    /// workers. `None` leaves placement to the kernel.
+    /// Cores to pin threads to: thread `i` to `pin_cores[i % len]`, the farm's readers after its workers. `None`
+    /// leaves placement to the kernel.
     pub pin_cores: Option<Vec<usize>>,
-    /// How soon threads get a core.
     pub priority: Priority,
     /// Jobs that each ring between two threads holds, at least 1.
     pub ring_jobs: usize,
-    /// Finished jobs that wait for an earlier one before their workers are held up, at least 1.
+    /// Finished jobs that may wait for an earlier one, at least 1; when they are as many, workers wait.
     pub reorder_jobs: usize,
 }
 
-/// Which cores threads have, and how soon.
+/// The cores of a run's threads, and their priority.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Placement<'a> {
     /// As [`ModelOptions::pin_cores`].
@@ -205,12 +203,12 @@ impl<'a> From<Option<&'a [usize]>> for Placement<'a> {
 }
 
 impl ModelOptions {
-    /// Where the threads go.
+    /// The part of the options that places threads.
     pub fn placement(&self) -> Placement<'_> {
         Placement { pin_cores: self.pin_cores.as_deref(), priority: self.priority }
     }
 
-    /// Sensible options for a model.
+    /// Default options for a model and a number of workers.
     pub fn new(kind: ModelKind, workers: usize) -> Self {
         Self {
             kind,

@@ -1,15 +1,15 @@
-//! Operating system calls that the standard library does not offer: binding the calling thread to a core, its priority,
-//! the processor time it has used, a clock that other processes read alike, and taking back memory that is free.
+//! System calls that the standard library does not offer: pinning a thread, its priority and its processor time, a
+//! clock that other processes share, and returning free memory.
 //!
-//! Unsafe because all are C calls; each is one call, with a pointer to a local or none.
+//! Unsafe because all are C calls; each is one call, with a pointer to a local variable or none.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem;
 use std::time::Duration;
 
-/// Binds the calling thread to `core` (numbered as Linux does). Errors if the core does not exist or the
-/// process may not use it.
+/// Pins the calling thread to `core` (numbered as Linux does). Fails if the core does not exist or the process may
+/// not use it.
 pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
     if core >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "core number beyond what the kernel takes"));
@@ -25,20 +25,20 @@ pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
     }
 }
 
-/// Whether threads of this process can be bound to a core. Asked by a thread of its own, which ends.
+/// Whether threads of this process can be pinned to a core. Tries it on a short-lived thread.
 pub fn core_is_usable(core: usize) -> io::Result<()> {
     let probe = std::thread::Builder::new().spawn(move || pin_current_thread(core))?;
     probe.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it failed")))
 }
 
-/// The core that the calling thread is on, or none where the kernel does not say.
+/// The core that the calling thread runs on; `None` if the kernel does not say.
 pub(crate) fn current_core() -> Option<usize> {
     // SAFETY: no pointers.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Makes the calling thread one of real-time priority (SCHED_RR), or with `None` an ordinary one. Threads that it starts
-/// are ordinary. Errors where that takes a right that the process does not have.
+/// Gives the calling thread real-time priority (SCHED_RR), or with `None` the ordinary one. Threads that it starts
+/// are ordinary. Fails if the process lacks the right.
 pub(crate) fn set_real_time(priority: Option<i32>) -> io::Result<()> {
     // SAFETY: sched_param is a plain struct of integers, for which all zeroes is valid.
     let mut parameters: libc::sched_param = unsafe { mem::zeroed() };
@@ -61,8 +61,7 @@ pub(crate) fn is_real_time() -> bool {
     policy >= 0 && policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR
 }
 
-/// Sets the calling thread's nice value: Linux keeps one for each thread. Errors where that takes a right that the
-/// process does not have.
+/// Sets the calling thread's nice value: Linux keeps one for each thread. Fails if the process lacks the right.
 pub(crate) fn set_nice(value: i32) -> io::Result<()> {
     // SAFETY: no pointers; 0 names the calling thread.
     match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) } {
@@ -71,12 +70,12 @@ pub(crate) fn set_nice(value: i32) -> io::Result<()> {
     }
 }
 
-/// Processor time the calling thread has used, or zero where the kernel does not say.
+/// The processor time of the calling thread, or zero if the kernel does not say.
 pub fn thread_cpu_time() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The monotonic clock, which all processes of the machine read alike.
+/// The monotonic clock, which reads the same in all processes of the machine.
 pub fn monotonic_time() -> Duration {
     clock(libc::CLOCK_MONOTONIC)
 }
@@ -90,9 +89,9 @@ fn clock(which: libc::clockid_t) -> Duration {
     }
 }
 
-/// Gives the system the memory that this process has freed, on a thread of its own that ends. glibc keeps free pages in
-/// the arena of the thread that allocated them: after a large table has gone, all of it. Threads that allocate meanwhile may
-/// wait some milliseconds for their arena, so call this when little happens.
+/// Returns freed memory to the system, on a short-lived thread. glibc keeps free pages in the arena of the thread
+/// that allocated them: after a large table is gone, all of it. Threads that allocate meanwhile may wait some
+/// milliseconds for their arena, so call this when the load is low.
 pub fn release_free_memory() -> io::Result<()> {
     let release = || {
         // SAFETY: no pointers; the allocator takes its own locks.

@@ -1,14 +1,14 @@
-//! The functional pipeline, after the IXP1200: every thread has its own stages, and jobs move from thread to
-//! thread over bounded rings. Order is implicit: rings keep it, and no stage is ever run by two threads.
+//! The functional pipeline, after the IXP1200: every thread has its own stages, and jobs move from thread to thread
+//! over bounded rings. The rings keep the order, and no two threads ever run the same stage.
 //!
-//! A pipeline is as fast as its slowest group of stages, so where to cut matters. The first few jobs are run
-//! by one thread, which measures the processor time of each stage (time waited, by the source for input or
-//! by the kernel for other processes, is not counted); then the contiguous partition with the smallest
-//! largest group is chosen. Reading counts with the first stage, delivering with the last. A stage is never
-//! cut; with more workers than stages there are as many threads as stages.
+//! A pipeline is as fast as its slowest group of stages, so the cuts matter. One thread runs the first few jobs and
+//! measures the processor time of each stage, which excludes time that the source waits for input or other
+//! processes have the core. Then the contiguous partition is chosen whose largest group is smallest. Reading counts
+//! with the first stage, delivering with the last. A stage is never cut; with more workers than stages there are as
+//! many threads as stages.
 //!
-//! **No deadlock.** The threads form a line; the last waits for nobody but those before it to produce, and
-//! each before it only for the next to consume.
+//! **No deadlock.** The threads form a line. Each waits only for the thread before it to produce or the thread
+//! after it to consume, and the last one never waits to hand on.
 //!
 //! **In flight** are at most `threads` jobs in hands and `(threads - 1) * ring_jobs` in rings.
 
@@ -25,10 +25,10 @@ use std::time::Duration;
 /// Jobs to measure stages with.
 const CALIBRATION_JOBS: usize = 7;
 
-/// Jobs before those, to fill caches and tables.
+/// Jobs before those, which fill caches and tables.
 const WARM_UP_JOBS: usize = 1;
 
-/// Runs the model; also returns the stages of each thread.
+/// Runs the model. Also returns the stages of each thread.
 pub(crate) fn run<P: Plan>(
     shared: &Shared<'_, P>,
     options: &ModelOptions,
@@ -53,7 +53,7 @@ pub(crate) fn run<P: Plan>(
     (done, grouping)
 }
 
-/// The threads of the line, joined by rings.
+/// The threads of the pipeline, joined by rings.
 fn line<'s, P: Plan>(
     shared: &'s Shared<'_, P>,
     options: &ModelOptions,
@@ -99,7 +99,8 @@ fn line<'s, P: Plan>(
     members
 }
 
-/// Runs the first jobs alone and adds up each stage's processor time in nanoseconds. True if that was all.
+/// Runs the first jobs on one thread and adds up each stage's processor time in nanoseconds. Returns true if the
+/// source ended meanwhile.
 fn calibrate<P: Plan>(
     worker: &mut Worker<'_, P>,
     intake: &Intake<'_, P::Job>,
@@ -144,7 +145,6 @@ struct Lap {
 }
 
 impl Lap {
-    /// Processor time since the last call.
     fn ns(&mut self, now: Duration) -> u64 {
         let lap = now.saturating_sub(self.last);
         self.last = now;
@@ -152,8 +152,8 @@ impl Lap {
     }
 }
 
-/// Cuts the stages into at most `threads` neighboring groups, none empty, so that the largest sum of costs
-/// is as small as it can be. Without stages there is one group, empty. Time O(stages^2 * threads).
+/// Cuts the stages into at most `threads` contiguous groups, none empty, and makes the largest sum of costs as
+/// small as possible. Without stages there is one empty group. Time O(stages^2 * threads).
 fn partition(costs: &[u64], threads: usize) -> Vec<Range<usize>> {
     let count = costs.len();
     if count == 0 {
@@ -166,7 +166,8 @@ fn partition(costs: &[u64], threads: usize) -> Vec<Range<usize>> {
             Some(*sum)
         }))
         .collect();
-    // best[k][n]: smallest largest group of the first n stages in k + 1 groups, and the last group's start.
+    // best[k][n]: cut the first n stages into k + 1 groups; the cost of the largest group, and where the last one
+    // starts.
     let mut best: Vec<Vec<(u64, usize)>> = vec![sums.iter().map(|&sum| (sum, 0)).collect()];
     for k in 1..threads {
         let row = (0..=count)
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The smallest largest group, by trying every cut.
+    /// The cost of the largest group in the best cut, by trying every cut.
     fn brute(costs: &[u64], threads: usize) -> u64 {
         if threads == 1 {
             return costs.iter().sum();

@@ -1,7 +1,7 @@
-//! All that a model knows of the work that it spreads.
+//! The contract between a model and the work that it spreads.
 //!
-//! A [`Plan`] is a list of stages that every *job* (a chunk of packets) passes in order. Each stage
-//! declares the scope of the state it touches, and that alone decides how a model may place it:
+//! A [`Plan`] is a list of stages that every *job* (a chunk of packets) passes in order. Each stage declares the
+//! scope of the state it touches, and that alone decides how a model may place it:
 //!
 //! | scope | may run | the model promises |
 //! |---|---|---|
@@ -10,19 +10,19 @@
 //! | `Ordered` | one job at a time | jobs come in sequence order |
 //! | `PerShard` | one job at a time *per shard group* | jobs come in sequence order to each group |
 //!
-//! Neighboring `Batches` stages are fused in every model: for each batch, all of them in turn, so that the
-//! batch's packets stay in the cache and the first (most urgent) batch of a job is done first.
+//! Every model fuses neighboring `Batches` stages: it runs all of them on one batch, then on the next. So a batch's
+//! packets stay in the cache, and the first (most urgent) batch of a job is done first.
 //!
-//! A job that [`crosses`](Plan::crosses) shards is the exception that keeps sharding honest: it runs its
-//! `PerShard` stage on all groups and then `run_crossing`, and no other job's groups may run in between.
+//! A job that [`crosses`](Plan::crosses) shards is an exception: it runs its `PerShard` stage on all groups and
+//! then `run_crossing`, and no other job's groups may run in between.
 //!
-//! These promises are enough for the same answer under every model: state is only ever touched in
-//! sequence order, so it goes through the same values as in the serial run.
+//! These promises give the same answer under every model: state is only touched in sequence order, so it takes the
+//! same values as in the serial run.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// What state a stage touches.
+/// The state that a stage touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
@@ -39,41 +39,39 @@ pub enum Scope {
 /// One stage of a plan.
 #[derive(Clone, Debug)]
 pub struct StageSpec {
-    /// Name for reports.
     pub name: String,
-    /// State it touches.
     pub scope: Scope,
 }
 
-/// The work: stages over jobs. Shared by all workers, so state inside is in locks that the scopes keep
-/// free of contention.
+/// Stages over jobs. All workers share the plan, so its state is in locks, which the scopes keep free of
+/// contention.
 pub trait Plan: Sync {
-    /// What passes through the stages.
+    /// The unit of work that passes through the stages.
     type Job: Send;
     /// A worker's own state: counters, buffers, histograms.
     type Scratch: Send;
 
-    /// The stages, in order. The same for the whole run.
+    /// The stages, in order; the same for the whole run.
     fn stages(&self) -> &[StageSpec];
 
-    /// Groups that `PerShard` stages are cut into; at least 1.
+    /// The number of groups that `PerShard` stages are cut into, at least 1.
     fn shard_groups(&self) -> usize;
 
-    /// A scratch for one worker.
+    /// Makes the scratch of one worker.
     fn scratch(&self) -> Self::Scratch;
 
-    /// Place of the job in the input, from 0 without gaps.
+    /// The job's place in the input, counted from 0 without gaps.
     fn sequence(&self, job: &Self::Job) -> u64;
 
-    /// The model takes the job on at `now_ns` by its own clock.
+    /// Called once for each job that comes from the source, before its first stage. `now_ns` is the model's clock.
     fn admit(&self, job: &mut Self::Job, now_ns: u64);
 
-    /// Batches the job has at `stage`. Asked for a whole row of neighboring `Batches` stages when the
-    /// first of them is about to run, because models run such a row batch by batch: all of its stages on
-    /// one batch, then the next batch. So no stage of the row may change how the others are cut.
+    /// The number of batches of the job at `stage`. Models run a row of neighboring `Batches` stages batch by
+    /// batch: all of them on one batch, then on the next. They call this for the whole row before its first stage
+    /// runs, so no stage of the row may change how the job is cut for the others.
     fn batches(&self, stage: usize, job: &Self::Job) -> usize;
 
-    /// Runs a `Batches` stage on one batch. `now_ns` is the model's clock, read about once per batch.
+    /// Runs a `Batches` stage on one batch. `now_ns` is the model's clock, read for each call.
     fn run_batch(
         &self,
         stage: usize,
@@ -95,39 +93,39 @@ pub trait Plan: Sync {
         scratch: &mut Self::Scratch,
     );
 
-    /// Whether the job needs two shards at once in `stage`. Asked once the stages before the plan's first
-    /// `PerShard` stage have run, or later; what the sharded stages do must not change the answer (the
-    /// farm has to know before it splits).
+    /// Whether the job needs two shards at once in `stage`. Called after the stages before the plan's first
+    /// `PerShard` stage have run, or later. The sharded stages must not change the answer, because the farm needs
+    /// it before it splits.
     fn crosses(&self, stage: usize, job: &Self::Job) -> bool;
 
-    /// The second half of a `PerShard` stage for a job that crosses, after all groups had their first.
+    /// The second half of a `PerShard` stage for a job that crosses, after all groups have run.
     fn run_crossing(&self, stage: usize, job: &mut Self::Job, scratch: &mut Self::Scratch);
 
-    /// The first stage that may run on the parts of a job: from here on `split` knows every packet's owner.
-    /// What lies between it and the first `PerShard` stage must be `Batches`; a farm's workers do it then
-    /// instead of its readers. The first `PerShard` stage itself unless the plan says otherwise.
+    /// The first stage that may run on the parts of a job: from here on `split` knows every packet's owner. All
+    /// stages between it and the first `PerShard` stage must be `Batches`; a farm's workers run them instead of its
+    /// readers. The default is the first `PerShard` stage.
     fn first_split_stage(&self) -> usize {
         let stages = self.stages();
         stages.iter().position(|s| s.scope == Scope::PerShard).unwrap_or(stages.len())
     }
 
-    /// Splits a job by the owner of each packet's shard group: `owners[group]` is the part, `0..parts`.
-    /// Parts come back in order, empty ones too, and answer `sequence` as the job did. Only `Batches` and
-    /// `PerShard` stages are ever run on parts.
+    /// Splits a job by the owner of each packet's shard group: `owners[group]` is the part, `0..parts`. Returns the
+    /// parts in order, empty ones too, with the job's `sequence`. Only `Batches` and `PerShard` stages run on
+    /// parts.
     fn split(&self, job: Self::Job, owners: &[usize], parts: usize) -> Vec<Self::Job>;
 
     /// Undoes `split`. `parts` is never empty.
     fn merge(&self, parts: Vec<Self::Job>) -> Self::Job;
 }
 
-/// Where jobs come from, in sequence order.
+/// Supplies jobs in sequence order.
 pub trait Source<J>: Send {
-    /// The next job, waiting for it if need be; `None` at the end.
+    /// Waits for the next job and returns it; `None` at the end.
     fn next(&mut self) -> Option<J>;
 }
 
-/// Where jobs go. Called by one thread at a time; in sequence order unless the model was told that order
-/// does not matter, and then still in order per shard group.
+/// Takes the finished jobs. One thread at a time calls it, in sequence order; if the model was told that order does
+/// not matter, in sequence order for each shard group.
 pub trait Sink<J>: Send {
     /// Takes a finished job, or a part of one.
     fn accept(&mut self, job: J);

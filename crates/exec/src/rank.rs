@@ -1,14 +1,16 @@
-//! How soon a thread gets a core when others want it too: real-time priority with a budget, a nice value, or neither.
+//! How soon a thread gets a core that others want too: real-time priority with a budget, a nice value, or neither.
 //!
-//! Threads that forward packets sleep most of the time and are woken for every packet. At ordinary priority each waking
-//! waits until the scheduler takes the core from the thread that runs: milliseconds on a busy machine, which is what a packet then
-//! waits. At real-time priority (SCHED_RR, the lowest) a thread runs as soon as it is woken.
+//! Threads that forward packets sleep most of the time and wake for every packet. At ordinary priority a woken
+//! thread waits until the scheduler takes the core from the thread that runs, which is milliseconds on a busy
+//! machine, and the packet waits with it. At real-time priority (SCHED_RR, the lowest) a thread runs as soon as it
+//! wakes.
 //!
-//! A real-time thread that never sleeps would keep everybody else from its core: routing sessions, the control socket, the
-//! shell. So it has a budget: a thread that used more than [`SPENT`] of a [`WINDOW`] goes on at ordinary priority, and gets its
-//! rank back when it has used less than [`RESTED`] of one. Under a flood all threads therefore share cores fairly, as they would
-//! without any of this; packets wait in queues then, whatever the priority. The kernel's own limit for real-time
-//! threads (`kernel.sched_rt_runtime_us`, 95 % of a second) stays behind it, for threads that hang.
+//! A real-time thread that never sleeps would keep its core from everything else: routing sessions, the control
+//! socket, the shell. So it has a budget. A thread that used more than [`SPENT`] of a [`WINDOW`] continues at
+//! ordinary priority, and gets its rank back when it has used less than [`RESTED`] of one. Under a flood,
+//! therefore, all threads share cores fairly, as they would without any of this; packets then wait in queues,
+//! whatever the priority. The kernel's own limit for real-time threads (`kernel.sched_rt_runtime_us`, 95 % of a
+//! second) remains as a backstop, for threads that hang.
 //!
 //! ```text
 //!                 used > 85 % of 20 ms
@@ -22,38 +24,38 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a budget is for.
+/// The period of a budget.
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// The budget, in percent of a window.
 const SPENT: u32 = 85;
 
-/// With less than this much, in percent of a window, a thread without its rank gets it back.
+/// A thread that lost its rank gets it back when it uses less than this percentage of a window.
 const RESTED: u32 = 70;
 
-/// The lowest real-time priority: the kernel's own threads with one are above it.
+/// The lowest real-time priority: the kernel's own real-time threads stay above it.
 const REAL_TIME: i32 = 1;
 
-/// As most system services that must not wait.
+/// Where most system services that must not wait run, too.
 const NICE: i32 = -10;
 
 thalweg_base::words! {
-    /// How soon threads are to get a core.
+    /// The priority of a thread.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Priority {
-        /// As any thread.
+        /// The same as any thread.
         #[default]
         Normal => "normal",
-        /// Before most: a larger share of a core that is wanted by several.
+        /// A larger share of a contended core.
         Nice => "nice",
-        /// At once, within a budget.
+        /// Runs at once, within a budget.
         RealTime => "realtime",
     }
 }
 
 impl Priority {
-    /// The best priority up to this one that threads of this process may have, and why it is not this one. Asked by a
-    /// thread of its own, which ends.
+    /// The best priority up to this one that threads of this process may have, and why it is not this one. Tries
+    /// them on a short-lived thread.
     pub fn allowed(self) -> (Self, Option<io::Error>) {
         let probe = move || {
             let mut refused = None;
@@ -71,7 +73,7 @@ impl Priority {
         }
     }
 
-    /// Gives it to the calling thread.
+    /// Applies it to the calling thread.
     fn take(self) -> io::Result<()> {
         match self {
             Priority::Normal => Ok(()),
@@ -81,10 +83,10 @@ impl Priority {
     }
 }
 
-/// The rank of the calling thread. It belongs to the thread that took it.
+/// The rank of the calling thread. It must stay on the thread that took it.
 #[derive(Debug)]
 pub struct Rank {
-    /// Real-time, and not given up because something was refused.
+    /// Real-time, and the kernel has not refused a change.
     has_budget: bool,
     is_ordinary: bool,
     began: Instant,
@@ -92,7 +94,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Gives the calling thread a priority, or, where that is refused, the best that is not.
+    /// Gives the calling thread a priority, or the best one below it that is allowed.
     pub fn take(priority: Priority) -> Self {
         let allowed =
             priority.take().is_ok() || priority == Priority::RealTime && Priority::Nice.take().is_ok();
@@ -100,7 +102,7 @@ impl Rank {
         Self { has_budget, is_ordinary: false, began: Instant::now(), used: os::thread_cpu_time() }
     }
 
-    /// Watches the budget: to be called often, by the thread that took the rank.
+    /// Checks the budget. The thread that took the rank calls it often.
     #[inline]
     pub fn look(&mut self) {
         if self.has_budget && self.began.elapsed() >= WINDOW {
@@ -126,7 +128,7 @@ impl Rank {
     }
 }
 
-/// Whether a thread is to be ordinary from now on, if that is another answer than before.
+/// Whether the thread must be ordinary from now on; `None` if nothing changes.
 fn turn(is_ordinary: bool, spent: Duration, elapsed: Duration) -> Option<bool> {
     let limit = if is_ordinary { RESTED } else { SPENT };
     let is_over = spent * 100 > elapsed * limit;
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!(turn(false, Duration::ZERO, Duration::ZERO), None);
     }
 
-    /// Where real-time priority is allowed: a thread that never sleeps loses it, and gets it back when it sleeps.
+    /// Where real-time priority is allowed, a thread that never sleeps loses it, and gets it back when it sleeps.
     #[test]
     fn a_runaway_does_not_stay_real_time() {
         let (allowed, why) = Priority::RealTime.allowed();

@@ -1,4 +1,4 @@
-//! The threads before the workers of a farm or a chain: they take jobs from the source in turn, reader `r` those
+//! The threads before the workers of a farm or a chain. They take jobs from the source in turn, reader `r` those
 //! with sequence `r` modulo R, and run the first stages on them, with tickets where those have state.
 
 use crate::intake::Intake;
@@ -8,11 +8,11 @@ use crate::stop::Stopped;
 use crate::turn::Turn;
 use crate::worker::{Shared, Step, Worker};
 
-/// What readers share.
+/// The state that all readers share.
 pub(crate) struct Readers {
     count: usize,
     head: Vec<(Step, Vec<Turn>)>,
-    /// Sequence that may be taken from the source, by its reader.
+    /// The next sequence to take from the source; only its reader may.
     turn: Turn,
 }
 
@@ -21,7 +21,7 @@ impl Readers {
         Self { count, head: with_turns(head, shared.groups), turn: Turn::default() }
     }
 
-    /// Runs one of them until the source has ended; `hand_on` gets its jobs in their order.
+    /// Runs one reader until the source has ended. `hand_on` gets the reader's jobs in their order.
     pub(crate) fn read<P: Plan>(
         &self,
         worker: &mut Worker<'_, P>,
@@ -42,7 +42,7 @@ impl Readers {
         Ok(())
     }
 
-    /// The reader, or the worker, that a sequence belongs to if they are dealt out in turn.
+    /// The reader or worker of a sequence, of `count` that take turns.
     pub(crate) fn of(sequence: u64, count: usize) -> usize {
         (sequence % count as u64) as usize
     }

@@ -4,46 +4,41 @@ use crate::options::{ModelKind, THREADS_MAX, TOKENS_MAX};
 use std::io;
 use std::time::Duration;
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug)]
 pub struct RunReport<S> {
-    /// The model that ran.
     pub kind: ModelKind,
     /// From the first thread's start to the last one's end.
     pub elapsed: Duration,
-    /// Jobs taken from the source; all of them have been delivered.
+    /// Jobs taken from the source, all of which the sink has.
     pub jobs: u64,
-    /// The scratches of all threads that ran stages, to be merged by the caller. No order is promised.
+    /// The scratches of all threads that ran stages, in no particular order; the caller merges them.
     pub scratches: Vec<S>,
-    /// One for each thread.
     pub threads: Vec<ThreadReport>,
     /// Pipeline only: the stages of each thread.
     pub grouping: Vec<std::ops::Range<usize>>,
-    /// Most finished jobs that ever waited for an earlier one.
+    /// The most finished jobs that ever waited for an earlier one.
     pub reorder_high_water: usize,
 }
 
-/// What one thread did.
+/// The times and counters of one thread.
 #[derive(Clone, Debug)]
 pub struct ThreadReport {
     /// `worker`, `reader` or `calibration`.
     pub role: &'static str,
     /// Number within the role, from 0.
     pub index: usize,
-    /// Jobs (parts of jobs in the farm) it took up. A token that was parked in between counts again.
+    /// Jobs that it took up (in the farm, parts of jobs). A token that was parked in between counts again.
     pub jobs: u64,
-    /// Time not spent waiting for others or in the source. Includes time the kernel gave to other
-    /// processes.
+    /// Time not spent waiting for others or in the source. Includes time that other processes had the core.
     pub busy: Duration,
-    /// Time in the source, which may have been waiting for input.
+    /// Time in the source, including its waits for input.
     pub in_source: Duration,
     /// Time spent waiting for a turn, a ring or work.
     pub waited: Duration,
-    /// Processor time used.
     pub cpu: Duration,
-    /// How often it had to wait.
     pub waits: u64,
-    /// How often it went to sleep over it, waits at locks not counted.
+    /// How many of the waits were sleeps; waits at locks not counted.
     pub parks: u64,
 }
 
@@ -79,27 +74,23 @@ pub enum ExecError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Spawn(#[source] io::Error),
-    /// The source left out a job or gave one twice.
+    /// The source left out a sequence number or gave one twice.
     #[error("the source gave job {found}, expected job {expected}")]
     OutOfSequence {
         /// The sequence number due.
         expected: u64,
-        /// The one that came.
         found: u64,
     },
-    /// On virtual cores: every thread waits. That is a bug of a model.
+    /// Every thread of a run on virtual cores waits. This is a bug of a model.
     #[error("no core can run: {0}")]
     Deadlock(String),
-    /// Code of the plan, the source or the sink panicked. That is a bug there; jobs in flight are lost.
+    /// Code of the plan, the source or the sink panicked, which is a bug there; jobs in flight are lost.
     #[error("{role} {index} panicked in {at}: {message}")]
     Panicked {
-        /// Role of the thread.
         role: &'static str,
-        /// Its number within the role.
         index: usize,
-        /// The stage's name, or what else the thread was at.
+        /// The stage's name, or another place in the run.
         at: String,
-        /// The panic's message.
         message: String,
     },
 }

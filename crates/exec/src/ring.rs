@@ -1,17 +1,17 @@
-//! A bounded ring from one thread to one other whose ends can sleep.
+//! A bounded ring between two threads whose ends can sleep.
 //!
-//! The ring itself is `rtrb`, wait-free for exactly one producer and one consumer; what it lacks is waiting.
-//! Each end therefore has a wakeup: who finds nothing to do tries for a while, then says so at its wakeup, looks
-//! once more and sleeps; the other end, after every change, looks at that wakeup.
+//! The ring itself is `rtrb`, wait-free for exactly one producer and one consumer; this module adds waiting. Each
+//! end has a wakeup. A thread that finds nothing to do tries for a while, raises the flag of its wakeup, looks once
+//! more and sleeps. The other end checks that wakeup after every change.
 //!
-//! A producer that sleeps is woken only when half the ring is free. With more threads than cores, waking it
-//! for every place would make the two take turns job by job, a change of context each; so it fills half a ring
-//! at a time. A consumer that sleeps is woken for the first job, because there may be no second. An empty
-//! ring is half free, so the producer always goes on once the consumer has emptied it.
+//! A sleeping producer is woken only when half the ring is free. With more threads than cores, waking it for every
+//! free place would make the two take turns job by job, with a context switch each; so it fills half a ring at a
+//! time. A sleeping consumer is woken for the first job, because there may be no second. An empty ring is half
+//! free, so the producer always continues once the consumer has emptied it.
 //!
-//! **No wake-up is lost.** Who goes to sleep raises the wakeup's flag, passes a sequentially consistent fence and
-//! looks at the ring; who changes the ring passes such a fence and looks at the flag. One of them sees the
-//! other.
+//! **No wake-up is lost.** A thread that goes to sleep raises the wakeup's flag, passes a sequentially consistent
+//! fence and looks at the ring; a thread that changes the ring passes such a fence and looks at the flag. At least
+//! one of them sees the other's write.
 
 use crate::stop::{RunControl, Stopped};
 use crate::virtual_cores::{Awaited, Sleeper};
@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
 #[derive(Default)]
 struct Wakeup {
     asleep: CachePadded<AtomicBool>,
-    /// Who sleeps is on virtual cores, where it may only [seem to](Sleeper::spins).
+    /// The sleeper is on virtual cores, where it may only [seem to sleep](Sleeper::spins).
     is_virtual: AtomicBool,
     thread: Mutex<Option<Sleeper>>,
 }
 
 impl Wakeup {
-    /// Sleeps until `ready`; the ringing thread changes the condition before it rings. Counts sleeps in `parks`.
+    /// Sleeps until `ready`; the other end changes the ring before it rings. Counts sleeps in `parks`.
     fn sleep(
         &self,
         control: &RunControl,
@@ -52,7 +52,7 @@ impl Wakeup {
             *parks += 1;
             control.park(awaited);
             if control.cores.is_some() {
-                // It may have been spinning, which waits for less than `ready`: the caller looks.
+                // The thread may have been spinning, which ends before `ready` holds: the caller checks.
                 break control.check();
             }
         };
@@ -60,7 +60,7 @@ impl Wakeup {
         result
     }
 
-    /// Wakes who sleeps here, if `ready` for it. To be called after the change.
+    /// Wakes the thread that sleeps here if `ready`. Must be called after the change.
     fn ring(&self, ready: impl FnOnce() -> bool) {
         fence(SeqCst);
         if !self.asleep.load(Relaxed) {
@@ -68,7 +68,7 @@ impl Wakeup {
         }
         let is_ready = ready();
         if is_ready || self.is_virtual.load(Relaxed) {
-            // Not under the lock: on virtual cores waking hands over to others.
+            // Not under the lock: on virtual cores waking hands over to another thread.
             let thread = self.thread.lock().clone();
             thread.iter().filter(|thread| is_ready || thread.spins()).for_each(Sleeper::unpark);
         }
@@ -81,7 +81,6 @@ struct Wakeups {
     consumer: Wakeup,
 }
 
-/// The end that fills.
 pub(crate) struct Sender<T> {
     /// `None` only while dropping.
     ring: Option<Producer<T>>,
@@ -89,7 +88,6 @@ pub(crate) struct Sender<T> {
     half: usize,
 }
 
-/// The end that empties.
 pub(crate) struct Receiver<T> {
     /// `None` only while dropping.
     ring: Option<Consumer<T>>,
@@ -98,7 +96,7 @@ pub(crate) struct Receiver<T> {
     half: usize,
 }
 
-/// A ring for `capacity` things, at least one.
+/// A ring for `capacity` items, at least one.
 pub(crate) fn ring<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let capacity = capacity.max(1);
     let (producer, consumer) = RingBuffer::new(capacity);
@@ -110,7 +108,7 @@ pub(crate) fn ring<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Puts a thing in at once, or gives it back when there is no room.
+    /// Puts an item in without waiting, or gives it back when there is no room.
     pub(crate) fn try_send(&mut self, thing: T) -> Result<(), T> {
         let Some(ring) = &mut self.ring else { return Err(thing) };
         match ring.push(thing) {
@@ -122,7 +120,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Waits until there is room. Errors when the other end is gone, or the run given up.
+    /// Waits for room. Fails when the other end is gone or the run was given up.
     pub(crate) fn wait_for_room(&self, control: &RunControl, parks: &mut u64) -> Result<(), Stopped> {
         let Some(ring) = &self.ring else { return Err(Stopped) };
         let mut backoff = control.backoff();
@@ -138,7 +136,6 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes a thing out, if there is one.
     pub(crate) fn try_receive(&mut self) -> Option<T> {
         let ring = self.ring.as_mut()?;
         let thing = ring.pop().ok()?;
@@ -146,12 +143,12 @@ impl<T> Receiver<T> {
         Some(thing)
     }
 
-    /// Waits until there is something (true), or the other end is gone and nothing left (false).
+    /// Waits for an item and returns true, or false when the other end is gone and the ring is empty.
     pub(crate) fn wait_for_item(&self, control: &RunControl, parks: &mut u64) -> Result<bool, Stopped> {
         let Some(ring) = &self.ring else { return Ok(false) };
         let mut backoff = control.backoff();
         loop {
-            // Abandoned first: what was put in before the other end went is seen after this.
+            // This first: if the other end is gone, the check below then sees everything it put in.
             let abandoned = ring.is_abandoned();
             if !ring.is_empty() {
                 return Ok(true);
@@ -187,7 +184,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Sends numbers through a ring with both sides dawdling now and then; all must come, in order.
+    /// Sends numbers through a ring while both ends pause now and then; all must arrive in order.
     #[test]
     fn everything_comes_in_order_at_any_capacity() {
         for capacity in [1, 2, 3, 8] {

@@ -1,19 +1,19 @@
-//! Run to completion, after the PowerNP: a pool of equal workers, each of which takes the next job and
-//! carries it through all stages to the end.
+//! Run to completion, after the PowerNP: each worker of a pool of equals takes the next job and carries it through
+//! all stages to the end.
 //!
-//! State is kept in order by tickets. An `Ordered` stage has one turn, a `PerShard` stage one per shard
-//! group; a turn is the sequence number that may enter. A job goes through the groups in ascending order and
-//! passes each group's turn on as soon as it is done there, so several workers are in the same stage at once,
-//! on different groups, one behind the other. A job that crosses takes the turns as they come but passes none
-//! on until its crossing half is done: then no other job can be in any group of the stage, because those
-//! before it have left them all and those behind it have not entered the first.
+//! Tickets keep the order of state. An `Ordered` stage has one turn, a `PerShard` stage one for each shard group;
+//! the value of a turn is the sequence number that may enter. A job visits the groups in ascending order and passes
+//! each group's turn on when it is done there, so several workers are in one stage at once, on different groups,
+//! one behind the other. A job that crosses takes the turns as they come but passes none on until its crossing half
+//! is done. Then no other job can be in any group of the stage: those before it have left all groups, and those
+//! behind it have not entered the first.
 //!
 //! The completion unit puts finished jobs back in order.
 //!
-//! **No deadlock.** Jobs are taken in sequence order, so of all jobs not yet delivered the one with the
-//! lowest sequence is in some worker's hands. Every wait is for lower sequences only: for a turn until they
-//! have passed, in the completion unit until they have been delivered (or moved up). So that worker never
-//! waits, the job gets done, and then another is the lowest.
+//! **No deadlock.** Jobs are taken in sequence order, so some worker has the undelivered job with the lowest
+//! sequence. Every wait is for lower sequences: for a turn until they have passed, in the completion unit until
+//! they have been delivered or the front has moved. So that worker never waits, the job is done, and another job
+//! becomes the lowest.
 //!
 //! **In flight** are at most `workers` jobs in hands and `reorder_jobs` finished ones.
 
@@ -25,7 +25,7 @@ use crate::threads::{self, Member};
 use crate::turn::Turn;
 use crate::worker::{Done, Shared, Step, Worker};
 
-/// How many pieces the state of a step has: none, one, or one per group.
+/// How many pieces the state of a step has: none, one, or one for each group.
 pub(crate) fn pieces_of(step: &Step, groups: usize) -> usize {
     match step {
         Step::Batches(_) | Step::Whole(_) => 0,
@@ -34,12 +34,11 @@ pub(crate) fn pieces_of(step: &Step, groups: usize) -> usize {
     }
 }
 
-/// The turns of one step: one for each piece of its state.
+/// One turn for each piece of the step's state.
 fn turns_for(step: &Step, groups: usize) -> Vec<Turn> {
     (0..pieces_of(step, groups)).map(|_| Turn::default()).collect()
 }
 
-/// Steps with their turns.
 pub(crate) fn with_turns(steps: Vec<Step>, groups: usize) -> Vec<(Step, Vec<Turn>)> {
     let with_its = |step| {
         let turns = turns_for(&step, groups);
@@ -48,7 +47,7 @@ pub(crate) fn with_turns(steps: Vec<Step>, groups: usize) -> Vec<(Step, Vec<Turn
     steps.into_iter().map(with_its).collect()
 }
 
-/// Runs a step in turn.
+/// Runs a step on a job, in sequence order where the step has state.
 pub(crate) fn run_step<P: Plan>(
     worker: &mut Worker<'_, P>,
     step: &Step,

@@ -1,4 +1,4 @@
-//! The serial model: one thread takes each job through all stages. The oracle of all others.
+//! The serial model: one thread takes each job through all stages. All other models must give its answer.
 
 use crate::intake::Intake;
 use crate::plan::{Plan, Sink};

@@ -8,10 +8,9 @@ use crate::virtual_cores::VirtualCores;
 use crate::worker::{Done, Shared, Worker, supervise};
 use std::thread;
 
-/// The task of a thread.
 type Body<'s, P> = Box<dyn for<'w> FnOnce(&mut Worker<'w, P>) -> Result<(), Stopped> + Send + 's>;
 
-/// One thread to be.
+/// A thread to start.
 pub(crate) struct Member<'s, P: Plan> {
     role: &'static str,
     index: usize,
@@ -28,8 +27,8 @@ impl<'s, P: Plan> Member<'s, P> {
     }
 }
 
-/// Runs all members, each in its own thread, to their ends. Those that failed are missing from the result,
-/// and then the run has been given up.
+/// Runs each member in its own thread and waits for all of them. Members that failed are missing from the result;
+/// the run has then been given up.
 pub(crate) fn run<P: Plan>(shared: &Shared<'_, P>, members: Vec<Member<'_, P>>) -> Vec<Done<P::Scratch>> {
     let cores = shared.control.cores.as_ref();
     let names = members.iter().map(|member| format!("{} {}", member.role, member.index));
@@ -48,7 +47,7 @@ pub(crate) fn run<P: Plan>(shared: &Shared<'_, P>, members: Vec<Member<'_, P>>) 
             }) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
-                    // The members not started are dropped with the loop, and their ends of rings with them.
+                    // The loop drops the members not started, and with them their ends of rings.
                     shared.control.abort(ExecError::Spawn(error));
                     if let Some(cores) = cores {
                         (first + slot..first + count).for_each(|number| cores.will_not_come(number));
@@ -57,13 +56,13 @@ pub(crate) fn run<P: Plan>(shared: &Shared<'_, P>, members: Vec<Member<'_, P>>) 
                 }
             }
         }
-        // `supervise` catches panics, so a join only fails if reporting one panicked in turn.
+        // `supervise` catches panics, so a join fails only if reporting one panicked in turn.
         handles.into_iter().filter_map(|handle| handle.join().ok().flatten()).collect()
     })
 }
 
-/// Runs `body` as a thread of virtual cores. They change hands at every step: on one core of the machine, `home`, that is
-/// quick, so a thread that cannot be bound there is only slower.
+/// Runs `body` as a thread of virtual cores. These threads hand over at every step, which is fast if all are on one
+/// core of the machine, `home`. A thread that cannot be pinned there is only slower.
 fn on_virtual_core<P: Plan, R>(
     shared: &Shared<'_, P>,
     cores: &VirtualCores,

@@ -1,24 +1,25 @@
-//! Tokens, after the parallel pipelines of TBB: at most T jobs are in flight, and any free worker takes the
-//! next runnable stage of any of them.
+//! Tokens, after the parallel pipelines of TBB: at most T jobs are in flight, and any free worker takes the next
+//! runnable stage of any of them.
 //!
-//! Stages become a row of *stage_queues*. A `Batches` row or `Whole` stage is a parallel stage_queue, open to any
-//! token at any time. An `Ordered` stage is a stage_queue in order: only the token whose turn it is may enter.
-//! A `PerShard` stage is a row of such stage_queues, one per shard group. The last stage_queue is the sink, in order.
+//! Stages become a row of *stage queues*. A row of `Batches` stages, or a `Whole` stage, is a parallel stage queue,
+//! which any token may enter at any time. An `Ordered` stage is a stage queue in order, which only the token may
+//! enter whose turn it is. A `PerShard` stage is a row of such stage queues, one for each shard group. The last
+//! stage queue is the sink, in order.
 //!
-//! A token that comes to a stage_queue before its turn is parked *there*, not waited for: its worker takes other
-//! work. Who leaves the stage_queue makes the next token ready if it is parked, and goes on with its own token,
-//! whose packets are in its cache. A token that crosses passes no turn of the row on until its crossing half
-//! is done.
+//! A token that comes before its turn is parked in the stage queue; its worker does not wait but takes other work.
+//! A worker that leaves the stage queue makes the next token ready if it is parked there, and continues with its
+//! own token, whose packets are in its cache. A token that crosses passes no turn of the row on until its crossing
+//! half is done.
 //!
-//! A worker takes, in this order: the token it has; the ready token of lowest sequence; a new job from the
-//! source if fewer than T are in flight and nobody else is reading. Else it spins, yields and sleeps until
-//! someone makes a token ready or a read ends.
+//! A worker takes, in this order: the token it has; the ready token with the lowest sequence; a new job from the
+//! source if fewer than T are in flight and no other worker reads. Otherwise it spins, yields and sleeps until a
+//! token becomes ready or a read ends.
 //!
-//! **No deadlock.** The token of lowest sequence in flight has every turn it comes to, so it is never parked:
-//! it is in some worker's hands or ready, and ready tokens are taken before anything is waited for.
+//! **No deadlock.** The token with the lowest sequence in flight has every turn it comes to, so it is never parked.
+//! Either a worker has it or it is ready, and workers take ready tokens before they wait for anything.
 //!
-//! **In flight** are at most T jobs, wherever they are. Tokens retire in sequence order, so sequences in
-//! flight span less than T and a parked token's place in its stage_queue is its sequence modulo T.
+//! **In flight** are at most T jobs, wherever they are. Tokens retire in sequence order, so sequences in flight
+//! span less than T and a parked token's place in its stage queue is its sequence modulo T.
 
 use crate::intake::Intake;
 use crate::options::ModelOptions;
@@ -30,29 +31,29 @@ use crate::worker::{Done, Place, Shared, Step, Worker};
 use parking_lot::Mutex;
 use std::ops::Range;
 
-/// A job in flight and the stage_queue it comes to next.
+/// A job in flight and the stage queue it enters next.
 struct Token<J> {
     sequence: u64,
     job: J,
     at: usize,
-    /// It crosses in the row of groups it is in.
+    /// The job crosses in the row of groups it is in.
     crosses: bool,
 }
 
 enum Work {
-    /// A parallel step.
+    /// A step that any token may run at any time.
     Free(Step),
     /// An `Ordered` stage.
     Ordered(Step),
-    /// One group of a `PerShard` stage, whose stage_queues are `row`.
+    /// One group of a `PerShard` stage, whose stage queues are `row`.
     Group { stage: usize, group: usize, row: Range<usize> },
-    /// The end.
+    /// The end of every token's way.
     Sink,
 }
 
 struct StageQueue<J> {
     work: Work,
-    /// Who may enter; not asked where tokens may enter at any time.
+    /// Unused where tokens may enter at any time.
     gate: Mutex<Gate<J>>,
 }
 
@@ -71,7 +72,7 @@ impl<J> StageQueue<J> {
         Self { work, gate: Mutex::new(Gate { next: 0, parked, parked_now: 0, high_water: 0 }) }
     }
 
-    /// Lets the token in if it may enter; else parks it.
+    /// Returns the token if it may enter; otherwise parks it.
     fn enter(&self, token: Token<J>) -> Option<Token<J>> {
         if matches!(self.work, Work::Free(_)) {
             return Some(token);
@@ -88,7 +89,7 @@ impl<J> StageQueue<J> {
         None
     }
 
-    /// Passes the turn on, with the token that was parked for it.
+    /// Passes the turn on, and returns the token that was parked for it.
     fn leave(&self, sequence: u64) -> Option<Token<J>> {
         let mut gate = self.gate.lock();
         debug_assert_eq!(gate.next, sequence);
@@ -100,12 +101,12 @@ impl<J> StageQueue<J> {
     }
 }
 
-/// Below `tokens`, so the conversions lose nothing.
+/// The result is below `tokens`, so the conversions lose nothing.
 fn slot(sequence: u64, tokens: usize) -> usize {
     (sequence % tokens as u64) as usize
 }
 
-/// What workers choose their next work from.
+/// The work that workers choose from.
 struct Schedule<J> {
     tokens: usize,
     state: Mutex<State<J>>,
@@ -114,7 +115,7 @@ struct Schedule<J> {
 struct State<J> {
     ready: Vec<Token<J>>,
     in_flight: usize,
-    /// Someone is at the source, for a token already counted as in flight.
+    /// A worker is at the source, for a token already counted as in flight.
     reading: bool,
     ended: bool,
     idle: Vec<Sleeper>,
@@ -130,7 +131,7 @@ impl<J> State<J> {
         !self.reading && !self.ended && self.in_flight < tokens
     }
 
-    /// Whether a worker without a token has something to do, be it to leave.
+    /// Whether a worker without a token has something to do, which may be to end.
     fn has_work(&self, tokens: usize) -> bool {
         !self.ready.is_empty() || self.may_read(tokens) || (self.ended && self.in_flight == 0)
     }
@@ -158,11 +159,11 @@ impl<J: Send> Schedule<J> {
     }
 
     fn retire(&self) {
-        // Nobody is woken: the caller looks for work next and finds the room it has made.
+        // This wakes no worker: the caller looks for work next and finds the free place.
         self.state.lock().in_flight -= 1;
     }
 
-    /// A token to go on with; `None` when all is done.
+    /// The next token to work on; `None` when all jobs are done.
     fn next<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
@@ -211,11 +212,11 @@ impl<J: Send> Schedule<J> {
         if worker.shared.control.check().is_ok() {
             worker.park(Awaited::Work);
         }
-        // Woken for work, the entry is gone; woken for nothing, it must not stay.
+        // A worker that makes work removes the entry; a spurious wake-up must not leave it.
         self.state.lock().idle.retain(|idle| !idle.is(&me));
     }
 
-    /// Takes a job from the source, for which the caller has set `reading`.
+    /// Takes a job from the source. The caller has set `reading`.
     fn read<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
@@ -243,7 +244,7 @@ struct Line<'a, J> {
 }
 
 impl<J: Send> Line<'_, J> {
-    /// Takes a token from stage_queue to stage_queue until it is parked or retires.
+    /// Moves a token from stage queue to stage queue until it is parked or retires.
     fn advance<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
@@ -274,7 +275,7 @@ impl<J: Send> Line<'_, J> {
                 }
                 Work::Sink => {
                     {
-                        // Only the token in turn comes here.
+                        // Never contended: only the token in turn comes here.
                         let mut sink = worker.enter(&self.sink)?;
                         worker.at(Place::Sink, |_, _| sink.accept(token.job));
                     }
@@ -313,7 +314,7 @@ fn stage_queues<J>(steps: Vec<Step>, groups: usize, tokens: usize) -> Vec<StageQ
     stage_queues
 }
 
-/// Runs the model; also returns the most jobs that ever waited at the sink.
+/// Runs the model. Also returns the most jobs that ever waited at the sink.
 pub(crate) fn run<P: Plan>(
     shared: &Shared<'_, P>,
     options: &ModelOptions,

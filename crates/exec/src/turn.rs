@@ -1,16 +1,16 @@
-//! A number that only grows, and threads that wait until it has: the one thing models wait on besides
-//! rings.
+//! A number that only grows, and threads that wait for it to reach a target. Besides rings, models wait for nothing
+//! else.
 //!
-//! As the ticket of a serial stage it is the sequence number whose turn it is; as the window of a reorder
-//! buffer, the next sequence to be delivered; as a fence, a count of arrivals.
+//! As the ticket of a serial stage it is the sequence number whose turn it is; as the window of a reorder buffer,
+//! the next sequence to deliver; as a fence, a count of arrivals.
 //!
-//! A wait is patient for a while (see `backoff`) and then sleeps (`thread::park`) until exactly its
-//! target is reached, so no crowd is woken for one turn and a waiter costs nothing however long it waits.
+//! A waiter tries for a while (see `backoff`) and then sleeps (`thread::park`) until the number reaches its own
+//! target. So no crowd wakes for one turn, and a long wait costs nothing.
 //!
-//! **No wake-up is lost.** A waiter enters itself in the list, raises `waiting`, and only then looks at
-//! `value` for the last time; who changes `value` stores it and only then looks at `waiting`. All four are
-//! sequentially consistent, so either the waiter sees the new value or the other sees the waiter. A wake-up
-//! that comes before the park is kept by the thread's token.
+//! **No wake-up is lost.** A waiter enters itself in the list, raises `waiting`, and only then looks at `value` for
+//! the last time. A thread that changes `value` stores it and only then looks at `waiting`. All four are
+//! sequentially consistent, so either the waiter sees the new value or the other thread sees the waiter. The
+//! thread's token keeps a wake-up that comes before the park.
 
 use crate::stop::{RunControl, Stopped};
 use crate::virtual_cores::{Awaited, Sleeper};
@@ -18,7 +18,6 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Turn {
     value: CachePadded<AtomicU64>,
@@ -27,12 +26,12 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether the value has reached `target`.
     pub(crate) fn reached(&self, target: u64) -> bool {
         self.value.load(Acquire) >= target
     }
 
-    /// Waits until it has. Returns how often the thread slept; errors if the run is given up.
+    /// Waits until the value has reached `target`. Returns how often the thread slept; fails if the run is given
+    /// up.
     pub(crate) fn wait(&self, target: u64, control: &RunControl) -> Result<u64, Stopped> {
         let mut backoff = control.backoff();
         while !self.reached(target) {
@@ -49,13 +48,13 @@ impl Turn {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Sets the value, which must not go back. Only who has the turn may do this.
+    /// Sets the value, which must not go back. Only the thread whose turn it is may call this.
     pub(crate) fn set(&self, value: u64) {
         self.value.store(value, SeqCst);
         self.wake(value);
     }
 
-    /// Counts one up. Any thread may do this.
+    /// Adds one. Any thread may call this.
     pub(crate) fn increment(&self) {
         let value = self.value.fetch_add(1, SeqCst) + 1;
         self.wake(value);

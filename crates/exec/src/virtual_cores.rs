@@ -1,9 +1,9 @@
-//! Virtual cores: the shipped models on time that is added up instead of passing.
+//! Virtual cores: the shipped models on virtual time, which is added up instead of passing.
 //!
-//! A run on virtual cores has the threads that it has anyway, but one of them runs at a time: the one with the smallest
-//! clock. Work costs what it says ([`VirtualCores::spend`]); who has spent hands over to those behind. So all that
-//! threads do to each other (turns, rings, tokens) happens in the order of virtual time, whatever cores the machine has,
-//! and a run with the same costs takes the same time to the nanosecond.
+//! A run on virtual cores has its usual threads, but only one of them runs at a time: the one with the smallest
+//! clock. Work adds its cost to the thread's clock ([`VirtualCores::spend`]), and the thread then hands over to
+//! those behind. So all interactions of threads (turns, rings, tokens) happen in the order of virtual time,
+//! whatever cores the machine has, and a run with the same costs takes the same time to the nanosecond.
 //!
 //! ```text
 //! spend ──> clock moves on ──> hand over to the smallest clock
@@ -11,18 +11,19 @@
 //! unpark ─> the waiter's clock is the waker's, and a hop or a wake-up
 //! ```
 //!
-//! **Waiting.** A thread that waits spins for `spin_ns`, seen from outside: woken within that time it goes on a hop later;
-//! after it, the waker pays for a call of the kernel and the waiter for coming back from it. **Cores.** A thread keeps
-//! its core until it waits. With more threads than cores those that want one stand in a queue, and one that has had
-//! a core for a slice goes to its end. **Contention.** Work that begins while k threads run takes
-//! `contention_permille[k - 1]` thousandths of its cost.
+//! **Waiting.** A waiting thread appears to spin for `spin_ns`. If it is woken within that time, it continues one
+//! hop later. After that time the waker pays for a system call, and the waiter for returning from one. **Cores.** A
+//! thread keeps its core until it waits. With more threads than cores, the threads that want a core stand in a
+//! queue, and a thread that has had a core for a slice moves to the end of that queue. **Contention.** Work that
+//! begins while k threads run takes `contention_permille[k - 1]` thousandths of its cost.
 //!
-//! With a `seed`, costs are drawn: before and after every step of a model, and for every wake-up. That explores schedules;
-//! the seed replays one. When every thread waits, no core can run: the run ends with an error that says who waits
-//! for what.
+//! With a `seed`, costs are random: before and after every step of a model, and for every wake-up. That explores
+//! schedules; the seed replays one. When every thread waits, no core can run: the run ends with an error that says
+//! which threads wait for what.
 //!
-//! Missing: places of cores (caches, sockets), time in locks that are held for a few instructions, and interleavings
-//! within a step or within one operation on a turn, a ring or a lock, for which there are the tests on threads.
+//! Missing: the places of cores (caches, sockets), time in locks that are held for a few instructions, and
+//! interleavings within a step or within one operation on a turn, a ring or a lock; the tests on real threads cover
+//! those.
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
@@ -34,32 +35,32 @@ use std::thread::{self, Thread};
 use crate::report::ExecError;
 use thalweg_base::{XorShift64Star, mix64};
 
-/// What handing over costs on the machine that is imitated.
+/// The cost of handing over on the imitated machine.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HandOver {
-    /// From a store to the moment another core that spins on it goes on.
+    /// From a store to the moment when another core that spins on it continues.
     pub hop_ns: u64,
     /// How long a thread spins before it sleeps.
     pub spin_ns: u64,
-    /// What waking a sleeping thread costs the one that wakes it.
+    /// The cost of waking a sleeping thread, for the thread that wakes it.
     pub wake_ns: u64,
-    /// From then to the moment the other runs.
+    /// From then to the moment when the woken thread runs.
     pub wake_latency_ns: u64,
-    /// What a core takes to change from one thread to another.
+    /// The time a core takes to switch threads.
     pub switch_ns: u64,
     /// How long a thread keeps a core that others want; 0: until it waits.
     pub slice_ns: u64,
-    /// Thousandths of its cost that work takes while 1, 2, .. threads run; the last stands for all that follow.
+    /// Thousandths of its cost that work takes while 1, 2, .. threads run; the last value also stands for more
+    /// threads.
     pub contention_permille: Vec<u64>,
 }
 
-/// Cores that run one at a time. One run after the other may use them; time goes on.
+/// Cores on virtual time. Several runs may use them one after the other; time continues.
 pub struct VirtualCores {
     hand_over: HandOver,
     state: Mutex<State>,
 }
 
-/// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Turn { target: u64, value: u64 },
@@ -85,7 +86,7 @@ impl fmt::Display for Awaited {
 enum Phase {
     /// Has a core.
     Runs,
-    /// Wants one.
+    /// Waits for a core.
     Ready,
     Parked(Awaited),
     Ended,
@@ -96,7 +97,7 @@ struct Member {
     os: Option<Thread>,
     phase: Phase,
     clock: u64,
-    /// Since when it has its core, or waits.
+    /// When it got its core, or began to wait.
     since: u64,
     /// A wake-up came before the wait.
     token: bool,
@@ -104,12 +105,12 @@ struct Member {
 
 struct State {
     members: Vec<Member>,
-    /// Members whose threads have not come yet.
+    /// Announced members whose threads have not entered yet.
     missing: usize,
     running: Option<usize>,
     cores_free: usize,
     ready: VecDeque<usize>,
-    /// The largest clock of a member that has ended or waits.
+    /// The largest clock of a member that has ended.
     elapsed: u64,
     chance: Option<XorShift64Star>,
 }
@@ -126,9 +127,9 @@ impl VirtualCores {
         Self::with_chance(cores, hand_over, None)
     }
 
-    /// Cores on which costs are drawn from `seed`: another seed is another schedule.
+    /// Cores with random costs: each seed gives another schedule.
     pub fn exploring(cores: usize, seed: u64) -> Arc<Self> {
-        // Often shorter than a drawn cost, often longer.
+        // So that a random cost is often longer than the spinning, and often shorter.
         let hand_over = HandOver { spin_ns: 300, slice_ns: 2000, ..HandOver::default() };
         Self::with_chance(cores, hand_over, Some(XorShift64Star::new(mix64(seed))))
     }
@@ -146,7 +147,7 @@ impl VirtualCores {
         Arc::new(Self { hand_over, state: Mutex::new(state) })
     }
 
-    /// The running thread works for `ns`. To be called from a plan, a source or a sink of a run on these cores.
+    /// Adds `ns` of work to the running thread's clock. A plan, source or sink of a run on these cores calls this.
     pub fn spend(&self, ns: u64) {
         let mut state = self.state.lock();
         let Some(me) = state.running else { return };
@@ -158,7 +159,7 @@ impl VirtualCores {
         self.hand_on(state, me);
     }
 
-    /// With a seed, the running thread works for a time that is drawn.
+    /// With a seed, adds a random time to the running thread's clock.
     pub fn shake(&self) {
         let mut state = self.state.lock();
         let (Some(me), Some(drawn)) = (state.running, state.draw()) else { return };
@@ -166,17 +167,17 @@ impl VirtualCores {
         self.hand_on(state, me);
     }
 
-    /// The running thread, numbered from 0 over all threads that there were.
+    /// The number of the running thread, counted from 0 over all threads so far.
     pub fn thread(&self) -> usize {
         self.state.lock().running.unwrap_or(0)
     }
 
-    /// The running thread's clock, or how long all runs so far have taken.
+    /// The running thread's clock; between runs, the duration of all runs so far.
     pub fn now_ns(&self) -> u64 {
         self.state.lock().now()
     }
 
-    /// Announces threads, before the first of them enters. Returns the first's number.
+    /// Announces threads before the first of them enters. Returns the first one's number.
     pub(crate) fn announce(&self, names: impl Iterator<Item = String>) -> usize {
         let mut state = self.state.lock();
         let (first, clock) = (state.members.len(), state.elapsed);
@@ -193,7 +194,7 @@ impl VirtualCores {
         first
     }
 
-    /// The calling thread becomes one of those announced, and returns when it is its turn to run.
+    /// Makes the calling thread the announced thread `me`, and returns when it is its turn to run.
     pub(crate) fn enter(&self, me: usize) {
         let mut state = self.state.lock();
         state.members[me].os = Some(thread::current());
@@ -201,7 +202,7 @@ impl VirtualCores {
         self.until_running(state, me);
     }
 
-    /// An announced thread could not be started.
+    /// Removes an announced thread that could not be started.
     pub(crate) fn will_not_come(&self, number: usize) {
         let mut state = self.state.lock();
         self.end(&mut state, number);
@@ -215,7 +216,8 @@ impl VirtualCores {
         }
     }
 
-    /// The running thread ends. If all that are left wait, it does not, and the answer is who waits for what.
+    /// Ends the running thread. If all other threads wait, it does not end but fails and says which threads wait
+    /// for what.
     pub(crate) fn leave(&self) -> Result<(), ExecError> {
         let mut state = self.state.lock();
         let Some(me) = state.running else { return Ok(()) };
@@ -241,8 +243,8 @@ impl VirtualCores {
         }
     }
 
-    /// The running thread waits until it is woken. If nobody could ever wake it, it goes on with an answer who waits
-    /// for what.
+    /// Lets the running thread wait until it is woken. If no thread could ever wake it, it continues instead and
+    /// fails with a text that says which threads wait for what.
     pub(crate) fn park(&self, awaited: Awaited) -> Result<(), ExecError> {
         let mut state = self.state.lock();
         let Some(me) = state.running else { return Ok(()) };
@@ -264,7 +266,7 @@ impl VirtualCores {
         Ok(())
     }
 
-    /// Wakes a thread, on behalf of the running one.
+    /// Wakes a thread on behalf of the running one.
     fn unpark(&self, number: usize) {
         let mut state = self.state.lock();
         let Phase::Parked(_) = state.members[number].phase else {
@@ -301,7 +303,7 @@ impl VirtualCores {
         now.saturating_sub(state.members[number].since) < self.hand_over.spin_ns
     }
 
-    /// Wakes the first of those that wait for this lock.
+    /// Wakes the thread that has waited longest for this lock.
     pub(crate) fn unlocked(&self, lock_at: usize) {
         let waiting = {
             let state = self.state.lock();
@@ -312,7 +314,7 @@ impl VirtualCores {
         waiting.into_iter().for_each(|number| self.unpark(number));
     }
 
-    /// A core has no thread at `now`.
+    /// Gives the core that becomes free at `now` to the next thread in the queue.
     fn free_core(&self, state: &mut State, now: u64) {
         let Some(next) = state.ready.pop_front() else {
             state.cores_free += 1;
@@ -324,7 +326,7 @@ impl VirtualCores {
         member.since = member.clock;
     }
 
-    /// The running thread lets others run that are behind it, or want its core for long.
+    /// Lets threads run whose clocks are behind the running thread's, or that have waited for its core for a slice.
     fn hand_on<'a>(&'a self, mut state: MutexGuard<'a, State>, me: usize) {
         let (now, since) = (state.members[me].clock, state.members[me].since);
         let slice_ns = self.hand_over.slice_ns;
@@ -351,7 +353,7 @@ impl State {
         self.running.map_or(self.elapsed, |me| self.members[me].clock)
     }
 
-    /// Mostly short, sometimes none, sometimes long: long ones let others run far ahead.
+    /// Mostly short, sometimes zero, sometimes long; a long time lets other threads run far ahead.
     fn draw(&mut self) -> Option<u64> {
         let chance = self.chance.as_mut()?;
         Some(match chance.below(8) {
@@ -361,7 +363,7 @@ impl State {
         })
     }
 
-    /// Chooses who runs: the smallest clock, of equal ones the first, or with a seed any.
+    /// Chooses the thread that runs: the one with the smallest clock; of equal ones the first, or with a seed any.
     fn run_next(&mut self) {
         let runs = |member: &&Member| member.phase == Phase::Runs;
         let least = self.members.iter().filter(runs).map(|member| member.clock).min();
@@ -391,7 +393,7 @@ impl State {
     }
 }
 
-/// A thread that can be woken: of the machine, or on virtual cores.
+/// A thread that can be woken, on the machine or on virtual cores.
 #[derive(Clone, Debug)]
 pub(crate) enum Sleeper {
     Thread(Thread),
@@ -413,7 +415,7 @@ impl Sleeper {
         }
     }
 
-    /// Whether it only seems to sleep: on virtual cores, spinning is not acted out.
+    /// Whether the thread only seems to sleep: on virtual cores a spinning thread is parked, too.
     pub(crate) fn spins(&self) -> bool {
         match self {
             Sleeper::Thread(_) => false,

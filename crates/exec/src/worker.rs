@@ -1,5 +1,4 @@
-//! What all threads of all models have in common: how they run stages, how they wait, and what becomes
-//! of a panic.
+//! The common part of all threads of all models: how they run stages, how they wait, and how a panic ends the run.
 
 use crate::options::Placement;
 use crate::os;
@@ -17,21 +16,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Stages as a model places them.
+/// A stage, or a row of neighboring `Batches` stages, as a model runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Neighboring `Batches` stages, run batch by batch.
     Batches(Range<usize>),
-    /// A `Whole` stage.
     Whole(usize),
-    /// An `Ordered` stage.
     Ordered(usize),
-    /// A `PerShard` stage.
     PerShard(usize),
 }
 
 impl Step {
-    /// The steps of the stages in `range`.
     pub(crate) fn list(stages: &[StageSpec], range: Range<usize>) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         for stage in range {
@@ -47,7 +42,7 @@ impl Step {
     }
 }
 
-/// What a thread is at, to name it should it panic there.
+/// The code that a thread runs, to be named if it panics there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Scratch,
@@ -73,7 +68,7 @@ impl Place {
     }
 }
 
-/// What all threads of a run share, whatever the model.
+/// The state that all threads of a run share, whatever the model.
 pub(crate) struct Shared<'a, P: Plan> {
     pub(crate) plan: &'a P,
     pub(crate) groups: usize,
@@ -107,7 +102,6 @@ impl<'a, P: Plan> Shared<'a, P> {
         }
     }
 
-    /// The time since then by the model's clock.
     pub(crate) fn since(&self, then_ns: u64) -> Duration {
         Duration::from_nanos(self.now_ns().saturating_sub(then_ns))
     }
@@ -116,20 +110,19 @@ impl<'a, P: Plan> Shared<'a, P> {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// Processor time of the calling thread, which on virtual cores is all the time that it does not wait.
+    /// The processor time of the calling thread. On virtual cores it includes waits, which the caller subtracts.
     pub(crate) fn cpu_time(&self) -> Duration {
         if self.control.cores.is_some() { self.elapsed() } else { os::thread_cpu_time() }
     }
 }
 
-/// What a thread leaves behind.
 pub(crate) struct Done<S> {
     pub(crate) scratch: S,
     pub(crate) report: ThreadReport,
 }
 
-/// Runs `body` as a worker on the calling thread, which becomes one of the run's. A panic gives the run up.
-/// `slot` chooses the core if threads are pinned.
+/// Runs `body` as a worker on the calling thread and adds the thread to the run. A panic gives the run up. `slot`
+/// chooses the core if threads are pinned.
 pub(crate) fn supervise<P: Plan>(
     shared: &Shared<'_, P>,
     role: &'static str,
@@ -139,8 +132,8 @@ pub(crate) fn supervise<P: Plan>(
 ) -> Option<Done<P::Scratch>> {
     shared.control.register();
     let place = Cell::new(Place::Scratch);
-    // Unwind safety: after a panic the run fails, and nothing the panic could have left half done (job,
-    // scratch, the plan's state) is looked at by any thread of it again.
+    // Unwind safety: after a panic the run fails, and none of its threads looks again at anything that the panic
+    // may have left half done (job, scratch, the plan's state).
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<_, Stopped> {
         if let (Some(cores), None) = (shared.pin_cores, &shared.control.cores) {
             let core = cores[slot % cores.len()];
@@ -178,7 +171,6 @@ pub(crate) fn supervise<P: Plan>(
     }
 }
 
-/// What a panic said.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
     payload
         .downcast_ref::<&str>()
@@ -187,7 +179,6 @@ pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no message".to_owned())
 }
 
-/// One thread's view of the run.
 pub(crate) struct Worker<'a, P: Plan> {
     pub(crate) shared: &'a Shared<'a, P>,
     scratch: P::Scratch,
@@ -206,7 +197,7 @@ impl<P: Plan> Worker<'_, P> {
         self.run_batches_observed(stages, job, |_| {});
     }
 
-    /// The same, telling after each stage of each batch which it was.
+    /// As [`Self::run_batches`]; also calls `after` with each stage after each batch.
     pub(crate) fn run_batches_observed(
         &mut self,
         stages: Range<usize>,
@@ -220,8 +211,8 @@ impl<P: Plan> Worker<'_, P> {
         for batch in 0..batches {
             for stage in stages.clone() {
                 self.place.set(Place::Stage(stage));
-                // Read for each stage: one that counts residence times must not see the time from
-                // before the others. A clock costs a thousandth of what a batch does.
+                // Read for each stage: a stage that counts residence times must not see the time from before the
+                // others. A clock costs a thousandth of what a batch does.
                 let now_ns = self.shared.now_ns();
                 plan.run_batch(stage, job, batch, now_ns, &mut self.scratch);
                 after(stage);
@@ -230,27 +221,25 @@ impl<P: Plan> Worker<'_, P> {
         self.after_step();
     }
 
-    /// Runs a `Whole` or `Ordered` stage; the turn is the caller's business.
+    /// Runs a `Whole` or `Ordered` stage; the caller keeps the order.
     pub(crate) fn run_whole(&mut self, stage: usize, job: &mut P::Job) {
         self.at(Place::Stage(stage), |plan, scratch| plan.run_whole(stage, job, scratch));
     }
 
-    /// Runs a `PerShard` stage on some groups; the turns are the caller's business.
+    /// Runs a `PerShard` stage on some groups; the caller keeps the order.
     pub(crate) fn run_shards(&mut self, stage: usize, job: &mut P::Job, groups: Range<usize>) {
         self.at(Place::Stage(stage), |plan, scratch| plan.run_shards(stage, job, groups, scratch));
     }
 
-    /// Whether the job crosses in this stage.
     pub(crate) fn crosses(&mut self, stage: usize, job: &P::Job) -> bool {
         self.at(Place::Stage(stage), |plan, _| plan.crosses(stage, job))
     }
 
-    /// Runs the crossing half of a `PerShard` stage.
     pub(crate) fn run_crossing(&mut self, stage: usize, job: &mut P::Job) {
         self.at(Place::Stage(stage), |plan, scratch| plan.run_crossing(stage, job, scratch));
     }
 
-    /// Runs a step as the serial model does: by a thread that need not wait for any other.
+    /// Runs a step as the serial model does, without waiting for other threads.
     pub(crate) fn run_step(&mut self, step: &Step, job: &mut P::Job) {
         match *step {
             Step::Batches(ref stages) => self.run_batches(stages.clone(), job),
@@ -264,7 +253,7 @@ impl<P: Plan> Worker<'_, P> {
         }
     }
 
-    /// Runs foreign code under the name of a place.
+    /// Runs foreign code and notes where, for the error message if it panics.
     pub(crate) fn at<R>(&mut self, place: Place, run: impl FnOnce(&P, &mut P::Scratch) -> R) -> R {
         self.before_step();
         self.place.set(place);
@@ -287,7 +276,7 @@ impl<P: Plan> Worker<'_, P> {
         }
     }
 
-    /// Waits until nobody else has the lock, and counts that. Errors if foreign code has panicked under it.
+    /// Waits for the lock, and counts that. Fails if foreign code has panicked under it.
     pub(crate) fn enter<'l, T: ?Sized>(&mut self, lock: &'l Fragile<T>) -> Result<Held<'l, T>, Stopped> {
         let shared = self.shared;
         let cores = &shared.control.cores;
@@ -307,7 +296,6 @@ impl<P: Plan> Worker<'_, P> {
         }
     }
 
-    /// Waits until a turn has come.
     pub(crate) fn wait(&mut self, turn: &Turn, target: u64) -> Result<(), Stopped> {
         if turn.reached(target) {
             return Ok(());
@@ -317,7 +305,7 @@ impl<P: Plan> Worker<'_, P> {
         Ok(())
     }
 
-    /// Takes the next thing out of a ring, waiting for it; `None` when its producer has left.
+    /// Takes the next item out of a ring, waiting for it; `None` when the producer has left.
     pub(crate) fn receive<T>(&mut self, ring: &mut Receiver<T>) -> Result<Option<T>, Stopped> {
         if let Some(thing) = ring.try_receive() {
             return Ok(Some(thing));
@@ -328,8 +316,8 @@ impl<P: Plan> Worker<'_, P> {
         Ok(if more { ring.try_receive() } else { None })
     }
 
-    /// Puts a thing into a ring, waiting for room; errors when its consumer has left, which only
-    /// happens when the run is being given up.
+    /// Puts an item into a ring, waiting for room. Fails when the consumer has left, which happens only when the
+    /// run is being given up.
     pub(crate) fn send<T>(&mut self, ring: &mut Sender<T>, thing: T) -> Result<(), Stopped> {
         let Err(thing) = ring.try_send(thing) else { return Ok(()) };
         let (control, since) = (&self.shared.control, self.shared.now_ns());
@@ -338,13 +326,12 @@ impl<P: Plan> Worker<'_, P> {
         ring.try_send(thing).map_err(|_| Stopped)
     }
 
-    /// Sleeps until unparked and counts it.
     pub(crate) fn park(&mut self, awaited: Awaited) {
         self.parks += 1;
         self.shared.control.park(awaited);
     }
 
-    /// Counts the time `wait` takes as waiting.
+    /// Counts the duration of `wait` as waiting.
     pub(crate) fn waiting<R>(&mut self, wait: impl FnOnce() -> R) -> R {
         let since = self.shared.now_ns();
         let result = wait();
@@ -379,7 +366,7 @@ impl<P: Plan> Worker<'_, P> {
     }
 }
 
-/// A lock that is held. Virtual cores hear when it is not any more.
+/// A held lock. Tells virtual cores when it is released.
 pub(crate) struct Held<'l, T: ?Sized> {
     guard: MutexGuard<'l, T>,
     /// Dropped after the guard.

@@ -1,19 +1,20 @@
-//! Packets on live interfaces: what every driver offers.
+//! Packets on live interfaces: the interface of all drivers.
 //!
 //! ```text
 //! PortRx::receive ──> ChunkBuilder ──Chunk──> stages ──> egress queues ──frame──> PortTx::push, flush
 //! ```
 //!
-//! A port is opened by its driver and comes in two halves, because two threads use it: one receives for all ports and
-//! cuts chunks, one sends. Nothing here blocks: a half that has nothing to do says so, and its file descriptor
-//! becomes readable when it has. Whatever a driver cannot take or give is counted where it happened.
+//! A driver opens a port as halves, because different threads use them: one receives for all ports and forms
+//! chunks, one sends. Nothing here blocks: a half that has nothing to do returns, and its file descriptor becomes
+//! readable when there is work again. A driver counts whatever it cannot receive or send.
 //!
-//! A frame is an Ethernet frame without its check sequence. A driver hands up what was on the wire: checksums that the
-//! kernel meant to leave to hardware are filled in, and segments that the kernel had merged are cut again, before
-//! anybody sees them.
+//! A frame is an Ethernet frame without its check sequence. A driver passes on what was on the wire: it computes
+//! checksums that the kernel left to hardware, and cuts segments that the kernel merged, before any stage sees
+//! them.
 //!
-//! Drivers: [`packet`] (AF_PACKET, every Ethernet interface), [`tap`] (the router as the peer of an interface of the
-//! host), [`xdp`] (AF_XDP), [`dpdk`] (optional). [`LiveSource`] receives for any number of halves and cuts chunks.
+//! Drivers: [`packet`] (AF_PACKET, every Ethernet interface), [`tap`] (the router as the peer of an interface of
+//! the host), [`xdp`] (AF_XDP), [`dpdk`] (optional). [`LiveSource`] receives from any number of halves and forms
+//! chunks.
 
 #[cfg(target_os = "linux")]
 mod clock;
@@ -60,64 +61,60 @@ use thalweg_wire::MacAddr;
 pub static DRIVERS: [(&str, &dyn Driver); 4] =
     [("af_xdp", &xdp::AfXdp), ("af_packet", &packet::AfPacket), ("tap", &tap::Tap), ("dpdk", &dpdk::Dpdk)];
 
-/// A port that was opened.
+/// An open port.
 pub struct Port {
-    /// Where frames come from: one half for each queue, at least one. The frames of a flow, both directions of it
-    /// included where the port sees both, come by one of them.
+    /// Receiving halves: one for each queue, at least one. All frames of a flow arrive at one of them, also those
+    /// of the other direction if the port receives both.
     pub rx: Vec<Box<dyn PortRx>>,
-    /// Where frames go.
     pub tx: Box<dyn PortTx>,
-    /// What was found and agreed on.
+    /// What opening the port found out.
     pub facts: PortFacts,
 }
 
-/// Whether a frame is for the neighbor with this MAC address, given as a number: sent to it, or to a group. One that is too short to say is
-/// handed up, and dropped by name.
+/// Whether a frame is for the port with this MAC address, given as a number: sent to it, or to a group. A frame too
+/// short for an address passes, and is dropped by name later.
 #[cfg(target_os = "linux")]
 #[inline]
 fn is_for(mac: u64, frame: &[u8]) -> bool {
     frame.first_chunk::<6>().is_none_or(|to| MacAddr(*to).is_group() || MacAddr(*to).to_u64() == mac)
 }
 
-/// What opening a port came to.
+/// The properties of a port as opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortFacts {
-    /// The interface's name.
     pub interface: String,
-    /// The interface's number.
     pub index: u32,
-    /// Its address.
     pub mac: MacAddr,
-    /// Largest IP packet it takes.
+    /// The largest IP packet that it takes, in bytes.
     pub mtu: u32,
-    /// The driver that serves it, and how: `af_xdp native copy`, `af_packet`, `tap`.
+    /// The driver and its mode: `af_xdp native copy`, `af_packet`, `tap`.
     pub mode: String,
-    /// Why it is not a better mode, if there is one.
+    /// Why the mode is not a better one, if there is one.
     pub why_not_better: Option<String>,
 }
 
-/// What a receiving half has counted since it was opened.
+/// The counters of a receiving half since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounters {
-    /// Frames handed up.
+    /// Frames passed on.
     pub frames: u64,
     pub bytes: u64,
-    /// Frames that were there and could not be taken: the ring was full, memory ran out.
+    /// Frames that arrived and were lost: the ring was full, or memory ran out.
     pub missed: u64,
-    /// Frames that could not be handed up as they were: too long, or cut.
+    /// Frames that could not be passed on: too long, cut or damaged.
     pub refused: u64,
-    /// Frames for another neighbor, which a switch that floods or an interface that listens to everything brings: not
-    /// the router's business, and not among `frames`.
+    /// Frames for other addresses, which arrive from a switch that floods or in promiscuous mode. They do not
+    /// concern the router, and are not among `frames`.
     pub foreign: u64,
 }
 
-/// What a sending half has counted since it was opened.
+/// The counters of a sending half since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounters {
     /// Frames that the interface took.
     pub frames: u64,
     pub bytes: u64,
-    /// Frames that it did not take: down, gone, or refused one by one.
+    /// Frames that the interface did not take: it was down or gone, or refused them.
     pub failed: u64,
 }
 
@@ -126,56 +123,55 @@ pub struct TxCounters {
 pub enum NotTaken {
     /// There is no room now. After a [`PortTx::flush`] there may be.
     Full,
-    /// It will never be taken: longer than the interface allows.
+    /// The frame is longer than the interface allows, and will never be taken.
     TooLong,
-    /// The interface is down or gone. [`PortTx::flush`] says when it is back.
+    /// The interface is down or gone. [`PortTx::flush`] finds out when it is back.
     Down,
 }
 
-/// The half that receives.
+/// The receiving half of a port.
 pub trait PortRx: Send {
-    /// Appends frames that are there to the chunk, at most `limit` and as many as have room, as arrived at `now_ns` by
-    /// port `port`; how many. Where the kernel knows better when a frame came, that time counts.
+    /// Appends waiting frames to the chunk, as received by port `port` at `now_ns`: at most `limit`, and as many as
+    /// fit. Returns how many.
     ///
-    /// An error means that the interface is down or gone; every call returns it until the interface is back: to call again
-    /// now and then is how to find out. What was appended before stays.
+    /// An error means that the interface is down or gone. Every call returns it until the interface is back, so the
+    /// caller retries now and then. Frames appended before the error stay in the chunk.
     fn receive(&mut self, port: u16, now_ns: u64, limit: usize, into: &mut ChunkBuilder)
     -> io::Result<usize>;
 
-    /// Becomes readable when there is something to receive. May be another one after [`receive`](Self::receive) has
-    /// failed: the interface may have gone and come back.
+    /// The descriptor that becomes readable when there are frames. It may change after [`receive`](Self::receive)
+    /// has failed, because the interface may have been created again.
     fn fd(&self) -> RawFd;
 
-    /// Whether nothing tells when there is something to receive: the half has to be asked again and again, and its
-    /// [`fd`](Self::fd) is none (-1).
+    /// Whether frames arrive unannounced: then the caller polls the half, and [`fd`](Self::fd) is -1.
     fn is_polled(&self) -> bool {
         false
     }
 
-    /// Counters now.
+    /// The present counters.
     fn counters(&mut self) -> RxCounters;
 }
 
-/// The half that sends.
+/// The sending half of a port.
 pub trait PortTx: Send {
-    /// Takes a frame to be sent with the next [`flush`](Self::flush), or sooner.
+    /// Takes a frame, to be sent by the next [`flush`](Self::flush) at the latest.
     fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken>;
 
-    /// Makes the interface send what was pushed, as far as it goes without waiting. An error says that the interface
-    /// is down or gone; frames it had taken may be lost and are counted as failed.
+    /// Makes the interface send the pushed frames, as far as possible without waiting. An error means that the
+    /// interface is down or gone; frames that it had taken may be lost, and count as failed.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Frames taken and neither sent nor failed yet: a later [`flush`](Self::flush) will send them.
+    /// Frames taken and neither sent nor failed yet: a later [`flush`](Self::flush) sends them.
     fn pending(&self) -> usize {
         0
     }
 
-    /// Another half that sends by the same port, for another thread; `None` where a driver has none. What each of them
-    /// takes leaves in order; between two of them there is none. Each counts its own.
+    /// Another sending half of the same port, for another thread; `None` if the driver has none. Each half keeps
+    /// the order of its frames, with no order between halves, and has counters of its own.
     fn another(&mut self) -> Option<Box<dyn PortTx>> {
         None
     }
 
-    /// Counters now.
+    /// The present counters.
     fn counters(&mut self) -> TxCounters;
 }

@@ -1,16 +1,16 @@
-//! The configuration of one neighbor: every setting of `[[bgp.neighbor]]` with its group's and the daemon's defaults
-//! already applied.
+//! The configuration of one neighbor: every setting of `[[bgp.neighbor]]`, with the defaults of its group and the
+//! daemon already applied.
 //!
-//! The settings are grouped by who reads them: the session ([`NeighborConfig::timers`],
+//! The settings are grouped by their readers: the session ([`NeighborConfig::timers`],
 //! [`NeighborConfig::capabilities`]), the import path ([`ImportConfig`]), the export side ([`ExportConfig`]) and
-//! the code that opens sockets ([`TransportConfig`]). A reload compares the old value with the new one:
-//! [`NeighborConfig::difference`] says how much of the session it costs.
+//! the code that opens sockets ([`TransportConfig`]). A reload compares the old value with the new one;
+//! [`NeighborConfig::difference`] says what becomes of the session.
 //!
-//! Policies are named here, not held: a rule set whose text changed is compiled anew and swapped without any
+//! Policies are only named here. When the text of a rule set changes, it is compiled again and swapped without a
 //! change of the neighbor's configuration.
 //!
-//! A dynamic neighbor (a whole prefix of addresses) is a [`DynamicRange`]: a template and
-//! a bound; [`DynamicRange::neighbor`] makes the configuration of one address of it.
+//! A dynamic neighbor (a whole prefix of addresses) is a [`DynamicRange`]: a template and a bound.
+//! [`DynamicRange::neighbor`] makes the configuration of one address in it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,48 +24,41 @@ use crate::peer::{PeerKind, Role};
 /// The port BGP listens on.
 pub const BGP_PORT: u16 = 179;
 
-/// One neighbor's settings.
+/// The settings of one neighbor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighborConfig {
-    /// What logs and commands call it; the address, unless the configuration gives a name.
+    /// The name in logs and commands: the address, unless the configuration gives a name.
     pub name: Arc<str>,
-    /// Free text for people.
     pub description: Option<String>,
     /// The `[[bgp.group]]` it belongs to.
     pub group: Option<Arc<str>>,
-    /// Whether the session is to be up. `false`: administratively down from the beginning.
+    /// `false`: administratively down from the beginning.
     pub enabled: bool,
     pub address: IpAddr,
-    /// The AS numbers it may have.
     pub remote_as: RemoteAs,
-    /// Our AS number. Inside a confederation our member AS.
+    /// Our AS number; inside a confederation, our member AS.
     pub local_as: u32,
     /// Our BGP identifier (RFC 6286: any value but 0).
     pub router_id: Ipv4Addr,
     /// The confederation we are a member of (RFC 5065).
     pub confederation: Option<Arc<Confederation>>,
-    /// Do not open connections, only accept them.
+    /// Only accepts connections and does not open any.
     pub passive: bool,
-    /// What sockets need to know.
     pub transport: TransportConfig,
-    /// How long things last.
     pub timers: TimerConfig,
-    /// What is offered in OPEN.
     pub capabilities: CapabilityConfig,
-    /// What the neighbor is to us as a business (RFC 9234): `Some(Provider)` means that *it* sells us transit,
-    /// and makes us announce the role Customer.
+    /// The neighbor's business relation to us (RFC 9234): `Some(Provider)` means that *it* sells us transit, and we
+    /// announce the role Customer.
     pub role: Option<Role>,
     /// Refuse a session with a neighbor that announces no role (strict mode of RFC 9234). Needs `role`.
     pub role_strict: bool,
-    /// How many prefixes it may announce, by family.
+    /// By [`Family::index`].
     pub max_prefixes: [Option<MaxPrefixes>; 2],
-    /// How what it sends is treated.
     pub import: ImportConfig,
-    /// How what it is sent is made.
     pub export: ExportConfig,
 }
 
-/// The AS numbers a neighbor may have.
+/// The AS numbers that a neighbor may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteAs {
     One(u32),
@@ -76,7 +69,7 @@ pub enum RemoteAs {
 }
 
 impl RemoteAs {
-    /// Whether a neighbor of this AS is welcome. AS 0 never is (RFC 7607).
+    /// Whether a neighbor may have this AS number. It may never have AS 0 (RFC 7607).
     pub fn matches(&self, asn: u32) -> bool {
         asn != 0
             && match self {
@@ -110,13 +103,13 @@ impl fmt::Display for RemoteAs {
 /// A confederation as one of its members sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Confederation {
-    /// The AS number the world sees.
+    /// The AS number that neighbors outside the confederation see.
     pub id: u32,
-    /// The member ASes, ours included or not.
+    /// The member ASes, with or without ours.
     pub members: Vec<u32>,
 }
 
-/// What sockets need to know.
+/// The settings of the TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportConfig {
     /// The port to connect to.
@@ -125,10 +118,10 @@ pub struct TransportConfig {
     pub local_address: Option<IpAddr>,
     /// TCP MD5 signature (RFC 2385).
     pub password: Option<Password>,
-    /// Generalized TTL security (RFC 5082): how many hops away the neighbor is at most.
+    /// Generalized TTL security (RFC 5082): the largest distance of the neighbor in hops.
     pub ttl_security_hops: Option<u8>,
-    /// TTL of packets to an external neighbor that is not directly connected. Without it an external neighbor must be
-    /// one hop away.
+    /// The TTL of packets to an external neighbor that is not directly connected. Without it, an external neighbor
+    /// must be one hop away.
     pub multihop_ttl: Option<u8>,
 }
 
@@ -137,12 +130,12 @@ pub struct TransportConfig {
 pub struct Password(String);
 
 impl Password {
-    /// Keeps a secret.
+    /// Wraps a secret, so that logs do not show it.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
-    /// The secret, for the socket option.
+    /// The secret in the clear, for the socket option.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -154,31 +147,34 @@ impl fmt::Debug for Password {
     }
 }
 
-/// How long things last.
+/// The timers of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerConfig {
-    /// Hold time that we offer; 0 (never) or at least 3.
+    /// The hold time that we offer; 0 (never expires) or at least 3.
     pub hold_time_s: u16,
-    /// Refuse a neighbor that offers less than this, if not 0.
+    /// Refuses a neighbor that offers less than this; 0 refuses none.
     pub hold_time_min_s: u16,
-    /// Longest time between KEEPALIVEs; a third of the negotiated hold time where that is shorter or none is set.
+    /// The longest time between KEEPALIVEs. A third of the negotiated hold time if that is shorter or this is not
+    /// set.
     pub keepalive_s: Option<u16>,
-    /// Longest time between two attempts to connect. The first attempts come sooner, doubling from a second.
+    /// The longest time between two attempts to connect. The first attempts come sooner, at intervals that double
+    /// from one second.
     pub connect_retry_s: u16,
-    /// Hold time while OPEN has not come (RFC 4271 8.2.2 wants a large one, 240 s).
+    /// The hold time until OPEN arrives (RFC 4271 8.2.2 suggests a large one, 240 s).
     pub open_hold_s: u16,
-    /// How long to stay idle after a protocol error, the first time; doubles with each one in a row.
+    /// The time in Idle after the first protocol error; doubles with each further one in a row.
     pub idle_hold_s: u16,
-    /// And the longest.
+    /// The most that `idle_hold_s` doubles to.
     pub idle_hold_max_s: u16,
     /// Send hold time (RFC 9687): how long a neighbor may read nothing while we have something to send. `None`:
-    /// the larger of eight minutes and twice the hold time.
+    /// eight minutes or twice the hold time, whichever is larger.
     pub send_hold_s: Option<u32>,
-    /// How long the routes of a refresh that began (RFC 7313) and did not end are kept.
+    /// How long routes are kept after a refresh that began (RFC 7313) and did not end.
     pub refresh_stale_s: u32,
-    /// Least time between two announcements of one prefix to it (MinRouteAdvertisementInterval); 0: none.
+    /// The shortest time between two announcements of one prefix to the neighbor (MinRouteAdvertisementInterval);
+    /// 0: none.
     pub mrai_ms: u32,
-    /// Withdrawals wait for it too.
+    /// Withdrawals wait for `mrai_ms` too.
     pub mrai_withdrawals: bool,
 }
 
@@ -200,12 +196,12 @@ impl Default for TimerConfig {
     }
 }
 
-/// What is offered in OPEN.
+/// The capabilities that OPEN offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapabilityConfig {
     /// Families to exchange, by [`Family::index`].
     pub families: [bool; 2],
-    /// Four-octet AS numbers (RFC 6793). Off only to be as old as a neighbor that stumbles over it.
+    /// Four-octet AS numbers (RFC 6793). Off only for an old neighbor that cannot bear the capability.
     pub four_octet_as: bool,
     /// Route refresh (RFC 2918).
     pub route_refresh: bool,
@@ -217,7 +213,8 @@ pub struct CapabilityConfig {
     pub extended_next_hop: bool,
     /// Additional paths (RFC 7911), by family.
     pub add_path: [AddPathConfig; 2],
-    /// Graceful restart (RFC 4724); `None`: not offered, and the neighbor's routes go when its session goes.
+    /// Graceful restart (RFC 4724). `None`: not offered, and the neighbor's routes are removed when its session
+    /// ends.
     pub graceful_restart: Option<GracefulRestartConfig>,
 }
 
@@ -239,23 +236,23 @@ impl Default for CapabilityConfig {
 /// Additional paths of one family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddPathConfig {
-    /// Ready to receive them.
+    /// Offers to receive them.
     pub receive: bool,
-    /// How many paths of a prefix to send at most; 0: not ready to send them.
+    /// The most paths of a prefix to send; 0: does not offer to send them.
     pub send_paths: u8,
 }
 
 /// Graceful restart (RFC 4724, RFC 8538).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GracefulRestartConfig {
-    /// How long a neighbor should wait for us to come back; at most 4095.
+    /// How long a neighbor should wait for us to come back, at most 4095.
     pub time_s: u16,
-    /// How long routes of a neighbor that came back are kept until its End-of-RIB.
+    /// How long the routes of a neighbor that came back are kept until its End-of-RIB.
     pub stale_path_s: u32,
-    /// Restart gracefully after NOTIFICATIONs too, where the neighbor can (RFC 8538).
+    /// Restart gracefully after a NOTIFICATION too, if the neighbor can (RFC 8538).
     pub notification: bool,
-    /// Forwarding goes on while the daemon is away. Without it, no family is named in the capability: neighbors drop our
-    /// routes when the session goes, and we still keep theirs.
+    /// Forwarding continues while the daemon is away. Without it, the capability names no family: neighbors drop
+    /// our routes when the session ends, and we still keep theirs.
     pub forwarding_preserved: bool,
 }
 
@@ -265,19 +262,18 @@ impl Default for GracefulRestartConfig {
     }
 }
 
-/// How many prefixes of a family a neighbor may announce.
+/// The limit of a family's prefixes from one neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPrefixes {
-    /// The most that is welcome.
+    /// The most prefixes that are accepted.
     pub limit: u32,
     /// Percentage of the limit at which to warn.
     pub warn_percent: u8,
-    /// What happens above the limit.
     pub action: MaxPrefixesAction,
 }
 
 impl MaxPrefixes {
-    /// The least number of prefixes at which to warn.
+    /// The smallest number of prefixes at which to warn.
     pub fn warns_at(self) -> u32 {
         let share = u64::from(self.limit) * u64::from(self.warn_percent.min(100));
         (share.div_ceil(100) as u32).max(1)
@@ -287,35 +283,35 @@ impl MaxPrefixes {
 /// What happens above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxPrefixesAction {
-    /// It is said, nothing else.
+    /// Logs a warning and does nothing else.
     Warn,
-    /// The session ends and comes back after this many seconds.
+    /// Ends the session, which comes back after some time.
     Restart {
         /// Seconds of rest.
         after_s: u32,
     },
-    /// The session ends until somebody starts it.
+    /// Ends the session until an operator starts it.
     Stop,
 }
 
-/// How what a neighbor sends is treated.
+/// The treatment of a neighbor's routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportConfig {
-    /// Rule sets in order. `None`: none is configured, so that an external neighbor's routes are all rejected
-    /// (RFC 8212). The names "accept" and "reject" are built in.
+    /// Rule sets in order. `None`: none is configured, so all routes of an external neighbor are rejected (RFC
+    /// 8212). The names "accept" and "reject" are built in.
     pub rules: Option<Vec<Arc<str>>>,
-    /// How often our own AS may be in the AS_PATH.
+    /// How many times our own AS may be in the AS_PATH.
     pub allow_own_as: u8,
     /// Reject paths with AS_SET or AS_CONFED_SET (RFC 9774).
     pub reject_as_set: bool,
-    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Off toward route servers.
+    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Never applied to the routes
+    /// of a route server.
     pub first_as_check: bool,
     /// Reject prefixes that no network has (RFC 4271 6.3): see [`is_martian`](super::import::is_martian).
     pub martian_check: bool,
-    /// Which routes with the community BLACKHOLE (RFC 7999) may discard what they attract.
     pub honor_blackhole: HonorBlackhole,
-    /// Attributes that are left out of what comes, by type code: a way out where something that travels in an
-    /// attribute nobody here needs hurts the network.
+    /// Attributes to remove from received routes, by type code: an emergency measure against attributes that harm
+    /// the network.
     pub discard_attributes: Vec<u8>,
 }
 
@@ -333,11 +329,10 @@ impl Default for ImportConfig {
     }
 }
 
-/// Which routes of a neighbor with the community BLACKHOLE discard what they attract, once import policy has accepted
-/// them (RFC 7999 3.3). Others with it are ordinary routes. A default route is never one of them.
+/// Which of a neighbor's routes with the community BLACKHOLE discard their traffic, once import policy has accepted
+/// them (RFC 7999 3.3). All others with the community are ordinary routes. A default route never discards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HonorBlackhole {
-    /// None.
     #[default]
     No,
     /// Those to a single address.
@@ -347,7 +342,7 @@ pub enum HonorBlackhole {
 }
 
 impl HonorBlackhole {
-    /// Whether it is honored for the prefix.
+    /// Whether a route to the prefix may discard its traffic.
     pub fn covers(&self, prefix: IpPrefix) -> bool {
         let within = |outer: &IpPrefix| match (outer, prefix) {
             (IpPrefix::V4(outer), IpPrefix::V4(prefix)) => outer.covers(prefix),
@@ -364,28 +359,26 @@ impl HonorBlackhole {
     }
 }
 
-/// How what a neighbor is sent is made.
+/// The settings of what a neighbor is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportConfig {
-    /// Rule sets in order. `None`: none is configured, so that an external neighbor gets nothing (RFC 8212).
+    /// Rule sets in order. `None`: none is configured, so an external neighbor gets nothing (RFC 8212).
     pub rules: Option<Vec<Arc<str>>>,
     /// We reflect routes for it (RFC 4456).
     pub route_reflector_client: bool,
-    /// It is a client of the route server we are (RFC 7947).
+    /// We are a route server, and the neighbor is a client (RFC 7947).
     pub route_server_client: bool,
-    /// Our cluster, if it is not our BGP identifier.
+    /// Our cluster ID; `None`: our BGP identifier.
     pub cluster_id: Option<Ipv4Addr>,
-    /// Announce ourselves as the next hop, to an internal neighbor too.
+    /// Announce ourselves as the next hop, even to an internal neighbor.
     pub next_hop_self: bool,
-    /// Keep the next hop, to an external neighbor too.
+    /// Keep the next hop, even to an external neighbor.
     pub next_hop_unchanged: bool,
-    /// The next hop of IPv4 routes, if it is not our address toward the neighbor.
+    /// The next hop of IPv4 routes; `None`: our address in the session.
     pub next_hop_ipv4: Option<Ipv4Addr>,
-    /// The next hop of IPv6 routes, if it is not our address toward the neighbor.
+    /// The next hop of IPv6 routes; `None`: our address in the session.
     pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
-    /// What becomes of private AS numbers.
     pub private_as: PrivateAs,
-    /// Which communities go out.
     pub send_communities: SendCommunities,
 }
 
@@ -406,26 +399,21 @@ impl Default for ExportConfig {
     }
 }
 
-/// What becomes of private AS numbers in paths that go to an external neighbor.
+/// The treatment of private AS numbers in paths to an external neighbor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PrivateAs {
-    /// They stay.
     #[default]
     Keep,
-    /// They are taken out.
     Remove,
-    /// They are replaced by our AS.
+    /// Replaces them by our AS.
     Replace,
 }
 
-/// Which communities go out.
+/// The kinds of communities that a neighbor is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SendCommunities {
-    /// COMMUNITIES.
     pub standard: bool,
-    /// EXTENDED COMMUNITIES.
     pub extended: bool,
-    /// LARGE_COMMUNITY.
     pub large: bool,
 }
 
@@ -435,16 +423,16 @@ impl Default for SendCommunities {
     }
 }
 
-/// How much of a session a changed configuration costs.
+/// What becomes of a session when its configuration changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigDifference {
     /// Nothing changed.
     None,
-    /// The session stays and takes the new values as they are.
+    /// The session stays up and uses the new values.
     Quiet,
     /// The session stays up; its routes are filtered again (route refresh, new export).
     Routes,
-    /// The session has to begin anew: what was said in OPEN, or the socket, is another.
+    /// The session must start again: its OPEN or its socket would be different.
     Session,
 }
 
@@ -479,7 +467,7 @@ impl NeighborConfig {
         }
     }
 
-    /// What a neighbor of this AS is to us.
+    /// The kind of a neighbor with this AS.
     pub fn kind(&self, remote_as: u32) -> PeerKind {
         let member = |c: &Arc<Confederation>| c.members.contains(&remote_as);
         if remote_as == self.local_as {
@@ -494,7 +482,7 @@ impl NeighborConfig {
         }
     }
 
-    /// The AS number we show to a neighbor of this kind: the confederation's to those outside.
+    /// The AS number that a neighbor of this kind sees: outside the confederation, the confederation's.
     pub fn shown_as(&self, kind: PeerKind) -> u32 {
         match (&self.confederation, kind) {
             (Some(confederation), PeerKind::External) => confederation.id,
@@ -502,17 +490,17 @@ impl NeighborConfig {
         }
     }
 
-    /// Our cluster (RFC 4456).
+    /// Our cluster ID (RFC 4456).
     pub fn cluster_id(&self) -> Ipv4Addr {
         self.export.cluster_id.unwrap_or(self.router_id)
     }
 
-    /// Whether the family is to be exchanged.
+    /// Whether the family is exchanged.
     pub fn family(&self, family: Family) -> bool {
         self.capabilities.families[family.index()]
     }
 
-    /// What it costs to put this in the place of `old`.
+    /// What becomes of the session if this replaces `old`.
     pub fn difference(&self, old: &Self) -> ConfigDifference {
         let session = |c: &Self| {
             (
@@ -535,24 +523,23 @@ impl NeighborConfig {
     }
 }
 
-/// Addresses from which neighbors may come that nobody named one by one.
+/// Addresses from which neighbors may connect without being configured one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicRange {
-    /// Where they may come from.
     pub prefixes: Vec<IpPrefix>,
-    /// How many there may be at a time; further ones are refused.
+    /// The most neighbors at a time; further ones are refused.
     pub max: usize,
-    /// What each of them is; its name and address are replaced.
+    /// The settings of each; name and address are replaced.
     pub template: NeighborConfig,
 }
 
 impl DynamicRange {
-    /// Whether the address may be a neighbor.
+    /// Whether a neighbor may have the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.prefixes.iter().any(|prefix| prefix.contains(address))
     }
 
-    /// The neighbor at this address. It never connects by itself: that it is there is known only when it calls.
+    /// The neighbor at this address. It is passive: only its connection shows that it is there.
     pub fn neighbor(&self, address: IpAddr) -> NeighborConfig {
         NeighborConfig { name: address.to_string().into(), address, passive: true, ..self.template.clone() }
     }

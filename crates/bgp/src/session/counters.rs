@@ -1,4 +1,4 @@
-//! Counters of a session. They survive the loss of a session and start at 0 with the daemon.
+//! Counters of a neighbor. They survive the end of a session and start at 0 with the daemon.
 
 use thalweg_wire::bgp::MessageKind;
 
@@ -27,13 +27,13 @@ impl MessageCounters {
         *counter += 1;
     }
 
-    /// All of them.
+    /// The number of all messages.
     pub fn total(&self) -> u64 {
         self.open + self.update + self.notification + self.keepalive + self.route_refresh
     }
 }
 
-/// From which state to which other one a session has gone, as its driver sees that.
+/// Each pair of states that a session has moved between, as its driver sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transitions {
     last: State,
@@ -50,35 +50,30 @@ impl Transitions {
         }
     }
 
-    /// Each pair once.
+    /// The state before and the state after; each pair once.
     pub fn pairs(self) -> impl Iterator<Item = (State, State)> {
         let pairs = State::ALL.into_iter().flat_map(|from| State::ALL.map(|to| (from, to)));
         pairs.enumerate().filter(move |(at, _)| self.seen & 1 << at != 0).map(|(_, pair)| pair)
     }
 }
 
-/// What a session counted.
+/// The counters of one neighbor's sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounters {
-    /// Messages that came.
     pub received: MessageCounters,
-    /// Messages that went; UPDATEs as the driver reports them.
+    /// The driver reports the UPDATEs.
     pub sent: MessageCounters,
-    /// Bytes of the messages that came.
     pub received_bytes: u64,
-    /// Attempts to connect.
     pub connect_attempts: u64,
-    /// Attempts that failed.
     pub connect_failures: u64,
-    /// Connections of the neighbor that were closed at once.
+    /// Connections from the neighbor that we closed at once.
     pub refused: u64,
-    /// How often the session came up.
+    /// How often the session became Established.
     pub established: u64,
-    /// How often it went down.
+    /// How often it left Established.
     pub flaps: u64,
-    /// How often the neighbor had more prefixes of a family than its limit allows.
+    /// How often the neighbor exceeded the prefix limit of a family.
     pub prefix_limit_exceeded: u64,
-    /// States it has gone through.
     pub transitions: Transitions,
     /// Collisions of two connections.
     pub collisions: u64,
@@ -86,16 +81,14 @@ pub struct SessionCounters {
     pub treated_as_withdraw: u64,
     /// UPDATEs of which a bad attribute was ignored (RFC 7606).
     pub attributes_discarded: u64,
-    /// ROUTE-REFRESHes that were ignored: not agreed on, or of no known family or kind.
+    /// ROUTE-REFRESH messages ignored: not negotiated, or of an unknown family or kind.
     pub refresh_ignored: u64,
-    /// Control messages not written because too much output waits already.
+    /// Control messages not written because too much output was waiting.
     pub output_dropped: u64,
-    /// Prefixes by family, as the driver reported them last.
+    /// Prefixes by family, as the driver last reported them.
     pub prefixes: [u32; 2],
     /// The last error in words.
     pub last_error: Option<String>,
-    /// When it came.
     pub last_error_at: Option<Millis>,
-    /// Why the last attempt to connect failed.
     pub last_connect_error: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! `dynamic`, the thesis's DTS: the master polls all sockets and runs timers; whatever becomes ready it deals to
-//! the queues of a fixed pool of threads, in turn, and they do the work of any session under its lock. A
-//! session is in at most one queue at a time, so that its messages stay in order.
+//! `dynamic`, the thesis's DTS. The master polls all sockets and runs timers. It deals the sessions that become
+//! ready to the queues of a fixed pool of threads, in turn, and those threads work on any session under its lock. A
+//! session is in at most one queue at a time, so its messages stay in order.
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::serial::read_and_apply;
 use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
 
-/// One thread's queue of sessions that are ready. Holds each session at most once, so it is bounded by them.
+/// One thread's queue of ready sessions. It holds each session at most once, so their number bounds it.
 #[derive(Default)]
 struct ReadyQueue {
     sessions: Mutex<VecDeque<usize>>,
@@ -40,7 +40,7 @@ impl ReadyQueue {
     }
 }
 
-/// Whether each session is dealt to a thread, and whether it became ready again meanwhile.
+/// Whether a session is dealt to a thread, and whether it became ready again meanwhile.
 #[derive(Default)]
 struct Dealt {
     in_hand: AtomicBool,
@@ -82,7 +82,7 @@ pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBoo
         let result = result.and_then(|()| pool.master(&mut poller));
         stop.store(true, Ordering::Release);
         for queue in &pool.queues {
-            // Under the lock, so that nobody is between looking at `stop` and waiting.
+            // Under the lock, so that no thread is between looking at `stop` and waiting.
             let _held = queue.sessions.lock();
             queue.filled.notify_all();
         }
@@ -120,7 +120,7 @@ impl<C: ControlPlane> Pool<'_, C> {
         }
     }
 
-    /// Gives a session to the next thread, unless one has it: then that one looks again.
+    /// Gives a session to the next thread. If a thread has it already, that thread looks again.
     fn deal(&self, session: usize, next: &mut usize) {
         let dealt = self.dealt.read();
         let Some(mark) = dealt.get(session) else { return };
@@ -162,7 +162,7 @@ impl<C: ControlPlane> Pool<'_, C> {
         }
     }
 
-    /// Exports, and writes what came of it to every session that nobody else is writing to.
+    /// Exports. If update groups grew, writes to all sessions that no other thread is writing to.
     fn export(&self, worker: &mut C::Worker, now: bool, now_ms: u64, held: &mut bool) {
         let exported = self.control.export(worker, 0, now, now_ms);
         if exported.grew {

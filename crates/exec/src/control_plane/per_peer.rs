@@ -1,13 +1,13 @@
-//! `per-peer`, the thesis's PBTS: the master listens, connects and runs timers; each session with a connection
-//! has a thread of its own that reads, decodes, filters, updates the shards under their locks, exports and
-//! writes. The master starts a session's thread when its first connection opens, hands it further connections
-//! (two neighbors may connect to each other at once), and ends it when the last one closes.
+//! `per-peer`, the thesis's PBTS. The master listens, connects and runs timers. Each session with a connection has
+//! its own thread, which reads, decodes, filters, updates the shards under their locks, exports and writes. The
+//! master starts a session's thread when its first connection opens, hands it further connections (two neighbors
+//! may connect to each other at once), and ends it when the last one closes.
 //!
-//! Only one thread at a time is in the export queue's export; one that finds it taken leaves its changes to the one
-//! that is there. When outlets grew, every session thread is woken to write.
+//! One thread at a time exports. A thread that finds the export queue taken leaves its changes to the thread that
+//! has it. When sessions have something new to write, every session's thread is woken to write.
 //!
-//! With a *common poller* the master polls the sockets of all sessions and wakes the thread of each that is ready: the
-//! thesis's PBTS before it did away with the common select. It is there to be compared with; no router is run like that.
+//! With a *common poller* the master polls the sockets of all sessions and wakes the thread of each that is ready:
+//! the thesis's PBTS before it gave up the common `select`. It exists for comparison; no router runs like that.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use super::{ControlPlane, Notice, Share};
 /// Sessions need no deep stack, and there may be thousands.
 const STACK_BYTES: usize = 512 << 10;
 
-/// What the master knows of a session's thread.
+/// What the master knows about a session's thread.
 struct SessionThread {
     waker: ThreadWaker,
     registry: Registry,
@@ -37,9 +37,8 @@ struct PeerThreads<'c, C> {
     stop: &'c AtomicBool,
     clock: Clock,
     wakers: Wakers,
-    /// The master polls for all sessions.
     common_poller: bool,
-    /// Why a thread could not go on.
+    /// Why a thread could not continue.
     failure: Mutex<Option<io::Error>>,
 }
 
@@ -64,7 +63,7 @@ pub(super) fn run<C: ControlPlane>(control: &C, common_poller: bool, stop: &Atom
 }
 
 impl<C: ControlPlane> PeerThreads<'_, C> {
-    /// Listens, runs timers and background_work, and starts and ends sessions' threads.
+    /// Listens, runs timers and background work, and starts and ends the sessions' threads.
     fn master<'scope>(
         &'scope self,
         poller: &mut Poller,
@@ -134,7 +133,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
         Ok(())
     }
 
-    /// A session's thread.
+    /// The body of a session's thread.
     fn session(&self, session: usize, mut poller: Poller, end: &AtomicBool) -> io::Result<()> {
         let waker = poller.waker();
         self.wakers.add(waker.clone());

@@ -1,6 +1,6 @@
-//! `serial`: one thread does everything, a round at a time: what is ready is read and applied, then what
-//! changed is exported and written. Reading all that is ready before exporting is what keeps a route that many
-//! neighbors announce at the same moment from being sent on many times.
+//! `serial`: one thread does everything in rounds. It reads and applies all that is ready, then exports and writes
+//! what changed. Because it reads everything before it exports, a route that many neighbors announce at the same
+//! moment is not sent many times.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -43,7 +43,7 @@ pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result
     Ok(())
 }
 
-/// Reads a session and applies what came to every shard; whether there may be more.
+/// Reads a session and applies the batch to every shard it touches. Returns whether there may be more to read.
 pub(super) fn read_and_apply<C: ControlPlane>(
     control: &C,
     worker: &mut C::Worker,

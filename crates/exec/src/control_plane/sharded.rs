@@ -1,11 +1,12 @@
 //! `sharded`: each session, shard and export queue has one worker that owns it. A worker decodes the bytes of its
-//! sessions into batches and queues each batch at the workers whose shards it touches. The owner of a shard applies it
-//! and appends the changes to the export queues. The owner of an export queue encodes them and wakes the workers, who
-//! write them to their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
+//! sessions into batches and queues each batch at the workers whose shards it touches. The owner of a shard applies
+//! it and appends the changes to the export queues. The owner of an export queue encodes them and wakes the
+//! workers, which write them to their sessions. Everything moves in batches, so hundreds of routes cost one lock
+//! and one wake-up.
 //!
-//! Order: a shard's batches are applied in the order in which its owner received them; those of one session come from
-//! one worker, in the order in which they were read. Deadlock is impossible because no thread waits for a queue: a
-//! session that may not queue another batch is read later.
+//! Order: a shard's batches are applied in the order in which its owner received them. The batches of one session
+//! come from one worker, in the order in which it read them. Deadlock is impossible because no thread waits for a
+//! queue: a session that may not queue another batch is read later.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -22,16 +23,16 @@ use super::{BATCHES_IN_FLIGHT_MAX, ControlPlane, Notice, Share};
 /// Sessions read by a worker before it looks at its inbox again.
 const READS_PER_ROUND: usize = 8;
 
-/// A batch on its way, and how many workers have still to apply it.
+/// A queued batch, and how many workers still have to apply it.
 struct InFlight<B> {
     batch: B,
     workers_left: AtomicUsize,
 }
 
-/// The inbox of a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
+/// The queues of a worker. [`BATCHES_IN_FLIGHT_MAX`] bounds the inbox.
 struct WorkerQueue<B> {
     inbox: Mutex<VecDeque<Arc<InFlight<B>>>>,
-    /// The worker's export queue has changes, or its sessions something to write.
+    /// The worker's export queue may have changes.
     export: AtomicBool,
     write: AtomicBool,
     waker: ThreadWaker,
@@ -97,7 +98,7 @@ pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBoo
 }
 
 impl<C: ControlPlane> Pool<'_, C> {
-    /// A worker's life; whatever ends it ends all.
+    /// The body of a worker's thread. When it ends, whatever the reason, all workers end.
     fn work(&self, index: usize, mut poller: Poller) -> io::Result<()> {
         let result = self.rounds(index, &mut poller);
         self.stop.store(true, Ordering::Release);
@@ -137,7 +138,7 @@ impl<C: ControlPlane> Pool<'_, C> {
         Ok(())
     }
 
-    /// Reads a session and puts the batch before those whose shards it touches; whether to come back to it.
+    /// Reads a session and queues the batch at the workers whose shards it touches. Returns whether to read again.
     fn read(&self, worker: &mut C::Worker, session: usize, now: u64) -> bool {
         if self.in_flight.load(Ordering::Acquire) >= BATCHES_IN_FLIGHT_MAX {
             return true;
@@ -159,7 +160,6 @@ impl<C: ControlPlane> Pool<'_, C> {
         reading.more
     }
 
-    /// The workers that own shards which the batch touches.
     fn owners(&self, batch: &C::Batch) -> Vec<usize> {
         let mut owners = Vec::with_capacity(self.queues.len().min(self.control.shards()));
         for shard in 0..self.control.shards() {
@@ -171,11 +171,11 @@ impl<C: ControlPlane> Pool<'_, C> {
         owners
     }
 
-    /// Applies the batches in the worker's inbox; whether there were any.
+    /// Applies batches from the worker's inbox. Returns whether there were any.
     fn apply_inbox(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
         let inbox = &self.queues[share.index].inbox;
         let mut any = false;
-        // Not more than were there at the beginning: sessions want their turn too.
+        // The inbox may fill while it is emptied, and sessions need their turn too.
         for _ in 0..BATCHES_IN_FLIGHT_MAX {
             let Some(next) = inbox.lock().pop_front() else { break };
             any = true;
@@ -192,8 +192,8 @@ impl<C: ControlPlane> Pool<'_, C> {
         any
     }
 
-    /// Exports the worker's export queue; whether it is to be called again soon. Changes are held back while other
-    /// parts of their batches are still being applied: they go out together.
+    /// Exports the worker's export queue. Returns whether to call it again soon. Holds changes back while other
+    /// parts of their batches are still being applied, so that they go out together.
     fn export(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
         let asked = self.queues[share.index].export.swap(false, Ordering::SeqCst);
         let all_applied = self.in_flight.load(Ordering::Acquire) == 0;

@@ -1,5 +1,5 @@
-//! What threads of every scheduling share: a clock, a poller with its waker, and the list of sessions that
-//! want a turn.
+//! Common to the threads of every scheduling: a clock, a poller with its waker, and the list of sessions that want
+//! a turn.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -12,17 +12,17 @@ use mio::{Events, Poll, Registry, Token, Waker};
 
 use super::{ControlPlane, Share};
 
-/// The token of listening sockets; sessions have their number.
+/// The token of listening sockets; a session's token is its number.
 pub(super) const LISTENERS: Token = Token(usize::MAX - 1);
 const WAKER: Token = Token(usize::MAX);
 
-/// Readiness taken from the kernel at once.
+/// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
 
-/// A timer that another thread made earlier is noticed after this time at the latest.
+/// The longest sleep, so that a thread looks again even if no waker rang.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 
-/// Milliseconds since the scheduling began.
+/// Counts milliseconds since the scheduling began.
 #[derive(Clone, Copy)]
 pub(super) struct Clock(Instant);
 
@@ -36,14 +36,14 @@ impl Clock {
     }
 }
 
-/// Wakes one thread that sleeps in its poller; says nothing to one that is awake.
+/// Wakes one thread that sleeps in its poller; costs no system call if the thread is awake.
 #[derive(Clone)]
 pub(super) struct ThreadWaker(Arc<ThreadWakerInner>);
 
 struct ThreadWakerInner {
     waker: Waker,
     asleep: AtomicBool,
-    /// Rung while awake: the next sleep does not begin.
+    /// Set while the thread is awake, this prevents its next sleep.
     rung: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ impl ThreadWaker {
     }
 }
 
-/// How to wake every thread of a scheduling, for those outside it that changed something.
+/// Wakes every thread of a scheduling, for other threads that changed something.
 #[derive(Clone, Default)]
 pub struct Wakers(Arc<Mutex<Vec<ThreadWaker>>>);
 
@@ -76,13 +76,13 @@ impl Wakers {
     }
 }
 
-/// A thread's poller and the sessions of it that want a turn.
+/// A thread's poller, and its sessions that want a turn.
 pub(super) struct Poller {
     poll: Poll,
     events: Events,
     waker: ThreadWaker,
     turns: Turns,
-    /// Connections wait to be taken in.
+    /// Listening sockets have connections to accept.
     listeners_ready: bool,
 }
 
@@ -116,8 +116,8 @@ impl Poller {
         &mut self.turns
     }
 
-    /// What is to be done beside sessions: connections that wait, timers that are due, a piece of long work.
-    /// Whether there is more of that; `due_ms` becomes the time of the next timer.
+    /// Does the work beside sessions: accepts waiting connections, runs due timers, does a piece of background
+    /// work. Returns whether there is more background work; `due_ms` becomes the time of the next timer.
     pub(super) fn housekeeping<C: ControlPlane>(
         &mut self,
         control: &C,
@@ -135,8 +135,8 @@ impl Poller {
         control.background_work(worker, share, now_ms)
     }
 
-    /// Takes readiness from the kernel; sleeps until there is some, until `until_ms` or until the waker rings,
-    /// unless `busy`.
+    /// Takes events from the kernel. Unless `busy`, sleeps until there is one, until `until_ms` or until the waker
+    /// rings.
     pub(super) fn poll<C: ControlPlane>(
         &mut self,
         control: &C,
@@ -209,7 +209,6 @@ impl Turns {
     }
 }
 
-/// Whether the scheduling shall end.
 pub(super) fn stopped(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Acquire)
 }

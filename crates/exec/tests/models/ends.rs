@@ -1,4 +1,4 @@
-//! How runs end other than well, and that they do end; and what an idle one costs.
+//! Runs that fail must end; and the cost of an idle run.
 
 use crate::toy::{Collect, Counts, Jobs, Toy, Trap, jobs};
 use std::time::Duration;
@@ -21,12 +21,12 @@ fn run(
     let mut source = Jobs { jobs: jobs(5, 100, 3).into_iter(), before: before_source };
     let mut sink = Collect { jobs: Vec::new(), before: before_sink };
     let result = thalweg_exec::run(toy, &mut source, &mut sink, options);
-    // Whatever happened, what came out came in order and none twice.
+    // Whatever happened, what came out is in order and without duplicates.
     assert!(sink.jobs.iter().map(|job| job.sequence).eq(0..sink.jobs.len() as u64));
     result
 }
 
-/// A crossing job, and one that is not (and has packets), well inside the run.
+/// A job that crosses, and one that does not (and has packets), well inside the run.
 fn crossing_and_other() -> (u64, u64) {
     let input = jobs(5, 100, 3);
     let crosses = |job: &&crate::toy::Job| job.packets.iter().any(|packet| packet.other_shard.is_some());
@@ -137,7 +137,7 @@ fn senseless_options_are_errors() {
 #[test]
 fn threads_are_pinned_or_the_run_fails() {
     for kind in ModelKind::ALL {
-        // A core this process may use, as the kernel tells.
+        // A core that the kernel allows this process.
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         let core: usize = list.trim().split([',', '-']).next().unwrap().parse().unwrap();
@@ -147,7 +147,7 @@ fn threads_are_pinned_or_the_run_fails() {
         let bad = ModelOptions { pin_cores: Some(vec![core, 1023]), ..options(kind) };
         match run(&Toy::new(&ROUTER, 4, false), |_| (), |_| (), &bad) {
             Err(ExecError::Pin { core: 1023, .. }) => {}
-            // One thread, which has the good core.
+            // One thread, which has the allowed core.
             Ok(_) if kind == ModelKind::Serial => {}
             other => panic!("{kind}: {:?}", other.map(|report| report.jobs)),
         }
@@ -160,8 +160,8 @@ fn allowed_cores() -> String {
     list.trim().to_owned()
 }
 
-/// Eight workers whose source blocks: a thread that polled or spun would show in both counts. Processor time
-/// does not grow because others use the machine, so the bound is safe.
+/// Eight workers whose source blocks: a thread that polled or spun would show in both counts. Other users of the
+/// machine do not add to processor time, so the bound is safe.
 #[test]
 fn waiting_for_input_costs_next_to_nothing() {
     const BLOCKED: Duration = Duration::from_millis(500);

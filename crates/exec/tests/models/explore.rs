@@ -1,7 +1,7 @@
-//! Schedules by the thousand, on virtual cores with drawn costs: the same answer in all of them. A schedule that breaks a
-//! promise is named by its seed, and the seed replays it.
+//! Thousands of schedules on virtual cores with random costs: all must give the same answer. A seed names a
+//! schedule that breaks a promise, and replays it.
 //!
-//! `THALWEG_SCHEDULES=100000 cargo test -p thalweg-exec --test models explore::` tries so many of each model.
+//! `THALWEG_SCHEDULES=100000 cargo test -p thalweg-exec --test models explore::` tries that many of each model.
 
 use crate::same_answer::compare_on;
 use crate::toy::{Collect, Job, Jobs, Toy, jobs};
@@ -19,7 +19,7 @@ fn schedules() -> u64 {
     std::env::var("THALWEG_SCHEDULES").ok().map_or(SCHEDULES, |n| n.parse().unwrap())
 }
 
-/// Tight queues and few jobs: what can go wrong between neighbors goes wrong in a few jobs.
+/// Short queues and few jobs: errors between neighbors show within a few jobs.
 fn options(kind: ModelKind, seed: u64) -> (ModelOptions, usize) {
     let of = |salt: u64, count: u64| usize::try_from(mix64(seed ^ (salt << 40)) % count).unwrap();
     let workers = 1 + of(1, 4);
@@ -39,7 +39,7 @@ fn explore(kind: ModelKind) {
     for seed in 0..schedules() {
         let scopes = plans[usize::try_from(seed).unwrap() % plans.len()];
         let (options, cores) = options(kind, seed);
-        // The pipeline measures with the first eight.
+        // The pipeline uses the first eight to measure.
         let count = if kind == ModelKind::Pipeline { 13 } else { 6 };
         let cores = VirtualCores::exploring(cores, seed);
         compare_on(Some(&cores), scopes, &jobs(seed + 1, count, 4), 2, &options, &format!("seed {seed}"));
@@ -76,8 +76,8 @@ fn chain_gives_the_same_answer_under_every_schedule() {
     explore(ModelKind::Chain);
 }
 
-/// Runs a plan whose parallel stage remembers the last job in it, as if it had said that it has state in order, and
-/// returns the jobs in the order in which they came there.
+/// Runs a plan whose parallel stage remembers the last job in it, as if its scope were `Ordered`. Returns the jobs
+/// in the order in which they came there.
 fn order_without_a_promise(seed: u64) -> Vec<u64> {
     let cores = VirtualCores::exploring(3, seed);
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -100,7 +100,8 @@ fn run_on(
     Ok(sink.jobs)
 }
 
-/// A stage that has order and does not say so: the explorer finds a schedule that shows it, and the seed replays it.
+/// A stage with ordered state and a wrong scope: the explorer finds a schedule that shows it, and the seed replays
+/// it.
 #[test]
 fn a_planted_fault_is_found_and_its_seed_replays_it() {
     let in_order: Vec<u64> = (0..6).collect();
@@ -111,7 +112,7 @@ fn a_planted_fault_is_found_and_its_seed_replays_it() {
     for _ in 0..20 {
         assert_eq!(order_without_a_promise(seed), order, "seed {seed} shows something else");
     }
-    // With the promise, none of these schedules shows anything.
+    // With the right scope none of these schedules shows an error.
     for seed in 0..100 {
         let cores = VirtualCores::exploring(3, seed);
         let toy = Toy::new(&[O], 1, false);
@@ -119,7 +120,7 @@ fn a_planted_fault_is_found_and_its_seed_replays_it() {
     }
 }
 
-/// A stage that gives up its place before it has done its work. The state in order panics, under the seed.
+/// A stage that passes its turn on before its work is done: the ordered state panics, and the seed replays it.
 #[test]
 fn a_stage_that_lets_others_in_too_early_is_found() {
     let found = (0..200).find_map(|seed| {
@@ -138,7 +139,7 @@ fn a_stage_that_lets_others_in_too_early_is_found() {
     assert!(matches!(error, ExecError::Panicked { .. }), "seed {seed}: {error}");
 }
 
-/// The same seed, the same schedule: to the nanosecond.
+/// The same seed gives the same schedule, to the nanosecond.
 #[test]
 fn a_seed_is_a_schedule() {
     for kind in ModelKind::ALL {

@@ -1,5 +1,5 @@
-//! Lanes: what flows get is what the serial model gives them, in the same order, whatever lanes there are; state is never
-//! entered twice; ends are ends.
+//! Lanes: each flow gets the serial model's answer in the same order, whatever the number of lanes; no two jobs
+//! enter state at once; lanes end properly.
 //!
 //! `PROPTEST_CASES=100000 cargo test -p thalweg-exec --release --test models any_lanes` is the stress run.
 
@@ -44,7 +44,7 @@ struct Flows {
     groups: usize,
     ordered: Mutex<Vec<u64>>,
     shards: Vec<Vec<Mutex<Vec<u64>>>>,
-    /// By stage and lane, the sequence due in the ordered stage.
+    /// The sequence due in the ordered stage, by stage and lane.
     due: Mutex<BTreeMap<(usize, usize), u64>>,
     crossing: [AtomicBool; STAGES.len()],
     inside: [AtomicUsize; STAGES.len()],
@@ -83,7 +83,7 @@ impl Flows {
         }
     }
 
-    /// All chains in the end, groups put together.
+    /// The final chains of all groups.
     fn state(&self) -> Vec<Vec<u64>> {
         let of_stage = |stage: &Vec<Mutex<Vec<u64>>>| {
             (0..FLOWS).map(|flow| stage[self.group(flow)].lock().unwrap()[flow as usize]).collect()
@@ -209,7 +209,7 @@ impl Sink<Job> for To {
     }
 }
 
-/// Packets of flows cut into jobs; a flow is in one lane, as a card's hash would have it.
+/// Cuts packets of flows into jobs. A flow has one lane, as a card's hash would give it.
 fn input(seed: u64, packets: u64, lanes: usize, crossing_one_in: u32) -> Vec<Vec<Job>> {
     let mut rng = XorShift64Star::new(seed);
     let mut numbers = vec![0; FLOWS as usize];
@@ -236,7 +236,7 @@ fn input(seed: u64, packets: u64, lanes: usize, crossing_one_in: u32) -> Vec<Vec
     jobs
 }
 
-/// What came out by flow, in order.
+/// The output by flow, in order.
 fn by_flow<'j>(jobs: impl Iterator<Item = &'j Job>) -> BTreeMap<u64, Vec<(u64, u64)>> {
     let mut flows: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for packet in jobs.flat_map(|job| &job.packets) {
@@ -245,7 +245,7 @@ fn by_flow<'j>(jobs: impl Iterator<Item = &'j Job>) -> BTreeMap<u64, Vec<(u64, u
     flows
 }
 
-/// The same packets one lane after the other under the serial model.
+/// Runs the same packets through the serial model, one lane after the other.
 fn oracle(lanes: &[Vec<Job>]) -> (Flows, Vec<Job>) {
     let plan = Flows::new(1, false);
     let mut jobs: Vec<Job> = lanes.iter().flatten().cloned().collect();
@@ -313,7 +313,7 @@ proptest! {
     }
 }
 
-/// One lane waits for input that never comes while another is lost: it is told.
+/// A lane that waits for input that never comes learns that another lane is lost.
 #[test]
 fn a_lost_worker_ends_the_lanes_that_wait() {
     for (stage, scope) in STAGES.iter().enumerate() {

@@ -1,5 +1,4 @@
-//! The execution models against a toy plan: that they all give the same answer, that they do overlap, and how
-//! runs end.
+//! The execution models on a toy plan: they all give the same answer, they overlap work, and runs end properly.
 
 // A test that cannot go on should say so by panicking.
 #![allow(clippy::unwrap_used)]

@@ -1,5 +1,5 @@
-//! That models do spread the work: two things that a model should do at the same time wait for each other, and
-//! a model that did one after the other would wait in vain.
+//! Models really spread the work: two things that a model should do at the same time wait for each other, so a
+//! model that did one after the other would wait in vain.
 
 use crate::toy::{Hook, Toy, jobs, run};
 use std::sync::{Condvar, Mutex};
@@ -11,10 +11,10 @@ use Scope::{Batches as B, Ordered as O, PerShard as S, Whole as W};
 /// Stage, sequence and group.
 type Visit = (usize, u64, Option<usize>);
 
-/// Much longer than a thread may be kept from running, and only waited for when the test fails.
+/// Much longer than a thread may be kept from running; only a failing test waits that long.
 const IN_VAIN: Duration = Duration::from_secs(20);
 
-/// Makes each of two visits wait until the other has come, too.
+/// Makes each of two visits wait until the other has come.
 fn rendezvous(meeting: [Visit; 2]) -> Hook {
     let (arrived, bell) = (Mutex::new([false; 2]), Condvar::new());
     Box::new(move |stage, sequence, group| {
@@ -64,20 +64,20 @@ fn the_farm_reads_while_it_works() {
 
 #[test]
 fn two_jobs_in_two_stages_of_the_pipeline() {
-    // After calibration. Two stages on two threads can only be cut one way.
+    // After calibration. Two stages on two threads can only be cut in one way.
     meet(ModelKind::Pipeline, &[W, O], [(0, 21, None), (1, 20, None)]);
 }
 
-/// A worker that sleeps because every token is taken or parked is woken when its token's turn comes, while the
-/// one who passed the turn on is busy with its own.
+/// A worker that sleeps because every token is taken or parked wakes when its token's turn comes, while the worker
+/// that passed the turn on is busy with its own token.
 #[test]
 fn a_parked_token_wakes_a_sleeping_worker() {
     let mut toy = Toy::new(&[O, W], 1, false);
     let meeting = rendezvous([(1, 0, None), (1, 1, None)]);
     toy.hook = Some(Box::new(move |stage, sequence, group| {
         if (stage, sequence) == (0, 0) {
-            // Long enough for the other worker to park job 1 and to sleep; if it does not, nothing is tested,
-            // but nothing fails.
+            // Long enough for the other worker to park job 1 and to sleep. If it does not, the test passes without
+            // testing anything.
             std::thread::sleep(Duration::from_millis(50));
         }
         meeting(stage, sequence, group);

@@ -1,4 +1,4 @@
-//! Laws that hold exactly on virtual time: what a model must take, given what its stages cost.
+//! Laws that hold exactly on virtual time: the duration of a model's run, from the costs of its stages.
 
 use std::time::Duration;
 use thalweg_exec::{
@@ -7,7 +7,7 @@ use thalweg_exec::{
 
 use Scope::{Batches as B, Ordered as O, PerShard as S, Whole as W};
 
-/// `jobs` jobs of 100 packets; each stage costs what is said.
+/// `jobs` jobs of 100 packets with the given costs of stages.
 fn costs(jobs: usize, stages: &[(Scope, u64)]) -> Costs {
     let job =
         JobCost { packets: 100, stages_ns: stages.iter().map(|(_, ns)| *ns).collect(), ..JobCost::default() };
@@ -71,7 +71,8 @@ fn a_pipeline_of_k_equal_stages_over_k_cores_is_k_times_as_fast_once_it_is_full(
     for k in 2..=8u64 {
         let stages = vec![(W, 1000); usize::try_from(k).unwrap()];
         let report = run(&costs(8 + 100, &stages), ModelKind::Pipeline, stages.len(), &FREE);
-        // Eight jobs to measure with, one after the other; then a job every 1000 ns, the first through all stages.
+        // Eight jobs to measure, one after the other; then a job every 1000 ns, the first of them through all
+        // stages.
         assert_eq!(ns(&report), 8 * k * 1000 + (100 + k - 1) * 1000, "{k} stages");
     }
 }
@@ -122,7 +123,7 @@ fn predictions_move_with_the_cost_of_a_stage_and_of_handing_over() {
     }
 }
 
-/// The clock is virtual: what the machine's cores do, and how many there are, makes no difference.
+/// The clock is virtual: the number and the load of the machine's cores make no difference.
 #[test]
 fn predictions_do_not_depend_on_the_machine() {
     let costs = costs(60, &[(O, 100), (W, 1000), (S, 400), (B, 50)]);
@@ -152,7 +153,7 @@ fn predictions_do_not_depend_on_the_machine() {
     }
 }
 
-/// More threads than cores share them: three of a farm on one core take what one core takes.
+/// More threads than cores share them: three threads of a farm on one core take as long as one.
 #[test]
 fn threads_beyond_the_cores_take_turns() {
     let costs = costs(50, &[(O, 100), (S, 800)]);

@@ -1,5 +1,5 @@
-//! Every model, with any number of threads, gives what the serial one gives: the same state, the same packets,
-//! the same order (per shard at least).
+//! Every model, with any number of threads, gives the serial model's answer: the same state, the same packets, the
+//! same order (at least per shard).
 //!
 //! `PROPTEST_CASES=100000 cargo test -p thalweg-exec --release --test models any_plan` is the stress run.
 
@@ -19,7 +19,7 @@ fn packets(jobs: &[Job]) -> Vec<(u64, Vec<(u64, u64)>)> {
     jobs.iter().map(|j| (j.sequence, j.packets.iter().map(|p| (p.id, p.value)).collect())).collect()
 }
 
-/// Packet ids by shard, in the order they came to the sink.
+/// Packet ids by shard, in the order in which they reached the sink.
 fn by_shard(jobs: &[Job]) -> Vec<Vec<u64>> {
     let mut shards = vec![Vec::new(); SHARDS];
     for packet in jobs.iter().flat_map(|job| &job.packets) {
@@ -28,7 +28,7 @@ fn by_shard(jobs: &[Job]) -> Vec<Vec<u64>> {
     shards
 }
 
-/// Runs under `options` and compares with what the serial model gives.
+/// Runs under `options` and compares with the serial model's answer.
 fn compare(scopes: &[Scope], input: &[Job], groups: usize, jitter: bool, options: &ModelOptions) {
     compare_toys(None, &Toy::new(scopes, groups, jitter), scopes, input, options, "");
 }

@@ -1,5 +1,5 @@
-//! A toy plan in which every broken promise shows: state is hash chains, so any change of order changes the
-//! result; locks are only ever tried, so any overlap panics; sequence numbers are checked at every state.
+//! A toy plan in which every broken promise shows. State is chains of hashes, so any change of order changes the
+//! result; locks are only tried, so any overlap panics; every state checks sequence numbers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ pub(crate) struct Toy {
     ordered: Vec<Mutex<OrderedState>>,
     shards: Vec<Vec<Mutex<GroupState>>>,
     pub(crate) trap: Option<Trap>,
-    /// Called in every stage with stage, sequence and, where there is one, group.
+    /// Called in every stage with stage, sequence and group, if there is one.
     pub(crate) hook: Option<Hook>,
 }
 
@@ -109,7 +109,7 @@ impl Toy {
             .collect()
     }
 
-    /// Loses some time now and then, differently for every place and run of the test.
+    /// Wastes a little time now and then, differently for every place and run of the test.
     fn shake(&self, a: u64, b: usize) {
         if self.jitter {
             shake(a.wrapping_mul(31).wrapping_add(b as u64));
@@ -274,7 +274,7 @@ pub(crate) fn merge(parts: Vec<Job>) -> Job {
     whole
 }
 
-/// Random jobs: sizes from none to forty, one in `crossing_one_in` jobs with packets that cross.
+/// Random jobs of zero to forty packets; one in `crossing_one_in` jobs has packets that cross.
 pub(crate) fn jobs(seed: u64, count: u64, crossing_one_in: u32) -> Vec<Job> {
     let mut rng = XorShift64Star::new(seed);
     let mut id = 0;
@@ -330,7 +330,7 @@ pub(crate) struct Outcome {
     pub(crate) delivered: Vec<Job>,
 }
 
-/// Runs jobs through the toy plan and checks what must be true of any run.
+/// Runs jobs through the toy plan and checks what must hold for any run.
 pub(crate) fn run(toy: &Toy, input: &[Job], options: &ModelOptions) -> Outcome {
     run_on(None, toy, input, options, "")
 }

@@ -1,20 +1,22 @@
-//! The clock of live packets: moves as the kernel's monotonic clock, begins at the wall clock's time.
+//! The clock of live packets: starts at the wall clock's time and then advances with the kernel's monotonic clock.
 //!
-//! Arrival times must be times since the epoch, for captures and flow records. The wall clock jumps (somebody sets it, a time
-//! server is reached at last, the machine was asleep), and timers that follow it would fire early, late or never. So it is
-//! read once in a process, and everything inside goes by that. Times that leave the process, in flow records above all, are
-//! moved by what [`WallShift`] finds: they are the wall clock's, and as far apart as they were measured.
+//! Captures and flow records need arrival times since the epoch. The wall clock jumps (someone sets it, a time
+//! server becomes reachable, the machine was asleep), and timers that follow it would fire early, late or never. So
+//! the process reads the wall clock once, and everything inside uses this clock. Times that leave the process,
+//! above all in flow records, are shifted by what [`WallShift`] finds: they are wall clock times, and their
+//! differences are those that were measured.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The wall clock was set if it is off by this much. Less is what reading two clocks one after the other comes to.
+/// A smaller difference may come from reading two clocks one after the other; a larger one means that the wall
+/// clock was set.
 const STEP_MIN_NS: u64 = 100_000_000;
-/// Two clocks that were read further apart than this say nothing about each other.
+/// If more time than this passes while both clocks are read, the comparison is worthless.
 const APART_MAX: Duration = Duration::from_millis(10);
 
-/// Nanoseconds since the epoch that never go back. All clocks of a process agree with each other.
+/// Nanoseconds since the epoch that never go back. All instances in a process agree.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveClock {
     started: Instant,
@@ -22,25 +24,25 @@ pub struct LiveClock {
 }
 
 impl LiveClock {
-    /// The clock of this process, which started with the wall clock's time when it was first asked for.
+    /// The clock of this process. The first call starts it at the wall clock's time.
     pub fn start() -> Self {
         static CLOCK: OnceLock<LiveClock> = OnceLock::new();
         *CLOCK.get_or_init(|| Self { started: Instant::now(), started_ns: wall_ns() })
     }
 
-    /// The time.
+    /// The present time in nanoseconds since the epoch.
     pub fn now_ns(&self) -> u64 {
         self.started_ns + self.started.elapsed().as_nanos() as u64
     }
 }
 
-/// The wall clock: nanoseconds since the epoch, which jump when it is set.
+/// The wall clock in nanoseconds since the epoch. It jumps when it is set.
 pub fn wall_ns() -> u64 {
     // Before 1970 the clock is wrong anyway; it then starts at the epoch.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
-/// How far the wall clock is from the [`LiveClock`], because it was set since.
+/// The distance of the wall clock from the [`LiveClock`], which changes when the wall clock is set.
 #[derive(Debug, Default)]
 pub struct WallShift {
     shift_ns: AtomicI64,
@@ -48,11 +50,12 @@ pub struct WallShift {
 }
 
 impl WallShift {
-    /// Looks at both clocks. By how much the wall clock was set since the last look, if it was: nanoseconds, forward or back.
+    /// Compares both clocks. If the wall clock was set since the last call, returns by how many nanoseconds,
+    /// forward or back.
     pub fn look(&self, clock: LiveClock) -> Option<i64> {
         let began = Instant::now();
         let (live_ns, wall_ns) = (clock.now_ns(), wall_ns());
-        // This thread may have been held up in between; the next look is as good.
+        // The thread may have been interrupted between the two; the next call is as good.
         if began.elapsed() > APART_MAX { None } else { self.compare(live_ns, wall_ns) }
     }
 
@@ -67,12 +70,12 @@ impl WallShift {
         Some(step_ns)
     }
 
-    /// How often it was set.
+    /// How often the wall clock was set.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// What to add to times of the [`LiveClock`] for those of the wall clock.
+    /// The nanoseconds to add to a time of the [`LiveClock`] for wall clock time.
     pub fn shift_ns(&self) -> i64 {
         self.shift_ns.load(Ordering::Relaxed)
     }
@@ -88,7 +91,7 @@ mod tests {
     #[test]
     fn a_wall_clock_that_is_set_moves_times_and_is_told_once() {
         let (shift, start_ns) = (WallShift::default(), 1_795_000_000 * SECOND_NS);
-        // Seconds that passed, where the wall clock is ahead, and what is said.
+        // Seconds passed, the wall clock's lead, and the expected result.
         let looks = [
             (0, 0, None),
             (1, 50_000_000, None),

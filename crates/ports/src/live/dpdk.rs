@@ -1,4 +1,4 @@
-//! DPDK: devices that a library in this process drives, past the kernel. Optional, by the cargo feature `dpdk`.
+//! DPDK: a library in this process drives devices past the kernel. Optional, by the cargo feature `dpdk`.
 //!
 //! ```text
 //! device ─> rte_eth_rx_burst, 32 frames ─> copied to the chunk ── stages ── copied to a buffer ─> rte_eth_tx_burst ─> device
@@ -6,27 +6,28 @@
 //!
 //! # Choices
 //!
-//! - **No hugepages where no card needs them.** Virtual devices (`net_null0`, `net_pcap0,..`, `net_af_packet0,iface=eth0`,
-//!   `net_tap0`) run with ordinary memory and without a look at the PCI bus. Where a PCI device is named, DPDK's own
-//!   defaults hold: hugepages, kept out of the file system, and only that device is touched.
+//! - **No hugepages where no card needs them.** Virtual devices (`net_null0`, `net_pcap0,..`,
+//!   `net_af_packet0,iface=eth0`, `net_tap0`) run with ordinary memory and without a scan of the PCI bus. If a PCI
+//!   device is named, DPDK's own defaults apply: hugepages, kept out of the file system; only that device is
+//!   touched.
 //! - **Frames are copied**, as by the other drivers: a chunk's bytes lie together. What DPDK saves is the kernel.
-//! - **Nothing tells when a frame comes.** The receiving half says that it has to be polled ([`PortRx::is_polled`]) and
-//!   its source asks it again and again, then naps: see [`super::LiveSource`].
-//! - **One queue each way.** Which thread uses it does not matter, only that it is one at a time. Threads that use a
-//!   device are made known to DPDK, which then keeps buffers at hand for them.
-//! - **Started once.** DPDK can be started once in a process, with one set of arguments; it stays until the process
-//!   ends. Devices come and go.
-//! - **The interface is the router's** where a device works by an interface of the kernel's (`net_af_packet`,
-//!   `net_pcap`): as with AF_PACKET, the host's own stack gets nothing of what arrives.
+//! - **Nothing announces a frame.** The receiving half declares that it must be polled ([`PortRx::is_polled`]), and
+//!   its source polls it repeatedly, then naps: see [`super::LiveSource`].
+//! - **One queue each way.** Any thread may use it, one at a time. Threads that use a device are registered with
+//!   DPDK, which then keeps buffers cached for them.
+//! - **Started once.** DPDK can be started once in a process, with one set of arguments, and stays until the
+//!   process ends. Devices come and go.
+//! - **The interface belongs to the router** if a device uses a kernel interface (`net_af_packet`, `net_pcap`): as
+//!   with AF_PACKET, the host's stack receives none of its packets.
 //!
-//! # What a device does not say
+//! # What a device does not report
 //!
-//! `net_af_packet` and `net_pcap` hand up what the kernel has: checksums that a local sender at a veth's other end has
-//! left to hardware are unfinished (`ethtool -K .. tx off` there). Both follow their interface's link here, since they
-//! do not themselves.
+//! `net_af_packet` and `net_pcap` pass on what the kernel has: checksums that a local sender at a veth's other end
+//! has left to hardware are unfinished (`ethtool -K .. tx off` there). The two do not follow the link of their
+//! interface themselves, so this module does.
 //!
-//! Missing: several queues; interfaces that go and come back under another number (the router has to be started again);
-//! checksums and segmentation by the card.
+//! Missing: several queues; interfaces that come back under another number (restart the router); checksums and
+//! segmentation by the card.
 //!
 //! [`PortRx::is_polled`]: super::PortRx::is_polled
 
@@ -53,40 +54,40 @@ pub use environment::{said, start};
 pub use open::open;
 use thalweg_wire::MacAddr;
 
-/// How a device is opened.
+/// The options of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DpdkOptions {
-    /// Its name and what its driver is told, as DPDK has it: `net_af_packet0,iface=eth0`, `0000:03:00.0`.
+    /// The device's name and its driver's arguments, in DPDK's syntax: `net_af_packet0,iface=eth0`, `0000:03:00.0`.
     pub device: String,
-    /// The port's own address: frames to it, and to groups, are the port's. `None` takes the device's. If it is another
-    /// one, the device takes everything.
+    /// The port's own address: the port receives frames to it and to groups. `None` takes the device's address.
+    /// With an address other than the device's, the device becomes promiscuous.
     pub mac: Option<MacAddr>,
-    /// Largest IP packet. Devices that cannot take so much take less.
+    /// The largest IP packet in bytes. A device that cannot take it gets a smaller MTU.
     pub mtu: u16,
-    /// Frames that there is memory for, each way: see [`MBUFS`].
+    /// Frame buffers for each direction: see [`MBUFS`].
     pub mbufs: u32,
 }
 
-/// Frames that there is memory for where nobody says otherwise: twice what a device's ring, what waits for it and what
-/// threads keep at hand may take.
+/// The default number of frame buffers for each direction: twice what a device's ring, waiting frames and the
+/// threads' caches may take.
 pub const MBUFS: u32 = 4096;
 
 impl DpdkOptions {
-    /// A device with packets of Ethernet's length.
+    /// A device with Ethernet's usual MTU.
     pub fn new(device: impl Into<String>) -> Self {
         Self { device: device.into(), mac: None, mtu: 1500, mbufs: MBUFS }
     }
 
-    /// The device's name, without what its driver is told.
+    /// The device's name, without the arguments.
     pub fn name(&self) -> &str {
         self.device.split(',').next().unwrap_or_default()
     }
 }
 
-/// DPDK as a driver of ports.
+/// The driver of ports that use DPDK.
 pub struct Dpdk;
 
-/// In a device's arguments: its driver writes over this file when it is opened.
+/// In a device's arguments, this means that its driver overwrites a file when the device is opened.
 const EMPTIES_A_FILE: &str = "tx_pcap=";
 
 impl Dpdk {
@@ -125,11 +126,11 @@ impl Driver for Dpdk {
     }
 }
 
-/// A device as a port, and what tells of its link.
+/// A port, and the reader of its link.
 pub type Opened = (Port, Box<dyn ReadLink>);
 
-/// Starts DPDK in this process for these devices, with `arguments` for its environment; empty, they are made up. Does
-/// nothing if it runs with the same arguments.
+/// Starts DPDK in this process for these devices, with `arguments` for its environment (EAL); if they are empty,
+/// suitable ones are chosen. Does nothing if DPDK runs with the same arguments.
 ///
 /// # Errors
 ///
@@ -139,7 +140,7 @@ pub fn start(_arguments: &[String], devices: &[DpdkOptions]) -> Result<(), LiveE
     devices.first().map_or(Ok(()), |device| Err(not_built_in(device)))
 }
 
-/// What DPDK said since the last call: nothing, since it is not built in.
+/// DPDK's log output since the last call: empty, since DPDK is not built in.
 #[cfg(not(feature = "dpdk"))]
 pub fn said() -> String {
     String::new()

@@ -1,5 +1,5 @@
-//! The interface of all drivers. A new driver is a module that offers [`Driver`], a row of [`super::DRIVERS`], and its
-//! name in the configuration.
+//! The interface of all drivers. A new driver is a module that implements [`Driver`], a row in [`super::DRIVERS`],
+//! and a name in the configuration.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use super::xdp::XdpMode;
 use super::xdp::offload::Offload;
 use super::{LiveError, Port};
 
-/// How a port is wanted. A driver takes what concerns it.
+/// The wanted settings of a port, of which each driver uses its own.
 #[derive(Clone)]
 pub struct Request {
-    /// The interface's name in the system; of a device of DPDK's its name there.
+    /// The name of the interface in the system, or of the device in DPDK.
     pub interface: String,
-    /// A device of DPDK's with what its driver is told.
+    /// A DPDK device with its driver's arguments.
     pub device: Option<String>,
     /// The port's own address; `None` takes the interface's.
     pub mac: Option<MacAddr>,
-    /// Largest IP packet.
+    /// The largest IP packet in bytes.
     pub mtu: u16,
-    /// Receiving halves.
+    /// Number of receiving halves.
     pub queues: usize,
-    /// Modes of AF_XDP that may be used, best first.
+    /// Allowed modes of AF_XDP, best first.
     pub modes: Vec<XdpMode>,
-    /// Flows that the kernel may forward.
+    /// The flows that the kernel may forward.
     pub offload: Option<Arc<Offload>>,
-    /// Frames that DPDK has memory for, each way.
+    /// DPDK's frame buffers for each direction.
     pub mbufs: u32,
 }
 
-/// What is kept and never asked.
+/// A value that only has to be kept alive.
 pub type Held = Box<dyn Any + Send + Sync>;
 
-/// A port, and what else its driver gives.
+/// An open port, with what else belongs to it.
 pub struct Opened {
     pub port: Port,
-    /// What tells of its link, where the system does not.
+    /// The reader of its link, if the system does not report it.
     pub link: Option<Box<dyn ReadLink>>,
-    /// What has to last as long as the port does.
+    /// Must live as long as the port.
     pub held: Option<Held>,
 }
 
@@ -50,27 +50,28 @@ impl From<Port> for Opened {
     }
 }
 
-/// What a port would come to here and now.
+/// How a port would be driven on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probed {
-    /// The driver, and how it would work.
+    /// The driver and its mode.
     pub mode: String,
-    /// Why it is not a better mode.
+    /// Why the mode is not a better one.
     pub why_not_better: Option<String>,
-    /// What will surprise, and what to do about it.
+    /// Possible surprises, each with a remedy.
     pub findings: Vec<String>,
 }
 
-/// A way of driving interfaces.
+/// A way to drive interfaces.
 pub trait Driver: Sync {
-    /// Opens a port, which comes back with its interface.
+    /// Opens a port, which recovers by itself when its interface disappears and comes back.
     fn open(&self, request: &Request) -> Result<Opened, LiveError>;
 
-    /// Opens a port that somebody else opens again when its interface has come back.
+    /// Opens a port that the caller opens again when its interface has come back.
     fn open_once(&self, request: &Request) -> Result<Port, LiveError> {
         self.open(request).map(|opened| opened.port)
     }
 
-    /// Tries it as [`open`](Self::open) would, and lets go of it again. Frames go on to the system meanwhile.
+    /// Tries to open the port as [`open`](Self::open) would, and closes it again. Meanwhile frames still reach the
+    /// system.
     fn probe(&self, request: &Request) -> Result<Probed, LiveError>;
 }

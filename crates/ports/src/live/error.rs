@@ -2,8 +2,7 @@
 
 use std::io;
 
-/// Why a port was not opened or its interface not changed. Displays as a sentence that says what to do where something
-/// can be done.
+/// Why a port was not opened or its interface not changed. Its text also says what to do, if anything can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The interface does not exist here.
@@ -23,27 +22,23 @@ pub enum LiveError {
         "{interface} carries no Ethernet frames (hardware type {hardware}); only Ethernet interfaces can be ports"
     )]
     NotEthernet {
-        /// Its name.
         interface: String,
-        /// Its hardware type, as in `ARPHRD_*`.
+        /// An `ARPHRD_*` number.
         hardware: u16,
     },
-    /// Somebody else uses what only one can use.
+    /// Another user has a resource that only one can have.
     #[error("{interface}: {holder}; {remedy}")]
     Occupied {
-        /// The interface's name.
         interface: String,
-        /// What is there, and whose it is as far as that can be known.
+        /// What uses it, with its owner as far as that is known.
         holder: String,
-        /// What to do about it.
         remedy: &'static str,
     },
-    /// What was asked for cannot be.
+    /// An option has an impossible value.
     #[error("{interface}: {why}")]
     BadOption {
-        /// The interface's name.
         interface: String,
-        /// What was asked for, and what was expected.
+        /// The value, and what was expected.
         why: String,
     },
     /// The driver is not part of this program.
@@ -52,30 +47,25 @@ pub enum LiveError {
         /// The interface's or device's name.
         interface: String,
         driver: &'static str,
-        /// What to do about it.
         remedy: &'static str,
     },
-    /// DPDK did not do what the port needs.
+    /// DPDK failed to do what the port needs.
     #[error("{interface}: DPDK does not {what}: {said}")]
     Dpdk {
-        /// The device's name.
         interface: String,
-        /// What was asked of it.
+        /// The request, a verb phrase.
         what: &'static str,
-        /// Its answer.
         said: String,
     },
-    /// The kernel did not do what the port needs.
+    /// The kernel failed to do what the port needs.
     #[error(
         "{interface}: {call}: {source}{}",
         remedy(call, .source.raw_os_error()).map(|what| format!("; {what}")).unwrap_or_default()
     )]
     Call {
-        /// The interface's name.
         interface: String,
-        /// What was asked of the kernel: `socket(AF_PACKET)`, `setsockopt(PACKET_RX_RING)`.
+        /// The system call: `socket(AF_PACKET)`, `setsockopt(PACKET_RX_RING)`.
         call: &'static str,
-        /// Its answer.
         source: io::Error,
     },
 }
@@ -88,7 +78,7 @@ impl LiveError {
         }
     }
 
-    /// What the kernel answered, where it was asked.
+    /// The kernel's error number, if the kernel was asked.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Call { source, .. } => source.raw_os_error(),
@@ -103,7 +93,7 @@ impl LiveError {
     }
 }
 
-/// What a person can do about an answer of the kernel.
+/// What an operator can do about an error of the kernel.
 fn remedy(call: &str, errno: Option<i32>) -> Option<&'static str> {
     Some(match errno? {
         libc::EPERM | libc::EACCES if call.starts_with("TUN") || call.contains("/dev/net/tun") => {

@@ -1,7 +1,7 @@
-//! Interfaces: number, address, MTU, whether it is up; and changing these.
+//! Interfaces: reads and changes their number, address, MTU and state.
 //!
-//! By `ioctl`, which answers for one name without a dump of all interfaces, and in the network namespace of the thread
-//! that opened the [`Links`].
+//! It uses `ioctl`, which answers for one name without a dump of all interfaces, in the network namespace of the
+//! thread that opened the [`Links`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,28 +12,26 @@ use super::LiveError;
 use super::system::{self, InterfaceCall, InterfaceRequest, NAME_BYTES};
 use thalweg_wire::MacAddr;
 
-/// What an interface is now.
+/// The present properties of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFacts {
-    /// Its number.
     pub index: u32,
-    /// Its address.
     pub mac: MacAddr,
-    /// Largest IP packet it takes, in bytes.
+    /// The largest IP packet that it takes, in bytes.
     pub mtu: u32,
-    /// It is switched on.
+    /// It is administratively up.
     pub is_up: bool,
-    /// It has a carrier (and is up): the cable is plugged in.
+    /// It is up and has a carrier: the cable is plugged in.
     pub has_carrier: bool,
 }
 
-/// Tells of the link of a port that is no interface of the kernel's, or not only that.
+/// Reads the link of a port that is not, or not only, an interface of the kernel.
 pub trait ReadLink: Send {
-    /// What it is now.
+    /// The present state of the link.
     fn read(&mut self) -> Result<LinkFacts, LiveError>;
 }
 
-/// Asks about interfaces, and changes them.
+/// Queries interfaces and changes them.
 #[derive(Debug)]
 pub struct Links {
     socket: Socket,
@@ -43,12 +41,13 @@ pub struct Links {
 const ETHERNET_TYPES: [u16; 2] = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
 
 impl Links {
-    /// In this thread's network namespace. Needs no rights; changing an interface does (`CAP_NET_ADMIN`).
+    /// Opens a socket in this thread's network namespace. Needs no rights; changing an interface needs
+    /// `CAP_NET_ADMIN`.
     pub fn open() -> io::Result<Self> {
         Ok(Self { socket: Socket::new(Domain::UNIX, Type::DGRAM, None)? })
     }
 
-    /// Reads all there is about an interface.
+    /// Reads all properties of an interface.
     pub fn read(&self, interface: &str) -> Result<LinkFacts, LiveError> {
         let index = self.index(interface)?;
         let flags = self.flags(interface)?;
@@ -68,7 +67,7 @@ impl Links {
         })
     }
 
-    /// The name of the interface that has a number.
+    /// The name of the interface with this number.
     pub(super) fn name(&self, index: u32) -> Result<String, LiveError> {
         let mut request = InterfaceRequest { name: [0; NAME_BYTES], value: [0; _] };
         request.set_number(index);
@@ -79,7 +78,7 @@ impl Links {
         Ok(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// What further questions about interfaces can be asked by.
+    /// The socket, for further queries about interfaces.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -94,7 +93,7 @@ impl Links {
         Ok(self.ask(interface, InterfaceCall::Mtu, |_| {})?.number())
     }
 
-    /// Whether an interface is switched on.
+    /// Whether an interface is administratively up.
     pub fn is_up(&self, interface: &str) -> Result<bool, LiveError> {
         Ok(self.flags(interface)? & libc::IFF_UP as u16 != 0)
     }
@@ -104,7 +103,7 @@ impl Links {
         self.ask(interface, InterfaceCall::SetMtu, |request| request.set_number(mtu)).map(|_| ())
     }
 
-    /// Changes an interface's address. Not every interface takes that while it is up.
+    /// Changes an interface's address. Some interfaces refuse that while they are up.
     pub fn set_mac(&self, interface: &str, mac: MacAddr) -> Result<(), LiveError> {
         let set = |request: &mut InterfaceRequest| {
             request.value[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
@@ -113,7 +112,7 @@ impl Links {
         self.ask(interface, InterfaceCall::SetMac, set).map(|_| ())
     }
 
-    /// Switches an interface on or off.
+    /// Sets an interface administratively up or down.
     pub fn set_up(&self, interface: &str, up: bool) -> Result<(), LiveError> {
         let flags = self.flags(interface)?;
         let up_flag = libc::IFF_UP as u16;

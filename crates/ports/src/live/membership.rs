@@ -1,4 +1,4 @@
-//! Multicast and promiscuous mode of an interface, while our packet socket is open.
+//! Multicast and promiscuous mode of an interface, for as long as a packet socket of ours is open.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,16 +7,16 @@ use socket2::{Domain, Socket, Type};
 
 use crate::socket_option;
 
-/// What a packet socket may ask an interface to listen to.
+/// The frames that a packet socket asks an interface to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListensTo {
-    /// Frames to any group.
+    /// All multicast frames.
     Groups,
-    /// Frames to anybody.
+    /// All frames (promiscuous mode).
     Everybody,
 }
 
-/// Asks for it. It ends with the socket.
+/// Asks for them until the socket is closed.
 pub(super) fn ask(socket: BorrowedFd<'_>, index: u32, listens_to: ListensTo) -> io::Result<()> {
     let kind = match listens_to {
         ListensTo::Groups => libc::PACKET_MR_ALLMULTI,
@@ -29,16 +29,16 @@ pub(super) fn ask(socket: BorrowedFd<'_>, index: u32, listens_to: ListensTo) -> 
     socket_option::set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
 }
 
-/// A socket that receives nothing and has an interface listen to everybody.
+/// A socket that receives nothing and keeps an interface promiscuous.
 #[derive(Debug)]
 pub(super) struct Promiscuous {
     _socket: Socket,
 }
 
 impl Promiscuous {
-    /// Begins. Needs `CAP_NET_RAW`.
+    /// Makes the interface promiscuous. Needs `CAP_NET_RAW`.
     pub(super) fn begin(index: u32) -> io::Result<Self> {
-        // Without a protocol no frame is copied to it.
+        // Without a protocol the socket gets no copy of any frame.
         let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec().nonblocking(), None)?;
         ask(socket.as_fd(), index, ListensTo::Everybody)?;
         Ok(Self { _socket: socket })

@@ -9,33 +9,35 @@
 //!
 //! # Choices
 //!
-//! - **Slots, not blocks.** The ring is TPACKET_V2: a frame is handed over when it is there. TPACKET_V3 gathers frames
-//!   in blocks and hands a block over when it is full or a timer of whole milliseconds has run out; at low rates each
-//!   packet waits for that timer, which is the complaint one finds about routers built on it. What V3 saves, memory
-//!   for small frames, a router has.
-//! - **No transmit ring.** The kernel sends a ring's frames without copying them and marks their slots free when the
-//!   packet's owner changes, which on virtual interfaces is long before its last reader is done: a slot that is
-//!   used again then changes a packet that is still waiting in somebody's socket. `sendmmsg` copies; 64 frames share
-//!   the call.
-//! - **Frames as on a wire.** The kernel puts an offload header in front of each frame (PACKET_VNET_HDR): unfinished
-//!   checksums are finished here, super-segments cut ([`super::segment`]), VLAN tags that were taken off put back.
-//!   Frames longer than a slot come by the socket's own queue, in order (PACKET_COPY_THRESH).
-//! - **The interface is the router's.** A program of two instructions at the interface's ingress drops what the
-//!   ring has seen ([`PacketOptions::exclusive`]), so that the host does not answer or forward the same packets again.
-//!   The kernel removes it when the port is closed, also by `kill -9`.
-//! - **Several queues are several sockets** in one group, among which the kernel deals flows out (PACKET_FANOUT_HASH): by
-//!   addresses and ports without regard to direction, tags looked through. All fragments of a packet, the first too, and
-//!   what is not IP, are dealt out by what addresses they have, so fragments stay together, and apart from the rest of
-//!   their flow. The kernel could put fragments together first (PACKET_FANOUT_FLAG_DEFRAG); a router would then send
-//!   packets that nobody sent. It could pass what finds a ring full to another ring (PACKET_FANOUT_FLAG_ROLLOVER); a flow
-//!   would then come by two queues, out of order, when it matters most. A full ring loses packets instead, and counts.
-//! - **No queueing in the kernel** (PACKET_QDISC_BYPASS): queues are the router's own business. What the interface may
-//!   hold is bounded by the socket's buffer, [`SEND_BUFFER_BYTES`]; then `push` says that there is no room.
+//! - **Slots, not blocks.** The ring is TPACKET_V2, which hands over each frame when it arrives. TPACKET_V3 gathers
+//!   frames in blocks and hands a block over when it is full or a timer of whole milliseconds expires. At low rates
+//!   each packet waits for that timer, a common complaint about routers built on it. V3 saves memory for small
+//!   frames, which a router does not lack.
+//! - **No transmit ring.** The kernel sends a ring's frames without copying them and frees their slots when the
+//!   packet's owner changes, which on virtual interfaces is long before its last reader is done. Reusing such a
+//!   slot changes a packet that still waits in another program's socket. `sendmmsg` copies; 64 frames share the
+//!   call.
+//! - **Frames as on a wire.** The kernel puts an offload header in front of each frame (PACKET_VNET_HDR). The port
+//!   finishes unfinished checksums, cuts super-segments ([`super::segment`]) and restores VLAN tags that were
+//!   stripped. Frames longer than a slot arrive in order through the socket's own queue (PACKET_COPY_THRESH).
+//! - **The interface belongs to the router.** A program of two instructions at the interface's ingress drops what
+//!   the ring has seen ([`PacketOptions::exclusive`]), so that the host does not answer or forward the same packets
+//!   again. The kernel removes it when the port is closed, also after `kill -9`.
+//! - **Several queues are several sockets** in one group, over which the kernel spreads flows (PACKET_FANOUT_HASH):
+//!   by addresses and ports, without regard to direction, behind tags. All fragments of a packet, even the first,
+//!   and all packets that are not IP are spread by their addresses alone, so fragments stay together but apart from
+//!   the rest of their flow. Two flags of the group are not used. PACKET_FANOUT_FLAG_DEFRAG would reassemble
+//!   fragments first, and the router would send packets that no host sent. PACKET_FANOUT_FLAG_ROLLOVER would move
+//!   packets from a full ring to another ring; a flow would then arrive in two queues, out of order, under the
+//!   highest load. A full ring loses packets instead, and counts them.
+//! - **No queueing in the kernel** (PACKET_QDISC_BYPASS): the router has queues of its own. The socket's buffer,
+//!   [`SEND_BUFFER_BYTES`], bounds what the interface may hold; when it is full, `push` reports that there is no
+//!   room.
 //!
-//! # Interfaces that go
+//! # Interfaces that disappear
 //!
-//! An interface that is down or gone is an error of `receive` and `flush`; both halves look for it when called again,
-//! and attach anew to an interface that comes back under the same name, with another number.
+//! If an interface is down or gone, `receive` and `flush` fail. Both halves look for it at the next call, and
+//! attach to an interface that comes back under the same name with another number.
 //!
 //! Missing: segments merged on sending, hardware timestamps.
 
@@ -59,29 +61,28 @@ pub use receive::{QUEUES_MAX, RECEIVE_QUEUE_BYTES};
 use thalweg_wire::MacAddr;
 pub use transmit::{PENDING_FRAMES_MAX, SEND_BUFFER_BYTES};
 
-/// How a port is opened.
+/// The options of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// The interface's name.
     pub interface: String,
-    /// The port's own address: frames to it, and to groups, are the port's. `None` takes the interface's. If it is
-    /// another one, the interface is made to listen to everything.
+    /// The port's own address: the port receives frames to it and to groups. `None` takes the interface's address.
+    /// With an address other than the interface's, the interface becomes promiscuous.
     pub mac: Option<MacAddr>,
-    /// The port receives every frame, no matter its destination (promiscuous mode). For monitoring.
+    /// The port receives every frame, whatever its destination (promiscuous mode). For monitoring.
     pub everything: bool,
     /// Receiving halves, 1 to [`QUEUES_MAX`]; the kernel spreads flows over them by a symmetric hash.
     pub queues: usize,
-    /// Slots of each half's ring, rounded up to a power of two: frames that can wait. 4,096 are 7 ms at 0.6 million
-    /// a second.
+    /// Slots of each half's ring, rounded up to a power of two: the frames that can wait. 4,096 last 7 ms at 0.6
+    /// million frames a second.
     pub ring_frames: usize,
-    /// The host's own stack gets nothing of what arrives.
+    /// The host's own stack receives none of the packets.
     pub exclusive: bool,
     /// Sends past the kernel's queueing discipline.
     pub bypass_queueing: bool,
 }
 
 impl PacketOptions {
-    /// An interface as the router's own, with one queue.
+    /// An interface that belongs to the router, with one queue.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -95,7 +96,7 @@ impl PacketOptions {
     }
 }
 
-/// AF_PACKET as a driver of ports.
+/// The driver of ports that use AF_PACKET.
 pub struct AfPacket;
 
 impl AfPacket {
@@ -117,7 +118,7 @@ impl Driver for AfPacket {
     }
 }
 
-/// Opens a port. The interface may be down; it must exist. Needs `CAP_NET_RAW`.
+/// Opens a port. The interface must exist, but may be down. Needs `CAP_NET_RAW`.
 pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
     let links = Links::open().map_err(LiveError::call(&options.interface, "socket"))?;
     let facts = links.read(&options.interface)?;
@@ -167,24 +168,24 @@ fn port_facts(
     }
 }
 
-/// What the receiving halves of a port have in common.
+/// The common state of a port's receiving halves.
 struct Shared {
     interface: String,
-    /// The port's address, as [`number_of`] has it.
+    /// The port's address as a number.
     mac: AtomicU64,
-    /// It is the interface's, whatever that is.
+    /// The port has the interface's address, even if that changes.
     follows: bool,
-    /// Frames for others are the port's too.
+    /// Frames to other addresses are the port's too.
     everything: bool,
     promiscuous: bool,
     exclusive: bool,
     attached: Mutex<Attached>,
 }
 
-/// What belongs to the interface as it is now, and goes with it.
+/// State that is bound to the interface of the present number.
 struct Attached {
     index: u32,
-    /// Does its work by being there.
+    /// Keeps the host's stack from the packets as long as it exists.
     _exclusive: Option<Exclusive>,
     fanout: Option<Fanout>,
 }

@@ -1,15 +1,16 @@
-//! Ports that come back: an interface that was deleted and made again, under its old name.
+//! Ports that recover when their interface is deleted and created again under its old name.
 //!
 //! ```text
 //!        ENODEV                          there is one of the name, and it opens
-//! open ──────────> gone, asked now and then ──────────────────────────────────> open: new halves
+//! open ──────────> gone, tried now and then ──────────────────────────────────> open: new halves
 //! ```
 //!
-//! For drivers whose halves belong together and to one interface, as AF_XDP's do: what has to be made anew is the whole
-//! port. Whichever half notices first opens it and leaves the other half for its owner. What the old halves have counted
-//! stays counted; frames that they had taken and not sent are failed.
+//! For drivers whose halves depend on each other and on one interface, as AF_XDP's do: they need the whole port to
+//! be opened again. The half that notices first opens the port and leaves the other new halves for their owners.
+//! The counts of the old halves are kept; frames that they had accepted and not sent count as failed.
 //!
-//! A port may also begin without its interface ([`open_later`]): it is gone from the start, and comes as one that comes back.
+//! A port may also start without its interface ([`open_later`]): it is gone from the start, and opens when the
+//! interface appears.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
@@ -21,35 +22,35 @@ use thalweg_base::ChunkBuilder;
 
 use super::{LiveError, NotTaken, Port, PortFacts, PortRx, PortTx, RxCounters, TxCounters};
 
-/// How often it is tried to open the port again.
+/// How often to try to open the port again.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
-/// Opens the port; as often as its interface comes back.
+/// Opens the port. Called again each time the interface may have come back.
 pub type Open = Box<dyn Fn() -> Result<Port, LiveError> + Send>;
 
-/// Opens a port that comes back with its interface.
+/// Opens a port that recovers when its interface comes back.
 ///
 /// # Errors
 ///
-/// Those of `open`, the first time. Later it is tried again.
+/// Those of `open` at the first call; later failures are retried.
 pub fn open_again(open: Open) -> Result<Port, LiveError> {
     let port = open()?;
     Ok(keep_open(port, open).0)
 }
 
-/// A port whose interface is not there yet. `facts` is what is known of it, `halves` the receiving halves that it has at
-/// most; it is opened as soon as there is an interface of the name.
+/// A port whose interface does not exist yet. It is opened as soon as an interface of the name appears. `facts` is
+/// what is known of it until then, `halves` the most receiving halves that it can have.
 pub fn open_later(facts: PortFacts, halves: usize, open: Open) -> (Port, OpenedLater) {
     let rx = (0..halves.max(1)).map(|_| -> Box<dyn PortRx> { Box::new(Absent) }).collect();
     keep_open(Port { rx, tx: Box::new(Absent), facts }, open)
 }
 
-/// What became of a port that was opened without its interface.
+/// The state of a port that was opened without its interface.
 #[derive(Clone)]
 pub struct OpenedLater(Arc<Shared>);
 
 impl OpenedLater {
-    /// What was found, as of the last time that it was opened.
+    /// The facts of the port as of the last time it was opened.
     pub fn facts(&self) -> PortFacts {
         self.0.open.lock().facts.clone()
     }
@@ -94,7 +95,7 @@ impl PortRx for Absent {
         Err(io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// None: nobody waits for a half that has failed.
+    /// None: no thread waits for a half that has failed.
     fn fd(&self) -> RawFd {
         -1
     }
@@ -124,9 +125,9 @@ struct Shared {
 
 struct Opener {
     open: Open,
-    /// Counts the interfaces, so that a half knows whether there is another one since.
+    /// Counts the interfaces, so that a half knows whether there is a newer one.
     generation: u64,
-    /// Halves that their owners have not fetched yet.
+    /// New halves that their owners have not fetched yet.
     rx: Vec<Option<Box<dyn PortRx>>>,
     tx: Option<Box<dyn PortTx>>,
     tried: Option<Instant>,
@@ -134,7 +135,7 @@ struct Opener {
 }
 
 impl Shared {
-    /// The place where the halves of a generation after `old` are, opened if nobody has.
+    /// The opener with the halves of a generation after `old`. Opens the port if no other half has done so.
     fn after(&self, old: u64) -> Option<MutexGuard<'_, Opener>> {
         let mut opener = self.open.lock();
         if opener.generation == old {
@@ -143,8 +144,8 @@ impl Shared {
             }
             opener.tried = Some(Instant::now());
             let port = (opener.open)().ok()?;
-            // With more queues than there are halves for it is another kind of interface, which needs a new start. With
-            // fewer, halves are left over.
+            // More queues than halves mean another kind of interface, which needs a restart. With fewer queues,
+            // some halves stay without one.
             let halves = opener.rx.len();
             if port.rx.len() > halves {
                 return None;
@@ -158,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Whether the interface is gone, not only down.
+/// Whether the interface is gone, not just down.
 fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENODEV)
 }
@@ -172,7 +173,7 @@ struct RxAgain {
 }
 
 impl RxAgain {
-    /// Takes the half of the interface that came after; whether there is one.
+    /// Takes the half of the newer interface. Returns whether there is one.
     fn renew(&mut self) -> bool {
         let Some(mut opener) = self.shared.after(self.generation) else { return false };
         let Some(half) = opener.rx.get_mut(self.place).and_then(Option::take) else { return false };

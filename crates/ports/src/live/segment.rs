@@ -1,4 +1,4 @@
-//! Undoing what the kernel merges or leaves to hardware: frames as they are on a wire.
+//! Undoes what the kernel merges or leaves to hardware, so that frames are as on a wire.
 //!
 //! ```text
 //! |Ethernet|IP|TCP|           payload, up to 64 KiB          |   what the kernel has (TSO, GRO, LRO; UDP: USO)
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A kernel that sends to a virtual interface hands over whole super-segments and unfinished checksums, because it
-//! expects hardware to do the rest; a kernel that receives merges segments before anybody sees them. A router that
-//! passed such frames on would send frames that nobody can receive, or checksums that are wrong. The header in front
-//! of the frame (`struct virtio_net_hdr`, VIRTIO 1.2 section 5.1.6) says what is to be done: [`Offload`].
+//! expects hardware to do the rest. A kernel that receives merges segments before any program sees them. A router
+//! that passed such frames on would send frames that are too long or have wrong checksums. The header in front of
+//! the frame (`struct virtio_net_hdr`, VIRTIO 1.2 section 5.1.6) says what is left to do: [`Offload`].
 //!
-//! # What a segment gets
+//! # Fields of a segment
 //!
 //! | field | first | middle | last |
 //! |---|---|---|---|
@@ -23,12 +23,12 @@
 //! | TCP CWR (RFC 3168 section 6.1.2: once) | as it was | cleared | cleared |
 //! | TCP, UDP checksum | computed | computed | computed |
 //!
-//! Everything else (options, DSCP and ECN, addresses, ports) is the same in all. IPv6 extension headers are allowed
-//! where the offload header says where the transport header is, which it does.
+//! Everything else (options, DSCP and ECN, addresses, ports) is the same in all segments. IPv6 extension headers
+//! are allowed, because the offload header says where the transport header is.
 //!
-//! Pure: no clock, no socket. Whatever the bytes are, nothing here panics; what makes no sense is an error.
+//! Pure: no clock, no socket. No bytes make this module panic; what makes no sense is an error.
 //!
-//! Missing: segments inside of tunnels (the kernel does not hand those over in this form either), UDP fragmentation
+//! Missing: segments inside tunnels (the kernel does not hand those over in this form either), UDP fragmentation
 //! offload (gone from the kernel since 4.14), SCTP.
 
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
@@ -46,64 +46,61 @@ const GSO_TCP_V6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// More tags than anybody uses, and an end to looking for more.
+/// The most tags of a frame: a bound for the search.
 const TAGS_MAX: usize = 4;
 
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// What is left to be done to a frame.
+/// The work that is left to do on a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Where the sum begins and, from there, where it belongs, if the checksum is unfinished. The field holds the
-    /// pseudo header's sum.
+    /// If the checksum is unfinished: where the sum begins, and the offset from there to the checksum field, which
+    /// holds the pseudo header's sum.
     pub checksum: Option<(u16, u16)>,
-    /// How the frame is to be cut, if it is longer than a frame may be.
+    /// How to cut the frame, if it consists of merged segments.
     pub segments: Option<SegmentKind>,
 }
 
-/// How a frame is to be cut.
+/// How to cut a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentKind {
-    /// The transport, by IP protocol number and IP version as far as the kernel tells.
     pub transport: Transport,
     /// Payload bytes of each segment but the last.
     pub payload: u16,
 }
 
-/// What is cut.
+/// The transport protocol of merged segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP over IPv4.
     TcpV4,
     /// TCP over IPv6.
     TcpV6,
-    /// UDP datagrams of one flow, over either.
+    /// UDP datagrams of one flow, over IPv4 or IPv6.
     Udp,
 }
 
-/// What makes no sense in a frame or in its offload header.
+/// Why a frame or its offload header makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    /// A kind of segments that is not known.
     #[error("merged segments of an unknown kind ({0})")]
     Kind(u8),
-    /// Segments without payload.
     #[error("merged segments of length 0")]
     NoPayload,
     /// The frame ends within its headers.
     #[error("merged segments that end within their headers")]
     Short,
-    /// The headers are not those that the kind of segments wants.
+    /// The frame has other headers than the kind of segments implies.
     #[error("merged segments whose headers are of another kind than the kernel says")]
     Mismatch,
-    /// The place of the checksum lies outside the frame.
+    /// The checksum field lies outside the frame.
     #[error("an unfinished checksum whose place is outside the frame")]
     Checksum,
 }
 
 impl Offload {
-    /// Reads the header.
+    /// Reads the offload header.
     pub fn parse(header: &[u8; OFFLOAD_BYTES]) -> Result<Self, SegmentError> {
         let [flags, kind, _, _, size_low, size_high, start_low, start_high, offset_low, offset_high] =
             *header;
@@ -126,27 +123,27 @@ impl Offload {
         })
     }
 
-    /// Whether the frame is as on a wire already.
+    /// Whether nothing is left to do.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Finishes a checksum: sums from `start` to the end of the frame and puts the result at `offset` behind `start`.
+/// Finishes a checksum: sums from `start` to the end of the frame and stores the result at `start + offset`.
 pub fn finish_checksum(frame: &mut [u8], start: u16, offset: u16) -> Result<(), SegmentError> {
     let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
     if at + 2 > frame.len() {
         return Err(SegmentError::Checksum);
     }
-    // The field itself, with the pseudo header's sum, is part of the sum.
+    // The field holds the pseudo header's sum, so it is part of the sum.
     let sum = checksum::finish(checksum::sum(&frame[start..], 0));
-    // RFC 768: a sum of zero is sent as all ones, since zero says that there is none. For TCP it is the same number.
+    // RFC 768: a sum of zero is sent as all ones, since zero means no checksum. For TCP both are the same number.
     let sum = if sum == 0 { 0xffff } else { sum };
     frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     Ok(())
 }
 
-/// Length of a frame's Ethernet header with its VLAN tags.
+/// The length of a frame's Ethernet header with its VLAN tags.
 pub fn link_header_bytes(frame: &[u8]) -> usize {
     let mut length = ETHERNET;
     for _ in 0..TAGS_MAX {
@@ -158,7 +155,7 @@ pub fn link_header_bytes(frame: &[u8]) -> usize {
     length
 }
 
-/// The segments of one frame, one after the other.
+/// Cuts one frame into its segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments {
     layout: Layout,
@@ -166,7 +163,6 @@ pub struct Segments {
     payload: usize,
     /// End of the IP packet within the frame.
     end: usize,
-    /// Segments written.
     written: usize,
     count: usize,
 }
@@ -175,13 +171,12 @@ pub struct Segments {
 struct Layout {
     network: usize,
     transport: usize,
-    /// Where the payload begins.
     data: usize,
     v6: bool,
 }
 
 impl Segments {
-    /// How the frame falls apart.
+    /// Finds the segments of a frame, without copying it.
     pub fn new(frame: &[u8], kind: SegmentKind, checksum: Option<(u16, u16)>) -> Result<Self, SegmentError> {
         let network = link_header_bytes(frame);
         let (v6, header_end, end) = match frame.get(network).map(|byte| byte >> 4) {
@@ -197,7 +192,7 @@ impl Segments {
             }
             _ => return Err(SegmentError::Mismatch),
         };
-        // A length that did not fit its field is 0 (jumbograms, RFC 2675; Linux's "big TCP").
+        // A length that does not fit its field is 0 (jumbograms, RFC 2675; Linux's "big TCP").
         let end = if end <= header_end || end > frame.len() { frame.len() } else { end };
         let transport = match checksum {
             Some((start, _)) if v6 && usize::from(start) >= header_end => usize::from(start),
@@ -231,12 +226,12 @@ impl Segments {
         Ok(Self { layout, kind: kind.transport, payload, end, written: 0, count })
     }
 
-    /// How many are left.
+    /// The number of segments that have not been written or skipped.
     pub fn left(&self) -> usize {
         self.count - self.written
     }
 
-    /// Length of the next segment's frame, if there is one.
+    /// The length of the next segment's frame; `None` after the last.
     pub fn next_bytes(&self) -> Option<usize> {
         (self.written < self.count).then(|| self.layout.data + self.part().len())
     }
@@ -246,13 +241,13 @@ impl Segments {
         start..(start + self.payload).min(self.end)
     }
 
-    /// Leaves the next one out.
+    /// Skips the next segment.
     pub fn skip(&mut self) {
         self.written += usize::from(self.written < self.count);
     }
 
-    /// Writes the next segment of `frame` to the start of `into`, which has room for [`next_bytes`](Self::next_bytes).
-    /// `frame` is the one the segments were made of.
+    /// Writes the next segment to the start of `into`, which must have room for [`next_bytes`](Self::next_bytes).
+    /// `frame` is the one that was given to [`new`](Self::new).
     pub fn write_next(&mut self, frame: &[u8], into: &mut [u8]) {
         let Some(bytes) = self.next_bytes() else { return };
         let part = self.part();

@@ -8,21 +8,21 @@
 //!
 //! # Promises
 //!
-//! - **No packet waits for others.** A chunk ends when its ports have nothing more, or when it is full. Under load the
-//!   chunks fill by themselves, since packets gather while the one before is being worked on. The exception has
-//!   to be asked for ([`SourceOptions::gather`]): at more than 100,000 packets a second a source that has run dry then
-//!   sleeps a little instead of being woken for each packet.
-//! - **Fair.** Each round begins with the port after the one that began the last, and each ready port gets an equal
-//!   share of a chunk before any gets more. A port that fills chunk after chunk by itself keeps the others waiting for
-//!   [`ASK_ALL_EVERY`] chunks at most.
-//! - **Bounded.** Chunks lie in a fixed number of slabs; with all of them in flight `next_chunk` waits for one, and
-//!   ports' rings fill and count what they miss.
-//! - **What cannot say that it has something is asked** ([`PortRx::is_polled`]): without a pause for [`SPIN_FOR`] after the
-//!   last packet, then every [`NAP`]. A core is taken only while packets come.
-//! - **Others are asked before the source sleeps** if that is wanted ([`SourceOptions::busy_poll`]), for as long as it
-//!   has paid lately (`source/spin.rs`): a source to which nothing comes sleeps.
-//! - **One port's trouble is its own.** A half that fails is left alone, said once ([`PortChange`]) and tried again
-//!   every [`RETRY_EVERY`]; the others go on.
+//! - **No packet waits for others.** A chunk ends when the ports have no more packets, or when it is full. Under
+//!   load chunks fill by themselves, since packets gather while the stages work on the chunk before. The exception
+//!   is an option, [`SourceOptions::gather`]: at more than 100,000 packets a second, a source without packets
+//!   sleeps a little instead of waking for each one.
+//! - **Fair.** Each round begins one port after the last round did, and each ready port gets an equal share of a
+//!   chunk before any port gets more. A port that fills chunk after chunk by itself keeps the others waiting for at
+//!   most [`ASK_ALL_EVERY`] chunks.
+//! - **Bounded.** Chunks lie in a fixed number of slabs. If all are in flight, `next_chunk` waits for one; the
+//!   ports' rings then fill up and count the frames they lose.
+//! - **Polls ports that cannot announce packets** ([`PortRx::is_polled`]): without a pause for [`SPIN_FOR`] after
+//!   the last packet, then every [`NAP`]. So they take a core only while packets arrive.
+//! - **Polls other ports before it sleeps** if [`SourceOptions::busy_poll`] asks for it, for as long as that has
+//!   paid off lately (`source/spin.rs`): a source without packets sleeps.
+//! - **A failing port does not affect others.** A half that fails is left alone, reported once ([`PortChange`]) and
+//!   tried again every [`RETRY_EVERY`]; the others continue.
 //! - Sequence and packet numbers have no gaps; arrivals are times of the [`LiveClock`] and never go back.
 
 use std::collections::VecDeque;
@@ -41,42 +41,43 @@ use super::{LiveClock, PortRx, RxCounters};
 
 mod spin;
 
-/// How often a port that failed is tried again.
+/// How often to try a failed port again.
 pub const RETRY_EVERY: Duration = Duration::from_millis(50);
-/// Changes kept until somebody asks. More than this and the oldest are forgotten, which a port that flaps without
-/// end would cause if nobody asks.
+/// The most changes kept for [`LiveSource::poll_change`]; the oldest are dropped. A bound for ports that flap while
+/// no thread asks.
 const CHANGES_MAX: usize = 1024;
 
-/// For how long after the last packet halves that have to be polled are asked without a pause: about what the next packet
-/// of a busy port may take, so that such a port never naps.
+/// How long after the last packet polled halves are asked without a pause: about the longest gap between packets on
+/// a busy port, so that such a port never naps.
 pub const SPIN_FOR: Duration = Duration::from_micros(50);
-/// How long a source with such halves sleeps between two looks at them when nothing comes; the kernel adds its timers'
-/// slack, 50 µs where nobody has changed it. A packet that comes to an idle port waits that long.
+/// How long a source with polled halves sleeps between two polls of idle ports; the kernel adds its timer slack, 50
+/// µs by default. A packet that arrives on an idle port waits that long.
 pub const NAP: Duration = Duration::from_micros(50);
-/// Chunks after which every half is asked, whether it was said to have something or not.
+/// After this many chunks every half is asked, even if it has not announced packets.
 const ASK_ALL_EVERY: u64 = 8;
 
-/// Packets a second from which on packets are gathered (see [`SourceOptions::gather`]). A lone conversation of
-/// questions and answers stays below, so that it never waits.
+/// The rate in packets a second above which packets are gathered (see [`SourceOptions::gather`]). A single
+/// request-response conversation stays below it and so never waits.
 const GATHER_ABOVE_PER_S: u64 = 100_000;
-/// Over what time the rate is taken.
+/// The window in which the rate is measured.
 const RATE_WINDOW_NS: u64 = 1_000_000;
 
-/// How a source cuts.
+/// How a source forms chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceOptions {
-    /// Packets in a chunk at most.
+    /// The most packets in a chunk.
     pub chunk_packets: usize,
     /// Chunks in memory at once, at least 2.
     pub slabs: usize,
-    /// Bytes of the longest frame of all ports, which decides how large a slab is.
+    /// The longest frame of all ports in bytes, which decides the size of a slab.
     pub frame_bytes_max: usize,
-    /// How long to let packets gather when the ports have run dry while many come. To wake a thread costs the sender
-    /// as much as to send several packets, so a receiver that is a little faster than its senders slows them down by
-    /// sleeping after each. Zero, the default, never gathers: what it brings has not been measured on an idle machine.
+    /// How long to let packets gather if the ports have run dry while the rate is high. Waking a thread costs the
+    /// sender as much as sending several packets, so a receiver that is a little faster than its senders slows them
+    /// down by sleeping after each packet. Zero, the default, never gathers: the gain has not been measured on an
+    /// idle machine.
     pub gather: Duration,
-    /// For how long at most ports are asked again and again when they have run dry, before the source sleeps. Zero, the
-    /// default, sleeps at once.
+    /// The longest time to poll ports that have run dry, before the source sleeps. Zero, the default, sleeps at
+    /// once.
     pub busy_poll: Duration,
 }
 
@@ -92,37 +93,36 @@ impl Default for SourceOptions {
     }
 }
 
-/// What happened to a receiving half.
+/// A failure or recovery of a receiving half.
 #[derive(Debug)]
 pub struct PortChange {
-    /// Number of the port it belongs to.
     pub port: u16,
-    /// Which of the source's halves, in the order they were given.
+    /// The index of the half within the source, in the order they were given.
     pub half: usize,
-    /// What it failed with; `None` when it is back.
+    /// The error; `None` when the half works again.
     pub failed: Option<io::Error>,
 }
 
-/// Ends a wait of [`LiveSource::next_chunk`] from another thread; the next one, if none is going on.
+/// Wakes [`LiveSource::next_chunk`] from another thread; if no call waits, the next one returns early.
 #[derive(Clone, Debug)]
 pub struct SourceWaker(Arc<File>);
 
 impl SourceWaker {
-    /// Does so. Many calls before the wait are as one.
+    /// Wakes the source. Several calls before the wait count as one.
     pub fn wake(&self) {
-        // The counter is full only after 2^64 calls that nobody noticed.
+        // The counter is full only after 2^64 unnoticed calls.
         let _ = (&*self.0).write(&1_u64.to_ne_bytes());
     }
 }
 
-/// Receives from any number of ports. Used by one thread.
+/// Receives from any number of ports, on one thread.
 pub struct LiveSource {
     halves: Vec<Half>,
-    /// Which half begins the next round.
+    /// The half that begins the next round.
     first: usize,
     options: SourceOptions,
     pool: SlabPool,
-    /// A chunk that nothing has come into yet.
+    /// A chunk that is still empty.
     spare: Option<ChunkBuilder>,
     clock: LiveClock,
     wake: Arc<File>,
@@ -135,7 +135,7 @@ pub struct LiveSource {
     rate: Rate,
 }
 
-/// How many packets come, from one window to the next.
+/// The rate of packets, measured in windows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     began_ns: u64,
@@ -153,7 +153,7 @@ impl Rate {
         }
     }
 
-    /// Whether packets come fast enough to be gathered: in the last window, and in the present one so far.
+    /// Whether the rate was high in the last window, unless that was long ago.
     fn is_high(&self, now_ns: u64) -> bool {
         self.per_s >= GATHER_ABOVE_PER_S && now_ns.saturating_sub(self.began_ns) < 2 * RATE_WINDOW_NS
     }
@@ -162,7 +162,7 @@ impl Rate {
 struct Half {
     port: u16,
     rx: Box<dyn PortRx>,
-    /// It may have something: it was said to, or had more than its share.
+    /// The half may have packets: it announced some, or had more than its share.
     ready: bool,
     /// When to try again, if it failed.
     failed: Option<Instant>,
@@ -175,7 +175,7 @@ impl Half {
 }
 
 fn pool_for(options: &SourceOptions) -> SlabPool {
-    // TAPs want room for the longest frame before they know how long it is, and one byte more.
+    // A TAP needs room for the longest frame before it knows the frame's length, and one byte more.
     let room = options.frame_bytes_max + ChunkBuilder::HEADROOM + 16;
     SlabPool::new(options.slabs, options.chunk_packets * room + room)
 }
@@ -210,22 +210,22 @@ impl LiveSource {
         })
     }
 
-    /// What ends a wait.
+    /// A handle that ends a wait from another thread.
     pub fn waker(&self) -> SourceWaker {
         SourceWaker(Arc::clone(&self.wake))
     }
 
-    /// The clock that arrivals are told by.
+    /// The clock of arrival times.
     pub fn clock(&self) -> LiveClock {
         self.clock
     }
 
-    /// The next chunk, with at least one packet; `None` when none came in time or the source was woken. Waits longer
-    /// than `timeout` only for a slab.
+    /// The next chunk, with at least one packet; `None` if none arrived in time or the source was woken. It waits
+    /// longer than `timeout` only for a free slab.
     pub fn next_chunk(&mut self, timeout: Duration) -> io::Result<Option<Chunk>> {
         let mut builder = self.spare.take().unwrap_or_else(|| self.pool.builder());
         let began = Instant::now();
-        // Whether the ports were asked, having said nothing of themselves.
+        // Whether all ports were asked, announced packets or not.
         let mut asked = false;
         loop {
             if self.halves.iter().any(|half| half.ready) && self.fill(&mut builder) {
@@ -235,14 +235,15 @@ impl LiveSource {
                 asked = true;
                 continue;
             }
-            // A port that says it is ready and has nothing must not keep us.
+            // A port that announces packets but has none must not keep the thread here.
             let left = timeout.saturating_sub(began.elapsed());
             let ended = if asked && left.is_zero() { Ok(true) } else { self.wait(left) };
             asked = true;
             match ended {
                 Ok(false) => {}
                 Ok(true) => {
-                    // Not every descriptor becomes readable when its interface goes: the next call asks all the same.
+                    // Some descriptors do not become readable when their interface disappears, so the next call
+                    // asks all halves.
                     self.halves.iter_mut().for_each(|half| half.ready |= half.failed.is_none());
                     self.spare = Some(builder);
                     return Ok(None);
@@ -255,8 +256,8 @@ impl LiveSource {
         }
     }
 
-    /// Receives from others from now on: the halves of the ports `gone` are given back, and `new` ones come behind the
-    /// rest. Frames may be as long as `frame_bytes_max`, if that is more than before.
+    /// Exchanges receiving halves: returns those of the ports `gone`, and appends the halves in `new`. Raises the
+    /// longest frame to `frame_bytes_max`, if that is more than before.
     pub fn exchange(
         &mut self,
         gone: &[u16],
@@ -269,23 +270,24 @@ impl LiveSource {
         self.halves.extend(new.into_iter().map(Half::new));
         if frame_bytes_max > self.options.frame_bytes_max {
             self.options.frame_bytes_max = frame_bytes_max;
-            // Chunks on their way keep the slabs that they have.
+            // Chunks in flight keep their slabs.
             (self.pool, self.spare) = (pool_for(&self.options), None);
         }
         gone.into_iter().map(|half| half.rx).collect()
     }
 
-    /// What happened to halves since the last call, oldest first.
+    /// The failures and recoveries of halves since the last call, one at a time, oldest first.
     pub fn poll_change(&mut self) -> Option<PortChange> {
         self.changes.pop_front()
     }
 
-    /// Each half's port and counters.
+    /// The port and the counters of each half.
     pub fn counters(&mut self) -> impl Iterator<Item = (u16, RxCounters)> + '_ {
         self.halves.iter_mut().map(|half| (half.port, half.rx.counters()))
     }
 
-    /// Receives from halves that are ready until the chunk is full or they have no more; whether anything came.
+    /// Receives from ready halves until the chunk is full or they have no more. Returns whether the chunk has
+    /// packets.
     fn fill(&mut self, builder: &mut ChunkBuilder) -> bool {
         let now_ns = self.clock.now_ns();
         let count = self.halves.len();
@@ -294,7 +296,8 @@ impl LiveSource {
         let share = packets_max.div_ceil(ready);
         let first = self.first;
         self.first = (first + 1) % count.max(1);
-        // First a share each; then what is left to those that have more. A half that had less than it might is done.
+        // First gives each half its share, then the rest to those that have more. A half that used less than it
+        // might is done.
         for round in 0..2 {
             for at in 0..count {
                 let number = (first + at) % count;
@@ -332,7 +335,7 @@ impl LiveSource {
         changes.push_back(PortChange { port, half, failed });
     }
 
-    /// Waits until a half has something, or is to be tried again; whether the source was woken.
+    /// Waits until a half announces packets or must be tried again. Returns whether the source was woken.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let now = Instant::now();
         let retry = self.halves.iter().filter_map(|half| half.failed).min();
@@ -367,13 +370,13 @@ impl LiveSource {
         }
         if woken {
             let mut count = [0; 8];
-            // Nothing there means that somebody else has read it: woken all the same.
+            // If another reader emptied the counter, the source was woken all the same.
             let _ = (&*self.wake).read(&mut count);
         }
         Ok(woken)
     }
 
-    /// Waits a little, where that brings several packets instead of one.
+    /// Waits a little if that brings several packets instead of one. Returns whether it did.
     fn gather(&mut self, timeout: Duration) -> bool {
         let gather = self.options.gather;
         if gather.is_zero() || gather > timeout || !self.rate.is_high(self.clock.now_ns()) {
@@ -389,7 +392,8 @@ impl LiveSource {
         self.rate.add(packets, self.clock.now_ns());
         self.spin.end();
         if self.sequence.is_multiple_of(ASK_ALL_EVERY) {
-            // While chunks fill by themselves nobody waits, and only a wait shows who has something.
+            // While chunks fill by themselves the source never waits, and only a wait shows which halves have
+            // packets.
             let now = Instant::now();
             for half in &mut self.halves {
                 half.ready |= half.failed.is_none_or(|retry| now >= retry);
@@ -404,7 +408,7 @@ impl LiveSource {
     }
 }
 
-/// Whether the chunk may be too full for another frame.
+/// Whether another frame may not fit the chunk.
 fn is_full(builder: &mut ChunkBuilder, options: &SourceOptions) -> bool {
     builder.next_frame_offset() + options.frame_bytes_max + 16 > builder.buffer_mut().len()
 }

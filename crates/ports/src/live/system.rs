@@ -1,8 +1,8 @@
-//! System calls that live ports need and neither the standard library nor `socket2` has.
+//! System calls that live ports need and that neither the standard library nor `socket2` has.
 //!
-//! Unsafe because they are C calls that take pointers; every function here is safe to call, with any arguments. No
-//! measurement pays for it: without them there are no packets, except for [`send_frames`], which hands the kernel
-//! many frames in one call.
+//! Unsafe because they are C calls that take pointers; every function here is safe to call with any arguments.
+//! There is no other way to packets, so no measurement justifies them, except for [`send_frames`], which hands the
+//! kernel many frames in one call.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,11 +11,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Bytes of an interface name, with its final zero.
+/// The length of an interface name with its final zero.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
 
 thalweg_base::words! {
-    /// What is asked about or of an interface; each exchanges one [`InterfaceRequest`].
+    /// The `ioctl` calls on interfaces; each exchanges one [`InterfaceRequest`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) enum InterfaceCall {
         Index => "SIOCGIFINDEX",
@@ -26,7 +26,7 @@ thalweg_base::words! {
         SetMtu => "SIOCSIFMTU",
         Mac => "SIOCGIFHWADDR",
         SetMac => "SIOCSIFHWADDR",
-        /// Of `/dev/net/tun`, not of a socket: attach to or make the interface.
+        /// On `/dev/net/tun`, not on a socket: attaches to the interface or creates it.
         TunAttach => "TUNSETIFF",
     }
 }
@@ -58,21 +58,21 @@ pub(super) struct InterfaceRequest {
 const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
 const _: () = assert!(align_of::<InterfaceRequest>() >= align_of::<libc::ifreq>());
 
-/// Asks; the answer is in the request.
+/// Makes the call; the kernel writes the answer to `request`.
 pub(super) fn interface_call(
     fd: BorrowedFd<'_>,
     call: InterfaceCall,
     request: &mut InterfaceRequest,
 ) -> io::Result<()> {
-    // SAFETY: each of the calls reads and writes one `struct ifreq`, without following a pointer in it, and
-    // `InterfaceRequest` is as large and as aligned as that.
+    // SAFETY: each call reads and writes one `struct ifreq` without following a pointer in it, and
+    // `InterfaceRequest` has the same size and alignment.
     match unsafe { libc::ioctl(fd.as_raw_fd(), call.number(), &raw mut *request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Plugs the cable of a TAP interface in or out.
+/// Sets or clears the carrier of a TAP interface.
 pub(super) fn tun_set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> io::Result<()> {
     let carrier = libc::c_int::from(carrier);
     // SAFETY: the call reads one `int` from the pointer.
@@ -82,16 +82,16 @@ pub(super) fn tun_set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> io::Result<(
     }
 }
 
-/// What of a TAP interface is set to a number.
+/// The numeric settings of a TAP interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TunNumber {
-    /// Whether it stays when nobody is attached.
+    /// Whether the interface stays when no program is attached.
     Persist,
-    /// What is left to us: `TUN_F_*`.
+    /// The work that the kernel leaves to us: `TUN_F_*`.
     Offload,
 }
 
-/// Sets it.
+/// Changes a setting.
 pub(super) fn tun_set(fd: BorrowedFd<'_>, what: TunNumber, value: u32) -> io::Result<()> {
     let call = match what {
         TunNumber::Persist => libc::TUNSETPERSIST,
@@ -104,26 +104,27 @@ pub(super) fn tun_set(fd: BorrowedFd<'_>, what: TunNumber, value: u32) -> io::Re
     }
 }
 
-/// Binds a packet socket to an interface: what of `protocol` (network byte order left to us) comes by it is received.
+/// Binds a packet socket to an interface. The socket receives frames of `protocol`, which is given in host byte
+/// order.
 pub(super) fn bind_packet(socket: BorrowedFd<'_>, protocol: u16, index: u32) -> io::Result<()> {
-    // SAFETY: `sockaddr_ll` is integers and an array of them; all zero is a value.
+    // SAFETY: `sockaddr_ll` consists of integers and an array of them; all zeros are a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes, which the address has.
+    // SAFETY: the kernel reads `length` bytes, the size of the address.
     match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Frames that one [`send_frames`] takes at most.
+/// The most frames in one call of [`send_frames`].
 pub(super) const SEND_FRAMES_MAX: usize = 64;
 
 /// Sends the first frames of `spans` (start and length within `bytes`), each as one message, as many as the socket
-/// takes without waiting; how many, at least one. An error is that of the first.
+/// takes without waiting. Returns how many, at least one unless `spans` is empty; an error is that of the first.
 pub(super) fn send_frames(socket: BorrowedFd<'_>, bytes: &[u8], spans: &[(u32, u32)]) -> io::Result<usize> {
     let mut vectors = [const { MaybeUninit::<libc::iovec>::zeroed() }; SEND_FRAMES_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; SEND_FRAMES_MAX];
@@ -132,7 +133,7 @@ pub(super) fn send_frames(socket: BorrowedFd<'_>, bytes: &[u8], spans: &[(u32, u
         let frame = &bytes[start as usize..][..length as usize];
         let vector =
             vector.write(libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() });
-        // SAFETY: `mmsghdr` is integers and pointers; all zero, as it was made, is a value.
+        // SAFETY: `mmsghdr` consists of integers and pointers; all zeros, as it was made, are a valid value.
         let header = unsafe { header.assume_init_mut() };
         header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
@@ -142,7 +143,7 @@ pub(super) fn send_frames(socket: BorrowedFd<'_>, bytes: &[u8], spans: &[(u32, u
         return Ok(0);
     }
     let flags = libc::MSG_DONTWAIT as _;
-    // SAFETY: the first `count` headers are written and each names one vector, which names a part of `bytes`; all of
+    // SAFETY: the first `count` headers are written; each names one vector, which names a part of `bytes`; all of
     // them outlive the call. The kernel reads the frames and writes only the headers' lengths.
     match unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count, flags) } {
         sent @ 0.. => Ok(sent as usize),
@@ -160,21 +161,21 @@ impl Waiting {
         Self(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
     }
 
-    /// Something is there, be it an error.
+    /// Whether the descriptor is readable or has failed.
     pub(super) fn is_ready(&self) -> bool {
         self.0.revents != 0
     }
 }
 
-/// Waits until one of the descriptors is readable or has failed, or until its time has passed; a signal ends it early.
+/// Waits until a descriptor is readable or has failed, or the timeout has passed; a signal ends the wait early.
 pub(super) fn wait(descriptors: &mut [Waiting], timeout: Duration) -> io::Result<()> {
     let time = libc::timespec {
         tv_sec: timeout.as_secs().min(i32::MAX as u64) as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as _,
     };
     let count = descriptors.len() as libc::nfds_t;
-    // SAFETY: `Waiting` is a `pollfd`, and the kernel reads and writes `count` of them. A descriptor that is closed
-    // is answered as such.
+    // SAFETY: `Waiting` is a `pollfd`, and the kernel reads and writes `count` of them. For a closed descriptor it
+    // only reports an error.
     match unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, &raw const time, std::ptr::null()) } {
         0.. => Ok(()),
         _ => {
@@ -193,13 +194,13 @@ pub(super) fn event_counter() -> io::Result<File> {
     // SAFETY: no pointers.
     match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         fd => Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) })),
     }
 }
 
-/// Loads a program that drops every packet and attaches it to the ingress of an interface, behind its packet sockets.
-/// It stays as long as the descriptor.
+/// Loads a program that drops every packet and attaches it to the ingress of an interface, behind its packet
+/// sockets. It stays as long as the descriptor.
 pub(super) fn drop_at_ingress(index: u32) -> io::Result<OwnedFd> {
     const PROG_LOAD: libc::c_int = 5;
     const LINK_CREATE: libc::c_int = 28;
@@ -221,16 +222,16 @@ pub(super) fn drop_at_ingress(index: u32) -> io::Result<OwnedFd> {
     const LICENSE: &core::ffi::CStr = c"Apache-2.0";
 
     let bpf = |command: libc::c_int, attributes: &mut [u64; 16]| -> io::Result<OwnedFd> {
-        // SAFETY: the kernel reads as many bytes as told, all of which are there, and for these commands follows
-        // only the pointers to program and license, which are constants. What it reads beyond the fields that it
-        // knows is zero, as it demands.
+        // SAFETY: the kernel reads as many bytes as it is told, all of which exist. For these commands it follows
+        // only the pointers to program and license, which are constants. The bytes behind the fields that it knows
+        // are zero, as it demands.
         let fd = unsafe {
             libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes))
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
     };
     let pair = |low: u32, high: u32| {
@@ -241,7 +242,7 @@ pub(super) fn drop_at_ingress(index: u32) -> io::Result<OwnedFd> {
         }
     };
     // union bpf_attr: kind and count; instructions; license; then the log (none), kernel version, flags, name, and
-    // at byte 68 the kind of attachment expected.
+    // at byte 68 the expected kind of attachment.
     let mut load = [0; 16];
     load[0] = pair(PROG_TYPE_SCHED_CLS, PROGRAM.len() as u32);
     load[1] = PROGRAM.as_ptr() as u64;

@@ -1,21 +1,22 @@
-//! TAP: an interface of the host whose cable ends here.
+//! TAP: an interface of the host whose cable ends in the router.
 //!
 //! ```text
 //! host's stack (ping, ssh, BIRD) ── interface `name` ══ cable ══ Port { rx, tx } ── the router
 //! ```
 //!
-//! Used where the host itself is a neighbor of the router, and as the host's face of a port (a mirror): address, MTU
-//! and link state of the interface are set by [`TapControl`], as the port's change.
+//! It serves where the host itself is a neighbor of the router, and as the host's side of a port (a mirror):
+//! [`TapControl`] changes the interface's address, MTU and link state together with the port's.
 //!
-//! The interface has no offloads: the kernel finishes checksums and cuts segments before we see a frame, and checks
-//! those of ours. A frame is a `read` or a `write`; there is no ring. That is enough for what a mirror carries.
+//! The interface has no offloads: the kernel finishes checksums and cuts segments before we read a frame, and
+//! checks those of frames we write. Each frame is one `read` or `write`; there is no ring. That is enough for the
+//! traffic of a mirror.
 //!
-//! # When somebody deletes the interface
+//! # When the interface is deleted
 //!
-//! Both halves notice, and the next call of either makes it anew, with the same address, MTU and state (its IP
-//! addresses are gone). Frames in between are lost and counted.
+//! Both halves notice, and the next call of either creates it again, with the same address, MTU and state (its IP
+//! addresses are lost). Frames in between are lost and counted.
 //!
-//! Missing: several queues; offloads in both directions, which is how virtual machines get their speed.
+//! Missing: several queues; offloads in both directions, which give virtual machines their speed.
 
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
@@ -38,27 +39,27 @@ const ETHERNET: usize = 14;
 /// Tags may come on top of the MTU.
 const TAGS: usize = 8;
 
-/// How a TAP interface is made.
+/// The options of a TAP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapOptions {
-    /// Its name, up to 15 bytes. If a TAP of the name exists and nobody is attached, it is taken over.
+    /// Up to 15 bytes. If a TAP of this name exists and no program is attached, it is taken over.
     pub name: String,
     /// The host's address on the cable; `None` lets the kernel choose one.
     pub mac: Option<MacAddr>,
-    /// Largest IP packet.
+    /// The largest IP packet in bytes.
     pub mtu: u32,
     /// The interface stays, without a carrier, when the port is closed.
     pub persist: bool,
 }
 
 impl TapOptions {
-    /// An interface with the MTU of Ethernet, which goes with the port.
+    /// An interface with Ethernet's usual MTU, which is removed with the port.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), mac: None, mtu: 1500, persist: false }
     }
 }
 
-/// Makes the interface and switches it on. Needs `CAP_NET_ADMIN`.
+/// Creates the interface and sets it up. Needs `CAP_NET_ADMIN`.
 pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
     let links = Links::open().map_err(LiveError::call(&options.name, "socket"))?;
     let wish = Wish { mac: options.mac, mtu: options.mtu, up: true, carrier: true, persist: options.persist };
@@ -86,13 +87,13 @@ pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
     Ok((Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts }, TapControl { shared }))
 }
 
-/// Whether TAP interfaces are available at all: the device is there and may be opened. To make one takes `CAP_NET_ADMIN`
-/// besides, which is found out when one is made.
+/// Whether TAP interfaces are available: the device exists and may be opened. Creating one also needs
+/// `CAP_NET_ADMIN`, which this does not test.
 pub fn probe() -> Result<(), LiveError> {
     OpenOptions::new().read(true).write(true).open(DEVICE).map(drop).map_err(LiveError::call("tap", DEVICE))
 }
 
-/// TAP as a driver of ports.
+/// The driver of ports that are TAP interfaces.
 pub struct Tap;
 
 impl Driver for Tap {
@@ -107,7 +108,7 @@ impl Driver for Tap {
     }
 }
 
-/// Changes the interface. Each change holds also when the interface has to be made anew.
+/// Changes the interface. Changes also apply if the interface has to be created again.
 #[derive(Clone)]
 pub struct TapControl {
     shared: Arc<Shared>,
@@ -119,7 +120,7 @@ impl TapControl {
         &self.shared.name
     }
 
-    /// Changes the largest IP packet.
+    /// Changes the interface's MTU.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), LiveError> {
         self.shared.made.lock().wish.mtu = mtu;
         self.shared.links.set_mtu(&self.shared.name, mtu)
@@ -131,13 +132,13 @@ impl TapControl {
         self.shared.links.set_mac(&self.shared.name, mac)
     }
 
-    /// Switches the interface on or off.
+    /// Sets the interface administratively up or down.
     pub fn set_up(&self, up: bool) -> Result<(), LiveError> {
         self.shared.made.lock().wish.up = up;
         self.shared.links.set_up(&self.shared.name, up)
     }
 
-    /// Plugs the cable in or out: the host sees the link go down and come back.
+    /// Plugs the cable in or out: the host sees the link come up or go down.
     pub fn set_carrier(&self, carrier: bool) -> Result<(), LiveError> {
         let mut made = self.shared.made.lock();
         made.wish.carrier = carrier;
@@ -149,7 +150,7 @@ impl TapControl {
     }
 }
 
-/// What the halves and the control have in common.
+/// The common state of the halves and the control.
 struct Shared {
     name: String,
     links: Links,
@@ -158,7 +159,8 @@ struct Shared {
 
 struct Made {
     file: Option<Arc<File>>,
-    /// Counts the interfaces made, so that the half that notices second takes what the first has made.
+    /// Counts the interfaces created, so that the half that notices second takes the one that the first has
+    /// created.
     generation: u64,
     wish: Wish,
 }
@@ -173,11 +175,11 @@ struct Wish {
 }
 
 impl Shared {
-    /// The interface after the one of `generation`, which is made if it is not there yet.
+    /// The interface after the one of `generation`; creates it if it does not exist yet.
     fn attach(&self, generation: u64) -> Result<(Arc<File>, u64), LiveError> {
         let mut made = self.made.lock();
         if made.generation == generation {
-            // The old one first: where it is there still, it is in its own way.
+            // Closed first: if the old one still exists, it blocks its successor.
             made.file = None;
             made.file = Some(Arc::new(self.make(made.wish)?));
             made.generation += 1;
@@ -223,7 +225,7 @@ impl Shared {
     }
 }
 
-/// Whether the error says that the interface is not there any more.
+/// Whether the error means that the interface no longer exists.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV | libc::ENXIO))
 }
@@ -256,10 +258,10 @@ impl PortRx for TapRx {
             self.gone = false;
         }
         let mtu = self.shared.mtu();
-        // One more, so that what is too long is seen to be.
+        // One more byte, to detect a frame that is too long.
         let room = mtu + ETHERNET + TAGS + 1;
         let mut taken = 0;
-        // A frame that is refused counts, too: a flood of them does not keep us here.
+        // Refused frames count too, so that a flood of them cannot keep the thread here.
         for _ in 0..limit.min(ChunkBuilder::PACKETS_MAX - into.len()) {
             let at = into.next_frame_offset();
             let Some(buffer) = into.buffer_mut().get_mut(at..at + room) else { break };
@@ -346,7 +348,7 @@ impl PortTx for TapTx {
         }
         match self.shared.links.read(&self.shared.name) {
             Ok(facts) if facts.is_up => {
-                // Up, or up again as another one.
+                // Up again, perhaps as a new interface.
                 let generation = self.shared.made.lock().generation;
                 if generation != self.generation {
                     (self.file, self.generation) =

@@ -1,4 +1,4 @@
-//! AF_XDP: frames of an interface past the kernel's stack, through memory that it shares with us.
+//! AF_XDP: frames of an interface past the kernel's stack, through memory shared with the kernel.
 //!
 //! ```text
 //!            XDP program (program.rs)                       one region of frames (umem.rs), four rings a queue (rings.rs)
@@ -7,35 +7,37 @@
 //!                │ ours: the socket of the queue            frame ──copy──> transmit ──> kernel ──> completion
 //! ```
 //!
-//! A program of six instructions, written here and loaded by our own system calls (bpf.rs), runs where frames come in
-//! and hands them to the socket of their receive queue. There is one socket for each queue (socket.rs); a receiving
-//! half asks its own in turn, and there are as many halves as [`XdpOptions::halves`] says, so that several threads receive. The sending half has one more, at the first queue: a wait for a socket that receives would
-//! also send what that socket has to send, and nobody would hear what became of it. All use one region.
+//! A program of six instructions, written here and loaded by our own system calls (bpf.rs), runs where frames
+//! arrive and hands each to the socket of its receive queue. There is one socket for each queue (socket.rs). The
+//! queues are dealt to the receiving halves, of which there are as many as [`XdpOptions::halves`] says, so that
+//! several threads receive. The sending half has another socket, at the first queue: if it sent by a socket that
+//! also receives, a wait for received frames would send as well, and its result would be lost. All sockets use one
+//! region.
 //!
 //! # Modes
 //!
-//! They are tried in the order of [`XdpOptions::modes`], and the port says which one it got and why not a better one
-//! ([`PortFacts::why_not_better`](super::PortFacts)). *Native*: the program runs in the driver, before a socket buffer
-//! exists. *Generic*: it runs in the kernel behind any driver. *Zero-copy*: the card writes into the region itself;
-//! else the kernel copies. With need-wakeup a kernel that has work to do is called, and only then.
+//! The modes are tried in the order of [`XdpOptions::modes`]; the port reports which one it got and why no better
+//! one ([`PortFacts::why_not_better`](super::PortFacts)). *Native*: the program runs in the driver, before a socket
+//! buffer exists. *Generic*: it runs in the kernel behind any driver. *Zero-copy*: the card writes into the region
+//! itself; otherwise the kernel copies. With need-wakeup the kernel is called only when it has work to do.
 //!
-//! In generic mode the kernel may have merged segments before the program sees them (GRO here, which is switched off
-//! while the port is open; TSO of a local sender at a veth's other end, `ethtool -K PEER tso off gso off`). What they
-//! were cannot be told any more, so frames longer than the MTU allows are refused and counted.
+//! In generic mode the kernel may have merged segments before the program sees them: by GRO, which is switched off
+//! while the port is open, or by TSO of a local sender at a veth's other end (`ethtool -K PEER tso off gso off`).
+//! The original segments cannot be recovered, so frames longer than the MTU allows are refused and counted.
 //!
 //! # Jumbo frames
 //!
-//! A frame of the region has 2048 bytes, or 4096 for an MTU that needs it, of which the kernel keeps 256. What is
-//! longer comes and goes in several pieces (`XDP_USE_SG` and a program that says it can bear them); this is decided
-//! by the MTU when the port is opened. A larger MTU later needs a new port; until then longer frames count as missed.
+//! A frame of the region has 2048 bytes, or 4096 for an MTU that needs it, of which the kernel reserves 256. Longer
+//! frames come and go in several pieces (`XDP_USE_SG`, and a program that declares support); the MTU at opening
+//! decides about this. A larger MTU later needs a new port; until then longer frames count as missed.
 //!
 //! # Checksums
 //!
-//! A local sender leaves the transport checksum to hardware, and on a veth there is none: such frames arrive
-//! unfinished, and XDP cannot see the mark that says so. [`thalweg_wire::checksum_offload::complete_frame`] says how they are
-//! told and completed; it is done on interfaces without a wire only.
+//! A local sender leaves the transport checksum to hardware, and a veth has none: such frames arrive unfinished,
+//! and XDP cannot see the mark that says so. [`thalweg_wire::checksum_offload::complete_frame`] says how they are
+//! recognized and completed. This happens only on interfaces without a wire.
 //!
-//! # What is left behind
+//! # Cleaning up
 //!
 //! Nothing. Program, map, link and sockets are file descriptors, and go with the process however it ends. What
 //! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::replace_attached`] is set.
@@ -43,22 +45,22 @@
 //!
 //! # Bounds
 //!
-//! Region and rings are of a fixed size. If we are slow, the kernel finds no frame in the fill ring, and counts; that
-//! is [`RxCounters::missed`](super::RxCounters). If the interface is slow, the transmit ring is full:
+//! The region and the rings have a fixed size. If we are slow, the kernel finds no frame in the fill ring, and
+//! counts that: [`RxCounters::missed`](super::RxCounters). If the interface is slow, the transmit ring is full:
 //! [`NotTaken::Full`](super::NotTaken). No call waits.
 //!
 //! # Why frames are copied between region and chunk
 //!
-//! Ports could share one region, and a forwarded frame stay where it is. What that would save was measured by
-//! `benches/xdp.rs` against the same with copies of 64 bytes at most (two cores of an EPYC guest, Linux 6.18, native
-//! copy over a veth, three runs each, other work on the machine): frames of 60 bytes nothing that shows, of 1514
-//! about 130 ns in receiving and 80 in sending, of 1,700 of the forwarder's CPU time and 3,500 of the machine's. Of
-//! that the kernel, which copies too in this mode, would pay a part again, for it would find the bytes in no cache.
-//! A card with zero-copy may be worth it; there is none here to measure.
+//! Ports could share one region, and a forwarded frame could stay in it. `benches/xdp.rs` measured the gain,
+//! against the same with copies of at most 64 bytes (two cores of an EPYC guest, Linux 6.18, native copy over a
+//! veth, three runs each, other work on the machine). Frames of 60 bytes: nothing visible. Frames of 1514 bytes:
+//! about 130 ns in receiving and 80 in sending, of 1,700 ns of the forwarder's CPU time and 3,500 of the machine's.
+//! The kernel, which also copies in this mode, would lose a part of that again, because it would find the bytes in
+//! no cache. It may pay on a card with zero-copy; there was none to measure.
 //!
-//! Missing: one queue sends; SCTP and the inner
-//! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
-//! taken off (`ethtool -K IF rxvlan off` where a card does so).
+//! Missing: only one queue sends; SCTP, and the inner packets of tunnels that end at a veth's other end, keep
+//! unfinished checksums; frames whose VLAN tag the driver has stripped (`ethtool -K IF rxvlan off` where a card
+//! does so).
 
 mod assembler;
 mod bpf;
@@ -97,14 +99,14 @@ use transmit::Sender;
 use umem::{Frame, Umem};
 
 thalweg_base::words! {
-    /// How frames come to us, best first.
+    /// How frames reach us, best first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum XdpMode {
-        /// By the driver, which writes into our memory itself.
+        /// The driver writes into our memory itself.
         NativeZeroCopy => "native zero-copy",
-        /// By the driver, copied by the kernel.
+        /// The driver runs the program, and the kernel copies.
         NativeCopy => "native copy",
-        /// By the kernel behind any driver, copied.
+        /// The kernel runs the program behind any driver, and copies.
         GenericCopy => "generic copy",
     }
 }
@@ -115,46 +117,45 @@ impl XdpMode {
     }
 }
 
-/// Receive queues that a port serves at most: more than any card has cores to serve.
+/// The most receive queues of a port: more than any card has cores to serve.
 pub const QUEUES_MAX: u32 = 256;
 
-/// Frames that may wait in each queue: 160 ms at 50,000 a second. A thread that shares its core may be kept waiting for
-/// longer than the 40 ms that 2,048 would be, and what comes then is lost. Four times the memory costs no time that
-/// showed (64 bytes over a veth, 5.6 to 5.9 µs of processor time a packet with 2,048 and with 8,192; one run each).
+/// Frames that may wait in each queue: 160 ms at 50,000 a second. A thread that shares its core may have to wait
+/// longer than the 40 ms of 2,048 frames, and further frames are lost. Four times the memory cost no measurable
+/// time (64 bytes over a veth, 5.6 to 5.9 µs of processor time a packet with 2,048 and with 8,192; one run each).
 const RX_FRAMES: u32 = 8192;
 /// Of all queues together: 128 MiB, or twice that with large frames.
 const RX_FRAMES_IN_ALL: u32 = 1 << 16;
-/// What a queue has in any case.
+/// Limits of memory reduce a queue no further than this.
 const RX_FRAMES_ENOUGH: u32 = 2048;
 
-/// What to open.
+/// The options of a port.
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
-    /// The interface's name.
     pub interface: String,
-    /// Modes to be tried, in this order. Flows are forwarded behind the driver first all the same, if all modes are
-    /// allowed and the interface has no wire: there is nothing but socket buffers anyway.
+    /// The modes to try, in order. Exception: if all modes are allowed, flows are offloaded and the interface has
+    /// no wire, the generic mode comes first, because socket buffers exist there anyway.
     pub modes: Vec<XdpMode>,
-    /// What is not ours.
+    /// Frames that the kernel's stack gets.
     pub leave_to_kernel: LeaveToKernel,
-    /// Receiving halves at most, at least 1: the interface's receive queues are dealt out to them in turn.
+    /// The most receiving halves, at least 1: the interface's receive queues are dealt to them in turn.
     pub halves: usize,
-    /// Frames to receive into for each queue, a power of two: how many may wait for us. A port with many queues, or one
-    /// that may not lock so much memory, has fewer, but not fewer than 2,048 for that.
+    /// Receive frames for each queue, a power of two: how many frames may wait for us. A port with many queues, or
+    /// with a limit on locked memory, gets fewer, but at least 2,048.
     pub rx_frames: u32,
-    /// Frames to send from, a power of two: how many may be on their way.
+    /// Send frames, a power of two: how many may be in flight.
     pub tx_frames: u32,
-    /// Takes a foreign XDP program off the interface, instead of saying whose it is.
+    /// Removes another program's XDP program from the interface, instead of failing with its name.
     pub replace_attached: bool,
-    /// The port receives every frame, no matter its destination (promiscuous mode). For monitoring; the
-    /// host gets none of them.
+    /// The port receives every frame, whatever its destination (promiscuous mode); the host receives none. For
+    /// monitoring.
     pub everything: bool,
-    /// Lets the kernel forward packets of flows that it is told.
+    /// The flows that the kernel may forward.
     pub offload: Option<Arc<Offload>>,
 }
 
 impl XdpOptions {
-    /// The usual for an interface: the best mode, every frame ours.
+    /// The default options: all modes, and every frame is ours.
     pub fn new(interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),
@@ -170,13 +171,13 @@ impl XdpOptions {
     }
 }
 
-/// A region's frames: whole pages, or two a page.
+/// The sizes of a region's frames: two a page, or one.
 const FRAME_BYTES: [u32; 2] = [2048, 4096];
-/// What the kernel leaves before a received frame (`XDP_PACKET_HEADROOM`).
+/// What the kernel leaves free before a received frame (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: u32 = 256;
 /// An Ethernet header with two VLAN tags.
 const HEADER_BYTES: u32 = 22;
-/// How long the end of a predecessor is awaited.
+/// How long, and how many times, to wait for a predecessor's end.
 const TIMEOUT: Duration = Duration::from_millis(20);
 const TRIES: u32 = 100;
 
@@ -184,8 +185,8 @@ const TRIES: u32 = 100;
 ///
 /// # Errors
 ///
-/// [`LiveError`] if there is no such interface, another program has it, we may not, or no mode works; then it is the
-/// error of the last mode.
+/// Fails if there is no such interface, another program has it, rights are missing, or no mode works; then it
+/// returns the error of the last mode.
 pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     let setup = Setup::new(options)?;
     let mut attached = None;
@@ -215,9 +216,9 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     Err(last)
 }
 
-/// Tries these modes on an interface, best first, and lets go of it again; no further than an error after which no other
-/// mode would do better. The program is attached without its sockets, so that frames go on to the kernel's stack
-/// meanwhile; a driver may reset its card all the same.
+/// Tries modes on an interface, best first, and releases it again. Stops at an error that every mode would have.
+/// The program is attached without its sockets, so that frames still reach the kernel's stack; a driver may reset
+/// its card all the same.
 pub fn probe(interface: &str, modes: &[XdpMode]) -> Vec<(XdpMode, Result<(), LiveError>)> {
     let options = XdpOptions { rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) };
     let setup = match Setup::new(&options) {
@@ -236,16 +237,16 @@ pub fn probe(interface: &str, modes: &[XdpMode]) -> Vec<(XdpMode, Result<(), Liv
     found
 }
 
-/// How many receive queues an interface has.
+/// The number of an interface's receive queues.
 ///
 /// # Errors
 ///
-/// [`LiveError::NoSuchInterface`] if there is none of the name.
+/// [`LiveError::NoSuchInterface`] if there is no interface of this name.
 pub fn receive_queues(interface: &str) -> Result<u32, LiveError> {
     Ok(Interface::find(interface)?.queues().0)
 }
 
-/// Whether no other mode would do better.
+/// Whether every other mode would fail too.
 fn is_final(error: &LiveError) -> bool {
     match error {
         LiveError::Call { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
@@ -260,12 +261,12 @@ fn reason(error: &LiveError) -> String {
     }
 }
 
-/// What the two halves share. The program is detached when the last of them is dropped.
+/// The common state of the two halves. The program is detached when the last of them is dropped.
 #[derive(Debug)]
 struct Shared {
     interface: Interface,
     mtu: AtomicU32,
-    /// The interface's address, as [`number_of`] has it.
+    /// The interface's address as a number.
     mac: AtomicU64,
     frame_bytes: u32,
     multi_buffer: bool,
@@ -278,19 +279,19 @@ struct Shared {
 }
 
 impl Shared {
-    /// Learns anew what may change.
+    /// Reads the MTU and the address, which may have changed.
     fn refresh(&self) {
         if let Ok(facts) = self.interface.read() {
             self.mtu.store(facts.mtu, Ordering::Relaxed);
             let (mac, before) = (facts.mac, self.mac.swap(facts.mac.to_u64(), Ordering::Relaxed));
             if let Some(offload) = self.attachment.offload.as_ref().filter(|_| before != mac.to_u64()) {
-                // Until it is told again, frames to the new address go up: slower, not wrong.
+                // If this fails, frames to the new address go through the router: slower, not wrong.
                 let _ = offload.set_mac(mac);
             }
         }
     }
 
-    /// Whether a frame is for this port: sent to its address, or to a group.
+    /// Whether the frame is for this port: sent to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
         self.everything.is_some() || is_for(self.mac.load(Ordering::Relaxed), frame)
@@ -300,12 +301,12 @@ impl Shared {
         (self.mtu.load(Ordering::Relaxed).saturating_add(HEADER_BYTES)) as usize
     }
 
-    /// The longest frame that is handed up.
+    /// The longest frame that is passed on.
     fn longest_received(&self) -> usize {
         if self.is_generic { self.longest() } else { usize::MAX }
     }
 
-    /// The longest frame that is taken.
+    /// The longest frame that can be sent.
     fn longest_sent(&self) -> usize {
         if self.multi_buffer { self.longest() } else { self.longest().min(self.frame_bytes as usize) }
     }
@@ -319,7 +320,7 @@ impl Drop for Shared {
     }
 }
 
-/// A program before an interface, with its map.
+/// An attached program with its map.
 #[derive(Debug)]
 struct Attachment {
     map: SocketMap,
@@ -328,7 +329,7 @@ struct Attachment {
     _link: Link,
 }
 
-/// Sockets of all queues, bound.
+/// The bound sockets of all queues.
 struct Bound {
     umem: Arc<Umem>,
     queues: Vec<Queue>,
@@ -367,7 +368,7 @@ impl<'a> Setup<'a> {
         move |source| refused(&self.options.interface, call, source)
     }
 
-    /// One mode; what is attached for it may serve the next.
+    /// Tries one mode. After a failure, `attached` keeps the program for the next mode.
     fn attempt(
         &self,
         mode: XdpMode,
@@ -395,7 +396,7 @@ impl<'a> Setup<'a> {
         if let Some(offload) = &offload {
             offload.set_mac(self.mac).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
         }
-        // A driver that redirects a frame forgets what the kernel knew of its checksum.
+        // A driver that redirects a frame loses what the kernel knew about its checksum.
         let forgets = is_native && self.interface.has_unfinished_checksums();
         let maps = offload.as_ref().map(|offload| offload.maps(is_native, forgets));
         let slots = program::program(map.descriptor(), &self.options.leave_to_kernel, maps.as_ref());
@@ -404,7 +405,7 @@ impl<'a> Setup<'a> {
         loop {
             match program.attach(self.interface.index, is_native) {
                 Ok(link) => return Ok(Attachment { map, offload, is_native, _link: link }),
-                // There is one already, in this place or in the other.
+                // There is a program already, in this mode or the other.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                     tries += 1;
                     self.make_way(error, tries)?;
@@ -414,12 +415,12 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Another program is before the interface: waits for its end, takes it off, or says whose it is.
+    /// Deals with another program on the interface: waits for its end, removes it, or fails with its name.
     fn make_way(&self, error: io::Error, tries: u32) -> Result<(), LiveError> {
         let index = self.interface.index;
         let found = XdpAttachment::read(index).unwrap_or(None);
         let Some(found) = found.filter(|_| tries < TRIES) else {
-            // It is gone in this moment, or cannot be seen.
+            // It has just disappeared, or cannot be seen.
             sleep(TIMEOUT);
             return if tries < TRIES { Ok(()) } else { Err(self.refused("bpf(LINK_CREATE)")(error)) };
         };
@@ -430,13 +431,13 @@ impl<'a> Setup<'a> {
             Some(link) if self.options.replace_attached => {
                 return link.detach().map_err(self.refused("bpf(LINK_DETACH)"));
             }
-            // Without a link it outlived its process; ours never do, but it does no harm to look.
+            // A program without a link outlived its process. Ours never do, but removing one of ours is harmless.
             None if (self.options.replace_attached || is_ours)
                 && matches!(found.remove(index), Ok(Ok(()))) =>
             {
                 return Ok(());
             }
-            // A predecessor that was just killed: its link may be gone before its program is.
+            // A predecessor that was just killed: its link may disappear before its program does.
             _ if is_ours && tries < TRIES - 1 => {
                 sleep(TIMEOUT);
                 return Ok(());
@@ -457,7 +458,7 @@ impl<'a> Setup<'a> {
         Err(LiveError::Occupied { interface: self.options.interface.clone(), holder, remedy })
     }
 
-    /// Opens and binds a socket for each queue, with as many frames as may be had.
+    /// Opens and binds a socket for each queue, with as many frames as memory limits allow.
     fn bind_within_limits(&self, zero_copy: bool) -> Result<Bound, LiveError> {
         let mut rx = self.options.rx_frames;
         while rx > RX_FRAMES_ENOUGH && rx.saturating_mul(self.queues) > RX_FRAMES_IN_ALL {
@@ -477,7 +478,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Opens and binds a socket for each queue.
+    /// Opens and binds a socket for each queue, with `rx` receive frames each.
     fn bind(&self, zero_copy: bool, rx: u32) -> Result<Bound, LiveError> {
         let tx = self.options.tx_frames;
         let frames = self.queues.saturating_mul(rx).saturating_add(tx);
@@ -516,7 +517,7 @@ impl<'a> Setup<'a> {
         Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
     }
 
-    /// From now on frames come to the sockets.
+    /// Directs frames to the sockets from now on.
     fn connect(&self, bound: &Bound, map: &SocketMap) -> Result<(), LiveError> {
         for (number, queue) in (0..).zip(&bound.queues) {
             map.set(number, queue.socket.as_fd()).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
@@ -552,7 +553,7 @@ impl<'a> Setup<'a> {
             why_not_better: (!better.is_empty()).then(|| better.join("; ")),
         };
         let is_generic = !mode.is_native();
-        // Where it cannot be switched off, merged segments are refused one by one.
+        // If GRO cannot be switched off, merged segments are refused one by one.
         let restore_gro = is_generic && self.interface.set_gro(false).unwrap_or(false);
         let listen = || {
             Promiscuous::begin(self.interface.index)

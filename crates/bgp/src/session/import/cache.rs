@@ -1,9 +1,9 @@
-//! The last attribute fields of a neighbor and what they came to.
+//! The most recent attribute fields of a neighbor, with what was decided about them.
 //!
-//! Direct-mapped by a hash of the bytes: a slot holds one field, a new one takes its place. A hit compares all
-//! bytes, so that the hash decides only about speed. What a slot remembers holds only for one configuration and
-//! one policy; a change of either must clear the cache. A neighbor costs at most [`CACHE_SLOTS`] times
-//! [`KEY_BYTES_MAX`] bytes, and usually about 3 kB.
+//! The cache is direct-mapped by a hash of the bytes: a slot holds one field, and a new one replaces it. A hit
+//! compares all bytes, so the hash affects only speed. A slot is valid for one configuration and one policy; when
+//! either changes, the cache must be cleared. A neighbor costs at most [`CACHE_SLOTS`] times [`KEY_BYTES_MAX`]
+//! bytes, and usually about 3 kB.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -12,20 +12,19 @@ use thalweg_wire::bgp::{Attributes, Family, NextHop, Update, attribute};
 
 use super::Judged;
 
-/// How many attribute fields are remembered.
+/// Attribute fields that a neighbor's cache holds.
 pub const CACHE_SLOTS: usize = 16;
 
-/// Longer fields are not remembered.
+/// Longer fields are not cached.
 const KEY_BYTES_MAX: usize = 512;
 
-/// Bytes of a key's tail at most.
+/// The longest tail of a key.
 const TAIL_BYTES_MAX: usize = 33;
 
-/// Says in a key that the next hop stands in the attributes. No next hop has so many bytes.
+/// Marks a key whose next hop is among the attributes. No next hop has this length.
 const NEXT_HOP_WITHIN: u8 = 0x3f;
 
-/// All that decides what attributes come to: the attributes without the prefixes among them, the next hop and
-/// the family.
+/// Everything that the decision depends on: the attributes without their prefixes, the next hop and the family.
 pub(super) struct Key<'a> {
     /// Parts of the message, in order.
     parts: [&'a [u8]; 3],
@@ -33,15 +32,15 @@ pub(super) struct Key<'a> {
     hash: u64,
 }
 
-/// The end of a key: the next hop where it does not stand in the attributes, then its length and the family,
-/// so that no other key can end alike.
+/// The end of a key: the next hop if it is not among the attributes, then its length and the family, so that
+/// different keys never end alike.
 struct Tail {
     bytes: [u8; TAIL_BYTES_MAX],
     length: usize,
 }
 
 impl<'a> Key<'a> {
-    /// The key of the routes of one family in an UPDATE, whose attribute field is `field`.
+    /// The key of an UPDATE's routes of one family; `field` is the attribute field.
     #[inline]
     pub(super) fn new(field: &'a [u8], update: &Update<'_>, next_hop: NextHop, family: Family) -> Self {
         let plain = update.mp_reach.is_none()
@@ -70,8 +69,8 @@ impl<'a> Key<'a> {
     fn is(&self, stored: &[u8]) -> bool {
         let mut rest = stored;
         for part in [self.parts[0], self.parts[1], self.parts[2], self.tail.bytes()] {
-            // Empty parts are the rule. Comparing two of them took 90 ns (Zen with AVX-512, glibc 2.36): most
-            // likely a masked load from the address of nothing, whose fault the processor suppresses slowly.
+            // Most parts are empty. Comparing two empty ones took 90 ns (Zen with AVX-512, glibc 2.36): most likely
+            // a masked load from a null address, whose fault the processor suppresses slowly.
             if part.is_empty() {
                 continue;
             }
@@ -134,10 +133,10 @@ fn without_prefixes(field: &[u8]) -> [&[u8]; 3] {
     parts
 }
 
-/// The memory of one neighbor.
+/// The cache of one neighbor.
 #[derive(Default)]
 pub(super) struct Cache {
-    /// Empty until something is remembered, then [`CACHE_SLOTS`].
+    /// Empty until the first entry, then [`CACHE_SLOTS`].
     slots: Vec<Slot>,
 }
 
@@ -149,7 +148,7 @@ struct Slot {
 }
 
 impl Cache {
-    /// What the attributes came to, if they came lately.
+    /// The decision about these attributes, if it is still in the cache.
     #[inline]
     pub(super) fn get(&self, key: &Key<'_>) -> Option<&Judged> {
         let slot = self.slots.get(place(key))?;
@@ -157,7 +156,7 @@ impl Cache {
         (slot.hash == key.hash && key.is(&slot.key)).then_some(judged)
     }
 
-    /// Remembers what they came to.
+    /// Stores a decision. A long key is not stored.
     pub(super) fn put(&mut self, key: &Key<'_>, judged: Judged) {
         if key.len() > KEY_BYTES_MAX {
             return;
@@ -175,7 +174,7 @@ impl Cache {
         slot.judged = Some(judged);
     }
 
-    /// Forgets everything, and gives the memory back.
+    /// Empties the cache and frees its memory.
     pub(super) fn clear(&mut self) {
         self.slots = Vec::new();
     }

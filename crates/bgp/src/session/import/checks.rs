@@ -1,4 +1,4 @@
-//! Which routes of a neighbor are no use here whatever the policy says.
+//! Checks that reject a neighbor's routes whatever the policy says.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,7 +12,7 @@ use crate::peer::{PeerInfo, PeerKind, Role};
 /// Why a route is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejection {
-    /// Our AS, or our confederation, is in the AS_PATH: it was here before.
+    /// Our AS or our confederation is in the AS_PATH: the route was here before.
     AsLoop,
     /// We are its ORIGINATOR_ID, or our cluster is in its CLUSTER_LIST (RFC 4456).
     ReflectionLoop,
@@ -22,17 +22,17 @@ pub enum Rejection {
     AsSet,
     /// The next hop is our own address.
     NextHop,
-    /// It was sent to us against the roles of the neighbors on its way (RFC 9234).
+    /// The route was leaked: it violates the roles of a neighbor on its way (RFC 9234).
     RouteLeak,
     /// The neighbor is external and no policy is configured (RFC 8212).
     NoPolicy,
     Policy,
-    /// No network has the prefix (RFC 4271 6.3).
+    /// The prefix is one that no network has (RFC 4271 6.3).
     Martian,
 }
 
 impl Rejection {
-    /// All of them, in order of [`Self::index`]; the name in counters, and in words.
+    /// All rejections, in order of [`Self::index`], each with its name in counters and its text.
     const TABLE: [(Self, &'static str, &'static str); Self::COUNT] = [
         (Self::AsLoop, "as_loop", "own AS in the path"),
         (Self::ReflectionLoop, "reflection_loop", "reflected back to where it came from"),
@@ -45,10 +45,10 @@ impl Rejection {
         (Self::Martian, "martian", "no network has such a prefix (`martian_check`)"),
     ];
 
-    /// How many reasons there are.
+    /// The number of rejections.
     pub const COUNT: usize = 9;
 
-    /// All of them, in order of [`Self::index`].
+    /// All rejections, in order of [`Self::index`].
     pub fn all() -> impl Iterator<Item = Self> {
         Self::TABLE.iter().map(|(rejection, ..)| *rejection)
     }
@@ -58,7 +58,7 @@ impl Rejection {
         Self::TABLE[self.index()].1
     }
 
-    /// Index into arrays with a slot for each.
+    /// The index into arrays with a slot for each rejection.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The checks, prepared for one neighbor.
+/// The checks of one neighbor.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     /// Our AS, and the confederation's or ours again.
@@ -78,7 +78,7 @@ pub(super) struct Checks {
     allow_own_as: u8,
     reject_as_set: bool,
     pub(super) martians: bool,
-    /// The AS that paths have to begin with.
+    /// The AS that paths must begin with.
     first_as: Option<u32>,
     local_address: IpAddr,
     router_id: Ipv4Addr,
@@ -127,7 +127,7 @@ impl Checks {
         }
     }
 
-    /// The AS_PATH, with four bytes.
+    /// Checks the AS_PATH, whose AS numbers have four bytes.
     #[inline]
     pub(super) fn path(&self, path: &[u8]) -> Result<(), Rejection> {
         let (mut own, mut set, mut first) = (0, false, None);
@@ -150,7 +150,6 @@ impl Checks {
         Ok(())
     }
 
-    /// Where the route leads.
     #[inline]
     pub(super) fn next_hop(&self, next_hop: NextHop) -> Result<(), Rejection> {
         match next_hop.address() == self.local_address {
@@ -159,7 +158,7 @@ impl Checks {
         }
     }
 
-    /// The other attributes. A route that may only go to customers from here on is marked so.
+    /// Checks the other attributes. If the route may only go to customers from here on, adds ONLY_TO_CUSTOMER.
     #[inline]
     pub(super) fn attributes(&self, builder: &mut AttrsBuilder) -> Result<(), Rejection> {
         if self.internal {
@@ -177,7 +176,7 @@ impl Checks {
         }
     }
 
-    /// RFC 9234 5, what comes in.
+    /// The ingress procedure of RFC 9234 section 5.
     fn only_to_customer(&self, role: Role, builder: &mut AttrsBuilder) -> Result<(), Rejection> {
         let mark = builder.get(attribute::ONLY_TO_CUSTOMER).and_then(|value| value.first_chunk::<4>());
         match (role, mark.map(|four| u32::from_be_bytes(*four))) {
@@ -185,7 +184,7 @@ impl Checks {
             (Role::Peer, Some(asn)) if asn != self.remote_as => Err(Rejection::RouteLeak),
             (Role::Provider | Role::Peer | Role::RouteServer, None) => {
                 let flags = attribute::FLAG_OPTIONAL | attribute::FLAG_TRANSITIVE;
-                // Four bytes are not too long.
+                // Fails only for long values.
                 let _ = builder.set(flags, attribute::ONLY_TO_CUSTOMER, &self.remote_as.to_be_bytes());
                 Ok(())
             }

@@ -1,13 +1,13 @@
-//! Prefixes that no network has: RFC 4271 6.3 wants them logged and ignored. Nothing may be routed to them
-//! (RFC 1122 3.2.1.3, RFC 5735, RFC 4291), from any neighbor.
+//! Prefixes that no network has. RFC 4271 6.3 wants them logged and ignored, because nothing may be routed to them
+//! (RFC 1122 3.2.1.3, RFC 5735, RFC 4291).
 //!
-//! `0.0.0.0/8`, `127.0.0.0/8`, `224.0.0.0/3` (multicast and the reserved class E); `::/96` (unspecified, loopback,
-//! IPv4-compatible), `::ffff:0:0/96`, `fe80::/10`, `ff00::/8`; and what lies within. A shorter prefix that has some of
-//! them among its addresses, as the default route does, is none of them.
+//! These are `0.0.0.0/8`, `127.0.0.0/8`, `224.0.0.0/3` (multicast and the reserved class E); `::/96` (unspecified,
+//! loopback, IPv4-compatible), `::ffff:0:0/96`, `fe80::/10`, `ff00::/8`; and all prefixes within them. A shorter
+//! prefix that includes some of their addresses, such as the default route, is not a martian.
 
 use thalweg_base::{IpPrefix, Prefix};
 
-/// Whether no network has the prefix.
+/// Whether no network may have the prefix.
 pub fn is_martian(prefix: IpPrefix) -> bool {
     match prefix {
         IpPrefix::V4(prefix) => is_martian_v4(prefix),
@@ -17,7 +17,7 @@ pub fn is_martian(prefix: IpPrefix) -> bool {
 
 #[inline]
 pub(super) fn is_martian_v4(prefix: Prefix<u32>) -> bool {
-    // One look at the first byte lets nearly all pass.
+    // The first byte alone clears nearly all prefixes.
     let first = prefix.address() >> 24;
     match first {
         1..=126 | 128..=223 => false,

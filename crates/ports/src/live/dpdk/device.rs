@@ -1,4 +1,4 @@
-//! A device that is a port: its address, its MTU, its link.
+//! An open device: its address, its MTU, its link.
 
 use std::io;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::live::link::{LinkFacts, Links, ReadLink};
 use crate::live::packet::exclusive::Exclusive;
 use thalweg_wire::MacAddr;
 
-/// Drivers of DPDK's that work by an interface of the kernel's, and share it with the host.
+/// DPDK's drivers that use a kernel interface and share it with the host.
 const BY_THE_KERNEL: [&str; 2] = ["net_af_packet", "net_pcap"];
 
-/// Of these, the one whose address is the interface's.
+/// The one of these whose address is the interface's.
 const HAS_ITS_ADDRESS: &str = "net_af_packet";
 
-/// An interface of the kernel's that a device works by.
+/// The kernel interface that a device uses.
 pub(super) struct Kernel {
     links: Links,
     index: u32,
     has_its_address: bool,
-    /// Does its work by being there.
+    /// Keeps the host's stack from the packets as long as it exists.
     _exclusive: Option<Exclusive>,
     pub(super) why_shared: Option<String>,
 }
@@ -46,31 +46,30 @@ impl Kernel {
     }
 }
 
-/// What the halves of a port have in common.
+/// The common state of a port's halves.
 pub(super) struct Shared {
     pub(super) device: Arc<Device>,
     pub(super) name: String,
     pub(super) kernel: Option<Kernel>,
-    /// The address is the device's, whatever that is.
+    /// The port has the device's address, even if that changes.
     pub(super) follows: bool,
     pub(super) mac: AtomicU64,
-    /// What the device was opened for, and what it takes now.
+    /// The MTU with which the device was opened.
     pub(super) mtu_max: u32,
     pub(super) mtu: AtomicU32,
 }
 
 impl Shared {
-    /// The port's address as a number.
     pub(super) fn mac(&self) -> u64 {
         self.mac.load(Ordering::Relaxed)
     }
 
-    /// Largest IP packet.
+    /// The largest IP packet in bytes.
     pub(super) fn mtu(&self) -> usize {
         self.mtu.load(Ordering::Relaxed) as usize
     }
 
-    /// Looks what has become of the device; both halves know then.
+    /// Reads the state of the device and updates what both halves see.
     pub(super) fn look(&self) -> Result<LinkFacts, LiveError> {
         let has_link = self.device.has_link();
         let mac = MacAddr::from_u64(self.mac.load(Ordering::Relaxed));
@@ -90,7 +89,7 @@ impl Shared {
         Ok(facts)
     }
 
-    /// Whether frames pass, after another look; as the halves say it.
+    /// Reads the state of the device; an error if no frames can pass.
     pub(super) fn passes(&self) -> io::Result<()> {
         match self.look() {
             Ok(facts) if facts.has_carrier => Ok(()),
@@ -108,7 +107,7 @@ impl Shared {
     }
 }
 
-/// Tells of a device's link.
+/// The reader of a device's link.
 pub(super) struct DeviceLink(pub(super) Arc<Shared>);
 
 impl ReadLink for DeviceLink {

@@ -1,4 +1,4 @@
-//! DPDK's environment (EAL): memory, buses, and that it is started once.
+//! DPDK's environment (EAL): its memory, its buses, and its only start in a process.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::CString;
@@ -9,25 +9,25 @@ use super::DpdkOptions;
 use super::shim::{self, Runs};
 use crate::live::LiveError;
 
-/// Said of what is no device's fault.
+/// The name in errors that concern no single device.
 const ENVIRONMENT: &str = "DPDK";
 
-/// What a frame's memory takes beside the frame's room: DPDK's headers and head room.
+/// Bytes of a frame buffer besides the frame: DPDK's headers and headroom.
 const MBUF_OVERHEAD: u64 = 512;
 
-/// What DPDK takes for itself and for rings, in MiB.
+/// Memory for DPDK itself and for rings, in MiB.
 const MEMORY_BASE_MIB: u64 = 64;
 
-/// A frame's room where packets are no longer than Ethernet's.
+/// The size of a frame buffer for packets of Ethernet's usual length.
 const ROOM_MIN: u32 = 2048;
 
-/// A header, two tags, check sequence.
+/// An Ethernet header, two tags, and the frame check sequence.
 const FRAME_OVERHEAD: u32 = 14 + 8 + 4;
 
-/// The most that one piece of a frame may be; the length of a piece and its head room are 16 bits.
+/// The largest piece of a frame: the length of a piece and its headroom have 16 bits.
 const ROOM_MAX: u32 = u16::MAX as u32 - 128;
 
-/// Whether DPDK runs here; it can be started once.
+/// Whether DPDK runs in this process, in which it can be started once.
 enum State {
     NotYet,
     Runs { arguments: Vec<String>, runs: Runs },
@@ -40,8 +40,8 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock()
 }
 
-/// Starts DPDK in this process for these devices, with `arguments` for its environment; empty, they are made up. Does
-/// nothing if it runs with the same arguments.
+/// Starts DPDK in this process for these devices, with `arguments` for its environment (EAL); if they are empty,
+/// suitable ones are chosen. Does nothing if DPDK runs with the same arguments.
 ///
 /// # Errors
 ///
@@ -79,12 +79,12 @@ pub fn start(arguments: &[String], devices: &[DpdkOptions]) -> Result<(), LiveEr
     }
 }
 
-/// What DPDK said since the last call, as far as it was kept.
+/// DPDK's log output since the last call, as far as it was kept.
 pub fn said() -> String {
     shim::said()
 }
 
-/// What says that DPDK runs.
+/// The proof that DPDK runs.
 pub(super) fn running(options: &DpdkOptions) -> Result<Runs, LiveError> {
     let said = match &*state() {
         State::Runs { runs, .. } => return Ok(*runs),
@@ -94,7 +94,7 @@ pub(super) fn running(options: &DpdkOptions) -> Result<Runs, LiveError> {
     Err(LiveError::Dpdk { interface: options.name().to_owned(), what: "start", said })
 }
 
-/// Starts it by a thread of its own, since it binds its first thread to a core.
+/// Starts DPDK on a short-lived thread, because DPDK pins the first thread to a core.
 fn started(arguments: &[String]) -> io::Result<Runs> {
     let program = std::iter::once("thalweg");
     let all = program.chain(arguments.iter().map(String::as_str)).map(CString::new);
@@ -105,10 +105,10 @@ fn started(arguments: &[String]) -> io::Result<Runs> {
     result.map_err(|error| io::Error::other(with_what_was_said(&error.to_string())))
 }
 
-/// An error, and the last thing that DPDK itself said about it.
+/// An error with the last lines that DPDK logged about it.
 pub(super) fn with_what_was_said(error: &str) -> String {
     let said = shim::said();
-    // What it found is said, too, and is no explanation.
+    // DPDK also logs what it found, which explains nothing.
     let lines: Vec<&str> = said
         .lines()
         .map(str::trim)
@@ -122,7 +122,7 @@ pub(super) fn with_what_was_said(error: &str) -> String {
 
 const LINES_SHOWN: usize = 3;
 
-/// The largest packet, and how many bytes of a frame lie in one piece, so that it fits.
+/// The largest packet, and the size of a frame buffer that holds it in one piece.
 pub(super) fn frame_sizes(options: &DpdkOptions) -> (u16, u16) {
     let mtu = u32::from(options.mtu).min(ROOM_MAX - FRAME_OVERHEAD);
     let room = (mtu + FRAME_OVERHEAD).next_multiple_of(64).clamp(ROOM_MIN, ROOM_MAX);
@@ -145,22 +145,22 @@ fn arguments_for(devices: &[DpdkOptions]) -> Vec<String> {
     arguments
 }
 
-/// Whether a device is named by its place on the PCI bus: `0000:03:00.0`.
+/// Whether the name is an address on the PCI bus: `0000:03:00.0`.
 fn is_pci(name: &str) -> bool {
     name.contains(':')
 }
 
-/// Memory for all frames of all devices.
+/// Memory for all frames of all devices, in MiB.
 fn memory_mib(devices: &[DpdkOptions]) -> u64 {
     let bytes = |device: &DpdkOptions| {
         2 * u64::from(device.mbufs) * (u64::from(frame_sizes(device).1) + MBUF_OVERHEAD)
     };
-    // A quarter more, for what is lost between pieces.
+    // A quarter more, for space lost between pieces.
     let all: u64 = devices.iter().map(bytes).sum();
     MEMORY_BASE_MIB + (all + all / 4).div_ceil(1 << 20)
 }
 
-/// A core that this process may use. Nothing of ours runs there by this; DPDK wants to know one.
+/// A core that this process may use. DPDK wants one named, but runs no work of ours there.
 fn first_core() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -180,7 +180,7 @@ mod tests {
         for wanted in ["--no-pci", "--no-huge", "--no-shconf", "--no-telemetry"] {
             assert!(arguments.iter().any(|argument| argument == wanted), "{arguments:?}");
         }
-        // 8192 frames of 2,560 bytes and as many of 9,536, a quarter more, and what DPDK takes.
+        // 8192 frames of 2,560 bytes and as many of 9,536, a quarter more, and DPDK's own memory.
         assert_eq!(memory_mib(&devices), 64 + (8192 * (2560 + 9536) * 5 / 4_u64).div_ceil(1 << 20));
         assert_eq!(arguments.last(), Some(&memory_mib(&devices).to_string()));
     }

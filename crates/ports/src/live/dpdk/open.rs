@@ -1,4 +1,4 @@
-//! Opening a device as a port.
+//! Opens a device as a port.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::live::{LiveError, Port, PortFacts};
 ///
 /// # Errors
 ///
-/// DPDK was not started, does not know the device, cannot open it, or has it already.
+/// DPDK was not started, does not know the device, cannot open it, or has opened it already.
 pub fn open(options: &DpdkOptions) -> Result<Opened, LiveError> {
     let name = options.name().to_owned();
     let failed = |what: &'static str| {
@@ -24,7 +24,7 @@ pub fn open(options: &DpdkOptions) -> Result<Opened, LiveError> {
         move |error: io::Error| LiveError::Dpdk { interface, what, said: explain(&error) }
     };
     let runs = environment::running(options)?;
-    // What was said before is not about this.
+    // Discards earlier log output, which is not about this device.
     super::said();
     let attached = Device::attach(runs, &options.device).map_err(failed("attach"))?;
     let facts = attached.facts().map_err(failed("ask"))?;
@@ -57,11 +57,11 @@ pub fn open(options: &DpdkOptions) -> Result<Opened, LiveError> {
     Ok((Port { rx: vec![rx], tx, facts: port_facts }, Box::new(DeviceLink(shared))))
 }
 
-/// What the kernel's numbers mean here.
+/// The meaning of an error number here.
 fn explain(error: &io::Error) -> String {
     let what = match error.raw_os_error() {
         Some(libc::EEXIST) => "it is open already: each port needs a device of its own".to_owned(),
-        // What DPDK's drivers say when anything at all is wrong.
+        // DPDK's drivers return this for any kind of failure.
         Some(libc::EPERM) => "refused".to_owned(),
         Some(libc::EFAULT | libc::ENODEV) => "no such device".to_owned(),
         Some(libc::ENOMEM) => "not enough memory: fewer `mbufs`, or more by [dpdk] eal".to_owned(),

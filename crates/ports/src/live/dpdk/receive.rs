@@ -1,4 +1,4 @@
-//! The receiving half.
+//! The receiving half of a DPDK port.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,13 +11,12 @@ use super::device::Shared;
 use super::shim::Receiver;
 use crate::live::{PortRx, RxCounters, is_for, segment};
 
-/// How often a device that has nothing is asked whether it has a link.
+/// How often an idle device is asked whether it has a link.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A header and two tags come on top of the MTU.
+/// The link header may be this long on top of the MTU: an Ethernet header and two tags.
 const LINK_BYTES_MAX: usize = 14 + 8;
 
-/// What receives.
 pub(super) struct DpdkRx {
     shared: Arc<Shared>,
     receiver: Receiver,
@@ -38,7 +37,7 @@ impl DpdkRx {
         passes
     }
 
-    /// Whether a frame is the port's; counted if it is not.
+    /// Whether the frame is for this port; counts it if it is not.
     fn takes(&mut self, frame: &[u8]) -> bool {
         if frame.len() > self.shared.mtu() + segment::link_header_bytes(frame) {
             self.counters.refused += 1;
@@ -63,7 +62,7 @@ impl PortRx for DpdkRx {
         }
         let most = limit.min(ChunkBuilder::PACKETS_MAX - into.len());
         let (mut taken, mut seen) = (0, 0);
-        // A frame that is not handed up counts, too: a flood of them does not keep us here.
+        // Frames that are not passed on count too, so that a flood of them cannot keep the thread here.
         while seen < most && self.receiver.has_frame(most - seen) {
             let at = into.next_frame_offset();
             let is_first = into.is_empty();
@@ -90,7 +89,7 @@ impl PortRx for DpdkRx {
         Ok(taken)
     }
 
-    /// None: it is polled.
+    /// None: the half is polled.
     fn fd(&self) -> RawFd {
         -1
     }

@@ -1,7 +1,7 @@
 /*
- * The C side of the driver `dpdk`: what of DPDK is inline functions and structures, as plain functions that take
- * integers and pointers. Who may call them with what is said in `shim.rs`; nothing here
- * keeps a pointer that it was given, except for memory pools, which devices keep until they are detached.
+ * The C side of the driver `dpdk`: wraps DPDK's inline functions and structures in plain functions that take integers
+ * and pointers. `shim.rs` says who may call them with what. Nothing here keeps a pointer that it was given, except for
+ * memory pools, which devices keep until they are detached.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <rte_mbuf.h>
 #include <rte_memcpy.h>
 
-/* What DPDK said last: its log is for whoever has to be told why something failed. */
+/* The end of DPDK's log, which explains failures. */
 #define LOG_BYTES 4096
 static char said[LOG_BYTES];
 static size_t said_bytes;
@@ -33,7 +33,7 @@ static ssize_t hear(void *cookie, const char *text, size_t bytes)
 
 	(void)cookie;
 	pthread_mutex_lock(&said_lock);
-	/* Too much: what is newer stays. */
+	/* Keeps the newest text. */
 	if (said_bytes + kept > LOG_BYTES) {
 		size_t gone = said_bytes + kept - LOG_BYTES;
 		memmove(said, said + gone, said_bytes - gone);
@@ -45,7 +45,7 @@ static ssize_t hear(void *cookie, const char *text, size_t bytes)
 	return (ssize_t)bytes;
 }
 
-/* Moves what was said since the last call into `text`, at most `room` bytes of it; how many. */
+/* Moves the log since the last call into `text`, at most `room` bytes of it. Returns how many. */
 size_t tw_dpdk_said(char *text, size_t room)
 {
 	size_t bytes;
@@ -69,7 +69,7 @@ int tw_dpdk_start(int argc, char **argv)
 		setvbuf(stream, NULL, _IOLBF, BUFSIZ);
 		rte_openlog_stream(stream);
 	}
-	/* Arguments that it does not know make it print how it is used, where answers to programs belong. */
+	/* For unknown arguments DPDK prints its usage on stdout, where other programs expect our answers. */
 	fflush(stdout);
 	kept = dup(STDOUT_FILENO);
 	if (kept >= 0)
@@ -85,7 +85,7 @@ int tw_dpdk_start(int argc, char **argv)
 	return 0;
 }
 
-/* Makes the calling thread known to DPDK, which then keeps free buffers at hand for it; 0, or it does without. */
+/* Registers the calling thread with DPDK, which then caches free buffers for it. 0, or the thread goes without. */
 int tw_dpdk_enter(void)
 {
 	return rte_thread_register();
@@ -96,7 +96,7 @@ void tw_dpdk_leave(void)
 	rte_thread_unregister();
 }
 
-/* Finds or makes the device; 0 with the number of its port, or a positive errno. */
+/* Finds or creates the device. 0 with the number of its port, or a positive errno. */
 int tw_dpdk_attach(const char *device, uint16_t *port)
 {
 	struct rte_dev_iterator iterator;
@@ -112,7 +112,7 @@ int tw_dpdk_attach(const char *device, uint16_t *port)
 	return ENODEV;
 }
 
-/* Puts the device away. Nobody may use its port any more. */
+/* Removes the device. Its port must not be used any more. */
 void tw_dpdk_detach(uint16_t port)
 {
 	struct rte_eth_dev_info info;
@@ -128,9 +128,9 @@ void tw_dpdk_detach(uint16_t port)
 struct tw_facts {
 	uint8_t mac[6];
 	uint16_t mtu;
-	/* The number of the kernel's interface that it works with, or 0. */
+	/* The index of the kernel interface that it uses, or 0. */
 	uint32_t interface;
-	/* Its driver, ended by a zero. */
+	/* The name of its driver, ended by a zero. */
 	char driver[32];
 };
 
@@ -153,8 +153,8 @@ int tw_dpdk_facts(uint16_t port, struct tw_facts *facts)
 }
 
 /*
- * Gives the port one queue each way, for packets of `mtu` bytes where it can take them. What is received lies in
- * `pool`. 0, or a positive errno.
+ * Gives the port one queue each way, for packets of `mtu` bytes if it can take them. Received frames lie in `pool`.
+ * 0, or a positive errno.
  */
 int tw_dpdk_configure(uint16_t port, uint16_t mtu, uint32_t room, struct rte_mempool *pool)
 {
@@ -169,7 +169,7 @@ int tw_dpdk_configure(uint16_t port, uint16_t mtu, uint32_t room, struct rte_mem
 		wish.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 	result = rte_eth_dev_configure(port, 1, 1, &wish);
 	if (result != 0) {
-		/* Not so long. */
+		/* Again with DPDK's default MTU. */
 		wish.rxmode.mtu = 0;
 		result = rte_eth_dev_configure(port, 1, 1, &wish);
 	}
@@ -182,14 +182,14 @@ int tw_dpdk_configure(uint16_t port, uint16_t mtu, uint32_t room, struct rte_mem
 	return -result;
 }
 
-/* Starts the port. `everything`: it is to take frames for other stations, too. 0, or a positive errno. */
+/* Starts the port; with `everything` it receives frames to other addresses too. 0, or a positive errno. */
 int tw_dpdk_start_port(uint16_t port, int everything)
 {
 	int result = rte_eth_dev_start(port);
 
 	if (result != 0)
 		return -result;
-	/* Groups are filtered by whoever uses the frames; a device that cannot tell groups apart takes everything. */
+	/* The receiver filters multicast; a device that cannot receive all multicast receives everything. */
 	if (everything || rte_eth_allmulticast_enable(port) != 0)
 		rte_eth_promiscuous_enable(port);
 	return 0;
@@ -205,7 +205,7 @@ int tw_dpdk_link(uint16_t port)
 }
 
 struct tw_counters {
-	/* Frames that came and for which there was no room, those that came damaged, and those taken and not sent. */
+	/* Frames without a free buffer, damaged frames, and frames accepted for sending and not sent. */
 	uint64_t missed, damaged, unsent;
 };
 
@@ -220,10 +220,10 @@ void tw_dpdk_counters(uint16_t port, struct tw_counters *counters)
 	counters->unsent = stats.oerrors;
 }
 
-/* `count` buffers with room for `room` bytes each; NULL where memory does not suffice. */
+/* `count` buffers for `room` bytes each; NULL if there is not enough memory. */
 struct rte_mempool *tw_dpdk_pool(const char *name, unsigned int count, uint16_t room)
 {
-	/* Kept at hand for each thread, where there are so many that no other thread misses them. */
+	/* Each thread caches some, if there are enough for all threads. */
 	const unsigned int at_hand = count >= 1024 ? 64 : 0;
 
 	return rte_pktmbuf_pool_create(name, count, at_hand, 0, RTE_PKTMBUF_HEADROOM + room, SOCKET_ID_ANY);
@@ -234,15 +234,15 @@ void tw_dpdk_pool_free(struct rte_mempool *pool)
 	rte_mempool_free(pool);
 }
 
-/* Receives up to `most` frames into `frames`, which has room for as many; how many. */
+/* Receives up to `most` frames into `frames`, which has room for them. Returns how many. */
 uint16_t tw_dpdk_receive(uint16_t port, struct rte_mbuf **frames, uint16_t most)
 {
 	return rte_eth_rx_burst(port, 0, frames, most);
 }
 
 /*
- * Copies a frame, however many pieces it is in, to `to`, with the VLAN tag that the device may have taken off. Its
- * length; 0 if it has more than `room` bytes, or is no frame.
+ * Copies a frame of any number of pieces to `to`, and restores the VLAN tag that the device may have stripped. Returns
+ * its length; 0 if it has more than `room` bytes, or is no frame.
  */
 uint32_t tw_dpdk_copy(const struct rte_mbuf *frame, uint8_t *to, uint32_t room)
 {
@@ -254,7 +254,7 @@ uint32_t tw_dpdk_copy(const struct rte_mbuf *frame, uint8_t *to, uint32_t room)
 		skipped = RTE_VLAN_HLEN;
 	if (length < addresses || length > UINT16_MAX || length + skipped > room)
 		return 0;
-	/* The first copy moves the frame behind where its tag will be; the addresses then go back to the front. */
+	/* Copies the frame behind the place of its tag; then the addresses move back to the front. */
 	for (piece = frame; piece != NULL; piece = piece->next) {
 		uint32_t bytes = rte_pktmbuf_data_len(piece);
 
@@ -277,7 +277,7 @@ uint32_t tw_dpdk_copy(const struct rte_mbuf *frame, uint8_t *to, uint32_t room)
 	return length + skipped;
 }
 
-/* A buffer from the pool with a copy of the frame; NULL if there is none, or it has not that much room. */
+/* A buffer from the pool with a copy of the frame; NULL if there is none, or it is too small. */
 struct rte_mbuf *tw_dpdk_frame(struct rte_mempool *pool, const uint8_t *bytes, uint16_t length)
 {
 	struct rte_mbuf *frame = rte_pktmbuf_alloc(pool);
@@ -294,13 +294,13 @@ struct rte_mbuf *tw_dpdk_frame(struct rte_mempool *pool, const uint8_t *bytes, u
 	return frame;
 }
 
-/* Sends the first of these; how many the device took, which are its own then. */
+/* Sends the first of these frames. Returns how many the device took; it owns them then. */
 uint16_t tw_dpdk_transmit(uint16_t port, struct rte_mbuf **frames, uint16_t count)
 {
 	return rte_eth_tx_burst(port, 0, frames, count);
 }
 
-/* Gives frames back to their pools. */
+/* Returns frames to their pools. */
 void tw_dpdk_free(struct rte_mbuf **frames, unsigned int count)
 {
 	rte_pktmbuf_free_bulk(frames, count);

@@ -1,18 +1,19 @@
-//! DPDK by way of `shim.c`: devices, what they receive, what they send. Everything here is safe to use.
+//! A safe interface to DPDK by way of `shim.c`: devices, receiving and sending.
 //!
-//! Unsafe because DPDK is C; without it there is no such driver. What it brings and what it costs is measured in
-//! `docs/drivers.md`.
+//! Unsafe because DPDK is C; there is no other way to this driver. `docs/drivers.md` has its measured gain and
+//! cost.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! - A [`Device`] owns a port of DPDK, which no other device has, and the memory its frames lie in. Its halves hold it, so it goes last: frames are
-//!   given back, the device is stopped and detached, and only then its memory is freed.
-//! - A frame's memory is here for as long as the frame is on the list of a half. No reference to it is ever handed out:
-//!   frames are copied in and out by the shim, with the length of the slice that they are copied to.
-//! - A queue must be used by one thread at a time. [`Device::start`] gives out one receiving and one sending half, and
-//!   each wants `&mut self`. They may move between threads.
-//! - What is not said to be safe for several threads in DPDK's manual (making, asking and removing devices) is done
-//!   under [`CONTROL`].
+//! - A [`Device`] owns a port of DPDK, which no other device has, and the memory of its frames. Its halves hold it,
+//!   so it is dropped last: frames are returned, the device is stopped and detached, and only then its memory is
+//!   freed.
+//! - A frame's memory stays valid as long as the frame is on a half's list. No reference to it ever leaves this
+//!   module: the shim copies frames in and out, within the length of the given slice.
+//! - One thread at a time may use a queue. [`Device::start`] returns one receiving and one sending half, and each
+//!   needs `&mut self`. They may move between threads.
+//! - Calls that DPDK's manual does not declare safe for several threads (creating, querying and removing devices)
+//!   are made under [`CONTROL`].
 #![allow(unsafe_code)]
 
 use parking_lot::{Mutex, MutexGuard};
@@ -23,10 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use thalweg_wire::MacAddr;
 
-/// Frames that are asked for or offered in one call.
+/// Frames received or sent in one call.
 pub(super) const BURST: usize = 32;
 
-/// DPDK's memory pools and frames, which only the shim looks into.
+/// DPDK's memory pools and frames, which are opaque outside the shim.
 #[repr(C)]
 struct RawPool {
     _private: [u8; 0],
@@ -36,35 +37,34 @@ struct RawFrame {
     _private: [u8; 0],
 }
 
-/// What a device is.
+/// The properties of a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeviceFacts {
     pub(super) mac: MacAddr,
-    /// Largest IP packet.
+    /// The largest IP packet in bytes.
     pub(super) mtu: u16,
-    /// The kernel's interface that it works with, or 0.
+    /// The index of the kernel interface that it uses, or 0.
     pub(super) interface: u32,
     driver: [u8; 32],
 }
 
 impl DeviceFacts {
-    /// The name of its driver: `net_af_packet`.
+    /// The name of its driver, such as `net_af_packet`.
     pub(super) fn driver(&self) -> String {
         let name = self.driver.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
 }
 
-/// What a device has counted.
+/// A device's own counters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeviceCounters {
-    /// Frames that came and for which there was no room.
+    /// Frames received without a free buffer for them.
     pub(super) missed: u64,
-    /// Frames that came damaged.
     pub(super) damaged: u64,
-    /// Frames that were taken to be sent, and were not.
+    /// Frames accepted for sending and not sent.
     pub(super) unsent: u64,
 }
 
@@ -89,68 +89,68 @@ unsafe extern "C" {
     fn tw_dpdk_free(frames: *mut *mut RawFrame, count: c_uint);
 }
 
-/// The ports of our devices; the lock is held while a device is made, queried or removed.
+/// The ports of our devices. The lock is held while a device is created, queried or removed.
 static CONTROL: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
 fn control() -> MutexGuard<'static, Vec<u16>> {
     CONTROL.lock()
 }
 
-/// What DPDK said since the last call, as far as it was kept: the last 4 KiB.
+/// DPDK's log output since the last call, of which the last 4 KiB are kept.
 pub(super) fn said() -> String {
     let mut text = [0; 4096];
-    // SAFETY: the slice has as much room as is said.
+    // SAFETY: the slice is as long as `text.len()` says.
     let bytes = unsafe { tw_dpdk_said(text.as_mut_ptr(), text.len()) };
     String::from_utf8_lossy(&text[..bytes.min(text.len())]).into_owned()
 }
 
-/// Says that DPDK runs in this process, which [`start`] alone can say.
+/// The proof that DPDK runs in this process; only [`start`] makes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runs(());
 
-/// Starts DPDK in this process. To be called once: DPDK refuses a second time. It binds the calling thread to a core.
+/// Starts DPDK in this process and pins the calling thread to a core. DPDK refuses a second call.
 pub(super) fn start(arguments: Vec<CString>) -> io::Result<Runs> {
     let _control = control();
     let count = arguments.len() as c_int;
-    // DPDK keeps pointers to its arguments, and moves them about: they stay for as long as the process.
+    // DPDK keeps pointers to its arguments and reorders them, so they must stay valid for the whole process.
     let mut pointers: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
     pointers.push(ptr::null_mut());
     let pointers = Box::leak(pointers.into_boxed_slice());
-    // SAFETY: as many texts as said, ended by zeros, and behind them a null pointer, all of which stay and are nobody
-    // else's.
+    // SAFETY: `count` texts, each ended by a zero, and a null pointer behind them. All of them live forever and
+    // belong to DPDK alone.
     match unsafe { tw_dpdk_start(count, pointers.as_mut_ptr()) } {
         0 => Ok(Runs(())),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 
-/// A thread that DPDK knows, until the thread ends.
+/// Whether the thread is registered with DPDK; dropped when the thread ends.
 struct Known(bool);
 
 impl Drop for Known {
     fn drop(&mut self) {
         if self.0 {
-            // SAFETY: this thread was made known, and is not yet forgotten.
+            // SAFETY: this thread is registered.
             unsafe { tw_dpdk_leave() }
         }
     }
 }
 
 thread_local! {
-    // SAFETY: DPDK runs, since the caller has a device; an unregistered thread may call it, too.
+    // SAFETY: DPDK runs, since the caller has a device; an unregistered thread may make this call.
     static KNOWN: Known = Known(unsafe { tw_dpdk_enter() } == 0);
 }
 
-/// Makes the calling thread known to DPDK, which speeds up what it does with memory. Only where there is a device.
+/// Registers the calling thread with DPDK, which speeds up its memory functions. The caller must have a device.
 fn enter() {
-    // A thread that is about to end does without.
+    // Fails only in a thread that is about to end, which does without.
     let _ = KNOWN.try_with(|_| ());
 }
 
 /// Memory for frames.
 struct Pool(NonNull<RawPool>);
 
-// SAFETY: DPDK's pools may be used by several threads at once.
+// SAFETY: several threads may use a pool of DPDK at once.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
@@ -159,10 +159,10 @@ impl Pool {
     /// Room for `count` frames of up to `room` bytes.
     fn new(count: u32, room: u16) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // DPDK knows pools by name.
+        // DPDK finds pools by name, so names must differ.
         let name = format!("thalweg{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let name = CString::new(name).map_err(io::Error::other)?;
-        // SAFETY: the name is a text ended by a zero; DPDK copies it.
+        // SAFETY: the name ends with a zero; DPDK copies it.
         let pool = unsafe { tw_dpdk_pool(name.as_ptr(), count, room) };
         NonNull::new(pool).map(Self).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
@@ -171,40 +171,41 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let _control = control();
-        // SAFETY: it was made by `tw_dpdk_pool`; device and frames that used it are gone, see the module.
+        // SAFETY: `tw_dpdk_pool` made it, and its device and frames are gone (see the module).
         unsafe { tw_dpdk_pool_free(self.0.as_ptr()) }
     }
 }
 
-/// How a device is to work.
+/// The wanted settings of a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    /// Largest IP packet; a device that cannot takes less.
+    /// The largest IP packet in bytes; a device that cannot take it gets a smaller MTU.
     pub(super) mtu: u16,
     /// Bytes of a frame that lie in one piece.
     pub(super) room: u16,
-    /// Frames that there is memory for, each way.
+    /// Frame buffers for each direction.
     pub(super) frames: u32,
-    /// Frames for other neighbors are to come, too.
+    /// Receive frames to other addresses too.
     pub(super) everything: bool,
 }
 
-/// A device that is ours. Detached when it is dropped.
+/// A device that belongs to this process. Detached when dropped.
 pub(super) struct Device {
     port: u16,
-    /// Counters before it was started.
+    /// Counters before the start.
     before: DeviceCounters,
     received: Option<Pool>,
     sent: Option<Pool>,
 }
 
 impl Device {
-    /// Finds the device on its bus, or makes it.
+    /// Finds the device on its bus, or creates it.
     pub(super) fn attach(_runs: Runs, device: &str) -> io::Result<Self> {
         let device = CString::new(device).map_err(io::Error::other)?;
         let mut ours = control();
         let mut port = 0;
-        // SAFETY: DPDK runs; the device is a text ended by a zero, which is copied, and there is room for the number.
+        // SAFETY: DPDK runs; it copies the device's text, which ends with a zero, and `port` has room for the
+        // number.
         done(unsafe { tw_dpdk_attach(device.as_ptr(), &raw mut port) })?;
         if ours.contains(&port) {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
@@ -213,16 +214,16 @@ impl Device {
         Ok(Self { port, before: DeviceCounters::default(), received: None, sent: None })
     }
 
-    /// Starts it; its halves. What it is may be different then.
+    /// Starts the device and returns its halves. Starting may change the device's facts.
     pub(super) fn start(mut self, wish: Wish) -> io::Result<(Receiver, Sender, Arc<Self>)> {
         let pool = self.received.insert(Pool::new(wish.frames, wish.room)?).0.as_ptr();
         self.sent = Some(Pool::new(wish.frames, wish.room)?);
         {
             let _control = control();
-            // SAFETY: the port is attached, and the pool is freed only after it was detached.
+            // SAFETY: the port is attached, and the pool is freed only after the port is detached.
             let configured = unsafe { tw_dpdk_configure(self.port, wish.mtu, wish.room.into(), pool) };
             done(configured)?;
-            // SAFETY: the port is attached and was configured.
+            // SAFETY: the port is attached and configured.
             done(unsafe { tw_dpdk_start_port(self.port, wish.everything.into()) })?;
         }
         self.before = self.all_counters();
@@ -232,7 +233,6 @@ impl Device {
         Ok((receiver, sender, device))
     }
 
-    /// What it is now.
     pub(super) fn facts(&self) -> io::Result<DeviceFacts> {
         let mut facts = DeviceFacts::default();
         let _control = control();
@@ -241,14 +241,13 @@ impl Device {
         Ok(facts)
     }
 
-    /// Whether it has a link.
     pub(super) fn has_link(&self) -> bool {
         let _control = control();
         // SAFETY: the port is attached.
         unsafe { tw_dpdk_link(self.port) != 0 }
     }
 
-    /// What it has counted since it was started.
+    /// Its counters since the start.
     pub(super) fn counters(&self) -> DeviceCounters {
         let (now, before) = (self.all_counters(), self.before);
         DeviceCounters {
@@ -270,7 +269,8 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let mut ours = control();
-        // SAFETY: the port is attached, and nobody uses it: halves hold the device. Its pools are dropped afterwards.
+        // SAFETY: the port is attached and unused, because its halves hold the device. Its pools are dropped after
+        // this.
         unsafe { tw_dpdk_detach(self.port) }
         ours.retain(|port| *port != self.port);
     }
@@ -280,20 +280,20 @@ fn done(errno: c_int) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Receives; the only one that does from this device.
+/// The only receiver of a device.
 pub(super) struct Receiver {
     device: Arc<Device>,
     frames: [*mut RawFrame; BURST],
-    /// Those from `next` to `end` were received and not yet copied.
+    /// Frames `next..end` were received and not yet copied.
     next: usize,
     end: usize,
 }
 
-// SAFETY: the frames on the list are this half's alone, and DPDK's frames and queues are bound to no thread.
+// SAFETY: only this half uses the frames on its list, and DPDK's frames and queues are bound to no thread.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    /// Whether there is a frame, asking the device for up to `most` if none is left of the last time.
+    /// Whether there is a frame. If none is left, asks the device for up to `most`.
     pub(super) fn has_frame(&mut self, most: usize) -> bool {
         if self.next < self.end {
             return true;
@@ -307,20 +307,21 @@ impl Receiver {
         self.end > 0
     }
 
-    /// Copies the next frame to where it begins; its length, or `None` if it does not fit or is no frame. It is done
-    /// with in any case.
+    /// Copies the next frame into `to` and returns its length, or `None` if it does not fit or is invalid. Either
+    /// way the frame is consumed.
     pub(super) fn copy_next(&mut self, to: &mut [u8]) -> Option<usize> {
         let frame = *self.frames[..self.end].get(self.next)?;
         self.next += 1;
         let room = u32::try_from(to.len()).unwrap_or(u32::MAX);
-        // SAFETY: the frame was received and not given back; at most `room` bytes are written, which the slice has.
+        // SAFETY: the frame was received and not returned; at most `room` bytes are written, and the slice is that
+        // long.
         let bytes = unsafe { tw_dpdk_copy(frame, to.as_mut_ptr(), room) };
         (bytes > 0).then_some(bytes as usize)
     }
 
-    /// Gives back what was received last.
+    /// Returns the frames received last.
     fn release(&mut self) {
-        // SAFETY: the frames up to `end` were received, and are given back once.
+        // SAFETY: the frames up to `end` were received, and are returned once.
         unsafe { tw_dpdk_free(self.frames.as_mut_ptr(), self.end as c_uint) };
         (self.next, self.end) = (0, 0);
     }
@@ -332,22 +333,22 @@ impl Drop for Receiver {
     }
 }
 
-/// Sends; the only one that does by this device.
+/// The only sender of a device.
 pub(super) struct Sender {
     device: Arc<Device>,
     /// Filled, and not yet taken by the device.
     frames: Vec<*mut RawFrame>,
 }
 
-// SAFETY: as of the receiving half.
+// SAFETY: as for the receiving half.
 unsafe impl Send for Sender {}
 
 impl Sender {
-    /// Puts a frame on the list; whether there was memory for it.
+    /// Puts a frame on the list. Returns false if there is no memory for it.
     pub(super) fn push(&mut self, frame: &[u8]) -> bool {
         enter();
         let (Some(pool), Ok(length)) = (&self.device.sent, u16::try_from(frame.len())) else { return false };
-        // SAFETY: the pool is there as long as the device, and as many bytes are read as the slice has.
+        // SAFETY: the pool lives as long as the device, and as many bytes are read as the slice has.
         let frame = unsafe { tw_dpdk_frame(pool.0.as_ptr(), frame.as_ptr(), length) };
         if !frame.is_null() {
             self.frames.push(frame);
@@ -355,26 +356,25 @@ impl Sender {
         !frame.is_null()
     }
 
-    /// Offers the device the first frames of the list; how many it took.
+    /// Offers the device the first frames of the list. Returns how many it took.
     pub(super) fn transmit(&mut self) -> usize {
         enter();
         let count = self.frames.len().min(BURST) as u16;
         // SAFETY: the device was started, the first `count` frames are ours, and no other thread has this half.
         let taken = unsafe { tw_dpdk_transmit(self.device.port, self.frames.as_mut_ptr(), count) };
         let taken = usize::from(taken.min(count));
-        // These are the device's now.
+        // The device owns these now.
         self.frames.drain(..taken);
         taken
     }
 
-    /// How many are on the list.
     pub(super) fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Takes them off.
+    /// Frees all frames on the list.
     pub(super) fn forget(&mut self) {
-        // SAFETY: the frames on the list are ours, and are given back once.
+        // SAFETY: the frames on the list are ours, and are returned once.
         unsafe { tw_dpdk_free(self.frames.as_mut_ptr(), self.frames.len() as c_uint) };
         self.frames.clear();
     }

@@ -1,4 +1,4 @@
-//! The sending half.
+//! The sending half of a DPDK port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,21 +9,21 @@ use super::device::Shared;
 use super::shim::{BURST, Sender};
 use crate::live::{NotTaken, PortTx, TxCounters, segment};
 
-/// Frames pushed and not yet taken by the device. More would only wait where no queue of ours can put it in order.
+/// Frames pushed and not yet taken by the device. More would only wait outside the router's own queues, which could
+/// order them.
 const PENDING_FRAMES_MAX: usize = 8 * BURST;
 
-/// How often a device that takes nothing is asked whether it has a link.
+/// How often a device that takes no frames is asked whether it has a link.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What sends.
 pub(super) struct DpdkTx {
     shared: Arc<Shared>,
     sender: Sender,
-    /// Of each pending frame.
+    /// The length of each pending frame.
     lengths: VecDeque<u32>,
     is_down: bool,
     looked: Option<Instant>,
-    /// Frames that the device took; what became of them it counts itself.
+    /// Frames that the device took; it counts itself which of them it did not send.
     taken: TxCounters,
 }
 
@@ -33,7 +33,7 @@ impl DpdkTx {
         Self { shared, sender, lengths, is_down: false, looked: None, taken: TxCounters::default() }
     }
 
-    /// Offers what is pending, until the device takes no more.
+    /// Offers pending frames until the device takes no more.
     fn send(&mut self) {
         while self.sender.len() > 0 {
             let taken = self.sender.transmit();
@@ -46,7 +46,7 @@ impl DpdkTx {
         }
     }
 
-    /// Whether it is time to look whether the device has a link.
+    /// Whether it is time to ask the device about its link.
     fn is_to_look(&mut self) -> bool {
         let now = Instant::now();
         let is_to = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_EVERY);
@@ -72,7 +72,7 @@ impl PortTx for DpdkTx {
             return Err(NotTaken::TooLong);
         }
         if self.sender.len() >= BURST {
-            // While the frames are in the cache still.
+            // The frames are still in the cache.
             self.send();
         }
         if self.sender.len() >= PENDING_FRAMES_MAX || !self.sender.push(frame) {

@@ -1,7 +1,7 @@
-//! Keeping an interface's packets from the host's own stack.
+//! Keeps an interface's packets from the host's own stack.
 //!
-//! Packet sockets hear of a packet before the traffic control hook at the interface's ingress (tcx, Linux 6.6) does.
-//! There, a program drops everything. It hangs on a descriptor of this process and goes with it; nothing has to be
+//! Packet sockets see a packet before the traffic control hook at the interface's ingress (tcx, Linux 6.6) does. A
+//! program at that hook drops everything. It lives as long as a descriptor of this process, so nothing has to be
 //! cleaned up.
 
 use std::io;
@@ -9,14 +9,14 @@ use std::os::fd::OwnedFd;
 
 use crate::live::system;
 
-/// While it lives, nothing that arrives gets past the packet sockets.
+/// While this value lives, no packet that arrives gets past the packet sockets.
 #[derive(Debug)]
 pub(in crate::live) struct Exclusive {
     _link: OwnedFd,
 }
 
 impl Exclusive {
-    /// On the interface of a number. Needs `CAP_NET_ADMIN` and `CAP_BPF`, and a kernel with tcx.
+    /// Attaches to the interface with this number. Needs `CAP_NET_ADMIN` and `CAP_BPF`, and a kernel with tcx.
     pub(in crate::live) fn attach(index: u32) -> io::Result<Self> {
         Ok(Self { _link: system::drop_at_ingress(index)? })
     }

@@ -1,4 +1,4 @@
-//! The receiving half.
+//! The receiving half of an AF_PACKET port.
 
 use parking_lot::MutexGuard;
 use std::io::{self, Read};
@@ -17,22 +17,23 @@ use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
 use crate::live::{LiveError, PortRx, RxCounters, is_for, system};
 use crate::socket_option;
 
-/// Receiving halves a port may have: more cores than a machine should need for one interface.
+/// The most receiving halves of a port: more cores than any machine should need for one interface.
 pub const QUEUES_MAX: usize = 64;
-/// What a socket may hold of frames longer than a slot, which are merged segments of up to 64 KiB: about a hundred.
+/// The bytes that a socket's own queue may hold. It takes the frames longer than a slot: merged segments of up to
+/// 64 KiB, so about a hundred of them.
 pub const RECEIVE_QUEUE_BYTES: usize = 8 << 20;
 
-/// Bytes of the longest merged segment, with Ethernet header and two tags. Longer ones ("big TCP", off unless
-/// configured) are refused.
+/// The longest merged segment, with Ethernet header and two tags. Longer ones ("big TCP", off by default) are
+/// refused.
 const LARGE_BYTES: usize = (64 << 10) + 22;
-/// Frames not handed up that one call looks at beyond its limit.
+/// How many frames one call may examine beyond its limit without passing them on.
 const SKIPPED_MAX: usize = 1024;
 const ETHERNET: usize = 14;
-/// The addresses at a frame's start.
+/// The length of both addresses at a frame's start.
 const ADDRESSES: usize = 12;
-/// A VLAN tag.
+/// The length of a VLAN tag.
 const TAG: usize = 4;
-/// Refused frames after which the MTU is read anew: it may have been raised since.
+/// Refused frames between two readings of the MTU, which may have been raised.
 const REFUSED_PER_LOOK: u64 = 64;
 
 /// A group of sockets that share an interface's flows.
@@ -44,13 +45,13 @@ pub(super) struct Fanout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// Switched off; the socket is attached still.
+    /// Administratively down; the socket is still attached.
     Down,
-    /// Gone; another of its name may come.
+    /// Gone; another interface of this name may appear.
     Gone,
 }
 
-/// A frame in `PacketRx::large`, behind its offload header, that has not been handed up in whole.
+/// A frame in `PacketRx::large`, behind its offload header, that has not been passed on completely.
 struct Held {
     bytes: usize,
     vlan: Option<(u16, u16)>,
@@ -58,7 +59,6 @@ struct Held {
     segments: Option<Segments>,
 }
 
-/// What receives.
 pub(super) struct PacketRx {
     shared: Arc<Shared>,
     links: Links,
@@ -74,17 +74,17 @@ pub(super) struct PacketRx {
     counters: RxCounters,
 }
 
-/// What became of the next frame.
+/// The result of taking a frame.
 enum Took {
-    /// It is handed up, held, or counted.
+    /// The frame was passed on, is held, or was counted.
     It,
-    /// There is none.
+    /// There is no frame.
     Nothing,
     /// The chunk has no room for it.
     NoRoom,
 }
 
-/// Where frames go.
+/// The chunk that takes the frames, and the port and time to note there.
 struct Destination<'a> {
     port: u16,
     now_ns: u64,
@@ -126,7 +126,7 @@ impl PacketRx {
         })
     }
 
-    /// Finds out whether the interface is back.
+    /// Checks whether the interface is back.
     fn look(&mut self) -> io::Result<()> {
         let interface = &self.shared.interface;
         match self.links.read(interface) {
@@ -138,7 +138,7 @@ impl PacketRx {
                 }
                 Err(io::Error::from_raw_os_error(libc::ENETDOWN))
             }
-            // Another one of the name.
+            // Another interface of the same name.
             Ok(facts) => {
                 self.reattach(&facts)?;
                 if self.state == State::Up {
@@ -171,12 +171,12 @@ impl PacketRx {
         Ok(())
     }
 
-    /// Nothing is there: is there a reason?
+    /// Called when no frame is there: returns the socket's error, if it has one.
     fn check(&mut self) -> io::Result<()> {
         let Some(error) = self.socket.take_error()? else { return Ok(()) };
         let index = self.links.index(&self.shared.interface).ok();
         self.state = if index == Some(self.index) { State::Down } else { State::Gone };
-        // It may be up again already: then nothing is wrong.
+        // If it is up again already, nothing is wrong.
         if self.state == State::Down && self.links.is_up(&self.shared.interface).unwrap_or(false) {
             self.state = State::Up;
             return Ok(());
@@ -184,7 +184,7 @@ impl PacketRx {
         Err(error)
     }
 
-    /// The kernel's count of frames that found the ring full; reading it resets it.
+    /// Adds the kernel's count of frames that found the ring full; reading it resets it.
     fn count_missed(&mut self) {
         let mut value = [0; 8];
         let (fd, option) = (self.socket.as_fd(), libc::PACKET_STATISTICS);
@@ -217,17 +217,17 @@ impl PacketRx {
                 }
                 Err(_) => counters.refused += 1,
             },
-            // It did not fit, and there was no memory for a copy.
+            // The frame did not fit, and the kernel had no memory for a copy.
             _ => counters.missed += 1,
         }
         self.ring.give_back();
         Took::It
     }
 
-    /// Takes the next frame of the socket's queue, whose slot said so.
+    /// Takes the next frame of the socket's queue; its slot has announced it.
     fn take_queued(&mut self, frame_bytes: usize, vlan: Option<(u16, u16)>) {
         let read = (&self.socket).read(&mut self.large);
-        // Longer than anything expected, and therefore cut.
+        // A longer frame than expected was cut.
         if read.ok() != Some(OFFLOAD_BYTES + frame_bytes) {
             self.counters.refused += 1;
             return;
@@ -242,7 +242,7 @@ impl PacketRx {
         }
     }
 
-    /// The frame in `large` is to be handed up in pieces, or when there is room.
+    /// Keeps the frame in `large`, to pass it on in pieces or when there is room.
     fn hold(&mut self, offload: Offload, bytes: usize, vlan: Option<(u16, u16)>) {
         let Offload { checksum, segments } = offload;
         let frame = &self.large[OFFLOAD_BYTES..][..bytes];
@@ -252,7 +252,7 @@ impl PacketRx {
         }
     }
 
-    /// Hands up the next piece of the frame that is held.
+    /// Passes on the next piece of the held frame.
     fn take_held(&mut self, mut held: Held, to: &mut Destination<'_>) -> Took {
         let frame = &self.large[OFFLOAD_BYTES..][..held.bytes];
         let (pushed, bytes) = match &mut held.segments {
@@ -292,7 +292,7 @@ impl PacketRx {
         }
     }
 
-    /// Reads the MTU anew, now and then: whether it was raised since, so that what was too long may not be.
+    /// Occasionally reads the MTU anew. Returns whether it was raised, so that a frame that was too long may fit.
     fn mtu_has_grown(&mut self) -> bool {
         if !self.counters.refused.is_multiple_of(REFUSED_PER_LOOK) {
             return false;
@@ -316,7 +316,7 @@ impl PortRx for PacketRx {
         }
         let before = into.len();
         let mut to = Destination { port, now_ns, into };
-        // A flood of what is not ours does not keep us here.
+        // A flood of foreign frames must not keep the thread here.
         for _ in 0..limit + SKIPPED_MAX {
             if to.into.len() - before >= limit {
                 break;
@@ -355,14 +355,14 @@ impl PortRx for PacketRx {
 }
 
 impl Destination<'_> {
-    /// Room for a frame of `bytes`, where it will begin in the chunk's buffer.
+    /// Where a frame of `bytes` bytes will begin in the chunk's buffer, if it fits.
     fn room(&mut self, bytes: usize) -> Option<usize> {
         let at = self.into.next_frame_offset();
         let fits = at + bytes <= self.into.buffer_mut().len() && self.into.len() < ChunkBuilder::PACKETS_MAX;
         fits.then_some(at)
     }
 
-    /// Copies a frame, with its tag put back and its checksum finished.
+    /// Copies a frame, restores its tag and finishes its checksum.
     #[inline]
     fn push(
         &mut self,
@@ -402,7 +402,7 @@ impl Destination<'_> {
         mtu: usize,
     ) -> Pushed {
         let Some(segment_bytes) = segments.next_bytes() else { return Pushed::Damaged };
-        // Segments have the frame's link header.
+        // Each segment has the frame's link header.
         if segment_bytes > mtu + segment::link_header_bytes(frame) {
             return Pushed::TooLong;
         }
@@ -414,7 +414,8 @@ impl Destination<'_> {
         Pushed::Yes
     }
 
-    /// Makes what lies at `at` a frame; a tag is put between addresses and type first, for which there is room.
+    /// Adds the bytes at `at` to the chunk as a frame. First inserts the tag between addresses and type; there is
+    /// room for it.
     fn name(&mut self, at: usize, bytes: usize, vlan: Option<(u16, u16)>) {
         if let Some((tag, protocol)) = vlan {
             let frame = &mut self.into.buffer_mut()[at..at + bytes];
@@ -430,7 +431,7 @@ fn tag_bytes(vlan: Option<(u16, u16)>) -> usize {
     if vlan.is_some() { TAG } else { 0 }
 }
 
-/// Whether the frame's content is longer than the interface's MTU. Tags do not count.
+/// Whether the frame's payload is longer than the interface's MTU. Tags do not count.
 #[inline]
 fn is_too_long(frame: &[u8], mtu: usize) -> bool {
     frame.len() > mtu + ETHERNET && frame.len() > mtu + segment::link_header_bytes(frame)
@@ -441,7 +442,7 @@ impl Shared {
         self.attached.lock()
     }
 
-    /// Whether a frame is for the port: to its address or a group.
+    /// Whether the frame is for this port: sent to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
         self.everything || is_for(self.mac.load(Ordering::Relaxed), frame)
@@ -483,12 +484,12 @@ impl Shared {
         if fanout {
             self.join(attached, &socket)?;
         }
-        // That the interface is down is known, and would be said as if it were news.
+        // Discards the error that the interface is down: the halves know that already.
         let _ = socket.take_error();
         Ok((socket, ring))
     }
 
-    /// Joins the group of sockets among which the flows are spread, or founds it.
+    /// Joins the group of sockets over which flows are spread, or founds it.
     fn join(&self, attached: &mut Attached, socket: &Socket) -> Result<(), LiveError> {
         let name = &self.interface;
         let option = libc::PACKET_FANOUT;
@@ -499,7 +500,7 @@ impl Shared {
         if let Some(Fanout { id }) = attached.fanout {
             return set(libc::PACKET_FANOUT_HASH << 16 | u32::from(id));
         }
-        // The kernel chooses a number that nobody has.
+        // The kernel chooses an unused number.
         set((libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16)?;
         let mut value = [0; 4];
         socket_option::get(socket.as_fd(), libc::SOL_PACKET, option, &mut value)

@@ -5,11 +5,11 @@
 //!  0      4      8       12  14  16   24    32                   mac - 10       mac                slot_bytes
 //! ```
 //!
-//! A slot belongs to the kernel while its status word is 0 and to us otherwise. The kernel writes a frame first and
-//! the status last; we read the status first and write 0 when done.
+//! A slot belongs to the kernel while its status word is 0, and otherwise to us. The kernel writes the frame first
+//! and the status last; we read the status first and write 0 when done.
 //!
-//! Unsafe because the memory is shared with the kernel: mapped, written by it, and seen through a slice only while
-//! the status says that it is ours. What pays for it: receiving without a call per frame (benchmark `live`).
+//! Unsafe because the kernel writes the mapped memory; a slice shows it only while the status says that the slot is
+//! ours. The gain: receiving without a call for each frame (benchmark `live`).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,15 +27,15 @@ const SLOT_BYTES_MIN: usize = 2048;
 const BLOCK_BYTES: usize = 256 << 10;
 /// 64 Ki slots of 2 KiB are 128 MiB.
 const SLOTS_MAX: usize = 64 << 10;
-/// Frames longer than this come by the socket's queue: slots for the longest segments would be mostly empty.
+/// Longer frames arrive through the socket's queue: slots for the longest segments would be mostly empty.
 const SLOT_BYTES_MAX: usize = 16 << 10;
 
-/// How far ahead slots are asked for, and how much of each: headers, and the frame's own.
+/// How far ahead slots are prefetched, and how many lines of each: the slot's headers, and those of the frame.
 const PREFETCH_SLOTS: usize = 4;
 #[cfg(target_arch = "x86_64")]
 const PREFETCH_LINES: usize = 3;
 
-/// The ring, mapped.
+/// The mapped ring.
 pub(super) struct Ring {
     memory: NonNull<u8>,
     slot_bytes: usize,
@@ -43,24 +43,24 @@ pub(super) struct Ring {
     next: usize,
 }
 
-// SAFETY: the mapping is this value's alone and is as good in one thread as in another.
+// SAFETY: this value alone has the mapping, which is not bound to a thread.
 unsafe impl Send for Ring {}
 
 /// A frame in its slot.
 pub(super) struct Slot<'a> {
     /// `TP_STATUS_*`.
     pub(super) status: u32,
-    /// Bytes of the frame; more than are here if it did not fit.
+    /// The frame's length, even if the slot holds less of it.
     pub(super) frame_bytes: usize,
-    /// VLAN tag taken off: identifier and priority, protocol.
+    /// The VLAN tag that was stripped: identifier with priority, and protocol.
     pub(super) vlan: Option<(u16, u16)>,
-    /// Offload header and frame, as much as fits.
+    /// Offload header and frame, as much as fits the slot.
     pub(super) content: Option<(&'a [u8; OFFLOAD_BYTES], &'a [u8])>,
 }
 
 impl Ring {
-    /// Gives a packet socket a ring for frames up to `frame_bytes`. The socket's version is TPACKET_V2 and its
-    /// frames have offload headers.
+    /// Gives a packet socket a ring for frames up to `frame_bytes`. The socket must use TPACKET_V2 and offload
+    /// headers.
     pub(super) fn map(socket: BorrowedFd<'_>, frame_bytes: usize, frames: usize) -> io::Result<Self> {
         let slot_bytes =
             (frame_bytes + SLOT_OVERHEAD).next_power_of_two().clamp(SLOT_BYTES_MIN, SLOT_BYTES_MAX);
@@ -72,7 +72,7 @@ impl Ring {
             field.copy_from_slice(&(number as u32).to_ne_bytes());
         }
         socket_option::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &value)?;
-        // SAFETY: maps new memory at an address of the kernel's choice.
+        // SAFETY: maps new memory at an address that the kernel chooses.
         let memory = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0)
@@ -92,15 +92,15 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(self.next * self.slot_bytes).cast()) }
     }
 
-    /// The next frame, if it is there. It stays the next until [`give_back`](Self::give_back).
+    /// The next frame, if there is one. It remains the next until [`give_back`](Self::give_back).
     #[inline]
     pub(super) fn peek(&self) -> Option<Slot<'_>> {
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: within the mapping as above. The kernel has handed the slot over and writes nothing to it until
-        // its status is 0, which `give_back` alone makes it, with `&mut self`. The status word itself is left out.
+        // SAFETY: within the mapping as above. The kernel has handed the slot over and writes to it only after its
+        // status is 0, which only `give_back` sets, with `&mut self`. The slice leaves out the status word.
         let slot = unsafe {
             let start = self.memory.as_ptr().add(self.next * self.slot_bytes);
             std::slice::from_raw_parts(start.add(4), self.slot_bytes - 4)
@@ -120,7 +120,7 @@ impl Ring {
         Some(Slot { status, frame_bytes: word(4) as usize, vlan, content })
     }
 
-    /// Gives the slot of the frame last peeked at back to the kernel.
+    /// Returns the slot of the last frame peeked at to the kernel.
     #[inline]
     pub(super) fn give_back(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -128,7 +128,7 @@ impl Ring {
         self.prefetch((self.next + PREFETCH_SLOTS) & (self.slots - 1));
     }
 
-    /// Asks the cache for the headers in a slot, which another core has written.
+    /// Prefetches the headers in a slot, which another core has written.
     #[inline]
     fn prefetch(&self, slot: usize) {
         for line in 0..PREFETCH_LINES {
@@ -139,7 +139,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped, and nothing refers to it: slots borrow the ring.
+        // SAFETY: exactly what `map` mapped, and no reference is left: slots borrow the ring.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.slots * self.slot_bytes) };
     }
 }

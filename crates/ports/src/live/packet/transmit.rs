@@ -1,4 +1,4 @@
-//! The sending half.
+//! The sending half of an AF_PACKET port.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,10 +11,10 @@ use crate::live::system::{self, SEND_FRAMES_MAX};
 use crate::live::{LiveError, NotTaken, PortTx, TxCounters, segment};
 use crate::socket_option;
 
-/// What the interface may hold of frames it has not sent yet, the kernel's own overhead included: some 340 small
-/// frames or 110 of 1,500 bytes. More would only wait where no queue of ours can put it in order.
+/// The bytes of unsent frames that the interface may hold, including the kernel's overhead: some 340 small frames
+/// or 110 of 1,500 bytes. More would only wait outside the router's own queues, which could order them.
 pub const SEND_BUFFER_BYTES: usize = 256 << 10;
-/// Frames pushed and not yet taken by the kernel: room for one batch while another is under way.
+/// Frames pushed and not yet taken by the kernel: room for one batch while another is being sent.
 pub const PENDING_FRAMES_MAX: usize = 4 * SEND_FRAMES_MAX;
 
 /// How often to check an interface that is down.
@@ -23,7 +23,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const REFUSED_PER_LOOK: u64 = 64;
 const ETHERNET: usize = 14;
 
-/// What sends.
 pub(super) struct PacketTx {
     interface: String,
     links: Links,
@@ -31,13 +30,13 @@ pub(super) struct PacketTx {
     bypass: bool,
     index: u32,
     mtu: usize,
-    /// Frames pushed, one behind the other.
+    /// The pushed frames, one behind the other.
     bytes: Vec<u8>,
-    /// Where they are.
+    /// Where each frame lies in `bytes`.
     spans: Vec<(u32, u32)>,
-    /// How many of them are done with.
+    /// How many of them were sent or have failed.
     done: usize,
-    /// When the interface was found down or gone, or last looked at since.
+    /// When the interface was found down or gone, or last checked after that.
     down: Option<Instant>,
     too_long: u64,
     counters: TxCounters,
@@ -77,7 +76,7 @@ impl PacketTx {
         !fits(self.mtu)
     }
 
-    /// Hands the kernel what it takes. `Ok` if it may take more later, or has taken all.
+    /// Hands the kernel as many frames as it takes. `Ok` if it took all, or may take more later.
     fn send(&mut self) -> io::Result<()> {
         while self.done < self.spans.len() {
             match system::send_frames(self.socket.as_fd(), &self.bytes, &self.spans[self.done..]) {
@@ -98,7 +97,7 @@ impl PacketTx {
                         self.down = Some(Instant::now());
                         return Err(error);
                     }
-                    // The interface had no room (ENOBUFS), or does not like this one: the kernel has dropped it.
+                    // The interface had no room (ENOBUFS), or refused this frame: the kernel has dropped it.
                     _ => {
                         self.counters.failed += 1;
                         self.done += 1;
@@ -119,7 +118,7 @@ impl PacketTx {
         self.done = 0;
     }
 
-    /// Whether an interface that was down or gone is back; attaches to it if it is another one now.
+    /// Checks whether the interface is back; attaches to it if its number has changed.
     fn look(&mut self) -> io::Result<()> {
         let facts = self.links.read(&self.interface);
         let facts = facts.map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
@@ -142,7 +141,7 @@ impl PortTx for PacketTx {
             return Err(NotTaken::TooLong);
         }
         if self.spans.len() - self.done >= SEND_FRAMES_MAX {
-            // While the frames are in the cache still. The next flush reports the failure.
+            // The frames are still in the cache. The next flush reports a failure.
             if self.send().is_err() {
                 return Err(NotTaken::Down);
             }
@@ -181,7 +180,7 @@ impl PortTx for PacketTx {
     }
 }
 
-/// A socket that sends by the interface and receives nothing.
+/// A socket that sends on the interface and receives nothing.
 fn attach(interface: &str, index: u32, bypass: bool) -> Result<Socket, LiveError> {
     let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec().nonblocking(), None)
         .map_err(LiveError::call(interface, "socket(AF_PACKET)"))?;

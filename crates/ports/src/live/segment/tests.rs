@@ -1,11 +1,12 @@
-//! Segments against an independent reader (etherparse): together they are the frame, and each is a frame.
+//! Checks segments with an independent reader (etherparse): each is a valid frame, and together they are the
+//! original.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
 use super::*;
 
-/// A frame as the kernel would merge it, and its offload.
+/// A merged frame as the kernel would make it, with its offload.
 #[derive(Clone, Debug)]
 struct Merged {
     frame: Vec<u8>,
@@ -100,7 +101,7 @@ prop_compose! {
     }
 }
 
-/// What an independent reader makes of a frame: payload, sequence number, flags; after it has checked lengths and
+/// An independent reader's result for a frame: payload, sequence number, flags. It also checks lengths and
 /// checksums.
 fn read(frame: &[u8]) -> (Vec<u8>, u32, u8) {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
@@ -175,7 +176,7 @@ proptest! {
                 let identification = number(frame, network + 4).wrapping_add(at as u16);
                 prop_assert_eq!(number(segment, network + 4), identification);
             }
-            // All else in the headers is as it was.
+            // All other header fields are unchanged.
             let mut changed: Vec<std::ops::Range<usize>> = Vec::new();
             if v6 {
                 changed.push(network + 4..network + 6);
@@ -267,7 +268,7 @@ fn offloads_are_read() {
         }
         Offload::parse(&header)
     };
-    // The checksum was seen to be right (DATA_VALID): nothing to do.
+    // The checksum was found right already (DATA_VALID): nothing to do.
     assert!(header(2, 0, 0, 0, 0).unwrap().is_nothing());
     let finish = Offload { checksum: Some((34, 16)), segments: None };
     assert_eq!(header(1, 0, 0, 34, 16), Ok(finish));

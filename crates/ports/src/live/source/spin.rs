@@ -1,43 +1,43 @@
-//! For how long a source that has run dry asks its ports again before it sleeps.
+//! How long a source that has run dry polls its ports before it sleeps.
 //!
-//! A sleeping thread hears of a packet some microseconds late, on a virtual machine some tens. To ask instead takes a core,
-//! and pays where the next packet comes soon. So the time is what has paid lately, up to a bound, as a hypervisor's
-//! halt polling has it:
+//! A sleeping thread learns of a packet some microseconds late, on a virtual machine some tens. Polling instead
+//! takes a core, and pays if the next packet comes soon. So the source polls for a time that has paid lately, up to
+//! a bound, as the halt polling of a hypervisor does:
 //!
 //! ```text
-//! the next packet came      while asking    asleep, within the bound   later than the bound
+//! the next packet came      while polling   asleep, within the bound   later than the bound
 //! the window                stays           doubles                    halves, and ends below an eighth of the bound
 //! ```
 //!
-//! A source to which nothing comes, or seldom, therefore has no window and costs nothing. One window costs at most the
-//! bound for each packet, so packets that come just within it cost a whole core: that is what was asked for.
+//! So a source that seldom receives packets has no window and costs nothing. A window costs at most the bound for
+//! each packet; packets that arrive just within the bound therefore cost a whole core, which is what the option
+//! asks for.
 
 use std::time::{Duration, Instant};
 
-/// Turns of asking between two looks at everything that can be waited for.
+/// Polls between two checks of all descriptors.
 const ASKED_BETWEEN: u32 = 16;
 
-/// A window begins with this part of the bound.
+/// The first window is this fraction of the bound.
 const FIRST_PART: u32 = 8;
 
-/// What a source that has run dry does next.
+/// The next action of a source that has run dry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It asks its ports.
+    /// Poll the ports.
     Ask,
-    /// It looks at everything that can be waited for, and does not wait.
+    /// Check all descriptors without waiting.
     Glance,
-    /// It waits.
+    /// Wait for a descriptor.
     Sleep,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// The bound; zero never asks.
+    /// The bound; zero never polls.
     most: Duration,
     window: Duration,
-    /// Since when nothing has come, and turns since then.
+    /// When the source ran dry, and the number of turns since then.
     idle: Option<(Instant, u32)>,
 }
 
@@ -46,12 +46,12 @@ impl Spin {
         Self { most, window: Duration::ZERO, idle: None }
     }
 
-    /// Whether ports are asked that could be waited for.
+    /// Whether to poll ports that could be waited for.
     pub(super) fn is_wanted(&self) -> bool {
         !self.window.is_zero()
     }
 
-    /// What to do, nothing being there; `at_least` is for ports that cannot be waited for.
+    /// The next action while no packet is there. `at_least` is the window of ports that cannot be waited for.
     pub(super) fn turn(&mut self, now: Instant, at_least: Duration) -> Turn {
         let (since, turns) = self.idle.get_or_insert((now, 0));
         if now.saturating_duration_since(*since) >= self.window.max(at_least) {
@@ -61,7 +61,7 @@ impl Spin {
         if turns.is_multiple_of(ASKED_BETWEEN) { Turn::Glance } else { Turn::Ask }
     }
 
-    /// Something has come.
+    /// Notes that packets have arrived.
     #[inline]
     pub(super) fn end(&mut self) {
         if let Some((since, _)) = self.idle.take()
@@ -71,7 +71,7 @@ impl Spin {
         }
     }
 
-    /// Nothing came for so long.
+    /// Adjusts the window to a gap between packets.
     fn learn(&mut self, gap: Duration) {
         let first = self.most / FIRST_PART;
         if gap > self.most {

@@ -1,4 +1,4 @@
-//! The source's promises, with ports made of lists.
+//! The source's promises, on ports made of lists.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use thalweg_base::LinkType;
 
-/// Frames to come, and whether the port is broken. Its descriptor is always ready.
+/// The frames to come, and whether the port is broken. Its descriptor is always ready.
 #[derive(Clone)]
 struct Scripted {
     frames: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -14,7 +14,7 @@ struct Scripted {
     always_ready: Arc<File>,
     /// It has no descriptor.
     polled: bool,
-    /// Times that it has nothing before it has something.
+    /// How many times it has no frame before it has one.
     late: Arc<AtomicU32>,
 }
 
@@ -92,7 +92,7 @@ fn per_port(chunk: &Chunk, ports: usize) -> Vec<usize> {
 fn ports_share_a_chunk_and_none_is_left_out() {
     let (busy, quiet, other) = (Scripted::new(1, 100), Scripted::new(2, 2), Scripted::new(3, 30));
     let mut source = source(&[&busy, &quiet, &other], 12);
-    // A third each; what the quiet one leaves goes to the others.
+    // A third each; the others get what the quiet one leaves.
     let chunk = source.next_chunk(NOW).unwrap().unwrap();
     let shares = per_port(&chunk, 3);
     assert_eq!((shares[1], shares.iter().sum::<usize>()), (2, 12), "{shares:?}");
@@ -145,7 +145,7 @@ fn a_failure_is_said_once_and_tried_again() {
     assert_eq!(change.failed.unwrap().raw_os_error(), Some(libc::ENETDOWN));
     assert!(source.poll_change().is_none());
     bad.broken.store(false, Ordering::Relaxed);
-    // The good one's descriptor is ready without end here; it has nothing.
+    // The good one's descriptor is always ready here, but it has no frame.
     let chunk = source.next_chunk(Duration::from_secs(20)).unwrap().unwrap();
     assert_eq!(per_port(&chunk, 2), [0, 5]);
     assert!(source.poll_change().unwrap().failed.is_none());
@@ -171,7 +171,7 @@ fn what_has_to_be_polled_is_asked_without_being_ready() {
     let mut source = source(&[&polled, &broken], 16);
     assert!(source.next_chunk(Duration::from_millis(1)).unwrap().is_none(), "it has nothing");
     assert_eq!(source.poll_change().unwrap().port, 1);
-    // While it naps a frame comes, which nothing announces.
+    // A frame that nothing announces arrives while the source naps.
     let frames = polled.frames.clone();
     let sender = std::thread::spawn(move || {
         std::thread::sleep(2 * SPIN_FOR);
@@ -179,7 +179,7 @@ fn what_has_to_be_polled_is_asked_without_being_ready() {
     });
     assert_eq!(source.next_chunk(Duration::from_secs(20)).unwrap().unwrap().frame(0), [1, 0]);
     sender.join().unwrap();
-    // One that failed is tried again as any other, and a wake ends the wait.
+    // A failed one is retried like any other, and a wake ends the wait.
     broken.broken.store(false, Ordering::Relaxed);
     assert_eq!(per_port(&source.next_chunk(Duration::from_secs(20)).unwrap().unwrap(), 2), [0, 5]);
     source.waker().wake();
@@ -227,7 +227,7 @@ fn halves_come_and_go() {
     let chunk = source.next_chunk(NOW).unwrap().expect("there are frames");
     assert_eq!(per_port(&chunk, 3), [3, 3, 0]);
     second.frames.lock().unwrap().push_back(vec![1, 9]);
-    // Longer frames than before find room, too.
+    // Longer frames than before fit too.
     third.frames.lock().unwrap().push_back(vec![2; 9000]);
     let back = source.exchange(&[1], vec![third.half(2)], 9018);
     assert_eq!((back.len(), source.counters().map(|(port, _)| port).collect::<Vec<_>>()), (1, vec![0, 2]));
@@ -237,7 +237,7 @@ fn halves_come_and_go() {
     assert_eq!((next.sequence, next.first_packet_number), (1, 7), "numbers go on");
 }
 
-/// A port whose descriptor says nothing is asked all the same, once that has paid.
+/// A port whose descriptor announces nothing is polled all the same, once that has paid.
 #[test]
 fn a_busy_polling_source_asks_instead_of_waiting() {
     let port = Scripted::new(1, 2);
@@ -252,7 +252,7 @@ fn a_busy_polling_source_asks_instead_of_waiting() {
     let second = source.next_chunk(Duration::from_secs(20)).unwrap();
     assert!(second.is_some(), "only who asks hears of it");
     assert_eq!(port.late.load(Ordering::Relaxed), 0);
-    // A wake-up ends the asking.
+    // A wake-up ends the polling.
     source.waker().wake();
     assert!(source.next_chunk(Duration::from_secs(20)).unwrap().is_none());
 }

@@ -1,4 +1,4 @@
-//! Instructions of BPF, a row each, and jumps to places that are known later.
+//! An assembler for BPF: a table of instructions, and jumps to labels that are placed later.
 //!
 //! The numbers are those of the kernel's `struct bpf_insn` (linux/bpf.h, linux/bpf_common.h), a stable interface.
 
@@ -12,8 +12,8 @@ pub(super) struct Slot {
     pub(super) immediate: i32,
 }
 
-/// The registers: R0 is what a call or the program returns, R1 to R5 are arguments and lost in a call, R6 to R9 are
-/// kept, R10 is the end of the stack.
+/// The registers. R0 is the result of a call and of the program. R1 to R5 are arguments and lost in a call, R6 to
+/// R9 are preserved, R10 is the end of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Register {
     R0 = 0,
@@ -30,11 +30,11 @@ pub(super) enum Register {
 }
 use Register::R0;
 
-/// A place to jump to, known by the end.
+/// A target of jumps, which must be placed before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
-/// How much a load or a store moves.
+/// The size of a load or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     U8 = 0x10,
@@ -43,8 +43,8 @@ pub(super) enum Width {
     U64 = 0x18,
 }
 
-/// Rows `CODE = number: method(arguments) => destination, source, immediate;`, of jumps with the label behind: the number's name
-/// in [`code`], and the method that writes the instruction.
+/// Makes of each row `CODE = number: method(arguments) => destination, source, immediate;` a constant in [`code`]
+/// and a method that writes the instruction. The methods of jumps also take a label.
 macro_rules! instructions {
     (
         plain {
@@ -56,16 +56,16 @@ macro_rules! instructions {
                 $jump:ident($($jump_argument:ident: $jump_type:ty),*) => $on:expr, $other:expr, $value:expr;)*
         }
     ) => {
-        /// Classes and operations of `code`.
+        /// The classes and operations of instructions.
         pub(super) mod code {
             pub(in super::super) const LOAD_IMMEDIATE_64: u8 = 0x18;
             /// With a [`Width`](super::Width).
             pub(in super::super) const LOAD: u8 = 0x61;
             /// With a [`Width`](super::Width).
             pub(in super::super) const STORE: u8 = 0x63;
-            /// The source "register" that says that the immediate is a map's file descriptor.
+            /// In the source register: the immediate is a map's file descriptor.
             pub(in super::super) const IS_MAP: u8 = 1;
-            /// That the address of the map's only value is meant.
+            /// In the source register: it stands for the address of the map's only value.
             pub(in super::super) const IS_MAP_VALUE: u8 = 2;
             $(pub(in super::super) const $code: u8 = $number;)*
             $(pub(in super::super) const $jump_code: u8 = $jump_number;)*
@@ -87,14 +87,14 @@ instructions! {
     plain {
         MOVE = 0xb7: set(to: Register, value: i32) => to, R0, value;
         MOVE_REGISTER = 0xbf: copy(to: Register, from: Register) => to, from, 0;
-        /// The upper half becomes zero.
+        /// Sets the upper half to zero.
         MOVE_REGISTER_32 = 0xbc: copy_32(to: Register, from: Register) => to, from, 0;
         ADD = 0x07: add(to: Register, value: i32) => to, R0, value;
         ADD_REGISTER = 0x0f: add_register(to: Register, value: Register) => to, value, 0;
         AND = 0x57: and(to: Register, mask: i32) => to, R0, mask;
         XOR = 0xa7: xor(to: Register, mask: i32) => to, R0, mask;
         SHIFT_RIGHT = 0x77: shift_right(to: Register, bits: i32) => to, R0, bits;
-        /// Turns the lower 16 bits from the machine's order into the network's or back; the others become zero.
+        /// Converts the lower 16 bits between the machine's byte order and the network's; the others become zero.
         TO_NETWORK_ORDER = 0xdc: swap_16(to: Register) => to, R0, 16;
         CALL = 0x85: call(helper: i32) => R0, R0, helper;
         EXIT = 0x95: exit() => R0, R0, 0;
@@ -103,7 +103,7 @@ instructions! {
         JUMP = 0x05: jump() => R0, R0, 0;
         /// For addresses.
         JUMP_IF_EQUAL = 0x15: jump_if_null(register: Register) => register, R0, 0;
-        /// Compares the lower 32 bits, as the next two: the immediate is not extended by its sign.
+        /// Compares the lower 32 bits, like the next two, so that the immediate is not sign-extended.
         JUMP_IF_EQUAL_32 = 0x16: jump_if_equal(register: Register, value: u32) => register, R0, value as i32;
         JUMP_UNLESS_EQUAL_32 = 0x56: jump_unless_equal(register: Register, value: u32) => register, R0, value as i32;
         JUMP_IF_LESS_32 = 0xa6: jump_if_less(register: Register, than: u32) => register, R0, than as i32;
@@ -113,33 +113,32 @@ instructions! {
     }
 }
 
-/// Functions of the kernel that programs call.
+/// The kernel's functions that programs call.
 pub(super) mod helper {
-    /// Map, key: the value's address, or zero.
+    /// Arguments: map, key. Returns the value's address, or zero.
     pub(in super::super) const MAP_LOOK_UP: i32 = 1;
-    /// Interface, flags.
+    /// Arguments: interface, flags.
     pub(in super::super) const REDIRECT: i32 = 23;
-    /// Map, key, what to do if there is nothing.
+    /// Arguments: map, key, what to do if there is no entry.
     pub(in super::super) const REDIRECT_MAP: i32 = 51;
 }
 
-/// What a program answers: the kernel's stack is to take the frame.
+/// The result of a program that lets the kernel's stack take the frame.
 pub(super) const XDP_PASS: i32 = 2;
 
-/// `struct xdp_md`.
+/// Offsets in `struct xdp_md`.
 pub(super) mod context {
     pub(in super::super) const DATA: i16 = 0;
     pub(in super::super) const DATA_END: i16 = 4;
     pub(in super::super) const QUEUE: i16 = 16;
 }
 
-/// Writes a program.
 #[derive(Default)]
 pub(super) struct Assembler {
     slots: Vec<Slot>,
-    /// Where each label is.
+    /// The slot of each label.
     labels: Vec<Option<usize>>,
-    /// Jumps and where they go.
+    /// Slots of jumps, and their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -167,7 +166,7 @@ impl Assembler {
         self.emit(0, R0, 0, 0, 0);
     }
 
-    /// The address of the only value of an array.
+    /// Loads the address of an array's only value.
     pub(super) fn load_map_value(&mut self, to: Register, map: i32) {
         self.emit(code::LOAD_IMMEDIATE_64, to, code::IS_MAP_VALUE, 0, map);
         self.emit(0, R0, 0, 0, 0);
@@ -178,12 +177,12 @@ impl Assembler {
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
+    /// Puts the label at the next instruction.
     pub(super) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.slots.len());
     }
 
-    /// Jumps unless `bytes` bytes from `base` on lie before `end`. `scratch` is lost.
+    /// Jumps unless `bytes` bytes from `base` lie before `end`. Overwrites `scratch`.
     pub(super) fn jump_unless_present(
         &mut self,
         base: Register,
@@ -199,7 +198,7 @@ impl Assembler {
 
     pub(super) fn finish(mut self) -> Vec<Slot> {
         for (at, label) in self.jumps {
-            // Every label is placed and near: programs are written in this crate and their length is bounded.
+            // Every label is placed and near: this crate writes all programs, and their length is bounded.
             let to = self.labels[label.0].unwrap_or(at);
             self.slots[at].offset = (to as isize - at as isize - 1) as i16;
         }

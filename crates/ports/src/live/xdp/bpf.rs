@@ -1,10 +1,10 @@
-//! The few commands of `bpf(2)` that put a program before an interface: a map of sockets, the program, the link.
+//! The few commands of `bpf(2)` that attach a program to an interface: a map of sockets, the program, the link.
 //!
 //! The link is a file descriptor. When it is closed, by us or by the kernel after a kill, the program is detached:
 //! nothing of ours outlives the process.
 //!
-//! Unsafe because `bpf` is a raw system call whose argument is a structure with pointers in it. No measurement pays
-//! for it: there is no other way to load a program, and none of the libraries that wrap it does without C.
+//! Unsafe because `bpf` is a raw system call whose argument is a structure with pointers in it. There is no other
+//! way to load a program, so no measurement justifies it; all libraries that wrap it use C.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::assembler::Slot;
 
-/// Name of our programs, as `bpftool` and `ip -details link` show it.
+/// The name of our programs, as `bpftool` and `ip -details link` show it.
 pub(super) const PROGRAM_NAME: &str = "thalweg_xdp";
 
 // Commands and constants of linux/bpf.h and linux/if_link.h.
@@ -33,29 +33,29 @@ const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Links of the whole system that are looked through for the one that holds an interface.
+/// How many links of the system are searched for the one on an interface.
 const LINKS_MAX: usize = 10_000;
-/// What the verifier may say about a program it refuses.
+/// The longest message of the verifier about a program that it refuses.
 const LOG_BYTES: usize = 16 << 10;
 
 /// Calls `bpf`.
 ///
 /// # Safety
-/// `A` is the command's member of `union bpf_attr`, without padding, and the pointers in it are to memory that the
-/// command may read or write for the lengths it names.
+/// `A` must be the command's member of `union bpf_attr`, without padding. The command must be allowed to read or
+/// write the memory behind its pointers, for the lengths it names.
 unsafe fn bpf<A>(command: libc::c_int, attributes: &mut A) -> io::Result<libc::c_long> {
     let (pointer, length) = (std::ptr::from_mut(attributes), size_of::<A>());
-    // SAFETY: `attributes` is live and that long; the rest is the caller's promise.
+    // SAFETY: `attributes` is live and that long; the caller promises the rest.
     match unsafe { libc::syscall(libc::SYS_bpf, command, pointer, length) } {
         result if result >= 0 => Ok(result),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The descriptor that a command returned.
+/// Takes the descriptor that a command returned.
 ///
 /// # Safety
-/// It was just returned and is nobody else's.
+/// The descriptor was just returned and has no other owner.
 unsafe fn owned(descriptor: libc::c_long) -> OwnedFd {
     // SAFETY: the caller's promise.
     unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) }
@@ -73,25 +73,23 @@ fn address_of<T>(slice: &[T]) -> u64 {
     slice.as_ptr().expose_provenance() as u64
 }
 
-/// What a map is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MapKind {
     /// Values by number.
     Array = 2,
-    /// One such array for each processor.
+    /// An array for each processor.
     ArrayByProcessor = 6,
-    /// Values by key; when it is full, what was not used for long goes.
+    /// Values by key; a full map drops the least recently used.
     RecentlyUsed = 9,
     /// Sockets by receive queue.
     Sockets = 17,
 }
 
-/// A map.
 #[derive(Debug)]
 pub(super) struct Map {
     descriptor: OwnedFd,
     key_bytes: usize,
-    /// Of a look-up's answer: an array by processor answers with the values of all.
+    /// The bytes of a look-up's answer; an array by processor answers with the values of all processors.
     answer_bytes: usize,
     value_bytes: usize,
 }
@@ -139,7 +137,6 @@ impl Map {
         self.descriptor.as_raw_fd()
     }
 
-    /// Sets the value of a key.
     pub(super) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         if key.len() != self.key_bytes || value.len() != self.value_bytes {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -147,7 +144,6 @@ impl Map {
         self.access(MAP_UPDATE_ELEM, key, address_of(value))
     }
 
-    /// Reads the value of a key.
     pub(super) fn look_up(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
         if key.len() != self.key_bytes || value.len() != self.answer_bytes {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -171,13 +167,13 @@ impl Map {
             value,
             flags: 0,
         };
-        // SAFETY: the member of both commands that come here; the callers have checked that the key is as long as
-        // the map's, and the value as what the command reads or, being borrowed for that, writes.
+        // SAFETY: the member of both commands that use this. The callers have checked that the key is as long as
+        // the map's, and the value as long as what the command reads or, being mutably borrowed, writes.
         unsafe { bpf(command, &mut attributes).map(|_| ()) }
     }
 }
 
-/// Processors that the machine may have, which is how many values an array by processor has.
+/// The number of processors that the machine may have, and of values in an array by processor.
 pub(super) fn processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<usize>().ok());
@@ -197,21 +193,21 @@ impl SocketMap {
         self.0.descriptor()
     }
 
-    /// Frames of the queue go to the socket, which is bound, from now on.
+    /// Directs the queue's frames to the socket, which must be bound, from now on.
     pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.0.update(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 }
 
-/// A program the kernel has accepted.
+/// A program that the kernel has accepted.
 #[derive(Debug)]
 pub(super) struct Program(OwnedFd);
 
 impl Program {
-    /// Loads a program; `fragments`: it may see frames that lie in several buffers.
+    /// Loads a program. With `fragments` it may see frames that lie in several buffers.
     pub(super) fn load(slots: &[Slot], fragments: bool) -> io::Result<Self> {
         Self::try_load(slots, fragments, &mut []).or_else(|refusal| {
-            // Once more, to hear why. Without a reason the first answer stands.
+            // Tries again to learn the reason. If there is none, the first error stands.
             let mut log = vec![0; LOG_BYTES];
             match Self::try_load(slots, fragments, &mut log) {
                 Ok(program) => Ok(program),
@@ -256,7 +252,7 @@ impl Program {
         unsafe { bpf(PROG_LOAD, &mut attributes).map(|program| Self(owned(program))) }
     }
 
-    /// Puts the program before the interface, in the driver or in the generic place behind it.
+    /// Attaches the program to the interface, in the driver (`native`) or generically behind it.
     pub(super) fn attach(&self, interface: u32, native: bool) -> io::Result<Link> {
         let flags = if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
         // Program, interface, type, flags.
@@ -266,11 +262,11 @@ impl Program {
     }
 }
 
-/// The tie between program and interface; it goes with the value.
+/// Attaches a program to an interface until it is dropped.
 #[derive(Debug)]
 pub(super) struct Link(#[allow(dead_code, reason = "held for its end")] OwnedFd);
 
-/// An error that also says what the verifier said last, of more than its statistics.
+/// Adds the verifier's last message to an error, without its statistics.
 fn with_last_line(error: io::Error, log: &[u8]) -> io::Error {
     let text = String::from_utf8_lossy(log.split(|&byte| byte == 0).next().unwrap_or(&[]));
     match text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed ")) {
@@ -279,15 +275,15 @@ fn with_last_line(error: io::Error, log: &[u8]) -> io::Error {
     }
 }
 
-/// A descriptor of the program or link of that number.
+/// Opens the program or link of this number.
 fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
-    // Number, where the next one is written, flags.
+    // Number, where the kernel writes the next number, flags.
     let mut attributes = [id, 0, 0];
-    // SAFETY: the member of both commands that come here; no pointers. They return a new descriptor.
+    // SAFETY: the member of both commands that use this; no pointers. They return a new descriptor.
     unsafe { bpf(command, &mut attributes).map(|found| owned(found)) }
 }
 
-/// The first bytes of what the kernel tells about a program or link.
+/// The first bytes of the kernel's information about a program or link.
 fn info<const BYTES: usize>(descriptor: &OwnedFd) -> io::Result<[u8; BYTES]> {
     #[repr(C)]
     struct Attributes {
@@ -301,7 +297,7 @@ fn info<const BYTES: usize>(descriptor: &OwnedFd) -> io::Result<[u8; BYTES]> {
         info_len: BYTES as u32,
         info: info.as_mut_ptr().expose_provenance() as u64,
     };
-    // SAFETY: the command's member; the kernel writes `info_len` bytes at most to `info`, which is that long.
+    // SAFETY: the command's member; the kernel writes at most `info_len` bytes to `info`, which is that long.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes)? };
     Ok(info)
 }
@@ -315,19 +311,19 @@ pub(super) fn program_name(id: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The link that holds a program before the interface; `None` if none does.
+/// The link that attaches a program to the interface, if there is one.
 pub(super) fn link_of(interface: u32, program: u32) -> Option<ForeignLink> {
     let mut id = 0;
     for _ in 0..LINKS_MAX {
         let mut attributes = [id, 0];
-        // SAFETY: the command's member; no pointers; the kernel writes the second number, the next link's.
+        // SAFETY: the command's member; no pointers; the kernel writes the second number, which is the next link's.
         unsafe { bpf(LINK_GET_NEXT_ID, &mut attributes).ok()? };
         id = attributes[1];
         let Ok(link) = by_id(LINK_GET_FD_BY_ID, id) else { continue };
         // struct bpf_link_info: type, id, program, padding, then for XDP the interface.
         let Ok(info) = info::<20>(&link) else { continue };
         let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        // In another network namespace an interface may have the same number.
+        // An interface in another network namespace may have the same number, so the program must match too.
         if word(0) == LINK_TYPE_XDP && word(16) == interface && word(8) == program {
             return Some(ForeignLink { id, link });
         }
@@ -335,16 +331,15 @@ pub(super) fn link_of(interface: u32, program: u32) -> Option<ForeignLink> {
     None
 }
 
-/// Somebody's link.
+/// Another program's link.
 #[derive(Debug)]
 pub(super) struct ForeignLink {
-    /// Its number.
     pub(super) id: u32,
     link: OwnedFd,
 }
 
 impl ForeignLink {
-    /// Takes the program from its interface; its holder keeps a link that ties nothing.
+    /// Detaches the program from its interface; the link's owner keeps a link without effect.
     pub(super) fn detach(&self) -> io::Result<()> {
         let mut attributes = [self.link.as_raw_fd() as u32];
         // SAFETY: the command's member; no pointers.

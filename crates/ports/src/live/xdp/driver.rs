@@ -4,7 +4,7 @@ use super::{XdpOptions, open, probe, receive_queues};
 use crate::live::driver::{Driver, Opened, Probed, Request};
 use crate::live::{LiveError, Port, reopen};
 
-/// See the module.
+/// The driver of ports that use AF_XDP.
 pub struct AfXdp;
 
 impl AfXdp {
@@ -49,7 +49,7 @@ impl Driver for AfXdp {
     }
 }
 
-/// AF_XDP has the queues that the interface has, however many are wanted.
+/// A warning if the interface has fewer queues than wanted, since AF_XDP cannot add any.
 fn fewer_queues(Request { interface, queues: wanted, .. }: &Request) -> Option<String> {
     let has = receive_queues(interface).ok()?;
     if u32::try_from(*wanted).is_ok_and(|wanted| wanted <= has) {

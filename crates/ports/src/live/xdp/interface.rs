@@ -1,11 +1,11 @@
-//! An interface by its number, and what `ethtool` knows of it: queues, driver, merging of segments.
+//! An interface by its number, with what `ethtool` reports: queues, driver, merging of segments.
 //!
-//! Asked again while a port runs (after a frame was refused, and with the counters), so it is cheap: one descriptor
-//! is kept ([`Links`]), and a question is one system call. Names can change; after it was found, an interface is its
-//! number.
+//! A running port asks again after a refused frame and with the counters, so a query must be cheap: one descriptor
+//! is kept ([`Links`]), and a query is one or two system calls. The name of an interface may change; once found, it
+//! is identified by its number.
 //!
-//! Unsafe because the request of `ethtool` contains a pointer. No measurement pays for it: nothing else tells the number
-//! of queues on all kernels.
+//! Unsafe because a request of `ethtool` contains a pointer. Nothing else reports the number of queues on all
+//! kernels, so no measurement justifies it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -24,36 +24,36 @@ const GET_CHANNELS: u32 = 0x3c;
 /// Drivers of interfaces on which local senders leave checksums unfinished, because no wire follows.
 const WITHOUT_A_WIRE: [&str; 5] = ["veth", "tun", "virtio_net", "vif", "hv_netvsc"];
 
-/// An interface of the namespace in which this was made.
+/// An interface in the network namespace of the thread that found it.
 #[derive(Debug)]
 pub(super) struct Interface {
     links: Links,
     pub(super) index: u32,
 }
 
-/// Whether frames can leave.
+/// Whether frames can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Up,
-    /// Switched off, or without a carrier.
+    /// Administratively down, or without a carrier.
     Down,
     Gone,
 }
 
 impl Interface {
-    /// The interface of a name.
+    /// Finds an interface by name.
     pub(super) fn find(name: &str) -> Result<Self, LiveError> {
         let links = Links::open().map_err(LiveError::call(name, "socket"))?;
         let index = links.index(name)?;
         Ok(Self { links, index })
     }
 
-    /// What it is now, whatever its name is.
+    /// Its present properties, whatever its name is now.
     pub(super) fn read(&self) -> Result<LinkFacts, LiveError> {
         self.links.read(&self.links.name(self.index)?)
     }
 
-    /// Whether frames can leave now.
+    /// Whether frames can be sent now.
     pub(super) fn state(&self) -> State {
         match self.read() {
             Ok(facts) if facts.has_carrier => State::Up,
@@ -62,7 +62,7 @@ impl Interface {
         }
     }
 
-    /// Receive and transmit queues in use; one each where the driver does not say.
+    /// Receive and transmit queues in use; one each if the driver does not say.
     pub(super) fn queues(&self) -> (u32, u32) {
         // struct ethtool_channels: command, four maxima, then receive, transmit, other, combined.
         let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -85,7 +85,7 @@ impl Interface {
         WITHOUT_A_WIRE.iter().any(|name| name.as_bytes() == driver)
     }
 
-    /// Switches the merging of received segments; whether it was on.
+    /// Switches the merging of received segments. Returns whether it was on.
     pub(super) fn set_gro(&self, on: bool) -> io::Result<bool> {
         // struct ethtool_value: command, value.
         let mut value = [GET_GRO, 0];
@@ -97,15 +97,15 @@ impl Interface {
         Ok(before)
     }
 
-    /// One of ethtool's commands; `structure` is the whole of the command's structure.
+    /// Makes an `ethtool` call; `structure` is the whole structure of the command.
     fn ethtool<const WORDS: usize>(&self, structure: &mut [u32; WORDS]) -> io::Result<()> {
         let name = self.links.name(self.index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
         let mut request = InterfaceRequest::named(&name).map_err(io::Error::other)?;
         let pointer = structure.as_mut_ptr().expose_provenance().to_ne_bytes();
         request.value[..pointer.len()].copy_from_slice(&pointer);
         let (socket, question) = (self.links.socket().as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl);
-        // SAFETY: the call reads and writes an `ifreq`, whose layout `InterfaceRequest` has, and the structure that it
-        // points to. Callers pass the whole of the structure that the kernel reads and writes for the command in its
+        // SAFETY: the call reads and writes an `ifreq`, whose layout `InterfaceRequest` has, and the structure that
+        // it points to. Callers pass the whole structure that the kernel reads and writes for the command in its
         // first word.
         match unsafe { libc::ioctl(socket, question, std::ptr::from_mut(&mut request)) } {
             0 => Ok(()),

@@ -1,39 +1,40 @@
 //! Flows that the kernel forwards for us.
 //!
 //! A packet that goes up to a program and down again pays for two crossings and a new socket buffer, and on links
-//! without hardware those cost more than everything a router does. So the router decides about a flow once, and the
-//! XDP program does the same to the flow's next packets where they come in: it looks the flow up, rewrites
-//! what the router would have rewritten, and redirects the frame to the port it leaves by.
+//! without hardware those cost more than all work of a router. So the router decides about a flow once, and the XDP
+//! program does the same to the flow's next packets where they arrive: it looks the flow up, rewrites what the
+//! router would have rewritten, and redirects the frame to its egress port.
 //!
 //! ```text
-//!                    ┌─ a flow, its lease runs ──> rewrite ──> count ──> out by the other port
+//!                    ┌─ a flow with a valid lease ──> rewrite ──> count ──> out by the other port
 //! frame ──> program ─┤
 //!                    └─ anything else ──> socket ──> the router ──installs, for a lease──> flows
 //! ```
 //!
 //! # What the program decides
 //!
-//! Nothing. It forwards IPv4 and IPv6 with TCP or UDP, without options, extension headers, fragments or SYN, FIN and
-//! RST, whose header checksum and lengths are right, whose time to live lasts, which fits the next link and was sent to
-//! this port's address; of a flow (addresses, ports, protocol, DS field) that was installed under the present
-//! generation and whose lease runs. Everything else goes up, also what would have to be dropped or answered: there is
-//! one place where packets are dropped, and one that counts why.
+//! Nothing. It forwards IPv4 and IPv6 packets with TCP or UDP, without options, extension headers, fragments or
+//! SYN, FIN and RST, if header checksum and lengths are right, the time to live lasts, the packet fits the next
+//! link and the frame was sent to this port's address. The packet's flow (addresses, ports, protocol, DS field)
+//! must have been installed under the present generation, with a lease that has not expired. Everything else goes
+//! to the router, even what must be dropped or answered: only the router drops packets, and counts why.
 //!
 //! # How it stays right
 //!
-//! - **Leases.** A flow is installed for some turns ([`Offload::set_lease`]) of a clock that the router turns
-//!   ([`Offload::advance`]). When they are over, the flow's next packet goes up: NAT sessions are kept alive by
-//!   it, and whatever has changed is noticed. A router that does not run has no program either.
-//! - **Generations.** [`Offload::invalidate`] ends all leases at once. A decision made before is installed under
-//!   the old generation and therefore never used: who installs says under which it decided.
+//! - **Leases.** A flow is installed for some ticks ([`Offload::set_lease`]) of a clock that the router advances
+//!   ([`Offload::advance`]). When they are over, the flow's next packet goes to the router: it keeps NAT sessions
+//!   alive and reveals whatever has changed. If the router does not run, neither does its program.
+//! - **Generations.** [`Offload::invalidate`] ends all leases at once. [`Offload::install`] is told the generation
+//!   of the decision, so a decision made before is never used.
 //! - **Bounded.** The table is a least-recently-used hash of fixed size in the kernel.
-//! - **Counted.** Packets by the port they leave by, one counter for each processor ([`Offload::forwarded`]); bytes
-//!   are those of the Ethernet header and the IP packet, without padding.
+//! - **Counted.** Packets by egress port, one counter for each processor ([`Offload::forwarded`]). Bytes are those
+//!   of the Ethernet header and the IP packet, without padding.
 //!
-//! Local senders at the other end of a veth leave transport checksums unfinished, and XDP cannot see it. Untranslated
-//! packets go on as they are, with the kernel's own mark. Of those that NAT rewrites, one whose checksum field holds
-//! just the sum of the pseudo header goes up, where it is completed; so does one finished packet of 65,535. In native
-//! mode on such an interface that is so for all packets, because the mark does not survive redirection.
+//! Local senders at the other end of a veth leave transport checksums unfinished, and XDP cannot see that.
+//! Untranslated packets continue as they are, with the kernel's own mark. A packet that NAT rewrites goes to the
+//! router if its checksum field holds exactly the sum of the pseudo header; the router completes it. (So does one
+//! finished packet of 65,535.) In native mode on such an interface this applies to all packets, because the mark
+//! does not survive redirection.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
@@ -54,23 +55,23 @@ const STATE_BYTES: u32 = 16;
 /// `counts`: packets, bytes.
 const COUNT_BYTES: u32 = 16;
 
-/// How large the tables are.
+/// The sizes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffloadOptions {
-    /// Flows at most, of IPv4 and of IPv6 each.
+    /// The most flows of IPv4 and of IPv6, each.
     pub flows: u32,
-    /// Ports of the router.
+    /// The number of the router's ports.
     pub ports: u32,
 }
 
-/// Descriptors of the maps that the program names.
+/// Descriptors of the maps that the program uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OffloadMaps {
     pub(super) flows_v4: i32,
     pub(super) flows_v6: i32,
     pub(super) state: i32,
     pub(super) counts: i32,
-    /// Frames whose checksum somebody else was to finish must not be redirected at all.
+    /// Frames with an unfinished checksum must not be redirected at all.
     pub(super) needs_finished_checksums: bool,
 }
 
@@ -106,11 +107,11 @@ impl State {
 }
 
 impl Offload {
-    /// Tables without a flow, for a port that is to be opened, as often as its interface comes back.
+    /// Empty tables for a port, to be used each time its interface comes back.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for want of rights or memory.
+    /// The kernel refuses, for lack of rights or memory.
     pub fn create(options: &OffloadOptions) -> io::Result<Self> {
         let flows = |name, key, value| Map::create(MapKind::RecentlyUsed, key, value, options.flows, name);
         let offload = Self {
@@ -134,7 +135,7 @@ impl Offload {
         Ok(offload)
     }
 
-    /// For a program that is to run there.
+    /// The maps for a program that is about to be loaded.
     pub(super) fn maps(&self, is_native: bool, needs_finished_checksums: bool) -> OffloadMaps {
         self.is_native.store(is_native, Ordering::Relaxed);
         OffloadMaps {
@@ -146,18 +147,19 @@ impl Offload {
         }
     }
 
-    /// Whether the program runs in the port's driver. Then frames can only go to ports whose drivers take them
-    /// ([`DriverFeatures`](crate::kernel::DriverFeatures)): the caller that installs flows ensures that.
+    /// Whether the program runs in the port's driver. Then frames may only go to ports whose drivers accept them
+    /// ([`DriverFeatures`](crate::kernel::DriverFeatures)); the caller that installs flows ensures that.
     pub fn is_native(&self) -> bool {
         self.is_native.load(Ordering::Relaxed)
     }
 
-    /// Under which generation decisions are made now. Ask before the packet is looked at.
+    /// The generation of decisions made now. Read it before examining the packet.
     pub fn generation(&self) -> u32 {
         self.lock().generation
     }
 
-    /// Has the flow forwarded for a lease, as was decided under `generation`.
+    /// Lets the kernel forward the flow for a lease. Does nothing if `generation`, under which the action was
+    /// decided, has ended.
     pub fn install(&self, key: &FlowKey, action: &FlowAction, generation: u32) -> io::Result<()> {
         let State { generation: present, epoch, .. } = *self.lock();
         if generation != present {
@@ -170,13 +172,13 @@ impl Offload {
         }
     }
 
-    /// From now on flows are installed for so many turns of the clock, without this for none beyond the present. Those that are
-    /// installed keep their leases.
+    /// Sets the lease of flows installed from now on, in ticks of the clock; at first it is zero, which is valid
+    /// for the present tick only. Installed flows keep their leases.
     pub fn set_lease(&self, epochs: u32) {
         self.lease_epochs.store(epochs, Ordering::Relaxed);
     }
 
-    /// Turns the clock of leases.
+    /// Advances the clock of leases by one tick.
     pub fn advance(&self) -> io::Result<()> {
         let mut now = self.lock();
         now.epoch = now.epoch.wrapping_add(1);
@@ -190,14 +192,14 @@ impl Offload {
         self.publish(&now)
     }
 
-    /// The port has another address.
+    /// Changes the port's address.
     pub(super) fn set_mac(&self, mac: MacAddr) -> io::Result<()> {
         let mut now = self.lock();
         now.mac = mac;
         self.publish(&now)
     }
 
-    /// Packets and bytes forwarded by the kernel so far, by the port they left by.
+    /// Packets and bytes that the kernel has forwarded so far, by egress port.
     pub fn forwarded(&self) -> io::Result<Vec<(u64, u64)>> {
         let mut values = vec![0; self.processors * COUNT_BYTES as usize];
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));

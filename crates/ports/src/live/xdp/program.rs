@@ -1,7 +1,8 @@
 //! The XDP program, written instruction by instruction.
 //!
-//! It runs in the kernel for every frame that arrives, before anything else sees it, and decides between two ends:
-//! the socket of the frame's receive queue, or the kernel's own stack. Without conditions it is six slots long:
+//! It runs in the kernel for every frame that arrives, before anything else sees the frame, and chooses between two
+//! destinations: the socket of the frame's receive queue, or the kernel's own stack. Without conditions it is six
+//! slots long:
 //!
 //! ```text
 //! r2 = u32[r1 + 16]        the queue; r1 is the context, struct xdp_md
@@ -12,11 +13,11 @@
 //! ```
 //!
 //! With conditions ([`LeaveToKernel`]) it walks from the Ethernet header over at most two VLAN tags to the IP
-//! header. A frame too short for what it claims to be goes to our socket, where it is counted by name, except that
-//! one without a whole Ethernet header is not IP.
+//! header. A frame too short for its IP header goes to our socket, where it is counted by name; one too short for
+//! its Ethernet header or tags is not IP and goes to the kernel.
 //!
-//! The numbers are those of the kernel's `struct bpf_insn`, which is a stable interface; the tests decode the
-//! program back to text and run it in an interpreter against an oracle, and the kernel's verifier is the last test.
+//! The numbers are those of the kernel's `struct bpf_insn`, which is a stable interface. The tests decode the
+//! program back to text and run it in an interpreter against a reference; the kernel's verifier is the last test.
 
 use std::net::IpAddr;
 
@@ -25,29 +26,28 @@ use super::assembler::{Assembler, Label, Slot, Width, XDP_PASS, context, helper}
 use super::offload::{self, OffloadMaps};
 use thalweg_wire::EtherType;
 
-/// What stays with the kernel.
+/// The frames that the kernel's stack gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LeaveToKernel {
-    /// Nothing: every frame is ours.
     #[default]
     None,
-    /// What is neither IPv4 nor IPv6, ARP above all.
+    /// Frames that are neither IPv4 nor IPv6, above all ARP.
     NonIp,
-    /// That, frames to group addresses (broadcasts; multicasts, with them neighbor discovery), and packets to these
-    /// addresses; at most [`ADDRESSES_MAX`].
+    /// Those, frames to group addresses (broadcast; multicast, which includes neighbor discovery), and packets to
+    /// these addresses, at most [`ADDRESSES_MAX`].
     NonIpAndTo(Vec<IpAddr>),
 }
 
-/// Addresses that a program compares a packet's destination with. One takes up to nine slots; jumps reach 32,767.
+/// The most addresses that a program compares a packet's destination with. Each takes up to nine slots; jumps reach
+/// 32,767.
 pub const ADDRESSES_MAX: usize = 256;
 
-/// A 16-bit field's value as it is loaded from a frame.
+/// The value of a 16-bit field as a program loads it from a frame.
 pub(super) fn wire_u16(value: u16) -> u32 {
     u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }
 
-/// The program for a map of sockets by queue. With `flows`, packets of known flows are forwarded before anything else
-/// is asked.
+/// The program for a map of sockets by queue. With `flows`, it first forwards the packets of known flows.
 pub(super) fn program(map: i32, leave: &LeaveToKernel, flows: Option<&OffloadMaps>) -> Vec<Slot> {
     let mut a = Assembler::default();
     let (take, pass) = (a.label(), a.label());
@@ -75,7 +75,7 @@ pub(super) fn program(map: i32, leave: &LeaveToKernel, flows: Option<&OffloadMap
     a.finish()
 }
 
-/// Jumps to `pass` for what is the kernel's, to `take` or through for what is ours.
+/// Jumps to `pass` for the kernel's frames. For ours it jumps to `take` or falls through.
 fn conditions(a: &mut Assembler, leave: &LeaveToKernel, take: Label, pass: Label) {
     const ETHERNET: i32 = 14;
     const VLAN: i32 = 4;
@@ -84,7 +84,7 @@ fn conditions(a: &mut Assembler, leave: &LeaveToKernel, take: Label, pass: Label
     a.jump_unless_present(R2, ETHERNET, R3, R4, pass);
     let addresses = match leave {
         LeaveToKernel::NonIpAndTo(addresses) => {
-            // The group bit is the lowest of the first byte of the destination.
+            // The group bit is the lowest bit of the destination's first byte.
             a.load(Width::U8, R5, R2, 0);
             a.and(R5, 1);
             a.jump_if_equal(R5, 1, pass);

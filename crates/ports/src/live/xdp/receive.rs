@@ -1,7 +1,8 @@
-//! A half that receives: frames of some or all queues of an interface, copied into chunks.
+//! A receiving half: copies frames of some or all queues of an interface into chunks.
 //!
-//! The kernel does not make a socket readable when its interface is gone, so a thread that waits for the descriptor should
-//! call now and then all the same: a call that finds nothing looks, every ten milliseconds at most.
+//! The kernel does not make a socket readable when its interface disappears. So a thread that waits for the
+//! descriptor should still call now and then; a call that finds no frame checks the interface, every ten
+//! milliseconds at most.
 
 use std::io;
 use std::os::fd::{AsFd, RawFd};
@@ -16,12 +17,11 @@ use super::socket::{AnyOf, XdpSocket};
 use super::umem::{Frame, Umem};
 use crate::live::{PortRx, RxCounters};
 
-/// How often an idle port asks whether its interface is still there.
+/// How often an idle port checks whether its interface still exists.
 const IDLE_CHECK_NS: u64 = 10_000_000;
-/// Frames ahead of the one being copied whose bytes the cache is asked for.
+/// How many frames ahead of the copied one are prefetched.
 const PREFETCH_AHEAD: u32 = 4;
 
-/// One receive queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) socket: XdpSocket,
@@ -29,14 +29,13 @@ pub(super) struct Queue {
     pub(super) receive: ReceiveRing,
 }
 
-/// A receiving half of a port.
 #[derive(Debug)]
 pub(super) struct Receiver {
     queues: Vec<Queue>,
-    /// The queue that is asked first; the others follow.
+    /// The queue to ask first; the others follow.
     first: usize,
     umem: Arc<Umem>,
-    /// Readable when one of several queues has something; one queue is asked itself.
+    /// Readable when one of several queues has frames; unused with a single queue.
     any: Option<AnyOf>,
     shared: Arc<Shared>,
     counters: RxCounters,
@@ -62,7 +61,7 @@ impl Receiver {
         })
     }
 
-    /// Whether the interface is gone; asks the kernel now and then.
+    /// Fails if the interface is gone, which it asks the kernel now and then.
     fn check(&mut self, now_ns: u64) -> io::Result<()> {
         if !self.is_gone && now_ns.abs_diff(self.checked_ns) >= IDLE_CHECK_NS {
             self.checked_ns = now_ns;
@@ -108,15 +107,15 @@ impl PortRx for Receiver {
     fn counters(&mut self) -> RxCounters {
         self.shared.refresh();
         let statistics = self.queues.iter().filter_map(|queue| queue.socket.statistics().ok());
-        // An empty fill ring is counted among the dropped where a frame was lost by it.
+        // A frame lost because the fill ring was empty is counted as dropped, so that counter is not added.
         let missed: u64 = statistics.map(|counted| counted.rx_dropped + counted.rx_ring_full).sum();
-        // When the interface is gone, so is what it counted.
+        // The kernel's counts vanish with the interface.
         self.counters.missed = self.counters.missed.max(missed);
         self.counters
     }
 }
 
-/// What all frames of one call have in common.
+/// The common data of all frames of one call.
 struct Arrival {
     port: u16,
     now_ns: u64,
@@ -133,7 +132,7 @@ impl Queue {
         self.fill.submit();
     }
 
-    /// Copies what is there, at most `limit` frames and as many as have room in the chunk.
+    /// Copies the frames that are there, at most `limit` and as many as fit the chunk.
     fn receive(
         &mut self,
         umem: &Umem,
@@ -159,7 +158,7 @@ impl Queue {
             if bytes > room && !into.is_empty() {
                 break;
             }
-            // One that fits no chunk, or that nobody should have sent, is taken from the ring all the same.
+            // A frame that is too long for any chunk or for the MTU is taken from the ring all the same.
             let mut good = bytes <= room && bytes <= arrival.longest;
             let mut end = offset;
             for _ in 0..pieces {
@@ -197,7 +196,7 @@ impl Queue {
         taken
     }
 
-    /// How many pieces the next Ethernet frame has and how long it is; `None` if it is not there, or not all of it.
+    /// The number of pieces and the length of the next Ethernet frame; `None` if it has not arrived completely.
     #[inline]
     fn next_frame(&self) -> Option<(u32, usize)> {
         let (mut pieces, mut bytes) = (0, 0);

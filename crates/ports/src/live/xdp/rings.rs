@@ -7,16 +7,17 @@
 //! completion we consume    frames that have been sent              addresses
 //! ```
 //!
-//! A ring is a power of two of entries and two counters that run freely: the producer's, behind the last entry it
-//! wrote, and the consumer's, behind the last it has done with. Entries between them are the consumer's, the others
-//! the producer's. Each side writes its own counter only, with release, and reads the other's with acquire, so that
-//! entries are written before they are seen and read before they are written again. Each keeps a copy of what it
-//! last saw of the other's, and looks again only when that does not suffice: a look moves a cache line.
+//! A ring is a power of two of entries and two free-running counters: the producer's, behind the last entry that it
+//! wrote, and the consumer's, behind the last that it has finished. Entries between them belong to the consumer,
+//! the others to the producer. Each side writes only its own counter, with release, and reads the other's with
+//! acquire, so entries are written before they are seen and read before they are overwritten. Each side caches the
+//! other's counter and reads it again only when the cached value does not suffice, because a read moves a cache
+//! line.
 //!
-//! The four kinds at the end of the file turn addresses into [`Frame`]s and back: what goes into a ring is given up,
-//! what comes out is nobody else's.
+//! The four kinds of rings at the end of the file convert between addresses and [`Frame`]s: a frame that goes into
+//! a ring is given up, and one that comes out has no other owner.
 //!
-//! Unsafe because the kernel is on the other end of the memory. What it pays is the whole of AF_XDP.
+//! Unsafe because the kernel is on the other end of the memory. The gain is the whole of AF_XDP.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,10 +29,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::umem::{Frame, Mapping, Umem};
 
-/// What a ring may hold: an address or a descriptor, as the kernel lays them out.
+/// An entry of a ring: an address or a descriptor in the kernel's layout.
 ///
 /// # Safety
-/// Any bytes are a value, and the kernel reads and writes it as it is.
+/// Any bytes must be a valid value, and the layout must be the kernel's.
 unsafe trait Entry: Copy {}
 
 // SAFETY: an address in the region.
@@ -39,7 +40,7 @@ unsafe impl Entry for u64 {}
 // SAFETY: three integers without padding.
 unsafe impl Entry for libc::xdp_desc {}
 
-/// Where the parts of a ring lie, and what it is called.
+/// The offsets of a ring's parts, and of its memory in the socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) producer: u64,
@@ -49,7 +50,7 @@ pub(super) struct Layout {
     pub(super) page_offset: libc::off_t,
 }
 
-/// A ring's memory, from either end.
+/// A ring's memory, for either end.
 #[derive(Debug)]
 struct Ring<E> {
     producer: NonNull<AtomicU32>,
@@ -57,12 +58,12 @@ struct Ring<E> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<E>,
     size: u32,
-    /// Unmaps it all in the end.
+    /// Unmaps the memory when dropped.
     _mapping: Mapping,
     _entries: PhantomData<E>,
 }
 
-// SAFETY: the pointers are into the mapping, which is the value's own and may move between threads.
+// SAFETY: the pointers are into the mapping, which this value owns and which may move between threads.
 unsafe impl<E: Entry> Send for Ring<E> {}
 
 impl<E: Entry> Ring<E> {
@@ -79,7 +80,7 @@ impl<E: Entry> Ring<E> {
             ));
         }
         let mapping = Mapping::shared(bytes, socket.as_raw_fd(), layout.page_offset)?;
-        // SAFETY: all four lie in the mapping, as was checked.
+        // SAFETY: all four lie in the mapping, as checked above.
         let at = |offset: u64| unsafe { mapping.start().add(offset as usize) };
         Ok(Self {
             producer: at(layout.producer).cast(),
@@ -93,7 +94,7 @@ impl<E: Entry> Ring<E> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: aligned, in the mapping, and written by atomic accesses only, the kernel's included.
+        // SAFETY: aligned, in the mapping, and only accessed atomically, by the kernel too.
         unsafe { self.producer.as_ref() }
     }
 
@@ -117,9 +118,9 @@ impl<E: Entry> Ring<E> {
 #[derive(Debug)]
 struct Producer<E> {
     ring: Ring<E>,
-    /// Behind the last entry written; the kernel sees up to its own copy of it.
+    /// Behind the last entry written. The kernel sees entries up to the shared counter.
     next: u32,
-    /// Behind the last entry known to be done with.
+    /// Behind the last entry known to be finished.
     reclaimed: u32,
 }
 
@@ -130,45 +131,46 @@ impl<E: Entry> Producer<E> {
         Ok(Self { ring, next, reclaimed: next })
     }
 
-    /// Entries that may be written, as far as is known; [`Producer::settle`] may find more.
+    /// Entries that may be written, as far as is known; [`Producer::reclaim`] may find more.
     #[inline]
     fn room(&self) -> u32 {
         self.ring.size - self.pending()
     }
 
-    /// Entries written and not known to be done with.
+    /// Entries written and not known to be finished.
     #[inline]
     fn pending(&self) -> u32 {
         self.next.wrapping_sub(self.reclaimed)
     }
 
-    /// Writes an entry if there is room; the kernel does not see it yet.
+    /// Writes an entry if there is room. The kernel does not see it before [`Producer::submit`].
     #[inline]
     fn push(&mut self, entry: E) -> bool {
         if self.room() == 0 {
             return false;
         }
-        // SAFETY: the slot is ours: the consumer has done with it.
+        // SAFETY: the slot is ours, because the consumer has finished with it.
         unsafe { self.ring.slot(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
         true
     }
 
-    /// Shows the kernel what was written.
+    /// Shows the written entries to the kernel.
     #[inline]
     fn submit(&mut self) {
         self.ring.producer().store(self.next, Ordering::Release);
     }
 
-    /// Looks how far the kernel is and shows each entry that it has done with since the last look, oldest first.
+    /// Reads the kernel's counter and shows each entry that the kernel has finished since the last call, oldest
+    /// first.
     fn reclaim(&mut self, mut show: impl FnMut(E)) {
         let seen = self.ring.consumer().load(Ordering::Acquire);
-        // A counter that is not between the last look and what was written is nonsense and not believed.
+        // A counter outside the pending entries is nonsense, and ignored.
         if self.next.wrapping_sub(seen) > self.pending() {
             return;
         }
         while self.reclaimed != seen {
-            // SAFETY: written by us, and not written over: `room` counts it until it is reclaimed.
+            // SAFETY: we wrote it, and it was not overwritten: `room` excludes it until it is reclaimed.
             show(unsafe { self.ring.slot(self.reclaimed).read() });
             self.reclaimed = self.reclaimed.wrapping_add(1);
         }
@@ -179,9 +181,9 @@ impl<E: Entry> Producer<E> {
 #[derive(Debug)]
 struct Consumer<E> {
     ring: Ring<E>,
-    /// The next entry to be taken.
+    /// The next entry to take.
     next: u32,
-    /// The producer's counter when last looked at.
+    /// The producer's counter when last read.
     producer_seen: u32,
 }
 
@@ -192,7 +194,7 @@ impl<E: Entry> Consumer<E> {
         Ok(Self { ring, next, producer_seen: next })
     }
 
-    /// Entries that are there; looks at the ring if fewer than `wanted` were known.
+    /// Entries that are there. Reads the kernel's counter if fewer than `wanted` were known.
     #[inline]
     fn available(&mut self, wanted: u32) -> u32 {
         let known = self.producer_seen.wrapping_sub(self.next);
@@ -200,31 +202,32 @@ impl<E: Entry> Consumer<E> {
             return known;
         }
         let seen = self.ring.producer().load(Ordering::Acquire);
-        // More than the ring holds is nonsense and not believed.
+        // More entries than the ring holds are nonsense, and ignored.
         if seen.wrapping_sub(self.next) <= self.ring.size {
             self.producer_seen = seen;
         }
         self.producer_seen.wrapping_sub(self.next)
     }
 
-    /// The entry `ahead` of the next one, if it is there.
+    /// The entry `ahead` behind the next one, if it is there.
     #[inline]
     fn peek(&self, ahead: u32) -> Option<E> {
         if ahead >= self.producer_seen.wrapping_sub(self.next) {
             return None;
         }
-        // SAFETY: in the ring and written: it lies before the producer's counter, which was read with acquire.
+        // SAFETY: in the ring and written, since it lies before the producer's counter, which was read with
+        // acquire.
         Some(unsafe { self.ring.slot(self.next.wrapping_add(ahead)).read() })
     }
 
-    /// Takes the next entries, which have been peeked at.
+    /// Takes the next entries, which must have been peeked at.
     #[inline]
     fn advance(&mut self, entries: u32) {
         debug_assert!(entries <= self.producer_seen.wrapping_sub(self.next));
         self.next = self.next.wrapping_add(entries);
     }
 
-    /// Lets the kernel write over what was taken.
+    /// Lets the kernel overwrite the entries taken.
     fn release(&mut self) {
         self.ring.consumer().store(self.next, Ordering::Release);
     }
@@ -239,7 +242,7 @@ impl FillRing {
         Producer::map(socket, layout, size).map(Self)
     }
 
-    /// Gives a frame away, unless there is no room.
+    /// Gives a frame to the kernel, or returns it if there is no room.
     #[inline]
     pub(super) fn give(&mut self, frame: Frame) -> Result<(), Frame> {
         if self.0.room() == 0 {
@@ -252,13 +255,13 @@ impl FillRing {
         self.0.submit();
     }
 
-    /// Whether the kernel must be called to go on.
+    /// Whether the kernel waits for a call to continue.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.ring.needs_wakeup()
     }
 }
 
-/// What has arrived in one frame: bytes at an address in it.
+/// A received piece of an Ethernet frame, within one frame of the region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) address: u64,
@@ -284,13 +287,13 @@ impl ReceiveRing {
         Ok(Self { ring: Consumer::map(socket, layout, size)?, umem: Arc::clone(umem) })
     }
 
-    /// Pieces that are there; looks again if fewer than `wanted` were known.
+    /// Pieces that are there. Reads the kernel's counter if fewer than `wanted` were known.
     #[inline]
     pub(super) fn available(&mut self, wanted: u32) -> u32 {
         self.ring.available(wanted)
     }
 
-    /// The piece so many ahead of the next.
+    /// The piece `ahead` behind the next one, if it is there.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> Option<Piece> {
         self.ring.peek(ahead).map(|entry| Piece {
@@ -300,12 +303,12 @@ impl ReceiveRing {
         })
     }
 
-    /// The frame of the next piece, which is there; `None` if the kernel named none.
+    /// Takes the frame of the next piece, which must be there; `None` if the kernel named no valid frame.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Frame> {
         let entry = self.ring.peek(0)?;
         self.ring.advance(1);
-        // SAFETY: the kernel gives it back by this entry, which is not read again.
+        // SAFETY: the kernel gives it back with this entry, which is not read again.
         unsafe { self.umem.returned(entry.addr) }
     }
 
@@ -314,7 +317,7 @@ impl ReceiveRing {
     }
 }
 
-/// Frames to be sent.
+/// Frames to send.
 #[derive(Debug)]
 pub(super) struct TransmitRing(Producer<libc::xdp_desc>);
 
@@ -323,14 +326,14 @@ impl TransmitRing {
         Producer::map(socket, layout, size).map(Self)
     }
 
-    /// Frames that may be given, as far as is known; [`TransmitRing::settle`] may find more.
+    /// Frames that may be given, as far as is known; [`TransmitRing::reclaim`] may find more.
     #[inline]
     pub(super) fn room(&self) -> u32 {
         self.0.room()
     }
 
-    /// Gives away a frame with bytes at its start, unless there is no room. With `more`, the next one belongs to the
-    /// same Ethernet frame.
+    /// Gives a frame with `bytes` bytes at its start to the kernel, or returns it if there is no room. With `more`,
+    /// the next one belongs to the same Ethernet frame.
     #[inline]
     pub(super) fn give(&mut self, frame: Frame, bytes: u32, more: bool) -> Result<(), Frame> {
         let options = if more { libc::XDP_PKT_CONTD } else { 0 };
@@ -342,19 +345,19 @@ impl TransmitRing {
         self.0.submit();
     }
 
-    /// Frames that the kernel has not looked at, as far as is known.
+    /// Frames that the kernel has not processed, as far as is known.
     #[inline]
     pub(super) fn pending(&self) -> u32 {
         self.0.pending()
     }
 
-    /// Shows the bytes of each frame that the kernel has looked at since the last call, and whether more belonged to
-    /// it.
+    /// Shows the bytes of each frame that the kernel has processed since the last call, and whether more frames
+    /// belonged to the same Ethernet frame.
     pub(super) fn reclaim(&mut self, mut show: impl FnMut(u32, bool)) {
         self.0.reclaim(|entry| show(entry.len, entry.options & libc::XDP_PKT_CONTD != 0));
     }
 
-    /// Whether the kernel must be called to go on.
+    /// Whether the kernel waits for a call to continue.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.ring.needs_wakeup()
     }
@@ -382,7 +385,7 @@ impl CompletionRing {
         for _ in 0..self.ring.available(u32::MAX) {
             let Some(address) = self.ring.peek(0) else { break };
             self.ring.advance(1);
-            // SAFETY: the kernel gives it back by this entry, which is not read again.
+            // SAFETY: the kernel gives it back with this entry, which is not read again.
             into.extend(unsafe { self.umem.returned(address) });
         }
         self.ring.release();

@@ -1,6 +1,6 @@
-//! One AF_XDP socket: set up, bound to a queue, asked and woken.
+//! One AF_XDP socket: creating, binding, querying and waking it.
 //!
-//! Unsafe because its options are structures, and binding and waking are C calls. What it pays is the whole of AF_XDP.
+//! Unsafe because its options are structures, and binding and waking are C calls. The gain is the whole of AF_XDP.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,19 +13,18 @@ use super::rings::{CompletionRing, FillRing, Layout, ReceiveRing, TransmitRing};
 use super::umem::Umem;
 use crate::socket_option;
 
-/// A queue stays taken for a moment after its last socket was closed: the kernel takes that apart later.
+/// A queue stays taken for a moment after its last socket was closed, because the kernel cleans up later.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
 const BUSY_TRIES: u32 = 100;
-/// Frames that one call may send in copy mode (linux/if_xdp.h, since Linux 6.17); without it, 32.
+/// The most frames that one call sends in copy mode (linux/if_xdp.h, since Linux 6.17); without this option, 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// An AF_XDP socket.
 #[derive(Debug)]
 pub(super) struct XdpSocket {
     descriptor: OwnedFd,
 }
 
-/// How to bind.
+/// The parameters of [`XdpSocket::bind`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binding {
     pub(super) interface: u32,
@@ -42,7 +41,7 @@ impl XdpSocket {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, nobody else's.
+        // SAFETY: just opened, without another owner.
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
     }
 
@@ -50,12 +49,12 @@ impl XdpSocket {
         self.descriptor.as_raw_fd()
     }
 
-    /// Gives the kernel the region, whose pages it holds for as long as it uses them.
+    /// Registers the region with the kernel, which keeps its pages for as long as it uses them.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
         let region = umem.mapping();
         let mut bytes = Vec::with_capacity(size_of::<libc::xdp_umem_reg>());
-        // struct xdp_umem_reg: address, length, frame size, headroom, flags, metadata length. The kernel writes only
-        // into frames that the fill ring names.
+        // struct xdp_umem_reg: address, length, frame size, headroom, flags, metadata length. The kernel writes
+        // only into frames that the fill ring names.
         bytes.extend_from_slice(&(region.start().as_ptr().expose_provenance() as u64).to_ne_bytes());
         bytes.extend_from_slice(&(region.bytes() as u64).to_ne_bytes());
         for word in [umem.frame_bytes(), 0, 0, 0] {
@@ -68,7 +67,7 @@ impl XdpSocket {
         socket_option::set_int(self.as_fd(), libc::SOL_XDP, option, size as i32)
     }
 
-    /// Makes and maps the fill and completion rings.
+    /// Creates and maps the fill and completion rings.
     pub(super) fn memory_rings(
         &self,
         fill: u32,
@@ -93,15 +92,15 @@ impl XdpSocket {
 
     pub(super) fn transmit_ring(&self, size: u32) -> io::Result<TransmitRing> {
         self.create_ring(libc::XDP_TX_RING, size)?;
-        // Fewer system calls; a kernel that does not know it sends 32 frames a call.
+        // Saves system calls. A kernel without this option sends 32 frames a call.
         let _ = socket_option::set_int(self.as_fd(), libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, size as i32);
         TransmitRing::map(self.as_fd(), layout(&self.offsets()?.tx, libc::XDP_PGOFF_TX_RING), size)
     }
 
-    /// Binds, with memory of its own or, given a socket that has, with that one's.
+    /// Binds the socket with its own region, or with that of `owner`.
     pub(super) fn bind(&self, binding: &Binding, owner: Option<&XdpSocket>) -> io::Result<()> {
         let flags = match owner {
-            // The others are those of the owner.
+            // The other flags are the owner's.
             Some(_) => libc::XDP_SHARED_UMEM,
             None => {
                 let copy = if binding.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
@@ -132,7 +131,7 @@ impl XdpSocket {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// What the kernel has counted.
+    /// The kernel's counters.
     pub(super) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
         self.option(libc::SOL_XDP, libc::XDP_STATISTICS)
     }
@@ -143,7 +142,7 @@ impl XdpSocket {
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// The error that waits at the socket, which is then forgotten; the interface's end comes this way.
+    /// Takes the socket's pending error. The end of the interface is reported this way.
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         let code: libc::c_int = self.option(libc::SOL_SOCKET, libc::SO_ERROR)?;
         Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
@@ -154,11 +153,12 @@ impl XdpSocket {
     }
 
     fn option<T: Plain>(&self, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
-        // SAFETY: integers, which may be zero.
+        // SAFETY: integers, for which zero is valid.
         let mut value: T = unsafe { std::mem::zeroed() };
         let mut length = size_of::<T>() as libc::socklen_t;
         let pointer = std::ptr::from_mut(&mut value).cast();
-        // SAFETY: the kernel writes at most `length` bytes to the value, which is that long, and any bytes are one.
+        // SAFETY: the kernel writes at most `length` bytes to the value, which is that long, and any bytes are a
+        // valid value.
         match unsafe { libc::getsockopt(self.descriptor(), level, option, pointer, &mut length) } {
             0 if length as usize == size_of::<T>() => Ok(value),
             0 => Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's AF_XDP is too old")),
@@ -166,7 +166,7 @@ impl XdpSocket {
         }
     }
 
-    /// Lets the kernel send what the transmit ring holds.
+    /// Lets the kernel send the frames in the transmit ring.
     pub(super) fn kick_transmit(&self) -> io::Result<()> {
         // SAFETY: an empty message without an address.
         let result = unsafe {
@@ -175,10 +175,10 @@ impl XdpSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets the kernel receive into what the fill ring holds.
+    /// Lets the kernel receive into the frames of the fill ring.
     pub(super) fn kick_receive(&self) {
         let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: an empty buffer and no address. What it answers does not matter: it is asked again if it must be.
+        // SAFETY: an empty buffer and no address. The result does not matter: the call is repeated if necessary.
         unsafe {
             libc::recvfrom(
                 self.descriptor(),
@@ -208,13 +208,13 @@ fn layout(offset: &libc::xdp_ring_offset, page_offset: libc::off_t) -> Layout {
     }
 }
 
-/// What the kernel may fill in: any bytes are a value.
+/// A type that the kernel may fill in.
 ///
 /// # Safety
-/// So it is.
+/// Any bytes must be a valid value.
 unsafe trait Plain {}
 
-// SAFETY: integers all.
+// SAFETY: all are integers.
 unsafe impl Plain for libc::c_int {}
 // SAFETY: as above.
 unsafe impl Plain for libc::xdp_options {}
@@ -234,7 +234,7 @@ impl AnyOf {
         if epoll < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, nobody else's.
+        // SAFETY: just opened, without another owner.
         let any = Self(unsafe { OwnedFd::from_raw_fd(epoll) });
         for descriptor in descriptors {
             let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };

@@ -1,6 +1,6 @@
-//! The driver on virtual veths, in namespaces of their own.
+//! The driver on veths, in network namespaces of their own.
 //!
-//! What only a card can show (zero-copy, a driver that sleeps) is not tested here: a veth has none of it.
+//! A veth cannot show what only a card has (zero-copy, a driver that sleeps), so that is not tested.
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
@@ -66,7 +66,7 @@ fn receive(rx: &mut dyn PortRx, wanted: usize) -> Vec<Vec<u8>> {
     frames(&chunk)
 }
 
-/// The next one of ours at the far end.
+/// The next of our frames at the far end.
 fn ours(far: &FarEnd) -> Vec<u8> {
     far.receive(|frame| frame[12..14] == KIND)
 }
@@ -75,8 +75,8 @@ fn program_of_v0() -> Option<XdpAttachment> {
     XdpAttachment::read(Interface::find("v0").unwrap().index).unwrap()
 }
 
-/// Detached when the link's last descriptor is closed; somebody who lists all links of the system, as another of
-/// these tests does, may have one for a moment.
+/// The program is detached when the link's last descriptor is closed. A program that lists all links of the system,
+/// as another of these tests does, may have one for a moment.
 fn await_detached() {
     let start = Instant::now();
     while program_of_v0().is_some() {
@@ -111,7 +111,7 @@ fn both_ways(far: &FarEnd, port: &mut Port, lengths: &[usize]) {
     assert_eq!((counted.frames, counted.bytes, counted.failed), (sent.len() as u64, bytes, 0));
 }
 
-/// A switch that floods brings frames for others; they are not the router's business.
+/// A switch that floods delivers frames for others, which the router must not take.
 #[test]
 fn frames_for_other_neighbors_are_left_alone() {
     in_namespace("live::xdp::tests::frames_for_other_neighbors_are_left_alone", || {
@@ -222,10 +222,10 @@ fn every_queue_is_received_from() {
         assert_eq!(ours(&far), frame(1, 100));
         drop(port);
 
-        // That it was more than one queue, seen from inside.
+        // A check from inside that more than one queue was used.
         let setup = Setup::new(&options).unwrap();
         let (mut bound, attachment) = setup.attempt(XdpMode::NativeCopy, &mut None).unwrap();
-        // As long as no socket is in the map, frames go on to the kernel.
+        // While no socket is in the map, frames continue to the kernel.
         far.send(&sent[0]);
         assert!(bound.queues.iter_mut().all(|queue| queue.receive.available(1) == 0));
         setup.connect(&bound, &attachment.map).unwrap();
@@ -253,7 +253,7 @@ fn what_is_the_kernels_stays_with_it() {
             let to = vec!["10.9.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
             let leave_to_kernel = LeaveToKernel::NonIpAndTo(to);
             let mut port = open(&XdpOptions { leave_to_kernel, ..options(mode) }).unwrap();
-            // Who has 10.9.0.1? The kernel answers, for the question stayed with it.
+            // Who has 10.9.0.1? The kernel answers, because the request was left to it.
             let mut question = vec![0xff; 6];
             question.extend([2, 0, 0, 0, 0, 2, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
             question.extend([2, 0, 0, 0, 0, 2, 10, 9, 0, 77, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1]);
@@ -275,7 +275,7 @@ fn what_is_the_kernels_stays_with_it() {
     });
 }
 
-/// Of a frame from 10.8.0.1 to 10.8.0.2 without options.
+/// Checks the transport checksum of a frame from 10.8.0.1 to 10.8.0.2 without IP options.
 fn assert_right_checksum(frame: &[u8]) {
     let segment = &frame[34..];
     let [from, to] = [[10, 8, 0, 1], [10, 8, 0, 2]].map(u32::from_be_bytes);
@@ -320,7 +320,7 @@ fn merged_segments_are_cut_or_refused() {
             ip("neighbor add 10.8.0.2 lladdr 03:00:00:00:00:09 dev v1");
             let sender = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
             crate::socket_option::set_int(sender.as_fd(), libc::SOL_UDP, UDP_SEGMENT, 1000).unwrap();
-            // The driver's place has the sender's kernel cut them before.
+            // In native mode the sender's kernel cuts them first.
             let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
             sender.send_to(&[0x5a; 12_000], "10.8.0.2:9").unwrap();
             let received = receive(&mut *port.rx[0], 12);
@@ -330,7 +330,7 @@ fn merged_segments_are_cut_or_refused() {
                 assert_right_checksum(frame);
             }
             drop(port);
-            // Behind it, what they were cannot be told.
+            // In generic mode the original segments cannot be recovered.
             let mut port = open(&options(XdpMode::GenericCopy)).unwrap();
             sender.send_to(&[0x5a; 12_000], "10.8.0.2:9").unwrap();
             sender.send_to(&[0x5a; 500], "10.8.0.2:9").unwrap();
@@ -358,7 +358,7 @@ fn received_segments_are_not_merged_meanwhile() {
                 v0.set_gro(before).unwrap();
                 let port = open(&options(mode)).unwrap();
                 let now = v0.set_gro(before && meanwhile).unwrap();
-                // With a program in it, a veth switches this on by itself; it does not matter there.
+                // A veth with a program in it switches this on by itself; that does not matter here.
                 assert!(mode.is_native() || now == (before && meanwhile));
                 drop(port);
                 await_detached();
@@ -372,7 +372,7 @@ fn received_segments_are_not_merged_meanwhile() {
 #[test]
 fn generic_where_the_driver_cannot() {
     in_namespace("live::xdp::tests::generic_where_the_driver_cannot", || {
-        // A veth refuses a program if its peer may send by more queues than it receives by.
+        // A veth refuses a program if its peer has more transmit queues than it has receive queues.
         ip("link add v0 numrxqueues 1 numtxqueues 1 type veth peer name v1 numrxqueues 4 numtxqueues 4");
         for end in ["v0", "v1"] {
             std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
@@ -432,7 +432,7 @@ fn what_finds_no_room_is_counted() {
     });
 }
 
-/// Until the interface is `state` in its own eyes, five seconds at most.
+/// Waits until the interface sees itself in `state`, five seconds at most.
 fn await_state(name: &str, state: interface::State) {
     let interface = Interface::find(name).unwrap();
     let start = Instant::now();
@@ -455,7 +455,7 @@ fn an_interface_may_go_and_come_back() {
                 assert_eq!(port.tx.flush().unwrap_err().raw_os_error(), Some(libc::ENETDOWN), "{down}");
                 assert_eq!(port.tx.push(&frame(2, 100)), Err(NotTaken::Down));
                 assert!(port.tx.flush().is_err());
-                // Nothing comes, which is no error: it may again.
+                // No frame comes, which is no error: one may come again.
                 let mut into = ChunkBuilder::with_capacity(10_000);
                 assert_eq!(port.rx[0].receive(0, 1 << 40, 1, &mut into).unwrap(), 0);
                 ip(&format!("link set {down} up"));
@@ -464,7 +464,7 @@ fn an_interface_may_go_and_come_back() {
                 port.tx.push(&frame(3, 100)).unwrap();
                 port.tx.flush().unwrap();
                 let after = port.tx.counters();
-                // Without a carrier the frame was lost; switched off, it waited.
+                // Without a carrier the frame was lost; with the interface switched off, it waited.
                 let lost = u64::from(down == "v1");
                 assert_eq!((after.frames - before.frames, after.failed - before.failed), (2 - lost, lost));
                 while ours(&far) != frame(3, 100) {}
@@ -494,7 +494,7 @@ fn an_interface_may_vanish() {
                 let counted = port.tx.counters();
                 assert_eq!((counted.frames, counted.failed), (0, 1));
             }
-            // One of the same name is another one.
+            // An interface of the same name is a different one.
             drop(port);
             let far = veth(1500, "");
             both_ways(&far, &mut open(&options(mode)).unwrap(), &[60, 61]);
@@ -524,7 +524,7 @@ fn a_port_comes_back_with_its_interface() {
         gone(&mut port);
         let far = veth(1500, "");
         let start = Instant::now();
-        // Whichever half asks first, the other one has its own.
+        // Whichever half asks first, the other one gets its own.
         while port.tx.flush().is_err() && start.elapsed() < Duration::from_secs(5) {}
         let mut into = ChunkBuilder::with_capacity(10_000);
         assert_eq!(port.rx[0].receive(0, 2 << 40, 1, &mut into).unwrap(), 0);
@@ -553,7 +553,7 @@ fn what_another_one_holds_is_named_and_may_be_taken() {
             assert!(text.contains(&format!("number {number} (thalweg_xdp), held by BPF link ")), "{text}");
         }
         drop(first);
-        // A program without sockets: what somebody else's would be.
+        // A program without sockets, as another user's would be.
         let options = options(XdpMode::NativeCopy);
         let setup = Setup::new(&options).unwrap();
         let foreign = setup.attach(true).unwrap();
@@ -564,7 +564,7 @@ fn what_another_one_holds_is_named_and_may_be_taken() {
     });
 }
 
-/// Set for the process that is to be killed.
+/// Set for the process that will be killed.
 const VICTIM: &str = "THALWEG_TEST_VICTIM";
 
 #[test]
@@ -591,7 +591,7 @@ fn nothing_is_left_after_a_kill() {
             far.send(&frame(1, 100));
         }
         victim.kill().unwrap();
-        // At once, while the kernel may still be taking it apart.
+        // At once, while the kernel may still be removing the old one.
         let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
         both_ways(&far, &mut port, &[60, 1514, 700]);
         victim.wait().unwrap();

@@ -1,9 +1,10 @@
-//! The half that sends: frames copied into the region, sent by the interface's first queue.
+//! The sending half: copies frames into the region and sends them by the interface's first queue.
 //!
-//! A frame that was pushed lies in the transmit ring until a flush calls the kernel. From there it can go three ways:
-//! the interface takes it; the interface refuses it (its own queue is full, it has no carrier), which ends the call
-//! with `EBUSY` and counts as failed; or the call ends before it (too much is on its way, the interface is down), and
-//! it stays in the ring. What stays is sent by a later flush, even if the interface was down in between.
+//! A pushed frame lies in the transmit ring until a flush calls the kernel. Then one of three things happens. The
+//! interface takes the frame. Or it refuses the frame (its own queue is full, it has no carrier), which ends the
+//! call with `EBUSY` and counts as failed. Or the call ends before this frame (too much is in flight, the interface
+//! is down), and the frame stays in the ring. A later flush sends what stays, even if the interface was down in
+//! between.
 
 use std::io;
 use std::sync::Arc;
@@ -15,27 +16,26 @@ use super::socket::XdpSocket;
 use super::umem::{Frame, Umem};
 use crate::live::{NotTaken, PortTx, TxCounters};
 
-/// Calls that one flush makes at most. One sends a whole ring, or up to the first frame that is refused; a kernel
-/// before 6.17 sends 32 frames a call.
+/// The most calls in one flush. One call sends a whole ring, or up to the first refused frame; a kernel before 6.17
+/// sends 32 frames a call.
 const CALLS_MAX: u32 = 128;
 /// The shortest Ethernet frame: its header.
 const SHORTEST: usize = 14;
 
-/// The sending half of a port.
 #[derive(Debug)]
 pub(super) struct Sender {
     socket: XdpSocket,
     transmit: TransmitRing,
     completion: CompletionRing,
     umem: Arc<Umem>,
-    /// Frames that hold nothing.
+    /// Frames of the region that are not in use.
     free: Vec<Frame>,
     shared: Arc<Shared>,
     state: State,
     counters: TxCounters,
-    /// Bytes of the frame of which the kernel has looked at some pieces.
+    /// Bytes of an Ethernet frame of which the kernel has processed some pieces.
     partial_bytes: u64,
-    /// Bytes of the last frame that the kernel has looked at.
+    /// Bytes of the last Ethernet frame that the kernel has processed.
     last_bytes: u64,
 }
 
@@ -62,7 +62,7 @@ impl Sender {
         }
     }
 
-    /// Counts what the kernel has looked at as sent, and takes back the frames that it has done with.
+    /// Counts the frames that the kernel has processed as sent, and takes back those that it has finished with.
     fn reclaim(&mut self) {
         let (counters, partial, last) = (&mut self.counters, &mut self.partial_bytes, &mut self.last_bytes);
         self.transmit.reclaim(|bytes, more| {
@@ -76,7 +76,7 @@ impl Sender {
         self.completion.take_all(&mut self.free);
     }
 
-    /// The last frame that was counted as sent was not.
+    /// Corrects the counters: the last frame counted as sent was not.
     fn last_was_refused(&mut self) {
         self.counters.frames = self.counters.frames.saturating_sub(1);
         self.counters.bytes = self.counters.bytes.saturating_sub(self.last_bytes);
@@ -84,10 +84,11 @@ impl Sender {
         self.last_bytes = 0;
     }
 
-    /// The interface is down or gone: says so now and with every push until it is back.
+    /// Notes that the interface is down or gone, so that every push fails until it is back. Returns the error to
+    /// report.
     fn cannot(&mut self, state: State) -> io::Error {
         if state == State::Gone && self.state != State::Gone {
-            // They lie in a ring that nobody reads any more. Frames of several pieces count by the piece.
+            // Those frames lie in a ring that is never read again. Frames of several pieces count by the piece.
             self.counters.failed += u64::from(self.transmit.pending());
         }
         self.state = state;
@@ -154,8 +155,8 @@ impl PortTx for Sender {
                 }
                 Some(libc::ENETDOWN) => return Err(self.cannot(State::Down)),
                 Some(libc::ENXIO | libc::ENODEV) => return Err(self.cannot(State::Gone)),
-                // It stopped at its own bound (and goes on when called again) or at somebody else's: memory, frames
-                // on their way.
+                // The call stopped at its own bound, and continues when repeated, or at another limit: memory,
+                // frames in flight.
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
                     if self.transmit.pending() == before {
                         return Ok(());

@@ -1,32 +1,33 @@
 //! The memory that we share with the kernel for frames: one region, cut into frames of equal size.
 //!
-//! Who may touch a frame is a matter of who holds its [`Frame`], a number that cannot be copied or made up: it is
-//! made once with the region, moves into the fill or transmit ring when the kernel gets the frame, and comes out of
-//! the receive or completion ring when it gives the frame back. So no two of us have the same frame, and none has
-//! one that the kernel has. That the kernel does not hand out what it was not given is the one thing believed;
-//! numbers from it are checked against the region's size, so that a broken kernel costs wrong bytes, not memory.
+//! The holder of a [`Frame`] may touch that frame's memory. A `Frame` is a number that cannot be copied or
+//! invented: all are made with the region. One moves into the fill or transmit ring when the kernel gets the frame,
+//! and comes out of the receive or completion ring when the kernel returns it. So no two holders have the same
+//! frame, and none has one that the kernel has. We trust the kernel not to return frames that it was not given. But
+//! numbers from it are checked against the region's size, so a broken kernel costs wrong bytes and not memory
+//! safety.
 //!
 //! Unsafe because the region is raw memory: the kernel writes into parts of it while we read others, which no slice
-//! over the whole could say. What it pays is the whole of AF_XDP.
+//! over the whole could express. The gain is the whole of AF_XDP.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::ptr::NonNull;
 
-/// A mapping that goes with the value.
+/// A mapping that is unmapped when dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: a mapping is memory of the process, whichever thread uses it; who may access what is said by its users.
+// SAFETY: a mapping is memory of the process, whichever thread uses it; its users control the accesses.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; a shared reference gives out only the address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory of our own, zeroed.
+    /// Private memory, zeroed.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
         Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
@@ -38,7 +39,7 @@ impl Mapping {
 
     fn map(bytes: usize, flags: i32, descriptor: i32, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, descriptor, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -58,23 +59,22 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and every user borrowed or owned this value.
+        // SAFETY: `map` made it with this length, and every user borrowed or owned this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// The right to a frame: where it begins in the region.
+/// The right to a frame: its offset in the region.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame(u64);
 
 impl Frame {
-    /// Where it begins.
     pub(super) fn offset(&self) -> u64 {
         self.0
     }
 }
 
-/// A region and its frames' size.
+/// A region and the size of its frames.
 #[derive(Debug)]
 pub(super) struct Umem {
     mapping: Mapping,
@@ -82,7 +82,7 @@ pub(super) struct Umem {
 }
 
 impl Umem {
-    /// A region of so many frames, and the frames. `frame_bytes` is 2048 or 4096.
+    /// A region of `frames` frames, and the frames. `frame_bytes` is 2048 or 4096.
     pub(super) fn create(frames: u32, frame_bytes: u32) -> io::Result<(Self, Vec<Frame>)> {
         let mapping = Mapping::anonymous(frames as usize * frame_bytes as usize)?;
         let all = (0..frames).map(|i| Frame(u64::from(i) * u64::from(frame_bytes))).collect();
@@ -97,17 +97,17 @@ impl Umem {
         &self.mapping
     }
 
-    /// The frame that the kernel gave back by naming some place in it; `None` for a place outside.
+    /// The frame that the kernel returned by an address in it; `None` for an address outside the region.
     ///
     /// # Safety
-    /// The address is in an entry that the kernel put into a ring, and it is taken once.
+    /// The address must be from an entry that the kernel put into a ring, and each entry must be used once.
     #[inline]
     pub(super) unsafe fn returned(&self, address: u64) -> Option<Frame> {
         let start = address & !(u64::from(self.frame_bytes) - 1);
         (start < self.mapping.bytes() as u64).then_some(Frame(start))
     }
 
-    /// Copies bytes of a frame out, from `address`, which lies in it; whether they lie in it.
+    /// Copies bytes out of a frame, from `address`. Returns false if they do not lie in the frame.
     #[inline]
     pub(super) fn copy_out(&self, frame: &Frame, address: u64, into: &mut [u8]) -> bool {
         let within = address.wrapping_sub(frame.0);
@@ -115,8 +115,8 @@ impl Umem {
         if within > size || into.len() as u64 > size - within {
             return false;
         }
-        // SAFETY: the bytes lie in the frame, which lies in the region. Its holder is the caller, so nobody writes
-        // to it now; `into` is not in the region, which no slice shows.
+        // SAFETY: the bytes lie in the frame, which lies in the region. The caller holds the frame, so nothing
+        // writes to it now; `into` is not in the region, because no slice is.
         unsafe {
             let from = self.mapping.start().as_ptr().add(address as usize);
             std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
@@ -124,14 +124,14 @@ impl Umem {
         true
     }
 
-    /// Copies bytes to the start of a frame; whether there is room for them.
+    /// Copies bytes to the start of a frame. Returns false if there is no room for them.
     #[inline]
     pub(super) fn copy_in(&self, frame: &mut Frame, bytes: &[u8]) -> bool {
         if bytes.len() > self.frame_bytes as usize {
             return false;
         }
-        // SAFETY: the bytes fit the frame, which lies in the region and is the caller's alone; `bytes` are not in
-        // the region, which no slice shows.
+        // SAFETY: the bytes fit the frame, which lies in the region and belongs to the caller alone; `bytes` are
+        // not in the region, because no slice is.
         unsafe {
             let to = self.mapping.start().as_ptr().add(frame.0 as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -139,7 +139,7 @@ impl Umem {
         true
     }
 
-    /// Asks the cache for the line at an address; harmless for any value.
+    /// Prefetches the cache line at an address; harmless for any value.
     #[inline(always)]
     pub(super) fn prefetch(&self, address: u64) {
         thalweg_base::prefetch(self.mapping.start().as_ptr().wrapping_add(address as usize));

@@ -1,36 +1,35 @@
-//! Runs programs as the kernel would, and panics where its verifier would refuse: accesses outside frame, stack and
-//! values, programs without an end, unknown codes.
+//! Runs programs as the kernel would. Panics where the kernel's verifier would refuse: accesses outside frame,
+//! stack and values, programs without an end, unknown codes.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum End {
     /// The kernel's stack takes the frame.
     Pass,
-    /// To the socket of this queue, by this map.
+    /// The socket of this queue in this map takes it.
     ToSocket { map: u64, queue: u64 },
-    /// To this interface.
+    /// It leaves by this interface.
     Redirected { interface: u64 },
 }
 
 /// A map's values, by key.
 pub(in super::super) type Values = HashMap<Vec<u8>, Vec<u8>>;
 
-/// What a program works on.
+/// The memory that a program works on.
 #[derive(Default)]
 pub(in super::super) struct Machine {
     pub(in super::super) frame: Vec<u8>,
     pub(in super::super) queue: u32,
     pub(in super::super) maps: HashMap<i32, Values>,
     pub(in super::super) stack: Vec<u8>,
-    /// Values that the program has the address of.
+    /// Values whose addresses the program has.
     pub(in super::super) handed_out: Vec<(i32, Vec<u8>)>,
 }
 
-// Where things are; each with room up to the next.
+// The addresses of memory areas; each may extend up to the next.
 const FRAME: u64 = 0x1000_0000;
 const CONTEXT: u64 = 0x2000_0000;
 const STACK: u64 = 0x3000_0000;
@@ -85,7 +84,7 @@ impl Machine {
                 code::CALL => match slot.immediate {
                     helper::MAP_LOOK_UP => {
                         r[0] = self.look_up(r[1], r[2]);
-                        // What a call leaves in its arguments is nobody's to use.
+                        // A call leaves undefined values in its argument registers.
                         r[1..6].fill(0xdead_dead_dead_dead);
                     }
                     helper::REDIRECT => {
@@ -119,7 +118,7 @@ impl Machine {
         panic!("the program does not end");
     }
 
-    /// What lies at an address; it is changed there.
+    /// The memory at an address.
     fn memory(&mut self, address: u64, bytes: usize) -> &mut [u8] {
         let (memory, from) = match address {
             VALUES.. => {

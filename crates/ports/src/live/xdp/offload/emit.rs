@@ -1,7 +1,7 @@
-//! The instructions that forward a packet of a known flow.
+//! Emits the instructions that forward a packet of a known flow.
 //!
-//! One frame, one pass, no loop. What IPv4 and IPv6 share (lease, length, counting, the way out) is emitted for each.
-//! R6 is the context, R7 where the frame begins, R8 where it ends, R9 the flow's value.
+//! They handle one frame in one pass, without a loop. The common parts of IPv4 and IPv6 (lease, length, counting,
+//! sending) are emitted for each. R6 is the context, R7 the start of the frame, R8 its end, R9 the flow's value.
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::super::assembler::{Assembler, Label, Register, Width, context, helper};
@@ -10,10 +10,10 @@ use super::OffloadMaps;
 use super::flow::offset;
 use thalweg_wire::{EtherType, ip_protocol, tcp};
 
-// Where things are in a frame.
+// Offsets in a frame.
 const TYPE: i16 = 12;
 const IP: i16 = 14;
-// Of IPv4.
+// IPv4.
 const TRAFFIC_CLASS: i16 = 15;
 const TOTAL_LENGTH: i16 = 16;
 const FRAGMENT: i16 = 20;
@@ -26,32 +26,33 @@ const SOURCE_PORT: i16 = 34;
 const DESTINATION_PORT: i16 = 36;
 const UDP_CHECKSUM: i16 = 40;
 const TCP_CHECKSUM: i16 = 50;
-// Of IPv6.
+// IPv6.
 const PAYLOAD_LENGTH: i16 = 18;
 const NEXT_HEADER: i16 = 20;
 const HOP_LIMIT: i16 = 21;
 const ADDRESSES_V6: i16 = 22;
 const PORTS_V6: i16 = 54;
 
-/// Where the transport header begins.
+/// The offset of the transport header.
 const TRANSPORT_V4: i32 = 34;
 const TRANSPORT_V6: i32 = 54;
 const UDP_BYTES: i32 = 8;
 /// Without options.
 const TCP_BYTES: i32 = 20;
-/// From where the transport header begins.
+/// Relative to the transport header.
 const TCP_FLAGS: i16 = tcp::FLAGS_AT as i16;
 const TCP: u32 = ip_protocol::TCP as u32;
 const UDP: u32 = ip_protocol::UDP as u32;
-/// FIN, SYN and RST: the router follows connections.
+/// FIN, SYN and RST, which the router must see to follow connections.
 const TCP_CHANGES: i32 = (tcp::FIN | tcp::SYN | tcp::RST) as i32;
 
-// Where things are on the stack.
+// Offsets on the stack.
 const STACK_LENGTH: i16 = -8;
 const STACK_PORT: i16 = -16;
 const STACK_KEY: i16 = -56;
 
-/// Forwards and ends, or goes to `unknown` with the frame as it was. Expects the context in R6 and keeps it there.
+/// Forwards the frame and ends, or jumps to `unknown` with the frame unchanged. Expects the context in R6 and keeps
+/// it there.
 pub(in super::super) fn forward(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
     let v6 = a.label();
     a.load(Width::U32, R7, R6, context::DATA);
@@ -79,7 +80,7 @@ pub(in super::super) fn forward(a: &mut Assembler, maps: &OffloadMaps, unknown: 
     leave(a, maps);
 }
 
-/// New addresses on the link, and out.
+/// Writes the new Ethernet addresses and sends the frame.
 fn leave(a: &mut Assembler, maps: &OffloadMaps) {
     for at in [0, 4, 8] {
         a.load(Width::U32, R5, R9, offset::ETHERNET + at);
@@ -96,7 +97,7 @@ fn check_v4(a: &mut Assembler, unknown: Label) {
     a.load(Width::U8, R5, R7, IP);
     a.jump_unless_equal(R5, 0x45, unknown);
     a.load(Width::U16, R5, R7, FRAGMENT);
-    // "Do not fragment" may be set, nothing else.
+    // Only "do not fragment" may be set.
     a.and(R5, wire_u16(0xbfff) as i32);
     a.jump_unless_equal(R5, 0, unknown);
     a.load(Width::U8, R5, R7, TIME_TO_LIVE);
@@ -146,7 +147,7 @@ fn check_transport(a: &mut Assembler, begins: i32, unknown: Label) {
 
 /// Expects the IP packet's length in R2 and the shortest in R3; leaves the length on the stack.
 fn check_length(a: &mut Assembler, unknown: Label) {
-    // The verifier wants to see it bounded.
+    // The verifier needs a bound.
     a.and(R2, 0x1_ffff);
     a.jump_if_greater(R3, R2, unknown);
     a.store(Width::U64, R10, STACK_LENGTH, R2);
@@ -216,7 +217,7 @@ fn check_lease(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
     a.jump_if_greater(R2, R3, unknown);
 }
 
-/// Does nothing to packets that are not translated but, with `checks_all`, to look at their checksum.
+/// Changes only packets that are translated. With `checks_all` it also checks the checksums of the others.
 fn rewrite_transport(a: &mut Assembler, checks_all: bool, unknown: Label) {
     let (tcp, ports, done) = (a.label(), a.label(), a.label());
     if !checks_all {
@@ -255,7 +256,7 @@ fn rewrite_transport(a: &mut Assembler, checks_all: bool, unknown: Label) {
     a.place(done);
 }
 
-/// Goes to `unknown` if the checksum in R1 is just the sum of the pseudo header.
+/// Jumps to `unknown` if the checksum in R1 is exactly the sum of the pseudo header.
 fn refuse_unfinished(a: &mut Assembler, unknown: Label) {
     refuse_pseudo_sum(a, TRANSPORT_V4, PROTOCOL, SOURCE, 2, unknown);
 }
@@ -276,7 +277,7 @@ fn check_checksum_v6(a: &mut Assembler, unknown: Label) {
     a.place(done);
 }
 
-/// Goes to `unknown` if R1 is the sum of the pseudo header: `words` words of addresses, protocol and length.
+/// Jumps to `unknown` if R1 is the sum of the pseudo header: `words` words of addresses, protocol and length.
 fn refuse_pseudo_sum(
     a: &mut Assembler,
     transport: i32,
@@ -342,7 +343,7 @@ fn fold(a: &mut Assembler, sum: Register, scratch: Register) {
     }
 }
 
-/// Changes the checksum in R1 by the flow's difference at `delta` (RFC 1624, equation 3).
+/// Updates the checksum in R1 by the flow's difference at `delta` (RFC 1624, equation 3).
 fn apply(a: &mut Assembler, delta: i16) {
     a.xor(R1, 0xffff);
     a.load(Width::U32, R2, R9, delta);

@@ -1,4 +1,4 @@
-//! A flow as the XDP program sees it, and what is done to its packets.
+//! A flow as the XDP program sees it, and the action on its packets.
 
 use thalweg_wire::ethernet::EthernetView;
 use thalweg_wire::{EtherType, ip_protocol, tcp, udp};
@@ -7,12 +7,11 @@ use thalweg_wire::{EtherType, ip_protocol, tcp, udp};
 pub(super) const KEY_V4_BYTES: u32 = 16;
 /// Bytes of a key: addresses, ports, next header (in the machine's order), version and DS field.
 pub(super) const KEY_V6_BYTES: u32 = 40;
-/// Bytes of a value.
 pub(super) const VALUE_V4_BYTES: u32 = 56;
-/// Without what NAT changes: the beginning of the other.
+/// The first part of the other, without the fields that NAT changes.
 pub(super) const VALUE_V6_BYTES: u32 = offset::SOURCE as u32;
 
-/// Where things are in a value.
+/// Offsets in a value.
 pub(super) mod offset {
     pub(in super::super) const GENERATION: i16 = 0;
     pub(in super::super) const UNTIL_EPOCH: i16 = 4;
@@ -29,23 +28,21 @@ pub(super) mod offset {
     pub(in super::super) const TRANSPORT_DELTA: i16 = 52;
 }
 
-/// Addresses, ports, protocol and DS field of a packet, as the program finds them.
+/// Addresses, ports, protocol and DS field of a packet, in the program's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowKey {
-    /// Of IPv4.
     V4([u8; KEY_V4_BYTES as usize]),
-    /// Of IPv6.
     V6([u8; KEY_V6_BYTES as usize]),
 }
 
-/// Bytes of a frame that say what its flow is and what would be rewritten.
+/// The first bytes of a frame, which hold its flow and all fields that may be rewritten.
 const HEAD_V4_BYTES: usize = 42;
 const HEAD_V6_BYTES: usize = 62;
 
 impl FlowKey {
-    /// The flow of an Ethernet frame whose later packets could be forwarded by the kernel: IPv4 or IPv6 with TCP or UDP,
-    /// without options, extension headers, fragments, SYN, FIN or RST, with a time to live of at least 2 and right header
-    /// checksum and lengths.
+    /// The flow of an Ethernet frame, if the kernel could forward its later packets: IPv4 or IPv6 with TCP or UDP,
+    /// without options, extension headers, fragments, SYN, FIN or RST, with a time to live of at least 2 and right
+    /// header checksum and lengths.
     pub fn of_frame(frame: &[u8]) -> Option<Self> {
         match EthernetView::new(frame).ok()?.ether_type() {
             EtherType::IPV4 => Self::of_v4(frame),
@@ -79,7 +76,7 @@ impl FlowKey {
         (is_plain && is_whole(frame, 54, head[20], length)).then(|| Self::V6(key_v6(head)))
     }
 
-    /// A number for small tables.
+    /// A hash for small tables.
     pub fn hash(&self) -> u32 {
         let mix = |bytes: &[u8]| {
             let words =
@@ -94,8 +91,8 @@ impl FlowKey {
     }
 }
 
-/// Whether an IP packet of this length with TCP or UDP is all there, and does not change a connection. The transport
-/// header begins at `begins`.
+/// Whether the frame holds the whole IP packet of this length, with TCP or UDP, and the packet does not open or
+/// close a connection. The transport header begins at `begins`.
 fn is_whole(frame: &[u8], begins: usize, protocol: u8, length: usize) -> bool {
     let header = match protocol {
         ip_protocol::TCP => tcp::HEADER_BYTES,
@@ -115,18 +112,18 @@ fn key_v6(head: &[u8; HEAD_V6_BYTES]) -> [u8; KEY_V6_BYTES as usize] {
     key
 }
 
-/// Where a flow leaves.
+/// The egress of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Egress {
     /// Number of the router's port.
     pub port: u16,
     /// Number of its interface.
     pub interface: u32,
-    /// Longest IP packet that fits.
+    /// The largest IP packet that fits.
     pub mtu: u32,
 }
 
-/// What is done to a flow's packets.
+/// The changes to a flow's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowAction {
     egress: Egress,
@@ -139,8 +136,8 @@ pub struct FlowAction {
 }
 
 impl FlowAction {
-    /// What was done to a packet of the flow, given the frame's beginning that went out for it; `None` where the program
-    /// could not do the same.
+    /// The action that turns a packet of the flow into the frame `after`, of which only the beginning is needed;
+    /// `None` if the program cannot do the same.
     pub fn between(key: &FlowKey, after: &[u8], egress: Egress) -> Option<Self> {
         match key {
             FlowKey::V4(key) => Self::between_v4(key, after.first_chunk()?, egress),
@@ -160,7 +157,7 @@ impl FlowAction {
         let mut ends = [0; 12];
         ends.copy_from_slice(&after[26..38]);
         let before = &key[..12];
-        // One less to live: the word of time to live and protocol gets smaller by 1 in its first byte.
+        // The time to live falls by 1: in the 16-bit word of time to live and protocol, the first byte does.
         let ttl = difference(&[2, 0], &[1, 0]);
         Some(Self {
             egress,
@@ -177,7 +174,7 @@ impl FlowAction {
         after: &[u8; HEAD_V6_BYTES],
         egress: Egress,
     ) -> Option<Self> {
-        // Nothing but the hop limit may have changed.
+        // Only the hop limit may have changed.
         let is_same = after[12..14] == EtherType::IPV6.to_be_bytes() && key_v6(after) == *key;
         is_same.then(|| Self {
             egress,
@@ -189,7 +186,7 @@ impl FlowAction {
         })
     }
 
-    /// Of IPv4; of IPv6 it is the beginning.
+    /// The value for IPv4, whose beginning is the value for IPv6.
     pub(super) fn value(&self, generation: u32, until_epoch: u32) -> [u8; VALUE_V4_BYTES as usize] {
         let mut value = [0; VALUE_V4_BYTES as usize];
         let mut put = |at: i16, bytes: &[u8]| {
@@ -214,12 +211,12 @@ impl FlowAction {
     }
 }
 
-/// The link's addresses.
+/// The destination and source address of the link.
 fn ethernet(frame: &[u8]) -> [u8; 12] {
     std::array::from_fn(|at| frame[at])
 }
 
-/// By how much a one's complement sum in the machine's order changes (RFC 1624), unfolded.
+/// The change of a one's complement sum in the machine's byte order (RFC 1624), unfolded.
 fn difference(before: &[u8], after: &[u8]) -> u32 {
     let words = |bytes: &[u8]| -> Vec<u32> {
         bytes.chunks_exact(2).map(|word| u16::from_ne_bytes([word[0], word[1]]).into()).collect()

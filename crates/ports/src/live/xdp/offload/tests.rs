@@ -1,4 +1,4 @@
-//! The program in an interpreter against what the router's own code does to the same packets.
+//! Runs the program in an interpreter and compares it with the router's own code on the same packets.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OUT_MACS: [u8; 12] = [2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 0, 2];
 const MTU: u32 = 1500;
 
-/// What a packet is made of.
+/// The fields of a packet.
 #[derive(Clone, Debug)]
 struct Made {
     source: [u8; 4],
@@ -73,7 +73,7 @@ impl Made {
         frame
     }
 
-    /// What goes out for it: another source, if it is translated.
+    /// The packet that goes out for it: with another source if it is translated.
     fn forwarded(&self, translated: Option<([u8; 4], u16)>) -> Vec<u8> {
         let mut out = Self { ttl: self.ttl - 1, ..self.clone() };
         if let Some((source, port)) = translated {
@@ -145,7 +145,7 @@ fn slots_that_need(needs_finished_checksums: bool) -> Vec<super::super::assemble
 
 const UP: End = End::ToSocket { map: 7, queue: 0 };
 
-/// What the router finds no flow in goes up as it is; what it finds one in is forwarded.
+/// A packet without a key goes to the router unchanged; a packet with one is forwarded.
 fn program_and_router_agree(frame: &[u8]) -> Result<(), TestCaseError> {
     let key = FlowKey::of_frame(frame);
     let installed = key.map(|key| {
@@ -154,7 +154,7 @@ fn program_and_router_agree(frame: &[u8]) -> Result<(), TestCaseError> {
         (key, FlowAction::between(&key, &after, egress()).unwrap())
     });
     let mut machine = machine(frame, installed.as_ref().map(|(key, action)| (key, action)));
-    // Frames that have no key must not be found whatever is installed: everything the program asks for is there.
+    // The program must find no flow for frames without a key, even if every possible key is installed.
     let end = machine.run(&slots());
     prop_assert_eq!(end == UP, key.is_none(), "{:?}", key);
     if key.is_none() {
@@ -179,7 +179,7 @@ proptest! {
         let mut machine = machine(&frame, Some((&key, &action)));
         let end = machine.run(&slots());
         let is_translated = translated.is_some_and(|ends| ends != (later.source, later.ports[0]));
-        // A finished checksum may look unfinished, too.
+        // A finished checksum may look unfinished too.
         let at = if later.is_tcp { 50 } else { 40 };
         let [from, to] = [later.source, later.destination].map(u32::from_be_bytes);
         let length = (frame.len() - later.padding - 34) as u16;
@@ -192,7 +192,7 @@ proptest! {
         prop_assert_eq!(end, End::Redirected { interface: 5 });
         let mut expected = later.forwarded(translated);
         if !is_translated {
-            // Whatever it was, it is untouched.
+            // The frame is unchanged in any case.
             expected[at..at + 2].copy_from_slice(&frame[at..at + 2]);
         }
         prop_assert_eq!(&machine.frame, &expected);
@@ -203,7 +203,7 @@ proptest! {
 
     #[test]
     fn knows_what_the_router_knows(frame in made(), at in 0usize..60, value: u8, cut in 0usize..80) {
-        // The key in the program and the key outside agree about what has one, whatever is wrong with the frame.
+        // The program and the router agree about which frames have a key, whatever is wrong with the frame.
         let mut frame = frame.frame();
         let last = frame.len() - 1;
         frame[at.min(last)] = value;
@@ -254,7 +254,7 @@ fn what_is_not_leased_goes_up() {
     // A frame to a group of neighbors, whatever it carries (RFC 1812 5.3.4).
     assert_eq!(end(&|machine| machine.frame[0] |= 1), UP);
     assert_eq!(end(&|machine| machine.frame[..6].fill(0xff)), UP);
-    // Longer than the next link bears.
+    // Longer than the next link allows.
     let long = Made { payload: vec![0; MTU as usize - 27], ..plain() }.frame();
     assert_eq!(end(&|machine| machine.frame = long.clone()), UP);
     let fits = Made { payload: vec![0; MTU as usize - 28], ..plain() }.frame();
@@ -294,7 +294,7 @@ fn what_cannot_be_done_again_is_no_action() {
     assert!(after(&|frame| frame.truncate(30)).is_none());
 }
 
-/// What a packet of IPv6 is made of.
+/// The fields of an IPv6 packet.
 #[derive(Clone, Debug)]
 struct MadeV6 {
     ends: [u8; 32],
@@ -379,7 +379,8 @@ proptest! {
 }
 
 proptest! {
-    /// Where redirection loses the kernel's mark, what is not finished goes up, and all else goes on as ever.
+    /// Where redirection loses the kernel's mark, unfinished packets go to the router, and all others are forwarded
+    /// as usual.
     #[test]
     fn unfinished_checksums_go_up_where_they_would_be_lost(v4 in made(), v6 in made_v6(), is_unfinished: bool) {
         let key = FlowKey::of_frame(&v4.frame()).unwrap();
@@ -441,7 +442,7 @@ fn what_changes_an_ipv6_packet_is_no_action() {
     for (at, value) in [(12, 0x81), (15, 0xb0), (20, 6), (22, 0x21), (57, 9)] {
         assert!(after(at, value).is_none(), "{at}");
     }
-    // Longer than the next link bears, by one byte.
+    // Longer than the next link allows, by one byte.
     let action = FlowAction::between(&key, &made.forwarded(), egress()).unwrap();
     for (bytes, is_forwarded) in [(MTU as usize - 48, true), (MTU as usize - 47, false)] {
         let long = MadeV6 { payload: vec![0; bytes], ..made.clone() }.frame();

@@ -1,4 +1,4 @@
-//! The program decoded to text, and run by an interpreter against an oracle that reads frames the plain way.
+//! Decodes the program to text, and runs it in an interpreter against a reference that reads frames the plain way.
 
 use super::super::assembler::code;
 use super::super::assembler::interpreter::{End, Machine};
@@ -44,7 +44,7 @@ fn text(slots: &[Slot]) -> Vec<String> {
     lines
 }
 
-/// What should happen, said without registers.
+/// What should happen, without registers.
 fn is_left(leave: &LeaveToKernel, frame: &[u8]) -> bool {
     if *leave == LeaveToKernel::None {
         return false;
@@ -130,7 +130,7 @@ fn the_largest_program_is_within_reach_of_its_jumps() {
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
-    // Few, and with the sign bits set, so that frames hit them.
+    // Few addresses, with the sign bits set, so that frames hit them.
     prop_oneof![
         (0u8..4, 0u8..3).prop_map(|(a, b)| IpAddr::V4(Ipv4Addr::new(a, 0x90, 0, 0xf0 + b))),
         (0u8..3, 0u8..3).prop_map(|(a, b)| {

@@ -18,7 +18,7 @@ fn drivers_forward_leased_flows() {
         let way_out = Interface::find("w0").unwrap().index;
         let mut features = DriverFeatures::open().unwrap();
         assert!(!features.takes_redirected().unwrap().contains(&way_out));
-        // A veth takes them where somebody at its other end works in batches, as a driver with a program does.
+        // A veth takes them if its other end works in batches, as a driver with a program does.
         let beyond_options = XdpOptions::new("w1");
         let _awake = Setup::new(&beyond_options).unwrap().attach(true).unwrap();
         assert!(features.takes_redirected().unwrap().contains(&way_out));
@@ -72,7 +72,7 @@ fn the_kernel_forwards_leased_flows() {
             frame
         };
         let key = offload::FlowKey::of_frame(&packet(1)).unwrap();
-        // As NAT would: another source and port, no checksum as before.
+        // As NAT would do: another source and port, no checksum as before.
         let out = |before: &[u8]| {
             let mut frame = before.to_vec();
             frame[..12].copy_from_slice(&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1]);
@@ -99,12 +99,12 @@ fn the_kernel_forwards_leased_flows() {
         offload.install(&key, &action, offload.generation()).unwrap();
         goes_on(few);
         goes_on(many);
-        // Another flow, and the same with one packet that has to be answered.
+        // Another flow; and the same flow with one packet that needs an answer.
         let mut other = packet(few);
         other[35] ^= 1;
         far.send(&other);
         assert_eq!(receive(&mut *port.rx[0], 1), [other]);
-        // The lease ends, is given anew, and all end at once; what was decided before is not taken.
+        // The lease ends, is renewed, and all leases end at once; a decision made before is not installed.
         for _ in 0..=LEASE {
             goes_on(few);
             offload.advance().unwrap();
@@ -119,7 +119,7 @@ fn the_kernel_forwards_leased_flows() {
         goes_up(&mut port, few);
         offload.install(&key, &action, offload.generation()).unwrap();
         goes_on(few);
-        // IPv6, whose flows have a table of their own.
+        // IPv6, whose flows have their own table.
         let mut v6 = [&mac.0[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]].concat();
         v6.extend([0x20; 32]);
         v6.extend([0, 1, 0, 2, 0, 8, 9, 9]);
@@ -132,7 +132,7 @@ fn the_kernel_forwards_leased_flows() {
         offload.install(&key, &action, offload.generation()).unwrap();
         far.send(&v6);
         assert_eq!(beyond.receive(|frame| frame[12..14] == [0x86, 0xdd]), v6_out);
-        // The interface's address changes: noticed with the next look at the counters.
+        // The interface's address changes, which the next reading of the counters notices.
         ip("link set v0 address 02:00:00:00:00:77");
         port.rx[0].counters();
         far.send(&packet(few));

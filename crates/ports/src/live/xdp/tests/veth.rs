@@ -1,6 +1,6 @@
 //! A veth between `v0`, which the driver gets, and `v1`, where the test sends and receives by a raw packet socket.
 //!
-//! Unsafe because nothing at hand binds such a socket safely.
+//! Unsafe because no crate in use binds such a socket safely.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,11 +18,11 @@ const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 /// The far end of the veth.
 pub(super) struct FarEnd(Socket);
 
-/// Makes the veth; `queues` is what `ip link add` is told of the queues of both ends.
+/// Makes the veth; `queues` are arguments of `ip link add` about the queues of both ends.
 pub(super) fn veth(mtu: u32, queues: &str) -> FarEnd {
     ip(&format!("link add v0 {queues} type veth peer name v1 {queues}"));
     for end in ["v0", "v1"] {
-        // No talk of the kernel's own.
+        // No packets of the kernel's own.
         std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
         ip(&format!("link set {end} mtu {mtu} up"));
     }
@@ -36,7 +36,7 @@ impl FarEnd {
             Socket::new(Domain::from(libc::AF_PACKET), Type::RAW, Some(Protocol::from(i32::from(ALL))))
                 .unwrap();
         let mut storage = SockAddrStorage::zeroed();
-        // SAFETY: the storage is large enough for any address, and zeroes are one.
+        // SAFETY: the storage is large enough for any address, and zeros are a valid one.
         let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = ALL;
@@ -62,7 +62,7 @@ impl FarEnd {
         let mut buffer = vec![0; 70_000];
         loop {
             let length = match io::Read::read(&mut &self.0, &mut buffer) {
-                // Told once, after the interface was down.
+                // Reported once, after the interface was down.
                 Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => continue,
                 result => result.expect("a frame within five seconds"),
             };
@@ -73,12 +73,12 @@ impl FarEnd {
     }
 }
 
-/// Waits until the descriptor is readable, five seconds at most; whether it is.
+/// Waits until the descriptor is readable, five seconds at most. Returns whether it is.
 pub(super) fn is_readable(descriptor: RawFd) -> bool {
     poll(descriptor, 5000)
 }
 
-/// Whether the descriptor is readable within so many milliseconds.
+/// Whether the descriptor becomes readable within `timeout_ms`.
 pub(super) fn poll(descriptor: RawFd, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
     // SAFETY: one live entry.
