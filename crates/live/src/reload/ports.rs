@@ -323,8 +323,7 @@ impl LiveRouter {
         Ok((outboxes, states, opened))
     }
 
-    /// A port that carries VLANs may be opened with another driver if the router chooses the driver, so the first
-    /// VLAN of a port reopens it.
+    /// Refuses the first VLAN of a port that was opened without support for tags.
     fn carries_first_vlan(
         &self,
         before: &RouterConfig,
