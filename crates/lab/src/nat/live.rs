@@ -251,7 +251,7 @@ pub fn ceiling(topology: &Topology, trial_s: f64, stop: &AtomicBool) -> Result<f
     if pps > 0.0 { Ok(pps) } else { Err(ForwardingError::NoGenerator) }
 }
 
-/// Sets a router up, calls `act` with it, and tears it down.
+/// Sets a router up, calls `work` with it, and tears it down.
 pub fn with_router<T>(
     subject: &mut dyn Subject,
     stop: &AtomicBool,
