@@ -1,8 +1,9 @@
-//! What the papers claim, and whether it holds here: computed from an experiment's results, never written down.
+//! Judges the papers' claims by an experiment's results.
 //!
-//! Claims are data (`claims.toml`, whose head has the grammar). A claim selects rows of the results, takes a number of
-//! each and compares it with bounds. [`Verdict::NotRun`] means that no row was selected: the experiment was not run that
-//! way, or this machine cannot. A claim that selects rows without the number is a mistake in the file and says so.
+//! Claims are data (`claims.toml`, whose head has the grammar). A claim selects rows of the results and compares
+//! one number of each with bounds. [`Verdict::NotRun`] means that no row was selected: the experiment was not run
+//! that way, or this machine cannot. If a selected row lacks the number, the file is wrong, and the verdict says
+//! so.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -20,7 +21,6 @@ static FILE: LazyLock<File> = LazyLock::new(|| {
         .unwrap_or_else(|error| unreachable!("claims.toml: {error}"))
 });
 
-/// Everything the file has.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -31,28 +31,25 @@ struct File {
     series: Vec<Series>,
 }
 
-/// Something a paper says that a run can confirm.
+/// A statement of a paper that a run can confirm.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Paper, place and what it is about.
+    /// Names the paper, the place and the subject.
     pub id: String,
-    /// Number of the paper.
     pub paper: String,
-    /// Where in it.
+    /// The place in the paper.
     pub place: String,
-    /// What it says.
     pub statement: String,
-    /// The paper's value, as it gives it.
+    /// The paper's value, as printed.
     pub said: String,
-    /// The command that measures it.
     pub run: Option<String>,
     /// The experiment whose results decide.
     pub experiment: Option<String>,
     part: Option<String>,
-    /// What is missing if there is nothing to decide from.
+    /// What a decision lacks, if no experiment can decide.
     needs: Option<String>,
-    /// Cores without which a run has nothing to say about it.
+    /// The fewest cores for a meaningful run.
     cores: Option<usize>,
     at: Option<String>,
     #[serde(default, rename = "where")]
@@ -65,22 +62,19 @@ pub struct Claim {
     below: Option<f64>,
 }
 
-/// An experiment that a paper's claims need, with the options that they need.
+/// An experiment that a paper's claims need.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Number of the paper.
     pub paper: String,
-    /// `thalweg lab` runs it by this name.
+    /// Its name for `thalweg lab`.
     pub experiment: String,
-    /// Its options.
     pub arguments: Vec<String>,
-    /// It makes network namespaces.
+    /// Whether it creates network namespaces.
     #[serde(default)]
     pub root: bool,
 }
 
-/// A paper's numbers, by what they are of.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Series {
@@ -89,57 +83,55 @@ struct Series {
 }
 
 thalweg_base::words! {
-    /// What came of a claim.
+    /// The result of judging a claim.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Verdict {
-        /// Every value is within the bounds, or what is said was found.
+        /// Every value is within the bounds.
         Reproduced => "reproduced",
-        /// One is not.
+        /// A value is outside the bounds.
         Differs => "differs",
-        /// There is none.
+        /// There is no value.
         NotRun => "not run",
     }
 }
 
-/// A claim with what was found.
+/// A claim with its verdict.
 #[derive(Debug, Serialize)]
 pub struct Judged {
-    /// Which claim.
     pub id: &'static str,
-    /// The values that decided; of several passes, their medians.
+    /// The values that decided; over several passes, their medians.
     pub here: Vec<f64>,
-    /// Of several passes: the smallest and the largest of each value.
+    /// The smallest and the largest of each value over several passes.
     pub ranges: Vec<(f64, f64)>,
-    /// What they came to.
     pub verdict: Verdict,
     #[serde(skip)]
     claim: &'static Claim,
 }
 
-/// All claims of all papers.
+/// All claims of all papers, from `claims.toml`.
 pub fn all() -> &'static [Claim] {
     &FILE.claims
 }
 
-/// The experiments that all claims together need.
+/// The experiments that the claims need, from `claims.toml`.
 pub fn steps() -> &'static [Step] {
     &FILE.steps
 }
 
-/// The numbers that a paper gives; panics if the file has no such series.
+/// A paper's numbers; panics if the file has no such series.
 pub fn series(id: &str) -> &'static BTreeMap<String, Vec<f64>> {
     let found = FILE.series.iter().find(|series| series.id == id);
     found.map_or_else(|| unreachable!("claims.toml has no series {id}"), |series| &series.rows)
 }
 
-/// Judges the claims about an experiment by its results. Those about parts that were not run are left out.
+/// Judges the claims about an experiment by its results. Claims about parts that were not run are left out.
 pub fn judge(experiment: &str, results: &Value) -> Vec<Judged> {
     let of_it = all().iter().filter(|claim| claim.experiment.as_deref() == Some(experiment));
     of_it.filter(|claim| claim.was_run(results)).map(|claim| claim.judge(results)).collect()
 }
 
-/// The claims as a table, if there are any.
+/// The claims as a table; `None` without any.
 pub fn table(judged: &[Judged]) -> Option<Table> {
     if judged.is_empty() {
         return None;
@@ -164,13 +156,12 @@ pub(crate) fn range(values: &[f64]) -> Option<String> {
 }
 
 impl Judged {
-    /// From the smallest to the largest of all passes, if there were several.
+    /// The range over all passes, if there were several.
     fn spread(&self) -> String {
         let ends: Vec<f64> = self.ranges.iter().flat_map(|(least, most)| [*least, *most]).collect();
         range(&ends).unwrap_or_else(|| "–".to_owned())
     }
 
-    /// The verdict, and what is missing for one.
     fn said(&self) -> String {
         match (&self.verdict, &self.claim.needs) {
             (Verdict::NotRun, Some(needs)) => format!("not run (needs {needs})"),
@@ -188,7 +179,6 @@ impl Claim {
         rows.and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the part it is about was run at all.
     fn was_run(&self, results: &Value) -> bool {
         match &self.part {
             None => !self.row_list(results).is_empty(),
@@ -199,7 +189,7 @@ impl Claim {
         }
     }
 
-    /// What an experiment's results make of it.
+    /// Judges the claim by an experiment's results.
     pub fn judge(&'static self, results: &Value) -> Judged {
         let rows = self.row_list(results);
         let is_possible = self.cores.is_none_or(|cores| cores <= cores_here());
@@ -220,7 +210,7 @@ impl Claim {
         Judged { id: &self.id, here, ranges, verdict, claim: self }
     }
 
-    /// What several passes of the same experiments make of it: the medians of its values decide. Passes with fewer
+    /// Judges the claim by several passes of an experiment: the medians of its values decide. Passes with fewer
     /// values than the last one count as not run.
     pub(crate) fn judge_passes(&'static self, passes: &[&Value]) -> Judged {
         let found: Vec<Vec<f64>> = passes.iter().map(|results| self.judge(results).here).collect();
@@ -235,7 +225,7 @@ impl Claim {
         self.judge_values(summaries.iter().map(|summary| summary.median).collect(), ranges.collect())
     }
 
-    /// The row's value; divided by that of the other row, if the claim is about a ratio.
+    /// The row's value, divided by another row's if the claim is about a ratio.
     fn value_of(&self, row: &Value, rows: &[Value]) -> Option<f64> {
         let path = self.value.as_deref()?;
         let value = number(row, path)?;
@@ -250,12 +240,11 @@ impl Claim {
     }
 }
 
-/// Cores that a run here can use.
 fn cores_here() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// What lies at a path with dots.
+/// The value at a dotted path.
 fn at_path<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, name| value.get(name))
 }
@@ -264,7 +253,7 @@ fn number(row: &Value, path: &str) -> Option<f64> {
     at_path(row, path)?.as_f64().filter(|value| value.is_finite())
 }
 
-/// Whether a row has all these values. `false` stands for none.
+/// Whether a row has all these values. `false` also matches a missing value.
 fn has_all(row: &Value, wanted: &BTreeMap<String, Value>) -> bool {
     let is =
         |found: &Value, wanted: &Value| found == wanted || (*wanted == Value::Bool(false) && found.is_null());

@@ -1,18 +1,18 @@
-//! `lab convergence`: what is known of how BGP converges, found again with routers that run the shipped code.
+//! `lab convergence`: repeats published findings on BGP's convergence with routers that run the shipped code.
 //!
 //! | part | question | known from |
 //! |---|---|---|
-//! | [`Part::Cliques`] | How long does a withdrawal take where everybody is linked to everybody? | Labovitz et al. 2000 |
+//! | [`Part::Cliques`] | How long does a withdrawal take in a full mesh? | Labovitz et al. 2000 |
 //! | [`Part::Events`] | Which kind of event takes longest? | Labovitz et al. 2000, Oliveira et al. 2006 |
 //! | [`Part::Gadgets`] | Which policies end in a stable state? | Griffin, Shepherd, Wilfong 2002 |
 //! | [`Part::Damping`] | Does damping punish a single flap? | Mao et al. 2002, RFC 7196 |
 //! | [`Part::Mrai`] | Which interval between advertisements is best? | Griffin, Premore 2001 |
-//! | [`Part::Beacons`] | What do prefixes that come and go every two hours show? | Mao et al. 2003 |
-//! | [`Part::Surges`] | What does a multiple of the usual load do? | paper 003: a worm's 24 times, peaks of 1000 times |
+//! | [`Part::Beacons`] | What do prefixes show that are withdrawn every two hours? | Mao et al. 2003 |
+//! | [`Part::Surges`] | What does a multiple of the usual load cause? | paper 003: a worm's 24 times, peaks of 1000 times |
 //! | [`Part::Growth`] | How does churn grow with the network? | Elmokashfi et al. 2010, 2012 |
 //!
-//! A part gives [`Findings`]: measured rows, curves, and [`Claim`]s, each with what was published, what was found and a
-//! verdict that a predicate over the rows decides. Times are virtual: the machine has no part in them.
+//! A part gives [`Findings`]: measured rows, curves, and [`Claim`]s, each with what was published, what was found
+//! and a verdict that a predicate over the rows decides. Times are virtual and do not depend on the machine.
 
 mod bed;
 mod cliques;
@@ -53,7 +53,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them, in the order of the report.
+    /// In the order of the report.
     pub const ALL: [Part; 8] = [
         Part::Cliques,
         Part::Events,
@@ -69,26 +69,24 @@ impl Part {
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which parts.
     pub parts: Vec<Part>,
-    /// Small networks and few runs.
+    /// Use small networks and few runs.
     pub quick: bool,
-    /// Threads that run routers; the answer is the same.
+    /// Threads that run routers; they do not affect the answer.
     pub threads: usize,
-    /// Decides what is left to chance.
+    /// The seed of all chance.
     pub seed: u64,
 }
 
-/// A published statement beside what was found.
+/// A published statement beside the finding here.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
     /// Where it was published.
     pub source: &'static str,
-    /// What it says.
+    /// The statement.
     pub paper: &'static str,
-    /// What was found.
+    /// The finding here, in words.
     pub here: String,
-    /// Whether both agree.
     pub verdict: Verdict,
 }
 
@@ -99,48 +97,42 @@ impl Claim {
     }
 }
 
-/// What was measured under one set of circumstances.
+/// The measurements under one set of conditions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The circumstances.
+    /// The conditions.
     pub what: String,
-    /// A number for each of the columns.
+    /// One number per column.
     pub values: Vec<f64>,
 }
 
 /// Lines over a common axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curves {
-    /// What they show.
     pub title: &'static str,
-    /// How to read them.
     pub caption: &'static str,
-    /// Along the bottom.
+    /// The label of the x axis.
     pub x: &'static str,
-    /// Along the side.
+    /// The label of the y axis.
     pub y: &'static str,
-    /// The side is logarithmic.
+    /// Whether the y axis is logarithmic.
     pub log_y: bool,
-    /// Name and points of each.
+    /// Each line's name and points.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// What a part found.
+/// The results of a part.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
-    /// Which part.
     pub part: Part,
-    /// What was done.
+    /// What was run.
     pub about: String,
-    /// Names of the numbers.
+    /// Names of the columns.
     pub columns: Vec<&'static str>,
-    /// The numbers.
     pub rows: Vec<Row>,
-    /// Plots.
     pub curves: Vec<Curves>,
-    /// Published, and found.
     pub claims: Vec<Claim>,
-    /// What else is worth knowing.
+    /// Anything else worth knowing.
     pub remarks: Vec<String>,
 }
 
@@ -162,7 +154,7 @@ impl Findings {
     }
 }
 
-/// Runs the parts. `progress` hears of what is going on.
+/// Runs the parts. Calls `progress` with what happens next.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<Findings>, NetworkError> {
     let run = |part: &Part| match part {
         Part::Cliques => cliques::run(options, progress),
@@ -177,7 +169,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<Findings>, 
     options.parts.iter().map(run).collect()
 }
 
-/// The value at a share of all, once they are sorted; 0 of none.
+/// A quantile of the values, which it sorts; 0 if there are none.
 fn at_share(values: &mut [f64], share: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().saturating_sub(1) as f64;
@@ -188,7 +180,7 @@ fn median(values: &mut [f64]) -> f64 {
     at_share(values, 0.5)
 }
 
-/// A distribution as points: value, share of all that are not larger.
+/// A distribution as points: a value, and the share of values up to it.
 fn distribution(values: &mut [f64]) -> Vec<(f64, f64)> {
     (0..=50).map(|step| f64::from(step) / 50.0).map(|share| (at_share(values, share), share)).collect()
 }

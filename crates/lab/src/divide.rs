@@ -4,13 +4,15 @@
 //! | problem | a task | divided into |
 //! |---|---|---|
 //! | matrix product | some rows of the product | nothing: a farm without feedback |
-//! | quicksort | a part of the numbers | what is smaller and what is not, down to [`SORT_ALONE`] |
+//! | quicksort | a part of the numbers | smaller and other numbers, down to [`SORT_ALONE`] |
 //! | Fibonacci | a number of the sequence | the two before it, down to [`FIBONACCI_ALONE`] |
 //!
-//! The reference is the same work in one thread without tasks. Every run must give the reference's answer: the product's
-//! checksum, the sorted numbers, the number of the sequence. All cells are run in rounds of shuffled order.
+//! The reference is the same work in one thread without tasks. Every run must give the reference's answer: the
+//! product's checksum, the sorted numbers, the number of the sequence. All cells are run in rounds of shuffled
+//! order.
 //!
-//! Missing: FastFlow itself beside it. Its sizes take minutes on one core (fib(50) has 4 * 10^10 calls), so ours are smaller.
+//! Missing: runs of FastFlow itself. Its sizes take minutes on one core (fib(50) has 4 * 10^10 calls), so sizes
+//! here are smaller.
 
 mod problems;
 
@@ -28,15 +30,15 @@ use thalweg_text::units::{Unit, count};
 pub use problems::{FIBONACCI_ALONE, SORT_ALONE};
 
 thalweg_base::words! {
-    /// What is divided.
+    /// The problems that are divided.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Problem {
-        /// Two square matrices are multiplied.
+        /// Multiplies two square matrices.
         MatrixProduct => "matrix-product",
-        /// Random numbers are sorted.
+        /// Sorts random numbers.
         Quicksort => "quicksort",
-        /// A Fibonacci number by its definition.
+        /// Computes a Fibonacci number by its definition.
         Fibonacci => "fibonacci",
     }
 }
@@ -44,15 +46,14 @@ thalweg_base::words! {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Workers; the reference is measured besides.
+    /// Worker counts; the reference is always measured.
     pub workers: Vec<usize>,
     pub matrix_rows: usize,
-    /// Numbers to sort.
     pub numbers: usize,
-    /// Place in the sequence.
+    /// The index of the Fibonacci number.
     pub fibonacci: u32,
     pub runs: usize,
-    /// Seed of numbers and of the order of runs.
+    /// Seed of the numbers and of the order of runs.
     pub seed: u64,
 }
 
@@ -66,45 +67,45 @@ impl Options {
     }
 }
 
-/// Why there is no outcome.
+/// Why the experiment has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum DivideError {
-    /// The farm.
+    /// The farm failed.
     #[error("{problem} with {workers} workers: {source}")]
     Farm { problem: Problem, workers: usize, source: ExecError },
-    /// Two runs did not agree.
+    /// A run's answer differs from the reference's.
     #[error("{problem} with {workers} workers: another answer than the reference's")]
     Answer { problem: Problem, workers: usize },
-    /// A clock that stood still.
+    /// A run took no measurable time.
     #[error("{problem}: took no time: choose a larger one")]
     NoTime { problem: Problem },
 }
 
-/// What a cell came to.
+/// A cell's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     pub problem: Problem,
-    /// Rows, numbers, or the place in the sequence.
+    /// Rows, numbers, or the index of the Fibonacci number.
     pub size: u64,
-    /// 0 is the reference.
+    /// 0 for the reference.
     pub workers: usize,
     pub elapsed_s: Summary,
-    /// Tasks of a run, divided ones too.
+    /// Tasks of a run, including divided ones.
     pub tasks: u64,
-    /// The reference's median over this one's.
+    /// The reference's median time over this cell's.
     pub speed_up: f64,
-    /// The same for each worker.
+    /// Speed-up per worker.
     pub efficiency: f64,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub runs: usize,
     pub cells: Vec<CellResult>,
 }
 
-/// Measures everything.
+/// Measures all cells; `progress` is called before each run.
 pub fn run(options: &Options, mut progress: impl FnMut(usize, &str)) -> Result<Outcome, DivideError> {
     let counts: Vec<usize> = std::iter::once(0).chain(options.workers.iter().copied()).collect();
     let mut order: Vec<(Problem, usize)> = Problem::ALL
@@ -114,7 +115,6 @@ pub fn run(options: &Options, mut progress: impl FnMut(usize, &str)) -> Result<O
     let cells = order.clone();
     let mut rng = XorShift64Star::new(options.seed);
     let mut solved: Vec<(Problem, usize, Solved)> = Vec::new();
-    // The first round warms up.
     for round in 0..=options.runs {
         shuffle(&mut order, &mut rng);
         for (nth, &(problem, workers)) in order.iter().enumerate() {
@@ -156,12 +156,12 @@ pub fn run(options: &Options, mut progress: impl FnMut(usize, &str)) -> Result<O
     Ok(Outcome { runs: options.runs, cells: results })
 }
 
-/// What FastFlow's authors published for eight cores.
+/// The published speed-up of FastFlow on eight cores.
 fn published(problem: Problem) -> Option<f64> {
     claims::series("001/fastflow").get(problem.name())?.first().copied()
 }
 
-/// The measurements, and what the paper says.
+/// The tables of the report: measurements and the paper's figures.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     let caption = format!(
         "A farm with feedback: median of {} runs over the same work in one thread; FastFlow's figures are of 8 cores",
@@ -189,7 +189,6 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
     std::iter::once(table.table()).chain(claims::table(&claims::judge("divide", &results))).collect()
 }
 
-/// The whole report.
 pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     let mut report = Report::new("A farm with feedback", lead(outcome), origin);
     report.plot(

@@ -1,9 +1,9 @@
-//! The experiment on forwarding: routers between two testers, measured as RFC 2544 and RFC 9004 say.
+//! The experiment on forwarding: measures routers between two testers by RFC 2544 and RFC 9004.
 //!
-//! The tool makes its own network of namespaces ([`topology`]), sends and receives itself ([`tester`]) and lets
-//! different routers ([`subject`]) stand in the middle: the kernel's own forwarding as the native baseline,
-//! our router with each driver and model, others where they are to be had. What the trials are and what follows from
-//! them is arithmetic ([`method`]); [`experiment`] says in which order all of it happens, [`render`] shows it.
+//! The experiment makes a network of namespaces ([`topology`]), sends and receives ([`tester`]), and puts different
+//! routers ([`subject`]) in the middle: the kernel's forwarding as the native baseline, Thalweg with each driver
+//! and model, and others if installed. [`method`] decides on trials and evaluates them, [`experiment`] orders
+//! everything, [`render`] shows the results.
 //!
 //! ```text
 //!   rounds x (set-ups, shuffled) x (cells of the set-up, shuffled)
@@ -11,15 +11,15 @@
 //!     set-up: a topology of its own, router started, after its cells the applications
 //! ```
 //!
-//! The generator is measured first, alone, over a direct link: that is the *ceiling*, and where a router reaches it, the
+//! First, the generator is measured alone over a direct link: that is the *ceiling*. If a router reaches it, the
 //! report says that the generator was the limit.
 //!
-//! Invariants: nothing is touched outside the namespaces; they go at the end, on errors and when interrupted
-//! ([`namespace`]). No more frames are received than were sent. A router whose frames come out wrong (a wrong
-//! checksum, a time to live that did not fall) is not measured but named.
+//! Invariants: nothing outside the namespaces changes; they are removed at the end, also on errors and
+//! interruptions ([`namespace`]). No more frames are received than were sent. A router that sends wrong frames (a
+//! wrong checksum, a TTL not decremented) is reported and not measured.
 //!
-//! A virtual link stands in for a network card: it has no rate, no queue of its own and its work is done in the
-//! sender's time. So figures compare routers on this machine in one run; they say nothing about hardware.
+//! A virtual link stands in for a network card: it has no rate and no queue, and the sender's thread does its work.
+//! So figures compare routers on this machine in one run; they say nothing about hardware.
 //!
 //! Missing: IPv6, frames both ways at once, more than two ports, the RFC's filters and management traffic.
 
@@ -39,56 +39,54 @@ pub mod topology;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no experiment, or no result of a router.
+/// Why the experiment, or one router, has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardingError {
-    /// Namespaces and packet sockets are for root.
+    /// Namespaces and packet sockets require root.
     #[error(
         "this experiment creates network namespaces and sends raw frames: run it as root (it touches \
          nothing outside its namespaces)"
     )]
     NotRoot,
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
-    /// A program did not succeed.
+    /// A program failed.
     #[error("`{command}` failed: {said}")]
     Command {
         /// How it was called.
         command: String,
         said: String,
     },
-    /// The file has no prefix that frames can be routed by.
+    /// No prefix of the file can be used to route frames.
     #[error("{0} has no IPv4 prefix to route by")]
     NoPrefixes(PathBuf),
-    /// Frames do not come through, or not as they should.
+    /// Frames do not arrive, or are wrong.
     #[error(
         "of {sent} frames {received} came through{}{}",
         .fault.map(|fault| format!(", with {fault}")).unwrap_or_default(),
         if .said.is_empty() { String::new() } else { format!("; it said: {said}") }
     )]
     NotForwarding {
-        /// How many were sent.
         sent: u64,
-        /// How many came.
         received: u64,
-        /// What was wrong with those, if anything.
+        /// What was wrong with those that arrived, if anything.
         fault: Option<&'static str>,
-        /// What the router said.
+        /// The router's output.
         said: String,
     },
-    /// The generator sends nothing.
+    /// The generator cannot send.
     #[error("the generator cannot send over its own link")]
     NoGenerator,
     /// Nothing could be measured.
     #[error("nothing was measured: {}", .0.join("; "))]
     Nothing(Vec<String>),
-    /// Somebody wants us to end.
+    /// The experiment was interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Whether this process is root, without whom there is nothing to measure.
+/// Whether this process is root, which the experiment requires.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

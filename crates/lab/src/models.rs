@@ -1,16 +1,15 @@
-//! The experiment on execution models: models x workers x chunk sizes x work, on one input.
+//! Compares execution models: models x workers x chunk sizes x work, on one input.
 //!
-//! A [`Cell`] is one way to run; what running it means is the caller's closure, so this module knows no
-//! router. All cells are run once to warm up, then `runs` times in rounds: each round runs every cell once,
-//! in an order of its own, shuffled by the seed. A disturbance that lasts a minute then touches all
-//! cells alike instead of all runs of one.
+//! A [`Cell`] is one way to run; the caller's closure runs it, so this module knows no router. All cells are run
+//! once to warm up, then `runs` times in rounds: each round runs every cell once, in an order of its own, shuffled
+//! by the seed. A disturbance that lasts a minute then touches all cells alike instead of all runs of one.
 //!
-//! Speed-up is the median throughput of a cell over that of the serial cell with the same chunk size and
-//! work; efficiency is speed-up per worker. A serial cell is [`SERIAL`] with one worker.
+//! Speed-up is the median throughput of a cell over that of the serial cell with the same chunk size and work;
+//! efficiency is speed-up per worker. A serial cell is [`SERIAL`] with one worker.
 //!
-//! Runs with the same chunk size and work must count the same packets. One that does not has not done the same
-//! work, and then there is nothing to compare: the experiment ends with [`ModelsError::PacketTotals`]. Cells
-//! with costly synthetic work may take fewer packets than the others; they are not compared with them.
+//! Runs with the same chunk size and work must count the same packets. A run that counts others has not done the
+//! same work: the experiment ends with [`ModelsError::PacketTotals`]. Cells with costly synthetic work may take
+//! fewer packets than the others; they are not compared with them.
 
 mod concurrency;
 mod hot_spots;
@@ -33,13 +32,10 @@ pub const SERIAL: &str = "serial";
 /// One way to run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Cell {
-    /// Execution model.
     pub model: String,
-    /// Workers of the model.
     pub workers: usize,
-    /// Packets per chunk.
     pub chunk_packets: usize,
-    /// Synthetic work, as on the command line: `none`, `queens:8`.
+    /// Synthetic work as on the command line: `none`, `queens:8`.
     pub work: String,
 }
 
@@ -55,16 +51,13 @@ impl fmt::Display for Cell {
 pub struct Grid {
     /// Execution models; [`SERIAL`] is run with one worker whatever `workers` says.
     pub models: Vec<String>,
-    /// Worker counts.
     pub workers: Vec<usize>,
-    /// Chunk sizes.
     pub chunk_packets: Vec<usize>,
-    /// Work settings.
     pub work: Vec<String>,
 }
 
 impl Grid {
-    /// All combinations, each once, in order of work, chunk size, model and workers.
+    /// All combinations, each once, ordered by work, chunk size, model and workers.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells: Vec<Cell> = Vec::new();
         for work in &self.work {
@@ -85,10 +78,9 @@ impl Grid {
     }
 }
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellRun {
-    /// Packets that went in.
     pub packets: u64,
     /// Wall-clock time, seconds.
     pub elapsed_s: f64,
@@ -100,7 +92,7 @@ pub struct CellRun {
     pub residence_p99_ns: f64,
     /// Largest resident memory so far, bytes; 0 if not known.
     pub max_rss_bytes: u64,
-    /// Processor time over the run's time.
+    /// Samples of processor time over the run.
     pub samples: Vec<Sample>,
 }
 
@@ -109,9 +101,9 @@ pub struct CellRun {
 pub struct RunOptions {
     /// Runs of each cell that count.
     pub runs: usize,
-    /// Runs of each cell before, that do not.
+    /// Runs of each cell before, that do not count.
     pub warm_ups: usize,
-    /// Seed of the order.
+    /// The seed of the order.
     pub seed: u64,
 }
 
@@ -124,25 +116,23 @@ impl Default for RunOptions {
 /// A step of the experiment, for a progress display.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Runs done, warm-ups included.
     pub done: usize,
-    /// Runs there will be.
     pub total: usize,
-    /// The cell that is run next.
+    /// The cell to run next.
     pub cell: &'a Cell,
 }
 
-/// What a cell came to.
+/// A cell's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     pub cell: Cell,
-    /// Packets that every run took.
+    /// Packets of each run.
     pub packets: u64,
     /// Wall-clock time, seconds.
     pub elapsed_s: Summary,
     /// Processor time of all threads, seconds.
     pub cpu_s: Summary,
-    /// Cores in use over the time of all runs.
+    /// Cores in use over time, of all runs.
     pub concurrency: Option<Concurrency>,
     /// Packets per second of wall-clock time.
     pub packets_per_second: Summary,
@@ -154,18 +144,17 @@ pub struct CellResult {
     pub residence_p99_ns: Summary,
     /// Largest resident memory of any run, bytes.
     pub max_rss_bytes: u64,
-    /// Median throughput over the serial one; none if no serial cell has this chunk size and work.
+    /// Median throughput over the serial one; `None` without a serial cell of this chunk size and work.
     pub speed_up: Option<f64>,
     /// Speed-up per worker.
     pub efficiency: Option<f64>,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Runs of each cell.
     pub runs: usize,
-    /// In the order the cells were given.
+    /// In the order given.
     pub cells: Vec<CellResult>,
     /// Where a serial run spends its time, for each work.
     pub hot_spots: Vec<HotSpot>,
@@ -174,13 +163,13 @@ pub struct Outcome {
 /// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError<E> {
-    /// There is no cell, or no run was asked for.
+    /// There are no cells or no runs.
     #[error("nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]
     Run { cell: Cell, source: E },
-    /// A run took another number of packets than those before.
+    /// A run took another number of packets than earlier runs.
     #[error(
         "{cell}: took {packets} packets where runs before took {expected}: not the same work, so there is \
          nothing to compare"
@@ -188,10 +177,10 @@ pub enum ModelsError<E> {
     PacketTotals {
         cell: Cell,
         packets: u64,
-        /// Those of the runs before with the same chunk size and work.
+        /// The packets of earlier runs with the same chunk size and work.
         expected: u64,
     },
-    /// A run took no time or no packets, or measured what is no number.
+    /// A run took no time or no packets, or a measurement is not finite.
     #[error("{cell}: cannot be a measurement: {run:?}")]
     Measurement {
         cell: Cell,
@@ -200,7 +189,7 @@ pub enum ModelsError<E> {
     },
 }
 
-/// Runs the experiment. `measure` runs a cell; `progress` hears of each run before it begins.
+/// Runs the experiment. `measure` runs a cell; `progress` is called before each run.
 pub fn run<E>(
     cells: &[Cell],
     options: &RunOptions,
@@ -239,7 +228,7 @@ pub fn run<E>(
     Ok(Outcome { runs: options.runs, cells: results, hot_spots: Vec::new() })
 }
 
-/// Packets of every run so far, by chunk size and work.
+/// Packets per run, by chunk size and work.
 type Totals = HashMap<(usize, String), u64>;
 
 fn check<E>(cell: &Cell, run: &CellRun, expected: &mut Totals) -> Result<(), ModelsError<E>> {

@@ -1,8 +1,8 @@
 //! `lab network`: simulated networks, by real sessions or by the second engine.
 //!
-//! [`sessions`] runs the shipped router in every AS of a graph, from a cold start through a load, and records what chosen
-//! ASes hear. [`fixpoint`] asks the graph of the whole Internet where routes end up. Both take the graph from a file of
-//! relationships or make one.
+//! [`sessions`] runs the shipped router in every AS of a graph, from a cold start through a load, and records what
+//! chosen ASes receive. [`fixpoint`] computes the stable state on the graph of the whole Internet. Both take the
+//! graph from a file of relationships or make one.
 
 pub mod answers;
 pub mod fixpoint;
@@ -23,34 +23,32 @@ use thalweg_sim::topology::{
     AsGraph, GraphError, Growth, Relation, TopologyError, grown, internet, read_brite, read_caida,
 };
 
-/// Why an experiment with a network came to nothing.
+/// Why an experiment with a network has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// A file or folder.
+    /// A file or folder cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File { path: PathBuf, source: io::Error },
-    /// A file of a graph.
+    /// A file is not a graph.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A graph that makes no sense.
+    /// The graph is inconsistent.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
     #[error(transparent)]
     Simulation(#[from] SimError),
-    /// A network that cannot come to rest.
+    /// The network oscillates and cannot converge.
     #[error("oscillating: {0}")]
     Oscillating(String),
-    /// A network that did not come to rest in the time given.
+    /// The network did not converge in the time given.
     #[error("the network did not converge; {0} sessions are down")]
     Restless(usize),
-    /// An AS is asked for that is not there.
+    /// A requested AS is not in the graph.
     #[error("AS {asn} is not in the graph: it has {of} ASes, among them {few}")]
     NoSuchAs {
-        /// Its number.
         asn: u32,
-        /// How many there are.
         of: usize,
-        /// Some of them.
+        /// A few of the graph's ASes.
         few: String,
     },
 }
@@ -58,7 +56,7 @@ pub enum NetworkError {
 /// Where the graph comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GraphSource {
-    /// Made like the Internet.
+    /// Generated to resemble the Internet, with this many ASes.
     Internet(usize),
     Grown(usize, Growth),
     /// CAIDA's AS relationships.
@@ -68,7 +66,7 @@ pub enum GraphSource {
 }
 
 impl GraphSource {
-    /// The graph, and what it is like.
+    /// Reads or generates the graph, and describes it.
     pub fn graph(&self, seed: u64) -> Result<(AsGraph, GraphFacts), NetworkError> {
         let begun = Instant::now();
         let mut siblings = 0;
@@ -104,7 +102,7 @@ impl GraphSource {
     }
 }
 
-/// What a graph is like.
+/// A graph's description.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphFacts {
     /// Where it comes from.

@@ -1,15 +1,15 @@
-//! The execution models on cores that this machine does not have.
+//! Predicts the execution models on more cores than this machine has.
 //!
-//! A serial run is recorded chunk by chunk and stage by stage ([`thalweg_exec::record`]), hand-over is measured between two
-//! cores, and contention by two copies of the serial run at once. Then the models as shipped run on virtual cores
-//! ([`thalweg_exec::imitate`]), which spend the recorded costs. [`calibrate`] measures, [`predict`] needs no clock: the same
-//! [`CostsFile`] gives the same prediction on any machine.
+//! A serial run is recorded by chunk and stage ([`thalweg_exec::record`]), hand-over is measured between two cores,
+//! and contention with two copies of the serial run at once. Then the models as shipped run on virtual cores
+//! ([`thalweg_exec::imitate`]), which spend the recorded costs. [`calibrate`] measures; [`predict`] needs no clock:
+//! the same [`CostsFile`] gives the same prediction on any machine.
 //!
-//! **Guilty until proven.** The runs that [`validate`] measures are held out: nothing of a run with several workers goes into
-//! the costs. Where no measurement stands beside it, a prediction says that it is not validated.
+//! The runs that [`validate`] measures are held out: nothing of a run with several workers enters the costs. A
+//! prediction without a measurement beside it says that it is not validated.
 //!
-//! Missing: caches that cores share beyond two, memory bandwidth, sockets. Contention of more than two cores is extended in
-//! a straight line from two, which is a guess.
+//! Missing: caches shared by more than two cores, memory bandwidth, sockets. Contention of more than two cores is
+//! extrapolated linearly from two, which is a guess.
 
 mod fit;
 mod render;
@@ -30,58 +30,55 @@ use thalweg_exec::{
 };
 use thalweg_replay::{Prepared, ReplayError, ReplayOptions};
 
-/// Cores that contention is extended to.
+/// Cores to extrapolate contention to.
 const CORES_MAX: u64 = 64;
-/// Chunks of a prediction for each core, so that a curve shows the model and not the end of the input.
+/// Chunks per core, so that a curve shows the model and not the end of the input.
 const CHUNKS_PER_CORE: usize = 40;
-/// The packets of paper 000's trace, its cores, and how much faster it found them.
+/// Paper 000: the packets of its trace, its cores, and the speed-up it found.
 const ARTICLE: (u64, usize, f64) = (113_405, 24, 19.0);
-/// A part of a model is what it saturates on if it is busy for this share of the time.
+/// A model saturates on a part that is busy for this share of the time.
 const SATURATED: f64 = 0.95;
 
 /// What to predict, and how to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Core counts, 1 to 64.
     pub cores: Vec<usize>,
-    /// Tokens in flight; 24, or as many as there are cores, if none are given.
+    /// Tokens in flight; by default 24, or the number of cores if that is larger.
     pub tokens: Option<usize>,
-    /// Rounds of each measurement.
     pub runs: usize,
-    /// Seed of the order of runs.
     pub seed: u64,
 }
 
-/// What a prediction is made from.
+/// The measured costs that predictions are made from, as a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CostsFile {
-    /// What was recorded.
+    /// What was recorded, in words.
     pub input: String,
-    /// Hand-over. Contention is that of each work.
+    /// Hand-over costs; contention differs by work, and is in `works`.
     pub machine: MachineCosts,
-    /// Each setting of synthetic work.
+    /// One entry for each setting of synthetic work.
     pub works: Vec<WorkCosts>,
 }
 
 /// One setting of synthetic work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkCosts {
-    /// As on the command line.
+    /// The setting, as on the command line.
     pub work: String,
-    /// Shard groups that the router has for each worker.
+    /// Shard groups that the router makes for each worker.
     pub groups_per_worker: usize,
-    /// Shard groups that it has at most.
+    /// The most shard groups that it makes.
     pub groups_max: usize,
-    /// Thousandths of its cost that work takes while 1, 2, .. cores work.
+    /// The cost of work while 1, 2, ... cores work, in thousandths of its cost on one.
     pub contention_permille: Vec<u64>,
-    /// What a serial run costs.
+    /// The recorded costs of a serial run.
     pub costs: Costs,
 }
 
 /// Why there is no prediction.
 #[derive(Debug, thiserror::Error)]
 pub enum PredictError {
-    /// The file of costs.
+    /// A file of costs that cannot be read or written.
     #[error("{path}: {reason}")]
     File {
         path: PathBuf,
@@ -97,7 +94,7 @@ pub enum PredictError {
 }
 
 impl CostsFile {
-    /// Reads one that was written.
+    /// Reads a file that [`write`](Self::write) has written.
     pub fn read(path: &Path) -> Result<Self, PredictError> {
         let wrong = |reason: String| PredictError::File { path: path.to_owned(), reason };
         let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -112,7 +109,7 @@ impl CostsFile {
         Ok(file)
     }
 
-    /// Writes it.
+    /// Writes the costs as JSON.
     pub fn write(&self, path: &Path) -> Result<(), PredictError> {
         let wrong = |reason: String| PredictError::File { path: path.to_owned(), reason };
         let text = serde_json::to_string(self).map_err(|error| wrong(error.to_string()))?;
@@ -123,73 +120,63 @@ impl CostsFile {
 /// One point of a curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Predicted {
-    /// Synthetic work.
     pub work: String,
-    /// Execution model.
     pub model: String,
-    /// Virtual cores; of the farm's, one has the reader.
+    /// Virtual cores, including the farm's reader.
     pub cores: usize,
     pub packets_per_second: f64,
-    /// Times the serial model.
+    /// Speed relative to the serial model.
     pub speed_up: f64,
-    /// What the model saturates on; none if its workers are what it wants more of.
+    /// What the model saturates on; `None` if more workers would help.
     pub saturated_on: Option<String>,
 }
 
 /// The laws fitted to one curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// Synthetic work.
     pub work: String,
-    /// Execution model.
     pub model: String,
-    /// Amdahl's.
+    /// Amdahl's law.
     pub amdahl: Fit,
-    /// Gunther's.
+    /// Gunther's universal scalability law.
     pub usl: Fit,
 }
 
-/// A cell that was held out.
+/// A measurement that no cost was taken from, beside its prediction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Validation {
-    /// Synthetic work.
     pub work: String,
-    /// Execution model.
     pub model: String,
-    /// Workers, besides the farm's reader.
+    /// Workers, not counting the farm's reader.
     pub workers: usize,
-    /// Predicted times the serial model.
+    /// Predicted speed relative to the serial model.
     pub predicted: f64,
     pub measured: Summary,
-    /// Predicted over the measured median, less one.
+    /// Predicted speed over the measured median, minus one.
     pub error: f64,
 }
 
-/// What paper 000 found, and what is predicted.
+/// A result of paper 000 beside the prediction for it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Article {
-    /// Synthetic work.
     pub work: String,
-    /// Cores and tokens.
+    /// Cores, which are also the tokens.
     pub cores: usize,
-    /// Times the serial model in the article.
+    /// The article's speed-up.
     pub found: f64,
-    /// Predicted with as many packets.
+    /// The predicted speed-up for as many packets.
     pub predicted: f64,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
-    /// Costs of handing over.
     pub machine: MachineCosts,
-    /// All points.
     pub points: Vec<Predicted>,
-    /// What fits them.
+    /// Laws fitted to the points.
     pub curves: Vec<Curve>,
-    /// Beside an article.
     pub article: Vec<Article>,
-    /// What was held out; empty if nothing was measured.
+    /// Empty if nothing was measured.
     pub validation: Vec<Validation>,
 }
 
@@ -235,14 +222,12 @@ pub fn calibrate(
     Ok(CostsFile { input: input.to_owned(), machine, works })
 }
 
-/// The middle one of processor times. Not of elapsed times: a thread that waits for a core is not slowed by its neighbor's
-/// memory traffic, which is all that contention is here.
+/// The median processor time. Elapsed time would include waiting for a core, which is not contention for memory.
 fn middle_ns(mut times: Vec<Duration>) -> u64 {
     times.sort_unstable();
     times.get(times.len() / 2).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Runs a model over the costs of a work.
 fn imitate(
     machine: &MachineCosts,
     work: &WorkCosts,
@@ -265,7 +250,7 @@ fn model_options(kind: ModelKind, workers: usize, options: &Options) -> ModelOpt
     ModelOptions { tokens, ..ModelOptions::new(kind, workers) }
 }
 
-/// Every model and core count over the costs.
+/// Runs every model with every core count over the costs.
 pub fn predict(
     file: &CostsFile,
     options: &Options,
@@ -312,7 +297,7 @@ fn point(
     })
 }
 
-/// The part that can only be done by one core at a time and is busy nearly all the time.
+/// The part that only one core at a time can do and that is busy nearly all the time.
 fn saturated_on(costs: &Costs, report: &RunReport<()>) -> Option<String> {
     let elapsed_ns = report.elapsed.as_nanos().max(1) as f64;
     let sum = |of: &dyn Fn(&thalweg_exec::JobCost) -> u64| costs.jobs.iter().map(of).sum::<u64>() as f64;
@@ -357,8 +342,8 @@ fn article(file: &CostsFile, work: &WorkCosts) -> Result<Article, PredictError> 
     Ok(Article { work: work.work.clone(), cores, found, predicted })
 }
 
-/// Measures the models with as many workers as this machine has cores for, in rounds, and puts the results beside
-/// predictions for the same input, workers and cores. On one core there is nothing to measure.
+/// Measures the models with as many workers as this machine has cores for, in rounds, beside predictions for the
+/// same input, workers and cores. With one core there is nothing to measure.
 pub fn validate(
     outcome: &mut Outcome,
     file: &CostsFile,

@@ -1,15 +1,15 @@
-//! The experiment on overload: calls and bulk through a shaped port that is offered more than it carries.
+//! The experiment on overload: voice and bulk traffic through a shaped port that is offered more than it can send.
 //!
-//! tester-a sends two streams of UDP, each at a steady rate: *voice*, packets of 200 bytes as a hundred calls make
-//! them, and *bulk*, full frames, together [`Options::overload`] times the port's rate. The router lets
-//! out [`Options::rate_bits`], voice first. tester-b receives every frame: latency by class, what came through, what was
-//! lost. Where a router says how long packets waited in its queue (ours does), that is beside it.
+//! tester-a sends two streams of UDP, each at a steady rate: *voice*, packets of 200 bytes like those of a hundred
+//! calls, and *bulk*, full frames, together [`Options::overload`] times the port's rate. The router sends
+//! [`Options::rate_bits`], voice first. tester-b receives every frame and measures throughput, loss and latency by
+//! class. If a router reports how long packets waited in its queue, as Thalweg does, the results have that too.
 //!
-//! Against it stand Linux' own disciplines ([`shaper`]) on the kernel's forwarding, in the same run; one of them a
-//! single queue, which shows what happens when nobody comes first.
+//! Thalweg is compared with Linux's queueing disciplines ([`shaper`]) on the kernel's forwarding, in the same run;
+//! one of them is a single queue, which shows the effect of no priority.
 //!
-//! Rates count what a frame takes on a line: its bytes, preamble, check sequence and gap (24 bytes beside what the
-//! interface sees), on all sides alike.
+//! Rates count what a frame occupies on the line: its bytes, preamble, check sequence and gap (24 bytes beside what
+//! the interface sees), on all sides alike.
 //!
 //! Missing: senders that slow down (TCP), more than two classes.
 
@@ -30,37 +30,34 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use thalweg_base::XorShift64Star;
 
-/// The two classes.
 pub const CLASSES: [&str; 2] = ["voice", "bulk"];
 /// Bytes of a voice packet: 20 ms of G.711 with its headers.
 pub const VOICE_PACKET_BYTES: usize = 200;
-/// Bytes of a bulk packet.
 pub const BULK_PACKET_BYTES: usize = 1500;
-/// Where each class goes; the routers tell them apart by it.
+/// The UDP port of each class, by which routers classify.
 pub const CLASS_PORTS: [u16; 2] = [5004, 7];
-/// What a frame takes on a line beside the bytes the interface sees.
+/// Bytes that a frame occupies on the line besides those the interface sees.
 pub const OVERHEAD_BYTES: usize = 24;
-/// Of Ethernet, without the check sequence.
+/// The Ethernet header, without the check sequence.
 const HEADER_BYTES: usize = 14;
-/// How long a router may take until it forwards.
+/// How long a router may take to start forwarding.
 const START_WAIT: Duration = Duration::from_secs(20);
 
 /// What to measure, and how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The port's rate, bits per second.
+    /// The port's rate, in bits per second.
     pub rate_bits: f64,
-    /// What is offered, as a multiple of it.
+    /// The offered load, as a multiple of that rate.
     pub overload: f64,
     /// Voice packets per second; a call has 50.
     pub voice_pps: f64,
-    /// How long a trial sends before anything counts, seconds: queues fill.
+    /// How long a trial sends before it counts, in seconds, so that queues fill.
     pub warm_up_s: f64,
-    /// How long it sends then.
+    /// How long a trial counts, in seconds.
     pub trial_s: f64,
-    /// Rounds.
     pub runs: usize,
-    /// Seed of the order of runs.
+    /// The seed of the order of runs.
     pub seed: u64,
 }
 
@@ -78,7 +75,7 @@ impl Default for Options {
     }
 }
 
-/// Bits that a packet takes on a line.
+/// Bits that a packet occupies on the line.
 pub fn line_bits(packet_bytes: usize) -> f64 {
     ((packet_bytes + HEADER_BYTES + OVERHEAD_BYTES) * 8) as f64
 }
@@ -91,63 +88,60 @@ impl Options {
         [self.voice_pps, bulk_bits / line_bits(BULK_PACKET_BYTES)]
     }
 
-    /// Bits per second, on the line, that voice leaves to bulk.
+    /// Bits per second on the line that voice leaves to bulk.
     pub fn rest_bits(&self) -> f64 {
         (self.rate_bits - self.voice_pps * line_bits(VOICE_PACKET_BYTES)).max(0.0)
     }
 }
 
-/// One router in one round.
+/// One router's measurements in one round.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What was sent and what came, by class.
+    /// What was sent and received, by class.
     pub classes: [Received; 2],
-    /// How long packets waited in the queue, by class, where the router says so.
+    /// Waiting times in the queue, by class, if the router reports them.
     pub queue: Option<[QueueTimes; 2]>,
 }
 
-/// A class behind a router.
+/// A router's results for one class.
 #[derive(Clone, Debug, Serialize)]
 pub struct QosResult {
     #[serde(flatten)]
     pub label: Label,
     pub class: String,
-    /// Packets per second sent.
     pub offered_pps: f64,
-    /// Bits per second that came through, as on the line.
+    /// Bits per second received, as on the line.
     pub line_bits_per_second: Summary,
-    /// Bits per second of IP packets that came through.
+    /// Bits per second of IP packets received.
     pub goodput_bits_per_second: Summary,
-    /// The share lost; median.
+    /// The share lost.
     pub loss: Summary,
-    /// From the sender's call to the receiver's interface: medians of the rounds.
+    /// Latency from the send call to the receiver's interface: medians of the rounds.
     pub latency: Option<Percentiles>,
-    /// The 99th percentile of latency by round, nanoseconds.
+    /// The 99th percentile of latency in each round, in nanoseconds.
     pub latency_p99_ns: Option<Summary>,
-    /// How long packets waited in the queue by its own counters: medians of the rounds, microseconds.
+    /// Waiting times by the queue's own counters: medians of the rounds, in microseconds.
     pub sojourn: Option<QueueTimes>,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Rounds.
     pub runs: usize,
-    /// How long a trial counts, seconds.
     pub trial_s: f64,
-    /// The port's rate, bits per second.
+    /// In bits per second.
     pub rate_bits: f64,
-    /// What was offered, as a multiple of it.
+    /// As a multiple of the rate.
     pub overload: f64,
-    /// What voice leaves to bulk, bits per second.
+    /// What voice leaves to bulk, in bits per second.
     pub rest_bits: f64,
-    /// One object for each router and class.
+    /// One entry per router and class.
     pub cells: Vec<QosResult>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
 }
 
-/// Measures all routers. `step` is told how many steps are done, how many there are and what is next. A router that
+/// Measures all routers. Calls `step` with the number of steps done, their total and the next one. A router that
 /// cannot be set up or does not forward is left out from then on.
 pub fn run(
     shapers: &mut [Box<dyn Shaper>],
@@ -196,7 +190,7 @@ pub fn run(
     })
 }
 
-/// One router, once, in a topology of its own.
+/// Measures one router once, in a topology of its own.
 fn once(shaper: &mut dyn Shaper, options: &Options, stop: &AtomicBool) -> Result<Run, ForwardingError> {
     let task = Task { nat: false, table: &[], mtu: BULK_PACKET_BYTES };
     if let Some(why) = shaper.subject().refuses(&task) {
@@ -219,7 +213,7 @@ fn once(shaper: &mut dyn Shaper, options: &Options, stop: &AtomicBool) -> Result
     ran
 }
 
-/// A result for each class; none without a run.
+/// A result per class; none without a run.
 fn sum_up(label: &Label, runs: &[Run], options: &Options) -> Vec<QosResult> {
     let of_class = |class: usize| {
         let packet_bytes = [VOICE_PACKET_BYTES, BULK_PACKET_BYTES][class];

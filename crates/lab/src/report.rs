@@ -1,13 +1,12 @@
-//! Reports: one HTML file that needs nothing but itself, and the same numbers as `results.json`.
+//! Writes reports: one self-contained HTML file, and the same numbers as `results.json`.
 //!
-//! A number without its origin is a rumour. So a report cannot be made without an [`Origin`]: machine, commit,
-//! command and input. What is not known says "unknown"; it is never left out.
+//! A report requires an [`Origin`]: machine, commit, command and input. What is not known is written as "unknown",
+//! never left out.
 //!
-//! The page has no script and no resource from elsewhere, follows the reader's light or dark setting, and
-//! prints. All text is escaped here, no matter its source; drawings come from [`crate::plot`], which escapes
-//! its own.
+//! The page has no script and no resource from elsewhere, follows the reader's light or dark setting, and prints.
+//! All text is escaped here, whatever its source; [`crate::plot`] escapes the text of its drawings.
 //!
-//! Both files are written beside their place and moved there, so that a reader never sees half of one.
+//! Both files are written under another name and renamed, so that a reader never sees half of one.
 
 mod origin;
 
@@ -27,7 +26,6 @@ pub enum ReportError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
         source: std::io::Error,
     },
     /// The results have no JSON form.
@@ -35,7 +33,8 @@ pub enum ReportError {
     Results(#[source] serde_json::Error),
 }
 
-/// Columns of a table, separated by ` | `: words stand left if their heading begins with `<`, numbers stand right.
+/// Columns of a table from headings separated by ` | `: text is aligned left if its heading begins with `<`;
+/// numbers are aligned right.
 pub(crate) fn columns(headings: &str) -> impl Iterator<Item = (&str, Align)> {
     headings.split(" | ").map(|heading| match heading.strip_prefix('<') {
         Some(words) => (words, Align::Left),
@@ -43,12 +42,11 @@ pub(crate) fn columns(headings: &str) -> impl Iterator<Item = (&str, Align)> {
     })
 }
 
-/// The tables that have something in them.
+/// The tables that have rows.
 pub(crate) fn filled(tables: impl IntoIterator<Item = Table>) -> Vec<Table> {
     tables.into_iter().filter(|table| !table.rows().is_empty()).collect()
 }
 
-/// A part of a report.
 #[derive(Clone, Debug)]
 enum Block {
     Heading(String),
@@ -58,7 +56,7 @@ enum Block {
     Notes(Vec<String>),
 }
 
-/// What was measured, in the order it is read.
+/// The contents of a report, in reading order.
 #[derive(Clone, Debug)]
 pub struct Report {
     title: String,
@@ -68,12 +66,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report with nothing in it yet. `lead` says in a sentence or two what was found or asked.
+    /// An empty report. `lead` gives the findings or the question in one or two sentences.
     pub fn new(title: impl Into<String>, lead: impl Into<String>, origin: Origin) -> Self {
         Self { title: title.into(), lead: lead.into(), origin, blocks: Vec::new() }
     }
 
-    /// What was found or asked.
+    /// The findings or the question.
     pub fn lead(&self) -> &str {
         &self.lead
     }
@@ -98,7 +96,7 @@ impl Report {
         self.blocks.extend(tables.into_iter().map(Block::Table));
     }
 
-    /// Adds a drawing made by [`crate::plot`], with a sentence that says how to read it.
+    /// Adds a drawing of [`crate::plot`], with a sentence on how to read it.
     pub fn plot(&mut self, svg: String, caption: impl Into<String>) {
         self.blocks.push(Block::Plot { svg, caption: caption.into() });
     }
@@ -108,7 +106,7 @@ impl Report {
         self.blocks.push(Block::Notes(notes.into_iter().map(Into::into).collect()));
     }
 
-    /// Adds what was not measured, if anything, in a section of its own.
+    /// Adds a section on what was not measured, if anything.
     pub fn left_out(&mut self, what: &[String]) {
         if !what.is_empty() {
             self.heading("Left out");
@@ -116,7 +114,7 @@ impl Report {
         }
     }
 
-    /// The page.
+    /// The page as HTML.
     pub fn html(&self) -> String {
         let mut body = String::new();
         for block in &self.blocks {
@@ -152,7 +150,7 @@ impl Report {
         )
     }
 
-    /// The numbers: the experiment's own `results` beside title and origin.
+    /// The experiment's `results` with title and origin, as JSON.
     pub fn json(&self, results: &impl Serialize) -> Result<String, ReportError> {
         #[derive(Serialize)]
         struct Document<'a, R> {
@@ -166,7 +164,7 @@ impl Report {
         Ok(json)
     }
 
-    /// Writes `report.html` and `results.json` into `folder`, making it if need be. Gives the page's path.
+    /// Writes `report.html` and `results.json` into `folder`, which is created if needed. Returns the page's path.
     pub fn write(&self, folder: &Path, results: &impl Serialize) -> Result<PathBuf, ReportError> {
         let json = self.json(results)?;
         std::fs::create_dir_all(folder)
@@ -178,7 +176,7 @@ impl Report {
     }
 }
 
-/// Writes a file beside its place and moves it there.
+/// Writes a file under another name and renames it.
 fn put(path: &Path, text: &str) -> Result<(), ReportError> {
     let beside = path.with_extension("unfinished");
     std::fs::write(&beside, text)

@@ -1,5 +1,5 @@
-//! Many seeds, each a network with faults of its own or a router with its packets ([`thalweg_sim::seeds`]): which of them
-//! break an invariant, the smallest plan that still does, and what all of them met.
+//! Runs many seeds, each a network with its own faults or a router with its packets ([`thalweg_sim::seeds`]):
+//! reports which break an invariant, the smallest plan that still does, and which events all of them met.
 
 pub mod render;
 
@@ -14,26 +14,26 @@ use thalweg_sim::seeds::{Case, Coverage, Moment, Side, Verdict, Violation};
 use crate::cpu_time::process_cpu_s;
 use crate::stats::Summary;
 
-/// One seed in so many is run again with two threads, and must send the same bytes at the same times.
+/// One in this many seeds is run again with two threads, and must send the same bytes at the same times.
 const AGAIN_EVERY: u64 = 100;
-/// Durations are kept of so many seeds.
+/// Seeds whose durations are kept.
 const TIMES: usize = 100_000;
 
-/// Which seeds, and how.
+/// Which seeds to run, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub first: u64,
-    /// How many, at most.
+    /// The most seeds.
     pub count: u64,
-    /// What each of them draws.
+    /// What each seed draws.
     pub sides: Vec<Side>,
-    /// For how long, at most.
+    /// The longest time.
     pub time: Option<Duration>,
-    /// Threads; each runs seeds of its own.
+    /// Threads, each with seeds of its own.
     pub threads: usize,
-    /// The hunt ends with so many failures.
+    /// The hunt ends after this many failures.
     pub failures: usize,
-    /// Plans that are tried to make a failing one smaller; 0: none.
+    /// Plans to try in order to shrink a failing one; 0: do not shrink.
     pub tries: usize,
 }
 
@@ -42,51 +42,45 @@ pub struct Options {
 pub struct Failure {
     pub seed: u64,
     pub side: &'static str,
-    /// The invariant and how it was broken.
     pub invariant: String,
-    /// By which router, if by one.
+    /// The router that broke it, if it was one.
     pub router: Option<usize>,
-    /// What was wrong.
     pub what: String,
-    /// Routers and events of the plan that the seed draws, or ports and packets.
+    /// Size of the plan that the seed draws: routers and events, or ports and packets.
     pub drawn: (usize, usize),
-    /// Those of the smallest plan that fails in the same way.
+    /// Size of the smallest plan that fails in the same way.
     pub shrunk: (usize, usize),
-    /// Plans that were tried.
+    /// Plans tried to shrink it.
     pub tried: usize,
-    /// The smallest plan as a scenario file.
     pub scenario: String,
-    /// What happened in it.
+    /// What happened in the smallest plan.
     #[serde(skip)]
     pub moments: Vec<(u64, Moment)>,
 }
 
-/// What a hunt came to.
+/// The results of a hunt.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The first seed.
     pub first: u64,
-    /// Seeds that were played.
+    /// Seeds that were run.
     pub seeds: u64,
-    /// Of these, those that were played again with two threads.
+    /// Seeds that were run again with two threads.
     pub again: u64,
     pub threads: usize,
-    /// Seconds by the clock, and of processors.
+    /// Elapsed seconds.
     pub elapsed_s: f64,
-    /// Processor time.
+    /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Virtual time of all networks together.
+    /// Virtual time of all networks together, in seconds.
     pub virtual_s: f64,
-    /// UPDATEs that were sent.
     pub updates: u64,
-    /// Packets that arrived.
     pub packets: u64,
-    /// Milliseconds that a plan takes.
+    /// Milliseconds per plan.
     pub seed_ms: Option<Summary>,
-    /// How many seeds each invariant's failures are.
+    /// The number of seeds that broke each invariant.
     pub broken: BTreeMap<String, u64>,
     pub failures: Vec<Failure>,
-    /// What was met, and by how many seeds.
+    /// The number of seeds that met each event.
     pub coverage: BTreeMap<String, u64>,
 }
 
@@ -101,7 +95,7 @@ struct Found {
     times_ms: Vec<f64>,
 }
 
-/// Plays seeds. `progress` hears of seeds done and failures found.
+/// Runs seeds. Calls `progress` with the seeds done and the failures so far.
 pub fn hunt(options: &Options, progress: &(dyn Fn(u64, usize) + Sync)) -> Outcome {
     let (begun, cpu_begun_s) = (Instant::now(), process_cpu_s());
     let (next, done, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -152,7 +146,7 @@ pub fn hunt(options: &Options, progress: &(dyn Fn(u64, usize) + Sync)) -> Outcom
     }
 }
 
-/// Plays what a seed draws; how many have failed so far.
+/// Runs what a seed draws; returns the number of failures so far.
 fn play(side: Side, seed: u64, again: bool, found: &Mutex<Found>) -> usize {
     let case = Case::draw(side, seed);
     let begun = Instant::now();
@@ -205,7 +199,7 @@ fn failure((seed, side, violation): &(u64, Side, Violation), options: &Options) 
     }
 }
 
-/// Plays a plan and says what happened in it, and when.
+/// Runs a plan; returns the verdict and what happened when.
 pub fn replay(case: &Case) -> (Verdict, Vec<(u64, Moment)>) {
     let mut moments = Vec::new();
     let trial = case.run(1, Some(&mut |at_us, moment| moments.push((at_us, moment))));

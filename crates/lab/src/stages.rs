@@ -1,17 +1,17 @@
-//! What each stage costs a packet when nothing is received or sent: cycles per packet, stage by stage, on one core.
+//! Measures what each stage costs without receiving and sending: cycles per packet and stage, on one core.
 //!
-//! The router is the one that `replay` and `run` build, its stages driven as the serial model drives them: batches of up to
-//! 256 packets, neighboring stages over batches in turn for each batch. Frames are the smallest, laid out in memory by the
-//! same core just before, so they are in its second- and third-level cache, about where a network card's would be.
-//! Beside a live figure this says what is the packets' own work and what is the interfaces'.
+//! The router is the one that `replay` and `run` build, its stages driven as the serial model drives them: batches
+//! of up to 256 packets, neighboring stages over batches in turn for each batch. Frames are the smallest, laid out
+//! in memory by the same core just before, so they are in its second- and third-level cache, about where a network
+//! card's would be. Compared with a live figure, this separates the work on packets from that on interfaces.
 //!
-//! A *workload* ([`Workload`]) is a table of routes or a number of NAT sessions. In every round each workload gets its
-//! frames anew, in shuffled order; a stage's figure of a round is the *median over chunks*, so that a time
-//! slice of somebody else's program touches the chunks it fell into and no other. Medians and ranges of rounds are given.
-//! The clock is [`clock`]'s.
+//! A *workload* ([`Workload`]) is a table of routes or a number of NAT sessions. In every round each workload gets
+//! new frames, in shuffled order; a stage's figure is the *median over chunks*, so another program's time slice
+//! affects only the chunks it falls into. The results are medians and ranges over rounds. See [`clock`] for the
+//! clock.
 //!
-//! Invariants: every packet of every round is forwarded, or there is no result; sessions are opened before anything is
-//! timed and none expires.
+//! Invariants: every packet of every round is forwarded, or there is no result; sessions are opened before anything
+//! is timed and none expires.
 
 pub mod clock;
 pub(crate) mod measure;
@@ -28,19 +28,19 @@ use thalweg_base::{CHUNK_PACKETS_DEFAULT, XorShift64Star};
 
 /// The name of the sum of all stages.
 pub const ALL_STAGES: &str = "all";
-/// The most sessions of a workload: so many fit 256 public addresses.
+/// The most sessions of a workload, which fit 256 public addresses.
 pub const SESSIONS_MAX: u32 = 10_000_000;
 
-/// What the packets want of the router.
+/// What the packets need of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Workload {
-    /// IPv4 with a default route only.
+    /// IPv4 with only a default route.
     OneRoute,
-    /// IPv4 with the whole table, each packet to an address of its own, drawn evenly over the prefixes.
+    /// IPv4 with the whole table; each packet has its own address, drawn evenly over the prefixes.
     FullTable,
-    /// IPv4 with the whole table, few addresses often and many seldom.
+    /// IPv4 with the whole table; few addresses occur often and many seldom.
     FullTableZipf,
-    /// NAT, both ways over so many established sessions, at random.
+    /// NAT, in both directions over this many established sessions, at random.
     Nat(u32),
 }
 
@@ -78,13 +78,10 @@ impl FromStr for Workload {
 /// What to measure, and how often.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the packets want.
     pub workloads: Vec<Workload>,
-    /// Rounds.
     pub runs: usize,
-    /// Chunks of a round and workload.
+    /// Chunks per round and workload.
     pub chunks: usize,
-    /// Packets per chunk.
     pub chunk_packets: usize,
     /// Seed of addresses, sessions and orders.
     pub seed: u64,
@@ -109,39 +106,34 @@ impl Default for Options {
     }
 }
 
-/// What a stage costs a packet of a workload.
+/// What a stage costs per packet of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageResult {
-    /// As on the command line.
     pub workload: String,
-    /// Routes of the table.
     pub routes: usize,
-    /// NAT sessions.
     pub sessions: u32,
-    /// The stage, or [`ALL_STAGES`].
+    /// The stage's name, or [`ALL_STAGES`].
     pub stage: String,
     /// Ticks of the time stamp counter.
     pub tsc_cycles_per_packet: Summary,
-    /// Cycles of an undisturbed core, of the median.
+    /// Cycles of an undisturbed core, for the median.
     pub core_cycles_per_packet: Option<f64>,
-    /// Nanoseconds, of the median.
+    /// Nanoseconds, for the median.
     pub ns_per_packet: f64,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Rounds.
     pub runs: usize,
-    /// Packets per chunk.
     pub chunk_packets: usize,
-    /// What a tick is worth.
+    /// The length of a tick.
     pub clock: Calibration,
-    /// One object for each workload and stage.
+    /// One entry per workload and stage.
     pub cells: Vec<StageResult>,
 }
 
-/// Measures all workloads. `beds` has a router for each, in their order; `step` is told what comes next.
+/// Measures all workloads. `beds` has a router for each, in the same order; `step` is called with what comes next.
 pub fn run(
     beds: &mut [Bed],
     options: &Options,
@@ -151,7 +143,7 @@ pub fn run(
     let mut rng = XorShift64Star::new(options.seed);
     let mut rounds: Vec<Vec<StageTicks>> = beds.iter().map(|_| Vec::new()).collect();
     let mut done = 0;
-    // The first round warms up: it is measured and thrown away.
+    // The first round warms up and does not count.
     for round in 0..=options.runs {
         let mut order: Vec<usize> = (0..beds.len()).collect();
         shuffle(&mut order, &mut rng);
@@ -168,7 +160,7 @@ pub fn run(
     Ok(Outcome { runs: options.runs, chunk_packets: options.chunk_packets, clock, cells })
 }
 
-/// A result for each stage, and one for all together.
+/// A result per stage, and one for their sum.
 fn sum_up(bed: &Bed, rounds: &[StageTicks], clock: &Calibration) -> Vec<StageResult> {
     let sessions = match bed.workload() {
         Workload::Nat(sessions) => sessions,

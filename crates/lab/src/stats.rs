@@ -1,31 +1,25 @@
 //! Simple statistics for few measurements: medians and ranges, and a seeded shuffle of the run order.
 //!
-//! With five runs on a machine that others use too, a mean is a report about the worst of them. We give the
-//! median, and next to it the whole range, smallest to largest: it hides nothing and needs no assumption about
-//! a distribution. Two results whose ranges overlap are not different.
+//! With five runs on a machine that others use too, a mean mostly reports the worst of them. Results give the
+//! median and the whole range, smallest to largest: it hides nothing and needs no assumption about a distribution.
+//! Two results whose ranges overlap are not different.
 
 use serde::Serialize;
 use thalweg_base::XorShift64Star;
 
-/// What there is to say about a handful of measurements of one thing.
+/// The distribution of a few measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many measurements.
     pub count: usize,
-    /// The smallest.
     pub min: f64,
-    /// A quarter of the way up.
     pub lower_quartile: f64,
-    /// Half-way up.
     pub median: f64,
-    /// Three quarters of the way up.
     pub upper_quartile: f64,
-    /// The largest.
     pub max: f64,
 }
 
 impl Summary {
-    /// Sums up `values`; `None` if there are none or one of them is not a finite number.
+    /// Summarizes `values`; `None` if there are none or one is not finite.
     pub fn of(values: &[f64]) -> Option<Summary> {
         if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
             return None;
@@ -59,7 +53,7 @@ impl Summary {
         }
     }
 
-    /// Whether the ranges of the two overlap: then the measurements do not tell them apart.
+    /// Whether the two ranges overlap; then the measurements do not differ.
     pub fn overlaps(&self, other: &Summary) -> bool {
         self.min <= other.max && other.min <= self.max
     }
@@ -76,7 +70,7 @@ fn quantile(sorted: &[f64], p: f64) -> f64 {
     (sorted[below] * (1.0 - part) + sorted[above] * part).clamp(sorted[below], sorted[above])
 }
 
-/// Puts `items` in an order that follows from the generator alone (Fisher and Yates).
+/// Shuffles `items` by the generator alone (Fisher and Yates).
 pub fn shuffle<T>(items: &mut [T], rng: &mut XorShift64Star) {
     for last in (1..items.len()).rev() {
         let other = rng.below(u32::try_from(last + 1).unwrap_or(u32::MAX)) as usize;
@@ -84,7 +78,7 @@ pub fn shuffle<T>(items: &mut [T], rng: &mut XorShift64Star) {
     }
 }
 
-/// Each value once, in the order in which they first come.
+/// The distinct values, in the order in which they first occur.
 pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for value in values {

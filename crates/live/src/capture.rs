@@ -1,24 +1,24 @@
-//! Captures of packets as they pass.
+//! Captures of packets at points of their path.
 //!
 //! ```text
 //!            admit       a stage has left them                   chunk done
 //! feed ──────────●──── stage ──●── stage ──●── stage ──●─────────────● sink ──> outbox ●──> NIC
 //!                │             │           │           │             │ fate             │ sent
-//!                └── copies ───┴───────────┴───────────┴──> on their way ──┐            │
+//!                └── copies ───┴───────────┴───────────┴──> in the plan ───┐            │
 //!  host ● to-host                                                          v            v
-//!  anywhere ● dropped ──────────────────────────────────> Capture: select, limit ──> queue ──> CaptureStream ──> client
+//!  anywhere ● dropped ─────────────────────────────────> Capture: select, limit ──> queue ──> CaptureStream ──> client
 //! ```
 //!
-//! A copy is made where a packet passes the point; what becomes of it is known when its chunk is done, and only then is it
-//! decided whether it is wanted and given out, with its fate as a comment. What is sent, dropped or handed to the router
-//! itself is captured where the counters are kept, so a capture of `dropped` has what `show counters` counts.
+//! A packet is copied where it passes the point of a capture. Its fate is known when its chunk is done; only then
+//! is the copy selected and delivered, with the fate as a comment. Packets that are sent, dropped or handed to the
+//! router itself are captured where they are counted, so a capture of `dropped` has what `show counters` counts.
 //!
-//! [`Taps`] is what packets meet. While nobody captures, that is one load of a word that nobody writes for each stage and
-//! batch, each chunk in the sink, and each time a port is taken to send by it. Nothing ever waits for a capture: a packet that
-//! finds no room in its queue is counted, and the next one that is written says how many are missing before it.
+//! Threads with packets see [`Taps`]. Without a capture, the cost is one load of a word that nobody writes: per
+//! stage and batch, per chunk in the sink, and each time a port is locked to send. No thread waits for a capture: a
+//! packet that finds its queue full is counted, and the next packet written tells how many are missing before it.
 //!
-//! The taps stay when a plan is exchanged for another; a stage is known by its name. Flows that the kernel forwards do not
-//! come by here, so they are made to while a capture would miss them (see `offload`).
+//! Taps outlive an exchange of plans, because they know a stage by its name. Flows that the kernel forwards do not
+//! pass here, so a capture that would miss them pauses offload (see `offload`).
 
 mod plan;
 mod selection;
@@ -42,53 +42,50 @@ pub(crate) use stream::CapturedRouter;
 pub use stream::{CaptureClient, CaptureStream};
 pub(crate) use taps::{Taps, seen_in};
 
-/// Captures at a time. Each copies what it wants.
+/// Captures that may run at the same time.
 pub(crate) const CAPTURES_MAX: usize = 4;
 
-/// Packets of a capture that wait to be written.
+/// Packets of a capture that may wait to be written.
 const QUEUE_PACKETS: usize = 8192;
 
-/// Bytes of a capture's packets that wait to be written, those on their way included.
+/// Bytes of a capture's packets that may wait to be written, including copies of packets in the plan.
 const QUEUE_BYTES: usize = 16 << 20;
 
-/// What a packet takes besides its frame.
+/// Memory that a packet takes besides its frame.
 const PACKET_OVERHEAD: usize = size_of::<Captured>();
 
-/// A packet where it is looked at.
+/// A packet as seen at a point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'f> {
-    /// The frame as it is there.
     pub(crate) frame: &'f [u8],
-    /// It has no link layer: the router has put it in.
+    /// Whether it has no link layer, because the router injected it.
     pub(crate) is_ip: bool,
-    /// It has the frame that leaves by `port_out`.
+    /// Whether the frame is the one that leaves through `port_out`.
     pub(crate) is_leaving: bool,
-    /// Where it came in.
     pub(crate) port_in: u16,
-    /// Where it leaves, if that is known.
+    /// `NO_PORT` if not known yet.
     pub(crate) port_out: u16,
-    /// Its class.
     pub(crate) class: u8,
 }
 
-/// What becomes of a packet, as far as it is known.
+/// What became of a packet, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is to be sent by a port, to the adjacency with this number.
+    /// It will be sent through a port, to the adjacency with this number.
     Leaves { port: u16, next_hop: u32, flow_hash: u32, destination: Option<IpAddr> },
     /// It left the fast path for the router itself, for this reason.
     ToHost(DropReason),
     /// It was dropped.
     Dropped(DropReason),
-    /// Its port's driver has it.
+    /// Its port's driver took it.
     Sent,
 }
 
-/// A packet that is to be written.
+/// A packet to be written to the file.
 #[derive(Debug)]
 pub(crate) struct Captured {
     pub(crate) time_ns: u64,
-    /// Its interface in the file: a port, or behind those the router itself.
+    /// Its interface in the file: the port, or the one after all ports for the router itself.
     pub(crate) interface: u16,
     pub(crate) is_leaving: bool,
     pub(crate) port_in: u16,
@@ -98,12 +95,12 @@ pub(crate) struct Captured {
     pub(crate) wire_len: u32,
     pub(crate) frame: Vec<u8>,
     pub(crate) fate: Fate,
-    /// Packets of the interface that should have been written since the one before.
+    /// Packets of the interface missing between the previous one and this.
     pub(crate) lost_before: u64,
     _room: Room,
 }
 
-/// Bytes that count as waiting for as long as this lives.
+/// A claim on the bytes that may wait; released when dropped.
 #[derive(Debug)]
 struct Room {
     numbers: Arc<Numbers>,
@@ -111,7 +108,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes room, if there is any.
+    /// `None` if there is no room.
     fn take(numbers: &Arc<Numbers>, bytes: usize) -> Option<Self> {
         let before = numbers.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
         let room = Self { numbers: numbers.clone(), bytes };
@@ -125,33 +122,33 @@ impl Drop for Room {
     }
 }
 
-/// What a capture counts.
+/// A capture's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    /// Packets that it selects.
+    /// Packets that the capture selects.
     pub(crate) wanted: AtomicU64,
-    /// Of these, those that found no room.
+    /// Selected packets that found the queue full.
     pub(crate) queue_full: AtomicU64,
-    /// Of these, those beyond the rate.
+    /// Selected packets beyond the rate limit.
     pub(crate) over_rate: AtomicU64,
     bytes_waiting: AtomicUsize,
 }
 
-/// A capture, as packets meet it.
+/// A running capture, as threads with packets see it.
 pub(crate) struct Capture {
-    /// Never that of another.
+    /// Unique among all captures of the router.
     number: u64,
     selection: Selection,
     clock: LiveClock,
     queue: Sender<Captured>,
     numbers: Arc<Numbers>,
     bucket: Mutex<TokenBucket>,
-    /// By interface, what was not written since the last that was.
+    /// By interface, packets missing since the last one written.
     lost: Box<[AtomicU64]>,
 }
 
 impl Capture {
-    /// A copy of a packet as it is now; a later stage fills in what becomes of it. `None` if there is no room.
+    /// Copies a packet as it is now; its fate is filled in later. `None` if there is no room.
     fn copy(&self, seen: &Seen<'_>, flags: PacketFlags, time_ns: u64, fate: Fate) -> Option<Captured> {
         let length = seen.frame.len().min(self.selection.snaplen);
         let room = Room::take(&self.numbers, length + PACKET_OVERHEAD)?;
@@ -171,7 +168,7 @@ impl Capture {
         })
     }
 
-    /// Gives a selected packet out, or counts it; `None` is one that found no room before.
+    /// Delivers a selected packet. `None` is a packet that found no room when it was copied; it is only counted.
     fn give(&self, interface: u16, captured: Option<Captured>) {
         self.numbers.wanted.fetch_add(1, Ordering::Relaxed);
         let Some(mut captured) = captured else {
@@ -191,7 +188,7 @@ impl Capture {
         }
     }
 
-    /// Counts a packet that is not written; `missing` are those that the next one has to tell of.
+    /// Counts a packet that is not written. `missing` also counts those before it that were not reported yet.
     fn lose(&self, interface: u16, missing: u64, why: &AtomicU64) {
         why.fetch_add(1, Ordering::Relaxed);
         if let Some(lost) = self.lost.get(usize::from(interface)) {
@@ -199,7 +196,7 @@ impl Capture {
         }
     }
 
-    /// Ports first; then the router itself, whose packets have no link layer.
+    /// Ports first, then the router itself, whose packets have no link layer.
     fn interface_of(&self, seen: &Seen<'_>) -> u16 {
         let router = (self.lost.len() - 1) as u16;
         match (seen.is_ip, seen.is_leaving) {

@@ -1,16 +1,16 @@
-//! What passed, counted while it passes.
+//! Counters of packets and ports, updated while packets pass.
 //!
-//! The sink adds up a chunk and then adds that to the shared counters, so an atomic costs a chunk, not a packet. Every
-//! packet that a driver handed up, and every one that the router made itself (answers, errors, questions for neighbors,
-//! frames of the system's by mirrors, each piece but the first of a packet that was cut), is in exactly one place:
+//! The sink sums over a chunk before it adds to the shared counters, so atomics cost per chunk, not per packet.
+//! Each packet that a driver received, or that the router made itself (answers, errors, ARP and ND requests, frames
+//! from mirrors, each fragment but the first), is in exactly one place:
 //!
 //! ```text
-//! received + own = sent + queued + waiting for a neighbor + to the router itself + dropped{reason} + on their way
+//! received + own = sent + queued + waiting for a neighbor + to the router itself + dropped{reason} + in flight
 //! ```
 //!
-//! On their way are those in the stages and in the queues to the host thread; when nothing moves, none are. A packet that
-//! leaves the fast path is counted when the host thread has decided: as the router's own to have (ARP, a neighbor's word,
-//! what it answered, what the mirror took), as dropped for the reason it left for, or when it is sent after all.
+//! Packets in stages and in the queues to the host thread are in flight; without traffic there are none. A packet
+//! that leaves the fast path is counted when the host thread has decided: as for the router itself (ARP, Neighbor
+//! Discovery, what it answered, what the mirror took), as dropped for the punt's reason, or as sent.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,22 +19,22 @@ use thalweg_base::DropReason;
 
 use crate::capture::{Seen, Taps};
 
-/// Packets and bytes.
+/// A count of packets and of their bytes.
 #[derive(Debug, Default)]
 pub struct Traffic {
     pub packets: AtomicU64,
-    /// Bytes of their frames.
+    /// Bytes of whole frames.
     pub bytes: AtomicU64,
 }
 
 impl Traffic {
-    /// Counts one or several.
+    /// Adds packets and their bytes.
     pub fn add(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Packets and bytes now.
+    /// Packets and bytes so far.
     pub fn get(&self) -> (u64, u64) {
         (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
@@ -43,35 +43,34 @@ impl Traffic {
 /// Counters of one port.
 #[derive(Debug, Default)]
 pub struct PortCounters {
-    /// Came in and went through the stages; of the router itself: what it made.
+    /// Packets that arrived and passed the stages; for the router itself, those it made.
     pub received: Traffic,
-    /// Was given to the port's driver.
+    /// Frames that the port's driver took.
     pub sent: Traffic,
-    /// Came in here and was handed to the router itself.
+    /// Packets that arrived here and were for the router itself.
     pub to_host: Traffic,
-    /// Came in here and was dropped.
+    /// Packets that arrived here and were dropped.
     pub dropped: Traffic,
 }
 
-/// Ports that reloads may bring beside those of the start. One that comes back under its name has its number again.
+/// Ports that reloads may add. A port that returns under its name gets its number back, and counts once.
 pub(crate) const ADDED_MAX: usize = 4096;
 
-/// Counters of a router.
+/// A router's counters.
 #[derive(Debug)]
 pub struct Counters {
-    /// By port, those that may still come included; the last is what the router itself put in. Those of a port that is
-    /// gone stay: its packets were received and sent.
+    /// By port, with room for ports that reloads add; the last is for packets that the router itself injects.
+    /// Counters of removed ports stay, because the sums include their packets.
     pub ports: Vec<PortCounters>,
-    /// What the configuration calls the ports, for the log.
     names: Mutex<Vec<String>>,
     dropped: Vec<AtomicU64>,
     to_host: Vec<AtomicU64>,
-    /// Captures of what is counted.
+    /// Captures tap packets where they are counted.
     pub(crate) taps: Taps,
 }
 
 impl Counters {
-    /// For the ports with these names, and `more`.
+    /// For ports with these names, and room for `more`.
     pub(crate) fn named(names: Vec<String>, more: usize) -> Self {
         let zeros = || (0..DropReason::CODES).map(|_| AtomicU64::new(0)).collect();
         Self {
@@ -83,23 +82,21 @@ impl Counters {
         }
     }
 
-    /// For so many ports that have numbers for names.
     #[cfg(test)]
     pub(crate) fn new(ports: usize) -> Self {
         Self::named((0..ports).map(|port| port.to_string()).collect(), 0)
     }
 
-    /// How many ports there may be.
     pub(crate) fn ports_max(&self) -> usize {
         self.ports.len() - 1
     }
 
-    /// What the configuration calls a port; of one that is gone, what it was called.
+    /// A port's name in the configuration; a removed port keeps its last name.
     pub(crate) fn name(&self, port: u16) -> String {
         self.names().get(usize::from(port)).map_or("?", String::as_str).to_owned()
     }
 
-    /// The ports are called this from now on. One that is gone has an empty name.
+    /// Sets the names of all ports. An empty name marks a removed port, and leaves its last name.
     pub(crate) fn set_names(&self, names: impl IntoIterator<Item = String>) {
         let mut known = self.names();
         for (place, name) in names.into_iter().enumerate() {
@@ -115,7 +112,7 @@ impl Counters {
         self.names.lock()
     }
 
-    /// The port's counters; what has no port belongs to the router itself.
+    /// A port's counters; a number without a port gives those of the router itself.
     pub fn port(&self, port: u16) -> &PortCounters {
         self.ports.get(usize::from(port)).unwrap_or_else(|| &self.ports[self.ports.len() - 1])
     }
@@ -125,28 +122,28 @@ impl Counters {
         self.port(thalweg_base::NO_PORT).received.add(1, bytes);
     }
 
-    /// Counts packets dropped for a reason.
+    /// Counts dropped packets.
     pub fn add_dropped(&self, reason: DropReason, packets: u64) {
         self.dropped[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
-    /// Counts a packet dropped for a reason, for captures to see.
+    /// Counts a dropped packet and shows it to captures.
     pub(crate) fn drop_seen(&self, reason: DropReason, seen: &Seen<'_>) {
         self.add_dropped(reason, 1);
         self.taps.dropped(reason, seen);
     }
 
-    /// Counts packets handed to the router itself for a reason.
+    /// Counts packets handed to the router itself.
     pub fn add_to_host(&self, reason: DropReason, packets: u64) {
         self.to_host[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
-    /// Packets dropped by reason, those that are not zero.
+    /// Dropped packets by reason, without zeros.
     pub fn dropped(&self) -> Vec<(DropReason, u64)> {
         nonzero(&self.dropped)
     }
 
-    /// Packets handed to the router itself by reason, those that are not zero.
+    /// Packets handed to the router itself by reason, without zeros.
     pub fn to_host(&self) -> Vec<(DropReason, u64)> {
         nonzero(&self.to_host)
     }

@@ -1,4 +1,4 @@
-//! The way in: live chunks as a model's source.
+//! Feeds chunks from live ports to the model, as its source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use crate::offload::Sampler;
 use crate::packets::Exchange;
 use crate::received::Received;
 
-/// How long the source waits before it looks whether it is still wanted.
+/// How long the source waits for packets between checks of its stop flag.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Chunks between two looks at the drivers' counters.
+/// Chunks between two reads of the drivers' counters.
 const CHUNKS_BETWEEN: u32 = 256;
 
 /// See the module.
@@ -27,22 +27,22 @@ pub(crate) struct Feed {
     source: LiveSource,
     /// Port and number of each of the source's queues.
     queues: Vec<(u16, u16)>,
-    /// Queues that come and go, between two plans.
+    /// Queues that a reload adds and removes; applied between two plans.
     halves: HalvesSlot,
     stop: Arc<AtomicBool>,
     received: Arc<Received>,
     exchange: Arc<Exchange>,
     chunks: u32,
     sampler: Option<Sampler>,
-    /// Knows the ports' names.
+    /// Used for the ports' names.
     counters: Arc<Counters>,
-    /// Chunks given since the model began: to each model its input begins with number 0.
+    /// Chunks since the model started: each model's input begins with number 0.
     sequence: u64,
     has_ended: bool,
 }
 
 impl Feed {
-    /// A feed that ends when `stop` is set, and for a while when plans are exchanged.
+    /// A feed that ends when `stop` is set, and pauses while plans are exchanged.
     pub(crate) fn new(
         lane: LaneNumber,
         ((source, queues), halves): ((LiveSource, Vec<(u16, u16)>), HalvesSlot),
@@ -68,7 +68,7 @@ impl Feed {
         }
     }
 
-    /// Says that this is all, until it is asked again.
+    /// Ends the model's input; the next call begins a new one.
     fn end(&mut self) -> Option<Chunk> {
         self.publish();
         (self.sequence, self.has_ended) = (0, true);

@@ -1,4 +1,4 @@
-//! Receiving halves that come and go, on their way from a reload to the thread that receives.
+//! Passes receiving halves from a reload to the thread that receives.
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::thread;
@@ -8,19 +8,18 @@ use thalweg_ports::live::{LiveSource, PortRx};
 
 use crate::lanes::QueueRx;
 
-/// What a source has to do differently.
+/// A change to a source's halves.
 #[derive(Default)]
 pub(crate) struct HalvesChange {
-    /// Ports whose halves it gives back.
+    /// Ports whose halves the source releases.
     pub(crate) gone: Vec<u16>,
-    /// Halves that it has from now on.
     pub(crate) new: Vec<QueueRx>,
-    /// The longest frame of any port.
+    /// The longest frame of any port, in bytes.
     pub(crate) frame_bytes_max: usize,
 }
 
-/// Where a change waits for its source, and what the source gave back waits to be closed: that takes longer than packets
-/// may have to wait.
+/// Where a change waits for its source, and released halves wait to be closed by the reload: closing takes longer
+/// than packets may wait.
 #[derive(Clone, Default)]
 pub(crate) struct HalvesSlot(Arc<Mutex<Slot>>);
 
@@ -31,12 +30,12 @@ struct Slot {
 }
 
 impl HalvesSlot {
-    /// Leaves a change.
+    /// Leaves a change for the source.
     pub(crate) fn put(&self, change: HalvesChange) {
         self.0.lock().change = Some(change);
     }
 
-    /// For who receives: takes a change over, if there is one. `queues` are port and number of the source's queues.
+    /// Called by the source: applies a waiting change, also to `queues`, the port and number of each queue.
     pub(crate) fn apply(&self, source: &mut LiveSource, queues: &mut Vec<(u16, u16)>) {
         let mut slot = self.0.lock();
         let Some(HalvesChange { gone, new, frame_bytes_max }) = slot.change.take() else { return };
@@ -47,7 +46,7 @@ impl HalvesSlot {
         slot.back.append(&mut back);
     }
 
-    /// Waits until the change is taken over, and closes what was given back; whether it was in time.
+    /// Waits until the source has applied the change, and closes released halves. Returns whether it was in time.
     pub(crate) fn wait_until_taken(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         loop {

@@ -1,20 +1,20 @@
-//! The router as a host: it handles packets for itself, and answers for packets that do not get through.
+//! The host thread resolves neighbors, sends ICMP, fragments packets and delivers packets for the router.
 //!
 //! ```text
 //! sink ──Punt──> Host ── ARP, ND ──> NeighborTable ──resolved, lost──> forwarding tables
 //!                  │                        └── packets that waited ──> outboxes
 //!                  ├── errors, echo ──> injected: routed and translated like any packet
 //!                  ├── fragments ──> outboxes
-//!                  └── the rest of what is for the router ──> mirror interface, if the port has one
+//!                  └── other packets for the router ──> mirror interface, if the port has one
 //! ```
 //!
-//! The host thread owns all of this, except the forwarding tables: they are the router's, and BGP and the kernel sync write
-//! them too, under one lock. Punts wait in bounded queues; a punt that finds its queue full was dropped as `host-queue-full`.
-//! Each packet is counted once: it was for the router, it was dropped for its first reason or for the outcome here, or it
-//! was sent.
+//! The host thread owns all of this except the forwarding tables: BGP and the kernel sync write them too, under one
+//! lock. Punts wait in bounded queues; the sender drops a punt as `host-queue-full` if its queue is full. Each
+//! packet is counted once: as delivered to the router, as sent, or as dropped, for the reason of the punt or for
+//! what went wrong here.
 //!
-//! An ICMP error is injected at the port where the packet arrived. If NAT had translated the packet, the error is injected
-//! at the outside port: it quotes the translated packet, and NAT finds the inside host from that.
+//! An ICMP error is injected at the port where the packet arrived. If NAT had translated the packet, the error is
+//! injected at the outside port: it quotes the translated packet, and NAT finds the inside host from that.
 
 mod early_fragments;
 mod frames;
@@ -54,16 +54,15 @@ pub(crate) use reload::{HostChange, HostPorts, PortChange};
 use static_neighbors::StaticNeighbors;
 pub use static_neighbors::{KernelNeighborCounts, NeighborSource};
 
-/// Packets worked on before timers have their turn.
+/// Packets taken from each queue before timers and link changes are handled again.
 const TURN: usize = 256;
 
-/// How long the thread sleeps where no timer is due.
+/// The longest sleep, which also bounds how late a question is answered.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// How often to check gateways of routes: they are resolved before a packet wants them.
+/// How often to look for new gateways. They are resolved before a packet needs them.
 const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
 
-/// How often to expire NAT sessions.
 const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
 
 /// A packet that waits for its neighbor.
@@ -75,75 +74,63 @@ impl AsRef<[u8]> for Waiting {
     }
 }
 
-/// A question or an order to the host thread, done there.
+/// A closure that the host thread runs between packets.
 pub(crate) type Question = Box<dyn FnOnce(&mut Host) + Send>;
 
-/// Where punts and questions come from.
+/// The queues that the host thread reads.
 pub(crate) struct Intake {
-    /// What is for the router: always first.
+    /// Packets for the router. They are handled before the slow path's: an ARP reply may resolve what others wait
+    /// for.
     pub(crate) host_frames: Receiver<Punt>,
-    /// What the router has to resolve, to cut or to answer for.
+    /// Packets to resolve, to fragment or to answer with an error.
     pub(crate) slow_path: Receiver<Punt>,
-    /// What others want to know.
     pub(crate) questions: Receiver<Question>,
-    /// Ports that changed.
     pub(crate) links: Receiver<LinkChange>,
 }
 
-/// What the host is made of.
+/// What [`Host::new`] needs.
 pub(crate) struct Parts {
-    /// Neighbors.
     pub(crate) neighbors: NeighborConfig,
-    /// Who the router is, by port.
+    /// The router's addresses and MAC address, by port.
     pub(crate) identities: Vec<PortIdentity>,
-    /// Ports that wait for their interface.
+    /// Ports whose interface does not exist yet.
     pub(crate) down: Vec<u16>,
-    /// ICMP errors.
     pub(crate) icmp: IcmpWriter,
-    /// The forwarding tables.
     pub(crate) tables: Arc<ForwardingTables>,
-    /// Ways out.
     pub(crate) outboxes: Outboxes,
-    /// Serves their queues.
+    /// Sends frames that wait in outboxes once their time has come.
     pub(crate) server: Arc<QueueClock>,
-    /// The way in for what the router says.
     pub(crate) injector: Injector,
-    /// Interfaces of the system that stand for ports.
     pub(crate) mirrors: Mirrors,
-    /// NAT's outside port.
     pub(crate) outside: Option<u16>,
-    /// NAT's sessions.
     pub(crate) nat: Option<Arc<NatStage>>,
-    /// What hosts are told that get no session.
+    /// The ICMP error for a host that NAT refuses a session; `None` to drop its packets silently.
     pub(crate) refusal: Option<IcmpError>,
-    /// The counters.
     pub(crate) counters: Arc<Counters>,
-    /// The time.
     pub(crate) clock: LiveClock,
-    /// The class of the router's own packets.
+    /// The traffic class of the router's own packets.
     pub(crate) class: u8,
 }
 
-/// What the host counts.
+/// The host thread's counters, for `show` and metrics.
 #[derive(Clone, Debug)]
 pub struct HostNumbers {
     pub neighbors: NeighborCounters,
-    /// Of errors and answers.
     pub icmp: IcmpCounters,
     /// Packets that wait for neighbors, or for the first fragment of their datagram.
     pub waiting: u64,
-    /// Packets of the router's own that found no room.
+    /// Packets of the router's own that found the injection queue full.
     pub injections_refused: u64,
-    /// Each mirror's port, name, and frames that the system did not take.
+    /// Each mirror's port, name, and frames that the kernel did not take.
     pub mirrors: Vec<(u16, String, u64)>,
 }
 
-/// See the module.
+/// The host thread's state; see the module.
 pub struct Host {
     neighbors: NeighborTable<Waiting>,
     static_neighbors: StaticNeighbors,
     identities: Vec<PortIdentity>,
-    /// Numbers of ports that are gone: late news of their links are not heard.
+    /// Removed ports, whose late link changes are ignored.
     vacant: BTreeSet<u16>,
     icmp: IcmpWriter,
     tables: Arc<ForwardingTables>,
@@ -164,7 +151,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// Puts the host together.
     pub(crate) fn new(parts: Parts) -> Self {
         let now_ns = parts.clock.now_ns();
         let mut host = Self {
@@ -196,7 +182,6 @@ impl Host {
         host
     }
 
-    /// Works until `stop` is set.
     pub(crate) fn run(mut self, intake: &Intake, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
@@ -210,7 +195,7 @@ impl Host {
                 recv(intake.links) -> change => link = change.ok(),
                 default(wait) => {}
             }
-            // Links before packets: until the tables know, packets go by a link that is down.
+            // Links before packets: until the tables change, packets leave by links that are down.
             let now_ns = self.clock.now_ns();
             for change in link.into_iter().chain(intake.links.try_iter()) {
                 self.handle_link(change, now_ns);
@@ -230,8 +215,6 @@ impl Host {
         }
     }
 
-    /// Works on a packet and on those that wait behind it: what was heard first, since an answer of a neighbor may be
-    /// what others wait for.
     fn work_on(&mut self, first: Option<Punt>, intake: &Intake) {
         let now_ns = self.clock.now_ns();
         for punt in first.into_iter().chain(intake.host_frames.try_iter().take(TURN)) {
@@ -242,17 +225,17 @@ impl Host {
         }
     }
 
-    /// Neighbors, for a person.
+    /// A view of the neighbors for `show`.
     pub fn neighbors(&self) -> impl Iterator<Item = NeighborView> + '_ {
         self.neighbors.view()
     }
 
-    /// The port's own addresses and the like.
+    /// The port's addresses, MAC address and MTU; `None` if the port is down.
     pub fn identity(&self, port: u16) -> Option<&PortIdentity> {
         self.neighbors.port(port)
     }
 
-    /// The router's neighbors, errors and mirrors in numbers.
+    /// The present counters.
     pub fn numbers(&self) -> HostNumbers {
         let (waiting, _) = self.neighbors.waiting();
         let waiting = waiting + self.early_fragments.waiting();
@@ -269,7 +252,7 @@ impl Host {
         }
     }
 
-    /// Finds out what becomes of a packet, which is thereby in one place of the counters.
+    /// Decides what becomes of a packet, and counts it exactly once.
     fn handle(&mut self, punt: Punt, now_ns: u64) {
         match punt.reason {
             DropReason::MtuExceeded => return self.cut(punt, now_ns),
@@ -290,7 +273,7 @@ impl Host {
             }
             Delivery::Refused => self.drop(&punt, DropReason::HostQueueFull),
             Delivery::NoMirror => {
-                // Nothing is said where the sender is not who it says, or is not to know.
+                // A spoofed sender, or one that an ACL drops without `reject`, gets no answer.
                 let is_silent = punt.reason == DropReason::AclDenied && !punt.flags.has(PacketFlags::REJECT);
                 let error = match is_refusal(punt.reason) {
                     true => self.refusal,
@@ -304,8 +287,8 @@ impl Host {
         }
     }
 
-    /// Puts fragments in again that came before the first of their datagram. The counters have them twice: what came is the
-    /// router's, and what is put in its own.
+    /// Injects fragments that arrived before the first of their datagram. They are counted twice: as delivered to
+    /// the router on arrival, and as the router's own when injected.
     fn put_in_early_fragments(&mut self, now_ns: u64) {
         while let Some(punt) = self.early_fragments.next_due(now_ns) {
             match self.injector.inject(punt.port_in, punt.ip_packet().to_vec()) {
@@ -318,7 +301,8 @@ impl Host {
         }
     }
 
-    /// Lets NAT sessions end in shards that see no packets: the next packet there has not to wait for all of them.
+    /// Expires NAT sessions in shards that see no packets; otherwise the next packet there would have to wait for
+    /// all of them.
     fn end_sessions(&mut self, now_ns: u64) {
         if let Some(nat) = self.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
             self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
@@ -326,13 +310,11 @@ impl Host {
         }
     }
 
-    /// Counts a packet that goes no further.
     fn drop(&self, punt: &Punt, reason: DropReason) {
         self.counters.drop_seen(reason, &punt.seen());
         self.counters.port(punt.counted_at).dropped.add(1, punt.frame.len() as u64);
     }
 
-    /// Offers a packet to the router itself and to the port's mirror.
     fn offer(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
         match punt.reason {
             DropReason::NotIp => self.offer_link_layer(punt, now_ns),
@@ -345,12 +327,11 @@ impl Host {
         }
     }
 
-    /// ARP; other protocols are for the mirror.
     fn offer_link_layer(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
         if kind_of(punt) != Kind::Arp {
             return self.mirrors.deliver(punt.port_in, &punt.frame);
         }
-        // Counted by the table where it is not taken.
+        // The table counts those it refuses.
         let _ = self.neighbors.handle_arp(punt.port_in, &punt.frame, now_ns);
         if frames::is_arp_reply(&punt.frame) {
             self.mirrors.deliver(punt.port_in, &punt.frame);
@@ -358,7 +339,7 @@ impl Host {
         Delivery::Taken
     }
 
-    /// Whether it was a message of Neighbor Discovery, which the table has taken or refused then.
+    /// Returns whether the packet was a message of Neighbor Discovery; the table then has taken or refused it.
     fn handle_neighbor(&mut self, punt: &Punt, now_ns: u64) -> bool {
         let Kind::NeighborDiscovery { is_answer } = kind_of(punt) else { return false };
         let _ = self.neighbors.handle_nd(punt.port_in, &punt.frame, now_ns);
@@ -368,7 +349,6 @@ impl Host {
         true
     }
 
-    /// A packet for the router itself, or for all on the link.
     fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
         if self.handle_neighbor(punt, now_ns) {
             return Delivery::Taken;
@@ -383,7 +363,8 @@ impl Host {
         Delivery::Taken
     }
 
-    /// Puts in what the router says. It is routed like packets that arrive, but it begins here: its first hop is the next.
+    /// Injects a packet of the router's own. Routing will decrement its TTL, but this router is its first hop, so
+    /// the TTL is incremented before.
     fn inject(&mut self, port_in: u16, mut packet: Vec<u8>) {
         count_up(&mut packet);
         let bytes = packet.len() as u64;
@@ -398,19 +379,19 @@ impl Host {
             .is_some_and(|packet| self.identities.iter().any(|identity| identity.owns(packet.destination)))
     }
 
-    /// Sends an ICMP error to a packet's sender.
     fn send_error(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
         let packet = punt.ip_packet();
         let Some(from) = self.source_toward(punt) else { return };
         let translated = punt.flags.has(PacketFlags::TRANSLATED);
         let port_in = self.outside.filter(|_| translated).unwrap_or(punt.port_in);
-        // Why none is written is counted there.
+        // The writer counts why it writes none.
         if let Ok(error) = self.icmp.error(what, packet, from, punt.came_to_one(), now_ns) {
             self.inject(port_in, error);
         }
     }
 
-    /// The router's address on the port that a packet came by, which traceroute shows.
+    /// The source address of an ICMP error: traceroute shows it, so it is that of the port where the packet
+    /// arrived, if it has a usable one.
     fn source_toward(&self, punt: &Punt) -> Option<IpAddr> {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
         let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_for(sender));
@@ -422,7 +403,7 @@ impl Host {
         of(punt.port_in).filter(usable).or_else(any)
     }
 
-    /// A packet that the next link does not take whole.
+    /// Fragments a packet that exceeds the next link's MTU, or answers it with packet-too-big.
     fn cut(&mut self, punt: Punt, now_ns: u64) {
         let next = self.next_of(&punt);
         let Some((port, next_hop, link)) =
@@ -454,7 +435,6 @@ impl Host {
         }
     }
 
-    /// A packet whose next hop is not known.
     fn resolve(&mut self, punt: Punt, now_ns: u64) {
         if IpPacket::parse(punt.ip_packet()).is_none_or(|packet| packet.hop_limit <= 1) {
             self.send_error(&punt, IcmpError::TimeExceeded, now_ns);
@@ -471,7 +451,6 @@ impl Host {
         self.tables.read().next_of(punt.next_hop, punt.flow_hash, to)
     }
 
-    /// Does what the table of neighbors wants.
     fn work_off(&mut self, now_ns: u64) {
         let mut news = Vec::new();
         while let Some(output) = self.neighbors.poll_output() {
@@ -503,7 +482,6 @@ impl Host {
         }
     }
 
-    /// Sends a packet that waited for its neighbor.
     fn forward(&mut self, port: u16, mac: MacAddr, punt: Punt, now_ns: u64) {
         let Some(link) = self.tables.read().port(port) else {
             return self.drop(&punt, DropReason::TransmitFailed);
@@ -514,14 +492,13 @@ impl Host {
         self.transmit(port, link, mac, punt.class, punt.ip_packet(), now_ns);
     }
 
-    /// Sends an IP packet one hop on.
     fn transmit(&self, port: u16, link: PortLink, mac: MacAddr, class: u8, packet: &[u8], now_ns: u64) {
         let mut frame = Vec::with_capacity(14 + packet.len());
         let ether_type = EtherType::of_packet(packet);
         let header = EthernetRepr { destination: mac, source: link.mac, ether_type };
         frame.extend_from_slice(&header.encode());
         frame.extend_from_slice(packet);
-        // Looked at before it was kept or cut; nothing with its last hop comes here.
+        // The TTL was checked before the packet was kept or fragmented, so this does not fail.
         if !count_down(&mut frame[14..]) {
             return self.counters.drop_seen(DropReason::TtlExpired, &leaving(port, class, &frame));
         }
@@ -546,7 +523,7 @@ impl Host {
         open.close(now_ns, &self.server);
     }
 
-    /// Gateways are wanted: they are resolved and kept.
+    /// Keeps the gateways of all routes resolved.
     fn look_at_gateways(&mut self, now_ns: u64) {
         self.gateways_at_ns = now_ns + GATEWAYS_EVERY_NS;
         let gateways = self.tables.read().gateways();
@@ -561,7 +538,7 @@ impl Host {
         self.wanted = gateways;
     }
 
-    /// A port came up, went down, or has another address or MTU.
+    /// Handles a port that came up or went down, or whose MAC address or MTU changed.
     fn handle_link(&mut self, change: LinkChange, now_ns: u64) {
         let LinkChange { port, is_up, mac, mtu } = change;
         if self.vacant.contains(&port) {
@@ -571,7 +548,7 @@ impl Host {
         identity.mac = mac;
         identity.mtu_bytes = mtu;
         let identity = identity.clone();
-        // First of all: packets take another way from here on.
+        // Before anything else: from here on, packets take another path.
         self.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
         self.mirrors.copy_state(port, is_up, mac, mtu);
@@ -579,7 +556,6 @@ impl Host {
     }
 }
 
-/// A frame that was to leave by a port.
 fn leaving(port_out: u16, class: u8, frame: &[u8]) -> Seen<'_> {
     Seen { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
 }

@@ -1,5 +1,5 @@
-//! Packets that the router itself has to send to somewhere: they go in like those of a port and are routed, translated
-//! and resolved like any other.
+//! Injects the router's own packets as if they had arrived at a port, so they are routed, translated and resolved
+//! like others.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -13,23 +13,23 @@ use thalweg_ports::live::{PortRx, RxCounters};
 use crate::capture::Seen;
 use crate::counters::Counters;
 
-/// Packets that wait to be put in at most.
+/// Packets that may wait to be injected.
 const WAITING_MAX: usize = 1024;
 
-/// An IP packet and the port it is to have come in by.
+/// An IP packet and the port where it seems to arrive.
 struct Injected {
     port_in: u16,
     packet: Vec<u8>,
 }
 
-/// Puts packets in.
+/// The end that the host thread writes to.
 pub(crate) struct Injector {
     queue: Sender<Injected>,
     waker: UnixStream,
     refused: u64,
 }
 
-/// Where they come out: a port for the code that cuts chunks.
+/// The end that a source reads, as it reads a port.
 pub(crate) struct InjectedRx {
     queue: Receiver<Injected>,
     waker: UnixStream,
@@ -37,7 +37,7 @@ pub(crate) struct InjectedRx {
     router_counters: Arc<Counters>,
 }
 
-/// Both ends.
+/// Makes both ends.
 pub(crate) fn injection(router_counters: Arc<Counters>) -> io::Result<(Injector, InjectedRx)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -50,19 +50,19 @@ pub(crate) fn injection(router_counters: Arc<Counters>) -> io::Result<(Injector,
 }
 
 impl Injector {
-    /// Puts an IP packet in as if it had come by the port, or gives it back if too many wait.
+    /// Injects an IP packet as if it had arrived at `port_in`. Gives it back if too many wait.
     pub(crate) fn inject(&mut self, port_in: u16, packet: Vec<u8>) -> Result<(), Vec<u8>> {
         let taken = match self.queue.try_send(Injected { port_in, packet }) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => Err(back.packet),
         };
         self.refused += u64::from(taken.is_err());
-        // A waker that is full has rung.
+        // A full waker has been written to already.
         let _ = self.waker.write(&[0]);
         taken
     }
 
-    /// Packets that found no room.
+    /// Packets given back.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
@@ -90,7 +90,7 @@ impl InjectedRx {
     }
 }
 
-/// A packet of the router's own that was not put in.
+/// A packet that could not be injected, as captures see it.
 pub(crate) fn seen(port_in: u16, packet: &[u8]) -> Seen<'_> {
     let (port_out, class) = (NO_PORT, NO_CLASS);
     Seen { frame: packet, is_ip: true, is_leaving: false, port_in, port_out, class }
@@ -106,7 +106,7 @@ impl PortRx for InjectedRx {
     ) -> io::Result<usize> {
         let mut count = self.take(limit, now_ns, into);
         if count < limit {
-            // Rung for what was taken, or for what came after: look once more when it is silent.
+            // The waker was written for the packets taken, or for later ones: clear it and look again.
             let mut bytes = [0; 64];
             while matches!(self.waker.read(&mut bytes), Ok(1..)) {}
             count += self.take(limit - count, now_ns, into);

@@ -1,8 +1,8 @@
-//! One router to an interface.
+//! Keeps two routers from using one interface.
 //!
-//! AF_PACKET lets any number of programs have an interface's frames; two routers on it would forward each packet twice.
-//! So a router claims the names of its interfaces: it listens on an abstract socket that has the interface's name, which
-//! the kernel knows per network namespace and forgets with the process, however that ends. Who holds it can be asked.
+//! AF_PACKET gives an interface's frames to any number of programs; two routers on it would forward each packet
+//! twice. So a router listens on an abstract Unix socket named after each interface. The kernel keeps such names
+//! per network namespace and frees them when the process ends, in whatever way; it also knows the holder's process.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -13,31 +13,29 @@ use rustix::net::sockopt::socket_peercred;
 /// Why an interface cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The system refuses.
+    /// The kernel refuses the socket.
     #[error("{interface}: cannot lock this interface for the router: {source}")]
     Refused {
         /// Its name.
         interface: String,
-        /// What the system says.
         source: io::Error,
     },
-    /// Another port of this router has it.
+    /// Another port of this router holds it.
     #[error("{interface}: another port uses this interface; each port needs its own")]
     OwnPort {
         /// Its name.
         interface: String,
     },
-    /// Another router has it.
+    /// Another router holds it.
     #[error("{interface}: {holder} uses this interface; stop it, or choose another interface")]
     Router {
-        /// Its name.
         interface: String,
-        /// Who has it.
+        /// The holder's process.
         holder: String,
     },
 }
 
-/// While it lives, the interface is this router's.
+/// Holds an interface for this router until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InterfaceLock {
     _listener: UnixListener,
@@ -56,7 +54,7 @@ impl InterfaceLock {
         }
     }
 
-    /// Checks that it could be claimed.
+    /// Checks that an interface could be claimed.
     pub(crate) fn look(interface: &str) -> Result<(), ClaimError> {
         Self::take(interface).map(drop)
     }
@@ -67,7 +65,7 @@ fn address(interface: &str) -> io::Result<SocketAddr> {
 }
 
 fn holder(interface: String, address: &SocketAddr) -> ClaimError {
-    // The credentials are those of the process when it began to listen.
+    // Credentials are those of the process when it began to listen.
     let found = UnixStream::connect_addr(address).ok().and_then(|stream| socket_peercred(&stream).ok());
     match found.map(|found| found.pid) {
         Some(own) if own == rustix::process::getpid() => ClaimError::OwnPort { interface },

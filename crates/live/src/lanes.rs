@@ -1,14 +1,14 @@
-//! Which worker receives from which queue.
+//! Assigns receive queues to workers.
 //!
-//! Under run-to-completion with several workers, where a port has several receive queues, each worker has a *lane*: a share
-//! of the queues, a source that cuts chunks from them, and a sink of its own. Queue `q` of a port with several belongs to
-//! lane `q` modulo the number of lanes: the kernel's hash of flows knows no direction, so on ports with as many queues both
-//! directions of a flow that nobody translates meet the same worker. Ports with one queue are dealt out in turn. The
-//! configuration may say otherwise for each queue (`queue_workers`).
+//! Under run-to-completion with several workers, if a port has several receive queues, each worker has a *lane*: a
+//! share of the queues, a source that cuts chunks from them, and a sink. Queue `q` of a port with several belongs
+//! to lane `q` modulo the number of lanes: the kernel's flow hash is the same in both directions, so on ports with
+//! equally many queues one worker gets both directions of an untranslated flow. Ports with one queue are assigned
+//! in turn. The configuration may assign each queue (`queue_workers`).
 //!
-//! There are as many lanes as the port with the most queues has, or as the configuration names workers, and no more than
-//! workers. Where no port has several queues and no worker is named, and under all other models, there is one lane, and
-//! the model spreads its chunks as it does those of a file.
+//! There are as many lanes as the port with the most queues has queues, or as the highest configured worker
+//! requires, but no more than workers. If no port has several queues and no worker is configured, and under all
+//! other models, there is one lane, and the model spreads its chunks as it does those of a file.
 
 use thalweg_config::RouterConfig;
 use thalweg_exec::{ModelKind, ModelOptions};
@@ -16,25 +16,23 @@ use thalweg_ports::live::PortRx;
 
 use crate::open::OpenError;
 
-/// A receiving half: a queue of a port.
+/// A receiving half: one queue of a port.
 pub(crate) struct QueueRx {
-    /// The port.
     pub(crate) port: u16,
-    /// Which of the port's queues, from 0.
+    /// The queue's number on its port, from 0.
     pub(crate) queue: u16,
-    /// How many the port has.
+    /// The number of the port's queues.
     pub(crate) of: u16,
-    /// The worker that it belongs to, where the configuration says.
+    /// The worker that the configuration assigns.
     pub(crate) worker: Option<usize>,
-    /// What receives.
     pub(crate) rx: Box<dyn PortRx>,
 }
 
-/// A lane counts packets up to 2^48, which at a hundred million a second takes a month; then captures may mix up chunks
-/// that are on their way at the same time.
+/// Bits of a packet's number within its lane. 2^48 packets take a month at a hundred million per second; after that,
+/// captures may mix up chunks that are in the plan at the same time.
 const LANE_SHIFT: u32 = 48;
 
-/// One of so many lanes.
+/// A lane's number and the number of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneNumber {
     pub(crate) index: usize,
@@ -42,24 +40,23 @@ pub(crate) struct LaneNumber {
 }
 
 impl LaneNumber {
-    /// The number of a chunk of this lane among the chunks of all: no two lanes have the same.
+    /// A chunk's number, unique over all lanes.
     pub(crate) fn of_chunk(self, sequence: u64) -> u64 {
         sequence * self.of as u64 + self.index as u64
     }
 
-    /// The number of a packet that its lane's source counted, such that no two lanes have the same: captures know chunks
-    /// by it.
+    /// A packet's number, unique over all lanes, from its number in the lane; captures identify chunks by it.
     pub(crate) fn of_packet(self, number: u64) -> u64 {
         number + ((self.index as u64) << LANE_SHIFT)
     }
 }
 
-/// How many lanes a model has use for; with that many queues or more.
+/// The most lanes that a model can use.
 pub(crate) fn lanes_wanted(model: &ModelOptions) -> usize {
     if model.kind.has_lanes() { model.workers.max(1) } else { 1 }
 }
 
-/// Whether there are the workers that the configuration gives queues to.
+/// Refuses a configuration that assigns queues to workers that do not exist.
 pub(crate) fn check_named(config: &RouterConfig, model: &ModelOptions) -> Result<(), OpenError> {
     let ports = config.ports.iter().filter(|port| !port.is_vacant());
     let named = ports.filter_map(|port| Some((port.name.clone(), port.last_worker()?)));
@@ -73,14 +70,14 @@ pub(crate) fn check_named(config: &RouterConfig, model: &ModelOptions) -> Result
     }
 }
 
-/// Deals queues out to `wanted` lanes, or fewer.
+/// Assigns queues to at most `wanted` lanes.
 pub(crate) fn deal(queues: Vec<QueueRx>, wanted: usize) -> Vec<Vec<QueueRx>> {
     let needed = |queue: &QueueRx| queue.worker.map_or(usize::from(queue.of), |worker| worker + 1);
     let most = queues.iter().map(needed).max().unwrap_or(1);
     deal_out(queues, wanted.min(most).max(1), 0)
 }
 
-/// Deals queues out to so many lanes; the first port with one queue has lane `turn`.
+/// Assigns queues to `count` lanes, starting with lane `turn` for ports with one queue.
 pub(crate) fn deal_out(queues: Vec<QueueRx>, count: usize, mut turn: usize) -> Vec<Vec<QueueRx>> {
     let mut lanes: Vec<Vec<QueueRx>> = (0..count).map(|_| Vec::new()).collect();
     for queue in queues {

@@ -1,18 +1,20 @@
-//! A router on live interfaces: where ports, stages, models and the router as a host meet. ARCHITECTURE.md has the
+//! The router on live interfaces: connects ports, stages, models and the host thread. ARCHITECTURE.md has the
 //! picture.
 //!
 //! | thread | does |
 //! |---|---|
-//! | `packets` and the model's workers | receive, all stages, sink; with several receive queues, each worker for its own |
+//! | `packets` and the model's workers | receive, all stages, sink; with lanes, each worker for its own queues |
 //! | `egress` | serves queues by the clock |
-//! | `host` | neighbors, ICMP, packets for the router; writes their routes into the forwarding tables |
-//! | `mirror` | packets that the system sends by mirrors |
+//! | `host` | neighbors, ICMP, packets for the router; writes neighbors' routes into the tables |
+//! | `mirror` | packets that the kernel sends through mirrors |
 //! | `links` | changes of interfaces |
-//! | `offload` | the clock of flows that the kernel forwards, if there are any |
+//! | `offload` | leases of flows that the kernel forwards, if ports offload flows |
+//! | `flows` | expires flows and passes on NAT's events while no packet arrives |
+//! | `sockets` | TCP and UDP ports of local programs, for NAT |
 //!
-//! `feed` and `sink` are the ends of the plan; `reload` and `packets` swap plans while packets pass; `capture` taps
-//! packets. Every queue between two threads is bounded, and what does not fit is dropped by name. Stages and models
-//! do not know this crate; it does not know BGP, the control socket or the command line.
+//! `feed` and `sink` are the ends of the plan; `reload` and `packets` exchange plans while packets pass; `capture`
+//! taps packets. Every queue between two threads is bounded; what does not fit is dropped with a reason. Stages and
+//! models do not know this crate; it does not know BGP's engine, the control socket or the command line.
 
 mod capture;
 mod counters;

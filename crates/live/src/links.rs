@@ -1,9 +1,9 @@
-//! Hears of interfaces that change: a thread of its own.
+//! Watches interfaces, and reports their changes to the host thread.
 //!
-//! The kernel says what becomes of its interfaces; whatever it says, the ports' interfaces are read again and what is
-//! different is passed on. They are read now and then in any case, for news that got lost. A link that went down and came
-//! back between two looks is passed on as both: its other end may be another host now. On a busy machine the kernel itself
-//! reports only the end of that; its count of carrier changes tells.
+//! At each notification of the kernel, the ports' interfaces are read again and differences reported. They are also
+//! read at intervals, in case notifications are lost. A link that went down and up between two reads is reported as
+//! both, because its other end may be another host now. On a busy machine the kernel reports only the last state;
+//! its count of carrier changes reveals the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,32 +18,28 @@ use thalweg_wire::MacAddr;
 use crate::port_mac::PortMac;
 use crate::punt::LinkChange;
 
-/// How often to check whether the configuration allows packets of another size. The kernel's notifications count at once.
+/// How often to check whether a reload changed a port's MTU. The kernel's notifications are handled at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often interfaces are read without any.
+/// How often to read interfaces without a notification.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// A port whose interface is watched.
 pub(crate) struct Watched {
-    /// The port.
     pub(crate) port: u16,
-    /// Its interface.
     pub(crate) interface: String,
-    /// What tells of its link, where the system does not.
+    /// Reads the link's state if the kernel does not report it.
     pub(crate) link: Option<Box<dyn ReadLink>>,
-    /// Which MAC address the router has there.
+    /// Decides the MAC address that the router uses.
     pub(crate) mac: PortMac,
-    /// The largest IP packet that the configuration allows.
+    /// The largest IP packet that the configuration allows, in bytes; a reload may change it.
     pub(crate) mtu: Arc<AtomicU32>,
 }
 
-/// Ports that come and go.
+/// Ports that a reload adds and removes.
 #[derive(Default)]
 pub(crate) struct WatchChange {
-    /// These are not watched any more.
     pub(crate) gone: Vec<u16>,
-    /// These are, from now on.
     pub(crate) new: Vec<Watched>,
 }
 
@@ -52,16 +48,15 @@ pub(crate) struct LinkWatcher {
     monitor: Monitor,
     links: Links,
     watched: Vec<(Watched, Option<LinkChange>)>,
-    /// Carrier changes of the watched interfaces, by name, as far as they are known.
+    /// The last known count of carrier changes, by interface.
     carrier: BTreeMap<Box<str>, u32>,
-    /// What the configuration allowed when it was looked at, in the same order.
+    /// The MTUs last seen in `mtu` of each port, in the same order.
     told: Vec<u32>,
     changes: Sender<LinkChange>,
     ports: Receiver<WatchChange>,
 }
 
 impl LinkWatcher {
-    /// Watches these ports.
     pub(crate) fn new(
         watched: Vec<Watched>,
         changes: Sender<LinkChange>,
@@ -101,7 +96,6 @@ impl LinkWatcher {
         self.watched.iter().any(|(watched, _)| watched.interface == interface)
     }
 
-    /// Works until `stop` is set.
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         let mut read_at = Instant::now();
         while !stop.load(Ordering::Acquire) {
@@ -124,7 +118,7 @@ impl LinkWatcher {
         }
     }
 
-    /// Whether the configuration allows packets of another size by now.
+    /// Whether a reload changed an MTU since the last check.
     fn is_told_otherwise(&mut self) -> bool {
         let mut differs = false;
         for ((watched, _), told) in self.watched.iter().zip(&mut self.told) {
@@ -134,7 +128,7 @@ impl LinkWatcher {
         differs
     }
 
-    /// Whether there were news; which interfaces were down according to them.
+    /// Reads all notifications. Returns whether there were any, and adds interfaces reported as down to `down`.
     fn read_changes(&mut self, down: &mut Vec<Box<str>>) -> bool {
         let mut any = false;
         loop {
@@ -149,7 +143,7 @@ impl LinkWatcher {
                     }
                 }
                 Ok(None) => return any,
-                // News were lost: what is the case is read.
+                // Notifications were lost, so read the interfaces.
                 Err(_) => return true,
             }
         }
@@ -163,7 +157,7 @@ impl LinkWatcher {
             {
                 known.is_up = false;
                 tracing::info!(interface = watched.interface, up = false, "link");
-                // A host thread that is gone needs no news.
+                // Fails only when the host thread has ended.
                 let _ = self.changes.send(*known);
             }
         }
@@ -183,14 +177,14 @@ impl LinkWatcher {
             if known.is_some_and(|known| known.is_up != change.is_up) {
                 tracing::info!(interface = watched.interface, up = change.is_up, "link");
             }
-            // A host thread that is gone needs no news.
+            // Fails only when the host thread has ended.
             let _ = self.changes.send(change);
             *known = Some(change);
         }
     }
 }
 
-/// Whether a link is down, or was since its carrier had changed so often.
+/// Whether a link is down, or was down since its carrier changes were counted.
 fn was_down(link: &Link, before: Option<u32>) -> bool {
     !link.is_up || before.is_some_and(|before| link.carrier_changes.wrapping_sub(before) >= 2)
 }

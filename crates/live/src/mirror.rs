@@ -1,13 +1,14 @@
-//! Mirrors: interfaces of the system that stand for ports, so that ping, ssh or another daemon work as if the port were
-//! the system's own.
+//! Mirrors: TAP interfaces that stand for ports, so that ping, ssh or a routing daemon work as if the kernel owned
+//! the port.
 //!
-//! A mirror is a TAP interface with its port's address, MAC address, MTU and link state. What comes to the router itself
-//! by the port, and is no question for an address of the router, goes to the mirror; what the system sends by the mirror
-//! leaves by the port as it is. Questions for the router's own addresses (ARP, Neighbor Solicitation) the router answers
-//! itself, so the system need not be asked for each; answers go to both.
+//! A mirror has its port's address, MAC address, MTU and link state. Packets for the router that arrive at the port
+//! go to the mirror; what the kernel sends through the mirror leaves through the port unchanged. The router itself
+//! answers requests for its own addresses (ARP, Neighbor Solicitation), so the kernel need not be asked; replies
+//! from neighbors go to both.
 //!
-//! What goes to all on the port's link goes to the mirror, too: so a DHCP server or client works there, and OSPF. An address
-//! that somebody gives a mirror becomes its port's own; who sees to that is in the program (`run/mirror_addresses.rs`).
+//! Broadcast and multicast on the port's link go to the mirror too, so DHCP and OSPF work there. If a program adds
+//! an address to a mirror, the port owns that address as well; the program crate handles that
+//! (`run/mirror_addresses.rs`).
 
 use std::io;
 use std::sync::Arc;
@@ -26,46 +27,45 @@ use crate::halves::HalvesSlot;
 use crate::outbox::{Outboxes, QueueClock};
 use crate::own_ports::OwnTraffic;
 
-/// How long the thread waits for frames before it looks whether it is still wanted.
+/// How long the thread waits for frames between checks of its stop flag.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Frames that a mirror is tried with when its queue is full.
 const CHUNK_PACKETS: usize = 64;
 
 struct Mirror {
     port: u16,
     tx: Box<dyn PortTx>,
-    /// The interface's number in the system.
+    /// The kernel's interface index.
     index: u32,
     control: TapControl,
-    /// What was given to it; others may have given it more.
+    /// Addresses that the router set; other programs may have added more.
     addresses: Vec<IpNet>,
-    /// Frames that the system did not take.
+    /// Frames that the kernel did not take.
     refused: u64,
 }
 
-/// What became of a frame for the system.
+/// What became of a frame for a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// The system has it.
+    /// The kernel has it.
     Taken,
-    /// Its mirror takes no more, or is gone.
+    /// The mirror is full or gone.
     Refused,
     /// The port has no mirror.
     NoMirror,
 }
 
-/// All mirrors, as the host thread has them.
+/// All mirrors; the host thread owns them.
 #[derive(Default)]
 pub(crate) struct Mirrors {
     mirrors: Vec<Mirror>,
 }
 
-/// The halves that the system's frames come from.
+/// The receiving halves of mirrors, by port.
 pub(crate) type MirrorHalves = Vec<(u16, Box<dyn PortRx>)>;
 
 impl Mirrors {
-    /// Makes the mirrors that the configuration asks for.
+    /// Creates the configured mirrors.
     pub(crate) fn open(
         ports: &[(u16, &PortConfig, MacAddr, u32)],
     ) -> Result<(Self, MirrorHalves), LiveError> {
@@ -77,7 +77,7 @@ impl Mirrors {
             };
             let options = TapOptions { name: name.clone(), mac: known_mac(*mac), mtu: *mtu, persist: false };
             let (opened, control) = tap::open(&options)?;
-            // What programs gave an earlier mirror is theirs to give again.
+            // Addresses that programs added to an earlier mirror are theirs to add again.
             let given = config.addresses.iter().filter(|net| !config.learned.contains(net));
             let addresses: Vec<IpNet> = given.copied().collect();
             for net in &addresses {
@@ -100,17 +100,15 @@ impl Mirrors {
         Ok((mirrors, halves))
     }
 
-    /// Has these mirrors, too.
     pub(crate) fn extend(&mut self, others: Self) {
         self.mirrors.extend(others.mirrors);
     }
 
-    /// A port has no mirror any more.
     pub(crate) fn remove(&mut self, port: u16) {
         self.mirrors.retain(|mirror| mirror.port != port);
     }
 
-    /// Gives the port's mirror a frame.
+    /// Passes a frame to the port's mirror.
     pub(crate) fn deliver(&mut self, port: u16, frame: &[u8]) -> Delivery {
         let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else {
             return Delivery::NoMirror;
@@ -122,7 +120,7 @@ impl Mirrors {
         Delivery::Taken
     }
 
-    /// Makes a mirror like its port.
+    /// Copies a port's link state, MAC address and MTU to its mirror.
     pub(crate) fn copy_state(&mut self, port: u16, is_up: bool, mac: MacAddr, mtu: u32) {
         let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
         let control = &mirror.control;
@@ -134,7 +132,7 @@ impl Mirrors {
         }
     }
 
-    /// Gives a mirror these addresses instead of those that it was given before.
+    /// Replaces the addresses that the router set on a mirror.
     pub(crate) fn set_addresses(&mut self, port: u16, after: Vec<IpNet>) {
         let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else { return };
         let before = std::mem::replace(&mut mirror.addresses, after);
@@ -153,22 +151,21 @@ impl Mirrors {
         }
     }
 
-    /// Each mirror's port, name and frames that the system did not take.
+    /// Each mirror's port, name and number of frames that the kernel did not take.
     pub(crate) fn view(&self) -> impl Iterator<Item = (u16, &str, u64)> {
         self.mirrors.iter().map(|mirror| (mirror.port, mirror.control.name(), mirror.refused))
     }
 }
 
-/// The MAC address of a port, if it is known: it is not before its interface is there.
+/// A port's MAC address is zero until its interface exists.
 fn known_mac(mac: MacAddr) -> Option<MacAddr> {
     (mac != MacAddr::ZERO).then_some(mac)
 }
 
-/// Sends what the system sends by mirrors: the body of a thread.
+/// Sends the frames that the kernel sends through mirrors, on a thread of its own.
 pub(crate) struct Forwarder {
     source: LiveSource,
     queues: Vec<(u16, u16)>,
-    /// Mirrors that come and go.
     halves: HalvesSlot,
     outboxes: Outboxes,
     server: Arc<QueueClock>,
@@ -178,7 +175,6 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Of these mirrors.
     pub(crate) fn new(
         (mirrors, halves): (MirrorHalves, HalvesSlot),
         clock: LiveClock,
@@ -194,12 +190,11 @@ impl Forwarder {
         Ok(Self { source, queues, halves, outboxes, server, counters, class, own })
     }
 
-    /// What ends a wait.
+    /// Ends a wait for frames.
     pub(crate) fn waker(&self) -> SourceWaker {
         self.source.waker()
     }
 
-    /// Works until `stop` is set.
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.halves.apply(&mut self.source, &mut self.queues);

@@ -1,17 +1,17 @@
-//! Flows handed to the kernel: which, when, and for how long (see [`thalweg_ports::live::xdp::offload`]).
+//! Decides which flows the kernel forwards, and for how long (see [`thalweg_ports::live::xdp::offload`]).
 //!
 //! ```text
-//! feed: a packet of a flow seen before? ──candidate: key, generation──> stages ──> sink: what became of it? ──install──> kernel
+//! feed: flow seen before? ──candidate: key, generation──> stages ──> sink: what became of it? ──install──> kernel
 //! ```
 //!
-//! The feed notes the flow of some packets before the stages rewrite them, the sink installs what has become of those
-//! that went out. A flow has to be seen twice while its place in a small table is its own, so that a flood of flows
-//! of one packet each installs little; and no chunk is looked at beyond [`LOOKS`] packets.
+//! The feed notes the flow of some packets before the stages rewrite them; the sink installs what became of those
+//! that were sent. A flow becomes a candidate when it is seen twice without another flow having taken its slot in a
+//! small table, so a flood of one-packet flows installs little. At most [`LOOKS`] packets of a chunk are examined.
 //!
-//! Not handed over: flows of classes with a policer, through ports with a queue or an access list or a tag, and out of
-//! TAPs; for those every packet has something to say. A thread turns the clock of leases, and ends all of them when
-//! the forwarding tables have changed, so a change reaches flows in the kernel within [`LOOK_EVERY`]; BGP's routes, which
-//! change all the time, within a second.
+//! Every packet of a class with a policer, and of a port with a queue, an ACL or a tag, needs the stages; so these
+//! flows are not offloaded, nor are those that leave through TAPs. A thread advances the clock of leases, and ends
+//! all leases when the forwarding tables change, so a change reaches offloaded flows within [`LOOK_EVERY`]; BGP's
+//! routes change all the time, so their changes count only once a second.
 
 use parking_lot::Mutex;
 use std::io;
@@ -29,56 +29,57 @@ use thalweg_ports::live::PortFacts;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
 
-/// Limit of packets to examine in a chunk.
+/// Packets examined per chunk.
 const LOOKS: usize = 128;
-/// Flows that are remembered as seen once; a power of two.
+/// Slots for flows seen once; a power of two.
 const SEEN: usize = 1 << 20;
-/// Chunks whose candidates wait: as many as can be on their way, and more.
+/// Slots for chunks with candidates: more than can be between feed and sink.
 const WAITING: usize = 64;
-/// How often the clock of leases turns.
+/// How often the clock of leases advances.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
-/// How often to check whether the forwarding tables have changed: packets of leases go by a dead link until then.
+/// How often to compare the forwarding tables' number of changes: until then, offloaded packets may leave by a dead
+/// link.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Rounds per second: how often drivers are checked for still taking what is redirected, and the upper limit for changes of
-/// BGP's routes end leases, or a full table would leave none.
+/// Turns per second. Once a second, drivers are checked for redirected packets and changes of BGP's routes end
+/// leases; if they did so more often, a full table would leave no leases.
 const TURNS_PER_S: u32 = 10;
-/// The longest lease, seconds: a long flow passes through the router this often.
+/// The longest lease: a long flow passes through the router this often.
 const LEASE_MAX_S: u32 = 30;
-/// NAT's sessions must outlive the leases of their flows. Only packets that come up keep them alive, so a lease lasts for
-/// this part of the shortest timeout.
+/// Only packets that pass the router keep a NAT session alive, so a lease lasts for this part of the shortest
+/// timeout.
 const TIMEOUT_PART: u32 = 4;
-/// Timeouts below this leave no lease. Seconds.
+/// Below this timeout, flows are not offloaded.
 const TIMEOUT_MIN_S: u32 = 4;
 
-/// Packets and bytes that the kernel forwarded.
+/// Packets and bytes that the kernel forwarded, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloaded {
-    /// That came in by the port.
+    /// Packets and bytes that arrived at the port.
     pub received: (u64, u64),
-    /// That left by the port.
+    /// Packets and bytes that left through the port.
     pub sent: (u64, u64),
 }
 
-/// See the module.
+/// The router's side of flow offload; see the module.
 pub(crate) struct FlowOffload {
-    /// By the port that flows come in by.
+    /// By ingress port.
     ports: Vec<Option<Arc<Offload>>>,
-    /// By the port that they leave by.
+    /// By egress port; `None` for ports that no flow may leave through.
     ways_out: Vec<Option<WayOut>>,
     rules: ArcSwap<Rules>,
     candidates: [Mutex<Candidates>; WAITING],
     refused: AtomicU64,
-    /// By port, how many want all of its packets to come up.
+    /// By port, the number of pauses that hold.
     paused: Vec<AtomicU32>,
 }
 
 struct WayOut {
-    /// Its name, by which it is found again when it was away.
+    /// The interface is found again by its name if it disappears and returns.
     name: String,
-    /// Its number; zero while it is away.
+    /// The interface index; zero while there is no such interface.
     interface: AtomicU32,
     mtu: AtomicU32,
-    /// Whether its driver takes what programs in other drivers redirect to it.
+    /// Whether its driver accepts frames that XDP programs of other drivers redirect.
     takes_redirected: AtomicBool,
 }
 
@@ -96,7 +97,7 @@ struct Candidate {
 }
 
 impl FlowOffload {
-    /// For a router's ports with what they have; `None` if none has anything.
+    /// `None` if no port offloads flows.
     pub(crate) fn new(
         config: &RouterConfig,
         ports: Vec<Option<Arc<Offload>>>,
@@ -124,7 +125,7 @@ impl FlowOffload {
         Some(Arc::new(this))
     }
 
-    /// Another configuration is in force; no packet is on its way. All leases end.
+    /// Applies another configuration and ends all leases. No packet may be between feed and sink.
     pub(crate) fn set_rules(&self, mut rules: Rules) {
         self.set_lease(rules.lease_s);
         self.forget_others(&mut rules);
@@ -132,7 +133,7 @@ impl FlowOffload {
         self.invalidate();
     }
 
-    /// Ports that a reload has brought take no part: flows leave by the interfaces that ports had at the start.
+    /// No flow leaves through ports that a reload added or moved: only interfaces known at the start are used.
     fn forget_others(&self, rules: &mut Rules) {
         for (place, (lets_out, interface)) in rules.lets_out.iter_mut().zip(&rules.interfaces).enumerate() {
             let way = self.ways_out.get(place).and_then(Option::as_ref);
@@ -144,15 +145,16 @@ impl FlowOffload {
         self.ports.iter().flatten().for_each(|offload| offload.set_lease(seconds * TURNS_PER_S));
     }
 
-    /// Installs what has become of the candidates of the chunk, whose number among all lanes' this is.
+    /// Installs the chunk's candidates that were sent. `number` counts chunks over all lanes and is the one given
+    /// to [`Sampler::look_at`].
     pub(crate) fn install(&self, chunk: &Chunk, number: u64) {
         let mut waiting = self.waiting(number);
         if waiting.chunk != number {
             return;
         }
-        // A farm's chunks come in parts: a flow that is not in this part is in another.
+        // A farm's chunk arrives in parts; keep candidates that are in another part.
         waiting.flows.retain(|candidate| {
-            // Packets are where they were unless classes changed their order.
+            // A packet is at its index unless classes were reordered.
             let is_it = |packet: &Packet| packet.index == candidate.index;
             let packets = chunk.packets();
             let place = Some(usize::from(candidate.index)).filter(|at| packets.get(*at).is_some_and(is_it));
@@ -185,13 +187,14 @@ impl FlowOffload {
         }
     }
 
-    /// Ends all leases: something that decides about packets has changed.
+    /// Ends all leases because something that decides about packets has changed.
     pub(crate) fn invalidate(&self) {
         self.each(Offload::invalidate);
     }
 
-    /// Has all packets that come in or leave by a port, or by any, come up for as long as the answer lives. A flow whose
-    /// candidate was chosen before has the generation of before, and is not installed; one chosen later finds the pause.
+    /// Has all packets that arrive at or leave through `port` (`None`: any port) pass the stages until the result
+    /// is dropped. A candidate chosen earlier has an old generation and is not installed; one chosen later finds
+    /// the pause.
     pub(crate) fn pause(self: &Arc<Self>, port: Option<u16>) -> OffloadPause {
         let all = 0..self.paused.len() as u16;
         let ports: Vec<u16> = all.filter(|each| port.is_none_or(|port| port == *each)).collect();
@@ -206,7 +209,8 @@ impl FlowOffload {
         self.paused.get(usize::from(port)).is_some_and(|paused| paused.load(Ordering::SeqCst) > 0)
     }
 
-    /// Turns the clock of leases until `stop` says so, and ends all when the tables have changed.
+    /// Advances the clock of leases until `stop` returns true, and ends all leases when tables, interfaces or
+    /// drivers change.
     pub(crate) fn run(&self, tables: &ForwardingTables, stop: impl Fn() -> bool) {
         let links = Links::open()
             .inspect_err(|error| tracing::warn!("cannot watch for interfaces that return: {error}"))
@@ -238,7 +242,7 @@ impl FlowOffload {
         }
     }
 
-    /// Notes the MTUs of ports. The number of the last change of BGP's routes.
+    /// Copies the ports' MTUs. Returns the number of the last change of BGP's routes.
     fn look_at_tables(&self, tables: &ForwardingTables) -> u64 {
         let tables = tables.read();
         for (port, way) in (0..).zip(&self.ways_out) {
@@ -249,7 +253,7 @@ impl FlowOffload {
         tables.route_changes()
     }
 
-    /// Spends a turn looking at the tables, and ends leases whenever they have changed.
+    /// Waits for one turn, and ends leases whenever the tables change meanwhile.
     fn look_for_changes(&self, tables: &ForwardingTables, seen: &mut Option<u64>, stop: impl Fn() -> bool) {
         let until = Instant::now() + TURN;
         while Instant::now() < until && !stop() {
@@ -261,7 +265,7 @@ impl FlowOffload {
         }
     }
 
-    /// Whether an interface has gone, or is another one now.
+    /// Returns whether an interface has disappeared, returned or been replaced.
     fn find_interfaces(&self, links: &Option<Links>) -> bool {
         let mut has_moved = false;
         for way in self.ways_out.iter().flatten() {
@@ -272,15 +276,14 @@ impl FlowOffload {
         has_moved
     }
 
-    /// Where to ask what drivers can do, if it matters: a program that runs in a driver can only redirect to drivers that
-    /// take it.
+    /// Needed only in native mode: an XDP program in a driver can only redirect to drivers that accept it.
     fn features(&self) -> Option<DriverFeatures> {
         self.ports.iter().flatten().any(|offload| offload.is_native()).then_some(())?;
         let refused = |error: &KernelError| tracing::warn!("flows are not offloaded in native mode: {error}");
         DriverFeatures::open().inspect_err(refused).ok()
     }
 
-    /// Whether a port does not take any more what it took.
+    /// Returns whether a driver no longer accepts redirected frames.
     fn look_at_features(&self, features: &mut DriverFeatures) -> Result<bool, KernelError> {
         let takers = features.takes_redirected()?;
         let mut has_lost = false;
@@ -327,14 +330,14 @@ impl FlowOffload {
     }
 }
 
-/// Flows go into the kernel again when this goes.
+/// Keeps flows out of the kernel until it is dropped.
 pub(crate) struct OffloadPause {
     offload: Arc<FlowOffload>,
     ports: Vec<u16>,
 }
 
 impl OffloadPause {
-    /// The ports that take or send flows in the kernel otherwise.
+    /// The paused ports among those that offload flows.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
         let takes = |port: &u16| self.offload.ports.get(usize::from(*port)).is_some_and(Option::is_some);
         let ports = &self.ports;
@@ -350,10 +353,11 @@ impl Drop for OffloadPause {
     }
 }
 
-/// Flows of a port that the kernel forwards at most, of IPv4 and of IPv6 each: some 70 MB of its memory.
+/// The most flows of one port in the kernel, for IPv4 and IPv6 each: some 70 MB of its memory.
 const FLOWS: u32 = 1 << 18;
 
-/// Tables for a port's flows, if it is to have some. Without them the port works, and all packets go up.
+/// Makes the kernel's tables for a port's flows if the configuration wants them. If that fails, the port works
+/// without.
 pub(crate) fn flows_of(
     config: &RouterConfig,
     port: &PortConfig,
@@ -361,7 +365,7 @@ pub(crate) fn flows_of(
 ) -> Option<Arc<Offload>> {
     port.interface.as_ref().filter(|interface| interface.offload)?;
     if carries_vlans {
-        // A tag beside the frame is not seen by the program.
+        // The XDP program does not see a tag that the driver strips from the frame.
         tracing::warn!(port = port.name, "flows are not offloaded: the port carries VLANs");
         return None;
     }
@@ -374,19 +378,18 @@ pub(crate) fn flows_of(
     }
 }
 
-/// Which flows may be handed over, by what a configuration says.
+/// Which flows the configuration allows in the kernel.
 pub(crate) struct Rules {
-    /// By the port they come in by, and by the one they leave by.
+    /// By ingress port; `lets_out` by egress port.
     takes: Vec<bool>,
     lets_out: Vec<bool>,
-    /// By port, its interface.
+    /// By port.
     interfaces: Vec<Option<String>>,
     is_policed: Vec<bool>,
     lease_s: u32,
 }
 
 impl Rules {
-    /// Those of a configuration.
     pub(crate) fn of(config: &RouterConfig) -> Self {
         let lease_s = lease_s(config);
         let lasts = lease_s > 0;
@@ -412,7 +415,7 @@ impl Rules {
     }
 }
 
-/// How long a flow is left to the kernel, in seconds; 0 if sessions of NAT would not outlive it.
+/// The length of a lease in seconds; 0 if NAT sessions would not outlive it.
 fn lease_s(config: &RouterConfig) -> u32 {
     let shortest = config.nat.as_ref().map(|nat| {
         let timeouts = &nat.timeouts;
@@ -421,12 +424,12 @@ fn lease_s(config: &RouterConfig) -> u32 {
     shortest.map_or(LEASE_MAX_S, |timeout| (timeout / TIMEOUT_PART).min(LEASE_MAX_S))
 }
 
-/// Chooses candidates where chunks come in. Used by one thread.
+/// Chooses candidates where chunks enter; one per feed.
 pub(crate) struct Sampler {
     offload: Arc<FlowOffload>,
     seen: Vec<u32>,
     turn: usize,
-    /// By port, as a chunk found them; kept for its memory.
+    /// By port, read anew for each chunk; kept to reuse the memory.
     generations: Vec<Option<u32>>,
 }
 
@@ -435,7 +438,7 @@ impl Sampler {
         Self { offload, seen: vec![0; SEEN], turn: 0, generations: Vec::new() }
     }
 
-    /// Looks at some packets of a chunk that no stage has seen yet, and whose number among all lanes' this is.
+    /// Examines some packets of a chunk before the stages. `number` counts chunks over all lanes.
     pub(crate) fn look_at(&mut self, chunk: &Chunk, number: u64) {
         let packets = chunk.packets().len();
         let generations = self.offload.ports.iter().map(|port| port.as_ref().map(|port| port.generation()));
@@ -453,7 +456,7 @@ impl Sampler {
             let Some(key) = FlowKey::of_frame(chunk.frame(at)) else { continue };
             let hash = key.hash();
             let seen = &mut self.seen[hash as usize % SEEN];
-            // Zero is nobody, or somebody rare.
+            // A free slot holds zero; a flow that hashes to zero becomes a candidate at once, which is harmless.
             if std::mem::replace(seen, hash) == hash {
                 waiting.flows.push(Candidate { index: packet.index, generation, key });
             }

@@ -1,4 +1,4 @@
-//! Opening ports: which driver, and what if it does not work.
+//! Opens ports: chooses the driver, and falls back if one does not work.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use thalweg_ports::live::{self, LiveError, Opened, PortFacts, Request};
 
 use crate::interface_lock::ClaimError;
 
-/// Why a router cannot run on its interfaces.
+/// Why a router cannot start on its interfaces.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A port has no interface.
@@ -21,47 +21,43 @@ pub enum OpenError {
         /// Its name.
         port: String,
     },
-    /// A VLAN sub-interface has queues of its own.
+    /// A VLAN sub-interface has an egress queue of its own.
     #[error("port {port} is a VLAN of port {parent} and shares its queue: name {parent} in [[qos.egress]]")]
     ShapedSubInterface {
-        /// Its name.
         port: String,
-        /// The port that has the queue.
+        /// The port that owns the queue.
         parent: String,
     },
-    /// Another router has a port's interface.
+    /// Another router holds a port's interface.
     #[error("port {port}: {holder}")]
     Claimed {
-        /// The port's name.
         port: String,
-        /// The interface, and who has it.
+        /// The interface and its holder.
         holder: ClaimError,
     },
-    /// A port gives a queue to a worker that is not there.
+    /// A port assigns a queue to a worker that does not exist.
     #[error(
         "port {port} gives a queue to worker {worker}, and there are {workers} (the first is 0): run with --workers {} or \
          more, or change `queue_workers`",
         worker + 1
     )]
     NoSuchWorker {
-        /// Its name.
         port: String,
-        /// The last that it names.
+        /// The highest worker number that it names.
         worker: usize,
-        /// How many there are.
+        /// The number of workers.
         workers: usize,
     },
-    /// A port gives queues to workers where all share them.
+    /// A port assigns queues to workers, but the model's workers share all packets.
     #[error(
         "port {port} has `queue_workers`, and workers of the model {model} have no queues of their own: run with \
          --model {other}, or leave the key out"
     )]
     SharedQueues {
-        /// Its name.
         port: String,
-        /// Whose workers share all packets.
+        /// The configured model.
         model: ModelKind,
-        /// The one whose workers have.
+        /// A model whose workers own queues.
         other: ModelKind,
     },
     /// A port cannot be opened.
@@ -69,7 +65,6 @@ pub enum OpenError {
     Port {
         /// Its name.
         port: String,
-        /// Why not.
         source: LiveError,
     },
     /// The configuration cannot be built.
@@ -83,20 +78,19 @@ pub enum OpenError {
     Kernel(thalweg_ports::kernel::KernelError),
 }
 
-/// A port that was opened, or that waits for its interface: then with what is found when that comes.
+/// A port that was opened, or that waits for its interface.
 pub struct OpenedPort {
-    /// The port.
+    /// What was opened; for a port that waits, a stand-in.
     pub opened: Opened,
-    /// Of a port that waits.
+    /// What is found when the interface of a waiting port appears.
     pub later: Option<OpenedLater>,
 }
 
-/// Starts DPDK, if a port of the configuration is driven by it. It cannot be started again with other arguments in the
-/// same process.
+/// Starts DPDK if a port uses it. A process can start DPDK only once, and only with one set of arguments.
 ///
 /// # Errors
 ///
-/// Names the first port that is.
+/// Names the first port that uses DPDK.
 pub fn start_dpdk(config: &RouterConfig) -> Result<(), OpenError> {
     let devices: Vec<(&PortConfig, DpdkOptions)> =
         config.ports.iter().filter_map(|port| Some((port, dpdk_options(port, config.dpdk.mbufs)?))).collect();
@@ -108,14 +102,13 @@ pub fn start_dpdk(config: &RouterConfig) -> Result<(), OpenError> {
     dpdk::start(&config.dpdk.eal, &options).map_err(failed)
 }
 
-/// DPDK's settings of a port.
 fn dpdk_options(config: &PortConfig, mbufs: u32) -> Option<DpdkOptions> {
     let interface = config.interface.as_ref().filter(|_| config.sub_interface.is_none())?;
     let mac = (!interface.own_mac).then_some(config.mac);
     Some(DpdkOptions { device: interface.device.clone()?, mac, mtu: config.mtu, mbufs })
 }
 
-/// A port as its configuration wants it, with `queues` receiving halves where that says nothing of them.
+/// What to ask of a driver. `queues` receiving halves, if the configuration does not say.
 pub(crate) fn request(
     config: &PortConfig,
     interface: &InterfaceConfig,
@@ -134,8 +127,8 @@ pub(crate) fn request(
     }
 }
 
-/// Uses the driver of a port; `auto` the best one that works, of which `remark` says why it is not a better one.
-/// `carries_vlans` says that other ports are its sub-interfaces.
+/// Opens with the port's driver; for `auto` with the best that works, and `remark` gets the reason why no better
+/// one did. `carries_vlans`: other ports are sub-interfaces of this one.
 pub(crate) fn by_driver<T>(
     driver: Driver,
     carries_vlans: bool,
@@ -164,7 +157,7 @@ pub(crate) fn by_driver<T>(
     }
 }
 
-/// Opens a port of a router as its configuration says; `offload` is for flows that the kernel may forward.
+/// Opens a port as configured. `offload` holds the kernel's tables of the port's flows.
 pub fn open_port(
     router: &RouterConfig,
     config: &PortConfig,
@@ -192,15 +185,15 @@ pub fn open_port(
     Ok(OpenedPort { opened: opened.map_err(failed)?, later: None })
 }
 
-/// Why a port is not driven in a better way, unless its driver has said.
+/// Adds why no better driver is used, unless the driver has said so.
 fn remark(facts: &mut PortFacts, why: String) {
     facts.why_not_better.get_or_insert(why);
 }
 
-/// How a port is called that has no interface yet.
 const WAITING: &str = "waits for its interface";
 
-/// A port whose interface is not there: it is opened when it appears. `None` for drivers that make what they need.
+/// Makes a port whose interface does not exist yet; it opens when the interface appears. `None` for drivers that
+/// create their interface.
 pub(crate) fn wait_for(
     config: &PortConfig,
     queues: usize,
@@ -209,7 +202,7 @@ pub(crate) fn wait_for(
 ) -> Option<OpenedPort> {
     let interface = config.interface.as_ref().filter(|interface| interface.driver.takes_interface())?;
     let (driver, name) = (interface.driver, interface.name.clone());
-    // Nothing of DPDK's waits.
+    // DPDK ports cannot wait, so no mbufs are needed.
     let request = Request { offload, ..request(config, interface, queues, 0) };
     let facts = PortFacts {
         interface: name.clone(),
@@ -233,7 +226,8 @@ pub(crate) fn wait_for(
     Some(OpenedPort { opened: port.into(), later: Some(later) })
 }
 
-/// A tag that XDP does not see makes a frame one of the parent's: that has to be ruled out by who asks for it.
+/// With a tag that XDP does not see, a frame of a VLAN looks like one of its parent: the one who configures it must
+/// rule that out.
 const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, or a veth's sender, keeps beside the \
      frame; where they are in it (ethtool -K .. rxvlan off, of a veth's other end txvlan off), ask for driver af_xdp";
 

@@ -1,17 +1,18 @@
-//! The way out: a queue where the port is shaped or has classes, and the driver's sending half.
+//! Sends packets: each port's queue, if the port is shaped or has classes, and its driver's sending halves.
 //!
-//! Several threads send by a port: those that finish chunks, the one that serves queues by the clock, and the host
-//! thread. They take the port's lock for as long as handing over frames takes. A port without a queue hands every frame
-//! to its driver at once; a port with one puts it in, and takes out what may go.
+//! Several threads send through a port: those that finish chunks, the one that serves queues by the clock, and the
+//! host thread. Each holds the port's lock while it hands over frames. Without a queue, a frame goes to the driver
+//! at once; with one, it is enqueued, and then all frames that may go are dequeued.
 //!
-//! Where workers have lanes, and the driver has a sending half for each of them, a lane sends by its own half, whose lock nobody
-//! else wants, as long as the port has no queue. Frames of a lane stay in order; those of different lanes have none.
+//! If workers have lanes and the driver has a sending half for each, a lane sends through its own half, whose lock
+//! is seldom contended, as long as the port has no queue. Frames of one lane stay in order; frames of different
+//! lanes have no order.
 //!
-//! A driver that is full is asked to send what it has and then tried again, [`TRIES`] times. A frame that still finds
-//! no room is dropped as `transmit-failed` where there is no queue; where there is one, it is kept and the rest of the
-//! queue waits behind it. Nobody waits for a driver.
+//! If a driver is full, it is flushed and tried again, [`TRIES`] times. A frame that still finds no room is dropped
+//! as `transmit-failed`; a frame from a queue is held instead, and the queue waits behind it. No thread waits for a
+//! driver.
 //!
-//! VLAN sub-interfaces have the way out of their parent, queue and all; their frames get a tag before they wait there.
+//! A VLAN sub-interface shares its parent's queue and driver; its frames get their tag before they are enqueued.
 
 mod reload;
 
@@ -30,77 +31,71 @@ use thalweg_wire::vlan::TAG_BYTES;
 use crate::capture::Seen;
 use crate::counters::Counters;
 
-/// How often a driver that is full is tried.
+/// How often a frame is offered to a full driver.
 const TRIES: usize = 64;
 
-/// How long a queue waits for a driver that is full.
 const FULL_WAIT_NS: u64 = 100_000;
 
-/// Frames taken out of a queue before others may have the port.
+/// Frames dequeued before the port's lock is released.
 const BURST: usize = 64;
 
-/// Buffers kept for frames that wait in queues.
 const SPARE_MAX: usize = 1024;
 
-/// A frame that waits.
 type Frame = Vec<u8>;
 
-/// The ways out of all ports, as everybody who sends has them. A reload puts another list in its place.
+/// The outboxes by port number, shared by all threads that send. A reload replaces the list.
 #[derive(Clone)]
 pub(crate) struct Outboxes(Arc<ArcSwap<Vec<Outbox>>>);
 
 impl Outboxes {
-    /// These, by port.
     pub(crate) fn new(outboxes: Vec<Outbox>) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(outboxes)))
     }
 
-    /// As they are now.
     pub(crate) fn load(&self) -> Guard<Arc<Vec<Outbox>>> {
         self.0.load()
     }
 
-    /// From now on these.
     pub(crate) fn replace(&self, outboxes: Vec<Outbox>) {
         self.0.store(Arc::new(outboxes));
     }
 }
 
-/// A port's way out.
+/// What sends through one port; clones share queue and driver.
 #[derive(Clone)]
 pub(crate) struct Outbox {
-    /// Whose driver it is.
+    /// The port whose driver sends, which is the parent of a sub-interface.
     port: u16,
-    /// Of a sub-interface of that port: how its frames leave.
+    /// The tag of a sub-interface's frames; `None` for the port itself.
     tag: Option<EgressTag>,
-    /// Whose frames are whose, by their tags.
+    /// Tells which sub-interface a tagged frame belongs to, for counters.
     vlans: Arc<VlanTable>,
     counters: Arc<Counters>,
     ways: Arc<Ways>,
 }
 
-/// The driver's sending halves.
+/// A driver's sending halves, each behind its own lock.
 struct Ways {
-    /// The first one's, which has the queue if there is one.
+    /// The first lane's half, with the queue if there is one.
     main: Mutex<State>,
-    /// Those of further lanes.
     others: Box<[Mutex<State>]>,
-    /// Lanes send by the first: there is a queue, or the driver has not sent all that it held yet.
+    /// Whether all lanes send through the first half: there is a queue, or that half still holds frames of a queue
+    /// just removed.
     has_queue: AtomicBool,
-    /// How many halves cannot send.
+    /// The number of halves that cannot send.
     down: AtomicUsize,
 }
 
 struct State {
     tx: Box<dyn PortTx>,
     queue: Option<EgressQueue<Frame>>,
-    /// The queue goes when it is empty: the configuration has none any more.
+    /// Whether the queue is removed once it is empty, because the configuration no longer has it.
     is_leaving: bool,
-    /// Taken out of the queue, and not taken by the driver yet, with its class.
+    /// A frame dequeued with its class, that the driver has not taken yet.
     held: Option<(u8, Frame)>,
     spare: Vec<Frame>,
     is_down: bool,
-    /// Somebody may want to capture what becomes of frames; looked at whenever the port is taken.
+    /// Whether a capture may want these frames; set whenever the lock is taken.
     is_watched: bool,
 }
 
@@ -111,20 +106,17 @@ impl State {
     }
 }
 
-/// What a look at a queue showed.
+/// What remains to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// There is nothing.
     Empty,
-    /// More may go now.
     More,
-    /// Nothing may go before this time.
     Until(u64),
 }
 
 impl Rest {
-    /// What the driver has taken and could not send yet goes out soon, also if no other frame follows. A driver that is down is
-    /// looked at now and then only.
+    /// Frames that the driver took but has not sent must leave soon even if no other frame follows. A driver that
+    /// is down is tried only at times.
     fn with_pending(self, state: &State, now_ns: u64) -> Self {
         match self {
             Rest::Empty if state.tx.pending() > 0 && !state.is_down => Rest::Until(now_ns + FULL_WAIT_NS),
@@ -134,7 +126,7 @@ impl Rest {
 }
 
 impl Outbox {
-    /// A port's way out, with a queue or without: the driver's sending half, and those for lanes from the second on.
+    /// `tx` is the first lane's sending half, `others` are those of further lanes.
     pub(crate) fn new(
         port: u16,
         (tx, others): (Box<dyn PortTx>, Vec<Box<dyn PortTx>>),
@@ -149,29 +141,29 @@ impl Outbox {
         Self { port, tag: None, vlans: Arc::new(vlans), counters, ways }
     }
 
-    /// The way out of a sub-interface of this port: the same, with a tag.
+    /// A VLAN sub-interface of this port: frames get `tag`, and share queue and driver.
     pub(crate) fn sub_interface(&self, tag: EgressTag) -> Self {
         let (vlans, counters) = (self.vlans.clone(), self.counters.clone());
         Self { port: self.port, tag: Some(tag), vlans, counters, ways: self.ways.clone() }
     }
 
-    /// Whether it is another port's way out. It has neither queue nor driver to show then.
+    /// Whether queue and driver are another port's, and are shown there.
     pub(crate) fn is_sub_interface(&self) -> bool {
         self.tag.is_some()
     }
 
-    /// Takes the port for a while.
+    /// Takes the port's lock.
     pub(crate) fn open(&self) -> Opened<'_> {
         Opened { outbox: self, state: self.lock(), put: 0 }
     }
 
-    /// Takes a lane's way out for a while.
+    /// Takes the lock of a lane's half, or the port's if the port has a queue.
     pub(crate) fn open_lane(&self, lane: usize) -> Opened<'_> {
         let own = lane.checked_sub(1).and_then(|other| self.ways.others.get(other));
         let Some(own) = own else { return self.open() };
         if self.ways.has_queue.load(Ordering::Acquire) {
             let main = self.open();
-            // The holder of the lock reports that it has none any more.
+            // The queue may have gone meanwhile; only a holder of the lock knows.
             if self.ways.has_queue.load(Ordering::Acquire) {
                 return main;
             }
@@ -179,7 +171,7 @@ impl Outbox {
         Opened { outbox: self, state: self.watch(own.lock()), put: 0 }
     }
 
-    /// Hands the driver what may go; what is left.
+    /// Hands the driver at most [`BURST`] frames of the queue. Returns what remains.
     pub(crate) fn serve(&self, now_ns: u64) -> Rest {
         if self.is_sub_interface() {
             return Rest::Empty;
@@ -194,7 +186,7 @@ impl Outbox {
         }
         drop(state);
         for other in &self.ways.others {
-            // Nobody waits here for a lane that is sending: it makes the driver send itself.
+            // A lane that holds the lock is sending, and flushes the driver itself.
             if let Some(mut state) = other.try_lock()
                 && (state.is_down || state.tx.pending() > 0)
             {
@@ -205,7 +197,7 @@ impl Outbox {
         rest
     }
 
-    /// Frames that wait in the queue.
+    /// Frames waiting in the queue; zero for a sub-interface.
     pub(crate) fn queued(&self) -> u64 {
         if self.is_sub_interface() {
             return 0;
@@ -214,12 +206,12 @@ impl Outbox {
         state.queue.as_ref().map_or(0, |queue| queue.waiting()) + u64::from(state.held.is_some())
     }
 
-    /// Does something with the queue, if there is one.
+    /// Calls `act` with the queue; `None` without a queue and for a sub-interface.
     pub(crate) fn with_queue<T>(&self, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
         if self.is_sub_interface() { None } else { self.lock().queue.as_mut().map(act) }
     }
 
-    /// What the driver has counted.
+    /// The driver's counters, summed over its halves.
     pub(crate) fn driver(&self) -> TxCounters {
         let halves = std::iter::once(&self.ways.main).chain(&self.ways.others);
         halves.map(|half| half.lock().tx.counters()).fold(TxCounters::default(), |sum, half| TxCounters {
@@ -233,7 +225,6 @@ impl Outbox {
         self.watch(self.ways.main.lock())
     }
 
-    /// Looks whether somebody may want to capture what leaves by a half that was just taken.
     fn watch<'s>(&self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         state.is_watched = self.counters.taps.watch_ends();
         state
@@ -272,14 +263,12 @@ impl Outbox {
         Rest::More
     }
 
-    /// Gives the driver a frame, or drops it.
     fn hand_over(&self, tx: &mut dyn PortTx, class: u8, frame: &[u8], is_watched: bool) {
         if self.offer(tx, class, frame, is_watched) == Offer::Full {
             self.drop(DropReason::TransmitFailed, class, frame, is_watched);
         }
     }
 
-    /// Counts a frame that does not leave.
     fn drop(&self, reason: DropReason, class: u8, frame: &[u8], is_watched: bool) {
         self.counters.add_dropped(reason, 1);
         if is_watched {
@@ -287,13 +276,12 @@ impl Outbox {
         }
     }
 
-    /// A frame for captures.
     fn seen<'f>(&self, class: u8, frame: &'f [u8]) -> Seen<'f> {
         let port_out = self.sender_of(frame);
         Seen { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
     }
 
-    /// Offers the driver a frame. One that will never be taken is dropped.
+    /// Offers a frame to the driver. A frame too long, or for a port that is down, is dropped.
     fn offer(&self, tx: &mut dyn PortTx, class: u8, frame: &[u8], is_watched: bool) -> Offer {
         for _ in 0..TRIES {
             match tx.push(frame) {
@@ -305,7 +293,7 @@ impl Outbox {
                     return Offer::Taken;
                 }
                 Err(NotTaken::Full) => {
-                    // Whether it worked shows when the frame is tried again.
+                    // The next attempt shows whether this made room.
                     let _ = tx.flush();
                 }
                 Err(NotTaken::TooLong | NotTaken::Down) => {
@@ -317,11 +305,10 @@ impl Outbox {
         Offer::Full
     }
 
-    /// The port or sub-interface that a frame leaves by.
     fn sender_of(&self, frame: &[u8]) -> u16 {
         match frame.get(12..16) {
             Some([0x81, 0x00, tag @ ..]) => {
-                // A program at a mirror may have put in any tag.
+                // Programs on a mirror may send any tag.
                 let vlan = u16::from_be_bytes([tag[0], tag[1]]);
                 self.vlans.port_behind(self.port, vlan).unwrap_or(self.port)
             }
@@ -335,7 +322,7 @@ impl Outbox {
             return;
         }
         state.is_down = result.is_err();
-        // Of several halves the first that fails says so, and the last that is back.
+        // Reports the first half that fails, and the last that recovers.
         match result {
             Ok(()) if self.ways.down.fetch_sub(1, Ordering::AcqRel) == 1 => {
                 tracing::info!(port = self.counters.name(self.port), "sends again");
@@ -348,7 +335,6 @@ impl Outbox {
     }
 }
 
-/// What became of a frame that a driver was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offer {
     Taken,
@@ -356,21 +342,20 @@ enum Offer {
     Full,
 }
 
-/// A port that somebody sends by.
+/// An outbox whose lock is held; [`close`](Self::close) flushes the driver.
 pub(crate) struct Opened<'o> {
     outbox: &'o Outbox,
     state: MutexGuard<'o, State>,
-    /// Frames put into the queue.
     put: usize,
 }
 
 impl Opened<'_> {
-    /// Sends an Ethernet frame, or puts it into the queue of its class, or drops and counts it.
+    /// Sends an Ethernet frame or enqueues it in its class; a frame that finds no room is dropped and counted.
     pub(crate) fn send(&mut self, class: u8, frame: &[u8], now_ns: u64) {
         self.send_as(false, class, frame, now_ns);
     }
 
-    /// Sends a frame of the router's own: before all that waits if the network needs it ([`is_urgent`]).
+    /// Sends a frame of the router's own, ahead of the queue if it is urgent ([`is_urgent`]).
     pub(crate) fn send_own(&mut self, class: u8, frame: &[u8], now_ns: u64) {
         self.send_as(is_urgent(frame), class, frame, now_ns);
     }
@@ -411,17 +396,16 @@ impl Opened<'_> {
         }
     }
 
-    /// Makes the driver send. What is left is for the server of queues.
+    /// Flushes the driver, and leaves what remains to `server`.
     pub(crate) fn close(self, now_ns: u64, server: &QueueClock) {
         if self.finish(now_ns) != Rest::Empty {
             server.ring();
         }
     }
 
-    /// Makes the driver send. Whether the queue has to be served later, and when.
     fn finish(mut self, now_ns: u64) -> Rest {
-        // More than was put in: a queue whose frames may all go at once gets shorter by everybody who sends, and does not
-        // depend on its server to get a turn on a busy machine.
+        // More frames than were enqueued, so that a queue that may send at once drains through all its senders and
+        // does not depend on the server's turn on a busy machine.
         let rest = match self.put {
             0 => Rest::Empty,
             put => self.outbox.take_out(&mut self.state, put + BURST, now_ns),
@@ -432,8 +416,8 @@ impl Opened<'_> {
     }
 }
 
-/// Whether a network falls apart without a frame: ARP, Neighbor Discovery, and what a program marked as network control (CS6 and CS7,
-/// RFC 4594 3.1), as routing daemons do.
+/// Whether the network depends on a frame: ARP, Neighbor Discovery, and packets marked as network control (CS6 and
+/// CS7, RFC 4594 3.1), which routing daemons send.
 fn is_urgent(frame: &[u8]) -> bool {
     const NETWORK_CONTROL: u8 = 6;
     match frame.get(12..) {
@@ -453,7 +437,7 @@ fn keep(spare: &mut Vec<Frame>, frame: Frame) {
     }
 }
 
-/// Serves queues by the clock: a thread of its own.
+/// Serves queues whose frames must wait for their time, on a thread of its own.
 pub(crate) struct QueueClock {
     bell: Mutex<bool>,
     rung: parking_lot::Condvar,
@@ -466,13 +450,13 @@ impl Default for QueueClock {
 }
 
 impl QueueClock {
-    /// Something may have to be sent earlier than was thought.
+    /// Wakes the thread: a frame may be due earlier than it computed.
     pub(crate) fn ring(&self) {
         *self.bell.lock() = true;
         self.rung.notify_one();
     }
 
-    /// Serves until `stop` says so.
+    /// Serves all queues until `stop` returns true.
     pub(crate) fn run(&self, outboxes: &Outboxes, now_ns: impl Fn() -> u64, mut stop: impl FnMut() -> bool) {
         while !stop() {
             let now = now_ns();
@@ -498,7 +482,6 @@ impl QueueClock {
     }
 }
 
-/// How long the server sleeps where nothing waits.
 const IDLE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Public ports that the router's own programs use, for NAT: their sockets, and the packets that they send.
+//! Tells NAT which public ports the router's own programs use, from their sockets and from the packets they send.
 //!
 //! ```text
-//!   thread "sockets": every second ── the system's sockets ──> ports that anybody may send to: reserved
-//!                                                          └──> connections, idle ones too: claimed
-//!   thread "mirror":  a frame of the system ── from a public address ──> its flow: claimed at once
+//!   thread "sockets": every second ── the kernel's sockets ──> ports open to any sender: reserved
+//!                                                         └──> connections, idle ones too: claimed
+//!   thread "mirror":  a frame from the kernel ── from a public address ──> its flow: claimed at once
 //! ```
 //!
-//! The rules of what a program gets are NAT's (`crates/dataplane/src/nat/own.rs`). A UDP socket that anybody may send to is
-//! taken for a service when it has been there for two looks: resolvers open one for a single question, which is a flow.
+//! NAT decides what a program gets (`crates/dataplane/src/nat/own.rs`). An unconnected UDP socket counts as a
+//! service when two consecutive reads have seen it: resolvers open one for a single query, which is a flow.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -25,16 +25,15 @@ use thalweg_ports::live::LiveClock;
 
 use crate::offload::FlowOffload;
 
-/// How often to read the system's sockets.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long the thread sleeps before it looks whether it is still wanted.
+/// How long the thread sleeps between checks of its stop flag.
 const NAP: Duration = Duration::from_millis(100);
-/// How often a continuing flow is claimed again: several times before NAT forgets it.
+/// How often to claim a continuing flow again: several times within NAT's timeout.
 const CLAIM_AGAIN_NS: u64 = 20_000_000_000;
-/// Flows of which the last claim is remembered.
+/// Flows whose last claim is remembered.
 const CLAIMS_MAX: usize = 8192;
 
-/// A flow of the router's, as NAT wants it.
+/// A flow of a local program, in the form that NAT claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Flow {
     WithPorts(OwnFlow),
@@ -42,7 +41,7 @@ enum Flow {
     Bare(u8, Ipv4Addr, Ipv4Addr),
 }
 
-/// Claims flows, and remembers when it did so last.
+/// Claims flows, but each only every [`CLAIM_AGAIN_NS`].
 #[derive(Default)]
 struct Claims {
     at_ns: HashMap<Flow, u64>,
@@ -67,7 +66,7 @@ impl Claims {
     }
 }
 
-/// Sees what the system sends by mirrors.
+/// Claims the flows of frames that the kernel sends through mirrors.
 pub(crate) struct OwnTraffic {
     plan: Arc<ArcSwap<RouterPlan>>,
     claims: Claims,
@@ -78,7 +77,7 @@ impl OwnTraffic {
         Self { plan, claims: Claims::default() }
     }
 
-    /// A frame is about to leave.
+    /// Called before a frame is sent.
     pub(crate) fn sent(&mut self, frame: &[u8], now_ns: u64) {
         if let Some(nat) = self.plan.load().nat_stage()
             && let Some(flow) = flow_of(frame, |address| nat.is_public(address))
@@ -88,7 +87,7 @@ impl OwnTraffic {
     }
 }
 
-/// The flow of a frame from a public address to one host.
+/// The flow of a frame from a public address to a unicast address.
 fn flow_of(frame: &[u8], is_public: impl Fn(Ipv4Addr) -> bool) -> Option<Flow> {
     let packet = frame.get(14..).filter(|_| frame[12..14] == [8, 0])?;
     let header: &[u8; 20] = packet.first_chunk()?;
@@ -105,7 +104,7 @@ fn flow_of(frame: &[u8], is_public: impl Fn(Ipv4Addr) -> bool) -> Option<Flow> {
     let segment = packet.get(usize::from(header[0] & 15) * 4..).filter(|_| !is_later)?;
     let word = |at: usize| Some(u16::from_be_bytes(segment.get(at..at + 2)?.try_into().ok()?));
     let (port, remote_port) = match protocol {
-        // An error is no flow.
+        // Only echo messages have an identifier; an error is no flow.
         NatProtocol::Icmp => (word(4).filter(|_| matches!(segment[0], 0 | 8))?, 0),
         _ => (word(0)?, word(2)?),
     };
@@ -113,16 +112,16 @@ fn flow_of(frame: &[u8], is_public: impl Fn(Ipv4Addr) -> bool) -> Option<Flow> {
     Some(Flow::WithPorts(OwnFlow { at, remote: SocketAddrV4::new(destination, remote_port) }))
 }
 
-/// Looks at the system's sockets: the body of a thread.
+/// Reads the kernel's sockets and reports them to NAT, on a thread of its own.
 pub(crate) struct SocketWatcher {
     plan: Arc<ArcSwap<RouterPlan>>,
     clock: LiveClock,
     offload: Option<Arc<FlowOffload>>,
     sockets: SystemSockets,
     claims: Claims,
-    /// UDP ports of the last look that anybody may send to.
+    /// UDP ports open to any sender at the last read.
     seen: HashSet<OwnPort>,
-    /// What NAT was told last, and which NAT.
+    /// What was reserved last, and with which NAT.
     reserved: Vec<OwnPort>,
     told: Option<Arc<NatStage>>,
     is_blind: bool,
@@ -147,7 +146,6 @@ impl SocketWatcher {
         }
     }
 
-    /// Works until `stop` is set.
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.look();
@@ -190,7 +188,7 @@ impl SocketWatcher {
         }
     }
 
-    /// Claims the connections among the sockets, and names the ports that anybody may send to, in order.
+    /// Claims the connections among the sockets. Returns the ports open to any sender, sorted.
     fn tell_apart(
         &mut self,
         nat: &NatStage,

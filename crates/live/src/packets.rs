@@ -1,20 +1,21 @@
-//! The packet threads: the model runs the plan until it is asked for another plan, and then runs that.
+//! The packet threads: they run the plan with the model until a reload asks for an exchange, and then run the next
+//! plan.
 //!
 //! ```text
-//!  reload ── Exchange::swap ──> feed: "that was all" ──> the model finishes what it has ──> swap ──> the model, again
-//!     ^                          (what comes waits                                            │
-//!     └──────── Swapped ───────── in the rings of the NICs) <── first look at the ports ──────┘
+//!  reload ── Exchange::swap ──> feed: end of input ──> the model finishes its packets ──> turn ──> the model, again
+//!     ^                          (packets wait in the                                             │
+//!     └──────── Swapped ───────── NICs' rings) <── first look at the ports ───────────────────────┘
 //! ```
 //!
-//! A plan is exchanged where no packet is: the feed says that its input has ended, every chunk on its way comes to the
-//! sink, and the threads of the model end. Nothing is received meanwhile, and nothing is lost as long as the NICs' rings
-//! hold what comes. The model begins anew at once, with the same feed and the same sink.
+//! A plan is exchanged while no packet is in it: the feed ends its input, every chunk reaches the sink, and the
+//! model's threads end. Nothing is received meanwhile, and no packet is lost as long as the NICs' rings have room.
+//! The model then starts again with the same feed and sink.
 //!
-//! Where workers have lanes, each with a feed, the first feed that hears of it ends its input, and then all have to, even if
-//! the request is withdrawn meanwhile: else those that ended would be without a worker until the others do.
+//! If workers have lanes, each with a feed, and one feed has ended its input, all must end, even if the request is
+//! withdrawn meanwhile: otherwise the lanes that ended would have no worker until the others ended too.
 //!
-//! The threads of a model are started for every plan, which takes some tens of microseconds; that is the price for models
-//! that need not know of exchanges.
+//! The model's threads start anew for each plan, which takes some tens of microseconds. In return, models know
+//! nothing of exchanges.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -30,31 +31,31 @@ use crate::capture::Tapped;
 use crate::counters::Counters;
 use crate::workers::Workers;
 
-/// What makes the next plan out of the one that ran, while no packet is on its way.
+/// Makes the next plan from the old one; called while no packet is in either.
 pub(crate) type Turn = Box<dyn FnOnce(&RouterPlan) -> RouterPlan + Send>;
 
-/// How an exchange went.
+/// How an exchange of plans went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swapped {
-    /// Packets on their way when the first feed stopped.
+    /// Packets in the plan when the first feed stopped.
     pub in_flight: u64,
-    /// Until all on their way were sent.
+    /// Time until all of them were sent.
     pub drained: Duration,
-    /// From the last look at the ports, of the feed that stopped first, to the next one of the feed that resumed last.
+    /// Time without receiving: from the last look at the ports by the feed that stopped first to the first look by
+    /// the feed that resumed last.
     pub pause: Duration,
 }
 
-/// Where another thread asks for an exchange.
+/// Where a reload meets the packet threads.
 pub(crate) struct Exchange {
-    /// How many feeds there are.
     feeds: usize,
-    /// Somebody has asked: feeds end their input.
+    /// An exchange was requested: feeds end their input.
     wanted: AtomicBool,
-    /// A feed has ended its input, so all have to.
+    /// A feed has ended its input, so all must.
     ends: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
-    /// Packets that the feed gave, and that the sink took.
+    /// Packets that feeds passed on and that sinks took.
     given: AtomicU64,
     taken: AtomicU64,
 }
@@ -70,17 +71,17 @@ struct State {
     has_ended: bool,
 }
 
-/// Why plans were not exchanged; the old one goes on where the packet thread does.
+/// Why plans were not exchanged; the old one stays in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSwapped {
-    /// Packets are not worked on any more.
+    /// The packet thread has ended.
     Ended,
-    /// The packet thread did not come to it in time, and will not.
+    /// The packet thread did not stop in time; the request is withdrawn.
     TimedOut,
 }
 
 impl Exchange {
-    /// For so many feeds.
+    /// For a router with this many feeds.
     pub(crate) fn new(feeds: usize) -> Self {
         Self {
             feeds,
@@ -93,8 +94,7 @@ impl Exchange {
         }
     }
 
-    /// Has the plan exchanged, and waits until packets pass through the next one. `wake` ends the feed's wait for
-    /// packets.
+    /// Exchanges the plan and waits until packets pass the next one. `wake` ends the feeds' wait for packets.
     pub(crate) fn swap(&self, turn: Turn, wake: impl Fn(), timeout: Duration) -> Result<Swapped, NotSwapped> {
         let until = Instant::now() + timeout;
         let mut state = self.state.lock();
@@ -112,7 +112,7 @@ impl Exchange {
                 return Err(NotSwapped::Ended);
             }
             let left = until.saturating_duration_since(Instant::now());
-            // Once the turn is taken, the exchange is made whatever happens.
+            // If the turn was taken already, the exchange can no longer be withdrawn.
             if left.is_zero() && state.turn.take().is_some() {
                 self.wanted.store(false, Ordering::Release);
                 return Err(NotSwapped::TimedOut);
@@ -122,7 +122,7 @@ impl Exchange {
         }
     }
 
-    /// For a feed: whether its input is to end here. It is asked before each look at the ports.
+    /// Returns whether a feed must end its input; called before each look at the ports.
     pub(crate) fn is_wanted(&self) -> bool {
         if self.ends.load(Ordering::Acquire) {
             return true;
@@ -141,12 +141,12 @@ impl Exchange {
         state.turn.is_some()
     }
 
-    /// A worker is lost, and packets will not be worked on any more: all feeds end their input.
+    /// Called when a worker failed: all feeds end their input, and packet processing ends.
     fn give_up(&self) {
         self.ends.store(true, Ordering::Release);
     }
 
-    /// For a feed: the first look at the ports after an exchange.
+    /// Called by a feed at its first look at the ports after an exchange.
     pub(crate) fn resumes(&self) {
         let mut state = self.state.lock();
         state.resumed += 1;
@@ -160,17 +160,17 @@ impl Exchange {
         }
     }
 
-    /// For a feed: a chunk is on its way.
+    /// Called by a feed for each chunk.
     pub(crate) fn gives(&self, packets: usize) {
         self.given.fetch_add(packets as u64, Ordering::AcqRel);
     }
 
-    /// For a sink: packets have come through.
+    /// Called by a sink for each chunk or part of one.
     pub(crate) fn takes(&self, packets: usize) {
         self.taken.fetch_add(packets as u64, Ordering::AcqRel);
     }
 
-    /// For the packet thread, when the model has ended: what to do next, if it was asked to.
+    /// Called by the packet thread when the model has ended. `None` if no exchange was requested.
     fn turn(&self) -> Option<Turn> {
         let mut state = self.state.lock();
         let turn = state.turn.take();
@@ -195,21 +195,21 @@ impl Exchange {
 
 /// What the packet threads work with.
 pub(crate) struct Packets<F, S> {
-    /// The plan in force, for display.
+    /// The plan in force, for readers.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
-    /// Ways in and out: one, or one for each worker.
+    /// One feed and sink, or one pair per worker.
     pub(crate) lanes: Vec<(F, S)>,
     pub(crate) model: ModelOptions,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) workers: Arc<Workers>,
-    /// Where captures are.
+    /// Holds the taps of captures.
     pub(crate) counters: Arc<Counters>,
-    /// The feeds' input has ended for good.
+    /// Set when the router stops: the feeds' input has ended for good.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
-    /// The body of the thread: works until `stop` is set, or the model fails.
+    /// Runs until `stop` is set or the model fails.
     pub(crate) fn run(mut self) -> Result<(), ExecError> {
         let result = self.run_plans();
         self.exchange.end();

@@ -1,4 +1,4 @@
-//! Which MAC address the router has on a port.
+//! Decides which MAC address the router uses on a port.
 
 use thalweg_config::{Driver, PortConfig};
 use thalweg_wire::MacAddr;
@@ -6,17 +6,16 @@ use thalweg_wire::MacAddr;
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortMac {
-    /// The interface's: the router takes its place.
+    /// The interface's own: the router takes its place.
     Interface,
-    /// Another than the interface's, made from it: the interface is the other end of the cable, and two neighbors with
-    /// one address do not hear each other.
+    /// Derived from the interface's, but different: the interface is the other end of the cable, and two neighbors
+    /// with one address cannot reach each other.
     Beside,
-    /// The configuration's.
+    /// The configured one.
     Configured(MacAddr),
 }
 
 impl PortMac {
-    /// A port's.
     pub(crate) fn of(config: &PortConfig) -> Self {
         match &config.interface {
             Some(interface) if interface.own_mac => match interface.driver {
@@ -27,9 +26,9 @@ impl PortMac {
         }
     }
 
-    /// The address, where the interface has this one.
+    /// The router's address, given the interface's.
     pub(crate) fn with(self, interface: MacAddr) -> MacAddr {
-        /// Of an address that is nobody's product (IEEE 802, 8.2).
+        /// The bit of locally administered addresses (IEEE 802, 8.2).
         const LOCAL: u8 = 0x02;
         match self {
             Self::Interface => interface,

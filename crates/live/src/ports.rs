@@ -1,4 +1,4 @@
-//! The ports of a live router: opening one, and what the router keeps of it.
+//! The ports of a live router: opens one, and holds what the router keeps of it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -16,25 +16,24 @@ use crate::open::{OpenError, OpenedPort, open_port, wait_for};
 use crate::port_mac::PortMac;
 use crate::preflight::leftover_addresses;
 
-/// What the router keeps of a port for as long as it has it.
+/// What the router keeps of a port until the port is removed.
 pub(crate) struct PortState {
-    /// What the configuration calls it.
     pub(crate) name: String,
-    /// Of a sub-interface, its VLAN.
+    /// The VLAN of a sub-interface.
     vlan: Option<u16>,
     mac: PortMac,
-    /// How it was opened; of a VLAN, its parent.
+    /// How the port was opened; for a VLAN, its parent.
     pub(crate) facts: PortFacts,
-    /// Of a port that began without its interface, what is known by now.
+    /// What has been found since of a port that started without its interface.
     pub(crate) later: Option<OpenedLater>,
-    /// The largest packet that the configuration allows.
+    /// The largest IP packet that the configuration allows, in bytes.
     pub(crate) mtu: Arc<AtomicU32>,
-    /// What holds its interface; of a VLAN, nothing.
+    /// Locks on the interface; none for a VLAN.
     _held: (Option<InterfaceLock>, Option<Held>),
 }
 
 impl PortState {
-    /// Of a VLAN on another port.
+    /// The state of a VLAN on `parent`.
     pub(crate) fn sub_interface(config: &PortConfig, parent: &PortState, vlan: u16) -> Self {
         let facts = PortFacts {
             mode: format!("{}, VLAN {vlan}", parent.facts.mode),
@@ -61,7 +60,7 @@ impl PortState {
         }
     }
 
-    /// How it was opened, where its interface came later too.
+    /// How the port was opened, including an interface that appeared later.
     pub(crate) fn facts_now(&self) -> PortFacts {
         let found = self.later.as_ref().map(OpenedLater::facts).filter(|found| found.index != 0);
         let Some(found) = found else { return self.facts.clone() };
@@ -76,20 +75,20 @@ pub(crate) fn carries_vlans(config: &RouterConfig, port: u16) -> bool {
     config.ports.iter().any(|other| other.sub_interface.is_some_and(|sub| sub.parent == port))
 }
 
-/// By port; none where a port is gone.
+/// By port number; `None` for a removed port.
 pub(crate) type PortStates = Vec<Option<Arc<PortState>>>;
 
-/// A port with an interface of its own that was just opened.
+/// A port with an interface of its own, just opened.
 pub(crate) struct OpenPort {
     pub(crate) halves: Vec<QueueRx>,
-    /// The driver's sending half, and those for lanes from the second on.
+    /// The first lane's sending half, and those of further lanes.
     pub(crate) tx: (Box<dyn PortTx>, Vec<Box<dyn PortTx>>),
     pub(crate) link: Option<Box<dyn ReadLink>>,
     pub(crate) offload: Option<Arc<Offload>>,
     pub(crate) state: PortState,
 }
 
-/// Makes a port's interface this router's, if it has one of its own.
+/// Locks the port's interface for this router; `None` if the port has no interface of its own.
 pub(crate) fn claim(config: &PortConfig) -> Result<Option<InterfaceLock>, OpenError> {
     let interface = config.interface.as_ref().filter(|_| config.sub_interface.is_none());
     let Some(name) = interface.and_then(|interface| interface.exclusive()) else { return Ok(None) };
@@ -97,7 +96,7 @@ pub(crate) fn claim(config: &PortConfig) -> Result<Option<InterfaceLock>, OpenEr
     InterfaceLock::take(name).map(Some).map_err(claimed)
 }
 
-/// Opens a port that was claimed, with as many sending halves for `lanes` lanes as its driver has.
+/// Opens a claimed port, with one sending half per lane if the driver has that many.
 pub(crate) fn open(
     config: &RouterConfig,
     index: u16,
@@ -126,7 +125,7 @@ pub(crate) fn open(
     Ok(OpenPort { halves, tx: (port.tx, others), link, offload, state })
 }
 
-/// A port without an interface must not keep the others from working: it waits, where that is all there is to it.
+/// A missing interface must not stop the other ports: if nothing else is wrong, the port waits for its interface.
 fn wait_instead(
     why: OpenError,
     config: &PortConfig,
@@ -159,7 +158,7 @@ fn log_opened(config: &PortConfig, facts: &PortFacts) {
     }
 }
 
-/// The longest frame of these ports.
+/// The longest frame of these ports, in bytes.
 pub(crate) fn frame_bytes_max<'s>(states: impl Iterator<Item = &'s PortState>) -> usize {
     /// An Ethernet header and two tags.
     const OVERHEAD: usize = 14 + 8;

@@ -1,8 +1,8 @@
-//! How the router would drive its interfaces, found out without starting it.
+//! Finds out how the router would drive its interfaces, without starting it.
 //!
-//! Each way of driving an interface is tried as opening the port would try it, and let go of again. Frames go on to the
-//! system meanwhile. What is wrong is a finding that says what to do about it, never a failure: the machine that a
-//! configuration is checked on need not be the one it is for.
+//! Each driver is tried as opening the port would try it, and released again; the kernel still gets the frames
+//! meanwhile. A problem becomes a finding that says what to do about it, and never an error: a configuration may be
+//! checked on another machine than its own.
 
 use std::net::IpAddr;
 
@@ -16,24 +16,24 @@ use crate::interface_lock::InterfaceLock;
 use crate::open::{by_driver, request};
 use crate::port_mac::PortMac;
 
-/// What a port would come to here and now.
+/// What opening a port would yield on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortPreflight {
-    /// The driver, and how it would work; `None` if the port could not be opened.
+    /// The driver and its mode; `None` if the port could not be opened.
     pub mode: Option<String>,
-    /// Why it is not a better mode.
+    /// Why no better mode works.
     pub why_not_better: Option<String>,
-    /// The MAC address that the router would have there, if it can be known.
+    /// The MAC address that the router would use, if it can be known.
     pub mac: Option<MacAddr>,
-    /// What is in the way, or will surprise, and what to do about it.
+    /// Problems and surprises, and what to do about them.
     pub findings: Vec<String>,
 }
 
-/// Asks the system about a port's interface. Of use in the network namespace that the router is to run in, with its
-/// rights. Where AF_XDP is tried, a driver may reset its card.
+/// Tries to drive a port's interface. Run it in the router's network namespace and with its privileges. Where
+/// AF_XDP is tried, a driver may reset its card.
 ///
-/// DPDK has to be started before ([`crate::start_dpdk`]), with `mbufs` as for the router.
-/// `carries_vlans` says that other ports are VLANs of this one.
+/// DPDK must have been started ([`crate::start_dpdk`]), with `mbufs` as for the router. `carries_vlans`: other
+/// ports are VLANs of this one.
 pub fn preflight(
     config: &PortConfig,
     interface: &InterfaceConfig,
@@ -70,7 +70,7 @@ pub fn preflight(
     preflight
 }
 
-/// The interface itself: is it there, up, and as large as the configuration would have it?
+/// Checks that the interface exists, is up, and has the configured MTU.
 fn link(config: &PortConfig, name: &str, preflight: &mut PortPreflight) {
     let PortPreflight { findings, mac, .. } = preflight;
     let facts = match Links::open() {
@@ -78,7 +78,7 @@ fn link(config: &PortConfig, name: &str, preflight: &mut PortPreflight) {
         Err(error) => return findings.push(format!("cannot open a socket to query interfaces: {error}")),
     };
     match facts {
-        // Said by the drivers.
+        // The drivers have reported it.
         Err(_) => {}
         Ok(facts) => {
             *mac = Some(PortMac::of(config).with(facts.mac));
@@ -99,11 +99,11 @@ fn link(config: &PortConfig, name: &str, preflight: &mut PortPreflight) {
     }
 }
 
-/// Addresses that the system still has on an interface whose frames the router takes: programs use them, send past the
-/// router, and hear nothing.
+/// Addresses that the kernel still has on an interface whose frames the router takes: programs that use them would
+/// send past the router and receive nothing.
 pub(crate) fn leftover_addresses(interface: &InterfaceConfig) -> Vec<String> {
     let index = |name: &str| Links::open().ok()?.index(name).ok();
-    // A TAP's is at the other end of the cable.
+    // A TAP's addresses belong to the other end of the cable.
     let name = interface.in_system().filter(|_| interface.driver != Driver::Tap);
     let Some((name, index)) = name.and_then(|name| Some((name, index(name)?))) else { return Vec::new() };
     let stand_in = match &interface.mirror {

@@ -10,23 +10,19 @@ use crate::vlan;
 /// A packet that left the fast path and concerns the router itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Punt {
-    /// Why it left.
     pub(crate) reason: DropReason,
-    /// Where it came in.
     pub(crate) port_in: u16,
-    /// The port whose counters it is in: the same, or none if the router made it.
+    /// The port whose counters the packet is in: `port_in`, or no port if the router made it.
     pub(crate) counted_at: u16,
-    /// The number that its route led to.
+    /// The number in the tables that its route led to.
     pub(crate) next_hop: u32,
     /// Chooses among equal paths.
     pub(crate) flow_hash: u32,
-    /// Its class.
     pub(crate) class: u8,
-    /// Facts about it.
     pub(crate) flags: PacketFlags,
-    /// Where its IP header begins in `frame`, if it is IP.
+    /// Where the IP header begins in `frame`, if the packet is IP.
     pub(crate) l3_offset: u16,
-    /// The frame as it is now, without VLAN tags: NAT has rewritten it where `flags` say so.
+    /// The present frame, without VLAN tags; NAT has rewritten it if `flags` say so.
     pub(crate) frame: Vec<u8>,
 }
 
@@ -45,7 +41,7 @@ impl Punt {
         }
     }
 
-    /// The packet for captures.
+    /// The packet as captures see it.
     pub(crate) fn seen(&self) -> Seen<'_> {
         Seen {
             frame: &self.frame,
@@ -57,13 +53,13 @@ impl Punt {
         }
     }
 
-    /// Whether the link layer brought it to this router alone.
+    /// Whether it was sent to this router's MAC address alone.
     pub(crate) fn came_to_one(&self) -> bool {
         self.l3_offset < 14 || self.frame.first().is_some_and(|byte| byte & 1 == 0)
     }
 
-    /// The IP packet, without padding. Its header says how long it is: the stage that dropped it may not have come to
-    /// noting that.
+    /// The IP packet without padding. Its header gives the length, because the stage that dropped it may not have
+    /// noted it yet.
     pub(crate) fn ip_packet(&self) -> &[u8] {
         let rest = self.frame.get(usize::from(self.l3_offset)..).unwrap_or_default();
         let length = match (rest.first().map(|byte| byte >> 4), rest.get(2..6)) {
@@ -75,18 +71,17 @@ impl Punt {
     }
 }
 
-/// The ways to the host thread.
+/// The queues to the host thread.
 #[derive(Clone)]
 pub(crate) struct ToHost {
-    /// For what is for the host.
+    /// Messages of neighbors and packets for the router.
     pub(crate) host_frames: Sender<Punt>,
-    /// For what is slow_path.
+    /// Packets to resolve, to fragment or to answer with an error.
     pub(crate) slow_path: Sender<Punt>,
 }
 
 impl ToHost {
-    /// Where a packet that cannot be forwarded for this reason goes: it is for the router itself, or the router has to
-    /// do or to say something about it. `None` if it has not.
+    /// The queue for a packet that was dropped for this reason; `None` if the router has nothing to do about it.
     pub(crate) fn way(&self, reason: DropReason) -> Option<&Sender<Punt>> {
         use DropReason as R;
         match reason {
@@ -118,20 +113,16 @@ pub(crate) fn is_refusal(reason: DropReason) -> bool {
     )
 }
 
-/// The port whose counters a packet is in. What the router has put in comes as bare IP, and is its own.
+/// The port whose counters a packet is in. Packets that the router injects are bare IP and count as its own.
 pub(crate) fn counted_at(packet: &Packet) -> u16 {
     if packet.link == LinkType::RawIp { NO_PORT } else { packet.port_in }
 }
 
-/// A port is different from now on.
+/// A port's new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkChange {
-    /// Which.
     pub(crate) port: u16,
-    /// Whether it is up.
     pub(crate) is_up: bool,
-    /// Its MAC address.
     pub(crate) mac: MacAddr,
-    /// Its MTU.
     pub(crate) mtu: u32,
 }

@@ -1,13 +1,12 @@
-//! Receive counters of the drivers.
+//! Counters of what drivers received.
 use parking_lot::Mutex;
 
 use thalweg_ports::live::RxCounters;
 
-/// What drivers have counted, by lane and queue: brought up to date whenever nothing comes, and every so many chunks.
+/// The drivers' counters by lane and queue. Feeds update them whenever no packet arrives, and every so many chunks.
 #[derive(Debug)]
 pub(crate) struct Received(Mutex<Vec<Vec<QueueCounters>>>);
 
-/// What the driver has counted at a queue of a port.
 #[derive(Clone, Copy, Debug)]
 struct QueueCounters {
     port: u16,
@@ -16,12 +15,11 @@ struct QueueCounters {
 }
 
 impl Received {
-    /// For so many lanes.
     pub(crate) fn new(lanes: usize) -> Self {
         Self(Mutex::new(vec![Vec::new(); lanes]))
     }
 
-    /// Of each of a port's queues, in order.
+    /// By queue of the port, in order.
     pub(crate) fn of(&self, port: u16) -> Vec<RxCounters> {
         let all = self.0.lock();
         let mut queues: Vec<_> = all.iter().flatten().filter(|queue| queue.port == port).collect();
@@ -29,7 +27,7 @@ impl Received {
         queues.into_iter().map(|queue| queue.counters).collect()
     }
 
-    /// What a lane has now, by port and queue.
+    /// Sets a lane's counters, by port and queue.
     pub(crate) fn set(&self, lane: usize, counters: impl Iterator<Item = (u16, u16, RxCounters)>) {
         let counters =
             counters.map(|(port, queue, counters)| QueueCounters { port, queue, counters }).collect();
@@ -39,7 +37,7 @@ impl Received {
     }
 }
 
-/// What was received by several queues together.
+/// The sum over several queues.
 pub(crate) fn sum_of(queues: &[RxCounters]) -> RxCounters {
     queues.iter().fold(RxCounters::default(), |sum, queue| RxCounters {
         frames: sum.frames + queue.frames,

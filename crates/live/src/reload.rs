@@ -1,19 +1,19 @@
-//! Another configuration for a router that runs, and no packet lost by it.
+//! Takes over another configuration while the router runs, without losing a packet.
 //!
 //! | step | what | can it fail |
 //! |---|---|---|
 //! | prepare | compare, build the next plan, compare routes, allocate, open new ports | yes: nothing has changed |
-//! | gateways | numbers of new targets; their gateways are resolved before a packet wants them | yes: nothing has changed |
+//! | gateways | number new targets; resolve their gateways before a packet needs them | yes: nothing has changed |
 //! | routes | by difference, slice by slice | yes: they are put back |
-//! | the rest of the program | whatever else takes the same file (BGP) | yes: routes are put back |
-//! | turn | with no packet on its way: plan, NAT, policers, queues | only if packets are not worked on at all |
-//! | afterwards | numbers of old routes are free; addresses, static_neighbors, mirrors, MTUs | no |
+//! | BGP | reloads the same file | yes: routes are put back |
+//! | turn | with no packet in the plan: plan, NAT, policers, queues | only if the packet thread is stuck |
+//! | afterwards | free numbers of old routes; addresses, static neighbors, mirrors, MTUs | no |
 //!
-//! What the router remembers goes on: sessions and their public ports, what policers have saved, what waits in queues,
-//! neighbors, counters.
+//! State survives: NAT sessions and their public ports, tokens of policers, packets in queues, neighbors and
+//! counters.
 //!
-//! Ports come, go and change their interface, VLAN or mirror: see `ports`. What a port is driven by, and with, stays for as
-//! long as it has its interface; another needs a restart, and is refused.
+//! Ports are added, removed and changed too: see `ports`. A port keeps its driver and the driver's options as long
+//! as it has its interface; changing those needs a restart, and is refused.
 
 mod ports;
 
@@ -41,83 +41,83 @@ use crate::router::{LiveRouter, refusal};
 use crate::start::{class_names, translated};
 use ports::{PortDifference, PortsChange};
 
-/// Prefixes changed before others may have the tables: below a millisecond.
+/// Prefixes changed per hold of the tables' lock: less than a millisecond.
 const SLICE: usize = 512;
 
-/// What others get of the tables between two slices.
+/// How long other writers have the lock between two slices.
 const BETWEEN_SLICES: Duration = Duration::from_micros(50);
 
-/// How long new gateways have to answer before routes lead to them.
+/// How long new gateways may take to answer before routes lead to them.
 const GATEWAYS_WAIT: Duration = Duration::from_secs(1);
 
-/// How often to check whether they have.
 const GATEWAYS_LOOK: Duration = Duration::from_millis(5);
 
-/// How long the packet thread may take to finish what is on its way.
+/// How long the packet thread may take to finish packets in the plan.
 const SWAP_WAIT: Duration = Duration::from_secs(10);
 
-/// Why a configuration was not taken over. Nothing has changed.
+/// Why a configuration was not taken over. The running one stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// Something is different that only a start can change.
+    /// A difference needs a restart.
     #[error("{key} differs, which needs a restart; nothing was changed")]
     Restart {
-        /// The key, as the configuration has it.
+        /// The key as written in the configuration.
         key: String,
     },
     /// The configuration cannot be built, or the tables have no room for its routes.
     #[error("{0}; nothing was changed")]
     Build(BuildError),
-    /// A port or an interface cannot take it.
+    /// A port or an interface cannot be opened or changed.
     #[error("{0}")]
     Refused(String),
-    /// BGP did not take it.
+    /// BGP refused it.
     #[error(transparent)]
     Bgp(BgpReloadError),
-    /// The threads that would have to take it do not answer.
+    /// Another reload interfered, or a thread did not answer in time.
     #[error("{0}")]
     Stuck(&'static str),
 }
 
-/// A configuration that can be taken over.
+/// A configuration that was checked and can be taken over with [`LiveRouter::reload`]; dropping it undoes the
+/// preparation.
 pub struct Prepared {
-    /// The one it was compared with.
+    /// The configuration it was compared with; a reload in between makes this one fail.
     before: Arc<RouterConfig>,
     config: Arc<RouterConfig>,
     successor: NextPlan,
     routes: RouteDifference,
     host: HostChange,
     ports: Option<PortsChange>,
-    /// Whether packets are worked on differently at all.
+    /// Whether anything outside BGP differs, so that packets must stop for a moment.
     turns: bool,
     changes: Vec<String>,
 }
 
-/// What was done when packets began to pass by the next plan.
 struct Exchanged {
-    /// By others, in words.
+    /// Lines from the reload of BGP.
     more: Vec<String>,
     routes_took: Duration,
     swapped: Swapped,
     taken_over: Migrated,
 }
 
-/// What was done.
+/// What a reload changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// In words, a line each; empty if nothing is different.
+    /// One line per change; empty if nothing differs.
     pub changes: Vec<String>,
     pub routes: RouteCounts,
-    /// How long routes took to change.
+    /// How long the change of routes took.
     pub routes_took: Duration,
-    /// How the plan was exchanged, if it was.
+    /// How long the exchange of plans took; `None` if the plan stayed.
     pub swapped: Option<Swapped>,
-    /// What became of NAT's sessions and the like.
+    /// How much state moved into the next plan.
     pub taken_over: Migrated,
 }
 
 impl LiveRouter {
-    /// What another configuration would change, or why it would be refused. Nothing is opened or changed.
+    /// Lists what another configuration would change, or returns why it would be refused. Opens and changes
+    /// nothing.
     pub fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, ReloadError> {
         let before = self.config();
         let (difference, mut changes) = compared(&before, config)?;
@@ -126,7 +126,7 @@ impl LiveRouter {
         Ok(changes)
     }
 
-    /// Does everything about another configuration that can be refused or takes long, and changes nothing.
+    /// Does everything that can be refused or takes long, and changes nothing that packets meet.
     pub fn prepare(&self, config: Arc<RouterConfig>) -> Result<Prepared, ReloadError> {
         let before = self.config();
         let (difference, changes) = compared(&before, &config)?;
@@ -137,14 +137,14 @@ impl LiveRouter {
         let routes = RouteDifference::between(&before, &config);
         let turns = !changes.is_empty() || routes.counts() != RouteCounts::default();
         let host = host_change(&before, &config);
-        // Last of all, as it is seen from outside.
+        // Last, because the network can notice it.
         let ports = self.prepare_ports(&before, &config, difference)?;
         let turns = turns || ports.is_some();
         Ok(Prepared { before, config, successor, routes, host, ports, turns, changes })
     }
 
-    /// Takes the configuration over. `also` is done when all that remains cannot fail; if it does, nothing is changed.
-    /// What it says it did becomes part of the answer.
+    /// Takes the configuration over. `also` reloads BGP after the routes have changed and before the turn; if it
+    /// fails, the routes are put back. Its lines become part of the result.
     pub fn reload(
         &self,
         prepared: Prepared,
@@ -186,7 +186,7 @@ impl LiveRouter {
         Ok(Reloaded { changes, routes: counts, routes_took, swapped: Some(swapped), taken_over })
     }
 
-    /// All that may fail once routes have begun to change; they are put back then.
+    /// Does what may still fail after `prepare`; on failure, the routes are put back.
     fn change_routes_and_turn(
         &self,
         config: &RouterConfig,
@@ -209,7 +209,6 @@ impl LiveRouter {
         exchanged
     }
 
-    /// Changes routes by difference.
     fn change_routes(
         &self,
         routes: RouteDifference,
@@ -230,8 +229,8 @@ impl LiveRouter {
         }
     }
 
-    /// Waits until the gateways of new routes are resolved: a packet that meets one before is held, but not many are.
-    /// Those that were silent before are not waited for, nor those on new ports: their answers come in after the turn.
+    /// Waits until gateways of new routes are resolved, because few packets can wait for a neighbor. It skips
+    /// gateways that did not answer before, and those on new ports, whose answers arrive only after the turn.
     fn wait_for_gateways(&self, silent: &[(u16, IpAddr)], ports: &Option<&mut PortsChange>) {
         let is_new = |port: u16| ports.as_ref().is_some_and(|ports| ports.brings(port));
         let until = Instant::now() + GATEWAYS_WAIT;
@@ -250,7 +249,7 @@ impl LiveRouter {
         }
     }
 
-    /// Exchanges the plan, and with no packet on its way what belongs to it.
+    /// Exchanges the plan and what belongs to it while no packet is in it.
     fn turn(
         &self,
         config: &RouterConfig,
@@ -273,7 +272,7 @@ impl LiveRouter {
             if let Some(change_ports) = change_ports {
                 change_ports();
             }
-            // A sub-interface has its parent's.
+            // A sub-interface shares its parent's queue.
             for (outbox, queue) in
                 outboxes.load().iter().zip(queues).filter(|(outbox, _)| !outbox.is_sub_interface())
             {
@@ -299,7 +298,7 @@ impl LiveRouter {
         Ok((swapped, taken))
     }
 
-    /// Applies the changes that do not concern packets on their way.
+    /// Applies changes that do not concern packets in the plan.
     fn apply_off_path(&self, before: &RouterConfig, config: &RouterConfig, host: HostChange) {
         for (index, (old, new)) in (0..).zip(before.ports.iter().zip(&config.ports)) {
             if old.default_mac != new.default_mac {
@@ -319,7 +318,7 @@ impl LiveRouter {
     }
 }
 
-/// What is different of ports, and all that is in words, if it can be applied at all.
+/// Compares the ports, and lists all differences; fails if one cannot be applied.
 fn compared(
     before: &RouterConfig,
     after: &RouterConfig,
@@ -333,7 +332,7 @@ fn compared(
     Ok((difference, changes))
 }
 
-/// What is different besides routes, in words; of ports, those that stay: others are `opened`, or gone.
+/// Lists differences other than routes. Ports in `opened`, and removed ones, are skipped.
 fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> Vec<String> {
     let mut changes = Vec::new();
     for (port, (old, new)) in (0..).zip(before.ports.iter().zip(&after.ports)) {
@@ -345,7 +344,7 @@ fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> V
         (None, Some(_)) => changes.push("NAT starts".to_owned()),
         (Some(_), None) => changes.push("NAT ends".to_owned()),
         (Some(old), Some(new)) => {
-            // What stays untranslated follows from routes, which are told of apart.
+            // Untranslated addresses follow from routes, which are listed separately.
             let old = NatConfig { untranslated: new.untranslated.clone(), ..old.clone() };
             if old != *new {
                 changes.push("NAT: settings changed".to_owned());
@@ -402,7 +401,7 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
     }
 }
 
-/// What a reload came to, in one line.
+/// Summarizes a reload in one line.
 fn in_words(routes: RouteCounts, nat: Option<u64>, taken: &Migrated, lost: u64, swapped: Swapped) -> String {
     let mut words: Vec<String> = routes_in_words(routes).into_iter().collect();
     let ended = taken.sessions.map_or(0, |sessions| sessions.displaced) + lost;

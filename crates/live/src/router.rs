@@ -1,4 +1,4 @@
-//! A live router, as others have it: looking at it, asking it, stopping it. How it is put together: `start`.
+//! A live router as other threads use it: to query, capture, change and stop it. Module `start` assembles it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
@@ -34,43 +34,38 @@ use crate::received::{Received, sum_of};
 use crate::vlan;
 use crate::workers::{WorkerStatus, Workers};
 
-/// How to run.
+/// How to run a live router, besides its configuration.
 #[derive(Clone)]
 pub struct LiveOptions {
-    /// The model and its workers.
     pub model: ModelOptions,
-    /// For how long workers ask ports that have run dry before they sleep.
+    /// How long workers poll ports without packets before they sleep.
     pub busy_poll: Duration,
-    /// Packets that one chunk holds at most.
     pub chunk_packets: usize,
-    /// Against strangers that choose collisions.
+    /// Seeds hashes, so that strangers cannot choose flows that collide.
     pub seed: u64,
-    /// Who gets flow records, where flows are metered.
+    /// Where flow records go if the configuration meters flows.
     pub flow_outlet: Option<Arc<dyn RecordOutlet>>,
 }
 
-/// A port as it is now.
+/// A port's present state and counters, for `show`.
 #[derive(Clone, Debug)]
 pub struct PortStatus {
-    /// Its number. Numbers of ports that are gone are left out.
+    /// The port's number; numbers of removed ports do not appear.
     pub port: u16,
-    /// Its name in the configuration.
     pub name: String,
-    /// How it was opened.
+    /// How the port was opened.
     pub facts: PortFacts,
-    /// What its driver received.
     pub received: RxCounters,
-    /// Of that, what came by each receive queue that is worked on apart; of a sub-interface nothing is known.
+    /// Counters of each receive queue; empty for a sub-interface.
     pub queues: Vec<RxCounters>,
-    /// What its driver sent.
     pub sent: TxCounters,
-    /// Frames that wait in its queues.
+    /// Frames waiting in the port's egress queue.
     pub queued: u64,
-    /// What the kernel forwarded by itself.
+    /// What the kernel forwarded without the router.
     pub offloaded: Offloaded,
 }
 
-/// A router that runs. It stops when it is dropped.
+/// A running router. It stops when it is dropped.
 pub struct LiveRouter {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) wakers: Vec<SourceWaker>,
@@ -82,57 +77,56 @@ pub struct LiveRouter {
     pub(crate) worker_counters: Arc<Workers>,
     pub(crate) outboxes: Outboxes,
     pub(crate) states: Mutex<PortStates>,
-    /// Where the feeds of lanes, the mirrors' thread and that of links are told of ports that come and go.
+    /// Where the threads that receive get the halves of added ports, and release those of removed ones.
     pub(crate) lanes: Vec<HalvesSlot>,
     pub(crate) mirror_halves: HalvesSlot,
     pub(crate) watch: Sender<WatchChange>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
     pub(crate) questions: Sender<Question>,
     pub(crate) ended: Arc<AtomicBool>,
-    /// The configuration in force; locked for as long as another takes its place.
+    /// The configuration in force; locked during a reload.
     pub(crate) config: Mutex<Arc<RouterConfig>>,
-    /// The plan in force.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
     pub(crate) tables: Arc<ForwardingTables>,
     pub(crate) flow_outlet: Option<Arc<dyn RecordOutlet>>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
     pub(crate) workers: usize,
-    /// The class of the router's own packets.
+    /// The traffic class of the router's own packets.
     pub(crate) class: Arc<AtomicU8>,
-    /// Whether hosts are told that get no NAT session.
+    /// Whether hosts get an ICMP error when NAT refuses them a session.
     pub(crate) tells_refusals: Arc<AtomicBool>,
 }
 
 impl LiveRouter {
-    /// Whether packets are not worked on any more, though nobody has asked for it.
+    /// Whether packet processing has ended without [`stop`](Self::stop), because of an error.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
     }
 
-    /// The counters.
+    /// The counters of packets and ports.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// NAT's sessions, if there is NAT.
+    /// NAT's sessions; `None` without NAT.
     pub fn nat(&self) -> Option<Arc<NatStage>> {
         self.plan.load().nat_stage()
     }
 
-    /// Ends the leases of flows that the kernel forwards: sessions were ended.
+    /// Ends the leases of offloaded flows. Call it after ending NAT sessions.
     pub fn end_leases(&self) {
         if let Some(offload) = &self.offload {
             offload.invalidate();
         }
     }
 
-    /// The time as packets have it.
+    /// The clock of packets' timestamps.
     pub fn clock(&self) -> LiveClock {
         self.clock
     }
 
-    /// The ports as they are now.
+    /// The ports' present state.
     pub fn ports(&self) -> Vec<PortStatus> {
         let (states, outboxes) = (self.states(), self.outboxes.load());
         let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
@@ -150,32 +144,31 @@ impl LiveRouter {
         (0..).zip(&states).filter_map(status).collect()
     }
 
-    /// What the configuration calls a port, if there is one of this number.
+    /// A port's name in the configuration; `None` if no port has this number.
     pub fn port_name(&self, port: u16) -> Option<String> {
         Some(self.states().get(usize::from(port))?.as_ref()?.name.clone())
     }
 
-    /// What is kept of ports.
     pub(crate) fn states(&self) -> PortStates {
         self.states.lock().clone()
     }
 
-    /// What the threads of the model have done.
+    /// What each thread of the model has done.
     pub fn workers(&self) -> Vec<WorkerStatus> {
         self.worker_counters.status()
     }
 
-    /// Does something with a port's queue, if it has one.
+    /// Calls `act` with a port's egress queue; `None` if the port has none.
     pub fn with_queue<T>(&self, port: u16, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
         self.outboxes.load().get(usize::from(port))?.with_queue(act)
     }
 
-    /// Begins a capture, or says what is wrong with the request.
+    /// Begins a capture. Fails if the request names what does not exist, or too many captures run.
     pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStream, CaptureError> {
         let selection = Selection::of(request, &self.config(), &self.plan())?;
         let pause = self.offload.as_ref().filter(|_| selection.point.misses_offloaded());
         let pause = pause.map(|offload| offload.pause(selection.port));
-        // By number, those of ports that are gone included.
+        // By number, including removed ports.
         let mut ports = vec![("gone".to_owned(), String::new()); self.states().len()];
         for port in self.ports() {
             ports[usize::from(port.port)] =
@@ -186,13 +179,13 @@ impl LiveRouter {
         CaptureStream::begin(request, selection, router, pause)
     }
 
-    /// Asks the host thread; `None` if it does not answer in time.
+    /// Runs `question` on the host thread; `None` if it does not answer within two seconds.
     pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Host) -> T + Send + 'static) -> Option<T> {
         self.order(|host| question(host))
     }
 
-    /// Has neighbors on ports that the kernel's neighbor tables know for good, instead of those before. `None` if the host
-    /// thread does not come to it.
+    /// Replaces the permanent neighbors that come from the kernel's tables. `None` if the host thread does not
+    /// answer in time.
     pub fn set_kernel_neighbors(
         &self,
         neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
@@ -201,12 +194,12 @@ impl LiveRouter {
         self.order(move |host| host.set_kernel_neighbors(neighbors.into_iter()))
     }
 
-    /// The configuration in force. Waits while another takes its place.
+    /// The configuration in force. Blocks during a reload.
     pub fn config(&self) -> Arc<RouterConfig> {
         self.config_in_force().clone()
     }
 
-    /// The plan in force, which another may follow at any time.
+    /// The plan in force; a reload may replace it at any time.
     pub fn plan(&self) -> Arc<RouterPlan> {
         self.plan.load_full()
     }
@@ -215,7 +208,8 @@ impl LiveRouter {
         self.config.lock()
     }
 
-    /// Has the host thread do something; `None` if it does not come to it in time.
+    /// Runs `question` on the host thread, where it may change state; `None` if the host thread does not answer in
+    /// time.
     pub(crate) fn order<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Host) -> T + Send + 'static,
@@ -226,7 +220,7 @@ impl LiveRouter {
         let asked = self.questions.send_timeout(
             Box::new(move |host| {
                 *slot.lock() = Some(question(host));
-                // The asker may have gone.
+                // The asker may have timed out.
                 let _ = done.send(());
             }),
             ANSWER_WAIT,
@@ -236,7 +230,7 @@ impl LiveRouter {
         answer.lock().take()
     }
 
-    /// Stops: no packet is received any more, and those on their way are finished.
+    /// Stops receiving. Packets in the plan are finished while [`Stopping::wait`] waits.
     #[must_use = "the threads are only told to end"]
     pub fn stop(&mut self) -> Stopping {
         self.stop.store(true, Ordering::Release);
@@ -251,8 +245,8 @@ impl LiveRouter {
     }
 }
 
-/// A router that was told to stop. Wait for it without holding a lock around the router: threads that end may ask the router
-/// once more.
+/// A router that was told to stop. Do not hold a lock around the router while waiting: threads that end may still
+/// use the router.
 pub struct Stopping {
     packets: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -260,7 +254,7 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// Waits for all threads, and reports what is left of sessions and flows.
+    /// Waits for all threads, and exports the remaining sessions and flows.
     pub fn wait(self) {
         if self.packets.is_some_and(|packets| packets.join().is_err()) {
             tracing::error!("the packet threads panicked");
@@ -274,7 +268,7 @@ impl Stopping {
     }
 }
 
-/// What hosts are told that get no NAT session.
+/// The ICMP error for hosts that NAT refuses a session.
 pub(crate) fn refusal(config: &RouterConfig) -> Option<IcmpError> {
     match config.nat.as_ref()?.refusal {
         NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
@@ -283,7 +277,6 @@ pub(crate) fn refusal(config: &RouterConfig) -> Option<IcmpError> {
     }
 }
 
-/// How long an answer of the host thread is waited for.
 pub(crate) const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Drop for LiveRouter {

@@ -1,9 +1,9 @@
-//! Where chunks end: packets that are alive go out, those that the host thread has to look at go there, which also counts
-//! what becomes of them; the rest is counted here.
+//! The end of the plan: hands packets to outboxes and punts to the host thread, and counts the rest.
 //!
-//! Two queues lead to the host thread. What neighbors say and what is for the router is *host frames*; what has to be resolved,
-//! cut or answered for with an error is *slow path*. A scan of a network with many addresses fills only the second, so it
-//! neither loses nor delays a neighbor's answer (RFC 6583).
+//! Two queues lead to the host thread. *Host frames* are messages of neighbors and packets for the router; the
+//! *slow path* has packets to resolve, to fragment or to answer with an error. A scan of a network with many
+//! addresses fills only the second, so it neither loses nor delays a neighbor's answer (RFC 6583). The host thread
+//! counts what becomes of punts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,8 @@ use crate::packets::Exchange;
 use crate::punt::{Punt, ToHost, counted_at, is_refusal};
 use crate::workers::Workers;
 
-/// How many packets that get no NAT session the host is told of: it writes no more errors than that anyway, and when
-/// sessions have run out there are many such packets.
+/// Packets refused by NAT that are punted for an ICMP error: the host thread writes no more errors than this, and
+/// NAT without free ports refuses very many.
 const REFUSALS: Rate = Rate::per_second(1000, 100);
 
 /// What a sink works with.
@@ -36,36 +36,35 @@ pub(crate) struct SinkParts {
     pub(crate) counters: Arc<Counters>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
-    /// Whether hosts are told that they get no NAT session.
+    /// Whether hosts get an ICMP error when NAT refuses them a session.
     pub(crate) tells_refusals: Arc<AtomicBool>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
     pub(crate) workers: Arc<Workers>,
 }
 
-/// Takes finished chunks.
+/// A lane's sink.
 pub(crate) struct LiveSink {
     lane: LaneNumber,
     parts: SinkParts,
     dropped: Vec<u64>,
-    /// How many hosts may be told.
+    /// Limits the punts of refused packets.
     refusals: TokenBucket,
 }
 
 impl LiveSink {
-    /// A lane's sink for these ports.
     pub(crate) fn new(lane: LaneNumber, parts: SinkParts) -> Self {
         Self { lane, parts, dropped: vec![0; DropReason::CODES], refusals: TokenBucket::default() }
     }
 
-    /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
-    /// locked once. Most chunks leave by few ports.
+    /// Sends port by port: a chunk's packets to one port stay in order, and each port is locked once. Most chunks
+    /// leave through few ports.
     fn send(&self, chunk: &Chunk) {
         let now_ns = self.parts.clock.now_ns();
         let (packets, outboxes) = (chunk.packets(), self.parts.outboxes.load());
         for (first, packet) in packets.iter().enumerate().filter(|(_, packet)| packet.is_alive()) {
             let leaves_there = |other: &Packet| other.is_alive() && other.port_out == packet.port_out;
             if packets[..first].iter().any(leaves_there) {
-                // The port has had its pass.
+                // An earlier pass sent these.
                 continue;
             }
             let Some(outbox) = outboxes.get(usize::from(packet.port_out)) else {
@@ -150,7 +149,7 @@ impl Sink<Chunk> for LiveSink {
 }
 
 impl LiveSink {
-    /// Counts packets in a row that came in by one port.
+    /// Counts consecutive packets of one ingress port.
     fn count(&self, run: Option<(u16, u64, u64)>) {
         if let Some((port, packets, bytes)) = run {
             self.parts.counters.port(port).received.add(packets, bytes);

@@ -1,8 +1,8 @@
-//! Putting a live router together, and starting its threads.
+//! Assembles a live router from its configuration, and starts its threads.
 //!
-//! In this order: ports are opened and the tables told what was found; what threads have in common and the ways between
-//! them are made; then each side takes what is its own, and the threads start, that of the packets last. If anything
-//! fails on the way, what was started stops again with the router.
+//! The order: open the ports and put what was found into the tables; make what threads share and the channels
+//! between them; hand each side its part; start the threads, the packet thread last. If a step fails, dropping the
+//! router stops what was started.
 
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr};
@@ -50,29 +50,27 @@ use crate::sink::{LiveSink, SinkParts};
 use crate::vlan;
 use crate::workers::Workers;
 
-/// How often to look for flows without packets.
+/// How often to expire flows, since a flow without packets does not end by itself.
 const FLOWS_TURN: Duration = Duration::from_millis(250);
 
-/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
+/// Capacity of each of the host thread's queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
 
-/// Questions and news of ports that may wait.
 const NEWS_MAX: usize = 64;
 
-/// A lane's source, and port and number of its queues.
+/// A lane's source, with the port and queue number of each of its receiving halves.
 type LaneSource = (LiveSource, Vec<(u16, u16)>);
 
-/// Ports that were opened.
 struct Opened {
     halves: Vec<QueueRx>,
     outboxes: Outboxes,
     states: PortStates,
     offload: Option<Arc<FlowOffload>>,
-    /// Of each port what tells of its link, where the system does not.
+    /// By port, what reads the link's state if the kernel does not report it.
     links: Vec<Option<Box<dyn ReadLink>>>,
 }
 
-/// Both ends of the ways between threads.
+/// Both ends of the channels between threads.
 struct Ways {
     to_host: ToHost,
     intake: Intake,
@@ -107,7 +105,8 @@ impl Ways {
 }
 
 impl LiveRouter {
-    /// Opens the ports and starts. `tables` are those of the configuration; their ports are told what was found.
+    /// Opens the ports and starts all threads. The ports of `tables`, made from the same configuration, are updated
+    /// with what was found. Fails if a port cannot be opened or a thread cannot start; nothing keeps running then.
     pub fn start(
         config: &RouterConfig,
         tables: Arc<ForwardingTables>,
@@ -145,7 +144,8 @@ impl LiveRouter {
             watched.map(|(((port, config, _), state), link)| watched_port(*port, config, state, link));
         let links = LinkWatcher::new(watched.collect(), changes, watch_changes);
         let links = links.map_err(OpenError::Kernel)?;
-        // What packets wait for, but can be asked for by strangers without end: before others, never at once.
+        // Packets wait for these threads, but strangers can cause any amount of their work: they run before other
+        // programs, but never in real time.
         let beside = options.model.priority.min(Priority::Nice);
         let watch = move |stop: &AtomicBool| {
             Rank::take(beside);
@@ -166,7 +166,6 @@ impl LiveRouter {
         Ok(router)
     }
 
-    /// The router without threads, for so many lanes.
     fn assemble(
         config: &RouterConfig,
         tables: Arc<ForwardingTables>,
@@ -236,7 +235,7 @@ impl LiveRouter {
         host
     }
 
-    /// Ways in and out, for each lane.
+    /// The feed and the sink of each lane.
     fn lanes(&self, sources: Vec<LaneSource>, host: ToHost) -> Vec<(Feed, LiveSink)> {
         let (of, parts) = (sources.len(), self.sink_parts(host));
         let lane = |(index, source): (usize, LaneSource)| {
@@ -252,7 +251,7 @@ impl LiveRouter {
         sources.into_iter().enumerate().map(lane).collect()
     }
 
-    /// A source for each lane. What the router puts in comes by the first.
+    /// One source per lane. The first also takes packets that the router injects.
     fn live_sources(
         &self,
         mut lanes: Vec<Vec<QueueRx>>,
@@ -305,7 +304,7 @@ impl LiveRouter {
         self.spawn("offload", move |stop| offload.run(&tables, || stop.load(Ordering::Acquire)))
     }
 
-    /// The mirrors' thread is there without mirrors, too: a reload may bring some.
+    /// The thread runs even without mirrors, because a reload may add some.
     fn spawn_mirrors(&mut self, halves: MirrorHalves) -> Result<(), OpenError> {
         let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
         let (class, counters) = (self.class.clone(), self.counters.clone());
@@ -317,13 +316,13 @@ impl LiveRouter {
         self.spawn("mirror", move |stop| forwarder.run(stop))
     }
 
-    /// Tells NAT of the ports of the system's programs, whether or not there is NAT yet.
+    /// Reports TCP and UDP ports of local programs to NAT; it also runs without NAT, because a reload may add it.
     fn spawn_sockets(&mut self) -> Result<(), OpenError> {
         let watcher = SocketWatcher::new(self.plan.clone(), self.clock, self.offload.clone());
         self.spawn("sockets", move |stop| watcher.run(stop))
     }
 
-    /// Queues send packets by the clock, so the thread that does it is ranked as those that work on packets.
+    /// Queues send by the clock, so this thread has the priority of those that process packets.
     fn spawn_egress(&mut self, priority: Priority) -> Result<(), OpenError> {
         let (outboxes, server, clock) = (self.outboxes.clone(), self.server.clone(), self.clock);
         self.spawn("egress", move |stop| {
@@ -336,7 +335,7 @@ impl LiveRouter {
         })
     }
 
-    /// Ends flows that have no packets any more, and passes on what NAT tells where no packet comes.
+    /// Expires flows without packets, and passes on NAT's events while no packet arrives.
     fn spawn_flows(&mut self) -> Result<(), OpenError> {
         if self.flow_outlet.is_none() {
             return Ok(());
@@ -376,7 +375,7 @@ impl LiveRouter {
     }
 }
 
-/// What classes are called, by their numbers.
+/// The names of classes, by class number.
 pub(crate) fn class_names(config: &RouterConfig) -> Vec<String> {
     config.qos.classes.iter().map(|class| class.name.clone()).collect()
 }
@@ -389,7 +388,7 @@ pub(crate) fn open_mirrors(
     Mirrors::open(&mirrored).map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })
 }
 
-/// Opens the ports, with as many sending halves for `lanes` lanes as their drivers have.
+/// Opens all ports, each with one sending half per lane if the driver has that many.
 fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let (mut halves, mut own, mut states) = (Vec::new(), Vec::new(), Vec::new());
     let (mut offloads, mut links) = (Vec::new(), Vec::new());
@@ -418,7 +417,7 @@ fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Re
     Ok(Opened { halves, outboxes: Outboxes::new(outboxes), states, offload, links })
 }
 
-/// Ports with what was found of them.
+/// The non-vacant ports, each with the state of its link.
 pub(crate) fn live_ports<'c>(
     config: &'c RouterConfig,
     states: &PortStates,
@@ -438,7 +437,7 @@ pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfi
     }
 }
 
-/// Addresses that NAT gives out on a port, its own left out.
+/// The addresses that NAT uses on a port, without the port's own.
 pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
     let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside_port == port) else { return Vec::new() };
     let own = &config.ports[usize::from(port)].addresses;

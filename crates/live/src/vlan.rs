@@ -1,7 +1,7 @@
 //! VLAN sub-interfaces: ports without an interface of their own.
 //!
-//! Stages know them already: the first names the port by the tag, and none sees a tag after that. What is left is to
-//! join them to their parent's way out, and to take tags off what the host thread is given: to it, and to mirrors, a
+//! The stages handle them: the first finds the port by the tag, and later ones see no tag. This module joins them
+//! to their parent's outbox, and removes tags from frames for the host thread, so that for it and for mirrors a
 //! sub-interface is a port like any other.
 
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use crate::open::OpenError;
 use crate::outbox::Outbox;
 use crate::ports::{PortState, PortStates};
 
-/// Fills in the ports that have no way out of their own: those of `own` that are `None`; and what is kept of them, where
-/// nothing is yet.
+/// Fills in outboxes and states of sub-interfaces, which are `None` in `own`, from their parents.
 pub(crate) fn with_sub_interfaces(
     config: &RouterConfig,
     own: Vec<Option<Outbox>>,
@@ -46,19 +45,19 @@ pub(crate) fn with_sub_interfaces(
     Ok((own.into_iter().filter_map(|own| own.or_else(|| subs.next())).collect(), states))
 }
 
-/// What a sub-interface received and sent. Its parent's driver counts that too, and what was not taken.
+/// What a sub-interface received and sent. Its parent's driver counts that too, as well as failures.
 pub(crate) fn numbers_of(counters: &PortCounters) -> (RxCounters, TxCounters) {
     let ((received, received_bytes), (sent, sent_bytes)) = (counters.received.get(), counters.sent.get());
     let received = RxCounters { frames: received, bytes: received_bytes, ..RxCounters::default() };
     (received, TxCounters { frames: sent, bytes: sent_bytes, failed: 0 })
 }
 
-/// Where the network header begins once the tags in front of it are gone.
+/// Where the network header begins after removal of the tags before it.
 pub(crate) fn offset_without_tags(l3_offset: u16) -> u16 {
     l3_offset.min(HEADER_BYTES as u16)
 }
 
-/// A frame whose network header begins at `l3_offset`, without the tags in front of that.
+/// Removes the tags before the network header, which begins at `l3_offset`.
 pub(crate) fn without_tags(frame: &[u8], l3_offset: u16) -> Vec<u8> {
     match (frame.get(..ADDRESS_BYTES), frame.get(usize::from(l3_offset).saturating_sub(2)..)) {
         (Some(addresses), Some(rest)) if usize::from(l3_offset) > HEADER_BYTES => [addresses, rest].concat(),

@@ -1,8 +1,8 @@
 //! What each worker has done.
 //!
-//! Processor time is what the kernel says of the threads that have the names of a model's; a model's threads end when
-//! plans are exchanged, so what they had used by then is added up. Packets are counted by the sinks of lanes: where
-//! workers share their chunks, a packet is no one worker's.
+//! The kernel reports processor time by thread; threads of the model are found by their names. They end when plans
+//! are exchanged, so the time of ended threads is added up. The sinks of lanes count packets; without lanes workers
+//! share chunks, and a packet belongs to no single worker.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -12,42 +12,42 @@ use std::time::Duration;
 
 use thalweg_exec::ThreadReport;
 
-/// What a thread of the model has done since the router began.
+/// What a thread of the model has done since the router started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerStatus {
-    /// Its name: its role and number.
+    /// Role and number, such as `worker 0`.
     pub name: String,
-    /// Packets that it took through all stages, where they are one worker's.
+    /// Packets that it took through all stages; `None` if workers share packets.
     pub packets: Option<u64>,
-    /// The chunks that they came in.
+    /// The chunks that held them.
     pub chunks: Option<u64>,
-    /// Processor time it has used, the kernel's part of sending and receiving included.
+    /// Processor time, including the kernel's for sending and receiving.
     pub cpu: Duration,
-    /// How soon it gets a core, in words; `None` of one that has ended.
+    /// Its scheduling policy in words; `None` for a thread that has ended.
     pub scheduling: Option<String>,
-    /// The cores it may use, as the kernel lists them.
+    /// The cores it may run on, as the kernel lists them.
     pub cores: Option<String>,
 }
 
 /// See the module.
 pub(crate) struct Workers {
-    /// By lane, if each worker has one: packets, and the chunks that they came in.
+    /// Packets and chunks by lane, if each worker has a lane.
     done: Option<Vec<[AtomicU64; 2]>>,
-    /// Of threads that have ended, by role and number.
+    /// Processor time of ended threads, by role and number.
     ended: Mutex<BTreeMap<(&'static str, usize), Duration>>,
 }
 
-/// The roles that threads of models have. A pipeline's first packets are worked on by the one that measures its stages.
+/// Roles of the models' threads. In a pipeline, the calibration thread processes the first packets to measure the
+/// stages.
 const ROLES: [&str; 3] = ["worker", "reader", "calibration"];
 
 impl Workers {
-    /// For a model whose workers have a lane each, so many, or share what comes.
+    /// `lanes`: the number of lanes; `None` if workers share packets.
     pub(crate) fn new(lanes: Option<usize>) -> Self {
         let done = lanes.map(|lanes| (0..lanes).map(|_| Default::default()).collect());
         Self { done, ended: Mutex::default() }
     }
 
-    /// A chunk has come to the end of a lane.
     pub(crate) fn add_chunk(&self, lane: usize, packets: usize) {
         if let Some([of_packets, of_chunks]) = self.done.as_ref().and_then(|done| done.get(lane)) {
             of_packets.fetch_add(packets as u64, Ordering::Relaxed);
@@ -55,7 +55,6 @@ impl Workers {
         }
     }
 
-    /// Threads have ended.
     pub(crate) fn add_ended(&self, threads: &[ThreadReport]) {
         let mut ended = self.ended.lock();
         for thread in threads.iter().filter(|thread| ROLES.contains(&thread.role)) {
@@ -63,7 +62,7 @@ impl Workers {
         }
     }
 
-    /// What each has done, in order.
+    /// What each thread has done, by role and number.
     pub(crate) fn status(&self) -> Vec<WorkerStatus> {
         let mut cpu = self.ended.lock().clone();
         let mut placed = BTreeMap::new();
@@ -86,7 +85,6 @@ impl Workers {
     }
 }
 
-/// A thread of the model.
 struct Running {
     role: &'static str,
     index: usize,
@@ -95,13 +93,13 @@ struct Running {
     cores: Option<String>,
 }
 
-/// The threads of the model that run now. One that ends while it is looked at is left out.
+/// The model's threads that run now, except those that end while they are read.
 fn running() -> Vec<Running> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let thread = |task: fs::DirEntry| {
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
         let (role, index) = role_of(name.trim_end())?;
-        // Nanoseconds on a core, nanoseconds waiting for one, turns.
+        // Its fields: nanoseconds on a core, nanoseconds waiting for one, time slices.
         let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
         let used = times.split_whitespace().next()?.parse().ok()?;
         let scheduling = fs::read_to_string(task.path().join("stat")).ok().and_then(|stat| scheduling(&stat));
@@ -113,9 +111,10 @@ fn running() -> Vec<Running> {
     tasks.flatten().filter_map(thread).collect()
 }
 
-/// How soon a thread gets a core, by its line of `stat` (proc_pid_stat(5): fields 19 nice, 40 rt_priority, 41 policy).
+/// The scheduling policy from a thread's line of `stat` (proc_pid_stat(5): fields 19 nice, 40 rt_priority, 41
+/// policy).
 fn scheduling(stat: &str) -> Option<String> {
-    // Its name, in parentheses, may have blanks.
+    // The name, in parentheses, may contain blanks.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<i64>().ok();
@@ -126,7 +125,7 @@ fn scheduling(stat: &str) -> Option<String> {
     })
 }
 
-/// The role and number that are in a thread's name.
+/// The role and number in a thread's name.
 fn role_of(name: &str) -> Option<(&'static str, usize)> {
     let (role, index) = name.split_once('-')?;
     Some((ROLES.into_iter().find(|known| *known == role)?, index.parse().ok()?))

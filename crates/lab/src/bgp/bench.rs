@@ -1,18 +1,18 @@
-//! One measurement: a daemon, its neighbors, a load, and the clock.
+//! Makes one measurement: starts a daemon and its neighbors, sends a load and takes the time.
 //!
-//! The clock runs from the first byte that is sent (or, preloaded, from the moment at which the daemon may go on)
-//! until the monitor holds every expected best route. Sessions come up before, and nobody sends while they do.
+//! The clock runs from the first byte sent (if preloaded: from the moment the daemon continues) until the monitor
+//! has every expected best route. All sessions are up before anything is sent.
 //!
 //! # Without advertisement
-//! Nothing comes out that could stop the clock. The daemon notes itself when its table had each UPDATE
-//! ([`super::progress`]); the time of the last one counts. It is asked once it has nothing to do any more, so that
-//! asking takes nothing from it, and its table, asked for too, must hold every expected best route.
+//! No output of the daemon could stop the clock, so the daemon records when its table had each UPDATE
+//! ([`super::progress`]), and the last one's time counts. It is queried once it is idle, so that the query costs it
+//! nothing; its table is read too, and must have every expected best route.
 //!
 //! # Preloaded
 //! Sender and daemon share the machine's cores, and a scheduling that could use both cores does not get them while
-//! the sender runs. So the daemon is stopped (SIGSTOP) when sessions are up, streams are written until the
-//! kernel's socket buffers take no more, and then it goes on (SIGCONT). The load then comes from outside the daemon's
-//! budget of cores, as far as it fits into the buffers; [`Run::preloaded_share`] says how far that was.
+//! the sender runs. So the daemon is stopped (SIGSTOP) when sessions are up, streams are written until the kernel's
+//! socket buffers take no more, and then it goes on (SIGCONT). The load then comes from outside the daemon's budget
+//! of cores, as far as it fits into the buffers; [`Run::preloaded_share`] says how far that was.
 
 use super::client::{Client, ClientConfig, ClientError, Speaker};
 use super::daemon::{Advertise, DAEMON_AS, Daemon, DaemonError, DaemonSpec, MONITOR};
@@ -27,23 +27,23 @@ use std::time::{Duration, Instant};
 use thalweg_exec::monotonic_time;
 use thalweg_wire::bgp::Family;
 
-/// Kernel buffers are taken to be full when nothing more went in for this long.
+/// Kernel buffers count as full when nothing more was accepted for this long.
 const FULL_AFTER: Duration = Duration::from_millis(150);
 
-/// A daemon that tells the monitor nothing for this long has told it everything.
+/// When the monitor has received nothing for this long, the daemon has announced everything.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A daemon that uses no more than [`IDLE_CPU_S`] in this long has nothing to do.
+/// A daemon that uses at most [`IDLE_CPU_S`] in this time is idle.
 const IDLE_AFTER: Duration = Duration::from_millis(30);
-/// Timers and the clock's grain.
+/// Allows for timers and the clock's resolution.
 const IDLE_CPU_S: f64 = 0.001;
 
-/// How a load gets to the daemon.
+/// How a load reaches the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// While it works.
+    /// It is sent while the daemon works.
     Live(Way),
-    /// Before it may go on, as far as buffers go; the rest while it works.
+    /// As much as buffers hold is sent while the daemon is stopped, the rest while it works.
     Preloaded,
 }
 
@@ -51,38 +51,37 @@ pub enum Feed {
 #[derive(Clone, Debug)]
 pub struct RunSpec {
     pub daemon: DaemonSpec,
-    /// How the load gets there.
     pub feed: Feed,
-    /// Seed of the order of sending.
+    /// The seed of the order of sending.
     pub seed: u64,
-    /// A phase may take this long.
+    /// The longest time for a phase.
     pub timeout: Duration,
 }
 
-/// What one measurement came to.
+/// The results of one measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Run {
     /// UPDATEs sent in the timed phase.
     pub updates: u64,
     /// Prefixes announced and withdrawn in it.
     pub prefixes: u64,
-    /// Until the monitor held what it should, seconds.
+    /// Time until the monitor had what it should have, in seconds.
     pub elapsed_s: f64,
-    /// Processor time of the daemon, seconds.
+    /// The daemon's processor time, in seconds.
     pub cpu_s: f64,
-    /// Largest memory of the daemon, bytes.
+    /// The daemon's peak memory.
     pub rss_peak_bytes: u64,
-    /// Threads that served: what the scheduling came to.
+    /// The daemon's threads that served neighbors or shards.
     pub threads: usize,
-    /// Share of the load's bytes that were in the kernel's buffers when the clock started.
+    /// The share of the load's bytes in the kernel's buffers when the clock started.
     pub preloaded_share: f64,
-    /// Prefixes the monitor was told, announced and withdrawn: more than there are is path hunting.
+    /// Prefixes announced and withdrawn to the monitor; more than there are is path hunting.
     pub told: u64,
-    /// What the monitor held in the end, as a number.
+    /// A hash of what the monitor had at the end.
     pub digest: u64,
-    /// Time by function, if that was asked for.
+    /// Time by function, if it was requested.
     pub functions: BTreeMap<String, FunctionTime>,
-    /// Seconds of each block of UPDATEs, where the daemon says when it worked them off.
+    /// The time of each block of UPDATEs in seconds, if the daemon reports it.
     pub blocks_s: Vec<f64>,
 }
 
@@ -91,10 +90,10 @@ pub struct Run {
 pub enum BenchError {
     #[error(transparent)]
     Daemon(DaemonError),
-    /// The neighbors; with what the daemon said last.
+    /// A neighbor failed; with the end of the daemon's output.
     #[error("{}{}", .0, daemon_said(.1))]
     Client(ClientError, String),
-    /// The monitor was not told what it should in time.
+    /// The monitor did not receive everything in time.
     #[error(
         "{scenario}: not converged in time: of {} prefixes {} are right, {} are there",
         .state.0,
@@ -103,19 +102,17 @@ pub enum BenchError {
     )]
     NotConverged {
         scenario: String,
-        /// Prefixes expected, right, and there.
+        /// Prefixes expected, correct, and present.
         state: (usize, usize, usize),
     },
-    /// The daemon did not work off in time what it was sent.
+    /// The daemon did not process everything in time.
     #[error("{scenario}: only {done} of {sent} UPDATEs were processed in time")]
     NotWorkedOff {
         scenario: String,
         /// UPDATEs.
         done: u64,
-        /// UPDATEs.
         sent: u64,
     },
-    /// There is nothing to send.
     #[error("nothing to send")]
     Nothing,
 }
@@ -124,7 +121,7 @@ fn daemon_said(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("; the daemon said: {}", said.trim()) }
 }
 
-/// Measures one load on one daemon, started for it.
+/// Starts a daemon and measures one load on it.
 pub fn measure(spec: &RunSpec, scenario: &Scenario) -> Result<Run, BenchError> {
     let daemon = Daemon::start(&spec.daemon, scenario).map_err(BenchError::Daemon)?;
     let client = Client::connect(&client_config(&daemon, scenario))
@@ -209,7 +206,8 @@ fn run_phase(
     })
 }
 
-/// Waits until the daemon has processed `sent` UPDATEs besides those `before`; when it had, by the monotonic clock.
+/// Waits until the daemon has processed `sent` UPDATEs besides the `before` earlier ones; returns when it had, by
+/// the monotonic clock.
 fn worked_off(
     spec: &RunSpec,
     daemon: &Daemon,
@@ -238,7 +236,7 @@ fn worked_off(
     }
 }
 
-/// Waits until the monitor has been told nothing for a while; gives when it was told something last.
+/// Waits until the monitor has received nothing for a while; returns when it last received something.
 fn quiet(client: &Client, reached: Instant) -> Instant {
     loop {
         let last = client.monitor().last_update().unwrap_or(reached).max(reached);
@@ -256,7 +254,7 @@ fn functions(spec: &RunSpec, daemon: &Daemon) -> Result<FunctionTimes, BenchErro
     }
 }
 
-/// A moment by both clocks.
+/// One moment by two clocks.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     at: Instant,
@@ -269,7 +267,7 @@ impl Moment {
     }
 }
 
-/// Sends; gives when the clock started, and the share of the load that was in buffers by then.
+/// Sends the load; returns when the clock started, and the share of the load that was in buffers by then.
 fn feed(
     spec: &RunSpec,
     daemon: &Daemon,

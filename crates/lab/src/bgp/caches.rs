@@ -1,4 +1,5 @@
-//! Figure 5.1 by a cache model: misses against the size of a core's cache, from the addresses that the shipped code touches.
+//! Figure 5.1 by a cache model: misses over the size of a core's cache, from the addresses that the shipped code
+//! accesses.
 //!
 //! ```text
 //! valgrind --tool=lackey ── thalweg lab bgp --alone ──> every load and store, with marks between them
@@ -11,13 +12,13 @@
 //! `dynamic` deals turns out. An access goes to the bank of its core. A store there makes copies elsewhere worthless, as
 //! MOSI, which the thesis simulated, does.
 //!
-//! A bank is fully associative and replaces the line that was not used for longest. Then an access hits in every cache with
-//! more lines than were touched since the last access to its own: one pass over the addresses gives the misses of *all*
-//! sizes (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). So a curve moves with the size of the cache
-//! and with nothing else.
+//! A bank is fully associative and replaces the least recently used line. So an access hits in every cache that has
+//! more lines than were touched since the last access to its line: one pass over the addresses gives the misses of
+//! *all* sizes (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). So a curve depends on the
+//! size of the cache alone.
 //!
-//! Missing: instructions (the thesis's level-1 caches were split), sets and ways, prefetching, time. The kernel's side of
-//! reads and writes is not seen.
+//! Missing: instructions (the thesis's level-1 caches were split), sets and ways, prefetching, time. The kernel's
+//! accesses during reads and writes are not recorded.
 
 mod record;
 mod stack;
@@ -31,20 +32,19 @@ use std::collections::HashMap;
 
 /// Bytes of a cache line, here and in the thesis.
 pub const LINE: u64 = 64;
-/// A cache is large enough if misses are at most so many times what an endless one has.
+/// A cache is large enough if it misses at most this many times as often as an infinite one.
 const SETTLED: f64 = 1.1;
-/// Sizes that are shown: 4 KiB to 16 MiB.
+/// Sizes shown, as powers of two of lines: 4 KiB to 16 MiB.
 const SHOWN: std::ops::RangeInclusive<u32> = 6..=18;
 
-/// What a turn is doing.
+/// What a turn does at an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// Reading, decoding, policy.
+    /// Reading, decoding and policy.
     Reading,
     Table,
 }
 
-/// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     pub address: u64,
@@ -52,50 +52,49 @@ pub struct Access {
     pub stores: bool,
 }
 
-/// Whose access it is.
+/// The turn that an access belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub neighbor: usize,
-    /// Turns of all neighbors before it.
+    /// The number of turns of all neighbors before it.
     pub number: usize,
     pub at: At,
 }
 
-/// Misses for one size.
+/// Misses for one cache size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Of one core's cache.
+    /// The size of one core's cache.
     pub bank_bytes: u64,
     pub misses_per_update: f64,
-    /// Those of them at the table.
+    /// The misses at the table among them.
     pub table_misses_per_update: f64,
 }
 
-/// What came of the addresses under one scheduling.
+/// A scheduling's misses by cache size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
     pub scheduling: String,
-    /// Cores, each with a bank of its own.
+    /// Cores, each with its own bank.
     pub cores: usize,
     pub accesses_per_update: f64,
-    /// All that was touched, of all cores: lines that several have count once.
+    /// Memory touched by all cores; lines that several cores touch count once.
     pub touched_bytes: u64,
     pub points: Vec<Point>,
-    /// Misses that no size avoids: what is touched first, or was written by another core.
+    /// Misses at any size: first accesses, and lines that another core has written.
     pub unavoidable_per_update: f64,
-    /// The smallest bank that has hardly more.
+    /// The smallest bank with hardly more misses than that.
     pub settles_at_bytes: Option<u64>,
 }
 
-/// A line, for all cores of one scheduling.
+/// A line's state over all cores.
 struct Line {
-    /// Raised by each store that makes copies worthless.
+    /// Incremented by each store that invalidates copies.
     version: u32,
-    /// The only core with a copy, if there is just one.
+    /// The core with the only copy, if there is just one.
     sole: Option<usize>,
 }
 
-/// One scheduling's caches.
 struct Banks {
     scheduling: &'static str,
     core_of: fn(Turn, usize) -> usize,
@@ -120,7 +119,7 @@ impl Banks {
                 known.sole = None;
             }
         }
-        // A store by a core that shares the line needs its rights, not its bytes: its own copy stays good.
+        // If a core that shares the line stores to it, its own copy stays valid: it only needs ownership.
         self.stacks[core].touch(line, known.version, stores, turn.at);
     }
 
@@ -147,13 +146,12 @@ impl Banks {
     }
 }
 
-/// All schedulings' caches.
 pub struct Caches {
     banks: Vec<Banks>,
 }
 
 impl Caches {
-    /// With a core for each of so many neighbors where a scheduling uses more than one.
+    /// Schedulings that use several cores get one core per neighbor.
     pub fn new(neighbors: usize) -> Self {
         let neighbors = neighbors.max(1);
         Self {
@@ -165,7 +163,7 @@ impl Caches {
         }
     }
 
-    /// Takes an access to all its lines.
+    /// Accesses all lines that an access covers.
     pub fn access(&mut self, turn: Turn, access: Access) {
         let last = access.address + access.bytes.max(1) - 1;
         for line in access.address / LINE..=last / LINE {
@@ -173,7 +171,7 @@ impl Caches {
         }
     }
 
-    /// What it came to, for so many UPDATEs.
+    /// The curves, per UPDATE.
     pub fn curves(&self, updates: u64) -> Vec<Curve> {
         self.banks.iter().map(|banks| banks.curve(updates)).collect()
     }

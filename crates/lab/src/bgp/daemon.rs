@@ -1,11 +1,11 @@
-//! A daemon under test, as a process of its own on loopback addresses, and what it uses.
+//! Starts a BGP daemon under test as a separate process on loopback addresses, and measures what it uses.
 //!
-//! Neighbors connect from 127.0.0.0/8, each from its own address: no namespaces and no privileges are needed. The
-//! daemon listens on a free port, accepts everything from everybody, announces to the monitor or to nobody
-//! ([`Advertise`]) and installs nothing. It may be limited to some of the machine's cores.
+//! Neighbors connect from 127.0.0.0/8, each from its own address, so no namespaces or privileges are needed. The
+//! daemon listens on a free port, accepts everything from every neighbor, announces to the monitor or to nobody
+//! ([`Advertise`]) and installs nothing. It may be limited to some cores.
 //!
-//! Its processor time is read from the scheduler's statistics of its threads, in nanoseconds; its peak memory is
-//! VmHWM. Both are the kernel's, not the daemon's own word.
+//! Processor time comes from the scheduler's statistics of its threads, in nanoseconds; peak memory is VmHWM. Both
+//! are the kernel's figures, not the daemon's.
 
 use super::functions::FunctionTimes;
 use super::message::path_hash;
@@ -20,19 +20,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use thalweg_base::IpPrefix;
 
-/// The daemon's AS.
 pub const DAEMON_AS: u32 = 65_000;
 /// The monitor's address and AS.
 pub const MONITOR: (Ipv4Addr, u32) = (Ipv4Addr::new(127, 0, 200, 1), 64_599);
-/// Where the daemon listens.
 const LISTEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
-/// A daemon listens after this long, or never.
+/// If the daemon does not listen after this long, it has failed.
 const START_WAIT: Duration = Duration::from_secs(10);
-/// Ports that are tried.
+/// TCP ports to try.
 const START_TRIES: u32 = 4;
-/// How threads are named that serve neighbors, shards or whatever is ready.
+/// Name prefixes of threads that serve neighbors, shards or any ready work.
 const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
-/// A daemon that was asked to end has this long.
+/// How long a daemon may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
 thalweg_base::words! {
@@ -50,52 +48,48 @@ thalweg_base::words! {
 /// How to run a daemon.
 #[derive(Clone, Debug)]
 pub struct DaemonSpec {
-    /// The program: `thalweg`.
+    /// The `thalweg` program.
     pub program: PathBuf,
-    /// Which scheduling.
     pub scheduling: String,
-    /// How many threads.
     pub threads: usize,
-    /// Cores that it may use, if not all.
+    /// The cores it may use; `None`: all.
     pub cores: Option<Cores>,
-    /// Who receives its routes.
     pub advertise: Advertise,
-    /// Count time by function, which costs some. Without advertisement it must: that says when it is done.
+    /// Whether it counts time by function, which costs some. Required without advertisement, because it tells when
+    /// the daemon is done.
     pub profile: bool,
-    /// Where its configuration and log go.
+    /// The folder for its configuration and log.
     pub folder: PathBuf,
 }
 
 impl DaemonSpec {
-    /// Whether the daemon counts times, and says what it has processed.
+    /// Whether the daemon counts times, and reports what it has processed.
     pub fn counts(&self) -> bool {
         self.profile || self.advertise == Advertise::None
     }
 }
 
-/// Why there is no daemon.
+/// Why a daemon does not run or answer.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
         /// What.
         what: &'static str,
-        /// How.
         source: io::Error,
     },
-    /// It ended, or does not listen.
+    /// The daemon ended, or does not listen.
     #[error("the daemon does not listen; its output: {}", .said.trim())]
     NotListening {
-        /// The end of what it said.
+        /// The end of its output.
         said: String,
     },
-    /// Its answer to a question is none.
+    /// The answer to a question cannot be read.
     #[error("no answer to `{question}`: {}", .said.trim())]
     Answer {
         /// What was asked.
         question: &'static str,
-        /// What it said.
         said: String,
     },
 }
@@ -103,13 +97,13 @@ pub enum DaemonError {
 /// What a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Processor time of all its threads that still run, seconds.
+    /// Processor time of all threads still running, in seconds.
     pub cpu_s: f64,
-    /// Largest resident memory, bytes.
+    /// Peak resident memory, in bytes.
     pub rss_peak_bytes: u64,
 }
 
-/// A daemon that runs; it ends when this is dropped.
+/// A running daemon; dropping it ends the process.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -124,8 +118,8 @@ fn system(what: &'static str, error: impl Into<io::Error>) -> DaemonError {
 }
 
 impl Daemon {
-    /// Starts a daemon that lets the scenario's neighbors connect, and waits until it listens. A port that was free
-    /// may be taken before the daemon has it; then another is tried.
+    /// Starts a daemon that accepts the scenario's neighbors, and waits until it listens. If another program takes
+    /// the free port meanwhile, another port is tried.
     pub fn start(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
         let mut tries = 0;
         loop {
@@ -152,7 +146,8 @@ impl Daemon {
         let mut command = Command::new(&spec.program);
         command.arg("run").arg(&config).arg("--scheduling").arg(&spec.scheduling);
         command.arg("--threads").arg(spec.threads.to_string());
-        // Not in the configuration: a relative path there begins at the configuration, and a whole one may be too long.
+        // Not in the configuration: a relative path there is relative to the configuration, and an absolute one may
+        // be too long.
         command.arg("--socket").arg(&socket);
         if spec.counts() {
             command.arg("--profile-functions");
@@ -171,7 +166,7 @@ impl Daemon {
     fn wait_listening(&mut self) -> Result<(), DaemonError> {
         let end = Instant::now() + START_WAIT;
         loop {
-            // From an address that nobody is configured to have: refused by the daemon, not by the kernel.
+            // From an address that no configured neighbor has: the daemon refuses it, not the kernel.
             if TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok() {
                 return Ok(());
             }
@@ -183,17 +178,17 @@ impl Daemon {
         }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has used.
+    /// What it has used so far.
     pub fn usage(&self) -> Usage {
         usage(&self.process())
     }
 
-    /// Threads that its scheduling has: a master or the first worker, and those named after what they serve.
+    /// The threads of its scheduling: a master or the first worker, and those named after what they serve.
     pub fn threads(&self) -> usize {
         let threads = fs::read_dir(self.process().join("task")).into_iter().flatten().flatten();
         let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
@@ -204,16 +199,16 @@ impl Daemon {
         Path::new("/proc").join(self.child.id().to_string())
     }
 
-    /// Stops all of its threads where they stand, so that what is sent stays in the kernel's buffers.
+    /// Stops all its threads, so that what is sent to it stays in the kernel's buffers.
     pub fn pause(&self) -> Result<(), DaemonError> {
         self.signal(Signal::STOP)?;
-        // A thread of it that runs on another core goes on until it sees the signal.
+        // A thread on another core runs on until it sees the signal.
         let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let stopped = waitid(WaitId::Pid(Pid::from_child(&self.child)), until);
         stopped.map(drop).map_err(|error| system("cannot wait until the daemon has stopped", error))
     }
 
-    /// Lets it go on.
+    /// Continues after [`pause`](Self::pause).
     pub fn resume(&self) -> Result<(), DaemonError> {
         self.signal(Signal::CONT)
     }
@@ -223,14 +218,14 @@ impl Daemon {
             .map_err(|error| system("cannot signal the daemon", error))
     }
 
-    /// Time by function so far; only of a daemon that was started with `profile`.
+    /// Time by function so far; only for a daemon started with `profile`.
     pub fn functions(&self) -> Result<FunctionTimes, DaemonError> {
         const QUESTION: &str = "show bgp functions";
         let text = self.ask(QUESTION, &[])?;
         serde_json::from_str(&text).map_err(|_| DaemonError::Answer { question: QUESTION, said: text })
     }
 
-    /// Its best routes: the hash of each prefix's path.
+    /// Its best routes: each prefix with the hash of its path.
     pub fn table(&self) -> Result<Vec<(IpPrefix, u64)>, DaemonError> {
         const QUESTION: &str = "show bgp routes";
         let text = self.ask(QUESTION, &["--best"])?;
@@ -243,7 +238,7 @@ impl Daemon {
         text.lines().map(route).collect()
     }
 
-    /// The answer as JSON, a line for each item.
+    /// The answer as JSON, one item per line.
     fn ask(&self, question: &'static str, more: &[&str]) -> Result<String, DaemonError> {
         let output = Command::new(&self.program)
             .args(question.split(' '))
@@ -282,7 +277,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Prefix and hash of the path, of a route as `show bgp routes` says it.
+/// Prefix and path hash of a route in the output of `show bgp routes`.
 pub(crate) fn route_of(view: &serde_json::Value) -> Option<(IpPrefix, u64)> {
     let prefix = view.get("prefix")?.as_str()?.parse().ok()?;
     let numbers = view.get("as_path")?.as_str()?.split(|c: char| !c.is_ascii_digit());
@@ -290,7 +285,7 @@ pub(crate) fn route_of(view: &serde_json::Value) -> Option<(IpPrefix, u64)> {
     Some((prefix, path_hash(path.ok()?.into_iter())))
 }
 
-/// The configuration of a daemon for the laboratory.
+/// The configuration of a daemon under test.
 pub fn configuration(listen: SocketAddr, scenario: &Scenario, advertise: Advertise) -> String {
     let router_id = match listen.ip() {
         IpAddr::V4(address) => address,
@@ -317,12 +312,12 @@ pub fn configuration(listen: SocketAddr, scenario: &Scenario, advertise: Adverti
     text
 }
 
-/// What a process has used, by its folder in `/proc`.
+/// What a process has used, given its folder in `/proc`.
 pub fn usage(process: &Path) -> Usage {
     usage_without(process, None)
 }
 
-/// The same without the time of one of its threads: of this process, the one that measures.
+/// The same without one thread's time: in this process, that of the thread that measures.
 pub(crate) fn usage_without(process: &Path, thread: Option<Pid>) -> Usage {
     let own = thread.map(|thread| thread.as_raw_nonzero().to_string());
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();

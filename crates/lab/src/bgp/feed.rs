@@ -1,11 +1,11 @@
-//! What neighbors in memory have to say, and in which order they may say it.
+//! Releases the messages of neighbors in memory in the order of a traffic mix.
 //!
-//! A traffic mix is an order of messages over all neighbors ([`super::order`]). If everything were readable at once,
-//! every mix would be the same to the reader; if a client wrote message by message, its writes would set the pace. So
-//! messages are *released* in the mix's order, as far as a window: so many bytes are released and not read yet, as in a
-//! network whose buffers hold that much. Releasing is no work of its own: how much a neighbor has is computed when it
-//! is read, from the number of bytes that all have read so far. Somebody who found nothing is woken by the one who reads
-//! far enough.
+//! A traffic mix is an order of messages over all neighbors ([`super::order`]). If everything were readable at
+//! once, every mix would be the same to the reader; if a client wrote message by message, its writes would set the
+//! pace. So messages are *released* in the mix's order within a window: the bytes released but not yet read, as in
+//! a network whose buffers hold that many. Releasing needs no thread: how much a neighbor has is computed when it
+//! is read, from the bytes read of all neighbors so far. A reader that found nothing is woken by the reader that
+//! gets far enough.
 //!
 //! So the feed does not set the pace: as long as anything is unread, at least one neighbor has something to read
 //! (the message that is first in the order among the unread ones lies inside the window).
@@ -17,55 +17,54 @@ use parking_lot::Mutex;
 use super::message::Stream;
 use super::order::Run;
 
-/// Waits for nothing.
+/// No release is awaited.
 const NOTHING: u64 = u64::MAX;
 
-/// The window of a load: half of what a neighbor has, so that neighbors that are to take turns do; not more than
-/// each of them is read at once, and not less than the longest message.
+/// A load's window: half of a neighbor's bytes on average, so that neighbors take turns; at most what one read per
+/// neighbor takes, and at least the longest message.
 pub(crate) fn window(bytes: usize, neighbors: usize) -> u64 {
     const READ_BYTES: usize = 64 << 10;
     let neighbors = neighbors.max(1);
     (bytes / (2 * neighbors)).clamp(READ_BYTES / 8, READ_BYTES * neighbors) as u64
 }
 
-/// Everything that is to be read, by neighbor.
+/// Everything to be read, by neighbor.
 pub(crate) struct Feed {
     voices: Vec<Voice>,
-    /// Bytes in all, read in all, and how many may be ahead of those that were read.
+    /// Bytes in all, bytes read, and the window.
     total: AtomicU64,
     read: AtomicU64,
     window: AtomicU64,
-    /// How often somebody was woken.
     wakes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Voice {
     said: Mutex<Said>,
-    /// Bytes of all neighbors up to which its next message must be released; [`NOTHING`] while nobody waits.
+    /// The count of all neighbors' bytes at which its next message is released; [`NOTHING`] while no reader waits.
     waits_for: AtomicU64,
 }
 
 #[derive(Default)]
 struct Said {
     stream: Stream,
-    /// Bytes that were read.
+    /// Bytes read.
     next: usize,
     places: Vec<Place>,
-    /// The place that `next` is in.
+    /// The index of the place that contains `next`.
     place: usize,
 }
 
-/// Where messages of a neighbor stand in the order.
+/// A neighbor's consecutive messages in the order of all.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The end of the messages, in bytes of this neighbor.
+    /// Their end, in bytes of this neighbor.
     end: usize,
-    /// What lies before them, in bytes of the others.
+    /// The bytes of other neighbors before them.
     before: u64,
 }
 
-/// What all neighbors will say, laid out before the clock starts.
+/// All neighbors' messages, prepared before the clock starts.
 pub(crate) struct Cast {
     said: Vec<Said>,
     total: u64,
@@ -92,7 +91,8 @@ impl Cast {
 }
 
 impl Said {
-    /// Up to which of the neighbor's bytes messages are released, if `limit` bytes of all neighbors are; whole messages.
+    /// The end of the neighbor's released bytes if `limit` bytes of all neighbors are released; whole messages
+    /// only.
     fn released(&self, limit: u64, wanted: usize) -> usize {
         let mut released = self.next;
         for place in &self.places[self.place.min(self.places.len())..] {
@@ -110,7 +110,7 @@ impl Said {
         released
     }
 
-    /// Up to where all must have been released for the next message to be whole.
+    /// The count of all neighbors' bytes that releases the whole next message.
     fn needs(&self) -> u64 {
         let message = self.stream.ends.partition_point(|end| *end <= self.next);
         match (self.stream.ends.get(message), self.places.get(self.place)) {
@@ -128,7 +128,7 @@ impl Said {
 }
 
 impl Feed {
-    /// Neighbors that have nothing to say yet.
+    /// A feed whose neighbors have nothing yet.
     pub(crate) fn new(neighbors: usize) -> Self {
         let voice = |_| Voice { waits_for: AtomicU64::new(NOTHING), ..Voice::default() };
         Self {
@@ -140,8 +140,8 @@ impl Feed {
         }
     }
 
-    /// Gives each neighbor what it will say. Whatever was said before must have been read. `wake` is called for every
-    /// neighbor that has something now.
+    /// Gives each neighbor its messages. All earlier ones must have been read. Calls `wake` for every neighbor that
+    /// has something now.
     pub(crate) fn load(&self, Cast { said, total }: Cast, window: u64, wake: impl Fn(usize)) {
         self.read.store(0, Ordering::SeqCst);
         self.window.store(window, Ordering::SeqCst);
@@ -149,16 +149,16 @@ impl Feed {
         for (voice, said) in self.voices.iter().zip(said) {
             let needs = said.needs();
             *voice.said.lock() = said;
-            // From here on the one who reads far enough wakes it.
+            // From here on, the reader that gets far enough wakes it.
             voice.waits_for.store(needs, Ordering::SeqCst);
         }
         self.wake_released(self.limit(), wake);
         self.wakes.store(0, Ordering::SeqCst);
     }
 
-    /// Reads what a neighbor has, into `buffer`; how many bytes, or `None` if there is nothing now. `rest` is called
-    /// before it comes to that: what woke the reader is used up. `wake` is called for each neighbor that has something
-    /// again because of this.
+    /// Reads a neighbor's bytes into `buffer`; returns their number, or `None` if there is nothing now. Before it
+    /// returns `None`, it calls `rest`, because the reader's wake-up is used up. Calls `wake` for each neighbor
+    /// that has something again because of this read.
     pub(crate) fn take(
         &self,
         neighbor: usize,
@@ -172,7 +172,7 @@ impl Feed {
         if released <= said.next {
             rest();
             voice.waits_for.store(said.needs(), Ordering::SeqCst);
-            // Somebody may have read in between, and have seen nobody wait.
+            // Another reader may have advanced in between without seeing this one wait.
             released = said.released(self.limit(), buffer.len());
             if released <= said.next {
                 return None;
@@ -208,7 +208,6 @@ impl Feed {
         self.read.load(Ordering::SeqCst).saturating_add(self.window.load(Ordering::SeqCst))
     }
 
-    /// Whether everything was read.
     pub(crate) fn is_read(&self) -> bool {
         self.read.load(Ordering::SeqCst) >= self.total.load(Ordering::SeqCst)
     }

@@ -1,14 +1,14 @@
-//! A load from outside the budget of cores: neighbors that are bytes in memory.
+//! Measures the speaker with neighbors in memory, so that the load uses none of its cores.
 //!
 //! A client process shares the machine's cores with the daemon, and so does the kernel's loopback, which copies on
-//! whatever core the writer is. Here the speaker runs in this process on a network without sockets. A neighbor is a
-//! prepared stream that is copied out when it is read, all at once or in the order of a traffic mix ([`super::feed`]);
-//! what is written to a neighbor is thrown away, what is written to the monitor is kept with the time at which it was
-//! written and looked at when the clock has stopped. All that runs meanwhile is the scheduling under test, limited to
-//! some cores, and one thread that sleeps. Processor time is that of all threads but this one.
+//! the writer's core. Here the speaker runs in this process on a network without sockets. A neighbor is a prepared
+//! stream that is copied when read, all at once or in the order of a traffic mix ([`super::feed`]). What the
+//! speaker writes to a neighbor is discarded; what it writes to the monitor is kept with its time and read after
+//! the clock has stopped. Meanwhile only the scheduling under test runs, limited to some cores, and one thread that
+//! sleeps. Processor time is that of all other threads.
 //!
-//! Readiness is real all the same: each connection is registered with one end of a socket pair, on whose other
-//! end a byte is written when there is something to read.
+//! Readiness is still the kernel's: each connection registers one end of a socket pair, and a byte written to the
+//! other end makes it readable.
 
 mod alone;
 
@@ -49,30 +49,28 @@ use crate::bgp::order::{self, Arrival, Way, order};
 use crate::bgp::scenario::{Phase, Scenario};
 use crate::cores::Cores;
 
-/// Where the speaker would listen.
+/// The address that the speaker believes it listens on.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)), 179);
 
-/// How long to sleep between two checks for what is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A speaker that has read everything and tells the monitor nothing for this long has told it everything.
+/// When a speaker has read everything and the monitor has received nothing for this long, the speaker has announced
+/// everything.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// The longest message that nobody negotiated to be longer.
+/// The longest message without negotiation.
 const MESSAGE_MAX: usize = 4096;
 
-/// How one cell is run.
 pub(crate) struct Spec {
     pub(crate) scheduling: SchedulingKind,
     pub(crate) threads: usize,
-    /// With `per-peer`: one poller for all sessions, as the thesis had it at first.
+    /// With `per-peer`: one poller for all sessions, as in the thesis's first version.
     pub(crate) common_poller: bool,
-    /// Cores that the scheduling may use.
     pub(crate) cores: Cores,
     pub(crate) advertise: Advertise,
-    /// In which order messages may be read; all at once if none is given.
+    /// The order in which messages may be read; `None`: all at once.
     pub(crate) way: Option<Way>,
-    /// UPDATEs of the blocks that are timed; 0 for none.
+    /// UPDATEs per timed block; 0 for none.
     pub(crate) block: usize,
     /// Seed of the order.
     pub(crate) seed: u64,

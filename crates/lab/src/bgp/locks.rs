@@ -1,4 +1,4 @@
-//! Ablations of a table that a thread per neighbor updates: where its locks are.
+//! Ablations of a table that one thread per neighbor updates: compares where its locks are.
 //!
 //! | table | locks |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | `trie, locks per node` | two for each node, as in the thesis: one to pass it, one to change what it holds |
 //! | `the RIB` | that of the router, a lock for each of its sixteen shards |
 //!
-//! The trie is the same in all three: a node for each bit of a prefix, paths at its end, the best of them chosen anew with
-//! each change. So what differs between them are the locks. Nothing is read, decoded or announced. Every run must end with the
-//! best paths that a plain map has.
+//! The trie is the same in all three: a node for each bit of a prefix, paths at its end, and the best of them
+//! chosen again after each change. So only the locks differ. Nothing is read, decoded or announced. Every run must
+//! end with the best paths that a plain map has.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,14 +41,14 @@ thalweg_base::words! {
     }
 }
 
-/// A route of a neighbor; no hops if it is withdrawn.
+/// A neighbor's route; no hops if it is withdrawn.
 #[derive(Clone, Copy, Debug)]
 struct Route {
     prefix: Prefix<u32>,
     hops: u32,
 }
 
-/// What a neighbor says, UPDATE by UPDATE.
+/// A neighbor's messages, UPDATE by UPDATE.
 type Said4 = Vec<Vec<Route>>;
 
 /// The neighbor whose path is the best, by prefix.
@@ -121,16 +121,16 @@ impl Node {
     }
 }
 
-/// A table under test: applies what a neighbor said, and tells its best paths.
+/// A table under test.
 trait Table: Sync {
     fn apply(&self, neighbor: usize, said: &[Vec<Route>]);
     fn best(&self) -> Best;
 }
 
-/// The trie under each regime: as many roots as there are locks around them.
+/// The trie under each kind of lock, with one root per lock around it.
 struct Tries {
     roots: Vec<Mutex<Node>>,
-    /// The only root, which no lock is around.
+    /// The root that no lock is around.
     open: Node,
     locks_nodes: bool,
 }
@@ -172,7 +172,7 @@ impl Table for Tries {
     }
 }
 
-/// The router's own.
+/// The router's own table.
 struct Rib {
     shards: Vec<Mutex<RibShard>>,
     peers: PeerTable,
@@ -241,7 +241,7 @@ fn peers(count: usize) -> PeerTable {
             remote_as: 64_600 + u32::from(peer_of(neighbor).0),
             local_as: 65_000,
             kind: PeerKind::External,
-            // The lowest wins among equal paths, as in the trie.
+            // The lowest router ID wins among equal paths, as in the trie.
             router_id: address_of(neighbor),
             role: None,
             route_server_client: false,
@@ -295,7 +295,7 @@ fn routes_of(stream: &Stream) -> Result<Said4, String> {
     Ok(said)
 }
 
-/// What a plain map comes to.
+/// The best paths by a plain map.
 fn expected(said: &[Said4]) -> Best {
     let mut entries: HashMap<Prefix<u32>, Entry> = HashMap::new();
     for (neighbor, said) in said.iter().enumerate() {
@@ -306,7 +306,7 @@ fn expected(said: &[Said4]) -> Best {
     entries.into_iter().filter_map(|(prefix, entry)| Some((prefix, entry.best?.neighbor))).collect()
 }
 
-/// Applies what the neighbors of a scenario's last phase say, with a thread for each.
+/// Applies the messages of a scenario's last phase, with one thread per neighbor.
 pub(crate) fn measure(locked: Locked, scenario: &Scenario, cores: &Cores) -> Result<Run, String> {
     let phase = scenario.phases.last().ok_or("the load has no phase")?;
     let said = phase.streams.iter().map(routes_of).collect::<Result<Vec<_>, _>>()?;
@@ -341,7 +341,7 @@ pub(crate) fn measure(locked: Locked, scenario: &Scenario, cores: &Cores) -> Res
     })
 }
 
-/// Seconds from when all threads are there until the last is done, on the clock and of the processor.
+/// Elapsed time and processor time in seconds, from when all threads are ready until the last is done.
 fn applied(table: &dyn Table, said: &[Said4]) -> (f64, f64) {
     let ready = Barrier::new(said.len() + 1);
     thread::scope(|scope| {

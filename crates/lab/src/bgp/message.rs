@@ -1,32 +1,28 @@
-//! BGP messages as the laboratory writes and reads them: just enough for a neighbor that announces, withdraws
-//! and listens.
+//! BGP messages as the laboratory writes and reads them: enough for a neighbor that announces, withdraws and
+//! listens.
 //!
-//! This is not the daemon's codec and must not become it. What measures and checks a daemon has to have its own
-//! idea of the bytes (RFC 4271 4, 4760, 6793), or a mistake shared by both ends goes unseen.
+//! This is not the daemon's codec and must not become it: what tests a daemon needs its own reading of the RFCs
+//! (4271 section 4, 4760, 6793), or a mistake that both ends share goes unseen.
 //!
-//! Reading is strict where a wrong length would lead outside the message and indifferent to everything that
-//! does not matter for "which path does this prefix have": attribute flags, order, unknown codes.
+//! Reading is strict if a wrong length would lead outside the message, and ignores everything that does not matter
+//! for a prefix's path: attribute flags, order, unknown codes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use thalweg_base::{Address, IpPrefix, Prefix, mix64};
 use thalweg_wire::bgp::{Family, attribute};
 
-/// Bytes of a header: marker, length, type.
+/// Bytes of the header: marker, length, type.
 pub const HEADER_LEN: usize = 19;
-/// Longest message without RFC 8654.
+/// The longest message without RFC 8654.
 pub const MESSAGE_MAX: usize = 4096;
-/// What a speaker with a long AS number writes where there is room for a short one only (RFC 6793).
+/// Stands for a four-octet AS number in a two-octet field (RFC 6793).
 const AS_TRANS: u16 = 23456;
 
-/// Types of messages.
+/// Message types.
 pub mod kind {
-    /// OPEN
     pub const OPEN: u8 = 1;
-    /// UPDATE
     pub const UPDATE: u8 = 2;
-    /// NOTIFICATION
     pub const NOTIFICATION: u8 = 3;
-    /// KEEPALIVE
     pub const KEEPALIVE: u8 = 4;
     /// ROUTE-REFRESH (RFC 2918)
     pub const ROUTE_REFRESH: u8 = 5;
@@ -38,10 +34,10 @@ pub enum Malformed {
     /// The marker is not all ones.
     #[error("a marker that is not all ones")]
     Marker,
-    /// The header's length is too short or too long.
+    /// The header's length is out of range.
     #[error("a message of {0} bytes")]
     Length(usize),
-    /// A length inside the message leads outside of it, or a prefix is longer than its family allows.
+    /// An inner length exceeds the message, or a prefix is longer than its family allows.
     #[error("an UPDATE with {0} that does not fit")]
     Body(&'static str),
 }
@@ -56,15 +52,12 @@ pub fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out[start + 16..start + 18].copy_from_slice(&length.to_be_bytes());
 }
 
-/// What a speaker says of itself.
+/// The fields of an OPEN that vary.
 #[derive(Clone, Debug)]
 pub struct OpenFields {
     pub as_number: u32,
-    /// Hold time it proposes.
     pub hold_time_s: u16,
-    /// Its identifier.
     pub router_id: Ipv4Addr,
-    /// Families it speaks.
     pub families: Vec<Family>,
 }
 
@@ -105,7 +98,7 @@ pub fn route_refresh(out: &mut Vec<u8>, family: Family) {
     });
 }
 
-/// Appends a path attribute with the flags that go with it.
+/// Appends a path attribute; sets the flag for extended length if the value needs it.
 pub fn put_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     if value.len() > 255 {
         out.extend_from_slice(&[flags | attribute::FLAG_EXTENDED, code]);
@@ -116,7 +109,7 @@ pub fn put_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends a prefix as NLRI.
+/// Appends a prefix in NLRI format.
 pub fn put_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     fn put<A: Address>(out: &mut Vec<u8>, prefix: Prefix<A>) {
         let bytes = usize::from(prefix.length().div_ceil(8));
@@ -130,7 +123,6 @@ pub fn put_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     }
 }
 
-/// The family a prefix belongs to.
 pub fn family_of(prefix: IpPrefix) -> Family {
     match prefix {
         IpPrefix::V4(_) => Family::Ipv4,
@@ -138,34 +130,31 @@ pub fn family_of(prefix: IpPrefix) -> Family {
     }
 }
 
-/// Where an announcement's packets should go.
+/// The next hops of an announcement.
 #[derive(Clone, Copy, Debug)]
 pub struct NextHops {
-    /// Of IPv4 routes.
     pub v4: Ipv4Addr,
-    /// Of IPv6 routes.
     pub v6: Ipv6Addr,
 }
 
-/// Messages for one session, back to back, and where each ends.
+/// Messages for one session, back to back.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// The messages.
     pub bytes: Vec<u8>,
-    /// Where each message ends.
+    /// The offset of each message's end.
     pub ends: Vec<usize>,
     /// Prefixes announced and withdrawn.
     pub prefixes: u64,
 }
 
 impl Stream {
-    /// Messages.
+    /// The number of messages.
     pub fn messages(&self) -> usize {
         self.ends.len()
     }
 
-    /// Appends an UPDATE, or several, that announce `prefixes` (all of one family) with `attributes`, which
-    /// hold neither NEXT_HOP nor MP_REACH_NLRI. No UPDATE has more than `per_update` prefixes.
+    /// Appends UPDATEs that announce `prefixes` (all of one family) with `attributes`, which must have neither
+    /// NEXT_HOP nor MP_REACH_NLRI. No UPDATE has more than `per_update` prefixes.
     pub fn announce(&mut self, attributes: &[u8], hops: NextHops, prefixes: &[IpPrefix], per_update: usize) {
         self.chunks(prefixes, per_update, attributes.len() + 64, |out, family, nlri| {
             out.extend_from_slice(&[0, 0]);
@@ -191,7 +180,7 @@ impl Stream {
         });
     }
 
-    /// Appends an UPDATE, or several, that withdraw `prefixes` (all of one family).
+    /// Appends UPDATEs that withdraw `prefixes` (all of one family).
     pub fn withdraw(&mut self, prefixes: &[IpPrefix], per_update: usize) {
         self.chunks(prefixes, per_update, 32, |out, family, nlri| match family {
             Family::Ipv4 => {
@@ -211,14 +200,14 @@ impl Stream {
         });
     }
 
-    /// Appends a message that was made elsewhere. `prefixes` is how many it announces and withdraws.
+    /// Appends an encoded message that announces and withdraws `prefixes` prefixes.
     pub fn push_message(&mut self, message: &[u8], prefixes: u64) {
         self.bytes.extend_from_slice(message);
         self.ends.push(self.bytes.len());
         self.prefixes += prefixes;
     }
 
-    /// Cuts `prefixes` so that each message fits, with `overhead` bytes beside the NLRI and the header.
+    /// Splits `prefixes` so that each message fits, with `overhead` bytes besides the NLRI and the header.
     fn chunks(
         &mut self,
         prefixes: &[IpPrefix],
@@ -246,10 +235,10 @@ impl Stream {
     }
 }
 
-/// A message's type, its body, and its length with header; `None` if it is not complete.
+/// A message's type, its body, and its length with header; `None` if bytes are missing.
 pub type Framed<'a> = Option<(u8, &'a [u8], usize)>;
 
-/// The first message of `bytes`.
+/// Reads the first message in `bytes`.
 pub fn frame(bytes: &[u8], length_max: usize) -> Result<Framed<'_>, Malformed> {
     let Some(header) = bytes.get(..HEADER_LEN) else { return Ok(None) };
     if header[..16] != [0xff; 16] {
@@ -262,26 +251,25 @@ pub fn frame(bytes: &[u8], length_max: usize) -> Result<Framed<'_>, Malformed> {
     Ok(bytes.get(HEADER_LEN..length).map(|body| (header[18], body, length)))
 }
 
-/// One thing an UPDATE says.
+/// A change that an UPDATE announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said<'a> {
-    /// A prefix is gone.
     Withdrawn(IpPrefix),
-    /// A prefix has this path.
+    /// The prefix now has this path.
     Announced(IpPrefix, PathView<'a>),
 }
 
-/// An AS_PATH on the wire, four-octet numbers.
+/// The value of an AS_PATH with four-octet AS numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathView<'a>(&'a [u8]);
 
 impl<'a> PathView<'a> {
-    /// The value of an AS_PATH.
+    /// Takes the attribute's value.
     pub fn new(value: &'a [u8]) -> Self {
         Self(value)
     }
 
-    /// Whether any segment is a set, whose order means nothing.
+    /// Whether any segment is an AS_SET, whose order has no meaning.
     pub fn has_sets(self) -> bool {
         const SET: u8 = 1;
         let mut rest = self.0;
@@ -294,7 +282,7 @@ impl<'a> PathView<'a> {
         false
     }
 
-    /// All AS numbers, whatever kind of segment they are in.
+    /// All AS numbers, in segments of any type.
     pub fn numbers(self) -> impl Iterator<Item = u32> + 'a {
         let mut rest = self.0;
         let mut left = 0;
@@ -311,7 +299,7 @@ impl<'a> PathView<'a> {
     }
 }
 
-/// Reads an UPDATE's body and tells everything it says, withdrawals first.
+/// Reads an UPDATE's body and calls `say` for each change, withdrawals first.
 pub fn read_update<'a>(body: &'a [u8], mut say: impl FnMut(Said<'a>)) -> Result<(), Malformed> {
     let (withdrawn, rest) = counted(body, "withdrawn routes")?;
     let (attributes, nlri) = counted(rest, "path attributes")?;
@@ -374,7 +362,7 @@ where
     Ok(())
 }
 
-/// A number that stands for a path; never 0, which stands for no path.
+/// A hash of a path; never 0, which stands for no path.
 pub fn path_hash(numbers: impl Iterator<Item = u32>) -> u64 {
     let mut hash = 0x243f_6a88_85a3_08d3_u64;
     for number in numbers {

@@ -1,11 +1,11 @@
 //! Compares the routes that a neighbor received with those that it should receive.
 //!
 //! For each prefix the monitor keeps one number: the hash of the path that the daemon announced, without the
-//! daemon's own AS in front; 0 for none. Beside it stands the number that is expected. Two counters (prefixes that
-//! are right, prefixes that are there) answer "has the daemon converged" after every UPDATE in no time.
+//! daemon's leading AS; 0 for none. It also keeps the expected number. Two counters (correct prefixes, present
+//! prefixes) tell in constant time after every UPDATE whether the daemon has converged.
 //!
-//! A *mark* is a prefix that is announced only to learn that everything sent before it has been dealt with: the
-//! monitor notes when it heard of it.
+//! A *mark* is a prefix announced only to learn when everything sent before it has been processed: the monitor
+//! records when it received the mark.
 
 use super::message::{Malformed, Said, path_hash, read_update};
 use hashbrown::HashMap;
@@ -13,9 +13,9 @@ use std::hash::BuildHasher;
 use std::time::Instant;
 use thalweg_base::{IpPrefix, Prefix, mix64};
 
-/// Marks are host routes from here on (RFC 6598, shared address space: in no public table).
+/// Marks are host routes from this address on (RFC 6598 shared address space, which is in no public table).
 const MARKS: u32 = 0x6440_0000;
-/// How many marks there can be: the rest of 100.64.0.0/10.
+/// The most marks: the rest of 100.64.0.0/10.
 pub const MARKS_MAX: usize = 1 << 22;
 
 /// The prefix of a mark.
@@ -33,16 +33,16 @@ fn mark_index(prefix: IpPrefix) -> Option<usize> {
     }
 }
 
-/// When the monitor has seen enough.
+/// When the monitor has received enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Every expected prefix has the expected path.
     Table,
-    /// No expected prefix is there.
+    /// No expected prefix is present.
     Empty,
-    /// Every expected prefix has the expected path, and this many marks have been heard.
+    /// Every expected prefix has the expected path, and this many marks have been received.
     Marks(usize),
-    /// This many marks have been heard, whatever else there is: for loads whose outcome nobody has computed.
+    /// This many marks have been received, for loads without an expected result.
     MarksAlone(usize),
 }
 
@@ -52,21 +52,18 @@ struct Slot {
     have: u64,
 }
 
-/// What was heard, in numbers.
+/// Counts of what was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Heard {
     pub updates: u64,
-    /// Prefixes announced. More than there are is path hunting.
+    /// Prefixes announced; more than there are is path hunting.
     pub announced: u64,
-    /// Prefixes withdrawn.
     pub withdrawn: u64,
-    /// Prefixes that nobody expects.
     pub unexpected: u64,
-    /// Paths that do not begin with the daemon's AS.
     pub foreign_paths: u64,
 }
 
-/// The monitor.
+/// Compares received routes with expected ones; see the module.
 #[derive(Debug)]
 pub struct Monitor {
     daemon_as: u32,
@@ -100,7 +97,7 @@ impl Monitor {
         }
     }
 
-    /// Expects these paths, and nothing else, and marks below `marks`. What has been heard before stays.
+    /// Expects these paths and nothing else, and marks below `marks`. Routes received before stay.
     pub fn expect(&mut self, paths: impl Iterator<Item = (IpPrefix, u64)>, marks: usize, goal: Goal) {
         for slot in self.slots.values_mut() {
             slot.want = 0;
@@ -120,12 +117,11 @@ impl Monitor {
         self.last_update = None;
     }
 
-    /// When the goal was reached, if it is still.
+    /// When the goal was reached; `None` if it no longer holds.
     pub fn reached(&self) -> Option<Instant> {
         self.reached
     }
 
-    /// Whether the goal is reached now.
     pub fn has(&self, goal: Goal) -> bool {
         let right = self.right == self.expected && self.present == self.expected;
         match goal {
@@ -136,7 +132,7 @@ impl Monitor {
         }
     }
 
-    /// Expected prefixes, those of them that are right, and prefixes that are there.
+    /// The numbers of expected prefixes, of correct ones, and of present ones.
     pub fn state(&self) -> (usize, usize, usize) {
         (self.expected, self.right, self.present)
     }
@@ -146,24 +142,24 @@ impl Monitor {
         self.heard
     }
 
-    /// A number for all that is there: prefixes with their paths, in no order.
+    /// A hash of all present prefixes with their paths, independent of order.
     pub fn digest(&self) -> u64 {
         let hasher = foldhash::fast::FixedState::default();
         let one = |(prefix, slot): (&IpPrefix, &Slot)| mix64(hasher.hash_one(prefix) ^ slot.have);
         self.slots.iter().filter(|(_, slot)| slot.have != 0).map(one).fold(0, u64::wrapping_add)
     }
 
-    /// When the last UPDATE was heard, if any was.
+    /// When the last UPDATE was received.
     pub fn last_update(&self) -> Option<Instant> {
         self.last_update
     }
 
-    /// When each mark was first heard.
+    /// When each mark was first received.
     pub fn marks(&self) -> &[Option<Instant>] {
         &self.marks
     }
 
-    /// Takes an UPDATE's body in.
+    /// Processes an UPDATE's body.
     pub fn handle_update(&mut self, body: &[u8], now: Instant) -> Result<(), Malformed> {
         self.heard.updates += 1;
         self.last_update = Some(now);
@@ -185,7 +181,7 @@ impl Monitor {
         read
     }
 
-    /// Takes a whole table for what was heard: of a daemon that was asked because it tells nobody anything.
+    /// Takes a whole table as received: for a daemon that announces nothing and was queried instead.
     pub fn take_table(&mut self, table: impl IntoIterator<Item = (IpPrefix, u64)>, now: Instant) {
         let table: HashMap<IpPrefix, u64, foldhash::fast::FixedState> = table.into_iter().collect();
         let held = self.slots.iter().filter(|(prefix, slot)| slot.have != 0 && !table.contains_key(*prefix));

@@ -1,13 +1,13 @@
-//! In which order the messages of many neighbors are sent: the three ways of the thesis's simulation client and
-//! its five traffic mixes.
+//! Orders the messages of many neighbors: the three ways of the thesis's simulation client and its five traffic
+//! mixes.
 //!
-//! Sabina Grover's thesis ("Using Multicore to Accelerate Network Routing Protocols", 2013, chapter 4) feeds a daemon
-//! with the messages of twelve neighbors in the order of a trace, in turns of N messages each, or with one thread for
-//! each neighbor; and it varies how many neighbors send *at a time*, from all of them in turns of one ("best" for a
-//! scheduling with a thread per neighbor) to one after the other ("worst").
+//! Sabina Grover's thesis ("Using Multicore to Accelerate Network Routing Protocols", 2013, chapter 4) feeds a
+//! daemon with the messages of twelve neighbors in the order of a trace, in turns of N messages each, or with one
+//! thread for each neighbor; and it varies how many neighbors send *at a time*, from all of them in turns of one
+//! ("best" for a scheduling with a thread per neighbor) to one after the other ("worst").
 //!
-//! An order is a list of [`Run`]s: so many messages of one neighbor in one write. Every message of every
-//! stream is in it exactly once, and those of one neighbor in their own order.
+//! An order is a list of [`Run`]s: consecutive messages of one neighbor, sent in one write. It has every message of
+//! every stream exactly once, and keeps each neighbor's order.
 
 use super::message::Stream;
 use thalweg_base::XorShift64Star;
@@ -15,11 +15,11 @@ use thalweg_base::XorShift64Star;
 /// Who may send when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// As the messages stand in the file, or in an order drawn from the seed where there is none.
+    /// The order of the file; without a file, an order drawn from the seed.
     FileOrder,
-    /// Everybody in turns of this many messages.
+    /// All neighbors in turns of this many messages.
     RoundRobin(usize),
-    /// A thread for each neighbor, each as fast as it can.
+    /// One thread per neighbor, each as fast as it can.
     ThreadPerPeer,
     /// This many neighbors at a time, in turns of one message, until they have sent everything.
     AtATime(usize),
@@ -43,7 +43,7 @@ thalweg_base::words! {
 }
 
 impl Mix {
-    /// The order of messages that makes the mix.
+    /// The order that makes the mix.
     pub fn way(self) -> Way {
         match self {
             Mix::Best => Way::RoundRobin(1),
@@ -55,24 +55,23 @@ impl Mix {
     }
 }
 
-/// Messages of one neighbor that follow each other.
+/// Consecutive messages of one neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The neighbor.
     pub peer: usize,
     pub messages: usize,
 }
 
-/// The streams' messages as the code that orders them sees them.
+/// The arrival order in a file, or the seed that replaces it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// For each message of the file, its neighbor; empty if there is no file.
+    /// The neighbor of each message of the file; empty without a file.
     pub file: &'a [u16],
-    /// Seed of the order where there is no file.
+    /// The seed of the order without a file.
     pub seed: u64,
 }
 
-/// The order. For [`Way::ThreadPerPeer`] there is none: one run for each neighbor.
+/// Orders the streams' messages. [`Way::ThreadPerPeer`] has no order: one run per neighbor.
 pub fn order(streams: &[Stream], way: Way, arrival: Arrival<'_>) -> Vec<Run> {
     let left: Vec<usize> = streams.iter().map(Stream::messages).collect();
     match way {
@@ -103,8 +102,8 @@ fn turns(mut left: Vec<usize>, at_a_time: usize, turn: usize) -> Vec<Run> {
     runs.0
 }
 
-/// Bursts of one to 16 messages (half of them of one) from neighbors drawn by how much they have left: what
-/// files of route collectors look like, where a neighbor's change comes in several UPDATEs.
+/// Bursts of one to 16 messages (half of them single) from neighbors drawn in proportion to what they have left.
+/// Files of route collectors look like this, because one change of a neighbor takes several UPDATEs.
 fn drawn(mut left: Vec<usize>, seed: u64) -> Vec<Run> {
     let mut rng = XorShift64Star::new(seed);
     let mut runs = Runs::default();
@@ -139,7 +138,7 @@ fn recorded(mut left: Vec<usize>, file: &[u16]) -> Vec<Run> {
     runs.0
 }
 
-/// Runs in which no two that follow each other are of one neighbor.
+/// Merges consecutive runs of one neighbor.
 #[derive(Default)]
 struct Runs(Vec<Run>);
 

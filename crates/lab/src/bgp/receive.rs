@@ -1,5 +1,5 @@
-//! Ways to get messages out of a TCP socket, compared: the software's answer to the thesis's chapter 5, where
-//! reading headers and payloads from TCP is a quarter of the time.
+//! Compares ways to read messages from a TCP socket. In chapter 5 of the thesis, reading headers and payloads from
+//! TCP takes a quarter of the time.
 //!
 //! | strategy | system calls | copies in user space |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | [`Strategy::Uring`] | one for several completions of a multishot receive into provided buffers | the same |
 //!
 //! A sender thread pushes a pre-built stream through a loopback connection; the receiver frames every message
-//! (length and type, no more) and counts. Time is the receiver thread's own processor time besides wall-clock time,
-//! because on a loaded or small machine the sender and the receiver share cores.
+//! (length and type, no more) and counts. Both elapsed time and the receiver thread's processor time are measured,
+//! because on a small or loaded machine sender and receiver share cores.
 
 use super::message::{HEADER_LEN, MESSAGE_MAX, Stream, frame, kind};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 mod uring;
 
-/// Bytes read at once by [`Strategy::Buffered`].
+/// Bytes that [`Strategy::Buffered`] reads at once.
 pub const BUFFER: usize = 256 << 10;
 
 thalweg_base::words! {
@@ -27,28 +27,26 @@ thalweg_base::words! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Strategy {
-        /// Header, then payload.
+        /// Reads the header, then the payload.
         TwoReads => "two reads a message",
-        /// As much as there is, at most [`BUFFER`].
+        /// Reads what has arrived, at most [`BUFFER`].
         Buffered => "large buffered reads",
-        /// io_uring: one multishot receive, buffers given in advance.
+        /// One multishot receive into buffers provided in advance.
         Uring => "io_uring",
     }
 }
 
-/// What receiving came to.
+/// The results of receiving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Received {
-    /// Whole messages.
     pub messages: u64,
-    /// Those of them that are UPDATEs.
     pub updates: u64,
     pub bytes: u64,
-    /// System calls of the receiver.
+    /// The receiver's system calls.
     pub system_calls: u64,
-    /// From the first byte until the last message, seconds.
+    /// Time from the first byte to the last message, in seconds.
     pub elapsed_s: f64,
-    /// Processor time of the receiving thread, seconds.
+    /// The receiving thread's processor time, in seconds.
     pub cpu_s: f64,
 }
 
@@ -74,12 +72,12 @@ pub fn measure(strategy: Strategy, stream: &Stream, rounds: usize) -> io::Result
                 out.write_all(&stream.bytes)?;
             }
             out.shutdown(std::net::Shutdown::Write)?;
-            // Closing before all is read would cut it off.
+            // Closing before everything is read would discard the rest.
             out.set_read_timeout(Some(Duration::from_secs(60)))?;
             out.read(&mut [0]).map(drop)
         });
         let (socket, _) = listener.accept()?;
-        // The sender begins at once: let it fill the buffers, so that every strategy starts alike.
+        // Lets the sender fill the buffers first, so that every strategy starts alike.
         std::thread::sleep(Duration::from_millis(20));
         let cpu = thread_cpu();
         let begun = Instant::now();
@@ -90,7 +88,7 @@ pub fn measure(strategy: Strategy, stream: &Stream, rounds: usize) -> io::Result
         };
         let (elapsed, cpu) = (begun.elapsed(), thread_cpu().saturating_sub(cpu));
         drop(socket);
-        // A sender whose reader gave up ends with a broken pipe; the reader's reason is the better one.
+        // If the reader failed, the sender fails with a broken pipe; the reader's error is more useful.
         let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
         let mut received = received?;
         sent?;
@@ -105,7 +103,7 @@ fn two_reads(mut socket: &TcpStream) -> io::Result<Received> {
     let mut message = [0; MESSAGE_MAX];
     loop {
         let mut have = 0;
-        // The header, which nearly always comes in one read, then what it promises.
+        // The header, which nearly always arrives in one read, then the length it gives.
         let mut wanted = HEADER_LEN;
         while have < wanted {
             let read = socket.read(&mut message[have..wanted])?;
@@ -146,7 +144,7 @@ fn buffered(mut socket: &TcpStream) -> io::Result<Received> {
     }
 }
 
-/// Counts all whole messages; gives how many bytes they were.
+/// Counts all whole messages; returns their bytes.
 fn take(bytes: &[u8], received: &mut Received) -> io::Result<usize> {
     let mut taken = 0;
     while let Some((kind, _, length)) = frame(&bytes[taken..], MESSAGE_MAX).map_err(|_| invalid())? {
@@ -160,7 +158,6 @@ fn invalid() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "not a stream of BGP messages")
 }
 
-/// Processor time of this thread so far.
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

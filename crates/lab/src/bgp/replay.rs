@@ -1,13 +1,13 @@
-//! Neighbors out of an MRT file: what each of a route collector's peers had announced, or announced then, as
-//! messages for a daemon.
+//! Reads neighbors from an MRT file: turns what each of a route collector's peers announced into messages for a
+//! daemon.
 //!
 //! A table dump becomes, for each peer, its routes packed by attribute set, in the order in which sets first
-//! appear; a file of messages becomes the same messages in the same order. Both are written anew:
-//! AS numbers of two bytes become four (AS4_PATH merged in, RFC 6793), NEXT_HOP becomes the speaker's own
-//! address (a collector's neighbors' next hops lead nowhere in a laboratory), LOCAL_PREF is left out (it does not cross
-//! between ASes). An UPDATE that withdraws and announces becomes one for each, withdrawals first.
+//! appear; a file of messages becomes the same messages in the same order. Both are encoded anew: AS numbers of two
+//! bytes become four (AS4_PATH merged in, RFC 6793), NEXT_HOP becomes the speaker's own address (a collector's
+//! neighbors' next hops lead nowhere in a laboratory), LOCAL_PREF is left out (it does not leave an AS). An UPDATE
+//! that withdraws and announces becomes two, the withdrawal first.
 //!
-//! Peers keep their real AS, so that a first-AS check passes; their addresses are ours.
+//! Peers keep their real AS, so that a first-AS check passes; their addresses are the laboratory's.
 
 use super::message::{NextHops, Stream, family_of, path_hash, put_attribute};
 use std::collections::HashMap;
@@ -21,28 +21,27 @@ use thalweg_wire::mrt::{AsSize, Content, PathView, Prefixes};
 /// A collector's peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayPeer {
-    /// Its address in the file.
     pub address: IpAddr,
     pub as_number: u32,
-    /// Routes it announces in the file; changes, if it is a file of messages.
+    /// Routes that it announces in the file; for a file of messages, changes.
     pub routes: u64,
 }
 
-/// A file, by peer.
+/// A file's messages, by peer.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// The peers, those with most routes first.
     pub peers: Vec<ReplayPeer>,
-    /// For each message of the file, its peer's place; empty for a table dump.
+    /// The peer of each message of the file; empty for a table dump.
     pub arrival: Vec<u16>,
     items: Vec<Vec<Item>>,
-    /// Records that were left out because they are broken.
+    /// Broken records, which were left out.
     pub broken: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Item {
-    /// Path and all that goes with it, without next hop; `None` withdraws.
+    /// Path and other attributes, without the next hop; `None` withdraws.
     attributes: Option<Vec<u8>>,
     path: u64,
     prefixes: Vec<IpPrefix>,
@@ -54,13 +53,13 @@ pub enum ReplayError {
     /// The file cannot be read.
     #[error(transparent)]
     File(MrtError),
-    /// It has no routes of IPv4 or IPv6 unicast.
+    /// The file has no routes of IPv4 or IPv6 unicast.
     #[error("{0} has no unicast routes")]
     NoRoutes(String),
 }
 
 impl Replay {
-    /// Reads a file, at most `messages_max` messages of it.
+    /// Reads at most `messages_max` messages of a file.
     pub fn read(path: &Path, messages_max: usize) -> Result<Replay, ReplayError> {
         let mut reader = MrtReader::open(path).map_err(ReplayError::File)?;
         let mut builder = Builder::default();
@@ -81,7 +80,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// The messages of a peer, from a speaker with these addresses.
+    /// A peer's messages, from a speaker with these addresses.
     pub fn stream(&self, peer: usize, hops: NextHops) -> Stream {
         let mut stream = Stream::default();
         for item in self.items.get(peer).into_iter().flatten() {
@@ -93,13 +92,12 @@ impl Replay {
         stream
     }
 
-    /// For each prefix that a peer has in the end, the hash of its path.
+    /// The hash of the path of each prefix that a peer has at the end.
     pub fn expected(&self, peer: usize) -> HashMap<IpPrefix, u64> {
         self.in_the_end(peer, |item| item.path)
     }
 
-    /// For each prefix that a peer has in the end, its path, and whether there are sets in it: daemons may sort
-    /// those.
+    /// The path of each prefix that a peer has at the end, and whether it has sets, which daemons may sort.
     pub fn paths(&self, peer: usize) -> HashMap<IpPrefix, (Vec<u32>, bool)> {
         self.in_the_end(peer, |item| {
             let mut attributes = Attributes::new(item.attributes.as_deref().unwrap_or_default());
@@ -128,7 +126,7 @@ impl Replay {
 struct Builder {
     replay: Replay,
     places: HashMap<(IpAddr, u32), usize>,
-    /// Of table dumps: where a peer's item with these attributes is, by family.
+    /// For table dumps: the index of a peer's item with these attributes, by family.
     sets: HashMap<(usize, bool, Vec<u8>), usize>,
     scratch: Vec<u8>,
 }
@@ -181,7 +179,7 @@ impl Builder {
     }
 
     fn push(&mut self, peer: usize, item: Item) {
-        // An order of more messages than this names no peers any more; they come last, by peer.
+        // Peers beyond this number's range are left out of the order; their messages come last, by peer.
         self.replay.arrival.extend(u16::try_from(peer).ok());
         self.replay.peers[peer].routes += item.prefixes.len() as u64;
         self.replay.items[peer].push(item);
@@ -196,7 +194,7 @@ impl Builder {
         })
     }
 
-    /// Attributes with four-octet numbers and without what depends on the session; the hash of the path.
+    /// Attributes with four-octet AS numbers and without what depends on the session, and the hash of the path.
     fn rewritten(&mut self, attributes: &[u8], size: AsSize) -> (Vec<u8>, u64) {
         let view = PathView::new(attributes, size);
         let mut out = Vec::with_capacity(attributes.len() + 16);
@@ -228,7 +226,7 @@ impl Builder {
         (out, hash)
     }
 
-    /// Peers with most routes first.
+    /// Sorts the peers by routes, most first.
     fn finish(self) -> Replay {
         let mut replay = self.replay;
         let mut order: Vec<usize> = (0..replay.peers.len()).collect();
@@ -246,7 +244,7 @@ impl Builder {
     }
 }
 
-/// Prefixes up to the first that is broken: what follows it cannot be told from chance.
+/// Prefixes up to the first broken one: what follows it has no meaning.
 fn flat(prefixes: Prefixes<'_>) -> Vec<IpPrefix> {
     prefixes.map_while(Result::ok).map(|(_, prefix)| prefix).collect()
 }

@@ -18,18 +18,16 @@ use super::table::{Neighbors, Packing, PathKind, Table};
 use thalweg_base::IpPrefix;
 use thalweg_wire::bgp::attribute;
 
-/// Something to send and to wait for.
+/// What to send, and what to wait for.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// What happens.
     pub name: &'static str,
-    /// For each neighbor, what it sends.
+    /// The stream of each neighbor.
     pub streams: Vec<Stream>,
-    /// What the monitor should hold then: path hashes by prefix.
+    /// The path hashes, by prefix, that the monitor should have at the end.
     pub expected: Vec<(IpPrefix, u64)>,
-    /// Marks among the streams.
+    /// The number of marks in the streams.
     pub marks: usize,
-    /// When the phase ends.
     pub goal: Goal,
 }
 
@@ -45,17 +43,15 @@ impl Phase {
     }
 }
 
-/// A load: the last phase is the one that is timed.
+/// A load; its last phase is timed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: String,
-    /// Who sends.
     pub neighbors: Neighbors,
-    /// What, in order.
     pub phases: Vec<Phase>,
-    /// For each message of the file it came from, its neighbor; empty if it was made here.
+    /// For a load from a file: each message's neighbor, in the file's order; else empty.
     pub arrival: Vec<u16>,
-    /// AS of each neighbor, where they do not follow each other.
+    /// The AS of each neighbor, unless they are consecutive.
     pub numbers: Vec<u32>,
 }
 
@@ -65,17 +61,17 @@ thalweg_base::words! {
     pub enum Load {
         /// One neighbor announces its table.
         StartUp => "start-up",
-        /// It withdraws all of it.
+        /// One neighbor withdraws its table.
         Withdrawal => "withdrawal",
-        /// Another announces longer paths.
+        /// Another neighbor announces longer paths.
         Longer => "longer paths",
-        /// Another announces shorter paths.
+        /// Another neighbor announces shorter paths.
         Shorter => "shorter paths",
     }
 }
 
 impl Scenario {
-    /// One of the eight, from 1 on.
+    /// One of the eight loads, numbered from 1.
     pub fn wu(number: usize, prefixes: usize, neighbors: Neighbors, seed: u64) -> Scenario {
         let load = Load::ALL[(number.max(1) - 1) / 2 % 4];
         let (size, packing) =
@@ -139,8 +135,8 @@ impl Scenario {
         }
     }
 
-    /// The first `peers` of a file's peers, in the order of the file, each ending with a mark. What should come of
-    /// it nobody has computed: runs are compared with each other.
+    /// The first `peers` peers of a file, in the file's order; each stream ends with a mark. There is no expected
+    /// result: runs are compared with each other.
     pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbors: Neighbors) -> Scenario {
         let (neighbors, mut streams, numbers) = of_file(replay, peers, neighbors);
         for (n, stream) in streams.iter_mut().enumerate() {
@@ -152,18 +148,18 @@ impl Scenario {
         Scenario { name: name.to_owned(), neighbors, phases: vec![timed], arrival, numbers }
     }
 
-    /// AS of a neighbor.
+    /// A neighbor's AS.
     pub fn as_of(&self, neighbor: usize) -> u32 {
         self.numbers.get(neighbor).copied().unwrap_or_else(|| self.neighbors.as_of(neighbor))
     }
 
-    /// The last phase.
+    /// The last phase, which is timed.
     pub fn timed(&self) -> Option<&Phase> {
         self.phases.last()
     }
 }
 
-/// The first `peers` of a file's peers: who they are, what they send, and their ASes.
+/// The first `peers` peers of a file: the neighbors, their streams and their ASes.
 fn of_file(replay: &Replay, peers: usize, neighbors: Neighbors) -> (Neighbors, Vec<Stream>, Vec<u32>) {
     let count = replay.peers.len().min(peers.max(1));
     let neighbors = Neighbors { count, ..neighbors };
@@ -187,7 +183,7 @@ fn push_mark_of(stream: &mut Stream, neighbors: &Neighbors, neighbor: usize, num
     put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path);
     let hops: NextHops = neighbors.hops_of(neighbor);
     stream.announce(&attributes, hops, &[mark(index)], 1);
-    stream.prefixes -= 1; // no load, but a sign
+    stream.prefixes -= 1; // a mark does not count as load
 }
 
 #[cfg(test)]

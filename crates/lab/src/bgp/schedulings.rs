@@ -1,8 +1,8 @@
-//! The experiment on schedulings: our daemon under loads that all schedulings get.
+//! Compares schedulings of Thalweg's BGP daemon under the same loads.
 //!
-//! The daemon is `thalweg run`, in a process of its own; neighbors and monitor are the laboratory's, in this process.
-//! What compares schedulings without anything that would share their cores, or set their pace, is run in memory
-//! (`bgp/in_memory.rs`). Either way what runs is limited to the cell's cores.
+//! The daemon is `thalweg run` in a process of its own; neighbors and monitor run in this process. Comparisons
+//! without anything that shares the daemon's cores or sets its pace run in memory (`bgp/in_memory.rs`). In both
+//! cases, what is measured is limited to the cell's cores.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,87 +25,78 @@ use crate::bgp::table::{Neighbors, Packing, PathKind, Table};
 use crate::cores::Cores;
 use crate::stats::shuffle;
 
-/// UPDATEs of a block along a trace, as in the thesis.
+/// UPDATEs per timed block of a trace, as in the thesis.
 const BLOCK: usize = 500;
-/// How many times as many prefixes the larger table along a trace has, as in the thesis.
+/// How many times larger the second table along a trace is, as in the thesis.
 const LARGER: usize = 4;
-/// A load that takes longer than this has failed.
+/// The longest time for a load.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Where the load of the first part comes from.
+/// Where the first part's load comes from.
 pub(crate) const IN_MEMORY: &str = "in memory";
 pub(crate) const IN_BUFFERS: &str = "in the kernel's buffers";
-/// The tables along a trace.
 pub(crate) const ONCE: &str = "1x prefixes";
 pub(crate) const FOUR_TIMES: &str = "4x prefixes";
-/// Where a thread per neighbor polls.
+/// Whether threads per neighbor poll separately.
 pub(crate) const OWN_POLLER: &str = "a poller for each thread";
 pub(crate) const COMMON_POLLER: &str = "one common poller";
-/// UPDATEs that are received as those of the other loads are.
 pub(crate) const AS_IN_A_TABLE: &str = "as in a table";
-/// The scheduling that has a thread for each neighbor, however many cores there are.
+/// The scheduling with one thread per neighbor, whatever the number of cores.
 pub(crate) const PER_PEER: &str = "per-peer";
 
-/// Why the experiment came to nothing.
+/// Why the experiment has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum BgpError {
-    /// A measurement failed.
     #[error(transparent)]
     Experiment(Box<ExperimentError<MeasureError>>),
-    /// Receiving failed.
     #[error("receiving over loopback: {0}")]
     Receive(std::io::Error),
-    /// Addresses were not recorded.
     #[error(transparent)]
     Caches(RecordError),
 }
 
-/// Why a run gave no number.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The daemon in a process of its own.
+    /// The daemon in a process of its own failed.
     #[error(transparent)]
     Daemon(BenchError),
-    /// The speaker in this process.
+    /// The speaker in this process failed.
     #[error("in memory: {0}")]
     InMemory(String),
 }
 
-/// What is measured, and how.
+/// What to measure, and how.
 pub struct Setting {
-    /// What is measured.
     pub parts: Vec<Part>,
-    /// Schedulings, by name.
     pub schedulings: Vec<String>,
-    /// Cores of this machine.
+    /// The cores of this machine.
     pub cores: Cores,
-    /// How many of them; the parts that do not vary them use the most.
+    /// Numbers of cores; parts that do not vary them use the largest.
     pub core_counts: Vec<usize>,
-    /// Threads for each, of schedulings that can have more than one.
+    /// Threads per core, for schedulings with a choice.
     pub threads_per_core: Vec<usize>,
-    /// Who receives the daemon's routes; each part has its own answer if none is given.
+    /// Who receives the daemon's routes; `None`: as each part needs.
     pub advertise: Option<Advertise>,
-    /// Messages of a turn in the way that goes round.
+    /// Messages per turn when neighbors send in turn.
     pub turn: usize,
-    /// Neighbors that announce; the monitor comes on top.
+    /// Neighbors that announce, not counting the monitor.
     pub neighbors: Neighbors,
-    /// Prefixes that each neighbor announces.
     pub prefixes: usize,
-    /// Prefixes that each neighbor announces where what is touched is recorded.
+    /// Prefixes per neighbor when memory accesses are recorded.
     pub cache_prefixes: usize,
     /// Prefixes of Wu's loads.
     pub wu_prefixes: usize,
-    /// How often, and in which order.
     pub runs: RunOptions,
-    /// A trace in place of generated prefixes, and its name.
+    /// A trace that replaces generated prefixes, and its name.
     pub replay: Option<(String, Replay)>,
-    /// Our own program, whose `run` is the daemon.
+    /// The `thalweg` program, whose `run` is the daemon.
     pub program: PathBuf,
-    /// Where the daemon has its configuration and socket.
+    /// The folder for the daemon's configuration and socket.
     pub folder: PathBuf,
 }
 
-/// Measures the cells of all parts but [`Part::Receive`]. `progress` hears of each run before it begins: how many are done,
-/// and what comes now.
+/// Measures the cells of all parts except [`Part::Receive`]. Calls `progress` before each run with the number done
+/// and what comes next.
 pub fn run(
     setting: &Setting,
     cells: &[Cell],
@@ -122,13 +113,13 @@ pub fn run(
     Ok(Outcome { runs: setting.runs.runs, block_updates: BLOCK, cells, ..Outcome::default() })
 }
 
-/// Each part's cells. All but the first look at each scheduling with one number of cores and one thread for each.
+/// Each part's cells. Only the first part varies cores and threads.
 pub fn cells(setting: &Setting) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &part in &setting.parts {
         for load in loads_of(setting, part) {
             let all = setting.schedulings.iter();
-            // What is ablated is the thesis's PBTS.
+            // The ablations are of the thesis's PBTS.
             for scheduling in all.filter(|scheduling| part != Part::Ablations || *scheduling == PER_PEER) {
                 for (cores, threads_per_core) in shapes(setting, part, scheduling) {
                     let (scheduling, load) = (scheduling.clone(), load.clone());
@@ -140,7 +131,7 @@ pub fn cells(setting: &Setting) -> Vec<Cell> {
     cells
 }
 
-/// Cores, and threads for each where that can be chosen.
+/// Numbers of cores, and of threads per core where there is a choice.
 fn shapes(setting: &Setting, part: Part, scheduling: &str) -> Vec<(usize, Option<usize>)> {
     let most = setting.core_counts.iter().copied().max().unwrap_or(1);
     let counts = match part {
@@ -186,7 +177,7 @@ fn ways(setting: &Setting) -> [(String, Way); 3] {
     ]
 }
 
-/// Who receives the daemon's routes in a part: nobody where the thesis had nobody.
+/// Who receives the daemon's routes in a part: nobody if the thesis had nobody.
 fn advertise(setting: &Setting, part: Part) -> Advertise {
     setting.advertise.unwrap_or(match part {
         Part::Ways | Part::Wu => Advertise::Monitor,
@@ -194,13 +185,13 @@ fn advertise(setting: &Setting, part: Part) -> Advertise {
     })
 }
 
-/// Loads that have been made, by part and name.
+/// Loads already made, by part and name.
 #[derive(Default)]
 struct Loads(HashMap<(Part, String), Scenario>);
 
 impl Loads {
     fn measure(&mut self, setting: &Setting, cell: &Cell) -> Result<Run, MeasureError> {
-        // Parts that differ in how they send, not in what, share a load.
+        // Parts that differ only in how they send share a load.
         let key = match cell.part {
             Part::Wu => (cell.part, cell.load.clone()),
             Part::Blocks if cell.load == FOUR_TIMES => (cell.part, cell.load.clone()),
@@ -266,7 +257,7 @@ fn scenario(setting: &Setting, cell: &Cell) -> Scenario {
     }
 }
 
-/// Measures ways to receive, in this process, into the outcome.
+/// Measures ways to receive, in this process.
 pub fn receive(
     setting: &Setting,
     quick: bool,
@@ -285,7 +276,7 @@ pub fn receive(
     });
     let traced = setting.replay.iter().map(|(_, replay)| ("the trace", one_after_the_other(replay, one)));
     let streams: Vec<(&str, Stream)> = made.into_iter().chain(traced).collect();
-    // So often that a run is some tens of megabytes: less is over before a clock has ticked.
+    // Repeated until a run has tens of megabytes: less ends within one tick of the clock.
     let bytes = if quick { 8 << 20 } else { 64 << 20 };
     let mut order: Vec<(usize, Strategy)> =
         (0..streams.len()).flat_map(|at| Strategy::ALL.map(|strategy| (at, strategy))).collect();
@@ -299,7 +290,7 @@ pub fn receive(
             match receive::measure(strategy, &streams[at].1, rounds) {
                 Ok(received) if round > 0 => measured.entry((at, strategy)).or_default().push(received),
                 Ok(_) => {}
-                // Containers forbid it; the other ways still count.
+                // Containers forbid io_uring; the other ways still count.
                 Err(error) if strategy == Strategy::Uring => {
                     let what = format!("io_uring: {error}");
                     if !outcome.left_out.contains(&what) {
@@ -319,7 +310,7 @@ pub fn receive(
     Ok(())
 }
 
-/// Records what a thread touches and what that means for caches, into the outcome.
+/// Records what a thread touches, and computes cache misses from it.
 pub fn caches(setting: &Setting, outcome: &mut Outcome) -> Result<(), BgpError> {
     let neighbors = setting.neighbors.count;
     let numbers = [
@@ -343,7 +334,7 @@ pub fn alone(neighbors: Neighbors, prefixes: usize, seed: u64) -> Result<u64, St
     in_memory::alone(&Scenario::overlap(prefixes, Packing::Real, neighbors, seed), seed)
 }
 
-/// All messages of a trace, peer after peer.
+/// All messages of a trace, neighbor after neighbor.
 fn one_after_the_other(replay: &Replay, receiver: Neighbors) -> Stream {
     let mut all = Stream::default();
     for stream in (0..replay.peers.len()).map(|peer| replay.stream(peer, receiver.hops_of(0))) {
@@ -354,7 +345,7 @@ fn one_after_the_other(replay: &Replay, receiver: Neighbors) -> Stream {
     all
 }
 
-/// The load in words, for the report.
+/// Describes the load, for the report.
 pub fn describe(setting: &Setting) -> String {
     let neighbors = setting.neighbors.count;
     let mut text = match &setting.replay {
@@ -378,7 +369,7 @@ pub fn describe(setting: &Setting) -> String {
     text
 }
 
-/// What was found: the best speed-up, and what receiving costs.
+/// The main findings: the best speed-up, and what receiving costs.
 pub fn lead(outcome: &Outcome) -> String {
     let mut text = String::new();
     let best = outcome

@@ -1,12 +1,12 @@
-//! A generated table as neighbors announce it: prefixes in groups that share attributes, and for each neighbor
-//! its own path to each group.
+//! Generates a table as neighbors announce it: prefixes in groups that share attributes, with a path per neighbor
+//! and group.
 //!
-//! Shapes are those of public tables as far as they decide how much work an UPDATE is: 45 % of attribute sets
-//! have one prefix, 20 % two, the rest up to 60 (4.6 on average); paths have two to six hops, 15 % of the AS
-//! numbers are long ones; 80 % of sets carry one to eight communities, 15 % large ones, 20 % a MED.
+//! Its shape follows public tables in what decides the work of an UPDATE: 45 % of attribute sets have one prefix,
+//! 20 % two, the rest up to 60 (4.6 on average); paths have two to six hops, 15 % of the AS numbers need four
+//! bytes; 80 % of sets carry one to eight communities, 15 % large ones, 20 % a MED.
 //!
-//! Everything follows from the seed, and a group's attributes from seed, group and neighbor alone: they can be
-//! made again when the outcome is checked, so nothing about them is kept.
+//! Everything follows from the seed, and a group's attributes from seed, group and neighbor alone: they are
+//! computed again when the outcome is checked, and not kept.
 
 use super::message::{NextHops, Stream, path_hash, put_attribute};
 use crate::workload::prefixes;
@@ -15,14 +15,13 @@ use std::ops::Range;
 use thalweg_base::{IpPrefix, Prefix, XorShift64Star, mix64};
 use thalweg_wire::bgp::attribute;
 
-/// How many prefixes go into one UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// As many as share attributes: 1 to 60.
+    /// All that share attributes: 1 to 60.
     Real,
     /// One, as in the small packets of Wu et al.
     Small,
-    /// 500, as in their large ones.
+    /// 500, as in the large packets of Wu et al.
     Large,
 }
 
@@ -36,43 +35,37 @@ impl Packing {
     }
 }
 
-/// Which path a neighbor announces for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
-    /// Some path of two to six hops.
+    /// Two to six hops.
     Any,
-    /// The shortest of all neighbors' for one neighbor, drawn for each group; longer for the others.
+    /// For each group, one neighbor drawn at random has the shortest path.
     OneBest,
-    /// Three to five hops.
     Base,
-    /// Longer than [`PathKind::Base`].
     Longer,
-    /// Shorter than [`PathKind::Base`].
     Shorter,
 }
 
-/// What neighbors are called and where they are.
+/// Addresses and ASes of the neighbors.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbors {
     pub count: usize,
-    /// The first one's address; the others follow.
+    /// The first neighbor's address; the others' follow.
     pub address: Ipv4Addr,
-    /// The first one's AS; the others follow.
+    /// The first neighbor's AS; the others' follow.
     pub as_number: u32,
 }
 
 impl Neighbors {
-    /// Address of a neighbor.
     pub fn address_of(&self, neighbor: usize) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.address).wrapping_add(neighbor as u32))
     }
 
-    /// AS of a neighbor.
     pub fn as_of(&self, neighbor: usize) -> u32 {
         self.as_number.wrapping_add(neighbor as u32)
     }
 
-    /// Next hops that a neighbor announces: itself, for IPv6 as an IPv4-mapped documentation address.
+    /// The next hops that a neighbor announces: its address, and for IPv6 the same within 2001:db8::/32.
     pub fn hops_of(&self, neighbor: usize) -> NextHops {
         let v4 = self.address_of(neighbor);
         let [a, b, c, d] = v4.octets().map(u16::from);
@@ -81,7 +74,7 @@ impl Neighbors {
     }
 }
 
-/// The table.
+/// A generated table.
 #[derive(Clone, Debug)]
 pub struct Table {
     prefixes: Vec<IpPrefix>,
@@ -92,7 +85,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// `count` IPv4 prefixes.
+    /// A table of `count` IPv4 prefixes.
     pub fn made(count: usize, packing: Packing, neighbors: Neighbors, seed: u64) -> Table {
         let made = prefixes::v4(count, seed);
         Table::of(
@@ -103,7 +96,7 @@ impl Table {
         )
     }
 
-    /// These prefixes, all of one family.
+    /// A table of these prefixes, all of one family.
     pub fn of(prefixes: Vec<IpPrefix>, packing: Packing, neighbors: Neighbors, seed: u64) -> Table {
         let mut rng = generator(seed, 1, 0, 0);
         let mut groups = Vec::new();
@@ -117,18 +110,16 @@ impl Table {
         Table { prefixes, groups, packing, neighbors, seed }
     }
 
-    /// The prefixes.
     pub fn prefixes(&self) -> &[IpPrefix] {
         &self.prefixes
     }
 
-    /// Who announces them.
     pub fn neighbors(&self) -> Neighbors {
         self.neighbors
     }
 
-    /// Everything that `neighbor` announces, groups in an order of its own. With `shared`, every group; without,
-    /// each group has one neighbor.
+    /// The announcements of `neighbor`, in a group order of its own. If `shared`, it announces every group;
+    /// otherwise each group has one neighbor.
     pub fn announce(&self, neighbor: usize, kind: PathKind, shared: bool) -> Stream {
         let mut stream = Stream::default();
         for group in self.order(neighbor, shared) {
@@ -144,7 +135,7 @@ impl Table {
         stream
     }
 
-    /// The withdrawal of everything that [`Table::announce`] announces.
+    /// The withdrawals of everything that [`Table::announce`] announces.
     pub fn withdraw(&self, neighbor: usize, shared: bool) -> Stream {
         let order = self.order(neighbor, shared);
         let prefixes: Vec<IpPrefix> =
@@ -190,7 +181,7 @@ impl Table {
 
     fn path(&self, group: usize, neighbor: usize, kind: PathKind) -> Vec<u32> {
         const ANY: [usize; 12] = [2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6];
-        // What all neighbors have in common, then what is this neighbor's.
+        // First what all neighbors share, then what is this neighbor's.
         let mut common = generator(self.seed, 3, group, 0);
         let origin = as_number(&mut common);
         let (best, base) = (2 + common.below(2) as usize, 3 + common.below(3) as usize);
@@ -209,7 +200,7 @@ impl Table {
         path
     }
 
-    /// Attributes without NEXT_HOP, in order of their codes.
+    /// Attributes in order of their codes, without NEXT_HOP.
     fn attributes(&self, group: usize, neighbor: usize, path: &[u32]) -> Vec<u8> {
         let mut rng = generator(self.seed, 5, group, neighbor << 3 | path.len());
         let mut percent = |share: u32| rng.below(100) < share;
@@ -260,7 +251,7 @@ fn group_size(rng: &mut XorShift64Star) -> usize {
     size as usize
 }
 
-/// A number that may stand in a path: not reserved, not AS_TRANS, none of the laboratory's own.
+/// An AS number that may occur in a path: not reserved, not AS_TRANS, and not the laboratory's.
 fn as_number(rng: &mut XorShift64Star) -> u32 {
     if rng.below(100) < 15 {
         return 131_072 + rng.below(270_000);

@@ -1,12 +1,12 @@
-//! The order of measurements: rounds, set-ups, cells.
+//! Runs the forwarding experiment: rounds of set-ups of cells.
 //!
-//! A *cell* is one router with one driver and model, one scenario and one frame size. Cells whose router is set up
-//! alike share a *set-up*: a topology of its own and one start of the router. Each round goes through all set-ups in
-//! shuffled order, and in each through its cells in shuffled order, so that a disturbance touches all alike. At the
-//! beginning of each round the generator is measured alone.
+//! A *cell* is one router with one driver and model, one scenario and one frame size. Cells that need the same
+//! start of the same router share a *set-up*, with a topology of its own. Each round goes through all set-ups in
+//! shuffled order, and in each through its cells in shuffled order, so that a disturbance touches all alike. Each
+//! round begins with the generator alone.
 //!
-//! A router that cannot be set up, does not forward or forwards wrongly is left out from then on, with the reason among
-//! the results. Everything else that goes wrong ends the experiment.
+//! A router that cannot be set up, does not forward or forwards wrongly is left out from then on, and the results
+//! give the reason. Any other failure ends the experiment.
 
 mod cell;
 mod outcome;
@@ -50,7 +50,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them.
     pub const ALL: [Part; 6] =
         [Part::Throughput, Part::Latency, Part::Loss, Part::BackToBack, Part::Cost, Part::Application];
 }
@@ -58,27 +57,22 @@ impl Part {
 /// What to measure, and how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which parts.
     pub parts: Vec<Part>,
-    /// Frame sizes. Scenarios after the first use only the smallest, unless `all_frames`.
+    /// Frame sizes. Scenarios after the first use only the smallest, unless `all_frames` is set.
     pub frames: Vec<FrameSize>,
-    /// Scenarios.
     pub scenarios: Vec<Scenario>,
-    /// All frame sizes in all scenarios.
+    /// Use all frame sizes in all scenarios.
     pub all_frames: bool,
-    /// Rounds.
     pub runs: usize,
-    /// How long a trial sends, seconds; the RFC says 60.
+    /// How long a trial sends, in seconds; 60 in the RFC.
     pub trial_s: f64,
-    /// How throughput is searched for.
     pub search: SearchOptions,
-    /// How bursts are.
     pub bursts: BurstOptions,
-    /// Rates at which latency is measured, as shares of throughput.
+    /// Rates for latency, as shares of the throughput.
     pub latency_shares: Vec<f64>,
-    /// Message sizes of applications.
+    /// Message sizes for applications.
     pub message_bytes: Vec<usize>,
-    /// How long a router may take until it forwards.
+    /// How long a router may take to start forwarding.
     pub start_wait: Duration,
     /// Seed of flows and orders.
     pub seed: u64,
@@ -105,12 +99,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a part is wanted.
     pub fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }
 
-    /// Whether anything but applications is.
+    /// Whether any part but applications is wanted.
     fn has_frames(&self) -> bool {
         self.parts.iter().any(|part| *part != Part::Application)
     }
@@ -123,11 +116,9 @@ impl Options {
 /// One router, one scenario, one frame size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Who.
+    /// The router under test.
     pub label: Label,
-    /// What it has to do.
     pub scenario: Scenario,
-    /// With which frames.
     pub size: FrameSize,
 }
 
@@ -143,9 +134,9 @@ struct SetUp {
     subject: usize,
     label: Label,
     scenario: Scenario,
-    /// Places in the list of cells.
+    /// Indexes into the list of cells.
     cells: Vec<usize>,
-    /// Why it takes no part any more.
+    /// Why it was left out.
     left_out: Option<String>,
 }
 
@@ -160,27 +151,25 @@ impl SetUp {
     }
 }
 
-/// What one round measured of the generator alone, for one frame size.
+/// The generator alone in one round, with one frame size.
 #[derive(Clone, Copy, Debug)]
 pub struct CeilingRun {
-    /// The frame size.
     pub size: FrameSize,
-    /// Frames per second that came over a direct link.
+    /// Frames per second over a direct link.
     pub pps: f64,
-    /// Processor time of each, nanoseconds.
+    /// Processor time per frame, in nanoseconds.
     pub cpu_ns: f64,
-    /// How long they took, at a tenth of that rate.
+    /// Latency at a tenth of that rate.
     pub latency: Option<Percentiles>,
 }
 
-/// What all rounds measured.
+/// The measurements of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// The generator alone, round by round.
+    /// The generator alone, by round.
     pub ceilings: Vec<CeilingRun>,
-    /// Each cell with its runs.
     pub cells: Vec<(Cell, Vec<CellRun>)>,
-    /// Applications: who (nobody: the direct link), whether with translation, what.
+    /// Applications: the router (`None`: the direct link), whether it translated, the exchange.
     pub applications: Vec<(Option<Label>, bool, Exchange)>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
@@ -189,22 +178,19 @@ pub struct Measured {
 /// A step of the experiment, for a progress display.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Steps done.
     pub done: usize,
-    /// Steps there will be.
     pub total: usize,
-    /// What is done next.
     pub next: String,
 }
 
-/// Everything that does not change.
+/// What stays the same over all rounds.
 struct Experiment<'a> {
     options: &'a Options,
     table: &'a [Ipv4Net],
     stop: &'a AtomicBool,
 }
 
-/// Runs the experiment. It ends early once `stop` is set.
+/// Runs the experiment; it ends early once `stop` is set.
 pub fn run(
     subjects: &mut [Box<dyn Subject>],
     options: &Options,
@@ -249,7 +235,7 @@ pub fn run(
     sum_up(&measured, options, table).ok_or(ForwardingError::Nothing(measured.left_out))
 }
 
-/// All cells, and who is started for which of them.
+/// All cells, and the set-ups that group them.
 fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<SetUp>) {
     let (mut cells, mut set_ups): (Vec<Cell>, Vec<SetUp>) = (Vec::new(), Vec::new());
     for (at, subject) in subjects.iter().enumerate() {
@@ -277,7 +263,7 @@ fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<Set
             }
         }
     }
-    // Without frames there are only applications, which look up no table.
+    // Without frames, only applications remain, and they do not use the full table.
     set_ups.retain(|set_up| !set_up.cells.is_empty() || !set_up.scenario.full_table);
     (cells, set_ups)
 }
@@ -285,7 +271,7 @@ fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<Set
 type Step<'a> = dyn FnMut(String, usize) + 'a;
 
 impl Experiment<'_> {
-    /// The generator alone at every frame size, and applications over the direct link.
+    /// Measures the generator alone with every frame size, and applications over the direct link.
     fn ceilings(&self, measured: &mut Measured) -> Result<Vec<CeilingRun>, ForwardingError> {
         let options = self.options;
         let topology = Topology::new(options.mtu())?;
@@ -314,7 +300,7 @@ impl Experiment<'_> {
         Ok(ceilings)
     }
 
-    /// All cells of a set-up, in their order.
+    /// Measures a set-up's cells in their order.
     fn set_up(
         &self,
         subject: &mut dyn Subject,
@@ -334,7 +320,7 @@ impl Experiment<'_> {
         let ran = subject
             .set_up(&topology, &task)
             .and_then(|()| self.cells(&topology, subject, set_up, ceilings, measured, step));
-        // Before its interfaces go.
+        // Before its interfaces are removed.
         subject.tear_down();
         ran
     }

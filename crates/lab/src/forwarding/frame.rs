@@ -1,4 +1,4 @@
-//! Test frames: IPv4 and UDP as in appendix C of RFC 2544, with a stamp by which the receiver knows them again.
+//! Test frames: IPv4 and UDP as in appendix C of RFC 2544, with a stamp by which the receiver recognizes them.
 //!
 //! ```text
 //! byte  0  6  12 14          34         42     44        48     50         58
@@ -7,12 +7,12 @@
 //!      +--------+-----------+----------+------+---------+------+----------+-----------+
 //! ```
 //!
-//! The smallest frame, 64 bytes with its check sequence and 60 without, just holds the stamp. Sizes are those of the
-//! wire as in the RFC: the check sequence, which no program sees, is in the number and not in the bytes.
+//! The smallest frame, 64 bytes with its check sequence and 60 without, has just room for the stamp. Sizes are
+//! those on the wire, as in the RFC: they include the check sequence, although no program sees its bytes.
 //!
-//! A generator that made whole frames would measure itself. So all that a flow decides (addresses, ports, sums) is
-//! made beforehand, and writing a frame changes 34 bytes of a buffer that was laid out once. Checksums are right
-//! in every frame: the router must not drop it for the wrong reason, nor skip work on it.
+//! A generator that built whole frames would measure itself. So what depends on the flow (addresses, ports, sums)
+//! is computed in advance, and writing a frame changes 34 bytes of a buffer that was laid out once. Checksums are
+//! right in every frame: the router must not drop it for the wrong reason, nor skip work on it.
 
 use crate::workload::frames::Endpoint;
 use thalweg_wire::ethernet::{EthernetRepr, EthernetView, HEADER_BYTES as ETHERNET};
@@ -21,43 +21,43 @@ use thalweg_wire::ipv4::{self, Ipv4Repr, Ipv4View};
 use thalweg_wire::udp::{self, UdpRepr, UdpView};
 use thalweg_wire::{EtherType, MacAddr, checksum};
 
-/// The sizes of RFC 2544 section 9.1 for Ethernet, check sequence included.
+/// The sizes of RFC 2544 section 9.1 for Ethernet, including the check sequence.
 pub const FRAME_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 /// Bytes of the check sequence.
 pub const CHECK_SEQUENCE: usize = 4;
-/// The smallest and the largest frame there can be.
+/// The smallest and the largest valid size.
 const SMALLEST: usize = 64;
 const LARGEST: usize = 9216;
 
-/// Time to live as sent; one router later it is one less.
+/// The TTL as sent; a router decrements it.
 pub const TTL: u8 = 64;
 /// The destination port of appendix C.2.6.4: echo.
 pub const PORT_ECHO: u16 = 7;
 
-/// Where the stamp begins: the receiver's filter needs to know.
+/// The offset of the stamp, which the receiver's filter needs.
 pub const STAMP_AT: usize = 42;
-/// Where its sequence number is.
+/// The offset of the stamp's sequence number.
 pub const SEQUENCE_AT: usize = STAMP_AT + 2;
-/// What a stamp begins with.
+/// The first bytes of a stamp.
 pub const MAGIC: u16 = 0x7a1e;
 const STAMP: usize = 16;
 
-/// A size that no frame has.
+/// A size that no frame can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {0} bytes: expected {SMALLEST} to {LARGEST}, check sequence included")]
 pub struct FrameSizeError(pub usize);
 
-/// A frame size, check sequence included.
+/// A frame size, including the check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameSize(usize);
 
 impl FrameSize {
-    /// A size that a frame can have.
+    /// Fails for a size that no frame can have.
     pub fn new(bytes: usize) -> Result<Self, FrameSizeError> {
         if (SMALLEST..=LARGEST).contains(&bytes) { Ok(Self(bytes)) } else { Err(FrameSizeError(bytes)) }
     }
 
-    /// Bytes on the wire, check sequence included.
+    /// Bytes on the wire, including the check sequence.
     pub fn wire_bytes(self) -> usize {
         self.0
     }
@@ -67,20 +67,20 @@ impl FrameSize {
         self.0 - CHECK_SEQUENCE
     }
 
-    /// Bytes of the IP packet in it.
+    /// Bytes of the frame's IP packet.
     pub fn packet_bytes(self) -> usize {
         self.bytes() - ETHERNET
     }
 }
 
-/// What a frame says of itself.
+/// What identifies a test frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The number of the frame in its trial, from 0; begins again after 2^32.
+    /// The frame's number in its trial, from 0; wraps after 2^32.
     pub sequence: u32,
-    /// Which trial it belongs to: a frame that is late must not count in the next.
+    /// The frame's trial: a late frame must not count in the next one.
     pub trial: u16,
-    /// When it was sent, nanoseconds since 1970.
+    /// When it was sent, in nanoseconds since 1970.
     pub sent_ns: u64,
 }
 
@@ -95,17 +95,17 @@ pub fn stamp_of(frame: &[u8]) -> Option<Stamp> {
     })
 }
 
-/// What a flow decides of its frames.
+/// The parts of a frame that depend on the flow.
 #[derive(Clone, Copy, Debug)]
 struct Prepared {
-    /// Both addresses and both ports, which lie together.
+    /// Both addresses and both ports, which are adjacent.
     ends: [u8; 12],
     header_checksum: u16,
-    /// Sum of pseudo header and datagram without the stamp's variable words.
+    /// The sum of pseudo header and datagram without the stamp's variable words.
     datagram_sum: u32,
 }
 
-/// Makes frames of one size, flow by flow in turn.
+/// Makes frames of one size, for each flow in turn.
 #[derive(Clone, Debug)]
 pub struct FrameMaker {
     size: FrameSize,
@@ -115,8 +115,8 @@ pub struct FrameMaker {
 }
 
 impl FrameMaker {
-    /// Frames from `source` to `destination` (the router's port), for each flow in turn; without flows there is
-    /// one from nowhere to nowhere.
+    /// Frames from `source` to `destination` (the router's port), for each flow in turn. Without flows there is a
+    /// single one with unspecified endpoints.
     pub fn new(
         size: FrameSize,
         source: MacAddr,
@@ -135,28 +135,26 @@ impl FrameMaker {
         Self { size, template, flows, next: 0 }
     }
 
-    /// The size of the frames.
     pub fn size(&self) -> FrameSize {
         self.size
     }
 
-    /// How many flows there are.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// Begins with the first flow again.
+    /// Starts again with the first flow.
     pub fn restart(&mut self) {
         self.next = 0;
     }
 
-    /// Lays out a buffer, once, of [`FrameSize::bytes`] bytes.
+    /// Lays out a buffer of [`FrameSize::bytes`] bytes; needed once per buffer.
     pub fn lay_out(&self, frame: &mut [u8]) {
         let len = frame.len().min(self.template.len());
         frame[..len].copy_from_slice(&self.template[..len]);
     }
 
-    /// Writes the next flow's frame into a buffer that was laid out.
+    /// Writes the next flow's frame into a laid-out buffer.
     #[inline]
     pub fn write(&mut self, frame: &mut [u8], stamp: Stamp) {
         let flow = self.flows[self.next];
@@ -176,7 +174,7 @@ impl FrameMaker {
     }
 }
 
-/// A UDP checksum from its sum. RFC 768: zero says that there is none.
+/// A UDP checksum from its sum. In RFC 768, zero means no checksum.
 fn udp_checksum(sum: u32) -> u16 {
     match checksum::finish(sum) {
         0 => 0xffff,
@@ -184,7 +182,6 @@ fn udp_checksum(sum: u32) -> u16 {
     }
 }
 
-/// The headers of a flow's packets with this payload.
 fn headers(
     from: Endpoint,
     to: Endpoint,
@@ -215,8 +212,8 @@ impl Prepared {
     }
 }
 
-/// What is wrong with a frame that came through a router, if anything: it must be the one sent, with one hop less to
-/// live and correct sums. Translation may have changed its source.
+/// Checks a frame that passed a router: it must be as sent, with one hop less to live and correct sums. Translation
+/// may have changed its source. Returns what is wrong, if anything.
 pub fn fault_of(frame: &[u8], size: FrameSize) -> Option<&'static str> {
     if frame.len() != size.bytes() {
         return Some("another length");
@@ -233,7 +230,7 @@ pub fn fault_of(frame: &[u8], size: FrameSize) -> Option<&'static str> {
         return Some("wrong header checksum");
     }
     let pseudo = checksum::pseudo_sum(ip.source().into(), ip.destination().into(), UDP, ip.payload().len());
-    // RFC 768: zero says that there is none; a translator may leave it so only if it was so.
+    // In RFC 768, zero means no checksum; a translator may leave it only if it was so.
     match UdpView::new(ip.payload()) {
         Ok(udp) if !udp.checksum_holds(pseudo) => Some("wrong UDP checksum"),
         Ok(udp) if udp.payload().len() + STAMP_AT != frame.len() => Some("another length"),

@@ -1,51 +1,49 @@
-//! The benchmarks of RFC 2544 as arithmetic: which trial comes next, and what the trials come to.
+//! Decides which trial of RFC 2544's benchmarks comes next, and what the results of trials mean.
 //!
-//! What a trial is, the caller's closure knows; so all of this is tested against routers whose limits are known.
+//! The caller's closure makes a trial, so tests run these searches against routers of known limits.
 //!
 //! **Throughput** (RFC 2544 section 26.1): the fastest rate at which no frame is lost. A binary search between
-//! nothing and the generator's ceiling; after a failure the rate that came through is tried next, which is often near
-//! the answer. On a machine that others use, a trial may fail for their sake. So a rate that failed is tried
-//! again, [`SearchOptions::attempts`] times in all, and passes if half of the trials do (with two: if one does). That
-//! is the exceed ratio of 0.5 of RFC 9971.
+//! nothing and the generator's ceiling; after a failure the rate that came through is tried next, which is often
+//! near the answer. On a machine that others use, a trial may fail because of them. So a rate that failed is tried
+//! again, [`SearchOptions::attempts`] times in all, and passes if half of the trials do (with two: if one does).
+//! That is the exceed ratio of 0.5 of RFC 9971.
 //!
-//! **Loss** counts against what was *intended*. A virtual link has no rate of its own: where the whole path runs in the
-//! sender's context, an overloaded router does not lose frames but holds the sender back. A frame that could not
-//! be sent in time is one the router did not forward, so it is lost; [`Trial`] tells the two apart (RFC 2285
+//! **Loss** counts against what was *intended*. A virtual link has no rate of its own: where the whole path runs in
+//! the sender's context, an overloaded router does not lose frames but holds the sender back. A frame that could
+//! not be sent in time is one the router did not forward, so it is lost; [`Trial`] tells the two apart (RFC 2285
 //! calls them intended and offered load).
 //!
 //! **Frame loss rate** (section 26.3): from the ceiling down in tenths, until two trials in a row lose nothing.
 //!
 //! **Back-to-back** (section 26.4 as updated by RFC 9004): the longest burst at the ceiling without loss, by binary
-//! search, several times; from the mean follows how much time the router's buffers hold, corrected for the frames that
-//! are forwarded meanwhile. Only where throughput is below the ceiling.
+//! search, several times; from the mean follows how much time the router's buffers hold, corrected for the frames
+//! that are forwarded meanwhile. Only where throughput is below the ceiling.
 //!
 //! Missing: the RFC's "system recovery" and "reset".
 
 use serde::Serialize;
 
-/// What a trial counted.
+/// The counts of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Trial {
-    /// Frames that were to be sent.
     pub intended: u64,
-    /// Frames that were sent.
     pub sent: u64,
-    /// Of these, frames that the interface refused.
+    /// Sent frames that the interface refused.
     pub refused: u64,
-    /// Frames that came through.
+    /// Frames that arrived at the receiver.
     pub received: u64,
     /// From the first frame to the last, seconds.
     pub elapsed_s: f64,
-    /// Processor time of the sending thread inside `sendmmsg`, where it was measured, else altogether; seconds.
+    /// Processor time of the sending thread: inside `sendmmsg` if that was measured, else in total; seconds.
     pub sender_cpu_s: f64,
-    /// Processor time of who is measured, its own processes only; seconds.
+    /// Processor time of the router's own processes; seconds.
     pub subject_cpu_s: f64,
     /// Processor time of the kernel's softirq threads; seconds.
     pub softirq_cpu_s: f64,
 }
 
 impl Trial {
-    /// The share of the intended frames that did not come through.
+    /// The share of intended frames that did not arrive.
     pub fn loss(&self) -> f64 {
         if self.intended == 0 {
             return 0.0;
@@ -53,18 +51,18 @@ impl Trial {
         1.0 - self.received.min(self.intended) as f64 / self.intended as f64
     }
 
-    /// Frames per second that came through.
+    /// Frames received per second.
     pub fn received_pps(&self) -> f64 {
         if self.elapsed_s > 0.0 { self.received as f64 / self.elapsed_s } else { 0.0 }
     }
 
-    /// Processor time of the whole path for each frame received, nanoseconds; `None` if none was.
+    /// Processor time of the whole path per frame received, in nanoseconds; `None` if none was.
     pub fn cpu_ns(&self) -> Option<f64> {
         let cpu_s = self.sender_cpu_s + self.subject_cpu_s + self.softirq_cpu_s;
         (self.received > 0).then(|| cpu_s * 1e9 / self.received as f64)
     }
 
-    /// The sender's share of it.
+    /// The sender's part of [`cpu_ns`](Self::cpu_ns).
     pub fn sender_cpu_ns(&self) -> Option<f64> {
         (self.received > 0).then(|| self.sender_cpu_s * 1e9 / self.received as f64)
     }
@@ -73,11 +71,11 @@ impl Trial {
 /// How to search for throughput.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// The share of frames that may be lost; 0 by the RFC.
+    /// The share of frames that may be lost; 0 in the RFC.
     pub loss_max: f64,
-    /// When to stop: the passing and the failing rate are this share of the ceiling apart.
+    /// The search stops when the passing and the failing rate are this share of the ceiling apart.
     pub width: f64,
-    /// How often a rate is tried before it has failed.
+    /// Trials at a rate before it counts as failed.
     pub attempts: usize,
 }
 
@@ -87,7 +85,7 @@ impl Default for SearchOptions {
     }
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Found {
     /// The fastest rate that passed, frames per second; 0 if none did.
@@ -96,7 +94,6 @@ pub struct Found {
     pub failed_pps: Option<f64>,
     /// The share lost in the trial that passed.
     pub loss: f64,
-    /// How many trials it took.
     pub trials: usize,
 }
 
@@ -122,7 +119,8 @@ pub fn throughput<E>(
             return Ok(found);
         }
         let middle = (found.rate_pps + high) / 2.0;
-        // What came through of too much is a guess, and only the first one: an overloaded router may do worse.
+        // What arrived of too high a rate is only a guess, and used once: an overloaded router may forward less
+        // than it could.
         let first_failure = !passed && rate == ceiling_pps;
         let guess = best.received_pps();
         let inside = guess > found.rate_pps + width && guess < high - width;
@@ -130,7 +128,7 @@ pub fn throughput<E>(
     }
 }
 
-/// Tries a rate; whether it passed, and the best trial.
+/// Tries a rate; returns whether it passed, and the best trial.
 fn attempt<E>(
     rate: f64,
     options: &SearchOptions,
@@ -147,7 +145,7 @@ fn attempt<E>(
         if best.is_none_or(|best| trial.loss() < best.loss()) {
             best = Some(trial);
         }
-        // Hopeless ones are not repeated: nobody else's work takes a tenth of the frames.
+        // A clear failure is not repeated: other programs do not cost a tenth of the frames.
         if passed * 2 >= attempts || trial.loss() > options.loss_max + 0.1 {
             break;
         }
@@ -160,13 +158,10 @@ fn attempt<E>(
 pub struct LossPoint {
     /// The intended rate as a share of the ceiling.
     pub share: f64,
-    /// Frames per second intended.
     pub intended_pps: f64,
-    /// Frames per second that were sent.
     pub sent_pps: f64,
-    /// Frames per second that came through.
     pub received_pps: f64,
-    /// The share of the intended that did not.
+    /// The share of intended frames that did not arrive.
     pub loss: f64,
 }
 
@@ -198,9 +193,9 @@ pub fn loss_curve<E>(
 /// How to search for bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct BurstOptions {
-    /// Searches, of which the mean is taken; the RFC wants at least 50.
+    /// Searches to take the mean of; the RFC wants at least 50.
     pub repeats: usize,
-    /// The longest burst, seconds at the ceiling.
+    /// The longest burst, in seconds at the ceiling.
     pub longest_s: f64,
 }
 
@@ -210,26 +205,26 @@ impl Default for BurstOptions {
     }
 }
 
-/// The shortest burst that is told from another, frames.
+/// The resolution of burst lengths, in frames.
 const BURST_STEP: u64 = 32;
 
-/// What bursts came to (RFC 9004).
+/// The results of bursts (RFC 9004).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BackToBack {
-    /// The longest burst without loss of each search, frames.
+    /// The longest burst without loss, by search, in frames.
     pub bursts: Vec<u64>,
     pub mean_frames: f64,
-    /// The longest burst that is tried.
+    /// The longest burst tried.
     pub longest_frames: u64,
-    /// Whether even that passed in every search: then there is no limit to be found.
+    /// Whether even the longest burst passed in every search, so no limit was found.
     pub no_limit: bool,
-    /// The time that the mean burst takes at the ceiling, seconds.
+    /// The mean burst's duration at the ceiling, in seconds.
     pub implied_buffer_s: f64,
-    /// The same without the frames that were forwarded meanwhile: what the buffers hold.
+    /// The same without frames forwarded meanwhile: what the buffers hold.
     pub corrected_buffer_s: f64,
 }
 
-/// Searches for the longest burst without loss. `measure` sends a burst and says what became of it.
+/// Searches for the longest burst without loss. `measure` sends a burst of so many frames.
 pub fn back_to_back<E>(
     ceiling_pps: f64,
     throughput_pps: f64,
@@ -260,7 +255,7 @@ fn longest_burst<E>(longest: u64, measure: &mut impl FnMut(u64) -> Result<Trial,
         return Ok(longest);
     }
     let (mut low, mut high) = (0, longest);
-    // A hundredth of the answer is near enough, and below that a batch.
+    // A hundredth of the answer is precise enough, and so is a batch.
     while high - low > BURST_STEP.max(high / 100) {
         let middle = low + (high - low) / 2;
         if passes(middle)? {

@@ -1,9 +1,9 @@
-//! Network namespaces that go with the value, and what is done inside them.
+//! Network namespaces that are removed when their value is dropped.
 //!
-//! Made and removed with `ip netns`, so that a person can look into them while an experiment runs. Names hold the
-//! number of the process; [`sweep`] removes what a process that was killed has left behind.
+//! Made and removed with `ip netns`, so that a person can look into them while an experiment runs. Names contain
+//! the process ID; [`sweep`] removes the namespaces of killed processes.
 //!
-//! Nothing of the machine's own network is touched: threads enter a namespace, do their work and end
+//! The machine's own network does not change: threads enter a namespace, do their work and end
 //! ([`Namespace::inside`]), the process itself never does.
 
 use super::ForwardingError;
@@ -14,9 +14,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names of our namespaces begin so; the number of the process follows.
+/// The start of namespace names; the process ID follows.
 const PREFIX: &str = "thalweg-lab-";
-/// Where `ip netns` keeps them.
+/// The folder of `ip netns`.
 const FOLDER: &str = "/run/netns";
 
 /// A network namespace.
@@ -26,8 +26,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new namespace with loopback up and without IPv6, whose own packets would be counted with the tester's.
-    /// `role` tells it from others of this process.
+    /// A new namespace with loopback up. IPv6 is off, because its own packets would count with the tester's. `role`
+    /// distinguishes the namespaces of this process.
     pub fn new(role: &str) -> Result<Self, ForwardingError> {
         let name = format!("{PREFIX}{}-{role}", std::process::id());
         run("ip", &["netns", "add", &name])?;
@@ -40,7 +40,6 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -49,7 +48,7 @@ impl Namespace {
         Path::new(FOLDER).join(&self.name)
     }
 
-    /// Runs `work` on a thread inside.
+    /// Runs `work` on a thread inside the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> Result<T, ForwardingError> {
         let failed = |source| ForwardingError::System { what: format!("in namespace {}", self.name), source };
         let namespace = File::open(self.path()).map_err(failed)?;
@@ -63,7 +62,7 @@ impl Namespace {
         done.map_err(failed)
     }
 
-    /// Runs `ip` inside, with arguments that have no blanks in them.
+    /// Runs `ip` inside; `arguments` are separated by blanks.
     pub fn ip(&self, arguments: &str) -> Result<(), ForwardingError> {
         let mut words = vec!["-n", &self.name];
         words.extend(arguments.split_whitespace());
@@ -85,12 +84,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Its interfaces go with it. Where it could not be made, there is nothing to remove.
+        // Removing it removes its interfaces. If it could not be made, this fails and nothing is left.
         let _ = run("ip", &["netns", "delete", &self.name]);
     }
 }
 
-/// Removes namespaces of processes that are no more: killed ones could not.
+/// Removes the namespaces of processes that no longer exist.
 pub fn sweep() {
     for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -103,7 +102,7 @@ pub fn sweep() {
     }
 }
 
-/// Runs a program to its end; what it printed, or why it did not succeed.
+/// Runs a program to its end; returns its output, or why it failed.
 pub(super) fn run(program: &str, arguments: &[&str]) -> Result<String, ForwardingError> {
     let command = || format!("{program} {}", arguments.join(" "));
     let output = Command::new(program)
@@ -118,7 +117,7 @@ pub(super) fn run(program: &str, arguments: &[&str]) -> Result<String, Forwardin
     Err(ForwardingError::Command { command: command(), said })
 }
 
-/// Packets that an interface has received, read from the kernel as often as wanted.
+/// An interface's counter of received packets, kept open for cheap reads.
 #[derive(Debug)]
 pub struct Counter {
     file: File,
@@ -126,7 +125,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// The counter of an interface of a namespace.
+    /// Opens the counter of an interface in a namespace.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self, ForwardingError> {
         // The file keeps showing the namespace of the thread that opened it.
         let file = namespace.inside(|| File::open("/proc/thread-self/net/dev"))?;
@@ -135,7 +134,6 @@ impl Counter {
         Ok(counter)
     }
 
-    /// Packets received so far.
     pub fn received(&mut self) -> Result<u64, ForwardingError> {
         let failed =
             |source| ForwardingError::System { what: format!("counters of {}", self.interface), source };

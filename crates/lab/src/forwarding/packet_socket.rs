@@ -1,12 +1,11 @@
-//! The tester's own packet sockets (packet(7)): one that sends batches past the queueing discipline, one that
-//! receives the test frames a filter lets through, each with the time it arrived at the interface.
+//! Packet sockets of the tester (packet(7)): a sender that bypasses the queueing discipline in batches, and a
+//! receiver of test frames with the kernel's arrival times.
 //!
-//! The router's ports are not used here on purpose: a tester that shares code with what it tests would share its
-//! mistakes. Sending is `sendmmsg` in batches of [`BATCH`], the same as the reference measurements of the
-//! kernel do, so that figures can be compared.
+//! The tester does not use the router's ports: if it shared code with its subject, it would share its mistakes. It
+//! sends batches of [`BATCH`] by `sendmmsg`, as the kernel's reference measurements do, so figures are comparable.
 //!
-//! `unsafe` because each of these is a C call. It pays for itself by there being no other way to a packet socket;
-//! what a batch saves over a call per frame the report's ceiling shows.
+//! `unsafe`: these are C calls, and there is no other way to a packet socket. The report's ceiling shows what a
+//! batch saves over a call per frame.
 #![allow(unsafe_code)]
 
 use super::frame::{MAGIC, SEQUENCE_AT, STAMP_AT};
@@ -16,14 +15,15 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Frames of a system call.
+/// Frames per system call.
 pub(crate) const BATCH: usize = 64;
-/// Bytes that may wait in a socket, either way: a tenth of a second of the smallest frames, with what the kernel adds.
+/// Bytes that may wait in a socket's buffers: a tenth of a second of the smallest frames, with the kernel's
+/// overhead.
 const SOCKET_BUFFER: i32 = 64 << 20;
-/// What a test frame may bring along: the largest frame and nothing else.
+/// The size of the receive buffer: more than the largest test frame.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// The number of an interface of this thread's network namespace.
+/// The index of an interface in this thread's network namespace.
 pub(crate) fn interface_index(name: &str) -> io::Result<i32> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: a string that ends with a zero byte and lives longer than the call.
@@ -33,7 +33,7 @@ pub(crate) fn interface_index(name: &str) -> io::Result<i32> {
     }
 }
 
-/// Sets an option; what its value means is between the caller and the kernel.
+/// Sets a socket option; `value` must have the type that the kernel expects.
 fn set<T: Copy>(socket: &OwnedFd, level: i32, option: i32, value: T) -> io::Result<()> {
     let length = mem::size_of::<T>() as libc::socklen_t; // a few bytes
     // SAFETY: the kernel reads `length` bytes of a live value of that size, and writes none.
@@ -43,7 +43,7 @@ fn set<T: Copy>(socket: &OwnedFd, level: i32, option: i32, value: T) -> io::Resu
     }
 }
 
-/// A packet socket on an interface of this thread's network namespace. Protocol 0 receives nothing.
+/// Opens a packet socket on an interface of this thread's network namespace. Protocol 0 receives nothing.
 fn open(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
     // SAFETY: no pointer is passed.
     let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -74,9 +74,9 @@ fn bind(socket: &OwnedFd, interface: &str, protocol: u16) -> io::Result<()> {
     }
 }
 
-/// Has an interface of this thread's network namespace send frames as they are on a wire: with complete checksums and
-/// no longer than its MTU. Otherwise the kernel hands 64 KiB of TCP from one virtual interface to the next in one
-/// piece, unfinished, and a forwarder of that is not measured by frames.
+/// Makes an interface of this thread's network namespace send frames as on a wire: with complete checksums, and no
+/// longer than its MTU. Otherwise the kernel passes 64 KiB of TCP in one unfinished piece between virtual
+/// interfaces, which measures no forwarding of frames.
 pub(crate) fn plain_frames(interface: &str) -> io::Result<()> {
     // SAFETY: no pointer is passed.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -89,7 +89,7 @@ pub(crate) fn plain_frames(interface: &str) -> io::Result<()> {
         let mut value = EthtoolValue { command, data: 0 };
         // SAFETY: all-zero bytes are a request for the interface without a name.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
-        // One byte is left for the zero at its end.
+        // The last byte stays the terminating zero.
         let room = request.ifr_name.len() - 1;
         for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes().take(room)) {
             *to = from as libc::c_char;
@@ -126,7 +126,7 @@ pub(crate) struct PacketSender {
 }
 
 impl PacketSender {
-    /// A sender on an interface of this thread's network namespace.
+    /// Opens a sender on an interface of this thread's network namespace.
     pub(crate) fn open(interface: &str, frame_bytes: usize) -> io::Result<Self> {
         let socket = open(interface, 0)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1i32)?;
@@ -134,12 +134,13 @@ impl PacketSender {
         Ok(Self { socket, frame_bytes, buffers: vec![0; BATCH * frame_bytes] })
     }
 
-    /// The `at`-th of [`BATCH`] buffers.
+    /// One of [`BATCH`] buffers.
     pub(crate) fn frame_mut(&mut self, at: usize) -> &mut [u8] {
         &mut self.buffers[at * self.frame_bytes..][..self.frame_bytes]
     }
 
-    /// Sends the buffers from `first` up to `end`; gives how many the interface took. An error concerns the first.
+    /// Sends the buffers from `first` up to `end`; returns how many the interface took. An error concerns the
+    /// first.
     pub(crate) fn send(&mut self, first: usize, end: usize) -> io::Result<usize> {
         let end = end.min(BATCH);
         let count = end.saturating_sub(first);
@@ -159,27 +160,26 @@ impl PacketSender {
     }
 }
 
-/// Receives test frames of which one in `sample` comes through.
+/// Receives test frames, or a sample of them.
 #[derive(Debug)]
 pub(crate) struct PacketReceiver {
     socket: OwnedFd,
     frame: Vec<u8>,
 }
 
-/// When a frame arrived and how long it is; its bytes are in [`PacketReceiver::frame`].
+/// When a frame arrived, and its length; the bytes are in [`PacketReceiver::frame`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Nanoseconds since 1970, from the kernel.
+    /// Nanoseconds since 1970, by the kernel.
     pub(crate) arrived_ns: u64,
-    /// Bytes of the frame.
     pub(crate) bytes: usize,
 }
 
 impl PacketReceiver {
-    /// A receiver on an interface of this thread's network namespace, for test frames whose sequence number has no
-    /// bit of `mask` set. Waits at most `timeout` for a frame.
+    /// Opens a receiver on an interface of this thread's network namespace, for test frames whose sequence number
+    /// has no bit of `mask` set. It waits at most `timeout` for a frame.
     pub(crate) fn open(interface: &str, mask: u32, timeout: Duration) -> io::Result<Self> {
-        // Bound to no protocol until the filter is in place, so that no other frame is waiting.
+        // Bound to no protocol until the filter is in place, so that no other frame is queued.
         let socket = open(interface, 0)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, SOCKET_BUFFER)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1i32)?;
@@ -193,12 +193,11 @@ impl PacketReceiver {
         Ok(Self { socket, frame: vec![0; FRAME_BYTES_MAX] })
     }
 
-    /// The bytes of the frame received last.
     pub(crate) fn frame(&self, arrival: Arrival) -> &[u8] {
         &self.frame[..arrival.bytes.min(self.frame.len())]
     }
 
-    /// The next frame; `None` if none came in time.
+    /// The next frame; `None` if none arrived in time.
     pub(crate) fn receive(&mut self) -> io::Result<Option<Arrival>> {
         let mut piece = libc::iovec { iov_base: self.frame.as_mut_ptr().cast(), iov_len: self.frame.len() };
         let mut control = [0u64; 16];
@@ -243,7 +242,7 @@ unsafe fn timestamp(message: &libc::msghdr) -> Option<u64> {
     None
 }
 
-/// A program that lets through test frames whose sequence number has no bit of `mask` set.
+/// A filter that passes test frames whose sequence number has no bit of `mask` set.
 fn filter(mask: u32) -> [libc::sock_filter; 7] {
     let code = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let jump = |k: u32, jt: u8, jf: u8| libc::sock_filter { jt, jf, ..code(JUMP_EQUAL, k) };
@@ -260,7 +259,7 @@ fn filter(mask: u32) -> [libc::sock_filter; 7] {
 }
 
 fn attach(socket: &OwnedFd, filter: &[libc::sock_filter]) -> io::Result<()> {
-    // The kernel copies the instructions before the call returns, and writes none of them.
+    // The kernel copies the instructions before the call returns, and does not write to them.
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }

@@ -1,10 +1,10 @@
 //! Routers under test.
 //!
-//! A [`Subject`] makes a router of the topology's middle namespace and takes itself away again. The tester knows nothing
-//! else of it. Adding one is a file beside this one and a line where the program makes its list.
+//! A [`Subject`] turns the topology's middle namespace into a router, and ends it again. The tester knows nothing
+//! else of it. To add one, add a file here and a line where the program lists subjects.
 //!
-//! The *native* subject is the kernel's own forwarding ([`linux`]): all others are compared with it, as the
-//! white paper does with its figures 5 to 7.
+//! The *native* subject is the kernel's own forwarding ([`linux`]): all others are compared with it, as the white
+//! paper does with its figures 5 to 7.
 
 pub mod linux;
 pub mod thalweg;
@@ -16,24 +16,21 @@ use ipnet::Ipv4Net;
 use serde::Serialize;
 use std::fmt;
 
-/// Who, and how it was run.
+/// Identifies a router under test and how it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Label {
-    /// The program.
     pub subject: String,
-    /// What moves packets between it and the interfaces.
     pub driver: String,
-    /// How its work is spread over cores; empty where there is nothing to choose.
+    /// How its work is spread over cores; empty without a choice.
     pub model: String,
 }
 
 impl Label {
-    /// From words.
     pub fn new(subject: &str, driver: &str, model: &str) -> Self {
         Self { subject: subject.to_owned(), driver: driver.to_owned(), model: model.to_owned() }
     }
 
-    /// Whether this is what others are compared with.
+    /// Whether the others are compared with this one.
     pub fn is_native(&self) -> bool {
         self.subject == linux::NAME
     }
@@ -51,39 +48,37 @@ impl fmt::Display for Label {
     }
 }
 
-/// What a router has to be able to do.
+/// What a router must do.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
     /// Translate sources on tester-a's side to the router's address on the other.
     pub nat: bool,
-    /// Routes to the sink beside the one; empty for just that.
+    /// Routes to the sink besides the basic one.
     pub table: &'a [Ipv4Net],
     /// The links' MTU.
     pub mtu: usize,
 }
 
-/// Somebody who can be measured.
+/// A router that can be measured.
 pub trait Subject {
-    /// Who.
     fn label(&self) -> &Label;
 
-    /// Why it cannot do this at all, if so. It is then left out, with these words.
+    /// Why the router cannot do this task; it is then left out with this reason.
     fn refuses(&self, task: &Task<'_>) -> Option<String>;
 
-    /// Makes a router of the topology's middle. It may still be starting when this returns.
+    /// Turns the topology's middle namespace into the router. The router may still be starting when this returns.
     fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError>;
 
-    /// Processor time of its own processes so far, seconds. The kernel has none: it works in others' time.
+    /// Processor time of its own processes so far, in seconds; zero for the kernel, which works in others' time.
     fn cpu_s(&self) -> f64;
 
-    /// What it has to say if it does not forward.
+    /// Its output, for the case that it does not forward.
     fn said(&self) -> String;
 
-    /// Ends its processes. The topology, with all that was set up in it, goes afterwards.
+    /// Ends its processes. The topology and its configuration are removed afterwards.
     fn tear_down(&mut self);
 }
 
-/// Whether a program is to be found.
 pub(crate) fn has_program(name: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<_> = std::env::split_paths(&folders).collect();

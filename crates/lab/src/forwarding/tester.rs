@@ -1,23 +1,23 @@
 //! The tester: a generator on one side, a receiver on the other.
 //!
-//! **Sending.** Frames leave in batches of up to 64 by one system call. At a given rate the generator asks the clock how
+//! **Sending.** One system call sends a batch of up to 64 frames. At a given rate the generator asks the clock how
 //! many frames are due and sends them when they make a burst: as many as fall into 50 µs, at least one, at most a
-//! batch. Frames that are late are sent at once; a trial ends when all are sent or when its time, a hundredth and 4 ms
-//! are over. What is not sent by then was intended and not offered ([`Trial::loss`]).
+//! batch. Frames that are late are sent at once; a trial ends when all are sent or when its time has passed, plus a
+//! hundredth and 4 ms. Frames not sent by then were intended but not offered ([`Trial::loss`]).
 //!
-//! **Counting.** The receiving interface's own counter, read before and after. It costs nothing, unlike a program that
-//! receives every frame, which would take half of this machine. Nothing but test frames is on the wire.
-//! After the last frame the tester waits until none has come for a while, as the RFC wants.
+//! **Counting.** The tester reads the receiving interface's counter before and after. That costs nothing; a program
+//! that received every frame would take half of the machine. Only test frames are on the wire. After the last frame
+//! the tester waits until none has come for a while, as the RFC wants.
 //!
-//! **Timing.** Of a trial that asks for it, one frame in a power of two is *tagged*: it is sent by a call of its
-//! own, the clock read just before, and the receiver's filter lets just those through. They are stamped by the
-//! kernel when they arrive at the interface. So a latency holds the send call, both links and the router, and not
-//! the receiver's own wake-up. Both clocks are the machine's real-time clock; a frame that seems to arrive
-//! before it was sent is counted and left out.
+//! **Timing.** If a trial asks for it, one frame in a power of two is *tagged*: it has a send call of its own, the
+//! clock is read just before, and the receiver's filter passes only tagged frames. The kernel stamps them when they
+//! arrive at the interface. So a latency includes the send call, both links and the router, but not the receiver's
+//! wake-up. Both clocks are the machine's real-time clock; a frame that seems to arrive before it was sent is
+//! counted and left out.
 //!
-//! **Cost.** Processor time inside the send calls: on virtual links nearly the whole path, a kernel's router included,
-//! runs in there. Waiting for the next burst is not counted. With it go the time of the router's own
-//! processes and that of the kernel's softirq threads. Bursts are whole batches in such trials, whatever the rate.
+//! **Cost.** The sum of three processor times: inside the send calls, where nearly the whole path over virtual
+//! links runs, a router in the kernel included; of the router's own processes; and of the kernel's softirq threads.
+//! Waiting for the next burst does not count. Bursts are whole batches in such trials, whatever the rate.
 
 use super::ForwardingError;
 use super::frame::{FrameMaker, FrameSize, Stamp, fault_of, stamp_of};
@@ -39,31 +39,30 @@ use thalweg_wire::MacAddr;
 
 /// Frames due within this time leave as one burst.
 const BURST_S: f64 = 50e-6;
-/// A trial may take this much longer than it should: a share of it, and one time slice of somebody else's program, which
-/// matters to short trials only.
+/// A trial may last longer by this share, and by one time slice of another program, which matters only to short
+/// trials.
 const OVERTIME: f64 = 0.01;
 const OVERTIME_S: f64 = 0.004;
-/// No frame for this long means that none will come.
+/// After this long without a frame, none will come.
 const QUIET: Duration = Duration::from_millis(60);
-/// The RFC waits two seconds for what is still under way; so long at most do we.
+/// The RFC waits two seconds for frames in flight; this is the limit here.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// Frames of a trial that are sure to fit into a receiver's buffer until they are read.
+/// Frames that surely fit into a receiver's buffer before they are read.
 pub const CAPTURE_MAX: u32 = 50_000;
-/// How long a receiver sleeps before it looks whether it is still wanted.
+/// How long a receiver sleeps between checks of its stop flag.
 const RECEIVE_WAIT: Duration = Duration::from_millis(10);
 
-/// Which way frames take.
+/// The path that frames take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through the router.
     Router,
-    /// From tester to tester, over one link.
+    /// From tester to tester over one link.
     Direct,
     /// Through the router from tester-b's side to tester-a's, as replies go.
     Back,
 }
 
-/// What a trial is to send.
+/// What a trial sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     rate_pps: f64,
@@ -73,57 +72,55 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// A steady rate for some time.
+    /// A steady rate for this many seconds.
     pub fn paced(rate_pps: f64, seconds: f64) -> Self {
         let frames = (rate_pps * seconds).round().max(1.0) as u64;
         Self { rate_pps, frames, limit_s: seconds * (1.0 + OVERTIME) + OVERTIME_S, whole_batches: false }
     }
 
-    /// As fast as it goes for some time.
+    /// As many frames as possible for this many seconds.
     pub fn flood(seconds: f64) -> Self {
         Self { rate_pps: f64::INFINITY, frames: u64::MAX, limit_s: seconds, whole_batches: true }
     }
 
-    /// So many frames as fast as it goes.
+    /// This many frames, as fast as possible.
     pub fn burst(frames: u64) -> Self {
-        // Time enough for a router that holds the sender back a hundredfold.
+        // Enough for a router that slows the sender a hundredfold.
         let limit_s = 10.0 + frames as f64 / 10_000.0;
         Self { rate_pps: f64::INFINITY, frames, limit_s, whole_batches: true }
     }
 
-    /// The same in whole batches, with the processor time inside send calls measured.
+    /// The same in whole batches, measuring the processor time inside send calls.
     pub fn costed(self) -> Self {
         Self { whole_batches: true, ..self }
     }
 }
 
-/// What came of the tagged frames of a trial.
+/// The tagged frames of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Tagged {
-    /// How long each was under way, nanoseconds.
+    /// The latency of each frame, in nanoseconds.
     pub latencies_ns: Vec<u64>,
-    /// Frames that were not as they should be, by what was wrong.
+    /// Defective frames by defect.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Frames that seemed to arrive before they were sent, or beyond [`SAMPLES_MAX`].
+    /// Frames that seemed to arrive before they were sent, or were more than [`SAMPLES_MAX`].
     pub left_out: u64,
-    /// Frames that came after a later one.
+    /// Frames that arrived after a later one.
     pub out_of_order: u64,
 }
 
 /// A frame that was read after its trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Its number in the trial, from 0.
+    /// The frame's number in the trial, from 0.
     pub sequence: u32,
-    /// Where it says it is from.
     pub source: Endpoint,
-    /// Where it goes.
     pub destination: Endpoint,
-    /// What is wrong with it, if anything.
+    /// The frame's defect, if any.
     pub fault: Option<&'static str>,
 }
 
-/// One way with everything open that trials on it need.
+/// Everything that trials on one path need, opened.
 #[derive(Debug)]
 pub struct Tester<'a> {
     way: Way,
@@ -136,7 +133,7 @@ pub struct Tester<'a> {
     trial: u16,
 }
 
-/// What was sent, and at what cost.
+/// What was sent, and its cost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     frames: u64,
@@ -146,7 +143,7 @@ struct Sent {
 }
 
 impl<'a> Tester<'a> {
-    /// Frames of a size over the flows. Trials end early, with an error, once `stop` is set.
+    /// Sends frames of one size over these flows. Trials end early, with an error, once `stop` is set.
     pub fn new(
         topology: &'a Topology,
         way: Way,
@@ -172,12 +169,12 @@ impl<'a> Tester<'a> {
         Ok(Self { way, receiving, sender, maker, counter, softirq: softirq_threads(), stop, trial: 0 })
     }
 
-    /// One trial. `subject_cpu_s` says how much processor time the router's processes have used so far.
+    /// Runs a trial. `subject_cpu_s` returns the processor time of the router's processes so far.
     pub fn trial(&mut self, offer: Offer, subject_cpu_s: &dyn Fn() -> f64) -> Result<Trial, ForwardingError> {
         self.run(offer, None, subject_cpu_s)
     }
 
-    /// One trial in which one frame of `mask` + 1, a power of two, is timed and looked at.
+    /// Runs a trial in which one frame of `mask` + 1, a power of two, is timed and checked.
     pub fn tagged(
         &mut self,
         offer: Offer,
@@ -200,9 +197,9 @@ impl<'a> Tester<'a> {
         Ok((sent?, tagged.map_err(failed)?))
     }
 
-    /// One trial after which every frame that came is read: its sequence number, and its ends as they arrived. The
-    /// frames wait in the socket's buffer until the last is sent, so that nobody's reading disturbs the trial; what that
-    /// buffer has no room for ([`CAPTURE_MAX`]) is not seen.
+    /// Runs a trial after which every received frame is read: its sequence number and its endpoints as they
+    /// arrived. The frames wait in the socket's buffer until all are sent, so reading does not disturb the trial;
+    /// frames beyond [`CAPTURE_MAX`] may be lost there.
     pub fn captured(&mut self, offer: Offer) -> Result<(Trial, Vec<Captured>), ForwardingError> {
         let (namespace, port) = self.receiving;
         let mut receiver = namespace.inside(|| PacketReceiver::open(port, 0, RECEIVE_WAIT))?;
@@ -260,7 +257,7 @@ impl<'a> Tester<'a> {
         self.maker.restart();
         loop {
             let elapsed_s = begin.elapsed().as_secs_f64();
-            // A trial sends something, however long the system keeps this thread from running.
+            // A trial sends something, however long the kernel keeps this thread off the core.
             let is_late = elapsed_s >= offer.limit_s && sent.frames > 0;
             if sent.frames >= offer.frames || is_late || self.stop.load(Ordering::Relaxed) {
                 break;
@@ -294,7 +291,7 @@ impl<'a> Tester<'a> {
         Ok(sent)
     }
 
-    /// Waits for what is still under way; how many frames have come since `before`.
+    /// Waits for frames in flight; returns how many have arrived since `before`.
     fn drain(&mut self, before: u64, sent: u64) -> Result<u64, ForwardingError> {
         let begin = Instant::now();
         let (mut last, mut last_at) = (self.counter.received()?, begin);
@@ -315,7 +312,7 @@ impl<'a> Tester<'a> {
     }
 }
 
-/// Frames of the next batch: a tagged frame goes alone, and others stop before it.
+/// The next batch's size: a tagged frame goes alone, and the batch before it ends there.
 fn batch_of(pending: u64, sequence: u32, mask: Option<u32>) -> usize {
     let most = pending.min(BATCH as u64) as usize;
     match mask {
@@ -325,8 +322,8 @@ fn batch_of(pending: u64, sequence: u32, mask: Option<u32>) -> usize {
     }
 }
 
-/// Sends a batch to its last frame; gives how many the interface refused. Those are sent and lost: there was no room
-/// for them on the link.
+/// Sends a whole batch; returns how many frames the interface refused. They count as sent and lost: the link had no
+/// room for them.
 fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
     let (mut first, mut refused) = (0, 0);
     while first < count {
@@ -343,7 +340,6 @@ fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
     Ok(refused)
 }
 
-/// No room in the socket's or the link's queue.
 fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
 }
@@ -358,7 +354,7 @@ fn receive(
     let mut tagged = Tagged::default();
     let mut last = None;
     loop {
-        // Asked before receiving: what came until then is still read.
+        // Read before receiving, so that everything received until then is still read.
         let is_done = done.load(Ordering::Relaxed);
         let Some(arrival) = receiver.receive()? else {
             if is_done {
@@ -380,7 +376,7 @@ fn receive(
     }
 }
 
-/// Where the kernel's softirq threads say how long they ran.
+/// The statistics files of the kernel's softirq threads.
 fn softirq_threads() -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
     let is_softirq = |process: &PathBuf| {

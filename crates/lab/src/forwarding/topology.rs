@@ -1,4 +1,4 @@
-//! What the experiment is wired up of: a tester on both sides of a router, each in a namespace of its own.
+//! Builds the experiment's network: a tester on both sides of a router, each in its own namespace.
 //!
 //! ```text
 //!            198.18.0.0/24                     198.19.0.0/24
@@ -9,17 +9,17 @@
 //!     +=================================================+     the generator alone
 //! ```
 //!
-//! Addresses are those that RFC 2544 appendix C sets aside. All neighbors are permanent entries, so no
-//! frame but the tester's is on the wire. The test frames' next hop, the *sink*, has a MAC address that is no
-//! interface's: tester-b's kernel counts the frame and throws it away as somebody else's, which is the cheapest way to
-//! receive. Programs of the part on applications use the real address beside it; their interfaces send frames as on a
-//! wire, with complete checksums and no longer than the MTU.
+//! Addresses are those that RFC 2544 appendix C sets aside. All neighbors are permanent entries, so no frame but
+//! the tester's is on the wire. The test frames' next hop, the *sink*, has a MAC address that no interface has:
+//! tester-b's kernel counts the frame and discards it as not its own, which is the cheapest way to receive.
+//! Application tests use tester-b's real address; their interfaces send frames as on a wire, with complete
+//! checksums and no longer than the MTU.
 //!
-//! The direct link from tester to tester is what the generator and the measurements are compared with: one virtual
-//! link and the sink, no router.
+//! Results are compared with the direct link from tester to tester: one virtual link and the sink, without a
+//! router.
 //!
-//! The router's side is left bare, up but without addresses: the measured router sets it up. A topology is made anew
-//! for each set-up, so nothing is left over from the one before; it goes with the value.
+//! The router's interfaces are up but have no addresses: the measured router sets them. Each set-up has a new
+//! topology, so nothing remains from the one before; dropping the value removes it.
 
 use super::ForwardingError;
 use super::namespace::Namespace;
@@ -27,16 +27,16 @@ use super::packet_socket::plain_frames;
 use std::net::Ipv4Addr;
 use thalweg_wire::MacAddr;
 
-/// Interfaces of the router: toward tester-a and tester-b.
+/// The router's interfaces, toward tester-a and tester-b.
 pub const ROUTER_PORTS: [&str; 2] = ["a1", "b1"];
-/// The tester's interfaces beside them.
+/// The testers' interfaces at the other ends.
 pub const TESTER_PORTS: [&str; 2] = ["a0", "b0"];
 /// The direct link.
 pub const DIRECT_PORTS: [&str; 2] = ["d0", "d1"];
 
 /// The router's addresses, each in a /24.
 pub const ROUTER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 19, 0, 1)];
-/// The testers' addresses beside them.
+/// The testers' addresses in the same networks.
 pub const TESTER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 2), Ipv4Addr::new(198, 19, 0, 2)];
 /// The next hop of test frames.
 pub const SINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 3);
@@ -45,25 +45,23 @@ pub const DIRECT_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 255, 1), Ipv
 
 /// MAC addresses of the router's interfaces.
 pub const ROUTER_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0x0a, 1]), MacAddr([2, 0, 0, 0, 0x0b, 1])];
-/// Of the tester's.
 pub const TESTER_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0x0a, 2]), MacAddr([2, 0, 0, 0, 0x0b, 2])];
 const DIRECT_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0x0d, 1]), MacAddr([2, 0, 0, 0, 0x0d, 2])];
-/// Nobody's.
+/// No interface has it.
 pub const SINK_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x0b, 3]);
 
-/// The three namespaces with their links.
+/// The three namespaces with their links. Dropping it removes them.
 #[derive(Debug)]
 pub struct Topology {
-    /// Where frames come from.
+    /// The sender's side.
     pub tester_a: Namespace,
-    /// The router under test.
     pub router: Namespace,
-    /// Where frames go.
+    /// The receiver's side.
     pub tester_b: Namespace,
 }
 
 impl Topology {
-    /// Makes it. `mtu` is that of all links.
+    /// Builds the network; `mtu` applies to all links.
     pub fn new(mtu: usize) -> Result<Self, ForwardingError> {
         let topology = Self {
             tester_a: Namespace::new("a")?,
@@ -87,7 +85,7 @@ impl Topology {
     }
 }
 
-/// A permanent neighbor.
+/// Adds a permanent neighbor.
 pub fn neighbor(
     namespace: &Namespace,
     address: Ipv4Addr,

@@ -1,11 +1,10 @@
-//! Measures every look-up structure on a table of real routes: what `thalweg lab lpm` prints.
+//! Measures every look-up structure on a table of real routes, for `thalweg lab lpm`.
 //!
-//! The workload ([`thalweg_dataplane::lpm::workload`]) is a published one, so that other programs can be timed on the very
-//! same addresses. One thread looks all of them up in batches, adds up the answers (so that no work can
-//! be left out, and to compare them with the known sums), and does so several times; the figures are
-//! the median, least and greatest pass, by the wall and by the thread's own processor time. The second
-//! is the one to compare on a busy machine. Structures take turns within each pass, so a slow moment
-//! hits all of them alike.
+//! The workload ([`thalweg_dataplane::lpm::workload`]) is a published one, so other programs can be timed with the
+//! same addresses. One thread looks all of them up in batches and adds up the answers, so that no work can be
+//! skipped and the sums can be checked. It makes several passes; the figures are the median, least and greatest
+//! pass, by elapsed time and by the thread's processor time. On a busy machine, compare the latter. Structures take
+//! turns within each pass, so a slow moment hits all of them alike.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,14 +38,10 @@ impl Default for Options {
     }
 }
 
-/// Median, least and greatest of several passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Spread {
-    /// The middle value.
     pub(super) median: f64,
-    /// The least.
     pub(super) min: f64,
-    /// The greatest.
     pub(super) max: f64,
 }
 
@@ -63,43 +58,39 @@ impl Spread {
 /// One structure on one kind of addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Timing {
-    /// The addresses looked up.
     pub(super) kind: Kind,
     /// Million look-ups per second of wall time.
     pub(super) wall_mlps: Spread,
     /// Million look-ups per second of the thread's processor time; zero where that is not available.
     pub(super) cpu_mlps: Spread,
-    /// What the look-ups found, for comparison with other programs.
+    /// Sums of the answers, to compare with other programs.
     pub(super) answers: Answers,
 }
 
-/// Updates while a reader runs.
+/// Updates while another thread looks up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Updates {
     /// Inserts and withdrawals per second of the writer's wall time.
     pub(super) per_second: f64,
 }
 
-/// Everything measured of one structure.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     /// The structure, and the kernel if it has a choice.
     pub(super) name: String,
     /// 4 or 6.
     pub(super) family: u8,
-    /// Routes in the table.
     pub(super) routes: usize,
-    /// Seconds to build it from the list, routes trie included.
+    /// Seconds to build it from the list, including the routes trie.
     pub(super) build_s: f64,
-    /// Bytes of what look-ups read.
+    /// Bytes that look-ups may read.
     pub(super) table_bytes: usize,
-    /// One for each kind of addresses.
     pub(super) timings: Vec<Timing>,
-    /// Absent for structures without updates while reading, or when not asked for.
+    /// `None` for structures without updates while reading, or if not requested.
     pub(super) updates: Option<Updates>,
 }
 
-/// Measures all structures of both families. `progress` hears what is being done.
+/// Measures all structures of both families. Calls `progress` with what comes next.
 pub(super) fn measure(
     routes: &Routes,
     options: &Options,
@@ -156,7 +147,7 @@ pub(super) fn measure(
     Ok(reports)
 }
 
-/// A table with what it cost.
+/// A table with its build time.
 struct Built<T: Table> {
     writer: Writer<T>,
     build_s: f64,
@@ -215,7 +206,7 @@ fn time_all<A: Workload>(
         let mut answers = vec![Answers::default(); subjects.len()];
         for _ in 0..options.passes {
             for (at, subject) in subjects.iter().enumerate() {
-                // The one before filled the caches with its own table: the first pass is not counted.
+                // The subject before filled the caches with its own table, so the first pass does not count.
                 black_box(look_up_all(&*subject.look_up, &addresses, options.batch));
                 let (cpu_start, start) = (thread_cpu_s(), Instant::now());
                 answers[at] = black_box(look_up_all(&*subject.look_up, &addresses, options.batch));
@@ -259,7 +250,7 @@ where
         let mut result = Ok(());
         // A stride without a common factor visits places all over the table.
         for step in 0..options.updates / 2 {
-            // A table of the other family alone has nothing to update.
+            // A table of only the other family has nothing to update.
             let Some(&(prefix, next_hop)) = routes.get(step * 7_919 % routes.len().max(1)) else { break };
             result = writer.withdraw(prefix).and_then(|_| writer.insert(prefix, next_hop)).map(|_| ());
             count += 2;

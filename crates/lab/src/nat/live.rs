@@ -1,21 +1,23 @@
-//! NAT on live interfaces, by the phases of RFC 9693 (benchmarking of stateful NATxy gateways).
+//! Measures NAT on live interfaces by the phases of RFC 9693 (benchmarking of stateful NATxy gateways).
 //!
-//! **Phase 1** opens sessions: tester-a sends one frame each, all from different inside ends, at some rate. tester-b's
-//! side reads, after the last frame, how each was translated. **Phase 2** uses them: tester-b sends a reply to each
-//! public end that was learnt. A session is *valid* if its reply arrives at its own inside end.
+//! **Phase 1** opens sessions: tester-a sends one frame per session, each from a different inside endpoint, at a
+//! given rate. After the last frame, tester-b's side reads how each was translated. **Phase 2** uses them: tester-b
+//! sends a reply to each public endpoint it has learned. A session is *valid* if its reply arrives at its own
+//! inside endpoint.
 //!
-//! - *Set-up rate*: the fastest rate at which every opening frame comes through, by binary search; then that rate,
-//!   and if need be four fifths of it and so on (`BACK_OFF`), with phase 2 behind it, until all sessions are valid. Sessions of
-//!   each trial are new. With phase 2, tester-b keeps all frames, which costs the sender more than counting does; so
-//!   the valid rate is a careful one. A trial should be long beside what the router's buffers hold.
-//! - *Capacity*: so many sessions in an empty table, all valid, in pieces: twice as many until it fails or the limit is reached,
-//!   then binary search to 1/64.
-//! - *Tear-down rate*: sessions in the table over the time until all are forgotten at one command. The kernel has one;
-//!   our router has none, and is emptied in memory only ([`super::memory`]).
-//! - *Established*: throughput (RFC 2544 26.1) outward over so many valid sessions, each used in turn.
+//! - *Set-up rate*: the fastest rate at which every opening frame arrives, by binary search; then that rate with
+//!   phase 2, lowered to four fifths (`BACK_OFF`) until all sessions are valid. Each trial uses new sessions. With
+//!   phase 2, tester-b keeps all frames, which costs the sender more than counting does, so the valid rate is
+//!   conservative. A trial should last much longer than the router's buffers.
+//! - *Capacity*: the most sessions in a table that was empty, all valid: doubled until it fails or reaches the
+//!   limit, then binary search to 1/64.
+//! - *Tear-down rate*: sessions in the table over the time that one command takes to remove all. The kernel has
+//!   such a command; Thalweg has none, and is measured in memory only ([`super::memory`]).
+//! - *Established*: throughput (RFC 2544 26.1) outward over valid sessions, each used in turn.
 //!
 //! Differences from the RFC: throughput goes one way, over each session in turn. In phase 1 no two frames share an
-//! inside end (the RFC wants different four-tuples), because our router's sessions belong to inside ends.
+//! inside endpoint (the RFC only wants different four-tuples), because Thalweg's sessions belong to inside
+//! endpoints.
 
 use super::subject::{SESSIONS_MAX, forget_all, session};
 use crate::forwarding::ForwardingError;
@@ -29,32 +31,32 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What is tried of a rate whose sessions were not all valid, and how often.
+/// The factor by which a rate is lowered if not all sessions were valid, and how often.
 const BACK_OFF: f64 = 0.8;
 const ATTEMPTS: usize = 10;
-/// How fast sessions are made where their rate is not the question, and replied to.
+/// The rate at which sessions are made and replied to when their rate is not measured.
 const CALM_PPS: f64 = 60_000.0;
-/// How long a router may take until it translates.
+/// How long a router may take to start translating.
 const START_WAIT: Duration = Duration::from_secs(20);
-/// Capacity is found to this share.
+/// Capacity is found to this fraction.
 const CAPACITY_STEP: u32 = 64;
 const SMALLEST_FRAME: usize = 64;
 
-/// What a set-up search came to.
+/// The result of a set-up search, in sessions per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SetUp {
-    /// The fastest rate at which all frames came through, sessions per second.
+    /// The fastest rate at which all frames arrived.
     pub counted_pps: f64,
-    /// The fastest of those tried whose sessions were all valid.
+    /// The fastest of the rates tried whose sessions were all valid.
     pub valid_pps: f64,
 }
 
-/// A router that was set up, and which sessions are still unused.
+/// A router that was set up, with the sessions not used yet.
 pub struct Bench<'a> {
     topology: &'a Topology,
     subject: &'a dyn Subject,
     stop: &'a AtomicBool,
-    /// Whether the kernel is asked to forget all before each trial.
+    /// Whether to clear the kernel's table before each trial.
     kernel: bool,
     next: u32,
 }
@@ -86,7 +88,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The fastest rate at which `sessions` of them can be made, up to `ceiling_pps`.
+    /// The fastest rate, up to `ceiling_pps`, at which `sessions` sessions can be made.
     pub fn set_up_rate(
         &mut self,
         sessions: u32,
@@ -105,7 +107,7 @@ impl<'a> Bench<'a> {
         Ok(SetUp { counted_pps: found.rate_pps, valid_pps: 0.0 })
     }
 
-    /// Whether so many sessions, all new, are all valid at once. The table should be empty before.
+    /// Whether this many new sessions are all valid at the same time. The table should be empty before.
     pub fn holds(&mut self, sessions: u32) -> Result<bool, ForwardingError> {
         let first = self.next;
         let mut pieces = Vec::new();
@@ -116,7 +118,7 @@ impl<'a> Bench<'a> {
             pieces.push((numbers, public));
             opened += piece;
         }
-        // Only now are replies sent: the first piece must still be there when the last has been made.
+        // Replies are sent only now: the first piece's sessions must still exist when the last piece's are made.
         let mut valid = 0;
         for (numbers, public) in &pieces {
             valid += self.reply(numbers, public)?;
@@ -125,7 +127,7 @@ impl<'a> Bench<'a> {
         Ok(valid == sessions)
     }
 
-    /// Makes so many sessions and searches for throughput over them.
+    /// Makes sessions and searches for throughput over them.
     pub fn established(
         &mut self,
         sessions: u32,
@@ -144,7 +146,7 @@ impl<'a> Bench<'a> {
         Ok(found.rate_pps)
     }
 
-    /// Makes so many sessions and has all forgotten; how many a second. `None` if the router has no such command.
+    /// Makes sessions and removes all; returns sessions per second, or `None` if the router has no such command.
     pub fn tear_down_rate(&mut self, sessions: u32) -> Result<Option<f64>, ForwardingError> {
         if !self.kernel {
             return Ok(None);
@@ -155,7 +157,8 @@ impl<'a> Bench<'a> {
         Ok(Some(before as f64 / elapsed_s.max(f64::MIN_POSITIVE)))
     }
 
-    /// Room for what comes next; only the kernel needs it made, our router has room for all that is ever opened.
+    /// Makes room for the next trial. Only the kernel needs it: Thalweg has room for all sessions that are ever
+    /// opened.
     fn forget(&self) -> Result<(), ForwardingError> {
         if self.kernel { forget_all(self.topology).map(drop) } else { Ok(()) }
     }
@@ -166,13 +169,13 @@ impl<'a> Bench<'a> {
     }
 
     fn take(&mut self, sessions: u32) -> Range<u32> {
-        // After the last come the first again: by then they are long forgotten.
+        // After the last numbers the first are used again; their sessions have expired long ago.
         let first = if SESSIONS_MAX - self.next < sessions { 0 } else { self.next };
         self.next = first + sessions;
         first..self.next
     }
 
-    /// Phase 1, counted.
+    /// Phase 1, counting only.
     fn opened(&mut self, sessions: u32, rate_pps: f64) -> Result<Trial, ForwardingError> {
         self.forget()?;
         let numbers = self.take(sessions);
@@ -180,7 +183,7 @@ impl<'a> Bench<'a> {
         self.tester(numbers)?.trial(offer, &|| self.subject.cpu_s())
     }
 
-    /// Phase 1 with what was learnt: the public end of each session.
+    /// Phase 1; returns also the public endpoint of each session.
     fn open(
         &mut self,
         sessions: u32,
@@ -192,7 +195,7 @@ impl<'a> Bench<'a> {
         let mut public = vec![None; sessions as usize];
         for frame in captured.iter().filter(|frame| frame.fault.is_none()) {
             let (_, remote) = session(numbers.start + frame.sequence);
-            // What came through untranslated is no session.
+            // A frame that arrived untranslated is no session.
             let translated = frame.source != session(numbers.start + frame.sequence).0;
             if let Some(place) = public.get_mut(frame.sequence as usize)
                 && translated
@@ -204,7 +207,7 @@ impl<'a> Bench<'a> {
         Ok((numbers, public))
     }
 
-    /// Phase 2: a reply to each that was learnt; how many sessions are valid.
+    /// Phase 2: sends a reply to each known public endpoint; returns the number of valid sessions.
     fn reply(&self, numbers: &Range<u32>, public: &[Option<Endpoint>]) -> Result<u32, ForwardingError> {
         let learnt: Vec<(u32, Endpoint)> =
             numbers.clone().zip(public).filter_map(|(n, public)| Some((n, (*public)?))).collect();
@@ -231,7 +234,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The frame that all of this is done with.
+/// The frame size of all trials.
 pub fn smallest() -> FrameSize {
     match FrameSize::new(SMALLEST_FRAME) {
         Ok(size) => size,
@@ -239,7 +242,7 @@ pub fn smallest() -> FrameSize {
     }
 }
 
-/// What the generator can send by itself.
+/// The fastest rate of the generator alone.
 pub fn ceiling(topology: &Topology, trial_s: f64, stop: &AtomicBool) -> Result<f64, ForwardingError> {
     let flows: Vec<(Endpoint, Endpoint)> = (0..CAPTURE_MAX).map(session).collect();
     let mut tester = Tester::new(topology, Way::Direct, smallest(), &flows, stop)?;
@@ -248,7 +251,7 @@ pub fn ceiling(topology: &Topology, trial_s: f64, stop: &AtomicBool) -> Result<f
     if pps > 0.0 { Ok(pps) } else { Err(ForwardingError::NoGenerator) }
 }
 
-/// Sets a router up, does something with it, and takes it away.
+/// Sets a router up, calls `work` with it, and tears it down.
 pub fn with_router<T>(
     subject: &mut dyn Subject,
     stop: &AtomicBool,
@@ -259,7 +262,7 @@ pub fn with_router<T>(
         return Err(ForwardingError::Command { command: subject.label().to_string(), said: why });
     }
     let topology = Topology::new(1500)?;
-    // Translation is in its own configuration, not in the task's.
+    // The router's own configuration has translation, not the task's.
     let done = subject
         .set_up(&topology, &Task { nat: false, ..task })
         .and_then(|()| Bench::new(&topology, &*subject, stop).and_then(|mut bench| work(&mut bench)));
@@ -267,8 +270,8 @@ pub fn with_router<T>(
     done
 }
 
-/// The largest number that `holds`, between nothing and `limit`: doubled from `first` until it fails, then halved
-/// to 1/64. Whether the limit itself was held goes with it.
+/// The largest number up to `limit` that `holds`: doubled from `first` until it fails, then bisected to 1/64.
+/// Returns also whether the limit itself held.
 pub fn capacity<E>(
     first: u32,
     limit: u32,

@@ -1,9 +1,10 @@
-//! NAT in memory: the router's plan with nothing but its NAT stage looked at.
+//! Measures NAT in memory: the NAT stage of the router's whole plan.
 //!
-//! RFC 9693's two phases without interfaces. *Opening*: a packet of every session, each from an endpoint of its own; all
-//! must be translated, no two to the same public endpoint. *Validating*: a reply to every session, which must arrive at
-//! the endpoint it belongs to. Only then is a figure one. *Established*: packets of both directions over random sessions.
-//! *Tear-down*: the packet clock jumps behind the last session's life, and the table is emptied.
+//! RFC 9693's two phases without interfaces. *Opening*: a packet of every session, each from an endpoint of its
+//! own; all must be translated, no two to the same public endpoint. *Validating*: a reply to every session, which
+//! must arrive at the endpoint it belongs to. Only then does a figure count. *Established*: packets of both
+//! directions over random sessions. *Tear-down*: the packet clock jumps past the last session's timeout, and the
+//! table is emptied.
 //!
 //! Memory is the growth of the process while the table is made: all of it is allocated and touched then.
 
@@ -20,42 +21,39 @@ use thalweg_exec::Plan;
 use thalweg_node::Routes;
 use thalweg_node::plan::{RouterPlan, Scratch};
 
-/// Longer than a UDP session lives.
+/// Longer than a UDP session's timeout.
 const LATER_NS: u64 = 400 * 1_000_000_000;
-/// A table of so many sessions is large enough to be seen in the size of the process.
+/// From this size on, a table's memory shows in the size of the process.
 const SHOWS_FROM: u32 = 1_000_000;
-/// A page of memory.
 const PAGE_BYTES: u64 = 4096;
 
-/// What one round came to.
+/// The results of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryRun {
-    /// Ticks of the NAT stage for each session opened.
+    /// Ticks of the NAT stage per session opened.
     pub set_up_ticks: f64,
-    /// Ticks of the whole router for each session opened.
+    /// Ticks of the whole router per session opened.
     pub set_up_all_ticks: f64,
-    /// Ticks of the NAT stage for each packet of established sessions; median over chunks.
+    /// Ticks of the NAT stage per packet of established sessions; median over chunks.
     pub established_ticks: f64,
-    /// Ticks of the whole router for the same.
+    /// Ticks of the whole router per packet of established sessions; median over chunks.
     pub established_all_ticks: f64,
-    /// Seconds to empty the table.
     pub tear_down_s: f64,
-    /// Growth of the process for each session the table has room for; `None` where it cannot be told from other things.
+    /// Growth of the process per session that the table has room for; `None` if the table is too small to tell.
     pub bytes_per_session: Option<f64>,
 }
 
 /// Why a round does not count.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// There is no router.
+    /// The router cannot be built.
     #[error(transparent)]
     Router(#[from] StageError),
-    /// A phase did not come out as it must.
+    /// A phase did not have the required result.
     #[error("with {sessions} sessions {found}")]
     Invalid {
         /// How many sessions there should have been.
         sessions: u32,
-        /// What was found instead.
         found: String,
     },
 }
@@ -86,7 +84,7 @@ impl Translator {
         Ok(Self { scratch: plan.scratch(), plan, nat, sessions, bytes, reading_ticks })
     }
 
-    /// Takes a chunk through; ticks of NAT and of all stages.
+    /// Runs a chunk through the router; returns the ticks of NAT and of all stages.
     fn pass(&mut self, chunk: &mut Chunk) -> (u64, u64) {
         let mut spent = vec![0; self.plan.stages().len()];
         walk(&self.plan, &mut self.scratch, chunk, self.reading_ticks, &mut spent);
@@ -98,7 +96,7 @@ impl Translator {
     }
 }
 
-/// One round with so many sessions; `packets` of them over established ones.
+/// Runs one round with this many sessions, and `packets` packets over established ones.
 pub fn measure(
     sessions: u32,
     packets: u64,
@@ -150,16 +148,16 @@ pub fn measure(
         established_ticks: medians.stages.first().copied().unwrap_or(0.0),
         established_all_ticks: medians.all,
         tear_down_s,
-        // A small table fits what the allocator had in store, and does not show.
+        // A small table may fit into memory that the allocator has kept.
         bytes_per_session: (sessions >= SHOWS_FROM).then(|| nat.bytes as f64 / room),
     })
 }
 
 impl Translator {
-    /// Empties the table by the clock; how long that took.
+    /// Empties the table by advancing the clock; returns the seconds it took.
     fn tear_down(&mut self, sessions: &NatSessions) -> Result<f64, MemoryError> {
-        // A chunk from later, of one packet that is no session's first, carries the clock; it goes no further than to
-        // the stage that reads it.
+        // A later chunk with one packet that opens no session carries the clock, only as far as the stage that
+        // reads it.
         let arrival = self.plan.stages().iter().position(|stage| stage.name == "arrival").unwrap_or(0);
         let Some(mut chunk) = Chunks::new(&mut sessions.replies(), 1, 1, 0).next() else { return Ok(0.0) };
         chunk.clock_ns += LATER_NS;
@@ -175,18 +173,17 @@ impl Translator {
     }
 }
 
-/// How much of a table can be used.
+/// How far a table can be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Sessions it has room for.
     pub room: u32,
     /// Sessions before the first that found its shard full.
     pub before_first_refusal: u32,
-    /// Sessions it held in the end.
+    /// Sessions in the table at the end.
     pub held: u32,
 }
 
-/// Opens more sessions than there is room for: nothing may be lost but what does not fit, and for that reason.
+/// Opens more sessions than there is room for: only those that do not fit may be refused, for that reason.
 pub fn fill(room: u32, seed: u64, clock: &Calibration) -> Result<Fill, MemoryError> {
     let offered = room + room / 2;
     let made = nat_sessions(offered, seed)?;
@@ -210,7 +207,7 @@ pub fn fill(room: u32, seed: u64, clock: &Calibration) -> Result<Fill, MemoryErr
     Ok(Fill { room, before_first_refusal: first.unwrap_or(offered), held: opened })
 }
 
-/// Memory of this process that is in use, bytes.
+/// The resident memory of this process.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);

@@ -1,7 +1,8 @@
-//! Where routes end up on a graph of ASes: the whole Internet by its stable state ([`thalweg_sim::fixpoint`]).
+//! Computes the stable state of routes on a graph of ASes, up to the whole Internet ([`thalweg_sim::fixpoint`]).
 //!
-//! A question names an origin, or asks about all of them, and may add a hijacker, a leaker, and shares of ASes that check
-//! origins (ROV) or paths (ASPA). The answer counts ASes step by step: as it should be, under attack, and with checks.
+//! A question names an origin, or asks about all of them, and may add a hijacker, a leaker, and shares of ASes that
+//! check origins (ROV) or paths (ASPA). The answer counts ASes in steps: without an attack, under attack, and with
+//! checks.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,94 +13,88 @@ use thalweg_sim::topology::{AsGraph, write_caida};
 
 use super::{GraphFacts, GraphSource, NetworkError, node};
 
-/// Deployments of a curve, in tenths of all ASes.
+/// Points of a curve: tenths of all ASes.
 const TENTHS: u32 = 10;
-/// A stable state is found so many times; the median counts.
+/// How often a stable state is computed for its median time.
 const TIMES: usize = 5;
-/// Draws of the ASes that deploy, for each point of a curve.
+/// Random sets of deploying ASes per point of a curve.
 const DRAWS: u64 = 5;
 
-/// What is asked. ASes are AS numbers.
+/// A question; ASes are AS numbers.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The graph.
     pub source: GraphSource,
-    /// Whose prefix; all ASes in turn if none.
+    /// The AS that owns the prefix; `None`: all ASes in turn.
     pub origin: Option<u32>,
-    /// An AS that leaks.
     pub leaker: Option<u32>,
     /// An AS that announces the origin's prefix too.
     pub hijacker: Option<u32>,
-    /// Share of ASes that check origins, 0 to 1.
+    /// The share of ASes that check origins, 0 to 1.
     pub rov: f64,
-    /// Share of ASes that publish their providers and check paths, 0 to 1.
+    /// The share of ASes that publish their providers and check paths, 0 to 1.
     pub aspa: f64,
-    /// Of the graph and of the ASes that check.
+    /// Seed of the graph and of the ASes that check.
     pub seed: u64,
-    /// For all origins.
+    /// Threads for a question about all origins.
     pub threads: usize,
-    /// Where to write the graph, for other programs.
+    /// Where to write the graph for other programs.
     pub write: Option<PathBuf>,
 }
 
-/// One prefix under one set of circumstances.
+/// One prefix under one set of conditions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// In words.
+    /// The conditions, in words.
     pub what: String,
     /// Seconds to find the stable state: the median of several times.
     pub seconds: f64,
-    /// The counts.
     pub summary: Summary,
 }
 
-/// ASes that took the wrong route, by deployment.
+/// ASes that chose the wrong route, by deployment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Deployed {
-    /// Share of ASes that check.
+    /// The share of ASes that check.
     pub share: f64,
-    /// Wrong ASes in each draw, ascending.
+    /// Wrong ASes of each random set, ascending.
     pub wrong: Vec<u32>,
 }
 
-/// All origins in turn.
+/// The sums over all origins.
 #[derive(Clone, Debug, Serialize)]
 pub struct Totals {
     pub origins: usize,
     pub threads: usize,
-    /// Seconds by the clock.
+    /// Elapsed seconds.
     pub seconds: f64,
-    /// Routes: pairs of an AS and an origin that it reaches, itself included.
+    /// Pairs of an AS and an origin that it reaches, including itself.
     pub routes: u64,
     /// Routes by class: provider, peer, customer, own.
     pub by_class: [u64; 4],
-    /// Routes that went through the leak.
+    /// Routes through the leak.
     pub leaked: u64,
     /// Links of all routes.
     pub links: u64,
-    /// The longest route.
     pub longest: u32,
-    /// Mean length of the routes to an origin, ascending over origins.
+    /// Mean length of the routes to each origin, ascending.
     #[serde(skip)]
     pub means: Vec<f64>,
 }
 
-/// The answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// About the graph.
     pub graph: GraphFacts,
-    /// Seconds to make it ready for questions.
+    /// Seconds to prepare the graph for questions.
     pub prepare_s: f64,
-    /// For one origin.
+    /// Present for one origin.
     pub steps: Vec<Step>,
-    /// Under attack only: what ROV (of a hijack) or ASPA (of a leak) would help.
+    /// Present under attack: the effect of ROV (on a hijack) or ASPA (on a leak).
     pub curve: Vec<Deployed>,
-    /// For all origins.
+    /// Present for all origins.
     pub totals: Option<Totals>,
 }
 
-/// Finds the answer. `progress` hears of origins done, for all origins.
+/// Answers a question. For all origins, calls `progress` with the number of origins done.
 pub fn ask(question: &Question, progress: &(dyn Fn(usize) + Sync)) -> Result<Answer, NetworkError> {
     let (graph, facts) = question.source.graph(question.seed)?;
     if let Some(path) = &question.write {
@@ -131,7 +126,7 @@ pub fn ask(question: &Question, progress: &(dyn Fn(usize) + Sync)) -> Result<Ans
     Ok(Answer { graph: facts, prepare_s, steps, curve, totals: None })
 }
 
-/// As it should be, under attack, with checks: as many of these as the question has.
+/// The steps that the question asks for: without attack, under attack, with checks.
 fn steps(solver: &mut Solver<'_>, question: &Question, attacked: &Scenario) -> Vec<Step> {
     let mut scenarios = vec![("as announced".to_owned(), Scenario::announced_by(attacked.origins[0]))];
     let attack: Vec<String> = question
@@ -166,7 +161,7 @@ fn steps(solver: &mut Solver<'_>, question: &Question, attacked: &Scenario) -> V
     scenarios.into_iter().map(&mut step).collect()
 }
 
-/// What the check that helps would do at each share.
+/// The effect of the check that helps, at each share.
 fn curve(
     solver: &mut Solver<'_>,
     graph: &AsGraph,

@@ -1,8 +1,8 @@
-//! A network of routers with real sessions: a cold start, a load, and what was heard.
+//! Runs a network of routers with real sessions: a cold start, a load, and what the recorded ASes received.
 //!
-//! Convergence of a prefix at a router is the time from the last event before its best path changed last. The counts of
-//! UPDATEs are of all routers, as they are sent; virtual time comes from latencies alone, not from how long the
-//! machine takes.
+//! A prefix has converged at a router when its best path changes for the last time; convergence time counts from
+//! the last event before. UPDATEs are counted over all routers, when sent. Virtual time comes from latencies alone,
+//! not from how long the machine computes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,15 +25,15 @@ use super::processing::Processing;
 use super::{GraphFacts, GraphSource, NetworkError, node, packets};
 use crate::cpu_time::process_cpu_s;
 
-/// No UPDATE for so long is quiet, beyond the interval between advertisements.
+/// A network without UPDATEs for this long, beyond the MRAI, is quiet.
 const QUIET_US: u64 = 5_000_000;
-/// A network that is not quiet after so long never will be.
+/// A network that is not quiet after this time counts as unstable.
 const LIMIT_US: u64 = 4 * 3_600_000_000;
 
 /// ASes to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
-    /// An AS that has about so many neighbors.
+    /// An AS with about this many neighbors.
     Neighbors(usize),
     As(u32),
 }
@@ -42,27 +42,23 @@ pub enum Collect {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub graph: GraphSource,
-    /// Routing policy of the ASes.
     pub policy: Policy,
-    /// The least time between advertisements, in seconds.
+    /// The least interval between advertisements (MRAI), in seconds.
     pub mrai_s: u32,
-    /// Withdrawals wait for it too.
+    /// Whether the MRAI also delays withdrawals.
     pub mrai_withdrawals: bool,
-    /// Prefixes of each AS.
     pub prefixes: PrefixPlan,
-    /// What happens after the cold start, and how often.
+    /// The load after the cold start, and how often it happens.
     pub load: Option<(Load, usize)>,
-    /// ASes to record.
     pub collect: Vec<Collect>,
-    /// A folder with configurations that ASes have instead of the policy's: `ASN-router.toml`.
+    /// A folder with configurations that replace the policy's for some ASes: `ASN-router.toml`.
     pub configurations: Option<PathBuf>,
-    /// Computing takes this many times as long as it does here, in virtual time; none if it takes no time.
+    /// Virtual time of computing, as a multiple of the time it takes here; `None`: no time.
     pub processing: Option<f64>,
-    /// Packets of a trace for each recorded AS.
+    /// Packets in each recorded AS's trace.
     pub packets: Option<u64>,
-    /// Threads that run routers.
     pub threads: usize,
-    /// Decides what is left to chance.
+    /// The seed of all chance.
     pub seed: u64,
 }
 
@@ -71,48 +67,43 @@ pub struct Options {
 pub struct Phase {
     pub name: String,
     pub events: usize,
-    /// Whether the network was quiet in the end.
     pub is_quiet: bool,
-    /// Why it never will be, if policies leave it no stable state.
+    /// Why it never gets quiet, if the policies have no stable state.
     pub oscillation: Option<Oscillation>,
-    /// Sessions that could be up in the end and are not.
+    /// Sessions that could be up at the end but are down.
     pub sessions_down: usize,
-    /// Virtual time from the beginning to the last UPDATE, in seconds.
+    /// Virtual time from the start to the last UPDATE, in seconds.
     pub virtual_s: f64,
-    /// UPDATEs sent.
     pub updates: u64,
-    /// Bytes sent.
     pub bytes: u64,
-    /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Time it took, in seconds.
+    /// Elapsed time, in seconds.
     pub wall_s: f64,
-    /// Best paths that changed at least once, of all prefixes at all routers.
+    /// Pairs of prefix and router whose best path changed at least once.
     pub changed: u64,
-    /// Convergence at shares of them: median, nine tenths, 99 hundredths, all; in seconds.
+    /// Convergence times of these pairs: median, 90th and 99th percentile, maximum; in seconds.
     pub converged_s: [f64; 4],
     /// The same as a curve: seconds, share.
     pub convergence: Vec<(f64, f64)>,
-    /// How many of them changed so often.
+    /// Number of changes, and the pairs that had so many.
     pub changes: Vec<(u32, u64)>,
-    /// UPDATEs by time: seconds since the beginning, UPDATEs a second.
+    /// UPDATEs over time: seconds since the start, UPDATEs per second.
     pub updates_over_time: Vec<(f64, f64)>,
-    /// Share of prefixes at routers that had a best path, by time.
+    /// The share of pairs with a best path, over time.
     pub reached_over_time: Vec<(f64, f64)>,
 }
 
-/// Changes of best paths that repeat for ever.
+/// Changes of best paths that repeat forever.
 #[derive(Clone, Debug, Serialize)]
 pub struct Oscillation {
-    /// Whose best paths.
+    /// The prefix whose best paths change.
     pub prefix: String,
-    /// ASes that take part.
     pub ases: Vec<u32>,
-    /// How long a round takes, in seconds.
     pub period_s: f64,
-    /// After so many seconds all tables and all messages under way were the same again, twice: nothing else can follow.
+    /// The time in seconds after which all tables and all messages in flight had recurred twice, which proves the
+    /// cycle.
     pub recurs_s: Option<f64>,
-    /// The changes of a round: seconds after its first, the AS, its path from then on.
+    /// The changes of one round: seconds since its first, the AS, its new path.
     pub round: Vec<(f64, u32, Option<String>)>,
 }
 
@@ -166,44 +157,38 @@ impl fmt::Display for Oscillation {
     }
 }
 
-/// What an AS heard.
+/// What one AS received.
 #[derive(Clone, Debug, Serialize)]
 pub struct Collected {
-    /// Its number.
     pub asn: u32,
-    /// How many neighbors it has.
     pub neighbors: usize,
-    /// UPDATEs that it received.
     pub updates: u64,
-    /// How many runs of UPDATEs from one neighbor there were, by length.
+    /// Runs of consecutive UPDATEs from one neighbor: length, number.
     pub runs: Vec<(u64, u64)>,
-    /// Prefixes and routes of its table in the end.
     pub prefixes: u64,
     pub routes: u64,
 }
 
-/// Everything that was found.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub graph: GraphFacts,
-    /// What routers do with routes, in a word.
+    /// The policy's name.
     pub policy: String,
-    /// Prefixes in the beginning.
+    /// Prefixes at the start.
     pub prefixes: usize,
     pub threads: usize,
     /// What UPDATEs cost in virtual time.
     pub processing: Option<Processing>,
-    /// The cold start, and the load if there was one.
     pub phases: Vec<Phase>,
-    /// Who was recorded.
     pub collected: Vec<Collected>,
-    /// The most memory the process had.
+    /// The process's peak memory.
     pub memory_bytes: u64,
-    /// Of every byte with its time: the same for the same seed.
+    /// A hash of all bytes with their times: equal for equal seeds.
     pub digest: String,
 }
 
-/// Runs the network and writes its records into `folder`. `progress` hears what is going on.
+/// Runs the network and writes its records into `folder`. Calls `progress` with what happens next.
 pub fn run(
     options: &Options,
     folder: &Path,
@@ -252,7 +237,7 @@ pub fn run(
     let cold = tracker.phase("cold start", &mut simulation, &[0], quiet_us, progress, |simulation| {
         Ok(simulation.start(|node, _| recorders.get(&node).cloned())?)
     })?;
-    // A load on what never ends would show nothing of the load.
+    // In a network that oscillates, a load would show nothing.
     let load = options.load.filter(|_| cold.oscillation.is_none());
     let mut phases = vec![cold];
     if let Some((load, count)) = load {
@@ -291,7 +276,7 @@ pub fn run(
     })
 }
 
-/// The files of a folder that are configurations of ASes, by node.
+/// The configurations in a folder, by node.
 fn configurations(
     graph: &AsGraph,
     folder: Option<&Path>,
@@ -314,7 +299,6 @@ fn configurations(
     Ok(found)
 }
 
-/// The nodes to record.
 fn choose(graph: &AsGraph, collect: &[Collect]) -> Result<Vec<usize>, NetworkError> {
     let choose = |collect: &Collect| match *collect {
         Collect::As(asn) => node(graph, asn),
@@ -325,7 +309,7 @@ fn choose(graph: &AsGraph, collect: &[Collect]) -> Result<Vec<usize>, NetworkErr
     collect.iter().map(choose).collect()
 }
 
-/// Ends a recording: its table, its configuration.
+/// Completes a recording with its table and configuration.
 fn finish(
     simulation: &Simulation,
     node: usize,
@@ -359,17 +343,17 @@ fn finish(
     })
 }
 
-/// What goes on from phase to phase.
+/// State kept from phase to phase.
 struct Tracker {
-    /// Prefixes at routers.
+    /// Pairs of prefix and router.
     total: f64,
-    /// Of these, those with a best path.
+    /// Pairs with a best path.
     reached: i64,
 }
 
 impl Tracker {
-    /// Lets something happen, waits until the network is quiet, and says what it did. `events_us` are times after the
-    /// beginning.
+    /// Makes something happen, waits until the network is quiet, and measures. `events_us` are times since the
+    /// start.
     fn phase(
         &mut self,
         name: &str,
@@ -432,10 +416,10 @@ impl Tracker {
     }
 }
 
-/// What all routers' best paths did.
+/// Changes of all routers' best paths.
 #[derive(Default)]
 struct Seen {
-    /// How long each prefix at each router took.
+    /// The convergence time of each pair.
     times_us: Vec<u64>,
     changes: BTreeMap<u32, u64>,
     reached: BTreeMap<u64, i64>,
@@ -455,7 +439,7 @@ impl Seen {
         }
     }
 
-    /// The time at a share of all, in seconds, once they are sorted.
+    /// The time at a share of all pairs, in seconds; needs sorted times.
     fn at(&self, share: f64) -> f64 {
         let at = (self.times_us.len().saturating_sub(1) as f64 * share) as usize;
         self.times_us.get(at).map_or(0.0, |us| *us as f64 / 1e6)
@@ -469,7 +453,7 @@ impl Seen {
     }
 }
 
-/// At most so many points: the others' extreme value is kept.
+/// Thins a curve; each point has the extreme value of those it replaces.
 fn thinned(points: Vec<(f64, f64)>, extreme: fn(f64, f64) -> f64) -> Vec<(f64, f64)> {
     const POINTS_MAX: usize = 240;
     let each = points.len().div_ceil(POINTS_MAX).max(1);

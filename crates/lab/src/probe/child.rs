@@ -1,12 +1,13 @@
-//! A program run to its end as a child, and what it and its own children used.
+//! Runs a program as a child process, and measures what it and its descendants use.
 //!
-//! Processor time is the kernel's account of the child and of all descendants that were waited for, to the microsecond,
-//! handed over when the child is reaped. `unsafe` is that one call: `std` reaps without asking for the account, and what
-//! `/proc` keeps of a zombie is in ticks of 10 ms for user and kernel time each, 4 % of our shortest run.
+//! Processor time is the kernel's account of the child and of all descendants that were waited for, in
+//! microseconds, returned when the child is reaped. `unsafe` is for that one call: `std` reaps without the account,
+//! and `/proc` reports a zombie's user and kernel time in ticks of 10 ms, 4 % of the shortest run.
 //!
-//! Memory is the largest resident set of each process (`VmHWM`), looked at soon and then every `LOOK_EVERY`, summed over
-//! the child and its descendants. The account above has one too, but it begins with the memory of the process that forked the
-//! child: it is taken only for a child that ended before anybody looked. Pages that several processes share count in each.
+//! Memory is the largest resident set of each process (`VmHWM`), read soon after the start and then every
+//! `LOOK_EVERY`, and summed over the child and its descendants. The kernel's account has a maximum too, but it
+//! includes the memory of the process that forked the child: it is used only for a child that ended before the
+//! first read. Pages shared by several processes count in each.
 #![allow(unsafe_code)]
 
 use crate::bgp::daemon::usage;
@@ -22,33 +23,31 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often to read memory.
+/// The longest interval between reads of memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// When it is looked at for the first time; each next time is twice as far off until it is as above.
+/// The first interval; each next one is twice as long, up to the longest.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
-/// Children of children of children: nobody goes deeper.
+/// The most descendants that are measured.
 const DESCENDANTS_MAX: usize = 64;
 
-/// What a child used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
-    /// From its start to its end.
+    /// Elapsed time, in seconds.
     pub wall_s: f64,
-    /// Processor time.
+    /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Largest resident memory, bytes.
     pub rss_peak_bytes: u64,
-    /// What it exited with; none if a signal ended it.
+    /// `None` if a signal ended the child.
     pub exit_code: Option<i32>,
 }
 
-/// Why a child did not come to its end.
+/// Why a child did not end by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot be run: {0}")]
     System(#[from] io::Error),
-    /// Somebody asked to stop.
+    /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
     /// It did not end in time.
@@ -56,25 +55,23 @@ pub enum ChildError {
     TooSlow(Duration),
 }
 
-/// No program is smaller: a look that found less came while the program was being loaded.
+/// No program is smaller: a smaller value was read while the program was being loaded.
 const PROGRAM_MIN: u64 = 64 << 10;
 
-/// Where a child's words go.
+/// The files that receive a child's output.
 #[derive(Clone, Debug)]
 pub struct Said {
-    /// Standard output.
     pub output: PathBuf,
-    /// Standard error.
     pub errors: PathBuf,
 }
 
 impl Said {
-    /// In a folder.
+    /// Files in a folder.
     pub fn in_folder(folder: &Path) -> Self {
         Self { output: folder.join("stdout"), errors: folder.join("stderr") }
     }
 
-    /// The last lines of both, for an error.
+    /// The last lines of both files, for an error.
     pub fn last_words(&self) -> String {
         const LINES: usize = 3;
         let text = [&self.output, &self.errors].map(|path| fs::read(path).unwrap_or_default()).concat();
@@ -84,8 +81,8 @@ impl Said {
     }
 }
 
-/// Runs `command` in a process group of its own until it ends, `stop` is set or `wait_max` is over; then the group is
-/// killed.
+/// Runs `command` in its own process group until it ends, `stop` is set or `wait_max` has passed; then kills the
+/// group.
 pub fn run(
     mut command: Command,
     said: &Said,
@@ -101,7 +98,7 @@ pub fn run(
         i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
     let (ended, waiting) = channel();
     thread::scope(|scope| {
-        // From here on the thread alone waits for the child; `child` is not asked again.
+        // From here on only this thread waits for the child; `child` is not used any more.
         scope.spawn(move || {
             let _ = ended.send((reap(pid), Instant::now()));
         });
@@ -127,14 +124,14 @@ pub fn run(
             let over = began.elapsed() > wait_max;
             if failed.is_none() && (over || stop.load(Ordering::Relaxed)) {
                 failed = Some(if over { ChildError::TooSlow(wait_max) } else { ChildError::Interrupted });
-                // The group lives as long as its leader is not reaped, and then nobody is left to be killed.
+                // The group exists until its leader is reaped; after that, there is nothing to kill.
                 let _ = kill_process_group(pid, Signal::KILL);
             }
         }
     })
 }
 
-/// Waits for the child. The time it took is filled in by who knows it; its memory is the kernel's word.
+/// Waits for the child. The caller fills in elapsed time and peak memory.
 fn reap(pid: Pid) -> io::Result<Used> {
     loop {
         let mut status = 0;
@@ -147,7 +144,7 @@ fn reap(pid: Pid) -> io::Result<Used> {
             return Ok(Used {
                 wall_s: 0.0,
                 cpu_s: seconds(account.ru_utime) + seconds(account.ru_stime),
-                // In KiB.
+                // The kernel reports KiB.
                 rss_peak_bytes: u64::try_from(account.ru_maxrss).unwrap_or(0) << 10,
                 exit_code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
             });
@@ -159,7 +156,7 @@ fn reap(pid: Pid) -> io::Result<Used> {
     }
 }
 
-/// Notes the largest resident set of a process and of its descendants.
+/// Notes the peak memory of a process and of its descendants.
 fn look(id: u32, peaks: &mut BTreeMap<u32, u64>) {
     let mut found = vec![id];
     let mut at = 0;
@@ -168,7 +165,7 @@ fn look(id: u32, peaks: &mut BTreeMap<u32, u64>) {
         let process = PathBuf::from(format!("/proc/{id}"));
         let peak = peaks.entry(id).or_insert(0);
         *peak = usage(&process).rss_peak_bytes.max(*peak);
-        // Of each of its threads; a kernel that does not say has none for us.
+        // Descendants by thread; a kernel without this file reports none.
         for thread in fs::read_dir(process.join("task")).into_iter().flatten().flatten() {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             found.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));

@@ -1,14 +1,14 @@
-//! The collector that the laboratory runs itself: takes what a probe exports over loopback, and says what was in it.
+//! The laboratory's own collector: receives what a probe exports over loopback, and counts its records.
 //!
-//! On a machine with few cores a collector competes with the probe. So while the probe runs, messages are only taken
-//! from the socket and put one behind the other, `KEPT_BYTES_MAX` at most; they are decoded afterwards. (Beyond that they are
-//! decoded at once, which takes time, and what the socket's buffer does not hold meanwhile is lost, and counted.)
+//! On a machine with few cores a collector competes with the probe. So while the probe runs, messages are only read
+//! from the socket and stored, up to `KEPT_BYTES_MAX`, and decoded afterwards. (Beyond that limit they are decoded
+//! at once; messages that overflow the socket's buffer meanwhile are lost and counted.)
 //!
-//! Decoding is that of `thalweg_flow::import`. What a collector was not given, its sequence numbers tell: data records in IPFIX,
+//! Decoding is that of `thalweg_flow::import`. Sequence numbers reveal losses: of data records in IPFIX, of
 //! messages in NetFlow 9.
 //!
-//! The [`fingerprint`](Collected::fingerprint) is a sum over records, of a hash of what each says. Two runs that gave the
-//! same records, in whatever order, have the same one.
+//! The [`fingerprint`](Collected::fingerprint) is a sum of hashes of the records. Two runs with the same records,
+//! in any order, have the same fingerprint.
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use std::hash::{Hash, Hasher};
@@ -23,42 +23,40 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::{Limits, Source, stream_message_bytes};
 
-/// Messages that wait to be decoded.
+/// Bytes of messages that may wait to be decoded.
 const KEPT_BYTES_MAX: usize = 512 << 20;
-/// What the socket's own buffer is asked to hold; only root gets it.
+/// The requested size of the socket's buffer; only root gets it.
 const BUFFER_BYTES: usize = 256 << 20;
 /// The longest UDP payload.
 const DATAGRAM_MAX: usize = 65_536;
-/// How long to wait for more before looking whether the probe has ended.
+/// How long to wait for messages between checks of whether the probe has ended.
 const NAP: Duration = Duration::from_millis(5);
 
-/// How messages come.
+/// How messages arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// IPFIX or NetFlow, a message a datagram.
+    /// IPFIX or NetFlow, one message per datagram.
     Udp,
-    /// IPFIX, one connection.
+    /// IPFIX over one connection.
     Tcp,
 }
 
-/// What came.
+/// What was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     pub messages: u64,
-    /// Flow records in them.
     pub records: u64,
-    /// Packets that these count, both directions.
+    /// The sum of their packet counters, in both directions.
     pub packets: u64,
     pub bytes: u64,
-    /// What is missing by sequence numbers: data records in IPFIX, messages in NetFlow 9.
+    /// Missing by sequence numbers: data records in IPFIX, messages in NetFlow 9.
     pub missing: u64,
-    /// Messages, sets and records that could not be read.
+    /// Messages, sets and records that could not be decoded.
     pub faults: u64,
-    /// Sum over all records of a hash of key, counters and times.
+    /// The sum over all records of a hash of key, counters and times.
     pub fingerprint: u64,
 }
 
-/// A collector that is listening.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
@@ -78,7 +76,7 @@ impl Collector {
             Transport::Udp => {
                 let socket = UdpSocket::bind(any)?;
                 if set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-                    // What anybody may have: a probe that sends faster than we take loses more.
+                    // The most without privileges: a faster probe loses more.
                     socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES)?;
                 }
                 socket.set_read_timeout(Some(NAP))?;
@@ -93,24 +91,22 @@ impl Collector {
         Ok(Self { address, transport, over, thread })
     }
 
-    /// Where.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How.
     pub fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// What came. To be called when the probe has ended: all that it sent is here then, or lost.
+    /// Returns what was received. Call it after the probe has ended: then all that it sent has arrived or is lost.
     pub fn finish(self) -> io::Result<Collected> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the collector's thread died")))
     }
 }
 
-/// Messages one behind the other, and what those that were decoded came to.
+/// Messages waiting to be decoded, and the counts of those decoded.
 struct Kept {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -163,7 +159,7 @@ impl Kept {
     }
 }
 
-/// A hash of what tells flows apart and what was counted; the same on every machine and in every run.
+/// A hash of a flow's key and counters; the same on every machine and in every run.
 fn fingerprint(flow: &FlowRecord) -> u64 {
     struct Mixed(u64);
     impl Hasher for Mixed {
@@ -190,7 +186,7 @@ fn datagrams(socket: &UdpSocket, over: &AtomicBool) -> io::Result<Collected> {
     let mut kept = Kept::new(Source::datagrams(1));
     let mut datagram = vec![0; DATAGRAM_MAX];
     loop {
-        // Asked before the socket: what was sent before the end is taken.
+        // Read before the socket, so that everything sent before the end is received.
         let is_over = over.load(Ordering::Relaxed);
         match socket.recv(&mut datagram) {
             Ok(len) => kept.keep(datagram.get(..len).unwrap_or_default()),
@@ -203,7 +199,7 @@ fn datagrams(socket: &UdpSocket, over: &AtomicBool) -> io::Result<Collected> {
 
 fn stream(listener: &TcpListener, over: &AtomicBool) -> io::Result<Collected> {
     let mut kept = Kept::new(Source::stream(1));
-    // Probes open one connection; if it breaks, another.
+    // A probe opens one connection, and another if that breaks.
     loop {
         let is_over = over.load(Ordering::Relaxed);
         match listener.accept() {
@@ -215,7 +211,7 @@ fn stream(listener: &TcpListener, over: &AtomicBool) -> io::Result<Collected> {
     }
 }
 
-/// Takes all of a connection, to its end.
+/// Reads a connection to its end.
 fn connected(mut connection: TcpStream, kept: &mut Kept) -> io::Result<()> {
     connection.set_nonblocking(false)?;
     let mut received = vec![0; 1 << 20];
@@ -235,7 +231,7 @@ fn connected(mut connection: TcpStream, kept: &mut Kept) -> io::Result<()> {
         loop {
             let rest = received.get(from..len).unwrap_or_default();
             let Ok(message) = stream_message_bytes(rest) else {
-                // Where the next message begins is not known any more.
+                // Where the next message begins is unknown.
                 kept.collected.faults += 1;
                 return Ok(());
             };

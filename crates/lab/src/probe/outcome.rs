@@ -1,4 +1,4 @@
-//! Runs summed up: medians with ranges, comparisons, and whether everybody counted the same.
+//! Summarizes runs: medians with ranges, comparisons, and whether all subjects counted the same.
 
 use super::shape::{Configuration, PUBLISHED_IN, PUBLISHED_SERIAL, Published};
 use super::subject::Run;
@@ -8,12 +8,12 @@ use crate::stats::Summary;
 use crate::workload::flows::Spread;
 use serde::Serialize;
 
-/// What somebody counted, less what the file holds.
+/// A subject's totals minus those of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub packets: i64,
     pub bytes: i64,
-    /// Records, less flows.
+    /// Records minus flows.
     pub flows: i64,
 }
 
@@ -27,7 +27,7 @@ impl Difference {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the totals are equal.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -37,70 +37,64 @@ impl Difference {
     }
 }
 
-/// One cell, over all rounds. Ratios are those of medians.
+/// One cell over all rounds. Ratios are ratios of medians.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellResult {
-    /// For which question.
     pub part: Part,
     pub subject: Subject,
-    /// How it spread its work; empty for rivals.
+    /// How the work was spread; empty for other probes.
     pub configuration: String,
-    /// Synthetic work for each packet.
     pub work: String,
-    /// Execution model of each pipeline; empty for rivals.
+    /// The execution model of each pipeline; empty for other probes.
     pub model: &'static str,
     pub pipelines: usize,
-    /// Readers of each.
+    /// Readers of each pipeline.
     pub readers: usize,
-    /// Workers of each.
+    /// Workers of each pipeline.
     pub workers: usize,
-    /// Threads that parse or count, in all; 0 for rivals.
+    /// Threads that parse or count, in all; 0 for other probes.
     pub threads: usize,
-    /// How packets are spread over flows.
     pub traffic: String,
-    /// Where packets come from.
     pub from: Input,
-    /// Where records go.
     pub to: Destination,
-    /// Packets of the file.
+    /// Packets of the capture.
     pub packets: u64,
-    /// Bytes of its IP packets.
+    /// Bytes of the capture's IP packets.
     pub bytes: u64,
     pub flows: u64,
     pub packets_per_second: Summary,
-    /// Packets per second of processor time.
     pub packets_per_cpu_second: Summary,
-    /// Largest resident memory; the median. From memory, the packets are part of it.
+    /// The median of peak memory. With input from memory, it includes the packets.
     pub rss_peak_bytes: u64,
-    /// Memory of the flow cache at the end, when all flows were reported, where the subject says so.
+    /// Memory of the flow cache at the end, after all flows were reported, if the subject reports it.
     pub cache_bytes: Option<u64>,
-    /// Records that arrived at their receiver; the median.
+    /// The median of records received.
     pub records: u64,
-    /// Records that were made and did not arrive, of all rounds the most.
+    /// Records made but not received: the maximum of all rounds.
     pub lost: u64,
-    /// Records, or of NetFlow 9 messages, that are missing by sequence numbers, of all rounds the most.
+    /// Records, or NetFlow 9 messages, missing by sequence numbers: the maximum of all rounds.
     pub missing: u64,
-    /// Flows that had to go before their time; the median.
+    /// The median of flows exported early for lack of room.
     pub evicted: u64,
-    /// Whether the probe's own counters added up in every round; of rivals, who have none, whether totals are equal.
+    /// Whether the probe's own counters added up in every round; for probes without, whether totals are equal.
     pub conserved: bool,
-    /// Whether packets, bytes and flows were those of the file in every round.
+    /// Whether packets, bytes and flows were those of the capture in every round.
     pub equal: bool,
-    /// By how much not, in the worst round.
+    /// The difference in the worst round.
     pub difference: Difference,
-    /// Of the records at the collector, if all rounds had the same.
+    /// A hash of the collector's records, if it was the same in all rounds.
     pub fingerprint: Option<String>,
-    /// Packets per second over those of `serial`, the same otherwise.
+    /// Packets per second over those of `serial` under the same conditions.
     pub speed_up: Option<f64>,
-    /// Packets per second over those of the first kind of traffic, the same otherwise.
+    /// Packets per second over those with the first kind of traffic under the same conditions.
     pub normal_ratio: Option<f64>,
-    /// Packets per second of processor time of this program over the subject's, with records to the same kind of place.
+    /// This program's packets per second of processor time over the subject's, with the same kind of destination.
     pub ours_ratio: Option<f64>,
-    /// Memory of the subject over this program's.
+    /// The subject's memory over this program's.
     pub memory_ratio: Option<f64>,
     /// What was published of ffProbe in this shape.
     pub published: Option<Published>,
-    /// Its packets per second over its sequential ones.
+    /// ffProbe's packets per second over its sequential ones.
     pub published_speed_up: Option<f64>,
 }
 
@@ -108,28 +102,26 @@ pub struct CellResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SameRecords {
     pub traffic: String,
-    /// Cells whose records all came to the collector.
+    /// Cells whose records all reached the collector.
     pub cells: usize,
-    /// Different sets of records among them: one, if all is well.
+    /// Different sets of records among them; should be one.
     pub different: usize,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Rounds.
     pub runs: usize,
-    /// Where `published` is from.
+    /// The source of `published`.
     pub published_in: &'static str,
-    /// One object for each cell.
     pub cells: Vec<CellResult>,
-    /// Of each kind of traffic.
+    /// One entry per kind of traffic.
     pub same_records: Vec<SameRecords>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
 }
 
-/// Sums up. An error if there is no run at all.
+/// Fails if there is no run at all.
 pub(super) fn sum_up(
     cells: &[Cell],
     runs: &[Vec<Run>],
@@ -210,8 +202,8 @@ fn result(cell: &Cell, runs: &[Run], capture: &Capture) -> Option<CellResult> {
     })
 }
 
-/// What all rounds' records have in common, if all of them arrived. Who had to end early is a matter of shards, and so of the
-/// configuration: where flows were evicted, records may differ.
+/// The common hash of all rounds' records, if all of them arrived. If flows were evicted there is none: which
+/// flows, depends on shards and so on the configuration.
 fn fingerprint(cell: &Cell, runs: &[Run]) -> Option<String> {
     if !cell.to.is_ipfix() || runs.iter().any(|run| run.evicted > 0 || run.sent != Some(run.counted.flows)) {
         return None;
@@ -221,7 +213,7 @@ fn fingerprint(cell: &Cell, runs: &[Run]) -> Option<String> {
     prints.all(|print| print == Some(first)).then(|| format!("{first:016x}"))
 }
 
-/// Fills in what cells are to one another.
+/// Fills in ratios between cells.
 fn compare(cells: &[Cell], usual: Spread, results: &mut [CellResult]) {
     let find = |wanted: Cell| cells.iter().position(|cell| *cell == wanted);
     for (at, cell) in cells.iter().enumerate() {

@@ -1,18 +1,18 @@
-//! Configurations: the shapes of ffProbe's table, and the other ways that the probe can spread its work.
+//! The probe's configurations: the shapes of ffProbe's table, and other ways to spread its work.
 //!
 //! ```text
 //! serial                       one thread
 //! 2R+1W                        a farm: readers R, workers W, a ring from each to each
 //! 2R>1W                        a chain, as ffProbe has it: packets of all readers pass all workers
-//! 2x(1R+1W), 2x1R+1W           so many pipelines of it
-//! 2xserial                     so many pipelines of one thread each
+//! 2x(1R+1W), 2x1R+1W           two pipelines of it
+//! 2xserial                     two pipelines of one thread each
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
 //! ...@pinned, ...@small        threads stay on cores; no huge pages for the flow cache
 //! ...@queens:6                 synthetic work for each packet
 //! ```
 //!
-//! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011. It is
-//! there to compare *ratios* with, and every table says where it is from.
+//! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011.
+//! Only *ratios* are compared with it, and every table names its source.
 
 use serde::Serialize;
 use std::fmt;
@@ -28,11 +28,11 @@ pub struct Published {
     pub memory_mb: f64,
 }
 
-/// Where [`Published`] figures are from, and what they were measured on.
+/// The source of [`Published`] figures, and the hardware.
 pub const PUBLISHED_IN: &str = "M. Danelutto, L. Deri, D. De Sensi, \"Network Monitoring on Multi cores with Algorithmic \
                                 Skeletons\", PARCO 2011: two Xeon E5520 of 2.27 GHz (16 hardware threads), 10 Gbit/s \
                                 Intel network cards, PF_RING";
-/// The sequential one.
+/// The published sequential figures.
 pub const PUBLISHED_SERIAL: Published = Published { mpps: 3.76, memory_mb: 50.0 };
 
 /// Pipelines, readers, workers, and what was published.
@@ -46,11 +46,10 @@ const PUBLISHED_SHAPES: [((usize, usize, usize), Published); 7] = [
     ((1, 2, 3), Published { mpps: 10.033, memory_mb: 150.0 }),
 ];
 
-/// Threads of one kind that somebody may ask for.
+/// The most threads of one kind.
 const THREADS_MAX: usize = 64;
 const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "tokens"];
 
-/// How one pipeline is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Threads {
     Serial,
@@ -67,7 +66,7 @@ enum Threads {
     },
 }
 
-/// How the probe is told to spread its work.
+/// How the probe spreads its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
     pipelines: usize,
@@ -78,7 +77,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// One thread, the reference.
+    /// One thread: the reference.
     pub const SERIAL: Configuration = Configuration {
         pipelines: 1,
         threads: Threads::Serial,
@@ -87,7 +86,7 @@ impl Configuration {
         work: None,
     };
 
-    /// ffProbe's table, the models beside it, and what pinning and small pages change.
+    /// ffProbe's table, the models, and the effects of pinning and small pages.
     pub fn table() -> Vec<Configuration> {
         const NAMES: [&str; 19] = [
             "serial",
@@ -113,27 +112,27 @@ impl Configuration {
         NAMES.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// Those that all kinds of traffic are put to.
+    /// The configurations that are run with all kinds of traffic.
     pub fn few() -> Vec<Configuration> {
         ["serial", "serial@small", "1R+1W", "2x(1R+1W)"].iter().filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// The same with this work for each packet.
+    /// The same with synthetic work for each packet.
     pub fn with_work(self, work: Option<Boards>) -> Configuration {
         Configuration { work, ..self }
     }
 
-    /// Its work.
+    /// The synthetic work; `None` without.
     pub fn work(&self) -> Option<Boards> {
         self.work
     }
 
-    /// Pipelines, each with a capture queue of its own.
+    /// Pipelines, each with its own capture queue.
     pub fn pipelines(&self) -> usize {
         self.pipelines
     }
 
-    /// Reader threads of each; 0 where readers are workers too.
+    /// Reader threads of each pipeline; 0 if workers read.
     pub fn readers(&self) -> usize {
         match self.threads {
             Threads::Split { readers, .. } => readers,
@@ -141,7 +140,7 @@ impl Configuration {
         }
     }
 
-    /// Worker threads of each.
+    /// Worker threads of each pipeline.
     pub fn workers(&self) -> usize {
         match self.threads {
             Threads::Serial => 1,
@@ -164,7 +163,7 @@ impl Configuration {
         }
     }
 
-    /// Those that work of a larger grain is put to: one thread, our farm and ffProbe's chain.
+    /// The configurations for coarser work: one thread, the farm and ffProbe's chain.
     pub fn grained() -> Vec<Configuration> {
         ["serial", "1R+1W", "1R>1W"].iter().filter_map(|name| name.parse().ok()).collect()
     }
@@ -184,7 +183,7 @@ impl Configuration {
         }
     }
 
-    /// The words that `thalweg probe` is told it with, on a machine with so many cores.
+    /// The arguments of `thalweg probe` on a machine with this many cores.
     pub fn arguments(&self, cores: usize) -> Vec<String> {
         let mut words = vec!["--model".to_owned(), self.model().to_owned()];
         let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);

@@ -1,9 +1,9 @@
-//! Probes under test: this program, and softflowd, nfpcapd and pmacctd as a distribution has them.
+//! Runs the probes under test: this program, and a distribution's softflowd, nfpcapd and pmacctd.
 //!
-//! Each is a child that reads one capture from its beginning to its end. Rivals are told to have room for all flows, to look at
-//! every packet, and to lose nothing on their way: what they could do with less memory or less care is not measured.
+//! Each is a child process that reads one whole capture. The others are configured to have room for all flows, to
+//! process every packet, and to lose none internally; other configurations are not measured.
 //!
-//! | who | records go to | what it counted is read from |
+//! | who | records go to | its counts are read from |
 //! |---|---|---|
 //! | thalweg | nowhere, collector, CSV file, dataset | its summary, collector, the file, `thalweg flows` |
 //! | softflowd | NetFlow 9 to a collector | the collector |
@@ -25,79 +25,76 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// No run takes longer than this.
+/// The longest run allowed.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// pmacctd sleeps so long before it opens a file; time on the wall is given without it.
+/// pmacctd sleeps this long before it opens a file; elapsed times exclude it.
 const PMACCTD_PAUSE_S: f64 = 2.0;
-/// Nodes of nfpcapd where a capture has few flows.
+/// The fewest nodes given to nfpcapd.
 const NFPCAPD_NODES_MIN: u64 = 1_000_000;
-/// Flows that our cache has room for unless told otherwise.
+/// The flow cache's default size.
 const FLOWS_MAX_DEFAULT: u64 = 1 << 20;
 
-/// Why there is no figure.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The child did not come to its end.
+    /// The child process did not end by itself.
     #[error(transparent)]
     Child(ChildError),
-    /// A file or socket of ours.
+    /// A system call of this process failed.
     #[error("{what}: {source}")]
     System {
         /// What was to be done.
         what: &'static str,
-        /// What the system says.
         source: io::Error,
     },
-    /// It ended, but not well.
+    /// The child process failed.
     #[error("{}: {said}", .code.map_or("was ended by a signal".to_owned(), |code| format!("exited with {code}")))]
     Failed {
-        /// Its exit code, if it has one.
+        /// `None` if a signal ended it.
         code: Option<i32>,
-        /// Its last words.
+        /// The end of its output.
         said: String,
     },
-    /// What it said is not what was expected.
+    /// The child's output cannot be read.
     #[error("cannot read the output of {who}: {said}")]
     Answer { who: &'static str, said: String },
 }
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Time on the wall: of the child from start to end; from memory, from its first packet to the last record delivered.
+    /// Elapsed time: of the whole child process; for input from memory, from the first packet to the delivery of
+    /// the last record.
     pub elapsed_s: f64,
-    /// Processor time of the same.
+    /// Processor time over the same span.
     pub cpu_s: f64,
-    /// Largest resident memory.
     pub rss_peak_bytes: u64,
-    /// Memory of the flow cache at the end, where somebody says so.
+    /// Memory of the flow cache at the end, if reported.
     pub cache_bytes: Option<u64>,
-    /// Totals counted by the receiver of the records.
+    /// Totals as the receiver of the records counted them.
     pub counted: Totals,
-    /// Records made, where somebody says so.
+    /// Records made, if reported.
     pub sent: Option<u64>,
-    /// Flows that had to go before their time.
+    /// Flows that were exported early for lack of room.
     pub evicted: u64,
-    /// Whether the probe's own counters add up; ours has some.
+    /// Whether the probe's own counters add up; `None` if it has none.
     pub conserved: Option<bool>,
-    /// What came to the collector, if there was one.
+    /// What the collector received, if there was one.
     pub collected: Option<Collected>,
 }
 
 /// What all runs share.
 #[derive(Debug)]
 pub struct Ground<'a> {
-    /// `thalweg`.
+    /// The `thalweg` program.
     pub program: &'a Path,
-    /// Cores that threads may be pinned to.
     pub cores: usize,
-    /// Set to end early.
     pub stop: &'a AtomicBool,
-    /// A folder for a run's own files; empty before and after.
+    /// A folder for a run's files; empty before and after each run.
     pub folder: &'a Path,
 }
 
-/// The program that is missing for this subject, if one is.
+/// The program that a subject needs and this machine lacks.
 pub fn missing(subject: Subject) -> Option<&'static str> {
     let needs: &[(&str, &str)] = match subject {
         Subject::Thalweg => &[],
@@ -112,7 +109,7 @@ pub fn missing(subject: Subject) -> Option<&'static str> {
 }
 
 impl Ground<'_> {
-    /// Runs a rival on a capture.
+    /// Runs one of the other probes on a capture.
     pub fn rival(&self, subject: Subject, capture: &Capture) -> Result<Run, RunError> {
         let result = match subject {
             Subject::Softflowd => self.softflowd(capture),
@@ -126,7 +123,7 @@ impl Ground<'_> {
         result
     }
 
-    /// Runs this program on a capture.
+    /// Runs this program's probe on a capture.
     pub fn own(
         &self,
         configuration: &Configuration,
@@ -193,7 +190,7 @@ impl Ground<'_> {
         })
     }
 
-    /// What a dataset holds, as `thalweg flows` tells.
+    /// A dataset's totals, from `thalweg flows`.
     fn ask_dataset(&self, dataset: &Path) -> Result<Totals, RunError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -209,7 +206,8 @@ impl Ground<'_> {
     fn softflowd(&self, capture: &Capture) -> Result<Run, RunError> {
         let collector = Collector::start(Transport::Udp).map_err(system("cannot listen"))?;
         let mut command = Command::new("softflowd");
-        // Timeouts by the packets' clock (-a), in the foreground (-d). Without a control socket: with one it can wait for it.
+        // Timeouts by the packets' clock (-a), in the foreground (-d). No control socket, because it can wait for
+        // that.
         command.arg("-r").arg(&capture.path).args(["-a", "-d", "-v", "9", "-c", "none"]);
         command.arg("-m").arg(room(capture).to_string()).arg("-n").arg(collector.address().to_string());
         command.arg("-p").arg(self.folder.join("pid"));
@@ -262,7 +260,7 @@ impl Ground<'_> {
         Ok(Run::of_rival(&used, sum_columns(&records, "PACKETS", "BYTES")?))
     }
 
-    /// Removes what a run has left.
+    /// Removes a run's files.
     fn clear(&self) -> Result<(), RunError> {
         let emptied = fs::remove_dir_all(self.folder).and_then(|()| fs::create_dir(self.folder));
         emptied.map_err(system("cannot empty a folder"))
@@ -285,17 +283,18 @@ impl Run {
     }
 }
 
-/// Flows to have room for: all that occur, and a quarter more, since caches are cut into parts. Of a flood, what everybody has.
+/// Cache size: all flows and a quarter more, since caches are split. For a flood, the default.
 fn room(capture: &Capture) -> u64 {
     if capture.is_flood() { FLOWS_MAX_DEFAULT } else { capture.totals.flows * 5 / 4 + 1024 }
 }
 
-/// nfpcapd takes a node for every packet on its way to a flow. With few to spare it reports flows early, over and over.
+/// nfpcapd takes a node for each packet before it is added to a flow. With few spare nodes it reports flows early,
+/// again and again.
 fn nfpcapd_nodes(capture: &Capture) -> u64 {
     (4 * room(capture)).max(NFPCAPD_NODES_MIN)
 }
 
-/// Pipe and buffers between its processes are large enough that no packet is missed on the way.
+/// Pipe and buffers between its processes are large enough for every packet.
 fn pmacctd_configuration(capture: &Capture, records: &Path) -> String {
     format!(
         "pcap_savefile: {}\naggregate: src_host,dst_host,src_port,dst_port,proto\nplugins: print\nprint_output: csv\n\
@@ -329,7 +328,7 @@ fn read_json<T: for<'a> Deserialize<'a>>(path: &PathBuf, who: &'static str) -> R
         .map_err(|error| RunError::Answer { who, said: format!("{error}: {}", text.trim()) })
 }
 
-/// Lines of a file of comma-separated values, and the sums of two of its columns.
+/// Counts a CSV file's lines, and sums two of its columns.
 fn sum_columns(path: &Path, packets: &str, bytes: &str) -> Result<Totals, RunError> {
     let bad = |said: String| RunError::Answer { who: "a file of records", said };
     let mut lines = BufReader::new(File::open(path).map_err(system("reading records"))?).lines();
@@ -353,7 +352,7 @@ fn sum_columns(path: &Path, packets: &str, bytes: &str) -> Result<Totals, RunErr
     Ok(totals)
 }
 
-/// What we need of `thalweg probe --format json`.
+/// The parts of `thalweg probe --format json` that are needed.
 #[derive(Debug, Deserialize)]
 struct Summary {
     packets_seen: u64,
@@ -380,12 +379,12 @@ impl Summary {
         read_json(path, "thalweg probe")
     }
 
-    /// By its own word: without an outlet nobody else knows.
+    /// The probe's own counts: without an outlet there are no others.
     fn totals(&self) -> Totals {
         Totals { packets: self.packets_exported, bytes: self.bytes_exported, flows: self.records_exported }
     }
 
-    /// Records made for the outlet, those that it lost itself among them.
+    /// Records made for the outlet, including those it lost.
     fn sent(&self) -> u64 {
         let made = |outlet: &Outlet| outlet.records + outlet.lost.values().sum::<u64>();
         self.outlets.first().map_or(self.records_exported, made).max(self.records_exported)

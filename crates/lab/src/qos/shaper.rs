@@ -1,13 +1,14 @@
-//! Shapers under test: our router's egress queues, and Linux' queueing disciplines behind the kernel's forwarding.
+//! The shapers under test: Thalweg's egress queues, and Linux's queueing disciplines behind the kernel's
+//! forwarding.
 //!
 //! | discipline | what it is |
 //! |---|---|
 //! | `htb` | hierarchical token buckets, a class for voice with the first priority, one for bulk; both may borrow all |
 //! | `htb+fq_codel` | one bucket, behind it fair queues by flow with CoDel (RFC 8290): no classes |
 //! | `tbf+prio` | one token bucket, behind it strict priority |
-//! | `tbf` | one token bucket and one queue: nobody comes first |
+//! | `tbf` | one token bucket and one queue, without priority |
 //!
-//! A kernel that was built without a discipline leaves it out, with what `tc` says.
+//! If the kernel lacks a discipline, it is left out, and the report has the message of `tc`.
 
 use super::{CLASS_PORTS, CLASSES, OVERHEAD_BYTES, Options};
 use crate::forwarding::ForwardingError;
@@ -24,26 +25,22 @@ use thalweg_node::control::{Line, PacketRequest, QueueView};
 
 /// A router with a shaped port.
 pub trait Shaper {
-    /// The router.
     fn subject(&mut self) -> &mut dyn Subject;
 
-    /// How long packets of each class waited so far, if it says so.
+    /// How long packets of each class have waited so far; `None` if the router does not report it.
     fn queue_times(&self) -> Result<Option<[QueueTimes; 2]>, ForwardingError>;
 }
 
-/// How long packets waited in a queue, microseconds.
+/// Quantiles of the time that packets waited in a queue, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct QueueTimes {
-    /// Half of them waited less.
     pub p50_us: f64,
-    /// 99 in a hundred did.
     pub p99_us: f64,
-    /// 999 in a thousand did.
     pub p999_us: f64,
 }
 
 impl QueueTimes {
-    /// Each the median of several; `None` of none.
+    /// The median of each quantile; `None` without any.
     pub fn median_of(times: &[Self]) -> Option<Self> {
         let median = |value: fn(&Self) -> f64| {
             Summary::of(&times.iter().map(value).collect::<Vec<_>>()).map(|summary| summary.median)
@@ -56,18 +53,18 @@ impl QueueTimes {
     }
 }
 
-/// Our router with its queues.
+/// Thalweg with its queues.
 #[derive(Debug)]
 pub struct ThalwegShaper(Thalweg);
 
 impl ThalwegShaper {
-    /// To be run from `program`, its files in `folder`.
+    /// Runs `program`, with its files in `folder`.
     pub fn new(program: &Path, driver: &str, model: &str, folder: &Path, options: &Options) -> Self {
         Self(Thalweg::new(program, driver, model, folder).with(&configuration(options)))
     }
 }
 
-/// What our router is told beside the usual.
+/// What is added to Thalweg's usual configuration.
 fn configuration(options: &Options) -> String {
     format!(
         "\n[[qos.classes]]\nname = \"{}\"\nstrict = 0\nmatch = [{{ protocol = \"udp\", destination_ports = {} }}]\n\n\
@@ -86,7 +83,7 @@ impl Shaper for ThalwegShaper {
         let failed =
             |source| ForwardingError::System { what: format!("asking {}", socket.display()), source };
         let views = queues(&socket).map_err(failed)?;
-        // Bulk is of no class of its own.
+        // Bulk has no class of its own.
         let of =
             |class: &str| views.iter().find(|view| view.port == PORTS[1] && view.class == class).map(times);
         Ok(of(CLASSES[0]).zip(of("default")).map(|(voice, bulk)| [voice, bulk]))
@@ -97,7 +94,7 @@ fn times(view: &QueueView) -> QueueTimes {
     QueueTimes { p50_us: view.sojourn_p50_us, p99_us: view.sojourn_p99_us, p999_us: view.sojourn_p999_us }
 }
 
-/// The queues of a router that runs.
+/// The queues of a running router.
 fn queues(socket: &Path) -> io::Result<Vec<QueueView>> {
     let mut stream = UnixStream::connect(socket)?;
     let question = serde_json::to_string(&PacketRequest::Queues)?;
@@ -114,10 +111,10 @@ fn queues(socket: &Path) -> io::Result<Vec<QueueView>> {
 }
 
 thalweg_base::words! {
-    /// A discipline of the kernel's.
+    /// A queueing discipline of the kernel.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Discipline {
-        /// Token buckets with a class each.
+        /// Token buckets, one per class.
         Htb => "htb",
         /// One bucket, fair queues by flow.
         HtbFqCodel => "htb+fq_codel",
@@ -129,11 +126,11 @@ thalweg_base::words! {
 }
 
 impl Discipline {
-    /// Arguments of `tc`, a line for each call.
+    /// The arguments of `tc`, one line per call.
     fn commands(self, options: &Options) -> Vec<String> {
         let dev = format!("dev {}", ROUTER_PORTS[1]);
         let rate = options.rate_bits as u64;
-        // What our router takes unless told otherwise: a millisecond's bytes, at least two full frames.
+        // Thalweg's default: a millisecond's bytes, at least two full frames.
         let burst = (rate / 8000).max(2 * 1538);
         let class = |parent: &str, id: &str, own: u64, prio: u8| {
             format!(
@@ -147,7 +144,7 @@ impl Discipline {
                 CLASS_PORTS[0]
             )
         };
-        // A quarter of a second of full frames, as our router's bulk queue.
+        // A quarter of a second of full frames, like Thalweg's bulk queue.
         let limit = (rate / 4 / 8 / 1538).max(16);
         let tbf = format!(
             "qdisc add {dev} root handle 1: tbf rate {rate}bit burst {burst} limit {} overhead {OVERHEAD_BYTES}",
@@ -189,7 +186,6 @@ pub struct KernelShaper {
 }
 
 impl KernelShaper {
-    /// With this discipline.
     pub fn new(discipline: Discipline, options: &Options) -> Self {
         Self { label: Label::new(linux::NAME, discipline.name(), ""), discipline, options: options.clone() }
     }

@@ -1,30 +1,31 @@
-//! The processor's time stamp counter, and what one of its ticks is worth.
+//! Reads the processor's time stamp counter, and calibrates its ticks.
 //!
-//! The counter runs at a rate of its own (constant and the same on every core since about 2008), the core at another
-//! that follows load and temperature. Papers on packet processing count ticks: VPP's "clocks" are such. So ticks are what
-//! we give first, and beside them nanoseconds and core cycles:
+//! The counter runs at a rate of its own (constant and the same on every core since about 2008), the core at
+//! another that depends on load and temperature. Papers on packet processing count ticks, such as VPP's "clocks".
+//! So the results have ticks, and also nanoseconds and core cycles:
 //!
 //! - *ticks per nanosecond*: the counter read at the ends of `WINDOW` by the monotonic clock;
-//! - *core cycles per nanosecond*: a chain of steps each of which needs the one before, an exclusive-or and a
-//!   multiplication: 1 + 3 cycles on every x86-64 core of the last fifteen years (Fog, "Instruction tables"). The
-//!   fastest of `CHAINS` is what the core does when nobody disturbs it.
+//! - *core cycles per nanosecond*: a chain of dependent steps, each an exclusive-or and a multiplication, which
+//!   take 1 + 3 cycles on every x86-64 core of the last fifteen years (Fog, "Instruction tables"). The fastest of
+//!   `CHAINS` gives the rate of an undisturbed core.
 //!
-//! Reading the counter does not wait for instructions before it, so a reading is off by some tens of ticks. Stages are
-//! timed over batches of up to 256 packets, where that is a fraction of a tick a packet. What a reading itself costs is taken off.
+//! Reading the counter does not wait for instructions before it, so a reading is off by some tens of ticks. Stages
+//! are timed over batches of up to 256 packets, where that is a fraction of a tick per packet. The cost of a
+//! reading is subtracted.
 //!
-//! Other processors have no such counter here: the monotonic clock stands in, and a tick is a nanosecond.
+//! On other processors the monotonic clock replaces the counter, and a tick is a nanosecond.
 //!
-//! `unsafe` for one instruction; the monotonic clock costs four times as much a reading, and two readings a stage and
-//! batch would be part of what is measured.
+//! `unsafe` is for one instruction: a reading of the monotonic clock costs four times as much, and two readings per
+//! stage and batch would distort the measurement.
 #![allow(unsafe_code)]
 
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How long the two clocks run beside each other.
+/// How long the two clocks are compared.
 const WINDOW: Duration = Duration::from_millis(50);
-/// How often the chain is run, and how long it is.
+/// How often the chain is run, and its length.
 const CHAINS: usize = 40;
 const CHAIN_STEPS: u64 = 50_000;
 const CYCLES_PER_STEP: f64 = 4.0;
@@ -44,37 +45,37 @@ pub fn ticks() -> u64 {
     BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// What a tick is worth.
+/// The rates of counter and core, and the cost of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// Ticks of the counter per nanosecond: its rate in GHz.
+    /// Ticks per nanosecond: the counter's rate in GHz.
     pub ticks_per_ns: f64,
-    /// Cycles of an undisturbed core per nanosecond: its rate in GHz. `None` where a step's cycles are not known.
+    /// Cycles of an undisturbed core per nanosecond: its rate in GHz. `None` if the cycles per step are unknown.
     pub core_cycles_per_ns: Option<f64>,
-    /// Ticks between two readings with nothing between them.
+    /// Ticks between two consecutive readings.
     pub reading_ticks: f64,
 }
 
 impl Calibration {
-    /// Measures all three; takes about a tenth of a second.
+    /// Measures all three, in about a tenth of a second.
     pub fn measure() -> Self {
         let (begin, first) = (Instant::now(), ticks());
         while begin.elapsed() < WINDOW {
             std::hint::spin_loop();
         }
-        // The clock is read last at both ends, so that the same is between them.
+        // Read the clock last at both ends, so that the same work lies between the readings.
         let (last, elapsed) = (ticks(), begin.elapsed());
         let ticks_per_ns = last.wrapping_sub(first) as f64 / elapsed.as_nanos().max(1) as f64;
         let core_cycles_per_ns = cfg!(target_arch = "x86_64").then(core_rate);
         Self { ticks_per_ns, core_cycles_per_ns, reading_ticks: reading() }
     }
 
-    /// Nanoseconds of so many ticks.
+    /// Converts ticks to nanoseconds.
     pub fn ns(&self, ticks: f64) -> f64 {
         ticks / self.ticks_per_ns
     }
 
-    /// Core cycles of so many ticks, if the core's rate is known.
+    /// Converts ticks to core cycles; `None` if the core's rate is unknown.
     pub fn core_cycles(&self, ticks: f64) -> Option<f64> {
         self.core_cycles_per_ns.map(|rate| self.ns(ticks) * rate)
     }
@@ -94,7 +95,6 @@ fn core_rate() -> f64 {
     CHAIN_STEPS as f64 * CYCLES_PER_STEP / fastest_ns.fold(f64::INFINITY, f64::min)
 }
 
-/// The median of many pairs of readings.
 fn reading() -> f64 {
     let mut pairs: Vec<u64> =
         (0..1001).map(|_| ticks().wrapping_sub(black_box(ticks())).wrapping_neg()).collect();

@@ -1,4 +1,4 @@
-//! A router, its frames, and the walk through its stages with a clock beside it.
+//! Builds a router and its frames, and times each stage while they pass.
 
 use super::clock::ticks;
 use super::{Options, Workload};
@@ -19,12 +19,12 @@ use thalweg_node::plan::{RouterPlan, Scratch};
 
 /// The file the table is written to.
 const ROUTE_FILE: &str = "routes.txt";
-/// Chunks that are laid out before the clock runs: 16,000 frames of 1600-packet chunks are 3 MB with their descriptors, about
-/// what waits in the rings of a network card.
+/// Chunks laid out before the clock runs: 16,000 frames in 1600-packet chunks are 3 MB with their descriptors,
+/// about what waits in the rings of a network card.
 const CHUNKS_AT_ONCE: usize = 10;
 /// Time between two packets.
 const GAP_NS: u64 = 1_000;
-/// Sessions of a public address, of the 64,512 ports it has: spread by hash, they are not even.
+/// Sessions per public address, of its 64,512 ports: the hash does not spread them evenly.
 const SESSIONS_PER_ADDRESS: u32 = 48_000;
 
 const PORTS: &str = r#"
@@ -49,16 +49,16 @@ pub enum StageError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The made configuration does not load: a mistake in this module.
+    /// The generated configuration does not load: a bug in this module.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
     /// The router cannot be built.
     #[error(transparent)]
     Router(#[from] BuildError),
-    /// The sessions do not fit: a mistake in this module.
+    /// The sessions do not fit: a bug in this module.
     #[error(transparent)]
     Sessions(#[from] TooFewEndpoints),
-    /// A packet of a workload was not forwarded, so something else was measured.
+    /// A packet was not forwarded, so the measurement would be of something else.
     #[error("workload {workload}: a packet was not forwarded: {reason}")]
     Dropped {
         workload: String,
@@ -70,13 +70,13 @@ pub enum StageError {
 /// Ticks per packet of one round: the median over chunks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageTicks {
-    /// Of each stage.
+    /// By stage.
     pub stages: Vec<f64>,
-    /// Of all together.
+    /// All stages together.
     pub all: f64,
 }
 
-/// A router and what its frames are made of.
+/// A router and the source of its frames.
 pub struct Bed {
     workload: Workload,
     plan: RouterPlan,
@@ -93,8 +93,7 @@ impl fmt::Debug for Bed {
 }
 
 impl Bed {
-    /// Builds a router over `table` (used where the workload wants it) and opens its sessions. The table is
-    /// left in `folder`.
+    /// Builds a router over `table` (if the workload uses it) and opens its sessions. Leaves the table in `folder`.
     pub fn new(workload: Workload, table: &[Ipv4Net], seed: u64, folder: &Path) -> Result<Self, StageError> {
         let full = matches!(workload, Workload::FullTable | Workload::FullTableZipf);
         if full {
@@ -113,17 +112,15 @@ impl Bed {
         Ok(bed)
     }
 
-    /// What its packets want.
     pub fn workload(&self) -> Workload {
         self.workload
     }
 
-    /// Routes of the table.
     pub fn routes(&self) -> usize {
         self.routes
     }
 
-    /// Names of its stages, in order.
+    /// The stages' names, in order.
     pub fn stages(&self) -> Vec<String> {
         self.plan.stages().iter().map(|stage| stage.name.clone()).collect()
     }
@@ -141,7 +138,7 @@ impl Bed {
         Ok(())
     }
 
-    /// One round: fresh frames, made before the clock runs, through all stages.
+    /// Runs one round: new frames, made before the clock runs, pass all stages.
     pub fn round(
         &mut self,
         options: &Options,
@@ -174,7 +171,7 @@ impl Bed {
                 Chunks::new(&mut sessions.traffic_from(seed), packets, chunk_packets, GAP_NS).collect()
             }
             None => {
-                // RFC 2544 sets 198.18.0.0/15 aside for this.
+                // RFC 2544 reserves 198.18.0.0/15 for benchmarks.
                 let from = Endpoint { address: 0xc612_0001, port: 5000 };
                 let mut flood = Flood::new(kind, &self.prefixes, seed, from, 0);
                 Chunks::new(&mut flood, packets, chunk_packets, GAP_NS).collect()
@@ -193,7 +190,7 @@ impl Bed {
     }
 }
 
-/// Takes a chunk through all stages as the serial model does, and adds each stage's ticks to `spent`.
+/// Runs a chunk through all stages as the serial model does, and adds each stage's ticks to `spent`.
 pub(crate) fn walk(
     plan: &RouterPlan,
     scratch: &mut Scratch,
@@ -265,7 +262,7 @@ fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {
     let path = folder.join(ROUTE_FILE);
     let mut text = String::new();
     for net in table {
-        let _ = writeln!(text, "{net}"); // a string takes everything
+        let _ = writeln!(text, "{net}"); // writing to a string does not fail
     }
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&path, text))
@@ -293,7 +290,7 @@ pub(crate) fn configuration(workload: Workload) -> String {
         let first = u32::from(Ipv4Addr::new(203, 0, 113, 0));
         let list: Vec<String> =
             (0..addresses).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
-        // A shard's share of the table is not quite even either.
+        // Sessions do not spread evenly over shards either.
         let sessions_max = sessions + sessions / 16 + 8192;
         let _ = write!(
             text,

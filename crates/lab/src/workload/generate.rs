@@ -1,5 +1,5 @@
-//! The input and the configuration of a whole experiment, from its name: so that an experiment runs without any
-//! file of one's own, and can be replayed by hand afterwards.
+//! Generates an experiment's input and configuration by name, so that it runs without other files and can be
+//! replayed by hand.
 //!
 //! | name | configuration | input |
 //! |---|---|---|
@@ -24,11 +24,9 @@ use thalweg_exec::{ExecError, ModelKind, ModelOptions, Sink, Source};
 use thalweg_node::BuildError;
 use thalweg_node::plan::RouterPlan;
 
-/// IPv4 routes of the `flood` workload's own table.
 pub const FLOOD_ROUTES: usize = 100_000;
-/// Sessions of the `nat` workload, at most: a quarter of the packets open one.
+/// The most sessions of the `nat` workload; a quarter of the packets open one.
 pub const NAT_SESSIONS_MAX: u64 = 100_000;
-/// Time between two packets.
 const GAP_NS: u64 = 1_000;
 
 const FLOOD_CONFIG: &str = r#"# Made by `thalweg lab`: a transit router with a generated table.
@@ -89,18 +87,17 @@ thalweg_base::words! {
     }
 }
 
-/// What was made.
+/// The generated files.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The input file.
     pub input: PathBuf,
-    /// The configuration; none if the caller has one.
+    /// `None` if the caller has a configuration.
     pub config: Option<PathBuf>,
-    /// What it is, in a few words.
+    /// A few words for the report.
     pub description: String,
 }
 
-/// Why nothing was made.
+/// Why nothing was generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// A file or folder cannot be written.
@@ -108,33 +105,32 @@ pub enum GenerateError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system says.
         source: io::Error,
     },
-    /// The made configuration does not load: a mistake in this module.
+    /// The generated configuration does not load: a bug in this module.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
-    /// The sessions do not fit: a mistake in this module.
+    /// The sessions do not fit: a bug in this module.
     #[error(transparent)]
     Sessions(#[from] TooFewEndpoints),
     /// The router that opens the sessions cannot be built.
     #[error("opening sessions: {0}")]
     Router(#[from] BuildError),
-    /// It cannot run.
+    /// The router that opens the sessions cannot run.
     #[error("opening sessions: {0}")]
     Run(#[from] ExecError),
-    /// The configuration has no IPv4 route that leads anywhere.
+    /// The configuration forwards no IPv4 prefix.
     #[error("the configuration forwards no IPv4 prefix to flood")]
     NoRoutes,
 }
 
-/// Writes a workload of `packets` packets into `folder`, making it if need be.
+/// Writes a workload of `packets` packets into `folder`, which is created if needed.
 pub fn generate(kind: Generated, packets: u64, seed: u64, folder: &Path) -> Result<Made, GenerateError> {
     put(folder, std::fs::create_dir_all(folder))?;
     let config = folder.join("router.toml");
     match kind {
         Generated::Flood => {
-            // Another series than the one that addresses are drawn from.
+            // A seed other than that of the addresses.
             let routes = prefixes::v4(FLOOD_ROUTES, seed ^ 0x7ab1e);
             write_file(&folder.join("prefixes.txt"), |out| {
                 routes.iter().try_for_each(|net| writeln!(out, "{net}"))
@@ -188,13 +184,13 @@ fn flood(
     what: &str,
 ) -> Result<Made, GenerateError> {
     let path = folder.join("input.pcap");
-    // RFC 2544 sets 198.18.0.0/15 aside for this.
+    // RFC 2544 reserves 198.18.0.0/15 for benchmarks.
     let from = Endpoint { address: 0xc612_0001, port: 5000 };
     let mut frames = Flood::new(Kind::Inside, routes, seed, from, 0);
     write_file(&path, |out| capture::write(out, &mut frames, packets, GAP_NS))?;
     let description =
         format!("made: {packets} packets of 64 bytes to addresses drawn over {what}, seed {seed}");
-    // All of them arrive on one port, which the argument says.
+    // All packets arrive on the port that the argument names.
     let mut input = std::ffi::OsString::from(format!("{port}="));
     input.push(&path);
     Ok(Made { input: input.into(), config: None, description })
@@ -249,7 +245,7 @@ fn opened(config: &RouterConfig, sessions: &NatSessions) -> Result<Vec<Chunk>, G
     Ok(kept.0)
 }
 
-/// First the openers, then traffic.
+/// First the openers, then the traffic.
 struct Chained<'a> {
     openers: super::nat::Openers<'a>,
     left: u64,

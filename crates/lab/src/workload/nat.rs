@@ -1,7 +1,7 @@
-//! Sessions behind an address translator.
+//! Makes traffic of sessions behind an address translator.
 //!
-//! A reply must be addressed to the public endpoint that the translator chose, which nobody can know
-//! before. So this workload is made in three acts:
+//! A reply must be addressed to the public endpoint that the translator chose, which is not known in advance. So
+//! this workload has three steps:
 //!
 //! 1. [`NatSessions::openers`]: one packet outward per session. The caller sends them through the router.
 //! 2. [`NatSessions::learn`]: the translated packets come back here; each tells its session's public endpoint.
@@ -11,35 +11,26 @@ use super::frames::{Endpoint, Frame, FrameSource, ends_of, udp};
 use ipnet::Ipv4Net;
 use thalweg_base::{Chunk, XorShift64Star};
 
-/// First port of inside endpoints.
 const INSIDE_PORT_FIRST: u16 = 1024;
 
-/// What the sessions look like.
 #[derive(Clone, Debug)]
 pub struct NatOptions {
-    /// How many sessions, each with an inside endpoint of its own.
+    /// Sessions, each with its own inside endpoint.
     pub sessions: u32,
-    /// Where inside hosts are.
     pub inside: Ipv4Net,
-    /// Where outside hosts are.
     pub outside: Ipv4Net,
-    /// The port inside packets arrive on.
     pub inside_port: u16,
-    /// The port outside packets arrive on.
     pub outside_port: u16,
-    /// Of 100 packets, how many come from outside.
+    /// How many of 100 packets come from outside.
     pub inward_percent: u32,
-    /// Seed for everything random.
     pub seed: u64,
 }
 
-/// The inside network has too few endpoints for the sessions asked for.
+/// The inside network has too few endpoints for the requested sessions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{sessions} sessions need as many inside endpoints; there are {endpoints}")]
 pub struct TooFewEndpoints {
-    /// Sessions asked for.
     pub sessions: u32,
-    /// Endpoints there are.
     pub endpoints: u64,
 }
 
@@ -50,7 +41,7 @@ struct Session {
     public: Option<Endpoint>,
 }
 
-/// The sessions, and what is known of their public endpoints.
+/// The sessions, and their public endpoints as far as known.
 #[derive(Clone, Debug)]
 pub struct NatSessions {
     options: NatOptions,
@@ -58,7 +49,7 @@ pub struct NatSessions {
 }
 
 impl NatSessions {
-    /// Sessions from inside endpoints, one each, to outside hosts drawn at random.
+    /// Sessions from distinct inside endpoints to outside hosts drawn at random.
     pub fn new(options: NatOptions) -> Result<Self, TooFewEndpoints> {
         let (first, hosts) = hosts(options.inside);
         let ports = u64::from(u16::MAX - INSIDE_PORT_FIRST) + 1;
@@ -77,28 +68,25 @@ impl NatSessions {
         Ok(Self { options, sessions })
     }
 
-    /// How many sessions there are.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// How many have a public endpoint.
+    /// The number of sessions with a known public endpoint.
     pub fn established(&self) -> usize {
         self.sessions.iter().filter(|s| s.public.is_some()).count()
     }
 
-    /// The first packet of every session, in order. Take [`NatSessions::len`] of them in chunks: after that
-    /// they begin again.
+    /// The first packet of every session, in order. After [`NatSessions::len`] packets they begin again.
     pub fn openers(&self) -> Openers<'_> {
         Openers { sessions: self, next: 0 }
     }
 
-    /// Reads public endpoints from translated openers. Packets that were dropped teach nothing.
+    /// Learns public endpoints from translated openers. Dropped packets are ignored.
     pub fn learn(&mut self, chunk: &Chunk) {
         for (i, packet) in chunk.packets().iter().enumerate() {
             let number = (chunk.first_packet_number - 1) + u64::from(packet.index);
@@ -109,13 +97,13 @@ impl NatSessions {
         }
     }
 
-    /// A reply to every session that was learnt, in order; outward packets for the others. Take [`NatSessions::len`]
-    /// of them in chunks.
+    /// A reply to every session with a known public endpoint, in order, and outward packets for the others;
+    /// [`NatSessions::len`] in all.
     pub fn replies(&self) -> Replies<'_> {
         Replies { sessions: self, next: 0 }
     }
 
-    /// Of a chunk of translated [`NatSessions::replies`], how many came to the inside endpoint they belong to.
+    /// How many of a chunk of translated [`NatSessions::replies`] arrived at their inside endpoint.
     pub fn answered(&self, chunk: &Chunk) -> usize {
         let is_right = |(i, packet): (usize, &thalweg_base::Packet)| {
             let number = (chunk.first_packet_number - 1) + u64::from(packet.index);
@@ -126,7 +114,7 @@ impl NatSessions {
         chunk.packets().iter().enumerate().filter(|both| is_right(*both)).count()
     }
 
-    /// How many sessions share their public endpoint with another: none behind a translator that works.
+    /// The number of sessions that share a public endpoint with another: none behind a correct translator.
     pub fn shared_endpoints(&self) -> usize {
         let mut public: Vec<u64> = self
             .sessions
@@ -140,12 +128,12 @@ impl NatSessions {
         all - public.len()
     }
 
-    /// Packets over the established sessions, both ways; over all of them, outward only, if none is.
+    /// Packets in both directions over the established sessions; outward over all sessions if none is established.
     pub fn traffic(&self) -> Traffic<'_> {
         self.traffic_from(self.options.seed ^ 0x7eaf_f1c5)
     }
 
-    /// The same in another random order.
+    /// [`NatSessions::traffic`] in another random order.
     pub fn traffic_from(&self, seed: u64) -> Traffic<'_> {
         let established = (0u32..).zip(&self.sessions).filter(|(_, s)| s.public.is_some()).map(|(i, _)| i);
         let mut used: Vec<u32> = established.collect();
@@ -156,7 +144,7 @@ impl NatSessions {
     }
 }
 
-/// First host address and how many: without network and broadcast address where there are any.
+/// The first host address and the number of hosts, without network and broadcast address.
 fn hosts(net: Ipv4Net) -> (u32, u32) {
     let (first, last) = (u32::from(net.network()), u32::from(net.broadcast()));
     match net.prefix_len() {

@@ -1,7 +1,8 @@
 //! The router's plan with taps between its stages.
 //!
-//! A stage over batches or whole chunks is looked behind when it has run. One over shards runs in pieces, and for chunks
-//! that cross has a second half; it is looked behind when the stage after it begins, which sees the packets whole again.
+//! Packets are copied right after a stage over batches or whole chunks. A stage over shards runs in pieces, and in
+//! two passes for chunks that cross; so its packets are copied when the next stage begins, which sees the chunk
+//! whole again.
 
 use std::ops::Range;
 
@@ -18,12 +19,11 @@ pub(crate) struct Tapped<'p> {
 }
 
 impl<'p> Tapped<'p> {
-    /// A plan, and the taps of its router.
     pub(crate) fn new(plan: &'p RouterPlan, taps: &'p Taps) -> Self {
         Self { plan, taps }
     }
 
-    /// Looks at packets that a stage is about to be given, if nobody has since the stage before.
+    /// Copies packets before a stage if they were not copied after the one before.
     fn look_before(&self, stage: usize, chunk: &Chunk, packets: Range<usize>) {
         let before = stage.checked_sub(1).and_then(|before| self.plan.stages().get(before));
         if let Some(before) = before.filter(|before| before.scope == Scope::PerShard) {
@@ -38,7 +38,7 @@ impl<'p> Tapped<'p> {
     }
 }
 
-/// The places of a batch's packets in its chunk.
+/// The range of a batch's packets in its chunk.
 fn places(chunk: &Chunk, batch: usize) -> Range<usize> {
     let first = (batch * BATCH_PACKETS).min(chunk.live_len());
     first..(first + BATCH_PACKETS).min(chunk.live_len())

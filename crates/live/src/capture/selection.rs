@@ -1,4 +1,4 @@
-//! The packets that a capture wants: a request with its names resolved.
+//! Which packets a capture selects: its request, with names resolved.
 
 use thalweg_base::DropReason;
 use thalweg_config::RouterConfig;
@@ -11,41 +11,41 @@ use thalweg_node::trace::SpecError;
 
 use super::Fate;
 
-/// Bytes of a packet that are kept unless less is asked for: all of any.
+/// Bytes of a frame that are kept if the request does not limit them.
 const SNAPLEN_DEFAULT: u32 = 65_535;
 
-/// What is wrong with a request for a capture.
+/// Why a capture cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// No such place.
+    /// No such point.
     #[error(
         "nothing is called `{name}`: expected `arrived`, a stage of this router ({}), `to-host`, `sent` or `dropped`",
         .stages.join(", ")
     )]
     Point {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of the stages.
         stages: Vec<String>,
     },
     /// No such port.
     #[error("no port is called `{name}`: expected one of {}", .ports.join(", "))]
     Port {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of the ports.
         ports: Vec<String>,
     },
     /// No such drop reason.
     #[error("no reason is called `{0}`: expected one of {reasons}", reasons = reasons())]
     Reason(String),
-    /// A reason, where nothing is dropped.
+    /// A drop reason for a point where nothing is dropped.
     #[error("sent packets have no drop reason: leave out --reason")]
     SentForAReason,
-    /// A filter that says nothing.
+    /// The filter does not parse.
     #[error("{0}")]
     Filter(SpecError),
-    /// All that there may be at once run.
+    /// Too many captures run.
     #[error("{0} captures are running already: stop one first")]
     TooMany(usize),
 }
@@ -55,9 +55,9 @@ pub enum CaptureError {
 pub(crate) enum Point {
     /// Before the first stage.
     Arrived,
-    /// When this stage has let them pass.
+    /// Behind this stage.
     Stage(String),
-    /// When the router itself has taken them.
+    /// Where the router itself takes them.
     ToHost,
     /// When their port's driver has taken them.
     Sent,
@@ -84,7 +84,7 @@ impl Point {
         Err(CaptureError::Point { name: name.to_owned(), stages })
     }
 
-    /// What it is called.
+    /// The point's name in requests.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Stage(name) => name,
@@ -92,7 +92,7 @@ impl Point {
         }
     }
 
-    /// Whether packets that the kernel forwards by itself would be missed here.
+    /// Whether packets that the kernel forwards would be missed at this point.
     pub(crate) fn misses_offloaded(&self) -> bool {
         matches!(self, Self::Arrived | Self::Stage(_) | Self::Sent)
     }
@@ -102,7 +102,7 @@ impl Point {
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     pub(crate) point: Point,
-    /// It comes in or leaves by this one.
+    /// The packets' ingress or egress port.
     pub(crate) port: Option<u16>,
     pub(crate) reason: Option<DropReason>,
     pub(crate) filter: PacketFilter,
@@ -112,7 +112,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// What a request means to a router, or what is wrong with it.
+    /// Resolves a request's names.
     pub(crate) fn of(
         request: &CaptureRequest,
         config: &RouterConfig,
@@ -131,12 +131,12 @@ impl Selection {
             reason,
             filter: PacketFilter::parse(filter).map_err(CaptureError::Filter)?,
             snaplen: request.snaplen.unwrap_or(SNAPLEN_DEFAULT) as usize,
-            // A tenth of a second's worth at once.
+            // The bucket holds a tenth of a second's packets.
             rate: request.rate.map(|rate| Rate::per_second(rate, rate / 10)),
         })
     }
 
-    /// Whether a packet is wanted whose frame is, by the ports that it has to do with.
+    /// Whether a packet's ports and fate are selected; the filter has already matched its frame.
     pub(crate) fn wants(&self, ports: &[u16], fate: Fate) -> bool {
         let reason = match fate {
             Fate::ToHost(reason) | Fate::Dropped(reason) => Some(reason),

@@ -1,4 +1,4 @@
-//! A capture as its reader has it: packets come, blocks of a pcapng file go.
+//! Passes a capture on to its client: packets become blocks of a pcapng file.
 
 use std::fmt::Write;
 use std::io;
@@ -20,31 +20,31 @@ use super::{CAPTURES_MAX, CaptureError, Captured, Fate, Selection};
 use crate::counters::Counters;
 use crate::offload::OffloadPause;
 
-/// How often to check whether the client has enough and whether the time is up.
+/// How often to check whether the client has closed and whether the time is up.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long the last packets of a capture that has ended may take to come.
+/// How long to wait for packets still in the plan when a capture ends.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// The interface of packets that the router injects.
+/// The pcapng interface of packets that the router injects.
 const ROUTER: &str = "router";
 
-/// Who gets a capture.
+/// What receives a capture: a file or a connection.
 pub trait CaptureClient {
-    /// The capture has begun: said before anything else.
+    /// Called once, before any other method.
     fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()>;
 
-    /// Takes whole blocks of the file.
+    /// Receives whole pcapng blocks.
     fn write(&mut self, blocks: &[u8]) -> io::Result<()>;
 
-    /// Nothing more comes for a while.
+    /// Called when no packet will follow for a while.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Whether it has enough.
+    /// Returns whether to end the capture.
     fn has_enough(&mut self) -> bool;
 }
 
-/// A capture that runs. It ends when it is dropped.
+/// A running capture. Dropping it ends the capture.
 pub struct CaptureStream {
     point: String,
     begun: Begun,
@@ -58,11 +58,11 @@ pub struct CaptureStream {
     until: Option<Instant>,
     captured: u64,
     block: Vec<u8>,
-    /// Packets have the router's times; the file has the wall clock's, as it is now.
+    /// Packets have the router's times; the file has the wall clock's.
     wall: WallShift,
 }
 
-/// What a router has that its captures speak of.
+/// What captures need to know of their router.
 pub(crate) struct CapturedRouter {
     pub(crate) counters: Arc<Counters>,
     pub(crate) tables: Arc<ForwardingTables>,
@@ -72,7 +72,7 @@ pub(crate) struct CapturedRouter {
 }
 
 impl CaptureStream {
-    /// Begins a capture, during which what the kernel forwards by itself may pause. Fails where there are too many.
+    /// Begins a capture; `pause` keeps flows out of the kernel meanwhile. Fails if too many captures run.
     pub(crate) fn begin(
         request: &CaptureRequest,
         selection: Selection,
@@ -100,7 +100,8 @@ impl CaptureStream {
         })
     }
 
-    /// Gives a client packets until it has enough, its time has passed, or the router stops. Fails where the client does.
+    /// Passes packets on until the client has enough, the time has passed or the router stops. Fails if the client
+    /// fails.
     pub fn run(mut self, client: &mut dyn CaptureClient) -> io::Result<CaptureSummary> {
         let names = self.pause.iter().flat_map(OffloadPause::ports);
         let names = names.filter_map(|port| self.ports.get(usize::from(port)).map(|(name, _)| name.clone()));
@@ -123,7 +124,7 @@ impl CaptureStream {
         Ok(summary)
     }
 
-    /// The file's beginning: who is who.
+    /// The file's beginning: its section and its interfaces.
     fn header(&self) -> Vec<u8> {
         let mut blocks = Vec::new();
         section_header(&mut blocks, concat!("thalweg ", env!("CARGO_PKG_VERSION")));
@@ -165,7 +166,6 @@ impl CaptureStream {
         Ok(Ended::Count)
     }
 
-    /// Ends the capture and passes on what it has still caught.
     fn pass_on_last(&mut self, client: &mut dyn CaptureClient) -> io::Result<()> {
         self.counters.taps.end(self.begun.number);
         while self.captured < self.count
@@ -195,7 +195,7 @@ impl CaptureStream {
         client.write(&self.block)
     }
 
-    /// What is known of a packet besides its bytes, in words.
+    /// The packet's comment in the file: what the router knows of it besides its bytes.
     fn comment(&self, captured: &Captured) -> String {
         let mut text = self.point.clone();
         let mut add = |what: &str, name: &str| {
@@ -243,7 +243,6 @@ impl Drop for CaptureStream {
     }
 }
 
-/// Why a capture ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Count,
@@ -271,7 +270,7 @@ pub(super) mod tests {
     use thalweg_config::RouterConfig;
     use thalweg_wire::pcapng::{Block, SectionReader};
 
-    /// Takes everything, and has enough as soon as it is asked.
+    /// Accepts everything, and has enough at the first question.
     #[derive(Default)]
     pub(crate) struct Client {
         pub(crate) file: Vec<u8>,
@@ -298,7 +297,6 @@ pub(super) mod tests {
     }
 
     impl crate::capture::Taps {
-        /// Begins a capture of a router that is not live.
         pub(crate) fn begin_for_test(&self, selection: Selection, ports: usize) -> Begun {
             self.begin(selection, ports, thalweg_ports::live::LiveClock::start()).expect("there is room")
         }
@@ -306,13 +304,11 @@ pub(super) mod tests {
 
     const PORT: &str = "[ports.lan]\nmac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1/24\"]";
 
-    /// Tables of a router with one port.
     fn tables() -> Arc<ForwardingTables> {
         let config = RouterConfig::from_text("test.toml", PORT, Path::new("")).expect("a router");
         Arc::new(ForwardingTables::new(&config, None).expect("tables"))
     }
 
-    /// A capture of a router that is not live.
     pub(crate) fn stream_of(counters: &Arc<Counters>, begun: Begun, count: u64) -> CaptureStream {
         CaptureStream {
             point: "arrived".to_owned(),
@@ -330,14 +326,12 @@ pub(super) mod tests {
         }
     }
 
-    /// What a file holds.
+    /// What was read from a file.
     pub(crate) struct CaptureFile {
         pub(crate) interfaces: Vec<String>,
-        /// Interface, time and frame.
         pub(crate) packets: Vec<(usize, u64, Vec<u8>)>,
     }
 
-    /// Reads a whole file.
     pub(crate) fn read_file(bytes: &[u8]) -> CaptureFile {
         let (mut reader, mut at, mut packets) = (SectionReader::new(), 0, Vec::new());
         while at < bytes.len() {

@@ -1,4 +1,4 @@
-//! Where packets meet captures.
+//! The points where captures copy packets.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -15,42 +15,42 @@ use thalweg_ports::live::LiveClock;
 
 use super::{CAPTURES_MAX, Capture, Captured, Fate, Numbers, Point, QUEUE_PACKETS, Seen, Selection};
 
-/// What is captured, a bit each.
+/// What running captures watch, one bit each.
 const STAGES: u32 = 1;
 const TO_HOST: u32 = 2;
 const SENT: u32 = 4;
 const DROPPED: u32 = 8;
 
-/// Copies of packets on their way are kept in so many places, by chunk: workers seldom meet there.
+/// Copies are kept in this many maps, by chunk, so that workers seldom contend for one.
 const SLOTS: usize = 16;
 
-/// A copy of a packet on its way.
+/// A copy of a packet that is still in the plan.
 struct Waiting {
-    /// The packet's place among those that arrived in its chunk.
+    /// The packet's index in the chunk as it arrived.
     index: u16,
     capture: Arc<Capture>,
     interface: u16,
-    /// None if it found no room.
+    /// `None` if the capture's queue had no room.
     captured: Option<Captured>,
 }
 
-/// A chunk, whatever becomes of its numbers when plans are exchanged.
+/// Identifies a chunk across exchanges of plans, which restart sequence numbers.
 type ChunkKey = (u64, u64);
 
 fn key_of(chunk: &Chunk) -> ChunkKey {
     (chunk.first_packet_number, chunk.sequence)
 }
 
-/// See the module.
+/// All running captures, as threads with packets see them.
 pub(crate) struct Taps {
-    /// Written when a capture starts or ends; packets only read it.
+    /// Bits of what is watched. Only the start and end of a capture write it.
     watched: AtomicU32,
     captures: ArcSwap<Vec<Arc<Capture>>>,
     on_their_way: [Mutex<HashMap<ChunkKey, Vec<Waiting>>>; SLOTS],
     /// Held while a capture starts or ends.
     changing: Mutex<()>,
     next_number: AtomicU64,
-    /// What classes are called.
+    /// Names of classes, by number.
     classes: ArcSwap<Vec<String>>,
 }
 
@@ -73,16 +73,16 @@ impl fmt::Debug for Taps {
     }
 }
 
-/// What a new capture is read from.
+/// What a new capture's stream reads from.
 pub(crate) struct Begun {
     pub(super) number: u64,
-    /// Ends when the capture has ended and no packet is with it any more.
+    /// Disconnects when the capture has ended and no packet of it is in the plan.
     pub(super) packets: Receiver<Captured>,
     pub(super) numbers: Arc<Numbers>,
 }
 
 impl Taps {
-    /// Begins a capture for a router with so many ports; `None` if there are enough.
+    /// Begins a capture for a router with this many ports; `None` if [`CAPTURES_MAX`] run already.
     pub(crate) fn begin(&self, selection: Selection, ports: usize, clock: LiveClock) -> Option<Begun> {
         let _changing = self.changing();
         let mut captures = Vec::clone(&self.captures.load());
@@ -106,7 +106,7 @@ impl Taps {
         Some(Begun { number, packets, numbers })
     }
 
-    /// No packet meets the capture any more. What is on its way still comes.
+    /// Ends a capture. Copies already made are still delivered.
     pub(crate) fn end(&self, number: u64) {
         let _changing = self.changing();
         let captures = self.captures.load();
@@ -114,51 +114,48 @@ impl Taps {
         self.captures.store(Arc::new(left));
     }
 
-    /// Ends all captures.
     pub(crate) fn end_all(&self) {
         let _changing = self.changing();
         self.captures.store(Arc::default());
     }
 
-    /// Packets need not look any more, if nobody captures.
+    /// Updates the watched bits.
     pub(crate) fn update_watched(&self) {
         let _changing = self.changing();
         let bits = bits_of(&self.captures.load());
         self.watched.store(bits, Ordering::Relaxed);
         if bits & STAGES == 0 {
-            // Of chunks that never came to their end.
+            // Copies of chunks that never reached the sink.
             self.on_their_way.iter().for_each(|slot| slot.lock().clear());
         }
     }
 
-    /// Classes are called so from now on.
     pub(crate) fn set_classes(&self, names: Vec<String>) {
         self.classes.store(Arc::new(names));
     }
 
-    /// What classes are called.
     pub(crate) fn classes(&self) -> Arc<Vec<String>> {
         self.classes.load_full()
     }
 
-    /// Whether somebody captures where packets arrive or behind stages.
+    /// Whether a capture watches arrivals or stages.
     #[inline(always)]
     pub(crate) fn watch_stages(&self) -> bool {
         self.watched.load(Ordering::Relaxed) & STAGES != 0
     }
 
-    /// Whether somebody captures what is sent or dropped.
+    /// Whether a capture watches what is sent, dropped or handed to the router itself.
     #[inline(always)]
     pub(crate) fn watch_ends(&self) -> bool {
         self.watched.load(Ordering::Relaxed) & (SENT | DROPPED) != 0
     }
 
-    /// A chunk as it came in.
+    /// Copies packets of a chunk before the first stage.
     pub(crate) fn arrived(&self, chunk: &Chunk) {
         self.copy(chunk, 0..chunk.packets().len(), |point| *point == Point::Arrived);
     }
 
-    /// Packets that a stage is done with, by their places in the chunk.
+    /// Copies packets that a stage has let pass, by their range in the chunk.
     pub(crate) fn left_stage(&self, stage: &str, chunk: &Chunk, packets: Range<usize>) {
         self.copy(chunk, packets, |point| matches!(point, Point::Stage(name) if name == stage));
     }
@@ -185,8 +182,8 @@ impl Taps {
         }
     }
 
-    /// A chunk, or a part of one, is done: what became of its packets is known. `goes_up` says which reasons lead to the
-    /// router itself.
+    /// Delivers the copies of a finished chunk, or of a part of it, with each packet's fate. `goes_up` tells which
+    /// drop reasons lead to the router itself.
     pub(crate) fn finished(&self, chunk: &Chunk, goes_up: impl Fn(DropReason) -> bool) {
         let Some(mut waiting) = self.on_their_way(chunk).remove(&key_of(chunk)) else { return };
         waiting.sort_by_key(|each| each.index);
@@ -199,24 +196,24 @@ impl Taps {
                 }
             }
         }
-        // Those of other parts of the chunk.
+        // The rest belong to other parts of the chunk.
         let rest: Vec<Waiting> = waiting.into_iter().filter_map(|(_, waiting)| waiting).collect();
         if !rest.is_empty() {
             self.on_their_way(chunk).entry(key_of(chunk)).or_default().extend(rest);
         }
     }
 
-    /// A packet was dropped, and counted.
+    /// Captures a dropped packet; called where it is counted.
     pub(crate) fn dropped(&self, reason: DropReason, seen: &Seen<'_>) {
         self.look_at(DROPPED, &Point::Dropped, Fate::Dropped(reason), seen);
     }
 
-    /// The router itself has taken a packet.
+    /// Captures a packet that the router itself took.
     pub(crate) fn to_host(&self, reason: DropReason, seen: &Seen<'_>) {
         self.look_at(TO_HOST, &Point::ToHost, Fate::ToHost(reason), seen);
     }
 
-    /// A port's driver has taken a frame.
+    /// Captures a frame that a port's driver took.
     pub(crate) fn sent(&self, seen: &Seen<'_>) {
         self.look_at(SENT, &Point::Sent, Fate::Sent, seen);
     }
@@ -245,14 +242,14 @@ impl Taps {
     }
 }
 
-/// Gives a copy out with what became of its packet.
+/// Delivers a copy with its packet's fate.
 fn finish(waiting: Waiting, packet: &Packet, fate: Fate) {
     let Waiting { capture, interface, mut captured, .. } = waiting;
     let leaves_by = match fate {
         Fate::Leaves { port, .. } => port,
         _ => packet.port_out,
     };
-    // A frame of a sub-interface is seen at its parent before the first stage.
+    // A sub-interface's frame carries its parent's number before the first stage.
     if !capture.selection.wants(&[packet.port_in, leaves_by, interface], fate) {
         return;
     }
@@ -279,7 +276,7 @@ fn fate_of(chunk: &Chunk, place: usize, goes_up: impl Fn(DropReason) -> bool) ->
 
 const ETHERNET: usize = 14;
 
-/// A packet as it is in its chunk now: once it is routed, the frame that leaves.
+/// A packet as its chunk holds it now; after routing, that is the frame to be sent.
 pub(crate) fn seen_in(chunk: &Chunk, place: usize) -> Seen<'_> {
     let packet = &chunk.packets()[place];
     let is_leaving = packet.is_alive() && packet.port_out != NO_PORT;

@@ -1,10 +1,10 @@
-//! Fragments that come before the first of their datagram (RFC 4787, REQ-14a).
+//! Holds fragments that arrive before the first of their datagram (RFC 4787, REQ-14a).
 //!
-//! NAT cannot tell whose they are and lets them go as `fragment-without-first`. They wait here and are put in again, as if
-//! they came by their port again: if the first has come by then, NAT knows them. The nearer the first is the
-//! shorter they wait; after the last of [`WAITS_NS`] they are dropped. Of those put in nothing is kept but who they are, so that
-//! one that comes back waits longer. All is bounded, and found by looking at each: such fragments are rare, and at most
-//! [`KEPT_MAX`] of a flood of them are worked for.
+//! Without the first, NAT cannot tell whose they are and drops them as `fragment-without-first`. They wait here and
+//! are injected again at their port; if the first has arrived by then, NAT knows them. They wait longer each time,
+//! so that one whose first is near waits little; after the last of [`WAITS_NS`] they are dropped. Of an injected
+//! fragment only its identity is kept, to recognize it when it comes back. Both lists are bounded and searched
+//! linearly: such fragments are rare, and of a flood at most [`KEPT_MAX`] cause work.
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,10 @@ use crate::punt::Punt;
 /// How long a fragment waits, at first and each time it comes back.
 const WAITS_NS: [u64; 4] = [2_000_000, 10_000_000, 50_000_000, 250_000_000];
 
-/// Fragments that wait, and fragments that were put in and may come back, at most.
+/// Limit of waiting fragments, and of injected ones that may come back.
 const KEPT_MAX: usize = 256;
 
-/// What tells a fragment of IPv4 from others: its header but for what changes on the way.
+/// Identifies an IPv4 fragment: the header fields that do not change on the way.
 type Identity = [u8; 17];
 
 struct Early {
@@ -34,7 +34,7 @@ pub(super) struct EarlyFragments {
 }
 
 impl EarlyFragments {
-    /// Keeps a fragment for a while; gives back one that has waited long enough, or for which there is no room.
+    /// Keeps a fragment for a while. Gives it back if it has waited long enough or there is no room.
     pub(super) fn keep(&mut self, punt: Punt, now_ns: u64) -> Result<(), Punt> {
         let Some(identity) = identity(punt.ip_packet()) else { return Err(punt) };
         let known = self.put_in.iter().position(|(other, _)| *other == identity);
@@ -51,7 +51,7 @@ impl EarlyFragments {
         }
     }
 
-    /// A fragment that is to be put in again.
+    /// The next fragment to inject again.
     pub(super) fn next_due(&mut self, now_ns: u64) -> Option<Punt> {
         self.waiting.front().filter(|early| early.due_ns <= now_ns)?;
         let early = self.waiting.pop_front()?;
@@ -62,12 +62,10 @@ impl EarlyFragments {
         Some(early.punt)
     }
 
-    /// When there is one.
     pub(super) fn next_deadline(&self) -> Option<u64> {
         self.waiting.front().map(|early| early.due_ns)
     }
 
-    /// Fragments that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }

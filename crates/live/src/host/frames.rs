@@ -1,5 +1,5 @@
-//! Looking at packets that left the fast path. The stages have validated their headers as far as the reason says;
-//! whatever is not there reads as nothing.
+//! Classifies punted packets. The stages have validated their headers only as far as the drop reason tells; a
+//! missing byte matches nothing.
 
 use crate::punt::Punt;
 use thalweg_wire::arp::{ArpOperation, ArpView};
@@ -7,18 +7,17 @@ use thalweg_wire::ethernet::payload_of;
 use thalweg_wire::ipv6::Ipv6View;
 use thalweg_wire::{EtherType, ip_protocol, ndp};
 
-/// What a packet is, as far as the host cares.
+/// What a punted packet is to the host thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Address resolution.
+    /// A request or a reply of ARP.
     Arp,
-    /// Neighbor Discovery; an advertisement, or a question.
+    /// Neighbor Discovery: an advertisement is an answer.
     NeighborDiscovery { is_answer: bool },
     /// Anything else.
     Other,
 }
 
-/// What a packet is.
 pub(super) fn kind_of(punt: &Punt) -> Kind {
     if payload_of(&punt.frame).is_some_and(|(ether_type, _)| ether_type == EtherType::ARP) {
         return Kind::Arp;
@@ -38,7 +37,6 @@ pub(super) fn kind_of(punt: &Punt) -> Kind {
     }
 }
 
-/// Whether an ARP frame is an answer.
 pub(super) fn is_arp_reply(frame: &[u8]) -> bool {
     let message = payload_of(frame).and_then(|(_, payload)| ArpView::new(payload).ok());
     message.is_some_and(|message| message.operation() == ArpOperation::Reply)

@@ -1,4 +1,4 @@
-//! Another configuration, as far as it concerns the router as a host.
+//! Changes the host thread's part of the configuration.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,51 +13,49 @@ use thalweg_wire::MacAddr;
 use super::Host;
 use crate::mirror::Mirrors;
 
-/// What the host does differently from now on.
+/// What changes for the host thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostChange {
-    /// Ports whose addresses, or what they advertise, are different.
+    /// Ports whose addresses, or what they advertise, changed.
     pub(crate) ports: Vec<PortChange>,
-    /// StaticNeighbors that are configured no longer.
+    /// Static neighbors no longer configured.
     pub(crate) forgotten: Vec<(u16, IpAddr)>,
-    /// StaticNeighbors whose address is configured.
+    /// Static neighbors that are new or have another MAC address.
     pub(crate) static_neighbors: Vec<(u16, IpAddr, MacAddr)>,
-    /// NAT's outside port.
     pub(crate) outside: Option<u16>,
-    /// What hosts are told that get no session.
+    /// The ICMP error for hosts that NAT refuses a session.
     pub(crate) refusal: Option<IcmpError>,
-    /// The class of the router's own packets.
+    /// The traffic class of the router's own packets.
     pub(crate) class: u8,
 }
 
-/// A port as it is now.
+/// A port's new addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortChange {
     pub(crate) port: u16,
     pub(crate) addresses: Vec<IpNet>,
-    /// Those that its mirror is given: the others have come from there.
+    /// Addresses that the router sets on the port's mirror; programs set the others there.
     pub(crate) mirrored: Vec<IpNet>,
-    /// Those that NAT gives out.
+    /// Addresses that NAT uses on the port.
     pub(crate) translated: Vec<Ipv4Addr>,
-    /// Whether hosts are told that a router is here.
+    /// Whether IPv6 neighbors are told that this is a router.
     pub(crate) advertises: bool,
 }
 
-/// Ports that come and go, for the host.
+/// Ports that the host thread gains and loses.
 #[derive(Default)]
 pub(crate) struct HostPorts {
-    /// These are gone, and what was known of their links.
+    /// Removed ports.
     pub(crate) gone: Vec<u16>,
-    /// These are there, and whether they are up.
+    /// Added ports, and whether they are up.
     pub(crate) new: Vec<(u16, PortIdentity, bool)>,
-    /// The mirrors of these are gone.
+    /// Ports whose mirrors are removed.
     pub(crate) without_mirror: Vec<u16>,
-    /// New mirrors.
+    /// Added mirrors.
     pub(crate) mirrors: Mirrors,
 }
 
 impl Host {
-    /// Ports come and go.
     pub(crate) fn change_ports(&mut self, change: HostPorts) {
         let now_ns = self.clock.now_ns();
         let comes_back = |port: u16| change.new.iter().any(|(new, ..)| *new == port);
@@ -67,7 +65,7 @@ impl Host {
             }
             self.vacant.insert(port);
             self.neighbors.set_port(port, None, now_ns);
-            // The reload says what the link of a port is that is opened anew; it may have said so before this thread gets here.
+            // The reload reports the link of a port that is opened again, possibly before this thread gets here.
             if !comes_back(port) {
                 self.tables.set_port(port, PortLink::default());
             }
@@ -90,7 +88,8 @@ impl Host {
         self.work_off(now_ns);
     }
 
-    /// Changes what it does; `nat` are NAT's sessions of now. Neighbors that are neighbors still stay resolved.
+    /// Applies a change; `nat` has the sessions of the new plan. Resolved neighbors stay resolved if they still are
+    /// neighbors.
     pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
         let now_ns = self.clock.now_ns();
         for (port, address) in change.forgotten {
@@ -102,7 +101,7 @@ impl Host {
             identity.addresses = addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
             (identity.router_advertisements, identity.translated) = (advertises, translated);
             let identity = identity.clone();
-            // A port that is down hears of it when it comes up.
+            // A port that is down gets its identity when it comes up.
             if self.neighbors.port(port).is_some() {
                 self.neighbors.set_port(port, Some(identity), now_ns);
             }
@@ -114,7 +113,7 @@ impl Host {
         self.work_off(now_ns);
     }
 
-    /// Asks for the gateways that routes lead to by now, and says which of them do not answer yet.
+    /// Starts to resolve the gateways of all routes, and returns those that have not answered yet.
     pub(crate) fn unresolved_gateways(&mut self) -> Vec<(u16, IpAddr)> {
         let now_ns = self.clock.now_ns();
         self.look_at_gateways(now_ns);
@@ -127,7 +126,7 @@ impl Host {
     }
 }
 
-/// Who the router is where it has no port.
+/// The identity of a number without a port.
 fn nobody() -> PortIdentity {
     PortIdentity::new(MacAddr::ZERO, Vec::new(), 0)
 }

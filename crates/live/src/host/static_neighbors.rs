@@ -1,7 +1,8 @@
-//! Neighbors whose MAC address somebody has set: in the configuration, or by hand in the kernel's neighbor tables.
+//! Neighbors with a fixed MAC address: from the configuration, or permanent entries of the kernel's neighbor
+//! tables.
 //!
-//! Of both the configuration counts. The kernel's count where the port's networks hold them: in the kernel an entry for any
-//! address is only a note, here a neighbor is a route.
+//! If both name an address, the configuration's entry counts. A kernel entry counts only if one of the port's
+//! networks contains the address: the kernel accepts entries for any address, but here a neighbor is a route.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,27 +12,27 @@ use thalweg_wire::MacAddr;
 
 use super::Host;
 
-/// The port a neighbor is on, and its address.
+/// Port and address.
 type Key = (u16, IpAddr);
 
-/// Neighbors of the kernel that may be in force; as many again are left for the configuration.
+/// Limit of kernel neighbors in force; the table has as many places again for configured ones.
 const KERNEL_MAX: usize = 2048;
 
-/// What became of the kernel's neighbors.
+/// What became of the kernel's permanent neighbors; the four counts add up to all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelNeighborCounts {
-    /// They are neighbors of the router.
+    /// Neighbors of the router.
     pub in_force: u64,
-    /// The configuration says something else of their addresses, or the same.
+    /// Entries whose address the configuration has, with the same or another MAC address.
     pub behind: u64,
-    /// No network of the port holds them.
+    /// Entries outside the port's networks.
     pub not_on_link: u64,
-    /// There are too many.
+    /// Entries beyond the limit.
     pub without_room: u64,
 }
 
 thalweg_base::words! {
-    /// Where it is known from that a neighbor has its MAC address.
+    /// Where a neighbor's MAC address comes from.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum NeighborSource {
         /// The configuration.
@@ -61,7 +62,7 @@ impl StaticNeighbors {
         }
     }
 
-    /// What is to be in force, and the counts of that.
+    /// The entries that should be in force, and the counts of the kernel's.
     fn wanted(&self, is_on_link: impl Fn(Key) -> bool) -> (BTreeMap<Key, MacAddr>, KernelNeighborCounts) {
         let mut wanted = self.configured.clone();
         let mut counts = KernelNeighborCounts::default();
@@ -81,7 +82,7 @@ impl StaticNeighbors {
         (wanted, counts)
     }
 
-    /// Brings the table of neighbors in line; the configured ones that it had no room for.
+    /// Makes the neighbor table match; returns the configured entries that found no room.
     fn reconcile<P: AsRef<[u8]>>(
         &mut self,
         neighbors: &mut NeighborTable<P>,
@@ -89,13 +90,13 @@ impl StaticNeighbors {
         now_ns: u64,
     ) -> Vec<Key> {
         let is_on_link = |(port, address): Key| {
-            // Who the router is on a port that is down is what it was.
+            // A port that is down has its identity only here.
             let known = neighbors.port(port).or(identities.get(usize::from(port)));
             known.is_some_and(|identity| identity.is_on_link(address))
         };
         let (wanted, mut counts) = self.wanted(is_on_link);
         let mut refused = Vec::new();
-        // Entries that go make room.
+        // Removals first: they make room.
         for (port, address) in self.in_force.keys().filter(|key| !wanted.contains_key(key)) {
             neighbors.set_static(*port, *address, None, now_ns);
         }
@@ -120,12 +121,11 @@ impl StaticNeighbors {
 }
 
 impl Host {
-    /// Where it is known from that a neighbor has its MAC address.
+    /// Where a neighbor's MAC address comes from; [`NeighborSource::Learned`] also if it is unknown.
     pub fn neighbor_source(&self, port: u16, address: IpAddr) -> NeighborSource {
         self.static_neighbors.source((port, address))
     }
 
-    /// Keeps neighbors whose addresses the configuration gives.
     pub(crate) fn configure_neighbors(
         &mut self,
         static_neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
@@ -136,7 +136,7 @@ impl Host {
         self.reconcile_neighbors();
     }
 
-    /// Takes what the kernel's neighbor tables say for as good as configured, instead of what they said before.
+    /// Replaces the neighbors that come from the kernel's tables.
     pub(crate) fn set_kernel_neighbors(
         &mut self,
         neighbors: impl Iterator<Item = (u16, IpAddr, MacAddr)>,
@@ -151,7 +151,7 @@ impl Host {
         self.static_neighbors.configured.remove(&(port, address));
     }
 
-    /// Ports or static neighbors are others than before.
+    /// Called after ports or static neighbors have changed.
     pub(super) fn reconcile_neighbors(&mut self) {
         let now_ns = self.clock.now_ns();
         for (port, address) in self.static_neighbors.reconcile(&mut self.neighbors, &self.identities, now_ns)

@@ -1,4 +1,4 @@
-//! Another queue for a port that sends, and the end of one.
+//! Replaces and removes queues and ports while packets are sent.
 
 use std::io;
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
 use super::{BURST, Outbox, Rest, State};
 use crate::counters::Counters;
 
-/// Frames that may wait in a queue that is about to go, while the driver is full.
+/// Limit of a queue about to be removed, while the driver is full.
 const LEAVING_PACKETS_MAX: u32 = 4096;
 
 impl Outbox {
-    /// Gives the port another queue, or none. What waits stays in order and is sent: where there is to be no queue, the old
-    /// one sends as fast as the driver takes it, and goes when it is empty. The server of queues is to be rung.
+    /// Replaces the port's queue. Waiting frames stay in order and are sent: if there is to be no queue, the old
+    /// one sends as fast as the driver accepts, and is removed once empty. Ring the
+    /// [`QueueClock`](super::QueueClock) afterwards.
     pub(crate) fn set_queue(&self, config: Option<EgressConfig>, now_ns: u64) {
         if self.is_sub_interface() {
-            // It shares its parent's.
+            // It shares its parent's queue.
             return;
         }
         let mut state = self.lock();
@@ -38,18 +39,18 @@ impl Outbox {
 }
 
 impl Outbox {
-    /// The way out of a number that has no port: nothing leaves by it.
+    /// The outbox of a number without a port; frames are dropped.
     pub(crate) fn vacant(port: u16, counters: &Arc<Counters>) -> Self {
         Self::new(port, (Box::new(Gone), Vec::new()), None, VlanTable::default(), counters.clone())
     }
 
-    /// The same way out, where other sub-interfaces share it.
+    /// The same outbox with another table of sub-interfaces.
     pub(crate) fn with_vlans(&self, vlans: &Arc<VlanTable>) -> Self {
         Self { vlans: vlans.clone(), ..self.clone() }
     }
 
-    /// The port is gone: what waits in its queue is dropped and counted, and so is what somebody still has for it. The
-    /// driver's halves, to be closed.
+    /// Closes a removed port: drops and counts waiting frames, and those that other threads still send. Returns the
+    /// driver's halves, which the caller closes.
     pub(crate) fn shut(&self, now_ns: u64) -> Vec<Box<dyn PortTx>> {
         let mut state = self.lock();
         let mut halves = vec![std::mem::replace(&mut state.tx, Box::new(Gone))];
@@ -66,7 +67,7 @@ impl Outbox {
     }
 }
 
-/// The driver of a port that is gone.
+/// The driver of a removed port: refuses every frame.
 struct Gone;
 
 impl PortTx for Gone {
@@ -84,7 +85,7 @@ impl PortTx for Gone {
 }
 
 impl State {
-    /// Lets the queue go, if it is to and nothing is left.
+    /// Removes a queue that is to be removed, once nothing waits.
     pub(super) fn leave_if_empty(&mut self) {
         let is_empty = || self.queue.as_ref().is_none_or(|queue| queue.waiting() == 0);
         if self.is_leaving && self.held.is_none() && is_empty() {

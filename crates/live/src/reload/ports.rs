@@ -1,14 +1,14 @@
-//! Ports that come, go and change their interface, VLAN or mirror while the router runs.
+//! Adds, removes and changes ports of a running router: their interfaces, VLANs and mirrors.
 //!
-//! A port keeps its number for as long as the router runs, so nothing that is known of the others has to move: see
+//! A port keeps its number as long as the router runs, so nothing indexed by the others' numbers has to move: see
 //! [`ConfigSource::config_in_places`](thalweg_config::ConfigSource::config_in_places).
 //!
 //! | step | what | can it fail |
 //! |---|---|---|
-//! | prepare | new ports are claimed and opened, new mirrors made | yes: they are closed again |
-//! | begin | the tables, the host thread and those who send know new ports: gateways there are asked for | it can be undone |
+//! | prepare | claim and open new ports, make new mirrors | yes: they are closed again |
+//! | begin | tables, host thread and senders learn of new ports; their gateways are resolved | it can be undone |
 //! | turn | lanes take over receiving halves, VLANs lead to their ports | with the turn |
-//! | finish | ports that are gone: queues, neighbors, mirrors, NAT's sessions; their drivers are closed | no |
+//! | finish | remove queues, neighbors, mirrors and NAT sessions of removed ports; close their drivers | no |
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -36,13 +36,12 @@ use crate::router::{ANSWER_WAIT, LiveRouter};
 use crate::start::{identity, live_ports, open_mirrors, update_tables, watched_port};
 use crate::vlan;
 
-/// How long a thread may take to let go of what it received from.
+/// How long a thread may take to release a receiving half.
 const SETTLE_WAIT: Duration = Duration::from_secs(1);
 
-/// Numbers of ports.
 type Numbers = Vec<u16>;
 
-/// What is different of ports. One that is opened anew is gone and new.
+/// Port numbers by what changes. A port that is opened again is both removed and new.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PortDifference {
     pub(super) gone: Numbers,
@@ -52,10 +51,10 @@ pub(super) struct PortDifference {
 }
 
 impl PortDifference {
-    /// What it is between two configurations of a router, or what cannot be.
+    /// Compares two configurations; fails if a difference needs a restart.
     pub(super) fn between(before: &RouterConfig, after: &RouterConfig) -> Result<Self, ReloadError> {
         let mut all = Self::default();
-        // Parents before their sub-interfaces.
+        // Lists parents before their sub-interfaces.
         let count = before.ports.len().max(after.ports.len()) as u16;
         let is_sub = |port: &u16| present(after, *port).is_some_and(|port| port.sub_interface.is_some());
         let (subs, own): (Numbers, Numbers) = (0..count).partition(is_sub);
@@ -82,7 +81,7 @@ impl PortDifference {
         Ok(all)
     }
 
-    /// Whether a port stays as it was opened.
+    /// Whether a port stays open as it is.
     fn keeps(&self, old: &PortConfig, new: &PortConfig) -> Result<bool, ReloadError> {
         if old.name != new.name {
             return Err(ReloadError::Stuck("the configuration was read for other ports"));
@@ -100,7 +99,8 @@ impl PortDifference {
         }
     }
 
-    /// What another port had has to be given up first: both cannot have it at a time.
+    /// Refuses an interface, VLAN or mirror that moves from one port to another: both cannot hold it at the same
+    /// time.
     fn nothing_moves(&self, before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadError> {
         let moved = |what: &str, from: &[u16], to: &[u16], of: fn(&PortConfig) -> Option<&str>| {
             let had = from.iter().filter_map(|port| present(before, *port));
@@ -124,12 +124,12 @@ impl PortDifference {
         *self == Self::default()
     }
 
-    /// Whether a number had no port before.
+    /// Whether a number belonged to no port before.
     fn is_fresh(&self, port: u16) -> bool {
         self.new.contains(&port) && !self.gone.contains(&port)
     }
 
-    /// What becomes of ports, in words.
+    /// One line for each port that is added, removed or changed.
     pub(super) fn in_words(&self, before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
         let mut words = Vec::new();
         let named = |config: &RouterConfig, port: u16| {
@@ -162,7 +162,7 @@ fn exclusive(port: &PortConfig) -> Option<&str> {
     port.interface.as_ref().filter(|_| port.sub_interface.is_none())?.exclusive()
 }
 
-/// Some things are made at the start, for all ports that want them.
+/// Refuses ports that need what is made only at the start, for all ports.
 fn can_be_added(port: &PortConfig) -> Result<(), ReloadError> {
     let Some(interface) = port.interface.as_ref().filter(|_| port.sub_interface.is_none()) else {
         return Ok(());
@@ -178,7 +178,7 @@ fn can_be_added(port: &PortConfig) -> Result<(), ReloadError> {
     }
 }
 
-/// Ports that are open, and have still to be made known.
+/// Ports that are open but not yet known to the rest of the router.
 pub(super) struct PortsChange {
     difference: PortDifference,
     outboxes: Vec<Outbox>,
@@ -187,17 +187,15 @@ pub(super) struct PortsChange {
     mirrors: Mirrors,
     mirror_halves: MirrorHalves,
     watched: Vec<Watched>,
-    /// Who the router is on new ports, and what their links are.
     identities: Vec<(u16, PortIdentity, bool)>,
 }
 
 impl PortsChange {
-    /// Whether a port is new.
     pub(super) fn brings(&self, port: u16) -> bool {
         self.difference.new.contains(&port)
     }
 
-    /// For the turn: what lanes receive from, and the ways out, change.
+    /// Returns what to do at the turn: replace the lanes' receiving halves and the outboxes.
     pub(super) fn turn(&mut self, lanes: &[HalvesSlot], outboxes: &Outboxes) -> impl FnOnce() + Send + use<> {
         let halves = std::mem::take(&mut self.halves);
         let frame_bytes_max = frame_bytes_max(self.states.iter().flatten().map(|state| &**state));
@@ -215,7 +213,7 @@ impl PortsChange {
 }
 
 impl LiveRouter {
-    /// Opens what is new. What is in force stays; dropping the answer undoes it.
+    /// Opens new ports and mirrors. The running ports are untouched; dropping the result closes what was opened.
     pub(super) fn prepare_ports(
         &self,
         before: &RouterConfig,
@@ -259,7 +257,7 @@ impl LiveRouter {
         }))
     }
 
-    /// Whether what is new may be opened, as far as that can be known before.
+    /// Checks without opening whether new ports could be opened.
     pub(super) fn can_open(
         &self,
         before: &RouterConfig,
@@ -286,7 +284,7 @@ impl LiveRouter {
         self.carries_first_vlan(before, after, difference)
     }
 
-    /// The ways out and what is kept of all ports, those that are new opened.
+    /// Opens new ports. Returns the outboxes and facts of all ports.
     fn open_new(
         &self,
         after: &RouterConfig,
@@ -325,7 +323,7 @@ impl LiveRouter {
         Ok((outboxes, states, opened))
     }
 
-    /// A port that carries VLANs is opened another way, where the router chooses.
+    /// Refuses the first VLAN of a port that was opened without support for tags.
     fn carries_first_vlan(
         &self,
         before: &RouterConfig,
@@ -352,7 +350,7 @@ impl LiveRouter {
         Ok(())
     }
 
-    /// New ports are known, and send; nothing comes in by them yet.
+    /// Tells tables, host thread and senders of new ports. They can send then, but receive only after the turn.
     pub(super) fn begin_ports(&self, change: &PortsChange, after: &RouterConfig) {
         let fresh = |port: u16| change.difference.is_fresh(port);
         self.counters.set_names(after.ports.iter().map(|port| port.name.clone()));
@@ -369,7 +367,6 @@ impl LiveRouter {
         self.order_ports(host);
     }
 
-    /// The change is not made after all.
     pub(super) fn undo_ports(&self, change: PortsChange) {
         let PortsChange { difference, outboxes, .. } = change;
         let fresh: Numbers =
@@ -378,7 +375,7 @@ impl LiveRouter {
         self.order_ports(HostPorts { gone: fresh, ..HostPorts::default() });
     }
 
-    /// Packets pass by the ports of now: those that are gone are closed. How many of NAT's sessions that ended.
+    /// Closes removed ports after the turn. Returns the number of NAT sessions ended by it.
     pub(super) fn finish_ports(
         &self,
         mut change: PortsChange,
@@ -436,7 +433,7 @@ impl LiveRouter {
         update_tables(&self.tables, &ports);
     }
 
-    /// Ends the sessions of inside hosts that were behind a port, and are behind none now.
+    /// Ends the sessions of inside hosts that were behind a port and are behind none any more.
     fn end_sessions_of_lost_hosts(&self, before: &RouterConfig, after: &RouterConfig) -> u64 {
         let (Some(nat), Some(old), Some(new)) = (self.nat(), &before.nat, &after.nat) else { return 0 };
         let (had, has) = (&old.untranslated, &new.untranslated);
@@ -456,14 +453,13 @@ impl LiveRouter {
     }
 }
 
-/// What a port that was opened receives from, and what tells of its link.
 struct Opened {
     index: u16,
     halves: Vec<QueueRx>,
     link: Option<Box<dyn thalweg_ports::live::link::ReadLink>>,
 }
 
-/// Closes the ways out of these ports; a sub-interface has its parent's.
+/// Stops sending through these ports. A sub-interface is skipped: its parent sends.
 fn shut(outboxes: &[Outbox], ports: &[u16], now_ns: u64) {
     let ways = ports.iter().filter_map(|port| outboxes.get(usize::from(*port)));
     ways.filter(|way| !way.is_sub_interface()).for_each(|way| drop(way.shut(now_ns)));

@@ -1,4 +1,4 @@
-//! One cell, once: verified, then measured part by part.
+//! Runs one cell once: verifies the router, then measures part by part.
 
 use super::{Cell, Options, Part};
 use crate::forwarding::ForwardingError;
@@ -13,14 +13,14 @@ use crate::workload::frames::Endpoint;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Frames by which a router shows that it forwards, and how fast they come.
+/// The trial by which a router shows that it forwards: frames per second, and seconds.
 const VERIFY_PPS: f64 = 10_000.0;
 const VERIFY_S: f64 = 0.04;
-/// How fast flows are made known before anything is measured.
+/// The rate at which every flow is sent once before measuring.
 const WARM_UP_PPS: f64 = 50_000.0;
-/// Tagged frames per second: more would have the tester disturb what it measures.
+/// Tagged frames per second; more would disturb the measurement.
 const TAGS_PPS: f64 = 10_000.0;
-/// Processor time is measured at this share of throughput: nothing is lost and hardly anybody waits.
+/// Processor time is measured at this share of throughput, where nothing is lost and queues are short.
 pub(super) const COST_SHARE: f64 = 0.9;
 /// Waiting time between two attempts to get a frame through.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
@@ -28,11 +28,9 @@ const RETRY_WAIT: Duration = Duration::from_millis(50);
 /// Latency at one rate.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyRun {
-    /// The rate, frames per second.
     pub rate_pps: f64,
-    /// What was counted.
     pub trial: Trial,
-    /// Of the frames that were timed; `None` if none was.
+    /// Of the timed frames; `None` without any.
     pub percentiles: Option<Percentiles>,
 }
 
@@ -45,24 +43,20 @@ pub struct CostRun {
     pub alone: Trial,
 }
 
-/// What one run of a cell measured.
+/// The measurements of one run of a cell.
 #[derive(Clone, Debug)]
 pub struct CellRun {
     /// The generator's ceiling in this round, frames per second.
     pub ceiling_pps: f64,
-    /// The search for throughput.
     pub throughput: Found,
     /// Latency at each share of throughput.
     pub latency: Vec<(f64, LatencyRun)>,
-    /// The frame loss curve.
     pub loss: Vec<LossPoint>,
-    /// Bursts; none where throughput is the ceiling.
+    /// `None` if throughput is the ceiling.
     pub back_to_back: Option<BackToBack>,
-    /// Processor time.
     pub cost: Option<CostRun>,
 }
 
-/// What cells are run on.
 pub(super) struct Bench<'a> {
     pub(super) topology: &'a Topology,
     pub(super) options: &'a Options,
@@ -130,7 +124,7 @@ impl Bench<'_> {
         self.verify(&mut tester, 1, subject)
     }
 
-    /// Waits until every frame of a slow trial comes through as it should; then lets every flow be seen once.
+    /// Waits until every frame of a slow trial arrives and is correct; then sends every flow once.
     fn verify(
         &self,
         tester: &mut Tester<'_>,
@@ -159,13 +153,12 @@ impl Bench<'_> {
     }
 }
 
-/// A frame may be lost for the machine's sake; none may be wrong.
+/// The machine may lose a frame; none may be wrong.
 fn is_right(trial: &Trial, tagged: &Tagged) -> bool {
     let looked_at = tagged.latencies_ns.len() as u64 + tagged.left_out;
     tagged.faults.is_empty() && trial.received * 100 >= trial.sent * 99 && looked_at * 100 >= trial.sent * 99
 }
 
-/// Latency at a rate.
 pub(super) fn latency(
     tester: &mut Tester<'_>,
     rate_pps: f64,

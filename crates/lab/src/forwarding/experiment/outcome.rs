@@ -1,4 +1,4 @@
-//! What the rounds come to: medians with their ranges, shares of the ceiling, ratios to the native router.
+//! Summarizes the rounds: medians with ranges, shares of the ceiling, ratios to the native router.
 
 use super::{Cell, CellRun, CostRun, Measured, Options, Part};
 use crate::forwarding::latency::Percentiles;
@@ -8,126 +8,113 @@ use crate::forwarding::subject::Label;
 use crate::stats::{Summary, distinct};
 use serde::Serialize;
 
-/// A router this near to the ceiling was limited by the generator.
+/// From this share of the ceiling on, the generator was the limit.
 const AT_CEILING: f64 = 0.95;
 
 /// The generator alone, at one frame size.
 #[derive(Clone, Debug, Serialize)]
 pub struct CeilingResult {
-    /// Bytes of a frame, check sequence included.
+    /// Includes the check sequence.
     pub frame_bytes: usize,
     /// Frames per second over a direct link.
     pub packets_per_second: Summary,
-    /// Processor time of each, nanoseconds.
     pub cpu_ns_per_packet: Summary,
-    /// Latency over the direct link, medians of the rounds.
+    /// Latency over the direct link: medians of the rounds.
     pub latency: Option<Percentiles>,
 }
 
 /// Latency at one rate: each percentile is the median of the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyResult {
-    /// The rate as a share of throughput.
     pub share_of_throughput: f64,
-    /// The rate, frames per second.
     pub packets_per_second: f64,
     #[serde(flatten)]
     pub percentiles: Percentiles,
-    /// Smallest and largest median of a round, nanoseconds.
+    /// The smallest and the largest median of a round, in nanoseconds.
     pub p50_range_ns: (u64, u64),
 }
 
-/// Processor time per frame, nanoseconds, at nine tenths of throughput.
+/// Processor time per frame in nanoseconds, at nine tenths of throughput.
 #[derive(Clone, Debug, Serialize)]
 pub struct CostResult {
-    /// The rate, frames per second.
     pub packets_per_second: f64,
-    /// Of the whole path: inside the send calls, the router's processes, the kernel's softirq threads.
+    /// The whole path: inside the send calls, the router's processes, the kernel's softirq threads.
     pub cpu_ns_per_packet: Summary,
-    /// Of the generator alone at that rate.
+    /// The generator alone at that rate.
     pub alone_ns_per_packet: Summary,
-    /// What the router and its link add: the first less the second.
+    /// The difference: what the router and its link add.
     pub added_ns_per_packet: Summary,
-    /// What is added inside the send calls alone.
+    /// What they add inside the send calls.
     pub sender_added_ns_per_packet: Summary,
-    /// `added_ns_per_packet` over the native router's; its own is 1.
+    /// `added_ns_per_packet` over the native router's, whose ratio is 1.
     pub added_native_ratio: Option<f64>,
 }
 
-/// What a cell came to.
+/// A cell's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     #[serde(flatten)]
     pub label: Label,
-    /// As on the command line.
     pub scenario: String,
-    /// Whether with translation.
+    /// Whether the router translates.
     pub nat: bool,
-    /// Routes of the router.
+    /// Routes in the router's table.
     pub routes: usize,
     pub flows: usize,
-    /// Bytes of a frame, check sequence included.
+    /// Includes the check sequence.
     pub frame_bytes: usize,
-    /// Throughput, frames per second.
+    /// Throughput.
     pub packets_per_second: Summary,
     /// The largest share lost in a trial that passed.
     pub loss: f64,
     /// Median throughput over the median ceiling.
     pub ceiling_share: f64,
-    /// Whether the generator was the limit.
     pub generator_limited: bool,
     /// Median throughput over the native router's.
     pub native_ratio: Option<f64>,
-    /// Processor time of the whole path in the trial that measured cost, seconds; median.
+    /// Processor time of the whole path in the trial that measured cost, in seconds; median.
     pub cpu_s: Option<f64>,
-    /// Latency by rate.
     pub latency: Vec<LatencyResult>,
-    /// The frame loss curve; each point the median of the rounds by loss.
+    /// The frame loss curve; each point is the round with the median loss.
     pub loss_curve: Vec<LossPoint>,
-    /// The round whose mean burst is the median.
+    /// The round with the median of the mean bursts.
     pub back_to_back: Option<BackToBack>,
-    /// Processor time.
     pub cost: Option<CostResult>,
 }
 
-/// What a program saw.
+/// An application's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct ApplicationResult {
-    /// Through whom; nobody: the direct link.
+    /// The router; `None`: the direct link.
     #[serde(flatten)]
     pub label: Option<Label>,
-    /// Whether with translation.
+    /// Whether the router translates.
     pub nat: bool,
     pub message_bytes: usize,
     /// Half of the round-trip time: the median of each round.
     pub half_round_trip_p50_ns: Summary,
     /// The 99th percentile of each round.
     pub half_round_trip_p99_ns: Summary,
-    /// Throughput of a stream.
     pub bytes_per_second: Summary,
 }
 
-/// What the experiment came to.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Rounds.
     pub runs: usize,
-    /// How long a trial sends, seconds.
+    /// In seconds.
     pub trial_s: f64,
     /// The share of frames that may be lost.
     pub loss_max: f64,
-    /// Parts that were measured.
     pub parts: Vec<Part>,
-    /// The generator alone.
     pub ceilings: Vec<CeilingResult>,
-    /// One object for each cell.
     pub cells: Vec<CellResult>,
     pub applications: Vec<ApplicationResult>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
 }
 
-/// Sums up; `None` if there is no cell and no application with a result.
+/// Summarizes the measurements; `None` if no cell and no application has a result.
 pub fn sum_up(measured: &Measured, options: &Options, table: &RouteTable) -> Option<Outcome> {
     let ceilings = ceilings(measured);
     let mut cells: Vec<CellResult> = measured
@@ -220,7 +207,7 @@ fn latencies(runs: &[CellRun]) -> Vec<LatencyResult> {
     first.latency.iter().enumerate().filter_map(of_share).collect()
 }
 
-/// At each rate the round whose loss is the median; rates that not all rounds reached are those of fewer.
+/// At each rate, the round with the median loss. If not all rounds reached a rate, the median of those that did.
 fn loss_curve(runs: &[CellRun]) -> Vec<LossPoint> {
     let mut all: Vec<LossPoint> = runs.iter().flat_map(|run| run.loss.iter().copied()).collect();
     all.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.loss.total_cmp(&b.loss)));
@@ -251,7 +238,7 @@ fn sum_up_cost(costs: &[CostRun]) -> Option<CostResult> {
     })
 }
 
-/// Fills in what is known only beside the native router's cell with the same task.
+/// Fills in ratios to the native router's cell with the same task.
 fn compare(cells: &mut [CellResult]) {
     for at in 0..cells.len() {
         let (scenario, frame_bytes) = (cells[at].scenario.clone(), cells[at].frame_bytes);
