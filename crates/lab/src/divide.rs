@@ -189,6 +189,7 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
     std::iter::once(table.table()).chain(claims::table(&claims::judge("divide", &results))).collect()
 }
 
+/// The report with all tables and the plot.
 pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     let mut report = Report::new("A farm with feedback", lead(outcome), origin);
     report.plot(

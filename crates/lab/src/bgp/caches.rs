@@ -45,6 +45,7 @@ pub enum At {
     Table,
 }
 
+/// A load or store of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     pub address: u64,
@@ -146,6 +147,7 @@ impl Banks {
     }
 }
 
+/// The caches of all schedulings.
 pub struct Caches {
     banks: Vec<Banks>,
 }

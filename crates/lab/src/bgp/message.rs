@@ -123,6 +123,7 @@ pub fn put_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     }
 }
 
+/// The family that a prefix belongs to.
 pub fn family_of(prefix: IpPrefix) -> Family {
     match prefix {
         IpPrefix::V4(_) => Family::Ipv4,

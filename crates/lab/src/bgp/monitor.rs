@@ -122,6 +122,7 @@ impl Monitor {
         self.reached
     }
 
+    /// Whether a goal is reached now.
     pub fn has(&self, goal: Goal) -> bool {
         let right = self.right == self.expected && self.present == self.expected;
         match goal {

@@ -15,6 +15,7 @@ use std::ops::Range;
 use thalweg_base::{IpPrefix, Prefix, XorShift64Star, mix64};
 use thalweg_wire::bgp::attribute;
 
+/// How many prefixes go into one UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// All that share attributes: 1 to 60.
@@ -35,6 +36,7 @@ impl Packing {
     }
 }
 
+/// The length of the paths that a neighbor announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// Two to six hops.
@@ -57,10 +59,12 @@ pub struct Neighbors {
 }
 
 impl Neighbors {
+    /// The address of a neighbor, counted from 0.
     pub fn address_of(&self, neighbor: usize) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.address).wrapping_add(neighbor as u32))
     }
 
+    /// The AS of a neighbor, counted from 0.
     pub fn as_of(&self, neighbor: usize) -> u32 {
         self.as_number.wrapping_add(neighbor as u32)
     }
@@ -110,10 +114,12 @@ impl Table {
         Table { prefixes, groups, packing, neighbors, seed }
     }
 
+    /// All prefixes of the table.
     pub fn prefixes(&self) -> &[IpPrefix] {
         &self.prefixes
     }
 
+    /// The neighbors that announce the table.
     pub fn neighbors(&self) -> Neighbors {
         self.neighbors
     }

@@ -99,6 +99,7 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Whether a part is to be measured.
     pub fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }

@@ -135,10 +135,12 @@ impl FrameMaker {
         Self { size, template, flows, next: 0 }
     }
 
+    /// The size of all its frames.
     pub fn size(&self) -> FrameSize {
         self.size
     }
 
+    /// The number of flows, at least one.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }

@@ -40,6 +40,7 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// The name by which `ip netns` knows it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -134,6 +135,7 @@ impl Counter {
         Ok(counter)
     }
 
+    /// Packets received since the interface was created.
     pub fn received(&mut self) -> Result<u64, ForwardingError> {
         let failed =
             |source| ForwardingError::System { what: format!("counters of {}", self.interface), source };

@@ -26,6 +26,7 @@ pub struct Label {
 }
 
 impl Label {
+    /// A label of these words.
     pub fn new(subject: &str, driver: &str, model: &str) -> Self {
         Self { subject: subject.to_owned(), driver: driver.to_owned(), model: model.to_owned() }
     }

@@ -81,6 +81,7 @@ pub struct Totals {
     pub means: Vec<f64>,
 }
 
+/// The answer to a question.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
     pub graph: GraphFacts,

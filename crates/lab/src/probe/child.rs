@@ -30,6 +30,7 @@ const LOOK_FIRST: Duration = Duration::from_millis(1);
 /// The most descendants that are measured.
 const DESCENDANTS_MAX: usize = 64;
 
+/// What a child process and its descendants used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
     /// Elapsed time, in seconds.

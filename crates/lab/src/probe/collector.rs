@@ -57,6 +57,7 @@ pub struct Collected {
     pub fingerprint: u64,
 }
 
+/// A collector that listens on loopback.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
@@ -91,10 +92,12 @@ impl Collector {
         Ok(Self { address, transport, over, thread })
     }
 
+    /// The address to export to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
+    /// The transport to export over.
     pub fn transport(&self) -> Transport {
         self.transport
     }

@@ -186,6 +186,7 @@ pub struct KernelShaper {
 }
 
 impl KernelShaper {
+    /// The kernel with this discipline at the egress port.
     pub fn new(discipline: Discipline, options: &Options) -> Self {
         Self { label: Label::new(linux::NAME, discipline.name(), ""), discipline, options: options.clone() }
     }

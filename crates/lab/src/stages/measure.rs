@@ -112,10 +112,12 @@ impl Bed {
         Ok(bed)
     }
 
+    /// The workload that its packets have.
     pub fn workload(&self) -> Workload {
         self.workload
     }
 
+    /// The number of routes in the router's table.
     pub fn routes(&self) -> usize {
         self.routes
     }

@@ -13,6 +13,7 @@ use thalweg_base::{Chunk, XorShift64Star};
 
 const INSIDE_PORT_FIRST: u16 = 1024;
 
+/// The number and shape of the sessions.
 #[derive(Clone, Debug)]
 pub struct NatOptions {
     /// Sessions, each with its own inside endpoint.
@@ -68,10 +69,12 @@ impl NatSessions {
         Ok(Self { options, sessions })
     }
 
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
+    /// Whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
