@@ -11,7 +11,7 @@ pub(crate) enum PortMac {
     /// Derived from the interface's, but different: the interface is the other end of the cable, and two neighbors
     /// with one address cannot reach each other.
     Beside,
-    /// The configured one.
+    /// What the configuration says.
     Configured(MacAddr),
 }
 

@@ -230,7 +230,7 @@ impl LiveRouter {
         answer.lock().take()
     }
 
-    /// Stops receiving. Packets in the plan are finished while [`Stopping::wait`] waits.
+    /// Stops receiving. Packets in the plan are finished while `Stopping::wait` waits.
     #[must_use = "the threads are only told to end"]
     pub fn stop(&mut self) -> Stopping {
         self.stop.store(true, Ordering::Release);
