@@ -203,7 +203,8 @@ impl Session {
     /// Continues after a session, unless the other connection may still become one.
     fn go_on(&mut self, next: Next, now: Millis) {
         match next {
-            _ if self.run != Run::Seeking || self.any_open() => {}
+            _ if self.run != Run::Seeking => {}
+            _ if self.any_open() => self.dial_beside_a_silent_one(now),
             Next::Rest => self.rest(now),
             Next::Seek => self.seek_after_loss(now),
         }

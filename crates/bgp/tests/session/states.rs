@@ -9,12 +9,13 @@ use std::sync::Arc;
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::RouteBatchBuilder;
+use thalweg_bgp::session::config::GracefulRestartConfig;
 use thalweg_bgp::session::{
     Action, Admission, Connection, Importer, NeighborConfig, Session, State, StopReason,
 };
 use thalweg_wire::bgp::{
-    AfiSafi, Capabilities, Family, MessageKind, Notification, Open, RefreshKind, RouteRefresh, cease, error,
-    frame, open_error, write_end_of_rib, write_keepalive,
+    AfiSafi, Capabilities, Family, GracefulRestart, MessageKind, Notification, Open, RefreshKind,
+    RestartFamily, RouteRefresh, cease, error, frame, open_error, write_end_of_rib, write_keepalive,
 };
 
 use crate::net::{address, config};
@@ -28,10 +29,15 @@ struct Lone {
 }
 
 fn open_message() -> Vec<u8> {
+    open_with(None)
+}
+
+fn open_with(graceful_restart: Option<GracefulRestart>) -> Vec<u8> {
     let capabilities = Capabilities {
         families: vec![AfiSafi::from(Family::Ipv4)],
         route_refresh: true,
         enhanced_refresh: true,
+        graceful_restart,
         ..Capabilities::default()
     };
     let mut out = Vec::new();
@@ -65,7 +71,10 @@ fn refresh() -> Vec<u8> {
 
 impl Lone {
     fn new() -> Self {
-        let config: NeighborConfig = config(0);
+        Self::with(config(0))
+    }
+
+    fn with(config: NeighborConfig) -> Self {
         Self {
             session: Session::new(Arc::new(config), PeerId(1), 3),
             import: Importer::new(Arc::new(Interner::new(1))),
@@ -346,6 +355,29 @@ fn a_connection_that_says_nothing_keeps_nobody_from_connecting() {
     lone.now = lone.now.plus_s(31);
     lone.session.handle_timer(lone.now);
     assert!(!lone.drain().contains(&Action::Connect));
+}
+
+/// The neighbor restarts: its new connection comes while the old one still seems to be up, and nothing comes on it.
+#[test]
+fn a_silent_connection_beside_a_session_that_ends_keeps_nobody_from_connecting() {
+    for end in ["tcp-lost", "cease", "garbage"] {
+        let mut graceful = config(0);
+        graceful.capabilities.graceful_restart = Some(GracefulRestartConfig::default());
+        let mut lone = Lone::with(graceful);
+        ["start", "tcp-out"].into_iter().for_each(|event| lone.event(event));
+        let family = RestartFamily { family: Family::Ipv4.into(), forwarding: true };
+        let restart = GracefulRestart { time_s: 120, families: vec![family], ..GracefulRestart::default() };
+        lone.bytes(Connection::Outgoing, &open_with(Some(restart)));
+        ["keepalive", "tcp-in"].into_iter().for_each(|event| lone.event(event));
+        assert_eq!(lone.name(), "Established");
+        lone.event(end);
+        lone.drain();
+        let begun = lone.now;
+        lone.now = lone.session.next_deadline().expect("it waits");
+        lone.session.handle_timer(lone.now);
+        assert!(lone.now.since(begun) <= 30_000, "{end}: {} ms", lone.now.since(begun));
+        assert!(lone.drain().contains(&Action::Connect), "{end}");
+    }
 }
 
 /// Our connection was answered before the neighbor's came: only the neighbor knows which of them it is up on.

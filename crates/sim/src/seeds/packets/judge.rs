@@ -332,7 +332,8 @@ impl Judge {
                 false => Err(("answers reach who asked", format!("a forwarded port went to {inside:?}"))),
             };
         }
-        if let Some((owner, _)) = self.owner(to, now_s).filter(|(owner, _)| *owner != inside) {
+        let owner = self.owner(to, now_s).map(|(owner, _)| owner);
+        if let Some(owner) = owner.filter(|owner| *owner != inside) {
             return Err(("answers reach who asked", format!("{to:?} of {owner:?} went to {inside:?}")));
         }
         let Some(sent_s) = self.sent_s.get(&inside).copied() else {
@@ -351,6 +352,10 @@ impl Judge {
         let session = self.sessions.get_mut(&inside).filter(|session| session.public == to);
         if let Some(session) = session.filter(|_| always && !is_tcp) {
             session.refreshed_s = now_s;
+            if owner.is_none() {
+                // It may be another session, which a hairpin began that was dropped at its other end.
+                session.remotes.clear();
+            }
         }
         Ok(())
     }
