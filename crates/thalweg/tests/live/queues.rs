@@ -128,7 +128,7 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
 }
 
 /// Flows from inside to servers at an address, all at once; both ends see each in order.
-fn flows_pass(site: &Site, server_at: &str, bytes: Range<usize>) {
+fn flows_pass(site: &Site, router: &Router<'_>, server_at: &str, bytes: Range<usize>) {
     for host in [OFFICE, GUEST] {
         // Who is not known yet is waited for, but not with many packets.
         eventually("neighbors are known", || site.pings(host, server_at).then_some(()));
@@ -158,7 +158,9 @@ fn flows_pass(site: &Site, server_at: &str, bytes: Range<usize>) {
         let servers: Vec<_> = servers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let flows = servers.into_iter().flat_map(|server| server.expect("everything came in order"));
         let flows = flows.collect();
-        clients.into_iter().for_each(|client| client.expect("it had all back"));
+        // Where what is missing was lost.
+        let told = || (router.one("counters"), router.show(&["ports"]));
+        assert!(clients.iter().all(Result::is_ok), "a client had not all back: {:?}", told());
         flows
     });
     assert_eq!(flows.len(), FLOWS);
@@ -192,9 +194,9 @@ fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
 
 fn a_worker_for_each(site: &Site, driver: &str) {
     let mut router = site.run(&config(driver, ""), &["--workers", "2"]);
-    flows_pass(site, OUTSIDE.v4, WHOLE);
-    flows_pass(site, OUTSIDE.v4, CUT);
-    flows_pass(site, OUTSIDE.v6, WHOLE);
+    flows_pass(site, &router, OUTSIDE.v4, WHOLE);
+    flows_pass(site, &router, OUTSIDE.v4, CUT);
+    flows_pass(site, &router, OUTSIDE.v6, WHOLE);
     queues_had_their_shares(&router, 2, 2);
     assert!(router.process.end(), "it ends when asked to");
 }
@@ -220,7 +222,7 @@ fn queues_are_dealt_out_to_workers() {
         let more = format!("queues = {queues}\n");
         let arguments = ["--workers", &workers.to_string()];
         let mut router = site.run(&config("af_packet", &more), &arguments);
-        flows_pass(&site, OUTSIDE.v4, WHOLE);
+        flows_pass(&site, &router, OUTSIDE.v4, WHOLE);
         queues_had_their_shares(&router, queues, lanes);
         let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("it is refused");
         assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
@@ -265,7 +267,7 @@ fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     assert!(queues(0, 1) && queues(1, 0), "{checked}");
 
     let mut router = site.run(&text, &[]);
-    flows_pass(&site, OUTSIDE.v4, WHOLE);
+    flows_pass(&site, &router, OUTSIDE.v4, WHOLE);
     queues_had_their_shares(&router, 2, 2);
     let (counters, ports) = router.packets_add_up();
     let of_queue = |queue: usize| ports.iter().map(|port| of_queues(port)[queue]).sum::<u64>();
