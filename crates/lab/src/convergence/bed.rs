@@ -113,7 +113,8 @@ impl Bed {
         }
         loop {
             let network = &mut self.simulation.network;
-            let is_over = network.run_until_quiet(self.quiet_us, LOOK_US)?.is_quiet;
+            // Silence counts from the beginning of a look: a shorter one would never find any.
+            let is_over = network.run_until_quiet(self.quiet_us, self.quiet_us + LOOK_US)?.is_quiet;
             if is_over || network.traffic().updates - updates > updates_max {
                 let last_us = network.last_update_us();
                 return Ok((self.seen(begun_us, updates, last_us), is_over));
