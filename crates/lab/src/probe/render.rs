@@ -78,8 +78,7 @@ fn grain(outcome: &Outcome) -> Table {
         Some(cell.speed_up? / base)
     };
     let caption = format!(
-        "Synthetic work for each packet where it is metered, from memory: median of {} rounds. x none: speed-up over that \
-         without work",
+        "Synthetic work for each packet, from memory: median of {} rounds. x none: speed-up over that without work",
         outcome.runs
     );
     Table::of(caption, of(outcome, Part::Grain))

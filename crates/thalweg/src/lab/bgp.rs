@@ -125,7 +125,9 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
 /// Says where marks are, plays, and says how many UPDATEs that were.
 fn alone(args: &LabBgpArgs) -> Result<(), Failure> {
     let prefixes = args.prefixes.map_or(CACHE_PREFIXES, NonZeroUsize::get);
-    writeln!(std::io::stderr(), "marks {}", marks_address()).map_err(failed)?;
+    // At once and on a line of its own: valgrind writes to the same place in between.
+    let marks = format!("\nmarks {}\n", marks_address());
+    std::io::stderr().write_all(marks.as_bytes()).map_err(failed)?;
     let updates = schedulings::alone(neighbors(args), prefixes, args.run.seed(1)).map_err(failed)?;
     print(&format!("{updates}\n"))
 }
