@@ -22,9 +22,15 @@
 //! sessions together have at most [`BATCHES_IN_FLIGHT_MAX`], plus one for each other worker that checks the bound
 //! at the same moment. A session beyond that is read later, which its neighbor notices as TCP's window closing. No
 //! thread waits for another one's queue to empty.
+//!
+//! The schedulings also run on virtual cores, over the recorded costs of a serial run: [`ControlRecorder`],
+//! [`imitate_control`].
 
 mod dynamic;
+mod imitation;
 mod per_peer;
+mod recorder;
+mod seat;
 mod serial;
 mod sharded;
 mod thread;
@@ -36,7 +42,11 @@ use std::sync::atomic::AtomicBool;
 
 pub use mio::{Registry, Token};
 
+pub use imitation::{ControlMachine, explore_control, imitate_control};
+pub use recorder::{ControlCosts, ControlRecorder, ReadCost, SessionCosts};
 pub use thread::Wakers;
+
+use seat::Machine;
 
 /// Batches of all sessions together that may have been read and not yet applied.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 64;
@@ -192,16 +202,25 @@ pub fn schedule<C: ControlPlane>(
     options: SchedulingOptions,
     stop: &Arc<AtomicBool>,
 ) -> io::Result<()> {
+    schedule_on(&Machine::real(), control, options, stop)
+}
+
+fn schedule_on<C: ControlPlane>(
+    machine: &Machine,
+    control: &C,
+    options: SchedulingOptions,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let threads = options.threads.clamp(1, crate::THREADS_MAX);
     match options.kind {
-        SchedulingKind::Serial => serial::run(control, stop),
-        SchedulingKind::PerPeer => per_peer::run(control, false, stop),
-        SchedulingKind::Dynamic => dynamic::run(control, threads, stop),
-        SchedulingKind::Sharded => sharded::run(control, threads, stop),
+        SchedulingKind::Serial => serial::run(control, machine, stop),
+        SchedulingKind::PerPeer => per_peer::run(control, false, machine, stop),
+        SchedulingKind::Dynamic => dynamic::run(control, threads, machine, stop),
+        SchedulingKind::Sharded => sharded::run(control, threads, machine, stop),
     }
 }
 
 /// Runs `per-peer` with one poller for the sockets of all sessions: for comparison only, not to run a router.
 pub fn schedule_with_common_poller<C: ControlPlane>(control: &C, stop: &Arc<AtomicBool>) -> io::Result<()> {
-    per_peer::run(control, true, stop)
+    per_peer::run(control, true, &Machine::real(), stop)
 }

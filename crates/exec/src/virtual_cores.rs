@@ -67,6 +67,7 @@ pub(crate) enum Awaited {
     Room,
     Thing,
     Work,
+    Event,
     Lock(usize),
 }
 
@@ -77,6 +78,7 @@ impl fmt::Display for Awaited {
             Awaited::Room => f.write_str("room in a ring"),
             Awaited::Thing => f.write_str("something in a ring"),
             Awaited::Work => f.write_str("a token"),
+            Awaited::Event => f.write_str("an event"),
             Awaited::Lock(_) => f.write_str("a lock"),
         }
     }
@@ -177,10 +179,11 @@ impl VirtualCores {
         self.state.lock().now()
     }
 
-    /// Announces threads before the first of them enters. Returns the first one's number.
+    /// Announces threads before they enter: all of a run before the first of them does, or another one later, by the
+    /// running thread. Returns the first one's number.
     pub(crate) fn announce(&self, names: impl Iterator<Item = String>) -> usize {
         let mut state = self.state.lock();
-        let (first, clock) = (state.members.len(), state.elapsed);
+        let (first, clock) = (state.members.len(), state.now());
         for name in names {
             let number = state.members.len();
             let phase = if state.cores_free > 0 { Phase::Runs } else { Phase::Ready };
@@ -211,7 +214,8 @@ impl VirtualCores {
 
     fn has_come(&self, state: &mut State) {
         state.missing -= 1;
-        if state.missing == 0 {
+        // A thread that another one has started runs when that one hands over.
+        if state.missing == 0 && state.running.is_none() {
             state.run_next();
         }
     }

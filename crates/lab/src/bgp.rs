@@ -24,7 +24,7 @@ pub mod daemon;
 pub mod experiment;
 mod feed;
 pub mod functions;
-mod in_memory;
+pub(crate) mod in_memory;
 mod locks;
 pub mod message;
 pub mod monitor;

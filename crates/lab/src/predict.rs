@@ -1,4 +1,4 @@
-//! Predicts the execution models on more cores than this machine has.
+//! Predicts the execution models and the schedulings of BGP (`bgp`) on more cores than this machine has.
 //!
 //! A serial run is recorded by chunk and stage ([`thalweg_exec::record`]), hand-over is measured between two cores,
 //! and contention with two copies of the serial run at once. Then the models as shipped run on virtual cores
@@ -11,9 +11,12 @@
 //! Missing: caches shared by more than two cores, memory bandwidth, sockets. Contention of more than two cores is
 //! extrapolated linearly from two, which is a guess.
 
+pub(crate) mod bgp;
 mod fit;
 mod render;
 
+pub use bgp::calibrate as calibrate_bgp;
+pub use bgp::{BgpCosts, BgpOutcome, Load, Thesis};
 pub use fit::Fit;
 pub use render::{report, tables};
 
@@ -58,6 +61,8 @@ pub struct CostsFile {
     pub machine: MachineCosts,
     /// One entry for each setting of synthetic work.
     pub works: Vec<WorkCosts>,
+    /// The BGP daemon's work.
+    pub bgp: Option<BgpCosts>,
 }
 
 /// One setting of synthetic work.
@@ -88,6 +93,9 @@ pub enum PredictError {
     /// A model failed on virtual cores.
     #[error("{model} on {cores} virtual cores: {source}")]
     Model { model: &'static str, cores: usize, source: ExecError },
+    /// The BGP daemon failed, or a scheduling on virtual cores.
+    #[error("BGP: {0}")]
+    Bgp(String),
     /// A measurement failed.
     #[error(transparent)]
     Measure(Box<ModelsError<RunError>>),
@@ -124,7 +132,8 @@ pub struct Predicted {
     pub model: String,
     /// Virtual cores, including the farm's reader.
     pub cores: usize,
-    pub packets_per_second: f64,
+    /// Packets, or UPDATEs of BGP.
+    pub per_second: f64,
     /// Speed relative to the serial model.
     pub speed_up: f64,
     /// What the model saturates on; `None` if more workers would help.
@@ -178,18 +187,16 @@ pub struct Outcome {
     pub article: Vec<Article>,
     /// Empty if nothing was measured.
     pub validation: Vec<Validation>,
+    pub bgp: Option<BgpOutcome>,
 }
 
-/// Measures what a prediction needs: serial runs, alone and beside a copy, and hand-over.
+/// Measures what predictions of models need beside hand-over: serial runs, alone and beside a copy.
 pub fn calibrate(
     prepared: &Prepared<'_>,
     runs: &[ReplayOptions],
-    input: &str,
     options: &Options,
     progress: &mut dyn FnMut(&str),
-) -> Result<CostsFile, ReplayError> {
-    progress("measuring hand-over");
-    let machine = thalweg_exec::measure_machine();
+) -> Result<Vec<WorkCosts>, ReplayError> {
     let mut works = Vec::new();
     for run in runs {
         progress(&format!("recording work {}", run.work));
@@ -210,16 +217,21 @@ pub fn calibrate(
         }
         let nothing = || ReplayError::Options("the input has no packets".to_owned());
         let costs = Costs::median(&records).filter(|costs| costs.total_ns() > 0).ok_or_else(nothing)?;
-        let extra = (middle_ns(beside) * 1000 / middle_ns(alone).max(1)).saturating_sub(1000);
         works.push(WorkCosts {
             work: run.work.to_string(),
             groups_per_worker: prepared.shard_groups(run, 1)?,
             groups_max: prepared.shard_groups(run, usize::from(u16::MAX))?,
-            contention_permille: (0..CORES_MAX).map(|others| 1000 + extra * others).collect(),
+            contention_permille: contention(middle_ns(beside), middle_ns(alone)),
             costs,
         });
     }
-    Ok(CostsFile { input: input.to_owned(), machine, works })
+    Ok(works)
+}
+
+/// The cost of work while 1, 2, ... cores work, in thousandths: measured for two, and extended in a straight line.
+fn contention(beside_ns: u64, alone_ns: u64) -> Vec<u64> {
+    let extra = (beside_ns * 1000 / alone_ns.max(1)).saturating_sub(1000);
+    (0..CORES_MAX).map(|others| 1000 + extra * others).collect()
 }
 
 /// The median processor time. Elapsed time would include waiting for a core, which is not contention for memory.
@@ -273,6 +285,9 @@ pub fn predict(
             outcome.article.push(article(file, work)?);
         }
     }
+    if let Some(bgp) = &file.bgp {
+        outcome.bgp = Some(bgp::predict(bgp, &file.machine, options, progress)?);
+    }
     Ok(outcome)
 }
 
@@ -291,7 +306,7 @@ fn point(
         work: work.work.clone(),
         model: kind.name().to_owned(),
         cores,
-        packets_per_second: costs.packets() as f64 * 1e9 / elapsed_ns,
+        per_second: costs.packets() as f64 * 1e9 / elapsed_ns,
         speed_up: costs.total_ns() as f64 / elapsed_ns,
         saturated_on: saturated_on(&costs, &report),
     })
@@ -340,6 +355,22 @@ fn article(file: &CostsFile, work: &WorkCosts) -> Result<Article, PredictError> 
     let report = imitate(&file.machine, work, &costs, &options, cores)?;
     let predicted = costs.total_ns() as f64 / report.elapsed.as_nanos().max(1) as f64;
     Ok(Article { work: work.work.clone(), cores, found, predicted })
+}
+
+/// Measures the schedulings of BGP beside the predictions for them.
+pub fn validate_bgp(
+    outcome: &mut Outcome,
+    file: &CostsFile,
+    load: Load,
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), PredictError> {
+    match (&mut outcome.bgp, &file.bgp) {
+        (Some(outcome), Some(costs)) => {
+            bgp::validate(outcome, (costs, &file.machine), load, options, progress)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Measures the models with as many workers as this machine has cores for, in rounds, beside predictions for the
@@ -418,7 +449,12 @@ mod tests {
             contention_permille: vec![1000],
             costs,
         };
-        CostsFile { input: "made up".to_owned(), machine: MachineCosts::default(), works: vec![work] }
+        CostsFile {
+            input: "made up".to_owned(),
+            machine: MachineCosts::default(),
+            works: vec![work],
+            bgp: None,
+        }
     }
 
     fn options(cores: &[usize]) -> Options {

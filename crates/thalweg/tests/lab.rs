@@ -81,12 +81,17 @@ fn predictions_in_an_empty_folder_and_again_from_their_costs() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let validated = json["results"]["validation"].as_array().expect("cells").len();
     assert_eq!(validated > 0, cores > 1, "{validated} cells");
+    let bgp = json["results"]["bgp"].clone();
+    assert_eq!(bgp["points"].as_array().map(Vec::len), Some(3 * 3), "schedulings, cores: {bgp}");
+    assert_eq!(bgp["validation"].as_array().is_some_and(|cells| cells.len() >= 3), cores > 1, "{bgp}");
+    assert_eq!(bgp["thesis"][0]["found"], 5.5);
     // The same costs, without measuring: the same points.
     let costs = folder.path().join("lab-predict/costs.json").display().to_string();
     let elsewhere = tempfile::tempdir().expect("a folder");
     let again = ["lab", "predict", "--cores", "1,2,5", "--costs", &costs];
     let again = results(&experiment(&again, elsewhere.path()), elsewhere.path());
     assert_eq!(again["results"]["points"].as_array(), Some(&points));
+    assert_eq!(again["results"]["bgp"]["points"], bgp["points"]);
 }
 
 #[test]

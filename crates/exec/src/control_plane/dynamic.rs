@@ -2,41 +2,49 @@
 //! ready to the queues of a fixed pool of threads, in turn, and those threads work on any session under its lock. A
 //! session is in at most one queue at a time, so its messages stay in order.
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use super::seat::Machine;
 use super::serial::read_and_apply;
-use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
+use super::thread::{Poller, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
+use crate::virtual_cores::Sleeper;
 
 /// One thread's queue of ready sessions. It holds each session at most once, so their number bounds it.
 #[derive(Default)]
 struct ReadyQueue {
     sessions: Mutex<VecDeque<usize>>,
-    filled: Condvar,
+    /// Wakes the thread, once it has started.
+    thread: OnceLock<Sleeper>,
 }
 
 impl ReadyQueue {
     fn push(&self, session: usize) {
         self.sessions.lock().push_back(session);
-        self.filled.notify_one();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.thread.get().iter().for_each(|thread| thread.unpark());
     }
 
     /// The next session, or `None` when the scheduling ends.
-    fn pop(&self, stop: &AtomicBool) -> Option<usize> {
-        let mut sessions = self.sessions.lock();
-        loop {
-            if stopped(stop) {
-                return None;
+    fn pop(&self, machine: &Machine, stop: &AtomicBool) -> io::Result<Option<usize>> {
+        self.thread.get_or_init(|| machine.sleeper());
+        while !stopped(stop) {
+            let next = self.sessions.lock().pop_front();
+            if next.is_some() {
+                return Ok(next);
             }
-            if let Some(session) = sessions.pop_front() {
-                return Some(session);
-            }
-            self.filled.wait(&mut sessions);
+            // A session that comes in between ends the sleep at once.
+            machine.park()?;
         }
+        Ok(None)
     }
 }
 
@@ -50,53 +58,75 @@ struct Dealt {
 struct Pool<'c, C> {
     control: &'c C,
     stop: &'c AtomicBool,
-    clock: Clock,
+    machine: &'c Machine,
     wakers: Wakers,
     queues: Vec<ReadyQueue>,
     dealt: RwLock<Vec<Dealt>>,
 }
 
-pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
-    let mut poller = Poller::open()?;
+pub(super) fn run<C: ControlPlane>(
+    control: &C,
+    threads: usize,
+    machine: &Machine,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let masters = machine.seat("master");
+    let mut poller = masters.poller()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
     control.begin(1, wakers.clone());
-    control.attach_listeners(poller.registry(), LISTENERS)?;
-    let pool = Pool {
-        control,
-        stop,
-        clock: Clock::start(),
-        wakers,
-        queues: (0..threads).map(|_| ReadyQueue::default()).collect(),
-        dealt: RwLock::default(),
-    };
+    poller.sockets().listen(control)?;
+    let queues = (0..threads).map(|_| ReadyQueue::default()).collect();
+    let pool = Pool { control, stop, machine, wakers, queues, dealt: RwLock::default() };
+    let names = (0..threads).map(|index| format!("pool-{index}"));
+    let seats: Vec<_> = names.map(|name| (machine.seat(&name), name)).collect();
     thread::scope(|scope| {
         let mut result = Ok(());
-        for (index, queue) in pool.queues.iter().enumerate() {
-            let spawned =
-                thread::Builder::new().name(format!("pool-{index}")).spawn_scoped(scope, || pool.work(queue));
-            if let Err(error) = spawned {
-                result = Err(error);
+        let mut handles = Vec::new();
+        for (queue, (seat, name)) in pool.queues.iter().zip(seats) {
+            let (pool, own) = (&pool, seat.clone());
+            let work = move || own.occupy(|| pool.end(), || pool.work(queue));
+            match thread::Builder::new().name(name).spawn_scoped(scope, work) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    seat.stays_empty();
+                    result = Err(error);
+                    pool.end();
+                }
             }
         }
-        let result = result.and_then(|()| pool.master(&mut poller));
-        stop.store(true, Ordering::Release);
-        for queue in &pool.queues {
-            // Under the lock, so that no thread is between looking at `stop` and waiting.
-            let _held = queue.sessions.lock();
-            queue.filled.notify_all();
+        let mastered = masters.occupy(
+            || pool.end(),
+            || {
+                let mastered = pool.master(&mut poller);
+                pool.end();
+                mastered
+            },
+        );
+        result = result.and(mastered);
+        for handle in handles {
+            result = result.and(
+                handle.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the pool panicked"))),
+            );
         }
         result
     })
 }
 
 impl<C: ControlPlane> Pool<'_, C> {
+    /// Ends all threads.
+    fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wakers.wake_all();
+        self.queues.iter().for_each(ReadyQueue::wake);
+    }
+
     fn master(&self, poller: &mut Poller) -> io::Result<()> {
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy, mut next) = (0, true, 0);
         while !stopped(self.stop) {
-            poller.poll(self.control, self.clock, busy, due_ms)?;
-            let now = self.clock.now_ms();
+            poller.poll(self.control, self.machine, busy, due_ms)?;
+            let now = self.machine.now_ms();
             while let Some(session) = poller.turns().next() {
                 self.deal(session, &mut next);
             }
@@ -105,7 +135,7 @@ impl<C: ControlPlane> Pool<'_, C> {
             while let Some(notice) = self.control.poll_notice() {
                 if let Notice::Opened(session) = notice {
                     self.make_room(session);
-                    self.control.attach(session, poller.registry(), mio::Token(session))?;
+                    poller.sockets().attach(self.control, session)?;
                     due_ms = 0;
                 }
             }
@@ -131,11 +161,11 @@ impl<C: ControlPlane> Pool<'_, C> {
         }
     }
 
-    fn work(&self, queue: &ReadyQueue) {
+    fn work(&self, queue: &ReadyQueue) -> io::Result<()> {
         let mut worker = self.control.worker();
-        while let Some(session) = queue.pop(self.stop) {
+        while let Some(session) = queue.pop(self.machine, self.stop)? {
             self.again(session, |mark| mark.again.store(false, Ordering::SeqCst));
-            let now = self.clock.now_ms();
+            let now = self.machine.now_ms();
             let more = read_and_apply(self.control, &mut worker, session, now);
             let mut busy = false;
             self.export(&mut worker, !more, now, &mut busy);
@@ -154,6 +184,7 @@ impl<C: ControlPlane> Pool<'_, C> {
                 queue.push(session);
             }
         }
+        Ok(())
     }
 
     fn again(&self, session: usize, act: impl FnOnce(&Dealt)) {

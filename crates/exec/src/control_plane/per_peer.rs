@@ -16,10 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use mio::{Registry, Token};
-
+use super::seat::Machine;
 use super::serial::read_and_apply;
-use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
+use super::thread::{Poller, Sockets, ThreadWaker, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
 
 /// Sessions need no deep stack, and there may be thousands.
@@ -28,33 +27,41 @@ const STACK_BYTES: usize = 512 << 10;
 /// What the master knows about a session's thread.
 struct SessionThread {
     waker: ThreadWaker,
-    registry: Registry,
+    sockets: Sockets,
     end: Arc<AtomicBool>,
 }
 
 struct PeerThreads<'c, C> {
     control: &'c C,
     stop: &'c AtomicBool,
-    clock: Clock,
+    machine: &'c Machine,
     wakers: Wakers,
     common_poller: bool,
     /// Why a thread could not continue.
     failure: Mutex<Option<io::Error>>,
 }
 
-pub(super) fn run<C: ControlPlane>(control: &C, common_poller: bool, stop: &AtomicBool) -> io::Result<()> {
-    let mut poller = Poller::open()?;
+pub(super) fn run<C: ControlPlane>(
+    control: &C,
+    common_poller: bool,
+    machine: &Machine,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let seat = machine.seat("master");
+    let mut poller = seat.poller()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
     control.begin(1, wakers.clone());
-    control.attach_listeners(poller.registry(), LISTENERS)?;
-    let (clock, failure) = (Clock::start(), Mutex::new(None));
-    let peer_threads = PeerThreads { control, stop, clock, wakers, common_poller, failure };
+    poller.sockets().listen(control)?;
+    let peer_threads =
+        PeerThreads { control, stop, machine, wakers, common_poller, failure: Mutex::new(None) };
     let result = thread::scope(|scope| {
-        let result = peer_threads.master(&mut poller, scope);
-        stop.store(true, Ordering::Release);
-        peer_threads.wakers.wake_all();
-        result
+        let master = || {
+            let result = peer_threads.master(&mut poller, scope);
+            peer_threads.end();
+            result
+        };
+        seat.occupy(|| peer_threads.end(), master)
     });
     match peer_threads.failure.into_inner() {
         Some(error) => Err(error),
@@ -63,6 +70,12 @@ pub(super) fn run<C: ControlPlane>(control: &C, common_poller: bool, stop: &Atom
 }
 
 impl<C: ControlPlane> PeerThreads<'_, C> {
+    /// Ends all threads.
+    fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wakers.wake_all();
+    }
+
     /// Listens, runs timers and background work, and starts and ends the sessions' threads.
     fn master<'scope>(
         &'scope self,
@@ -73,12 +86,12 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy) = (0, true);
         while !stopped(self.stop) {
-            poller.poll(self.control, self.clock, busy, due_ms)?;
+            poller.poll(self.control, self.machine, busy, due_ms)?;
             // Sessions are ready here only with a common poller.
             while let Some(session) = poller.turns().next() {
                 threads.get(&session).iter().for_each(|thread| thread.waker.ring());
             }
-            let now = self.clock.now_ms();
+            let now = self.machine.now_ms();
             busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             let exported = self.control.export(&mut worker, 0, !busy, now);
             if exported.grew {
@@ -109,26 +122,27 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
         session: usize,
     ) -> io::Result<()> {
         if let Some(running) = threads.get(&session) {
-            self.control.attach(session, &running.registry, Token(session))?;
+            running.sockets.attach(self.control, session)?;
             running.waker.ring();
             return Ok(());
         }
-        let poller = Poller::open()?;
-        let registry = if self.common_poller { masters.registry() } else { poller.registry() };
-        let registry = registry.try_clone()?;
-        self.control.attach(session, &registry, Token(session))?;
+        let name = format!("peer-{session}");
+        let seat = self.machine.seat(&name);
+        let poller = seat.poller()?;
+        let sockets = if self.common_poller { masters.sockets() } else { poller.sockets() }.clone();
+        sockets.attach(self.control, session)?;
         let end = Arc::new(AtomicBool::new(false));
-        let known = SessionThread { waker: poller.waker(), registry, end: end.clone() };
-        thread::Builder::new().name(format!("peer-{session}")).stack_size(STACK_BYTES).spawn_scoped(
-            scope,
-            move || {
-                if let Err(error) = self.session(session, poller, &end) {
-                    *self.failure.lock() = Some(error);
-                    self.stop.store(true, Ordering::Release);
-                    self.wakers.wake_all();
-                }
-            },
-        )?;
+        let known = SessionThread { waker: poller.waker(), sockets, end: end.clone() };
+        let own = seat.clone();
+        let body = move || {
+            let result = own.occupy(|| self.end(), || self.session(session, poller, &end));
+            if let Err(error) = result {
+                *self.failure.lock() = Some(error);
+                self.end();
+            }
+        };
+        let builder = thread::Builder::new().name(name).stack_size(STACK_BYTES);
+        builder.spawn_scoped(scope, body).inspect_err(|_| seat.stays_empty())?;
         threads.insert(session, known);
         Ok(())
     }
@@ -143,10 +157,10 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             if stopped(self.stop) || end.load(Ordering::Acquire) {
                 break Ok(());
             }
-            if let Err(error) = poller.poll(self.control, self.clock, busy, u64::MAX) {
+            if let Err(error) = poller.poll(self.control, self.machine, busy, u64::MAX) {
                 break Err(error);
             }
-            let now = self.clock.now_ms();
+            let now = self.machine.now_ms();
             while poller.turns().next().is_some() {}
             busy = read_and_apply(self.control, &mut worker, session, now);
             let exported = self.control.export(&mut worker, 0, !busy, now);

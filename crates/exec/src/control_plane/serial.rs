@@ -5,21 +5,31 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
+use super::seat::Machine;
+use super::thread::{Poller, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
 
-pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result<()> {
-    let mut poller = Poller::open()?;
+pub(super) fn run<C: ControlPlane>(control: &C, machine: &Machine, stop: &AtomicBool) -> io::Result<()> {
+    let seat = machine.seat("the thread");
+    let mut poller = seat.poller()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
-    control.begin(1, wakers);
-    control.attach_listeners(poller.registry(), LISTENERS)?;
-    let clock = Clock::start();
+    control.begin(1, wakers.clone());
+    poller.sockets().listen(control)?;
+    seat.occupy(|| wakers.wake_all(), || rounds(control, machine, &mut poller, stop))
+}
+
+fn rounds<C: ControlPlane>(
+    control: &C,
+    machine: &Machine,
+    poller: &mut Poller,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let mut worker = control.worker();
     let (mut due_ms, mut busy) = (0, true);
     while !stopped(stop) {
-        poller.poll(control, clock, busy, due_ms)?;
-        let now = clock.now_ms();
+        poller.poll(control, machine, busy, due_ms)?;
+        let now = machine.now_ms();
         for _ in 0..poller.turns().len() {
             let Some(session) = poller.turns().next() else { break };
             if read_and_apply(control, &mut worker, session, now) {
@@ -35,7 +45,7 @@ pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result
         }
         while let Some(notice) = control.poll_notice() {
             if let Notice::Opened(session) = notice {
-                control.attach(session, poller.registry(), mio::Token(session))?;
+                poller.sockets().attach(control, session)?;
                 due_ms = 0;
             }
         }

@@ -15,9 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use mio::{Registry, Token};
-
-use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
+use super::seat::Machine;
+use super::thread::{Poller, Sockets, ThreadWaker, Wakers, stopped};
 use super::{BATCHES_IN_FLIGHT_MAX, ControlPlane, Notice, Share};
 
 /// Sessions read by a worker before it looks at its inbox again.
@@ -36,59 +35,62 @@ struct WorkerQueue<B> {
     export: AtomicBool,
     write: AtomicBool,
     waker: ThreadWaker,
-    registry: Registry,
+    sockets: Sockets,
 }
 
 struct Pool<'c, C: ControlPlane> {
     control: &'c C,
     stop: &'c AtomicBool,
-    clock: Clock,
+    machine: &'c Machine,
     wakers: Wakers,
     queues: Vec<WorkerQueue<C::Batch>>,
     in_flight: AtomicUsize,
 }
 
-pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(
+    control: &C,
+    threads: usize,
+    machine: &Machine,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let wakers = Wakers::default();
-    let (mut all_eyes, mut queues) = (Vec::new(), Vec::new());
-    for _ in 0..threads {
-        let poller = Poller::open()?;
+    let (mut seated, mut queues) = (Vec::new(), Vec::new());
+    for index in 0..threads {
+        let name = format!("shard-{index}");
+        let seat = machine.seat(&name);
+        let poller = seat.poller()?;
         wakers.add(poller.waker());
         queues.push(WorkerQueue {
             inbox: Mutex::new(VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX)),
             export: AtomicBool::new(false),
             write: AtomicBool::new(false),
             waker: poller.waker(),
-            registry: poller.registry().try_clone()?,
+            sockets: poller.sockets().clone(),
         });
-        all_eyes.push(poller);
+        seated.push((name, seat, poller));
     }
     control.begin(threads, wakers.clone());
-    control.attach_listeners(&queues[0].registry, LISTENERS)?;
-    let shop = Pool { control, stop, clock: Clock::start(), wakers, queues, in_flight: AtomicUsize::new(0) };
+    queues[0].sockets.listen(control)?;
+    let pool = Pool { control, stop, machine, wakers, queues, in_flight: AtomicUsize::new(0) };
     thread::scope(|scope| {
         let mut handles = Vec::new();
         let mut result = Ok(());
-        let mut own = None;
-        for (index, poller) in all_eyes.into_iter().enumerate() {
-            if index == 0 {
-                own = Some(poller);
-                continue;
-            }
-            let shop = &shop;
-            let spawned = thread::Builder::new()
-                .name(format!("shard-{index}"))
-                .spawn_scoped(scope, move || shop.work(index, poller));
-            match spawned {
+        let mut others = seated.into_iter().enumerate();
+        let own = others.next();
+        for (index, (name, seat, poller)) in others {
+            let (pool, empty) = (&pool, seat.clone());
+            let work = move || seat.occupy(|| pool.end(), || pool.work(index, poller));
+            match thread::Builder::new().name(name).spawn_scoped(scope, work) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
+                    empty.stays_empty();
                     result = Err(error);
                     stop.store(true, Ordering::Release);
                 }
             }
         }
-        if let Some(poller) = own {
-            result = result.and(shop.work(0, poller));
+        if let Some((index, (_, seat, poller))) = own {
+            result = result.and(seat.occupy(|| pool.end(), || pool.work(index, poller)));
         }
         for handle in handles {
             result = result.and(handle.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))));
@@ -98,11 +100,16 @@ pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBoo
 }
 
 impl<C: ControlPlane> Pool<'_, C> {
+    /// Ends all threads.
+    fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wakers.wake_all();
+    }
+
     /// The body of a worker's thread. When it ends, whatever the reason, all workers end.
     fn work(&self, index: usize, mut poller: Poller) -> io::Result<()> {
         let result = self.rounds(index, &mut poller);
-        self.stop.store(true, Ordering::Release);
-        self.wakers.wake_all();
+        self.end();
         result
     }
 
@@ -111,8 +118,8 @@ impl<C: ControlPlane> Pool<'_, C> {
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy) = (0, true);
         while !stopped(self.stop) {
-            poller.poll(self.control, self.clock, busy, due_ms)?;
-            let now = self.clock.now_ms();
+            poller.poll(self.control, self.machine, busy, due_ms)?;
+            let now = self.machine.now_ms();
             busy = self.apply_inbox(&mut worker, share, now);
             for _ in 0..poller.turns().len().min(READS_PER_ROUND) {
                 let Some(session) = poller.turns().next() else { break };
@@ -129,7 +136,7 @@ impl<C: ControlPlane> Pool<'_, C> {
             while let Some(notice) = self.control.poll_notice() {
                 if let Notice::Opened(session) = notice {
                     let queue = &self.queues[session % self.queues.len()];
-                    self.control.attach(session, &queue.registry, Token(session))?;
+                    queue.sockets.attach(self.control, session)?;
                     queue.waker.ring();
                     due_ms = 0;
                 }

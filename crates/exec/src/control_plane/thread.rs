@@ -1,16 +1,18 @@
-//! Common to the threads of every scheduling: a clock, a poller with its waker, and the list of sessions that want
-//! a turn.
+//! Common to the threads of every scheduling: a poller with its waker, and the list of sessions that want a turn.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use mio::event::Event;
 use mio::{Events, Poll, Registry, Token, Waker};
 
+use super::seat::Machine;
 use super::{ControlPlane, Share};
+use crate::virtual_cores::Sleeper;
 
 /// The token of listening sockets; a session's token is its number.
 pub(super) const LISTENERS: Token = Token(usize::MAX - 1);
@@ -22,37 +24,36 @@ const EVENTS_MAX: usize = 1024;
 /// The longest sleep, so that a thread looks again even if no waker rang.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 
-/// Counts milliseconds since the scheduling began.
-#[derive(Clone, Copy)]
-pub(super) struct Clock(Instant);
-
-impl Clock {
-    pub(super) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(super) fn now_ms(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
 /// Wakes one thread that sleeps in its poller; costs no system call if the thread is awake.
 #[derive(Clone)]
 pub(super) struct ThreadWaker(Arc<ThreadWakerInner>);
 
 struct ThreadWakerInner {
-    waker: Waker,
+    wakes: Wakes,
     asleep: AtomicBool,
     /// Set while the thread is awake, this prevents its next sleep.
     rung: AtomicBool,
 }
 
+enum Wakes {
+    InPoller(Waker),
+    OnVirtualCore(Sleeper),
+}
+
 impl ThreadWaker {
+    fn new(wakes: Wakes) -> Self {
+        let (asleep, rung) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self(Arc::new(ThreadWakerInner { wakes, asleep, rung }))
+    }
+
     pub(super) fn ring(&self) {
         self.0.rung.store(true, Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::SeqCst) {
-            // An error means that the poller is gone, and its thread with it.
-            let _ = self.0.waker.wake();
+            match &self.0.wakes {
+                // An error means that the poller is gone, and its thread with it.
+                Wakes::InPoller(waker) => drop(waker.wake()),
+                Wakes::OnVirtualCore(sleeper) => sleeper.unpark(),
+            }
         }
     }
 }
@@ -76,44 +77,95 @@ impl Wakers {
     }
 }
 
+/// Where a thread hears of sockets that are ready.
+#[derive(Clone)]
+pub(super) struct Sockets(SocketsKind);
+
+#[derive(Clone)]
+enum SocketsKind {
+    Kernel(Arc<Registry>),
+    /// Sessions that became ready.
+    Virtual(Arc<Mutex<Vec<usize>>>),
+}
+
+impl Sockets {
+    /// Registers those of the session's connections that are not registered yet. On virtual cores everything that
+    /// will arrive on them is there at once.
+    pub(super) fn attach<C: ControlPlane>(&self, control: &C, session: usize) -> io::Result<()> {
+        match &self.0 {
+            SocketsKind::Kernel(registry) => control.attach(session, registry, Token(session)),
+            SocketsKind::Virtual(ready) => {
+                ready.lock().push(session);
+                Ok(())
+            }
+        }
+    }
+
+    /// Registers the listening sockets, of which virtual cores have none.
+    pub(super) fn listen<C: ControlPlane>(&self, control: &C) -> io::Result<()> {
+        match &self.0 {
+            SocketsKind::Kernel(registry) => control.attach_listeners(registry, LISTENERS),
+            SocketsKind::Virtual(_) => Ok(()),
+        }
+    }
+}
+
 /// A thread's poller, and its sessions that want a turn.
 pub(super) struct Poller {
-    poll: Poll,
-    events: Events,
+    events: EventSource,
+    sockets: Sockets,
     waker: ThreadWaker,
     turns: Turns,
     /// Listening sockets have connections to accept.
     listeners_ready: bool,
 }
 
+enum EventSource {
+    Kernel { poll: Poll, events: Events },
+    Virtual { machine: Machine, poll_ns: u64, ready: Arc<Mutex<Vec<usize>>> },
+}
+
 impl Poller {
     pub(super) fn open() -> io::Result<Self> {
         let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKER)?;
-        let waker = ThreadWaker(Arc::new(ThreadWakerInner {
-            waker,
-            asleep: AtomicBool::new(false),
-            rung: AtomicBool::new(false),
-        }));
-        Ok(Self {
-            poll,
-            events: Events::with_capacity(EVENTS_MAX),
-            waker,
+        let waker = Wakes::InPoller(Waker::new(poll.registry(), WAKER)?);
+        let sockets = SocketsKind::Kernel(Arc::new(poll.registry().try_clone()?));
+        let events = EventSource::Kernel { poll, events: Events::with_capacity(EVENTS_MAX) };
+        Ok(Self::new(events, sockets, waker))
+    }
+
+    /// The poller of the thread that `sleeper` wakes.
+    pub(super) fn on_virtual_core(machine: Machine, sleeper: Sleeper, poll_ns: u64) -> Self {
+        let ready = Arc::<Mutex<Vec<usize>>>::default();
+        let sockets = SocketsKind::Virtual(Arc::clone(&ready));
+        Self::new(EventSource::Virtual { machine, poll_ns, ready }, sockets, Wakes::OnVirtualCore(sleeper))
+    }
+
+    fn new(events: EventSource, sockets: SocketsKind, wakes: Wakes) -> Self {
+        Self {
+            events,
+            sockets: Sockets(sockets),
+            waker: ThreadWaker::new(wakes),
             turns: Turns::default(),
             listeners_ready: false,
-        })
+        }
     }
 
     pub(super) fn waker(&self) -> ThreadWaker {
         self.waker.clone()
     }
 
-    pub(super) fn registry(&self) -> &Registry {
-        self.poll.registry()
+    pub(super) fn sockets(&self) -> &Sockets {
+        &self.sockets
     }
 
     pub(super) fn turns(&mut self) -> &mut Turns {
         &mut self.turns
+    }
+
+    /// Asks for events once, and leaves them.
+    pub(super) fn ask(&mut self) -> io::Result<()> {
+        self.events.wait(Duration::ZERO)
     }
 
     /// Does the work beside sessions: accepts waiting connections, runs due timers, does a piece of background
@@ -135,12 +187,11 @@ impl Poller {
         control.background_work(worker, share, now_ms)
     }
 
-    /// Takes events from the kernel. Unless `busy`, sleeps until there is one, until `until_ms` or until the waker
-    /// rings.
+    /// Takes events. Unless `busy`, sleeps until there is one, until `until_ms` or until the waker rings.
     pub(super) fn poll<C: ControlPlane>(
         &mut self,
         control: &C,
-        clock: Clock,
+        machine: &Machine,
         busy: bool,
         until_ms: u64,
     ) -> io::Result<()> {
@@ -148,32 +199,60 @@ impl Poller {
         if !busy && self.turns.is_empty() {
             self.waker.0.asleep.store(true, Ordering::SeqCst);
             if !self.waker.0.rung.load(Ordering::SeqCst) {
-                timeout = Duration::from_millis(until_ms.saturating_sub(clock.now_ms())).min(SLEEP_MAX);
+                timeout = Duration::from_millis(until_ms.saturating_sub(machine.now_ms())).min(SLEEP_MAX);
             }
         }
-        let polled = self.poll.poll(&mut self.events, Some(timeout));
+        let polled = self.events.wait(timeout);
         self.waker.0.asleep.store(false, Ordering::SeqCst);
         self.waker.0.rung.store(false, Ordering::SeqCst);
         match polled {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
         }
-        for event in &self.events {
-            match event.token() {
-                WAKER => {}
-                LISTENERS => self.listeners_ready = true,
-                Token(session) => {
-                    let closed = event.is_read_closed() || event.is_error();
-                    control.ready(
-                        session,
-                        event.is_readable() || closed,
-                        event.is_writable() || event.is_write_closed() || closed,
-                    );
-                    self.turns.want(session);
+        match &self.events {
+            EventSource::Kernel { events, .. } => {
+                for event in events {
+                    self.listeners_ready |= take_event(event, control, &mut self.turns);
                 }
+            }
+            EventSource::Virtual { ready, .. } => {
+                ready.lock().drain(..).for_each(|session| self.turns.want(session));
             }
         }
         Ok(())
+    }
+}
+
+/// Notes what is ready; whether that is listening sockets.
+fn take_event<C: ControlPlane>(event: &Event, control: &C, turns: &mut Turns) -> bool {
+    match event.token() {
+        WAKER => {}
+        LISTENERS => return true,
+        Token(session) => {
+            let closed = event.is_read_closed() || event.is_error();
+            let readable = event.is_readable() || closed;
+            control.ready(session, readable, event.is_writable() || event.is_write_closed() || closed);
+            turns.want(session);
+        }
+    }
+    false
+}
+
+impl EventSource {
+    /// Waits for events. On virtual cores nothing but a waker ends a sleep: there are no timers.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        match self {
+            EventSource::Kernel { poll, events } => poll.poll(events, Some(timeout)),
+            EventSource::Virtual { machine, poll_ns, ready } => {
+                if let Machine::Virtual { cores, .. } = machine {
+                    cores.spend(*poll_ns);
+                }
+                if timeout.is_zero() || !ready.lock().is_empty() {
+                    return Ok(());
+                }
+                machine.park()
+            }
+        }
     }
 }
 

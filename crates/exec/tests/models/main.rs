@@ -3,6 +3,7 @@
 // A test that cannot go on should say so by panicking.
 #![allow(clippy::unwrap_used)]
 
+mod control;
 mod ends;
 mod explore;
 mod lanes;

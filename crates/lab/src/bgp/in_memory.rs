@@ -32,7 +32,9 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::RouterConfig;
-use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule, schedule_with_common_poller};
+use thalweg_exec::control_plane::{
+    ControlCosts, ControlRecorder, SchedulingKind, SchedulingOptions, schedule, schedule_with_common_poller,
+};
 use thalweg_exec::monotonic_time;
 use thalweg_node::control::{BgpRequest, RouteFilter};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
@@ -132,11 +134,48 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     })
 }
 
-fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) -> Result<Run, String> {
+/// Runs a scenario under the serial scheduling, and records what its last phase costs.
+pub(crate) fn record(spec: &Spec, scenario: &Scenario) -> Result<(Run, ControlCosts), String> {
+    let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
+    let speaker = speaker_of(scenario, &world, SchedulingKind::Serial, spec.advertise, spec.counts())?;
+    let (recorder, stop) = (ControlRecorder::new(&speaker), Arc::new(AtomicBool::new(false)));
+    let options = SchedulingOptions { kind: SchedulingKind::Serial, threads: 1 };
+    let (speaker, recorder, stop) = (&speaker, &recorder, &stop);
+    thread::scope(|scope| {
+        let scheduling = move || schedule(recorder, options, stop);
+        let routing = scope.spawn(move || spec.cores.run(scheduling).and_then(|ended| ended));
+        let result = come_up(spec, scenario, speaker).and_then(|end| {
+            recorder.start();
+            play(spec, scenario, (&world, speaker), end)
+        });
+        stop.store(true, Ordering::Release);
+        speaker.wake();
+        let ended = routing.join().map_err(|_| "the scheduling panicked".to_owned())?;
+        ended.map_err(|error| format!("the scheduling: {error}"))?;
+        result.map(|run| (run, recorder.finish(spec.advertise == Advertise::None)))
+    })
+}
+
+/// Waits until all sessions are up; when the run must end.
+fn come_up(spec: &Spec, scenario: &Scenario, speaker: &Speaker) -> Result<Instant, String> {
     let end = Instant::now() + spec.timeout;
     while !all_up(speaker, scenario.neighbors.count + 1) {
         pause(end, || "sessions did not come up".to_owned())?;
     }
+    Ok(end)
+}
+
+fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) -> Result<Run, String> {
+    let end = come_up(spec, scenario, speaker)?;
+    play(spec, scenario, (world, speaker), end)
+}
+
+fn play(
+    spec: &Spec,
+    scenario: &Scenario,
+    (world, speaker): (&World, &Speaker),
+    end: Instant,
+) -> Result<Run, String> {
     let mut monitor = Monitor::new(DAEMON_AS);
     let mut last = Err("the load has no phase".to_owned());
     for phase in &scenario.phases {

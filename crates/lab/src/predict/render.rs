@@ -1,6 +1,6 @@
 //! Predictions as tables, plots and a report.
 
-use super::{Outcome, Predicted};
+use super::{BgpOutcome, Curve, Outcome, Predicted, Validation};
 use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report, filled};
 use crate::stats::distinct;
@@ -13,13 +13,23 @@ fn signed_percent(share: f64) -> String {
 
 /// What was held out, the curves, and what stands beside them.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    filled([validation(outcome), curves(outcome), article(outcome)])
+    let mut tables = vec![
+        validation("Held out", &outcome.validation),
+        curves("Predicted", &outcome.points, &outcome.curves),
+        article(outcome),
+    ];
+    if let Some(bgp) = &outcome.bgp {
+        tables.push(validation("BGP, held out", &bgp.validation));
+        tables.push(curves("BGP, predicted", &bgp.points, &bgp.curves));
+        tables.push(thesis(bgp));
+    }
+    filled(tables)
 }
 
-fn validation(outcome: &Outcome) -> Table {
+fn validation(title: &str, cells: &[Validation]) -> Table {
     Table::of(
-        "Held out: speed-up over serial, predicted and measured (median, slowest to fastest run)",
-        &outcome.validation,
+        format!("{title}: speed-up over serial, predicted and measured (median, slowest to fastest run)"),
+        cells,
     )
     .words("work", |cell| cell.work.clone())
     .words("model", |cell| cell.model.clone())
@@ -31,19 +41,21 @@ fn validation(outcome: &Outcome) -> Table {
     .table()
 }
 
-fn curves(outcome: &Outcome) -> Table {
-    let law = |point: &Predicted, of: fn(&super::Curve) -> super::Fit| {
-        let curve = outcome.curves.iter().find(|c| c.work == point.work && c.model == point.model);
+fn curves(title: &str, points: &[Predicted], curves: &[Curve]) -> Table {
+    let law = |point: &Predicted, of: fn(&Curve) -> super::Fit| {
+        let curve = curves.iter().find(|c| c.work == point.work && c.model == point.model);
         curve.map_or_else(|| "–".to_owned(), |curve| format!("{:.2}", of(curve).speed_up(point.cores as f64)))
     };
     Table::of(
-        "Predicted on virtual cores: not validated, but where the table of what was held out has the same cell",
-        &outcome.points,
+        format!(
+            "{title} on virtual cores: validated only where the table of what was held out has the same cell"
+        ),
+        points,
     )
     .words("work", |point| point.work.clone())
     .words("model", |point| point.model.clone())
     .number("cores", |point| point.cores.to_string())
-    .number("pps", |point| Unit::Count.format(point.packets_per_second))
+    .number("per second", |point| Unit::Count.format(point.per_second))
     .number("speed-up", |point| format!("{:.2}", point.speed_up))
     .number("Amdahl", |point| law(point, |curve| curve.amdahl))
     .number("USL", |point| law(point, |curve| curve.usl))
@@ -63,15 +75,24 @@ fn article(outcome: &Outcome) -> Table {
     .table()
 }
 
-fn plot(outcome: &Outcome, work: &str) -> LineChart {
-    let points: Vec<_> = outcome.points.iter().filter(|point| point.work == work).collect();
+fn thesis(bgp: &BgpOutcome) -> Table {
+    Table::of("Schedulings beside the thesis on parallel BGP", &bgp.thesis)
+        .words("scheduling", |row| row.scheduling.clone())
+        .number("cores", |row| row.cores.to_string())
+        .number("thesis, at least", |row| format!("{:.1}", row.found))
+        .number("predicted", |row| format!("{:.1}", row.predicted))
+        .table()
+}
+
+fn plot(points: &[Predicted], validation: &[Validation], work: &str) -> LineChart {
+    let points: Vec<_> = points.iter().filter(|point| point.work == work).collect();
     let mut series = Vec::new();
     for (color, model) in distinct(points.iter().map(|point| point.model.clone())).into_iter().enumerate() {
         let of_model = points.iter().filter(|point| point.model == model);
         let places = of_model.map(|point| Point { x: point.cores as f64, y: point.speed_up, range: None });
         let predicted = Series::measured(format!("{model}, predicted"), color, places);
         series.push(Series { kind: SeriesKind::Predicted(color), ..predicted });
-        let cells = outcome.validation.iter().filter(|cell| cell.work == work && cell.model == model);
+        let cells = validation.iter().filter(|cell| cell.work == work && cell.model == model);
         let cells = cells.map(|cell| Point::of(cell.workers as f64, &cell.measured, 1.0));
         let measured = Series::measured(format!("{model}, measured"), color, cells);
         series.extend((!measured.points.is_empty()).then_some(measured));
@@ -87,7 +108,8 @@ fn plot(outcome: &Outcome, work: &str) -> LineChart {
 
 /// How well what was held out is predicted: the median and the largest error.
 fn lead(outcome: &Outcome) -> String {
-    let mut errors: Vec<f64> = outcome.validation.iter().map(|cell| cell.error.abs()).collect();
+    let of_bgp = outcome.bgp.iter().flat_map(|bgp| &bgp.validation);
+    let mut errors: Vec<f64> = outcome.validation.iter().chain(of_bgp).map(|cell| cell.error.abs()).collect();
     errors.sort_by(f64::total_cmp);
     match errors.as_slice() {
         [] => "Nothing was measured beside these predictions: they are not validated.".to_owned(),
@@ -107,9 +129,16 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     report.heading("Plots");
     for work in distinct(outcome.points.iter().map(|point| point.work.clone())) {
         report.plot(
-            plot(outcome, &work).svg(),
+            plot(&outcome.points, &outcome.validation, &work).svg(),
             "Dashed: predicted on virtual cores, not validated. Error bars: slowest and fastest measured run. Of the \
              farm's cores one has the reader; its measured runs have a reader besides their workers.",
+        );
+    }
+    if let Some(bgp) = &outcome.bgp {
+        report.plot(
+            plot(&bgp.points, &bgp.validation, super::bgp::WORK).svg(),
+            "Dashed: schedulings of the BGP daemon predicted on virtual cores, not validated. Error bars: slowest and \
+             fastest measured run. A thread for each core, with per-peer one for each neighbor.",
         );
     }
     report.heading("Tables");
@@ -129,6 +158,9 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
             hand_over.wake_latency_ns,
             outcome.machine.move_ps_per_packet / 1000
         ),
+        "A BGP speaker is recorded call by call. Its schedulings wait for shards and for the export queue as they do on real \
+         threads; locks of sessions and of the attribute table, and fetching another core's cache lines, are missing."
+            .to_owned(),
         "Contention is measured with two copies of the serial run and extended in a straight line: a guess beyond two cores."
             .to_owned(),
     ]);

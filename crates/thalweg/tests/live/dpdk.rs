@@ -25,7 +25,10 @@ fn a_program_without_dpdk_says_how_to_get_it() {
     fs::write(&file, config("dpdk")).expect("the folder is writable");
     let output = site.output(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &["run", &file]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("port lan: net_pcap1: this program was built without"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("port lan: net_pcap1: this program was built without"),
+        "{said}"
+    );
     for said in [findings, said] {
         for part in ["cargo build --release --features dpdk", "apt-get install libdpdk-dev"] {
             assert!(said.contains(part), "{part}: {said}");

@@ -1,0 +1,259 @@
+//! What a control plane's work costs: recorded around each call while the serial scheduling runs it.
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::{ControlPlane, Exported, Notice, Reading, Registry, Share, Token, Wakers};
+
+/// What a control plane did in a serial run, and what each part cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlCosts {
+    /// The sessions that were read.
+    pub sessions: Vec<SessionCosts>,
+    /// All exports together, without the calls that found nothing.
+    pub export_ns: u64,
+    /// An export that finds nothing.
+    pub export_call_ns: u64,
+    /// A write that finds nothing.
+    pub write_call_ns: u64,
+    /// What a thread does in a round beside sessions.
+    pub round_ns: u64,
+    /// The run ends when all is in the shards, not when it is written.
+    pub ends_when_applied: bool,
+}
+
+/// What a session cost, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCosts {
+    /// In order.
+    pub reads: Vec<ReadCost>,
+    /// All writes together, without the calls that found nothing.
+    pub write_ns: u64,
+}
+
+/// What was read at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadCost {
+    pub read_ns: u64,
+    /// The shards it was applied to, and what that took in each.
+    pub shards_ns: Vec<(usize, u64)>,
+}
+
+impl ControlCosts {
+    /// The work of all sessions: what one core needs without the rounds and the calls that find nothing.
+    pub fn total_ns(&self) -> u64 {
+        let session = |session: &SessionCosts| session.reads_ns() + session.write_ns;
+        self.sessions.iter().map(session).sum::<u64>() + self.export_ns
+    }
+
+    /// The time in the shards.
+    pub fn applied_ns(&self) -> u64 {
+        self.sessions.iter().flat_map(|session| &session.reads).map(ReadCost::applied_ns).sum()
+    }
+}
+
+impl SessionCosts {
+    /// Reading and applying.
+    pub fn reads_ns(&self) -> u64 {
+        self.reads.iter().map(|read| read.read_ns + read.applied_ns()).sum()
+    }
+}
+
+impl ReadCost {
+    fn applied_ns(&self) -> u64 {
+        self.shards_ns.iter().map(|(_, ns)| ns).sum()
+    }
+}
+
+/// A control plane that also records what it costs. It is meant for the serial scheduling.
+pub struct ControlRecorder<'c, C> {
+    control: &'c C,
+    /// Nothing before the recording begins.
+    recording: Mutex<Option<Recording>>,
+    /// The highest number of a session that was opened, and one.
+    opened: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Recording {
+    sessions: Vec<SessionCosts>,
+    exports_ns: Vec<u64>,
+    /// The session of each write, and what it took.
+    writes_ns: Vec<(usize, u64)>,
+    rounds: u64,
+    rounds_ns: u64,
+}
+
+/// A batch, and which read it came from, if that was recorded.
+#[derive(Debug)]
+pub struct RecordedBatch<B> {
+    batch: B,
+    read: Option<(usize, usize)>,
+}
+
+impl<'c, C: ControlPlane> ControlRecorder<'c, C> {
+    pub fn new(control: &'c C) -> Self {
+        Self { control, recording: Mutex::new(None), opened: AtomicUsize::new(0) }
+    }
+
+    /// Records from now on.
+    pub fn start(&self) {
+        *self.recording.lock() = Some(Recording::default());
+    }
+
+    /// Ends the recording; the costs of what it saw.
+    pub fn finish(&self, ends_when_applied: bool) -> ControlCosts {
+        let recording = self.recording.lock().take().unwrap_or_default();
+        recording.costs(ends_when_applied)
+    }
+
+    fn time<R>(&self, run: impl FnOnce() -> R, note: impl FnOnce(&mut Recording, u64, &R)) -> R {
+        let began = Instant::now();
+        let result = run();
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if let Some(recording) = self.recording.lock().as_mut() {
+            note(recording, took, &result);
+        }
+        result
+    }
+}
+
+impl Recording {
+    fn session(&mut self, session: usize) -> &mut SessionCosts {
+        if self.sessions.len() <= session {
+            self.sessions.resize_with(session + 1, SessionCosts::default);
+        }
+        &mut self.sessions[session]
+    }
+
+    fn costs(mut self, ends_when_applied: bool) -> ControlCosts {
+        let export_call_ns = median(self.exports_ns.iter().copied());
+        let write_call_ns = median(self.writes_ns.iter().map(|(_, ns)| *ns));
+        for (session, ns) in std::mem::take(&mut self.writes_ns) {
+            self.session(session).write_ns += ns.saturating_sub(write_call_ns);
+        }
+        ControlCosts {
+            sessions: self.sessions,
+            export_ns: self.exports_ns.iter().map(|ns| ns.saturating_sub(export_call_ns)).sum(),
+            export_call_ns,
+            write_call_ns,
+            round_ns: self.rounds_ns / self.rounds.max(1),
+            ends_when_applied,
+        }
+    }
+}
+
+/// Most calls find nothing, so the median is the cost of one that does not.
+fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
+    type Worker = C::Worker;
+    type Batch = RecordedBatch<C::Batch>;
+
+    fn worker(&self) -> C::Worker {
+        self.control.worker()
+    }
+
+    fn shards(&self) -> usize {
+        self.control.shards()
+    }
+
+    fn begin(&self, export_queues: usize, wakers: Wakers) {
+        self.control.begin(export_queues, wakers);
+    }
+
+    fn attach_listeners(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.control.attach_listeners(registry, token)
+    }
+
+    fn attach(&self, session: usize, registry: &Registry, token: Token) -> io::Result<()> {
+        self.control.attach(session, registry, token)
+    }
+
+    fn accept(&self, worker: &mut C::Worker, now_ms: u64) {
+        self.control.accept(worker, now_ms);
+    }
+
+    fn ready(&self, session: usize, readable: bool, writable: bool) {
+        self.control.ready(session, readable, writable);
+    }
+
+    fn read(&self, worker: &mut C::Worker, session: usize, now_ms: u64) -> Reading<Self::Batch> {
+        let mut read = None;
+        let Reading { batch, more } = self.time(
+            || self.control.read(worker, session, now_ms),
+            |recording, read_ns, _| {
+                let reads = &mut recording.session(session).reads;
+                reads.push(ReadCost { read_ns, shards_ns: Vec::new() });
+                read = Some((session, reads.len() - 1));
+            },
+        );
+        Reading { batch: batch.map(|batch| RecordedBatch { batch, read }), more }
+    }
+
+    fn touches(&self, batch: &Self::Batch, shard: usize) -> bool {
+        self.control.touches(&batch.batch, shard)
+    }
+
+    fn apply(&self, worker: &mut C::Worker, shard: usize, batch: &Self::Batch, now_ms: u64) {
+        self.time(
+            || self.control.apply(worker, shard, &batch.batch, now_ms),
+            |recording, ns, ()| {
+                if let Some((session, read)) = batch.read {
+                    recording.session(session).reads[read].shards_ns.push((shard, ns));
+                }
+            },
+        );
+    }
+
+    fn export(&self, worker: &mut C::Worker, queue: usize, now: bool, now_ms: u64) -> Exported {
+        self.time(
+            || self.control.export(worker, queue, now, now_ms),
+            |recording, ns, _| recording.exports_ns.push(ns),
+        )
+    }
+
+    fn write(&self, worker: &mut C::Worker, session: usize, now_ms: u64) {
+        self.time(
+            || self.control.write(worker, session, now_ms),
+            |recording, ns, ()| recording.writes_ns.push((session, ns)),
+        );
+    }
+
+    /// One session after the other, so that each one's cost is known.
+    fn write_share(&self, worker: &mut C::Worker, share: Share, now_ms: u64) {
+        let opened = self.opened.load(Ordering::Relaxed);
+        (0..opened)
+            .filter(|session| share.has(*session))
+            .for_each(|session| self.write(worker, session, now_ms));
+    }
+
+    fn tick(&self, worker: &mut C::Worker, share: Share, now_ms: u64) -> u64 {
+        self.time(|| self.control.tick(worker, share, now_ms), |recording, ns, _| recording.rounds_ns += ns)
+    }
+
+    fn background_work(&self, worker: &mut C::Worker, share: Share, now_ms: u64) -> bool {
+        self.time(
+            || self.control.background_work(worker, share, now_ms),
+            |recording, ns, _| {
+                recording.rounds += 1;
+                recording.rounds_ns += ns;
+            },
+        )
+    }
+
+    fn poll_notice(&self) -> Option<Notice> {
+        let notice = self.control.poll_notice();
+        if let Some(Notice::Opened(session)) = notice {
+            self.opened.fetch_max(session + 1, Ordering::Relaxed);
+        }
+        notice
+    }
+}
