@@ -1,4 +1,4 @@
-//! `thalweg whatif` on its example, and what it says when something is wrong.
+//! `thalweg whatif` on its example, and its error messages.
 
 use std::process::Output;
 
@@ -59,7 +59,7 @@ fn peers_of_the_table_are_neighbors_as_said() {
     let mapped = json(&[OLD, NEW, "--table", TABLE, "--map", "192.0.2.5=transit-1"]);
     let peer = &mapped["table"]["mapped"][1];
     assert_eq!(peer["neighbor"], serde_json::json!({ "before": "transit-1", "after": "transit-1" }));
-    // Another AS than the neighbor's: import says so.
+    // Another AS than the neighbor's: the report shows import's rejection.
     assert_eq!(mapped["imports"][0]["rejected"]["first_as"]["after"], 34);
     let said = json(&[OLD, NEW, "--table", TABLE, "--role", "peer-3=customer"]);
     assert_eq!(said["exports_total"]["leaks"], 0, "a customer may have everything");

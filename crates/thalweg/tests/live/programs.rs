@@ -1,4 +1,4 @@
-//! What people do with a network, through NAT and queues: echo, traceroute, files, datagrams, streams, calls.
+//! Everyday use of a network, through NAT and queues: ping, traceroute, files, datagrams, streams, calls.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
-/// A router with NAT for two inside networks, and a port to the outside that is shaped.
+/// A router with NAT for two inside networks and a shaped outside port.
 pub(crate) fn config(driver: &str) -> String {
     let port = |host: Host| {
         let interface = match driver {
-            // The kernel puts fragments together for `net_af_packet`, which is then too long.
+            // `net_pcap`: for `net_af_packet`, the kernel would reassemble fragments into packets that are too
+            // long for it.
             "dpdk" => format!("device = \"net_pcap{},iface={},phy_mac=1\"", host.number(), host.port),
             _ => format!("interface = \"{}\"", host.port),
         };
@@ -39,7 +40,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     let mut router = site.run(&config(driver), arguments);
     let (office, guest) = (site.namespace(OFFICE), site.namespace(GUEST));
 
-    // Echo: through NAT, without NAT, to the router itself, to nobody, to nowhere.
+    // Ping: through NAT, without NAT, to the router itself, to a missing host, to an address without a route.
     for to in [OUTSIDE.v4, OUTSIDE.v6, GUEST.v4, GUEST.v6, OFFICE.gateway_v4, OUTSIDE.gateway_v6] {
         eventually(to, || site.pings(OFFICE, to).then_some(()));
     }
@@ -51,7 +52,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     assert!(unreachable("10.2.0.77").contains("Destination Host Unreachable"), "nobody answers there");
     assert!(unreachable("192.0.2.1").contains("Destination Net Unreachable"), "there is no route");
 
-    // A large packet that may be cut is, one that may not is answered for.
+    // A large packet that may be fragmented is; one that may not is answered with an ICMP error.
     site.ip(&site.namespace(GUEST), "link set eth0 mtu 1500");
     assert!(site.output(&office, "ping", &["-c", "1", "-W", "2", "-s", "4000", OUTSIDE.v4]).status.success());
 
@@ -61,7 +62,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     if has("iperf3") {
         let _server = site.start(&site.namespace(OUTSIDE), "iperf3", &["-s", "-1"]);
         let client = ["-c", OUTSIDE.v4, "-n", "4M", "-J"];
-        // It ends well, with its mistake in JSON, where nobody listens yet.
+        // iperf3 exits with success and an error in its JSON while nothing listens yet.
         let sent = eventually("iperf3 listens", || {
             let output = site.output(&office, "iperf3", &client);
             let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -76,12 +77,12 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     let counters = router.counters_add_up();
     assert_eq!(counters["queued"], 0, "{counters}");
     let ports = router.show(&["ports"]).expect("the router answers");
-    // A busy machine may miss frames; none that was taken may fail.
+    // A busy machine may miss frames, but no received one may fail.
     assert!(ports.iter().all(|port| port["failed"] == 0), "{ports:?}");
     assert!(router.process.end(), "it ends when asked to");
 }
 
-/// Each hop is seen: the router by the address on this side, then the host.
+/// Every hop is visible: the router with its address on this side, then the host.
 fn traceroutes(site: &Site) {
     if !has("traceroute") {
         return;
@@ -89,7 +90,7 @@ fn traceroutes(site: &Site) {
     for (to, hops) in
         [(OUTSIDE.v4, [OFFICE.gateway_v4, OUTSIDE.v4]), (OUTSIDE.v6, [OFFICE.gateway_v6, OUTSIDE.v6])]
     {
-        // Slowly: errors to one host are limited.
+        // Slowly, because ICMP errors to one host are rate-limited.
         let said = eventually("all hops answer", || {
             let arguments = ["-n", "-q", "1", "-w", "2", "-z", "200", to];
             let said = site.said(&site.namespace(OFFICE), "traceroute", &arguments);
@@ -101,7 +102,7 @@ fn traceroutes(site: &Site) {
     }
 }
 
-/// A file over HTTP, larger than any queue.
+/// Fetches a file over HTTP that is larger than any queue.
 fn a_file_is_fetched(site: &Site, from: &str) {
     const BYTES: usize = 3 << 20;
     let listener =
@@ -132,7 +133,7 @@ fn a_file_is_fetched(site: &Site, from: &str) {
     server.join().expect("the server is content");
 }
 
-/// Datagrams to an echo server, which sees NAT's address and not the sender's.
+/// Datagrams to an echo server, which sees NAT's address instead of the sender's.
 fn datagrams_come_back(site: &Site, from: &str) {
     let server = site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((OUTSIDE.v4, 7)).expect("a port"));
     let client = site.within(from, || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));

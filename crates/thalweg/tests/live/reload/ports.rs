@@ -1,4 +1,4 @@
-//! Ports and VLANs come and go under load: what passes by others loses nothing.
+//! Ports and VLANs come and go under load; traffic on other ports loses nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::vlan::behind_a_switch;
 
 const MIRROR: &str = "tw-guest";
-/// A router with `lan` and `wan`, and what else there is; `inside` are further ports inside of NAT.
+/// A router with `lan` and `wan`, and `more`; `inside` lists further inside ports of NAT.
 fn config(driver: &str, more: &str, inside: &str) -> String {
     let port = |host: Host| of_host(host, driver, "");
     format!(
@@ -45,7 +45,7 @@ fn has_interface(site: &Site, name: &str) -> bool {
     site.output(&site.router(), "ip", &["link", "show", name]).status.success()
 }
 
-/// The guests' port: it works, with NAT, a queue and a mirror, and is seen.
+/// Checks that the guests' port works, with NAT, a queue and a mirror, and is shown.
 fn guests_are_served(site: &Site, router: &Router<'_>) {
     eventually("guests reach the office", || site.pings(GUEST, OFFICE.v4).then_some(()));
     eventually("guests reach what is outside", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
@@ -99,7 +99,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
         assert!(neighbors.iter().all(|each| each["address"] != GUEST.v4), "{neighbors:?}");
     }
 
-    // What cannot be taken over changes nothing, and leaves nothing open.
+    // A refused reload changes nothing and leaves nothing open.
     let driven = two.replacen(driver, "tap", 1);
     let said = router.compare(&driven).expect_err("it would be refused");
     assert!(said.contains("`driver` of [ports.lan]"), "{said}");
@@ -110,13 +110,13 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
         assert!(!site.pings(GUEST, OFFICE.v4));
         traffic.passes(PER_CONFIGURATION);
     };
-    // A mirror with the name of an interface that is there already: by then the port itself is open.
+    // The mirror's name is taken by an existing interface; the router notices after it has opened the port.
     site.ip(&site.router(), "link add taken0 type veth peer name taken1");
     refused(&three.replace(MIRROR, "taken0"), &["taken0"]);
     let renamed = two.replace("[ports.lan]", "[ports.office]").replace("\"lan\"]", "\"office\"]");
     refused(&renamed, &["lan moves from port lan to port office"]);
 
-    // An interface that is not there yet.
+    // An interface that does not exist yet.
     let late = "[ports.late]\ninterface = \"late0\"\naddresses = [\"10.9.0.1/24\"]\n";
     reload(&config(driver, late, ""), &["port late: added"]);
     site.ip(&site.router(), "link add late0 type veth peer name late1");
@@ -158,7 +158,7 @@ fn ports_in_a_pipeline() {
     ports_come_and_go("auto", &["--model", "pipeline", "--workers", "2"]);
 }
 
-/// VLANs come, change their number and go, on a veth that others use meanwhile.
+/// VLANs appear, change their number and disappear, on a veth that others use meanwhile.
 fn vlans_come_and_go(driver: &str) {
     let Some(site) = Site::new() else { return };
     let text = |guests: Option<u16>| {
