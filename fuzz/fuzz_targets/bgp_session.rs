@@ -1,5 +1,5 @@
-//! A session under any order of events and any bytes: it never panics, writes only whole messages, none after a
-//! NOTIFICATION, tells up and down in turn, and comes to rest (its actions and deadlines are bounded).
+//! A session under any order of events and any bytes. It never panics, writes only whole messages and none after
+//! a NOTIFICATION, reports up and down alternately, and comes to rest: its actions and deadlines are bounded.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +23,7 @@ struct Driver {
     out: RouteBatchBuilder,
     now: Millis,
     up: bool,
-    /// By connection: a NOTIFICATION went out.
+    /// By connection: whether a NOTIFICATION was sent.
     last_word: [bool; 2],
     held: [Vec<u8>; 2],
 }
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     fn connected(&mut self, conn: Connection) {
-        // The old connection's last words belong to the old connection.
+        // The old connection's output must be checked before it is replaced.
         self.after();
         self.last_word[conn as usize] = false;
         self.held[conn as usize].clear();
@@ -188,7 +188,7 @@ fuzz_target!(|input: &[u8]| {
         }
         driver.after();
     }
-    // All its timers expire in a bounded number of steps, or it goes on only by its own schedule.
+    // All its timers expire in a bounded number of steps, or only its own schedule remains.
     for _ in 0..50 {
         let Some(at) = driver.session.next_deadline() else { break };
         driver.now = at.max(driver.now);

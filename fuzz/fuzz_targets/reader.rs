@@ -1,9 +1,9 @@
-//! What the capture targets share.
+//! Helpers of the capture targets.
 
 use std::io::{self, Cursor, Read};
 use thalweg_ports::{FileSource, InputOptions, InputReport, InputSpec, PortNames};
 
-/// Gives three bytes at a time.
+/// Returns three bytes at a time.
 struct Drops(Cursor<Vec<u8>>);
 
 impl Read for Drops {

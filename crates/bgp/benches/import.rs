@@ -1,10 +1,10 @@
-//! What an UPDATE costs on its way into a batch: six attributes, five prefixes, as a public table's are.
+//! The cost of importing an UPDATE into a batch: six attributes and five prefixes, as in a public table.
 //!
 //!     cargo bench -p thalweg-bgp --bench import --profile quick
 //!
-//! `parse` is the codec alone; the difference to it is the import. `repeated` sends the same attributes again
-//! and again (one prefix per UPDATE traffic does so), `known` goes through more attribute sets than the importer
-//! remembers, all of them interned already. `session` is the whole way from the socket's bytes.
+//! `parse` is the codec alone; import is the difference to it. `repeated` sends the same attributes again and
+//! again, as with one prefix per UPDATE; `known` cycles through more attribute sets than the importer remembers,
+//! all of them interned. `session` starts with bytes from the socket.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn main() {
     divan::main();
 }
 
-/// UPDATEs with as many different attribute sets.
+/// UPDATEs with `sets` different attribute sets.
 fn updates(sets: u32) -> Vec<Vec<u8>> {
     let update = |n: u32| {
         let set = n % sets;
@@ -64,7 +64,7 @@ struct Up {
     out: RouteBatchBuilder,
 }
 
-/// A session that is up, with an importer that knows it.
+/// An established session and its importer.
 fn up() -> Up {
     let remote = IpAddr::from([198, 18, 0, 2]);
     let config = NeighborConfig::new(remote, 64_601, 64_600, Ipv4Addr::new(198, 18, 0, 1));
@@ -117,7 +117,7 @@ fn parse_and_import(bencher: Bencher<'_, '_>, sets: u32) {
             let update = Update::parse(black_box(body), &codec, up.import.facts()).expect("made here");
             up.import.import(&update, body, &mut up.out);
         }
-        // Somebody holds the sets, as a RIB does; splitting by shard is not the import's work.
+        // Keep the sets alive, as a RIB does. Splitting by shard is not part of import.
         if keep.is_empty() {
             keep.push(up.out.finish(PeerId(1), 0));
         } else {

@@ -1,5 +1,5 @@
-//! What policies cost: a usual set of five rules, prefix sets of 300,000 entries, AS-path patterns.
-//! `cargo bench -p thalweg-bgp --bench policy --profile quick`
+//! The cost of policies: a typical set of five rules, prefix sets of 300,000 entries, AS-path patterns. `cargo
+//! bench -p thalweg-bgp --bench policy --profile quick`
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn peer() -> PeerInfo {
     }
 }
 
-/// Bogon prefixes, bogon ASes, too long, blackholes, a customer's path; then the default.
+/// Bogon prefixes, bogon ASes, prefixes that are too long, blackholes, a customer's path; then the default.
 fn five_rules(set: Arc<PrefixSet>, actions: Vec<Action>) -> Policy {
     let numbers = NumberSet::new([0..=0, 23_456..=23_456, 64_496..=64_511, 4_200_000_000..=u32::MAX]);
     let blackhole = "blackhole".parse::<CommunityPattern>().expect("a name");
@@ -111,7 +111,7 @@ fn load_300k_prefixes(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| PrefixSet::new(entries.iter().copied()));
 }
 
-/// 1,000 look-ups all over the set, half of them found.
+/// 1,000 look-ups spread over the set, half of them found.
 #[divan::bench]
 fn match_1000_of_300k_prefixes(bencher: Bencher<'_, '_>) {
     let set = PrefixSet::new(entries(300_000));

@@ -1,5 +1,5 @@
-//! How fast routes get into the kernel, out of it and through a scan. Needs root: it runs itself again in a network
-//! namespace of its own.
+//! How fast routes are installed in the kernel, removed and scanned. Needs root: it runs itself again in its own
+//! network namespace.
 //!
 //! ```text
 //! cargo bench -p thalweg-ports --bench kernel --profile quick -- [ROUTES]
@@ -15,7 +15,7 @@ mod linux {
 
     const INSIDE: &str = "THALWEG_BENCH_NAMESPACE";
 
-    /// Prefixes of 24 (or 48) bits, in an order that jumps.
+    /// A prefix of 24 bits (IPv4) or 48 bits (IPv6); successive numbers are far apart.
     fn prefix(number: u32, v6: bool) -> IpPrefix {
         let jumping = number.wrapping_mul(0x9e37_79b1) >> 8;
         let made = if v6 {

@@ -68,7 +68,7 @@ fn input(folder: &Path, scratch: &Path, options: &CaseOptions) -> PathBuf {
     path
 }
 
-/// The packets of a capture the router wrote, a line each.
+/// The packets of a capture that the router wrote, one per line.
 fn capture(path: &Path) -> Vec<String> {
     let file = std::fs::read(path).expect("the router wrote it");
     let (header, mut rest) = file.split_first_chunk::<FILE_HEADER_LEN>().expect("a file header");

@@ -1,4 +1,4 @@
-//! What reading BGP messages costs: framing, an UPDATE as routers send them, and going through its prefixes.
+//! The cost of reading BGP messages: framing, a typical UPDATE, and iterating over its prefixes.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use thalweg_wire::bgp::{
     finish_message, frame, write_attribute, write_nlri,
 };
 
-/// Six attributes of about a hundred bytes, and some prefixes.
+/// An UPDATE with six attributes of about a hundred bytes, and some prefixes.
 fn usual(prefixes: u32, asn_bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let message = begin_update(&mut out);

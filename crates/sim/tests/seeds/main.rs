@@ -1,4 +1,5 @@
-//! Seeds: the first ones hold and meet what there is to meet; plans survive their files; what fails is shrunk.
+//! Seeds: the first ones hold and meet every expected event; plans survive being written to files; failures are
+//! shrunk.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -7,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_sim::seeds::bgp::{Event, Fault, LinkPlan, Plan, Relationship};
 use thalweg_sim::seeds::{Case, Coverage, PlanError, Side, Verdict, Violation, packets};
 
-/// Seeds that are played, of networks and of routers with their packets; THALWEG_SEEDS says another number.
+/// The number of seeds to run, of networks and of routers with packets; THALWEG_SEEDS sets another.
 const SEEDS: u64 = 2000;
 const SEEDS_OF_PACKETS: u64 = 1000;
 
-/// What so many seeds meet; a line for each. A change that makes one of these impossible makes a hole in the net.
+/// The events that this many seeds meet, one per line. If a change makes one of these impossible, the seeds no
+/// longer test it.
 const MET: &str = include_str!("met.txt");
 const MET_BY_PACKETS: &str = include_str!("met-by-packets.txt");
 
@@ -20,7 +22,7 @@ struct Played {
     broken: Option<(u64, Violation)>,
 }
 
-/// Plays seeds on all cores until one fails.
+/// Runs seeds on all cores until one fails.
 fn play(side: Side, count: u64) -> Played {
     let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let played = Mutex::new(Played { coverage: Coverage::default(), broken: None });
@@ -46,7 +48,7 @@ fn play(side: Side, count: u64) -> Played {
     played.into_inner().expect("nobody panics")
 }
 
-/// The first seeds of a side hold, and meet what they met before.
+/// Checks that the first seeds of a side hold, and meet the same events as before.
 fn hold(side: Side, usual: u64, met: &str) {
     let count = std::env::var("THALWEG_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
     let played = play(side, count);
@@ -70,7 +72,7 @@ fn the_first_seeds_of_packets_hold() {
     hold(Side::Packets, SEEDS_OF_PACKETS, MET_BY_PACKETS);
 }
 
-/// Small networks in which something failed once.
+/// Small networks that once showed a fault.
 #[test]
 fn kept_scenarios_hold() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds/scenarios");
@@ -96,7 +98,7 @@ fn plans_survive_their_files() {
     }
 }
 
-/// The same bytes at the same times, again and with two threads.
+/// The same plan gives the same bytes at the same times, run again and run with two threads.
 #[test]
 fn a_trial_follows_from_its_plan() {
     for (side, seed) in
@@ -146,8 +148,8 @@ fn files_that_make_no_sense_are_refused_with_the_place() {
     assert!(nowhere.contains("no configuration 9"), "{nowhere}");
 }
 
-/// Two linked routers of one AS have an internal session, of which the oracle knows nothing: that plan fails, and what is
-/// left of it is small.
+/// Two linked routers of one AS have an internal session, which the oracle does not know: that plan fails, and
+/// shrinking leaves little of it.
 #[test]
 fn what_fails_is_shrunk() {
     let mut plan = Plan::draw(7);
