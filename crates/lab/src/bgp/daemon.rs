@@ -75,7 +75,6 @@ pub enum DaemonError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What.
         what: &'static str,
         source: io::Error,
     },
