@@ -11,7 +11,7 @@ fn signed_percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-/// What was held out, the curves, and what stands beside them.
+/// The validation, the curves, and the comparisons.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     filled([validation(outcome), curves(outcome), article(outcome)])
 }
@@ -85,7 +85,7 @@ fn plot(outcome: &Outcome, work: &str) -> LineChart {
     }
 }
 
-/// How well what was held out is predicted: the median and the largest error.
+/// How well the validation runs are predicted: the median and the largest error.
 fn lead(outcome: &Outcome) -> String {
     let mut errors: Vec<f64> = outcome.validation.iter().map(|cell| cell.error.abs()).collect();
     errors.sort_by(f64::total_cmp);

@@ -46,7 +46,6 @@ pub enum StageError {
     #[error("cannot write {path}: {source}")]
     File {
         path: PathBuf,
-        /// What the system says.
         source: std::io::Error,
     },
     /// The generated configuration does not load: a bug in this module.
@@ -165,7 +164,7 @@ impl Bed {
         Ok(medians(&of_chunks))
     }
 
-    /// Chunks that lie in memory.
+    /// Chunks in memory.
     fn frames(&self, packets: u64, chunk_packets: usize, seed: u64) -> Vec<Chunk> {
         let kind = if self.workload == Workload::FullTableZipf { Kind::Zipf } else { Kind::Inside };
         match &self.sessions {
