@@ -112,7 +112,7 @@ impl Driver {
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 assert!(!self.last_word[conn as usize], "nothing follows a NOTIFICATION");
-                let message = frame(rest, 4096).expect("well-framed").expect("whole");
+                let message = frame(rest, 4096).expect("well-framed").expect("a complete message");
                 self.last_word[conn as usize] = message.kind == MessageKind::Notification;
                 rest = &rest[message.length..];
             }
@@ -120,7 +120,7 @@ impl Driver {
         let mut count = 0;
         while let Some(action) = self.session.poll_action() {
             count += 1;
-            assert!(count < 64, "too much to do for one event");
+            assert!(count < 64, "too many actions for one event");
             match action {
                 Action::Established(_) => assert!(!std::mem::replace(&mut self.up, true)),
                 Action::Down { .. } => assert!(std::mem::replace(&mut self.up, false)),

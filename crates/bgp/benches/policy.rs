@@ -28,10 +28,10 @@ fn attrs() -> AttrRef {
     let path = [3356u32, 1299, 6939, 64_600];
     let mut value = vec![SegmentKind::Sequence as u8, path.len() as u8];
     value.extend(path.iter().flat_map(|asn| asn.to_be_bytes()));
-    builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &value).expect("room");
+    builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &value).expect("enough room");
     builder
         .set_communities(&[3356 << 16 | 3, 3356 << 16 | 22, 3356 << 16 | 100, 3356 << 16 | 123])
-        .expect("room");
+        .expect("enough room");
     Interner::new(1).intern(&mut builder)
 }
 

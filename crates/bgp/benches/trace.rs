@@ -118,7 +118,7 @@ fn daemon(streams: &BTreeMap<(IpAddr, u32), Vec<u8>>) -> Daemon {
             while session.poll_action().is_some() {}
         }
         import.set_policy(Some(policy.clone()));
-        let info = session.negotiated().expect("up").peer_info(PeerId(index as u16), &config);
+        let info = session.negotiated().expect("the session is up").peer_info(PeerId(index as u16), &config);
         peers.insert(Arc::new(info));
         Neighbor { session, import, bytes: bytes.clone(), done: 0 }
     });

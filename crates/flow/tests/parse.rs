@@ -555,10 +555,10 @@ fn well_formed() -> impl Strategy<Value = Vec<u8>> {
                     .map(|mut header| {
                         header.dscp = etherparse::IpDscp::try_new(traffic_class >> 2).expect("six bits");
                         header.options =
-                            [0; 40][..usize::from(options % 11) * 4].try_into().expect("in fours");
+                            [0; 40][..usize::from(options % 11) * 4].try_into().expect("a multiple of four bytes");
                         etherparse::IpHeaders::Ipv4(header, Default::default())
                     })
-                    .expect("short"),
+                    .expect("the message fits"),
                 true => {
                     let header = etherparse::Ipv6Header {
                         traffic_class,
@@ -570,7 +570,7 @@ fn well_formed() -> impl Strategy<Value = Vec<u8>> {
                     let mut extensions = etherparse::Ipv6Extensions::default();
                     let generic = || {
                         etherparse::Ipv6RawExtHeader::new_raw(etherparse::IpNumber::UDP, &[0; 14])
-                            .expect("in eights")
+                            .expect("a multiple of eight bytes")
                     };
                     if options & 1 != 0 {
                         extensions.hop_by_hop_options = Some(generic());

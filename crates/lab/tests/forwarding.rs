@@ -76,7 +76,7 @@ fn routers_in_namespaces() {
 
 /// Looks at every frame of some trials.
 fn counted_frame_by_frame() {
-    let topology = Topology::new(9000).expect("was made before");
+    let topology = Topology::new(9000).expect("a topology was made before");
     let table = ["9.0.0.0/8".parse().expect("a prefix")];
     let task = Task { nat: false, table: &table, mtu: 9000 };
     Linux::default().set_up(&topology, &task).expect("the kernel forwards");

@@ -23,7 +23,7 @@ mod linux {
         } else {
             Prefix::new(0x1000_0000 + (jumping << 8), 24).map(IpPrefix::V4)
         };
-        made.expect("24 and 48 are lengths")
+        made.expect("24 and 48 are valid prefix lengths")
     }
 
     fn ip(arguments: &str) -> bool {
@@ -40,7 +40,7 @@ mod linux {
         if !ip(&format!("netns add {name}")) {
             return println!("needs root");
         }
-        let program = std::env::current_exe().expect("this runs");
+        let program = std::env::current_exe().expect("the path of this program");
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &name]).arg(program).arg(routes.to_string()).env(INSIDE, "1");
         let status = inside.status();

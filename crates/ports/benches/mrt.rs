@@ -104,7 +104,7 @@ fn made_up(directory: &Path, gzip: bool) -> PathBuf {
     writer.write(1, &record).expect("it can be written");
     for number in 0..PREFIXES {
         record.clear();
-        let prefix = Prefix::new(0x0100_0000 + (number << 10), 22).expect("a length that is").into();
+        let prefix = Prefix::new(0x0100_0000 + (number << 10), 22).expect("a valid prefix length").into();
         let mut rib = RibRecord::begin(&mut record, 1, number, prefix, false);
         for index in 0..PEERS {
             let mut attributes = vec![0x40, 1, 1, 0, 0x40, 2, 18, 2, 4];

@@ -41,7 +41,7 @@ mod linux {
         if !run(&format!("ip netns add {name}")) {
             return println!("needs root");
         }
-        let program = std::env::current_exe().expect("this runs");
+        let program = std::env::current_exe().expect("the path of this program");
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &name]).arg(program).args(&arguments).env(INSIDE, "1");
         let status = inside.status();

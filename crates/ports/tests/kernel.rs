@@ -279,7 +279,7 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
         elsewhere.apply(&[replace("2001:db8:4::/48", via("2001:db8::2"))]).unwrap();
         assert!(ip("route show table 1077").contains("10.4.0.0/16 via 198.18.0.2"));
         assert_eq!(ours(&mut elsewhere).len(), 2);
-        assert!(ours(&mut kernel).is_empty(), "a table of its own");
+        assert!(ours(&mut kernel).is_empty(), "the other table is separate");
         assert_eq!(elsewhere.remove_all().unwrap().deleted, 2);
         assert!(ip("route show table 77").contains("10.3.0.0/16"));
     });
@@ -441,7 +441,7 @@ fn without_the_right_the_error_says_so() {
     if std::env::var_os(WITHOUT).is_some() {
         let mut kernel = open();
         kernel.read(|_| {}).expect("reading needs no right");
-        let error = kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no right");
+        let error = kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no permission");
         assert!(matches!(error, KernelError::NotPermitted), "{error}");
         assert!(error.to_string().contains("CAP_NET_ADMIN"));
         return;

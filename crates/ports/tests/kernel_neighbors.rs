@@ -284,7 +284,7 @@ fn neighbors_are_read_again_where_news_were_lost() {
         loop {
             let heard = neighbors.hear().unwrap();
             overrun |= heard.overrun;
-            assert_eq!(heard.others, 0, "what came last was lost");
+            assert_eq!(heard.others, 0, "the last notification was lost");
             if !heard.more {
                 break;
             }
@@ -294,6 +294,6 @@ fn neighbors_are_read_again_where_news_were_lost() {
         assert_eq!(neighbors.read().unwrap(), [1, 0]);
         assert_eq!(neighbors.others(), &BTreeMap::from([((v0, address("198.18.0.9")), mac(9))]));
         ip("neigh del 198.18.0.9 dev v0");
-        assert_eq!(neighbors.hear().unwrap().others, 1, "it goes on hearing");
+        assert_eq!(neighbors.hear().unwrap().others, 1, "the monitor still receives notifications");
     });
 }

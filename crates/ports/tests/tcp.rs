@@ -75,7 +75,7 @@ fn kernel_counter(name: &str) -> u64 {
 fn bytes_pass_both_ways_and_the_end_is_seen() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = listen(address);
-        assert!(listener.accept().unwrap().is_none(), "nobody has connected yet");
+        assert!(listener.accept().unwrap().is_none(), "no neighbor has connected yet");
         let (ours, theirs) = pair(&listener, &SocketOptions::default(), None);
         let mut buffer = [0; 16];
         assert_eq!(theirs.read(&mut buffer).unwrap(), Progress::WouldBlock);
@@ -204,7 +204,7 @@ fn many_neighbors_connect_before_the_first_is_accepted() {
 #[test]
 fn errors_say_what_to_do() {
     let first = listen("127.0.0.1:0");
-    let again = Listener::bind(first.address(), &ListenOptions::default()).expect_err("taken");
+    let again = Listener::bind(first.address(), &ListenOptions::default()).expect_err("the address is in use");
     assert_eq!(
         again.to_string(),
         format!(

@@ -107,7 +107,7 @@ fn metered(
         }
         then();
         stop.store(true, Ordering::SeqCst);
-        probe.join().expect("no panic").expect("it ends in order")
+        probe.join().expect("the thread does not panic").expect("the probe ends without an error")
     })
 }
 

@@ -163,7 +163,7 @@ fn run(folder: &Path, config: &RouterConfig, model: ModelKind, workers: usize) -
             text.push_str(&format!("{}:\n{}\n", port.name, lines.join("\n")));
         }
     }
-    counters(&mut text, &summary, config).expect("strings take everything");
+    counters(&mut text, &summary, config).expect("writing to a string cannot fail");
     text
 }
 

@@ -69,7 +69,7 @@ fn totals_of(tshark: &Path, capture: &Path) -> Option<Totals> {
 /// summary.
 fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, serde_json::Value) {
     let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
-    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("it can");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("the timeout can be set");
     let to = format!("{scheme}://{}", socket.local_addr().expect("it has one"));
     let is_over = AtomicBool::new(false);
     let (messages, output) = std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, s
                 }
             }
         });
-        let names: Vec<_> = captures.iter().map(|path| path.to_str().expect("plain names")).collect();
+        let names: Vec<_> = captures.iter().map(|path| path.to_str().expect("the path is UTF-8")).collect();
         // Slow enough for a small receive buffer.
         let options = ["--export", &to, "--export-rate", "2000", "--format", "json"];
         let output = thalweg(&[&["probe"], &names[..], &options, more].concat());

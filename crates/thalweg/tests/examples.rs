@@ -90,7 +90,7 @@ fn full_table_forwards_by_its_prefixes() {
     let summary = replay(&input, "full-table", &[]);
     assert_eq!(counts(&summary), (6, 4));
     assert_eq!(summary["dropped"], serde_json::json!({ "no-route": 1, "blackhole": 1 }));
-    assert_eq!(summary["ports"]["core"]["packets_out"], 2, "the first two next hops of the list");
+    assert_eq!(summary["ports"]["core"]["packets_out"], 2, "only the first two next hops of the list");
     assert_eq!(summary["ports"]["edge"]["packets_out"], 2, "the other two");
     assert_eq!(summary["nat"], serde_json::Value::Null);
 }

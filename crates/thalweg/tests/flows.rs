@@ -116,7 +116,7 @@ fn questions_are_answered_in_every_form() {
         "--format",
         "json",
     ]));
-    assert_eq!(whole["incomplete_steps"], serde_json::json!([]), "there are records before and behind");
+    assert_eq!(whole["incomplete_steps"], serde_json::json!([]), "there are records before and after it");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn mistakes_are_named() {
             "{said}"
         );
     }
-    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was made there");
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was created there");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use thalweg_testdata::{shared, skipped};
 
 fn run(path: &Path, arguments: &[&str]) -> Output {
-    let path = path.to_str().expect("paths of tests are text");
+    let path = path.to_str().expect("the path is UTF-8");
     thalweg(&[&["mrt", path], arguments].concat())
 }
 

@@ -17,7 +17,7 @@ use thalweg_wire::bgp::{
 };
 
 fn body(bytes: &[u8], kind: MessageKind) -> &[u8] {
-    let message = frame(bytes, 4096).expect("sound").expect("whole");
+    let message = frame(bytes, 4096).expect("a valid message").expect("a complete message");
     assert_eq!((message.kind, message.length), (kind, bytes.len()));
     message.body
 }
@@ -182,7 +182,7 @@ fn write(made: &Made, out: &mut Vec<u8>) {
     }
     finish_attributes(out, attributes);
     made.reach.iter().for_each(|&(path, prefix)| write_nlri(out, id(path), prefix));
-    finish_message(out, message).expect("short");
+    finish_message(out, message).expect("the message fits");
 }
 
 /// The routes that are to come out: without identifiers they are 0.
@@ -217,7 +217,7 @@ proptest! {
         write(&made, &mut out);
         let codec = Codec { four_octet_as: made.four, add_path_receive: [made.path_ids; 2], ..Codec::default() };
         let peer = PeerFacts { side: PeerSide::Internal, ..PeerFacts::default() };
-        let update = Update::parse(body(&out, MessageKind::Update), &codec, &peer).expect("sound");
+        let update = Update::parse(body(&out, MessageKind::Update), &codec, &peer).expect("a valid message");
         prop_assert_eq!(update.verdict, Verdict::Good);
         prop_assert!(update.discards.is_empty());
         let ids = made.path_ids;
@@ -253,7 +253,7 @@ proptest! {
         let mut out = Vec::new();
         write(&made, &mut out);
         let width = if made.four { AsnLength::Bits32 } else { AsnLength::Bits16 };
-        let theirs = parse_bgp_update_message(out[19..].to_vec().into(), made.path_ids, &width).expect("they read it");
+        let theirs = parse_bgp_update_message(out[19..].to_vec().into(), made.path_ids, &width).expect("bgpkit decodes the message");
         let text = |list: &[bgpkit_parser::models::NetworkPrefix]| -> Vec<(u32, String)> {
             list.iter().map(|each| (each.path_id.unwrap_or(0), each.prefix.to_string())).collect()
         };
@@ -264,7 +264,7 @@ proptest! {
         prop_assert_eq!(text(&theirs.announced_prefixes), ours(routes(&made.reach, made.path_ids)));
         let codec = Codec { four_octet_as: made.four, add_path_receive: [made.path_ids; 2], ..Codec::default() };
         let peer = PeerFacts { side: PeerSide::Internal, ..PeerFacts::default() };
-        let update = Update::parse(&out[19..], &codec, &peer).expect("sound");
+        let update = Update::parse(&out[19..], &codec, &peer).expect("a valid message");
         let mut seen = 0;
         for value in theirs.attributes.into_iter() {
             seen += 1;
@@ -293,7 +293,7 @@ proptest! {
                 }
                 AttributeValue::MpReachNlri(nlri) => {
                     prop_assert_eq!(nlri.prefixes.len(), made.reach6.len());
-                    let reach = update.mp_reach.expect("they found it");
+                    let reach = update.mp_reach.expect("our reader found the attribute");
                     let theirs = nlri.next_hop.map(|next_hop| next_hop.addr());
                     prop_assert_eq!(Some(reach.next_hop.address()), theirs);
                 }
@@ -400,7 +400,7 @@ fn opens_that_are_refused() {
     // RFC 9072: one capability in the longer form, whatever the first length.
     for first in [255, 4] {
         let bytes = [4, 0xfb, 0xf0, 0, 180, 192, 0, 2, 1, first, 255, 0, 5, 2, 0, 2, 2, 0];
-        assert!(Open::parse(&bytes).expect("sound").capabilities.route_refresh);
+        assert!(Open::parse(&bytes).expect("a valid message").capabilities.route_refresh);
     }
     assert_eq!(parameters(&[255, 255, 0]), Err(open_error::UNSPECIFIC));
     assert_eq!(parameters(&[255, 255, 0, 9, 2, 0, 2, 2, 0]), Err(open_error::UNSPECIFIC));

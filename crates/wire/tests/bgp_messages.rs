@@ -331,7 +331,7 @@ fn exabgp_message(name: &str, hex: &str, json: Option<&str>, counts: &mut Counts
         let mut message = Vec::new();
         let start = begin_message(&mut message, MessageKind::Update);
         message.append(&mut bytes);
-        finish_message(&mut message, start).expect("short");
+        finish_message(&mut message, start).expect("the message fits");
         bytes = message;
     }
     let (found, end) = messages(&bytes);

@@ -9,7 +9,7 @@ fn message(kind: MessageKind, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let start = begin_message(&mut out, kind);
     out.extend_from_slice(body);
-    finish_message(&mut out, start).expect("short");
+    finish_message(&mut out, start).expect("the message fits");
     out
 }
 

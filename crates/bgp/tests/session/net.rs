@@ -238,7 +238,7 @@ impl Net {
     /// Moves bytes and performs actions until nothing more happens.
     pub(crate) fn settle(&mut self) {
         for round in 0.. {
-            assert!(round < 100_000, "no end of it");
+            assert!(round < 100_000, "events do not end");
             let mut busy = false;
             for end in 0..2 {
                 busy |= self.do_actions(end);
@@ -333,7 +333,7 @@ impl Net {
         self.ends[end].session.poll_output(slot(end, link), &mut bytes);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let message = frame(rest, 65_535).expect("well-framed").expect("whole");
+            let message = frame(rest, 65_535).expect("well-framed").expect("a complete message");
             self.ends[end].wrote.push(message.kind);
             rest = &rest[message.length..];
         }
@@ -409,7 +409,7 @@ impl Net {
     /// Sends bytes on a session's connection, as the export side of this end does.
     pub(crate) fn send(&mut self, end: usize, bytes: &[u8]) {
         self.settle();
-        let conn = self.ends[end].session.established().expect("up");
+        let conn = self.ends[end].session.established().expect("the session is up");
         self.links[link_of(end, conn)].to[1 - end].extend(bytes);
     }
 
@@ -449,7 +449,7 @@ pub(crate) fn announce_with(path: &[u32], prefixes: &[&str], more: impl FnOnce(&
     more(&mut out);
     finish_attributes(&mut out, attributes);
     write_prefixes(&mut out, prefixes);
-    finish_message(&mut out, message).expect("short");
+    finish_message(&mut out, message).expect("the message fits");
     out
 }
 
@@ -460,7 +460,7 @@ pub(crate) fn withdraw(prefixes: &[&str]) -> Vec<u8> {
     write_prefixes(&mut out, prefixes);
     let attributes = begin_attributes(&mut out, message);
     finish_attributes(&mut out, attributes);
-    finish_message(&mut out, message).expect("short");
+    finish_message(&mut out, message).expect("the message fits");
     out
 }
 

@@ -324,5 +324,5 @@ fn rejected_routes_are_told_once_a_minute() {
     let words = net.ends[0].words();
     let lines: Vec<&str> = words.lines().filter(|line| line.contains("first_as_check")).collect();
     let all: u64 = lines.iter().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-    assert!(told <= all && all == 360, "what was not told is told with a KEEPALIVE: {told} {all}");
+    assert!(told <= all && all == 360, "a KEEPALIVE reports the rest: {told} of {all}");
 }

@@ -319,7 +319,7 @@ fn a_connection_that_gives_way_was_never_answered() {
         } else {
             for _ in 0..2 {
                 assert_eq!(lone.name(), "OpenConfirm");
-                lone.now = lone.session.next_deadline().expect("it waits");
+                lone.now = lone.session.next_deadline().expect("a timer is running");
                 lone.session.handle_timer(lone.now);
             }
         }
@@ -337,13 +337,13 @@ fn a_connection_that_says_nothing_keeps_nobody_from_connecting() {
     assert_eq!(lone.name(), "OpenSent");
     lone.drain();
     let begun = lone.now;
-    lone.now = lone.session.next_deadline().expect("it waits");
+    lone.now = lone.session.next_deadline().expect("a timer is running");
     lone.session.handle_timer(lone.now);
     assert!(lone.now.since(begun) <= 30_000, "{} ms", lone.now.since(begun));
     assert!(lone.drain().contains(&Action::Connect));
     ["tcp-out", "open", "keepalive"].into_iter().for_each(|event| lone.event(event));
     for _ in 0..3 {
-        lone.now = lone.session.next_deadline().expect("it waits");
+        lone.now = lone.session.next_deadline().expect("a timer is running");
         lone.session.handle_timer(lone.now);
     }
     assert_eq!(lone.session.established(), Some(Connection::Outgoing));
@@ -375,7 +375,7 @@ fn a_silent_connection_beside_a_session_that_ends_keeps_nobody_from_connecting()
         lone.event(end);
         lone.drain();
         let begun = lone.now;
-        lone.now = lone.session.next_deadline().expect("it waits");
+        lone.now = lone.session.next_deadline().expect("a timer is running");
         lone.session.handle_timer(lone.now);
         assert!(lone.now.since(begun) <= 30_000, "{end}: {} ms", lone.now.since(begun));
         assert!(lone.drain().contains(&Action::Connect), "{end}");
@@ -415,7 +415,7 @@ fn the_neighbor_closes_one_of_two_connections_that_it_may_be_up_on() {
     // It closes neither.
     let mut lone = both();
     lone.bytes(other, &keepalive());
-    lone.now = lone.session.next_deadline().expect("it waits");
+    lone.now = lone.session.next_deadline().expect("a timer is running");
     lone.session.handle_timer(lone.now);
     assert_eq!((sent(&mut lone, own), sent(&mut lone, other)), (vec![Ceased], vec![Keepalive]));
     assert_eq!(lone.session.established(), Some(other));

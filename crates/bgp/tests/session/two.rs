@@ -413,7 +413,7 @@ fn a_neighbor_that_does_not_read_is_dropped() {
     net.run_ms(90_000);
     net.ends[0].session.handle_written(conn, net.now);
     net.run_ms(90_000);
-    assert!(net.is_up(), "it took something in between");
+    assert!(net.is_up(), "the neighbor read something in between");
     net.ends[0].session.note_pending_output(conn, false, net.now);
     net.run_ms(500_000);
     assert!(net.is_up(), "nothing waits");

@@ -292,7 +292,7 @@ fn a_reload_does_what_rows_say() {
         let key = assignment.split(' ').next().expect("a key");
         let section = sections.iter().find(|each| each.section == name).expect("a section");
         let row = section.keys.iter().find(|row| row.key == key).expect("a row");
-        let (before, after) = SECTIONS.split_once(&format!("# {name}\n")).expect("a place");
+        let (before, after) = SECTIONS.split_once(&format!("# {name}\n")).expect("the section's heading");
         let (header, rest) = after.split_once('\n').expect("a header");
         // What the section says of the key gives way.
         let own = rest.lines().take_while(|line| !line.starts_with(['[', '#']));

@@ -84,7 +84,7 @@ pub(crate) fn meter(path: &Path) -> Capture {
 fn chunks(path: &Path) -> Vec<Chunk> {
     let specs = vec![InputSpec::path(path)];
     let source = FileSource::open(specs, PortNames::default(), &InputOptions::default()).expect("a capture");
-    source.load_all().expect("not strict").0
+    source.load_all().expect("a reader that is not strict returns no error").0
 }
 
 /// What a flow is in records: counted each way, and its application.
@@ -279,9 +279,9 @@ fn again(l3: &[u8], options: &ParseOptions, then: impl FnOnce(&Packet, &[u8])) -
 fn ends_of(packet: &Packet, l3: &[u8], vlan: u16) -> Ends {
     let address = |v4: usize, v6: usize| -> IpAddr {
         if packet.is_ipv6() {
-            <[u8; 16]>::try_from(&l3[v6..v6 + 16]).expect("read before").into()
+            <[u8; 16]>::try_from(&l3[v6..v6 + 16]).expect("the length was checked").into()
         } else {
-            <[u8; 4]>::try_from(&l3[v4..v4 + 4]).expect("read before").into()
+            <[u8; 4]>::try_from(&l3[v4..v4 + 4]).expect("the length was checked").into()
         }
     };
     let has_ports = packet.flags.has(PacketFlags::HAS_PORTS) && matches!(packet.protocol, 6 | 17);

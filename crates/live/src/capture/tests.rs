@@ -196,7 +196,7 @@ fn each_point_has_what_passes_it() {
             assert_eq!(numbers.bytes_waiting.load(Ordering::Relaxed), 0, "room comes back");
         }
         taps.update_watched();
-        assert!(!taps.watch_stages(), "packets do not look any more");
+        assert!(!taps.watch_stages(), "packets check for captures although none runs");
         let reasons: Vec<DropReason> = all.into_values().filter_map(Result::err).collect();
         for reason in [DropReason::NoRoute, DropReason::NatNoMapping] {
             assert_eq!(reasons.iter().filter(|each| **each == reason).count(), PACKETS as usize / 5);
@@ -256,11 +256,11 @@ fn a_reader_that_does_not_read_loses_counted_packets() {
     assert_eq!(numbers.wanted.load(Ordering::Relaxed), wanted);
     assert_eq!(numbers.queue_full.load(Ordering::Relaxed), wanted - room);
     for _ in 0..room {
-        assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, 0);
+        assert_eq!(begun.packets.try_recv().expect("a timer is running").lost_before, 0);
     }
     run(&taps, ModelKind::Serial, 1);
-    assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, wanted - room);
-    assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, 0);
+    assert_eq!(begun.packets.try_recv().expect("a timer is running").lost_before, wanted - room);
+    assert_eq!(begun.packets.try_recv().expect("a timer is running").lost_before, 0);
 }
 
 /// The queue is bounded in bytes as well as in packets.
@@ -318,7 +318,7 @@ fn a_client_gets_a_file() {
     let stream = stream_of(&counters, begun, u64::MAX);
     run(&counters.taps, ModelKind::RunToCompletion, 2);
     let mut client = Client::default();
-    let summary = stream.run(&mut client).expect("the client takes all");
+    let summary = stream.run(&mut client).expect("the client accepts all data");
     let all = u64::from(PACKETS);
     assert_eq!((summary.wanted, summary.captured, summary.queue_full), (all, all, 0));
     let file = read_file(&client.file);
@@ -342,6 +342,6 @@ fn a_client_gets_a_file() {
     let stream = stream_of(&counters, begun, 7);
     run(&counters.taps, ModelKind::RunToCompletion, 2);
     let mut client = Client::default();
-    assert_eq!(stream.run(&mut client).expect("the client takes all").captured, 7);
+    assert_eq!(stream.run(&mut client).expect("the client accepts all data").captured, 7);
     assert_eq!(read_file(&client.file).packets.len(), 7);
 }

@@ -131,7 +131,7 @@ fn what_a_driver_keeps_is_asked_for_again_soon() {
     let Rest::Until(at_ns) = send(&outbox, &frames(3, 100), 0) else { panic!("three frames are left") };
     assert_eq!(outbox.serve(at_ns), Rest::Until(2 * at_ns));
     driver.with(|taken| taken.is_down = true);
-    assert_eq!(outbox.serve(at_ns), Rest::Empty, "a port that is down is not tried all the time");
+    assert_eq!(outbox.serve(at_ns), Rest::Empty, "a port that is down is not retried continuously");
     driver.with(|taken| (taken.is_down, taken.is_stuck) = (false, false));
     assert_eq!(outbox.serve(2 * at_ns), Rest::Empty);
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(3, 100));
@@ -223,7 +223,7 @@ fn another_queue_keeps_what_waits_and_in_order() {
     outbox.set_queue(None, 2);
     assert_eq!(outbox.queued(), 5);
     send(&outbox, &[vec![6; 100]], 3);
-    assert_eq!(driver.with(|taken| taken.frames.len()), 1, "it waits behind the others");
+    assert_eq!(driver.with(|taken| taken.frames.len()), 1, "the packet waits behind the others");
     driver.with(|taken| taken.room = 100);
     assert_eq!(outbox.serve(1_000_000), Rest::Empty);
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(7, 100), "all of them, in order");
@@ -235,7 +235,7 @@ fn another_queue_keeps_what_waits_and_in_order() {
     outbox.set_queue(Some(config(None)), 3_000_000);
     assert!(outbox.with_queue(|_| ()).is_some());
     outbox.set_queue(None, 3_000_001);
-    assert!(outbox.with_queue(|_| ()).is_none(), "an empty one goes at once");
+    assert!(outbox.with_queue(|_| ()).is_none(), "an empty queue is removed at once");
 }
 
 /// The thread that serves queues may be delayed: each sender then dequeues more than it enqueues.

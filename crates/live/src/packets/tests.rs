@@ -142,10 +142,10 @@ fn no_packet_is_lost_doubled_or_overtaken() {
             seen.push(told.recv().expect("packets come"));
             let extra = if round % 2 == 0 { NAT } else { "" };
             let turn = move |_: &RouterPlan| plan(extra).for_workers(workers);
-            exchange.swap(Box::new(turn), || (), Duration::from_secs(60)).expect("it turns");
+            exchange.swap(Box::new(turn), || (), Duration::from_secs(60)).expect("the plan is swapped");
         }
         stop.store(true, Ordering::Release);
-        thread.join().expect("no panic").expect("no error");
+        thread.join().expect("the thread does not panic").expect("no error");
         seen.extend(told.iter());
         assert_eq!(exchange.given.load(Ordering::Acquire), seen.len() as u64, "{kind}: none is lost");
         let mut numbers: Vec<u32> = seen.iter().map(|(number, ..)| *number).collect();
@@ -174,7 +174,7 @@ fn no_packet_is_lost_doubled_or_overtaken() {
 #[test]
 fn a_request_that_nobody_hears_is_withdrawn() {
     let exchange = Exchange::new(1);
-    let refused = exchange.swap(Box::new(|_| unreachable!("nobody turns")), || (), Duration::ZERO);
+    let refused = exchange.swap(Box::new(|_| unreachable!("the plan is not swapped")), || (), Duration::ZERO);
     assert_eq!(refused, Err(NotSwapped::TimedOut));
     assert!(!exchange.is_wanted() && exchange.turn().is_none());
 }
@@ -183,15 +183,15 @@ fn a_request_that_nobody_hears_is_withdrawn() {
 #[test]
 fn all_feeds_end_when_one_has() {
     let exchange = Exchange::new(2);
-    exchange.state.lock().turn = Some(Box::new(|_| unreachable!("nobody turns")));
+    exchange.state.lock().turn = Some(Box::new(|_| unreachable!("the plan is not swapped")));
     exchange.wanted.store(true, Ordering::Release);
     assert!(exchange.is_wanted(), "the first feed ends");
     // The request is withdrawn.
     exchange.state.lock().turn = None;
     exchange.wanted.store(false, Ordering::Release);
-    assert!(exchange.is_wanted(), "and the second has to");
+    assert!(exchange.is_wanted(), "the second feed must end too");
     assert!(exchange.turn().is_none());
-    assert!(!exchange.is_wanted(), "both begin anew");
+    assert!(!exchange.is_wanted(), "both feeds continue");
     exchange.give_up();
     assert!(exchange.is_wanted(), "a worker is lost");
 }

@@ -68,7 +68,7 @@ fn messages_longer_than_the_paths_mtu_arrive() {
         let report = collector.finish(TIMEOUT);
         assert_eq!((report.sent, report.lost_in_all()), (amount(&records), Amount::default()));
         let messages = drain(&socket);
-        assert!(messages.iter().any(|message| message.len() > 1280), "they were longer");
+        assert!(messages.iter().any(|message| message.len() > 1280), "the fragments were longer");
         assert_eq!(Reader::of(&messages).flows.len(), records.len());
         // Shorter messages are given to the kernel together, and arrive one by one.
         options.export.message_bytes_max = 1200;

@@ -167,7 +167,7 @@ fn tap_makes_an_interface_of_the_hosts() {
         port.send(&back);
         assert_same(&host.receive(back.len()), &back);
         drop((port, link));
-        assert!(Links::open().unwrap().index("dt0").is_err(), "it goes with the port");
+        assert!(Links::open().unwrap().index("dt0").is_err(), "the interface disappears with its port");
     });
 }
 

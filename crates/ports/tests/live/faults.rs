@@ -75,7 +75,7 @@ fn a_port_that_goes_comes_back_and_others_go_on() {
             }
             assert_same(&got, &to_b);
             got.clear();
-            assert!(source.poll_change().is_none(), "said once");
+            assert!(source.poll_change().is_none(), "logged once");
             // Up.
             ip("link set a0 up");
             let change = next_change(&mut source, &mut got);

@@ -84,7 +84,7 @@ impl Broker {
         self.child = Some(child);
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let has_ended = self.child.as_mut().and_then(|child| child.try_wait().expect("it is ours"));
+            let has_ended = self.child.as_mut().and_then(|child| child.try_wait().expect("the process is our child"));
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(has_ended.is_none(), "the broker ended: {}", log());
             assert!(begun.elapsed() < UP_WITHIN, "the broker does not answer: {}", log());
@@ -95,7 +95,7 @@ impl Broker {
     /// Ends it as if its power failed.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().expect("it is ours");
+            child.kill().expect("the process is our child");
             child.wait().expect("it ends");
         }
     }

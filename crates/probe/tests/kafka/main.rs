@@ -39,7 +39,7 @@ fn targets(address: String) -> ExportTargets {
 }
 
 fn outlet<'a>(outlets: &'a [OutletSummary], address: &str) -> &'a OutletSummary {
-    outlets.iter().find(|outlet| outlet.to == address).expect("it is told")
+    outlets.iter().find(|outlet| outlet.to == address).expect("the summary has the outlet")
 }
 
 /// Messages of a topic in the order of their lines.
@@ -159,7 +159,7 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
         let before = broker.bytes_in("flows");
         wait_until("records in the topic again", || broker.bytes_in("flows") > before + 10_000);
         stop.store(true, Ordering::SeqCst);
-        probing.join().expect("it does not panic").expect("it ends well")
+        probing.join().expect("it does not panic").expect("the run succeeds")
     });
     assert!(summary.conserved);
     let outlet = outlet(&summary.outlets, &address);

@@ -185,7 +185,7 @@ fn graceful_restart_keeps_routes_over_a_lost_session() {
         assert!(world.is_established(1, 0));
         assert_eq!(received(&world, 1, 0), sorted(networks(0, 200)), "seed {seed}");
         assert!(world.routes(1).iter().all(|route| !route.stale), "seed {seed}");
-        assert_eq!(world.neighbors(2)[0].updates_received, updates, "seed {seed}: nobody else noticed");
+        assert_eq!(world.neighbors(2)[0].updates_received, updates, "seed {seed}: a neighbor noticed");
         check_counts(&world, 1);
     });
 }

@@ -90,5 +90,5 @@ fn reasons_name_next_hops_and_their_costs() {
     world.run_s(1);
     let unreachable = format!("{first}: next hop {first} unreachable");
     assert_eq!(why(&world, prefix), [unreachable, format!("{second}: best")]);
-    assert!(!world.set_next_hops(0, view([None, Some(20)])), "the same again is no news");
+    assert!(!world.set_next_hops(0, view([None, Some(20)])), "repeating a view changes nothing");
 }

@@ -186,6 +186,6 @@ fn readers_that_fall_behind_end_with_the_right_tables() {
     with_seeds(6, |seed| {
         let limits =
             ExportLimits { log_bytes_max: 1500, pending_max: 8, dump_routes_max: 32, dump_bytes_max: 500 };
-        assert!(churn(100 + seed, limits) > 0, "seed {seed}: nobody fell behind");
+        assert!(churn(100 + seed, limits) > 0, "seed {seed}: no member fell behind");
     });
 }

@@ -303,7 +303,7 @@ struct Ear(Mutex<Vec<u8>>);
 impl Ear {
     fn of(world: &World, node: usize) -> Arc<Self> {
         let ear = Arc::new(Self::default());
-        world.speaker(node).observe(ear.clone()).expect("nobody else looks on");
+        world.speaker(node).observe(ear.clone()).expect("no other observer");
         ear
     }
 
@@ -366,7 +366,7 @@ fn a_running_router_says_the_same_of_itself_and_asks_for_nothing_but_routes() {
             });
             assert_eq!(asked, 1, "seed {seed}");
         }
-        assert_eq!(tables(&world), before, "seed {seed}: nothing is another anywhere");
+        assert_eq!(tables(&world), before, "seed {seed}: no router has another table");
 
         assert_eq!(received.failures(), Vec::<String>::new(), "seed {seed}");
         let mut what_if = what_if(old, new);
@@ -374,7 +374,7 @@ fn a_running_router_says_the_same_of_itself_and_asks_for_nothing_but_routes() {
             what_if.push(entry);
             Ok::<(), ()>(())
         });
-        pushed.expect("nothing fails");
+        pushed.expect("no error");
         let report = what_if.converge().expect("a table").report();
         check(around, &mut world, old, new, &report, seed)
     });
@@ -401,9 +401,9 @@ fn without_route_refresh_routes_are_as_import_left_them() {
         routes.push(SentRouteView::new(entry.prefix, 0, &entry.path(), ""));
         Ok::<(), ()>(())
     });
-    visited.expect("nothing fails");
+    visited.expect("no error");
     assert_eq!((&routes[0].prefix, &routes[0].communities[..]), (&own[0], &["65000:7".to_owned()][..]));
-    assert_eq!(ear.take(), Vec::<u8>::new(), "it is asked for nothing");
+    assert_eq!(ear.take(), Vec::<u8>::new(), "no neighbor is asked to send routes");
 }
 
 /// `show bgp ... advertised` of the router equals what the neighbor has received.

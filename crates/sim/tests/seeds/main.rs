@@ -33,7 +33,7 @@ fn play(side: Side, count: u64) -> Played {
                 return;
             }
             let trial = Case::draw(side, seed).run(1, None);
-            let mut played = played.lock().expect("nobody panics");
+            let mut played = played.lock().expect("no thread panics");
             played.coverage.add(&trial.coverage);
             if let Verdict::Broken(violation) = trial.verdict {
                 is_over.store(true, Ordering::Relaxed);
@@ -45,7 +45,7 @@ fn play(side: Side, count: u64) -> Played {
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    played.into_inner().expect("nobody panics")
+    played.into_inner().expect("no thread panics")
 }
 
 /// Checks that the first seeds of a side hold, and meet the same events as before.
@@ -144,7 +144,7 @@ fn files_that_make_no_sense_are_refused_with_the_place() {
     let what = packets::Act::Reload(9);
     plan.steps.push(packets::Step { after_ms: 0, what });
     let nowhere =
-        Case::from_text(&Case::Packets(plan).to_text()).expect_err("there are not so many").to_string();
+        Case::from_text(&Case::Packets(plan).to_text()).expect_err("more than there are is an error").to_string();
     assert!(nowhere.contains("no configuration 9"), "{nowhere}");
 }
 
@@ -158,10 +158,10 @@ fn what_fails_is_shrunk() {
     plan.routers[link.a].prefixes = 9;
     let case = Case::Bgp(plan);
     let before = case.run(1, None).verdict;
-    let Verdict::Broken(violation) = before else { panic!("it holds") };
-    let shrunk = case.shrink(2000).expect("it fails");
+    let Verdict::Broken(violation) = before else { panic!("the plan breaks no invariant") };
+    let shrunk = case.shrink(2000).expect("the plan fails");
     assert_eq!(shrunk.violation.invariant, violation.invariant);
     assert!(shrunk.plan.places() <= 3 && shrunk.plan.events() == 0, "{}", shrunk.plan.to_text());
     assert_eq!(shrunk.plan.run(1, None).verdict, Verdict::Broken(shrunk.violation));
-    assert!(Case::draw(Side::Bgp, 0).shrink(10).is_none(), "what holds is not shrunk");
+    assert!(Case::draw(Side::Bgp, 0).shrink(10).is_none(), "a plan that holds is not shrunk");
 }

@@ -315,7 +315,7 @@ fn who_follows_gets_every_record_or_hears_how_many_he_missed() {
     writer.append(&records[..10]).unwrap();
     let mut received = Vec::new();
     while received.len() < 10 {
-        let Followed::Records(next) = follow.wait().unwrap() else { panic!("a few records are not missed") };
+        let Followed::Records(next) = follow.wait().unwrap() else { panic!("few records are missing") };
         received.extend(next);
     }
     assert_eq!(received, records[..10]);

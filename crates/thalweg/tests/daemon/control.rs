@@ -291,7 +291,7 @@ fn a_second_router_on_the_same_socket_is_refused_and_a_dead_ones_socket_is_not()
     assert_eq!(one.json(&["bgp", "rib"]).len(), 1);
 
     one.signal("KILL");
-    eventually("its socket is deaf", || {
+    eventually("its socket stops answering", || {
         (!one.command("show", &["bgp", "rib"]).status.success()).then_some(())
     });
     assert!(socket.exists());

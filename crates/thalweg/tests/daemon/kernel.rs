@@ -60,28 +60,28 @@ fn routes_are_installed_resolved_repaired_and_removed() {
 
         // The next hop becomes reachable, then moves to another gateway.
         ip("route add 192.0.2.0/24 via 198.18.0.2");
-        assert!(await_ours("the others follow", 30).contains("20.1.3.0/24 via 198.18.0.2"));
+        assert!(await_ours("the other routes are installed", 30).contains("20.1.3.0/24 via 198.18.0.2"));
         ip("route change 192.0.2.0/24 via 198.18.0.3");
-        eventually("they turn", || {
+        eventually("routes follow the next hop", || {
             (ours().lines().filter(|line| line.contains("via 198.18.0.3")).count() == 10).then_some(())
         });
 
         // Another program changes our routes.
         ip("route del 20.0.7.0/24");
         ip("route add 20.77.0.0/16 via 198.18.0.9 proto 116 metric 116");
-        eventually("drift is mended", || {
+        eventually("drift is repaired", || {
             let routes = ours();
             (routes.contains("20.0.7.0/24") && !routes.contains("20.77")).then_some(())
         });
-        eventually("and counted", || {
+        eventually("the drift is counted", || {
             (router.one(&["forwarding"])["kernel"]["repaired"].as_u64()? >= 2).then_some(())
         });
 
         // The link goes down, so no next hop is reachable.
         ip("link set v0 down");
-        await_ours("all are taken out", 0);
+        await_ours("all routes are removed", 0);
         ip("link set v0 up");
-        await_ours("and come back", 20);
+        await_ours("the routes come back", 20);
 
         let (status, log) = router.stop();
         assert!(status.success(), "{log}");

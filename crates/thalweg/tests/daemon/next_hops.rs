@@ -106,7 +106,7 @@ fn await_kernel(installs: bool, via: Option<&str>) {
 }
 
 fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
-    let directory = tempfile::tempdir().expect("a place for files");
+    let directory = tempfile::tempdir().expect("a folder");
     prepare();
     let four = Four::start(directory.path(), keys);
 
@@ -135,7 +135,7 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     assert_eq!(four.why(NETWORK, "r2"), "next hop farther away than r3 (cost 10, not 5)");
     await_kernel(installs, Some("198.18.1.2"));
     ip("route del 192.0.3.0/24 metric 5");
-    four.await_best("and is not any more", Some(64502));
+    four.await_best("the first one is nearer again", Some(64502));
 
     ip("link set v0 down");
     four.await_best("the link is down", Some(64503));
@@ -150,11 +150,11 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     // The kernel deleted the routes of links that went down.
     ip("link set w0 up");
     ip("route add 192.0.0.0/16 via 198.18.1.3");
-    four.await_best("a shorter prefix will do, for both", Some(64502));
+    four.await_best("a shorter prefix reaches both next hops", Some(64502));
     assert_eq!(four.why(NETWORK, "r3"), "higher router identifier than r2");
     await_kernel(installs, Some("198.18.1.3"));
     ip("route add unreachable 192.0.2.2/32");
-    four.await_best("somebody says that there is no way", Some(64503));
+    four.await_best("an unreachable route covers the next hop", Some(64503));
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Router {
             .expect("the binary runs");
         let mut router = Self { child, config: file("toml"), socket: file("sock"), log: file("log") };
         eventually("the router answers", || {
-            if let Some(status) = router.child.try_wait().expect("it is our child") {
+            if let Some(status) = router.child.try_wait().expect("the process is our child") {
                 panic!("the router ended, {status}:\n{}", router.log());
             }
             router.command("show", &["bgp", "rib"]).status.success().then_some(())
@@ -173,7 +173,7 @@ impl Router {
     #[track_caller]
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
-        let status = eventually("the router ends", || self.child.try_wait().expect("it is our child"));
+        let status = eventually("the router ends", || self.child.try_wait().expect("the process is our child"));
         assert!(!self.socket.exists(), "its socket is gone");
         (status, self.log())
     }

@@ -123,12 +123,12 @@ fn a_seeded_table_is_decided_on_and_installed() {
     let both = eventually("both are there", || {
         Some(router.json(&["bgp", "route", "20.1.0.0/16", "--why"])).filter(|routes| routes.len() == 2)
     });
-    let loser = both.iter().find(|route| route["best"] == false).expect("one of two");
+    let loser = both.iter().find(|route| route["best"] == false).expect("one of two routes is not best");
     assert_eq!(loser["neighbor"], "mrt-198.18.0.10");
     let why = loser["why"].as_str().unwrap();
     assert!(why.contains("path") && why.ends_with("than mrt-198.18.0.20"), "{why}");
     assert!(router.json(&["bgp", "route", "20.3.0.0/16", "--exact"]).is_empty());
-    eventually("the log says what became of it", || {
+    eventually("the log reports the result", || {
         router.log().contains("routes=4 peers=2 refused=1").then_some(())
     });
 
@@ -162,7 +162,7 @@ fn what_neighbors_send_changes_the_forwarding_table() {
     let action = || one.one(&["fib", "203.0.113.9"])["action"].as_str().map(str::to_owned);
     eventually("it is installed", || (action()? == "forward").then_some(()));
     two.stop();
-    eventually("it is taken out", || (action()? == "no route").then_some(()));
+    eventually("the route is removed", || (action()? == "no route").then_some(()));
 }
 
 #[test]

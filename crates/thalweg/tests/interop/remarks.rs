@@ -109,7 +109,7 @@ fn connections_that_cannot_be_accepted_are_accepted_later() {
         _ => Ok(()),
     });
     thalweg.limit_files(false);
-    until("they are accepted, and refused as strangers", 30, || {
+    until("the connections are accepted, and refused as unknown neighbors", 30, || {
         let told: u64 = lines(&thalweg, "no neighbor is configured").iter().map(|line| count(line)).sum();
         if told == CONNECTIONS as u64 { Ok(()) } else { Err(format!("{told} of {CONNECTIONS}")) }
     });
@@ -160,7 +160,7 @@ fn a_neighbor_that_still_sends_hears_why() {
         is_over.store(true, Ordering::Release);
         assert!(read.is_ok(), "the end comes without a reset: {read:?}");
         let written = writing.join().expect("it ends");
-        assert!(written.is_ok(), "what it writes meets no reset: {written:?}");
+        assert!(written.is_ok(), "the neighbor's write meets no reset: {written:?}");
         let (mut done, mut last) = (0, None);
         while let Some(message) = frame(&heard[done..], 4096).expect("messages") {
             last = Some((message.kind, message.body.to_vec()));

@@ -322,7 +322,7 @@ fn no_packet_is_lost_over_our_restart() {
     site.bird_config(&["21.0.0.0/24"]);
     assert!(site.ask_bird("configure").contains("Reconfigured"));
     thread::sleep(Duration::from_millis(1500));
-    assert_eq!(site.installed().len(), 3, "the kernel has them all");
+    assert_eq!(site.installed().len(), 3, "the kernel has all prefixes");
     site.start_thalweg();
     site.await_installed("the stale route goes", &["21.0.0.0/24", "23.0.0.0/24"]);
     site.await_settled();
@@ -333,7 +333,7 @@ fn no_packet_is_lost_over_our_restart() {
         "{log}"
     );
     let removed = site.removed().replacen(&before, "", 1);
-    assert!(removed.lines().all(|line| line.contains("21.0.1.0/24")), "neighbors took out:\n{removed}");
+    assert!(removed.lines().all(|line| line.contains("21.0.1.0/24")), "neighbors removed:\n{removed}");
 
     // Stopped to be replaced by the next process.
     let streams = site.streams();
@@ -348,7 +348,7 @@ fn no_packet_is_lost_over_our_restart() {
     });
     site.await_settled();
     assert_nothing_lost(&site, streams, "stop --keep-routes");
-    assert_eq!(site.removed().replacen(&before, "", 1), removed, "neighbors took nothing more out");
+    assert_eq!(site.removed().replacen(&before, "", 1), removed, "neighbors removed nothing more");
 
     // Stopped for good.
     assert_eq!(site.ask(&["stop"]), "");

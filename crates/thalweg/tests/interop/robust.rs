@@ -68,7 +68,7 @@ impl<'a> Stage<'a> {
     /// Connects the steady neighbor and the monitor.
     fn steady(&self) -> Client {
         let config = self.config(&[(STEADY, STEADY_AS), (MONITOR, MONITOR_AS)], true);
-        self.net.within(End::Right, || Client::connect(&config)).expect("those that behave come up")
+        self.net.within(End::Right, || Client::connect(&config)).expect("the well-behaved neighbors' sessions come up")
     }
 
     /// The steady neighbor announces `table`; the monitor must receive all of it and nothing else but `more`.
@@ -85,13 +85,13 @@ impl<'a> Stage<'a> {
     /// Waits for the expected state; the well-behaved neighbors keep their sessions.
     fn holds(&mut self, client: &Client) {
         self.thalweg.check().expect("the daemon lives");
-        let reached = client.wait(CONVERGE).expect("sessions of those that behave stay up");
+        let reached = client.wait(CONVERGE).expect("the well-behaved neighbors' sessions stay up");
         assert!(
             reached.is_some(),
             "not converged: (expected, right, present) = {:?}",
             client.monitor().state()
         );
-        client.check().expect("sessions of those that behave stay up");
+        client.check().expect("the well-behaved neighbors' sessions stay up");
         assert_eq!(client.monitor().heard().foreign_paths, 0);
         for neighbor in [STEADY, MONITOR] {
             assert_eq!(self.thalweg.state(neighbor.into()).expect("an answer"), "established");
@@ -191,7 +191,7 @@ fn memory_goes_back_when_routes_have_gone() {
         most = most.max(left);
         if left < most / 2 { Ok(()) } else { Err(format!("{left} KiB of {most}")) }
     });
-    steady.check().expect("sessions of those that behave stay up");
+    steady.check().expect("the well-behaved neighbors' sessions stay up");
 }
 
 /// A real neighbor is stopped while a table is sent: it delays no other neighbor, and catches up when it

@@ -119,7 +119,7 @@ impl Thalweg<'_> {
 
     fn reload(&self) {
         fs::write(self.path("thalweg.toml"), self.configuration()).expect("writing");
-        self.ask(&["reload"]).expect("it reloads");
+        self.ask(&["reload"]).expect("the reload succeeds");
     }
 
     /// The state of the session with a neighbor.
@@ -140,7 +140,7 @@ impl Thalweg<'_> {
 
     /// Runs a command on a neighbor.
     pub(crate) fn neighbor(&self, neighbor: std::net::IpAddr, what: &str) {
-        self.ask(&["bgp", what, &neighbor.to_string()]).expect("it does");
+        self.ask(&["bgp", what, &neighbor.to_string()]).expect("the command succeeds");
     }
 
     /// `true`: limits its open files to those that it has open now. `false`: lifts the limit.

@@ -108,7 +108,7 @@ fn misses_and_worth(json: &serde_json::Value) {
     match json["results"]["caches"].as_array().map_or(&[][..], Vec::as_slice) {
         [] => {
             let said = left_out.iter().find_map(|why| why.as_str().filter(|why| why.starts_with("valgrind")));
-            thalweg_testdata::skipped(said.expect("why there are no caches"));
+            thalweg_testdata::skipped(said.expect("the reason for missing caches"));
         }
         curves => {
             let misses = |curve: &serde_json::Value| -> Vec<f64> {

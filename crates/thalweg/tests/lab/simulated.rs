@@ -181,5 +181,5 @@ fn computing_takes_virtual_time() {
     let slow = converged(&["--processing", "measured", "--processing-scale", "500"]);
     assert_eq!((none.1, slow.1), (0, 256));
     assert!(slow.0 > 1.05 * none.0, "{none:?} {slow:?}");
-    assert_eq!(none.2, slow.2, "each router has each prefix, however long it takes");
+    assert_eq!(none.2, slow.2, "every router has every prefix");
 }

@@ -132,7 +132,7 @@ fn captures_under(arguments: &[&str]) {
         [vec![translated("lan"); 2], vec![translated("guest"); 2]].concat()
     );
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// Another program can read the files.
@@ -265,9 +265,9 @@ fn a_slow_reader_loses_counted_packets_only() {
     let client = site.within(&site.namespace(OFFICE), || UdpSocket::bind("0.0.0.0:0").expect("a port"));
     let came = || router.one("counters")["received"].as_u64().expect("a number");
     let before = came();
-    eventually("more has come than can wait", || {
+    eventually("more packets arrived than fit into the queue", || {
         for number in 0..2000u32 {
-            client.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 9)).expect("it goes");
+            client.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 9)).expect("sending succeeds");
             if number % 64 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -276,7 +276,7 @@ fn a_slow_reader_loses_counted_packets_only() {
     });
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     let mut rest = Vec::new();
-    reader.read_to_end(&mut rest).expect("all comes");
+    reader.read_to_end(&mut rest).expect("the whole answer arrives");
     let end = rest.windows(9).rposition(|bytes| bytes == b"{\"item\":{").expect("a summary");
     let (file, summary) = rest.split_at(end);
     let summary: Value =
@@ -325,10 +325,10 @@ fn the_control_socket_is_configured() {
         .expect("the folder is writable");
     let mut router = site.start(&site.router(), THALWEG, &["run", &file.display().to_string()]);
     let show = |what| site.output(&site.router(), THALWEG, &["show", what, "--socket", &control]);
-    eventually("it answers there", || show("ports").status.success().then_some(()));
+    eventually("the router answers on the configured socket", || show("ports").status.success().then_some(()));
     fs::write(&file, config("auto")).expect("the folder is writable");
     let reloaded = site.output(&site.router(), THALWEG, &["reload", "--socket", &control]);
     let text = String::from_utf8_lossy(&reloaded.stdout).into_owned();
     assert!(text.contains("[control] socket changed: it takes effect with a restart"), "{text}");
-    assert!(router.end(), "it ends when asked to");
+    assert!(router.end(), "the router stops with success");
 }

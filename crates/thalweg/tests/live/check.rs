@@ -38,7 +38,7 @@ fn the_priority_of_workers_is_said() {
     assert!(text.contains("Forwarding threads get priority normal here."), "{text}");
     assert!(text.contains("instead of realtime") && text.contains("LimitRTPRIO=1"), "{text}");
     let (json, _) = check(&site, &config, &["--offline"]);
-    assert_eq!(json["workers"]["priority_here"], Value::Null, "nobody was asked");
+    assert_eq!(json["workers"]["priority_here"], Value::Null, "no neighbor request was sent");
 }
 
 #[test]

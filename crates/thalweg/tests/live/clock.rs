@@ -74,7 +74,7 @@ fn true_time(site: &Site) -> i64 {
 /// The offset of the router's wall clock in whole hours, from the timestamps in its log.
 fn hours_off(site: &Site, router: &Router<'_>) -> Option<i64> {
     let before = site.log().lines().count();
-    router.reload("[ports.lan\n").expect_err("no TOML");
+    router.reload("[ports.lan\n").expect_err("invalid TOML");
     let log = site.log();
     let line = log.lines().skip(before).find(|line| line.contains("not valid"))?;
     let off = seconds(line)? - true_time(site);
@@ -91,7 +91,7 @@ fn socket(site: &Site, host: Host, at: &str) -> UdpSocket {
 fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     from.send_to(b"there", "198.51.100.2:7000").expect("sent");
     let mut buffer = [0; 16];
-    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
     server.send_to(b"back", seen).expect("sent");
     uninterrupted(|| from.recv(&mut buffer)).expect("the answer arrives");
     seen.to_string()
@@ -155,7 +155,7 @@ fn the_wall_clock_jumps() {
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind("198.51.100.2:7001").expect("a port"));
     let mut client = site
         .within(&site.namespace(OFFICE), || TcpStream::connect("198.51.100.2:7001").expect("it connects"));
-    let (mut stream, _) = listener.accept().expect("somebody comes");
+    let (mut stream, _) = listener.accept().expect("a client connects");
     for socket in [&client, &stream] {
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     }
@@ -170,10 +170,10 @@ fn the_wall_clock_jumps() {
         });
         // Old sessions continue with the same translation, and new ones are created.
         assert_eq!(there_and_back(&busy, &server), seen_of_busy, "{hours} hours");
-        client.write_all(b"there").expect("it goes");
-        stream.read_exact(&mut [0; 5]).expect("it comes");
-        stream.write_all(b"back").expect("it goes");
-        client.read_exact(&mut [0; 4]).expect("it comes back");
+        client.write_all(b"there").expect("sending succeeds");
+        stream.read_exact(&mut [0; 5]).expect("data arrives");
+        stream.write_all(b"back").expect("sending succeeds");
+        client.read_exact(&mut [0; 4]).expect("the reply arrives");
         let new = socket(&site, OFFICE, "10.1.0.2:0");
         there_and_back(&new, &server);
         assert!(site.pings(OFFICE, OUTSIDE.v6), "{hours} hours");
@@ -210,5 +210,5 @@ fn the_wall_clock_jumps() {
     assert!(longest.is_some_and(|ns| ns <= 1_000_000_000), "{longest:?} ns, longer than the active timeout");
     assert!(site.log().contains("the wall clock was set forward by"), "{}", site.log());
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }

@@ -76,12 +76,12 @@ fn equal_ways_are_left_when_they_die_and_used_when_they_are_back() {
     // The far end goes down, then our own.
     far_end(&site, GUEST, false);
     goes_by(&router, BEYOND, &[OUTSIDE]);
-    assert!(all_answer(&site), "nothing goes by the dead link");
+    assert!(all_answer(&site), "nothing leaves by the dead link");
     far_end(&site, GUEST, true);
     goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
     site.ip(&site.router(), "link set wan down");
     goes_by(&router, BEYOND, &[GUEST]);
-    assert!(all_answer(&site), "nothing goes by the port that is down");
+    assert!(all_answer(&site), "nothing leaves by the port that is down");
     site.ip(&site.router(), "link set wan up");
     back_to_office(&site, OUTSIDE);
     goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
@@ -122,7 +122,7 @@ fn a_route_with_a_higher_metric_stands_by() {
     site.ip(&guest, "link set eth0 arp off");
     let begun = Instant::now();
     while ways(&router, "0.0.0.0/0").as_deref() != Some(&[OUTSIDE.v4.to_owned()][..]) {
-        assert!(begun.elapsed() < Duration::from_secs(120), "a silent gateway is found out");
+        assert!(begun.elapsed() < Duration::from_secs(120), "the silent gateway is declared dead");
         std::thread::sleep(Duration::from_millis(200));
     }
     println!("a silent gateway was left after {:.1} s", begun.elapsed().as_secs_f64());
@@ -246,7 +246,7 @@ fn the_network_of_a_port_that_is_down_is_reached_another_way() {
         eventually(&format!("{NETWORK} is {source_is}"), || (source()? == source_is).then_some(()));
     };
     let learned = || router.show(&["bgp", "route", NETWORK, "--exact"])?.pop().map(drop);
-    eventually("the other way is known", learned);
+    eventually("the other path is learned", learned);
     from("connected");
     far_end(&site, OUTSIDE, false);
     from("bgp");

@@ -70,13 +70,13 @@ mod built_in {
         assert_eq!(of("mode")[0], "dpdk net_af_packet on lan");
         for round in 0..5 {
             let more = format!("[[routes]]\nprefix = \"192.0.2.{round}/32\"\nvia = \"{}\"\n", OUTSIDE.v4);
-            router.reload(&(by_af_packet() + &more)).expect("it is taken over");
+            router.reload(&(by_af_packet() + &more)).expect("the reload succeeds");
             assert!(site.pings(OFFICE, OUTSIDE.v4), "round {round}");
         }
-        let said = router.reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n")).expect_err("it is not");
+        let said = router.reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n")).expect_err("another DPDK option needs a restart");
         assert!(said.contains("[dpdk] differs, which needs a restart"), "{said}");
         let said =
-            router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("it is not");
+            router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("another DPDK option needs a restart");
         assert!(said.contains("`device` of [ports.lan] differs"), "{said}");
         // The veth's link to the outside goes down and up again.
         site.ip(&site.namespace(OUTSIDE), "link set eth0 down");

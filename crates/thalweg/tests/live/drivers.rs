@@ -309,7 +309,7 @@ fn the_kernel_sends() {
         // closed here.
         let socket = eventually("its own address", || UdpSocket::bind((from, 4500)).ok());
         let payload: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
-        assert_eq!(socket.send_to(&payload, (to, 4501)).expect("it goes"), bytes);
+        assert_eq!(socket.send_to(&payload, (to, 4501)).expect("sending succeeds"), bytes);
     }
 }
 

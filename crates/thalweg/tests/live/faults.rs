@@ -104,9 +104,9 @@ fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 9000)).expect("a port"));
     let mut client = site.within(&site.namespace(OFFICE), || {
-        TcpStream::connect((OUTSIDE.v4, 9000)).expect("somebody listens")
+        TcpStream::connect((OUTSIDE.v4, 9000)).expect("a listener exists")
     });
-    let (server, _) = listener.accept().expect("somebody comes");
+    let (server, _) = listener.accept().expect("a client connects");
     client.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
     server.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     std::thread::scope(|scope| {
@@ -176,7 +176,7 @@ fn overflow(driver: &str) {
     router.process.signal("CONT");
     let counters = router.counters_add_up();
     let (came, missed) = (ports("received") - before.0, ports("missed") - before.1);
-    assert!(came >= 64, "what the ring holds comes: {came}");
+    assert!(came >= 64, "the frames in the ring arrive: {came}");
     assert!(came < sent, "the ring is smaller than what was sent: {came} of {sent}");
     assert!(missed > 0, "{sent} were sent, {came} came, none was missed: {counters}");
     passes_again(&site);

@@ -104,7 +104,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let mut public = None;
     for _ in 0..DATAGRAMS {
         client.send_to(&[1; 20], (BEYOND, 7000)).expect("sent");
-        let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+        let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
         server.send_to(&[2; 40], seen).expect("sent");
         uninterrupted(|| client.recv_from(&mut buffer)).expect("the answer arrives");
         public = Some(seen);
@@ -134,7 +134,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     assert!(beyond_as.is_some_and(|row| row["packets"].as_u64() >= Some(DATAGRAMS as u64)), "{live}");
     let mode = fs::metadata(site.file("flows").join(".live.sock")).expect("the socket").permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
     assert!(neighbor.end(), "BIRD ends");
 
     let records = collected(&collector);
@@ -203,7 +203,7 @@ fn a_router_that_is_stopped_while_totals_are_due_ends() {
                   [flows]\ncollectors = [\"v5://127.0.0.1:9\"]\n";
     for _ in 0..3 {
         let mut router = site.run_alone(config, &[]);
-        router.reload(&config.replace("driver", "mtu = 1400\ndriver")).expect("it is taken over");
+        router.reload(&config.replace("driver", "mtu = 1400\ndriver")).expect("the reload succeeds");
         assert!(router.process.end());
     }
 }

@@ -149,9 +149,9 @@ fn hostile(driver: &str, arguments: &[&str]) {
     // The packets are bad in many ways, so stages of every kind drop some.
     assert!(dropped >= 15, "{counters}");
     drop(wire);
-    eventually("the guest is there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("the guest is reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_scan_of_many_addresses() {
     let Some(site) = Site::new() else { return };
     let mut router = site.run(&config("auto"), &[]);
     let guest = site.namespace(GUEST);
-    eventually("the guest is known", || site.pings(OFFICE, GUEST.v6).then_some(()));
+    eventually("the guest is resolved", || site.pings(OFFICE, GUEST.v6).then_some(()));
     let near = site.mac_of(&site.router(), "lan");
     let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", STRANGER);
     let mut rounds = 0;
@@ -198,7 +198,7 @@ fn a_scan_of_many_addresses() {
         if part == 5 {
             site.ip(&guest, "addr add 2001:db8:2::77/64 dev eth0 nodad");
             let arguments = ["-c", "1", "-W", "1", "-I", "2001:db8:2::77", OFFICE.v6];
-            eventually("a new neighbor that speaks gets in", || {
+            eventually("a neighbor that announces itself is accepted", || {
                 site.output(&guest, "ping", &arguments).status.success().then_some(())
             });
         }
@@ -212,7 +212,7 @@ fn a_scan_of_many_addresses() {
     }
     assert_eq!(rounds, 10, "the known neighbor is reached");
     assert!(!router.process.has_ended(), "the router ended");
-    eventually("nobody is waited for", || {
+    eventually("no packet waits for a neighbor", || {
         (router.one("counters")["waiting_for_neighbor"] == 0).then_some(())
     });
     router.counters_add_up();

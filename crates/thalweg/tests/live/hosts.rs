@@ -167,7 +167,7 @@ inside = ["10.1.0.0/26"]
 
     // The router's address brings the default route and NAT's public address.
     let _routers = start(&system, "tw-wan");
-    eventually("the port has an address and a way out", || {
+    eventually("the port has an address and a default route", || {
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?.to_string();
         (route.contains("198.51.100.2") && route.contains("wan")).then_some(())
     });
@@ -184,7 +184,7 @@ inside = ["10.1.0.0/26"]
     let arguments = client(&system, "tw-wan");
     let all: Vec<&str> = ["-r"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
     site.said(&system, "dhclient", &all);
-    eventually("the way is gone", || {
+    eventually("the default route is gone", || {
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?;
         (route["action"] == "no route").then_some(())
     });
@@ -241,7 +241,7 @@ fn what_is_for_all_stays_on_its_link() {
         ];
         let last = frame(near, "0 eth ip 10.1.0.9 > 192.0.2.9 udp 4006 > 9 data 99");
         office.send(for_all.iter().chain(&to_one).chain([&last]).map(Vec::as_slice));
-        eventually("frames to all for one host are dropped by name", || {
+        eventually("unicast packets in broadcast frames are dropped with a reason", || {
             (dropped(&router, "link-broadcast") == before + 2).then_some(())
         });
         // The last frame is forwarded. It has come out, so all earlier ones have been handled, and none of them
@@ -302,7 +302,7 @@ fn waits_for_an_interface(driver: &str) {
         eventually("its mirror is like it", || (site.mac_of(&system, "tw-guest") == mac).then_some(()));
         eventually("the router itself answers", || site.pings(GUEST, GUEST.gateway_v4).then_some(()));
         site.ip(&system, "link del guest");
-        eventually("others go on", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+        eventually("the other ports still work", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     }
 }
 

@@ -77,7 +77,7 @@ fn routes_that_come_and_go_are_followed() {
     site.ip(&system, "route add blackhole 192.0.2.200/32 proto 116 metric 116");
     let router = site.run(CONFIG, &[]);
     has_routes_of_ours(&site);
-    assert!(!exported(&site).contains("192.0.2.200"), "what a predecessor left is removed");
+    assert!(!exported(&site).contains("192.0.2.200"), "the predecessor's route is removed");
     assert_eq!(fib(&router, BEHIND)["action"], "no route");
 
     // Through a mirror, through a port's interface, and with a higher metric behind the first.
@@ -96,7 +96,7 @@ fn routes_that_come_and_go_are_followed() {
         (fib(&router, BEHIND)["action"] == "blackhole").then_some(())
     });
     site.ip(&system, "route del blackhole 203.0.113.128/25");
-    eventually("there is none", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
+    eventually("no route is left", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
 
     // The router's own routes win over others' of the same prefix, and are never taken for others'.
     site.ip(&system, "route add blackhole 192.0.2.0/25 metric 5");
@@ -115,7 +115,7 @@ fn routes_that_come_and_go_are_followed() {
         &system,
         "-6 route add 2001:db8:99::/48 nexthop via 2001:db8:9::2 dev outside0 nexthop via 2001:db8:1::2 dev tw-lan",
     );
-    let ways = eventually("both ways are taken", || {
+    let ways = eventually("both next hops are used", || {
         let view = fib(&router, "2001:db8:99::1");
         (view["next_hops"].as_array().map(Vec::len) == Some(2)).then_some(view)
     });
@@ -123,7 +123,7 @@ fn routes_that_come_and_go_are_followed() {
 
     // The kernel deletes a route with its link and sends no notification.
     site.ip(&system, "link set outside0 down");
-    eventually("it is followed", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
+    eventually("the deletion is followed", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
     site.ip(&system, "link set outside0 up");
     site.ip(&system, "-6 addr replace 2001:db8:9::1/64 dev outside0");
     eventually("ours are back", || exported(&site).contains("192.0.2.0/25").then_some(()));
@@ -141,14 +141,14 @@ fn drift_is_mended_and_counted() {
     let before = kernel_sync(&router, "export_drift");
     site.ip(&system, "route del 192.0.2.0/25 proto 116");
     site.ip(&system, "route add blackhole 192.0.2.200/32 proto 116 metric 116");
-    eventually("both are mended", || {
+    eventually("both changes are repaired", || {
         let said = exported(&site);
         (said.contains("192.0.2.0/25") && !said.contains("192.0.2.200")).then_some(())
     });
-    eventually("and counted", || (kernel_sync(&router, "export_drift") >= before + 2).then_some(()));
+    eventually("the drift is counted", || (kernel_sync(&router, "export_drift") >= before + 2).then_some(()));
     // After a reload, the new configuration's routes replace the old ones.
     let other = CONFIG.replace("192.0.2.0/25", "192.0.2.0/26");
-    router.reload(&other).expect("it is taken over");
+    router.reload(&other).expect("the reload succeeds");
     eventually("the kernel has the new route only", || {
         let said = exported(&site);
         (said.contains("192.0.2.0/26 via") && !said.contains("192.0.2.0/25")).then_some(())
@@ -158,7 +158,7 @@ fn drift_is_mended_and_counted() {
     drop(router);
     let mut router = site.run(CONFIG, &[]);
     has_routes_of_ours(&site);
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
     assert_eq!(exported(&site), "", "nothing is left behind");
 }
 
@@ -220,12 +220,12 @@ fn lost_news_are_made_up_for() {
     batch("del", "del", 0..1000, "");
     router.process.signal("CONT");
     let (last, gone) = (prefix(ROUTES - 1), prefix(7));
-    eventually("what came last is there", || (fib(&router, &last)["source"] == "kernel").then_some(()));
-    eventually("what went is not", || (fib(&router, &gone)["action"] == "no route").then_some(()));
+    eventually("the last added route is there", || (fib(&router, &last)["source"] == "kernel").then_some(()));
+    eventually("the removed route is gone", || (fib(&router, &gone)["action"] == "no route").then_some(()));
     let expected = imported + u64::from(ROUTES) - 1000;
     eventually("the tables are equal", || (kernel_sync(&router, "imported") == expected).then_some(()));
     assert!(numbers()[0] > overruns, "{}", router.one("forwarding"));
-    assert_eq!(numbers()[1], drift, "what was lost is no drift");
+    assert_eq!(numbers()[1], drift, "lost notifications do not count as drift");
     assert!(site.pings(OFFICE, OUTSIDE.v4));
     router.counters_add_up();
 }

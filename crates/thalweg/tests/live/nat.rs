@@ -37,7 +37,7 @@ fn socket(site: &Site, host: crate::site::Host, at: &str) -> UdpSocket {
 fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     from.send(b"there").expect("sent");
     let mut buffer = [0; 16];
-    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
     server.send_to(b"back", seen).expect("sent");
     let n = uninterrupted(|| from.recv(&mut buffer)).expect("the answer arrives");
     assert_eq!(&buffer[..n], b"back");
@@ -56,7 +56,7 @@ fn a_pool_on_the_outside_network_is_answered_for() {
     let seen = there_and_back(&client, &server);
     assert!(seen.starts_with("198.51.100.77:"), "{seen}");
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// A fragment of a UDP datagram from the office to the server: `length` bytes from `at`.
@@ -91,19 +91,19 @@ fn fragments_out_of_order_get_through() {
         std::thread::sleep(Duration::from_millis(15));
     }
     let mut buffer = [0; 128];
-    let (length, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+    let (length, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
     assert_eq!(&buffer[..length], &datagram[8..]);
     assert!(seen.to_string().starts_with("198.51.100.1:"), "{seen}");
 
     let mut lonely = piece(&datagram, 24, 24);
     lonely[5] += 1;
     raw.send_to(&lonely, &to.into()).expect("sent");
-    eventually("the piece without a first is given up", || {
+    eventually("the fragment without a first one is dropped", || {
         let counters = router.one("counters");
         (counters["dropped"]["fragment-without-first"] == 1).then_some(())
     });
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]

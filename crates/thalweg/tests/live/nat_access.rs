@@ -100,7 +100,7 @@ fn programs_of_the_router_keep_their_ports() {
     let service = udp(&site, &site.router(), "0.0.0.0:51820");
     eventually("the port is the router's", || (counter(&router, "router_displaced") == 1).then_some(()));
     guest.send_to(b"again", "198.51.100.2:7000").expect("sent");
-    assert_ne!(hears(&server).1.port(), 51_820, "the guest has another");
+    assert_ne!(hears(&server).1.port(), 51_820, "the guest has another address");
     server.send_to(b"for the service", "198.51.100.1:51820").expect("sent");
     assert_eq!(hears(&service).0, b"for the service");
     service.send_to(b"answer", "198.51.100.2:7000").expect("sent");
@@ -119,7 +119,7 @@ fn programs_of_the_router_keep_their_ports() {
     other.send_to(b"reply", "198.51.100.1:40000").expect("sent");
     assert_eq!(hears(&asking).0, b"reply");
     server.send_to(b"for the guest", seen).expect("sent");
-    assert_eq!(hears(&guest).0, b"for the guest", "its session goes on");
+    assert_eq!(hears(&guest).0, b"for the guest", "its session stays up");
     router.counters_add_up();
 }
 
@@ -210,7 +210,7 @@ fn a_flood_leaves_others_their_nat_and_can_be_cleared() {
     eventually("the flood meets its limit", || (counter(&router, "host_limit") > 0).then_some(()));
     assert!(counter(&router, "spoofed") > 0, "forged sources get no session");
     let sessions = counter(&router, "sessions_active");
-    assert!((640..=1700).contains(&sessions), "about what one host may have: {sessions}");
+    assert!((640..=1700).contains(&sessions), "about the limit of one host: {sessions}");
 
     let server = udp(&site, &site.namespace(OUTSIDE), "198.51.100.2:7000");
     let guests: Vec<UdpSocket> = (0..20).map(|_| udp(&site, &site.namespace(GUEST), "10.2.0.2:0")).collect();
@@ -253,15 +253,15 @@ fn a_connection_that_its_server_resets_is_over() {
     };
     let mut buffer = [0; 8];
     server.write_all(b"request?").expect("sent");
-    client.read_exact(&mut buffer).expect("it arrives");
+    client.read_exact(&mut buffer).expect("data arrives");
     // With this segment the client acknowledges what it has read.
     client.write_all(b"request!").expect("sent");
-    server.read_exact(&mut buffer).expect("it arrives");
+    server.read_exact(&mut buffer).expect("data arrives");
     assert_eq!(state().as_deref(), Some("established"));
     SockRef::from(&server).set_linger(Some(Duration::ZERO)).expect("a socket option");
     drop(server);
     assert!(uninterrupted(|| client.read(&mut buffer)).is_err(), "the client has the RST");
-    eventually("the session is about to leave", || (state()? == "aborted").then_some(()));
+    eventually("the session is aborted", || (state()? == "aborted").then_some(()));
 }
 
 /// GRE passes, translated by address; a second host to the same peer is refused with a drop reason.
@@ -282,7 +282,7 @@ fn a_protocol_without_ports_passes() {
         |address: &str| socket2::SockAddr::from(format!("{address}:0").parse::<SocketAddr>().expect("one"));
     office.send_to(&[0, 0, 8, 0, 1], &to("198.51.100.2")).expect("sent");
     let mut buffer = [0; 64];
-    let length = uninterrupted(|| server.read(&mut buffer)).expect("it arrives");
+    let length = uninterrupted(|| server.read(&mut buffer)).expect("data arrives");
     assert_eq!((&buffer[12..16], &buffer[20..length]), (&[198, 51, 100, 1][..], &[0, 0, 8, 0, 1][..]));
     server.send_to(&[0, 0, 8, 0, 2], &to("198.51.100.1")).expect("sent");
     let length = uninterrupted(|| office.read(&mut buffer)).expect("the answer arrives");

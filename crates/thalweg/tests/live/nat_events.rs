@@ -157,7 +157,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
             let client = socket(&site, OFFICE, "10.1.0.2:0");
             client.send_to(b"there", "198.51.100.2:7000").expect("sent");
             if n < SESSIONS || (logging == "blocks" && n < PORTS_MAX) {
-                let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).expect("it arrives");
+                let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).expect("data arrives");
                 publics.insert((UDP, seen));
             } else if logging != "blocks" {
                 break;
@@ -181,7 +181,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
             assert_eq!(told, made);
         }
         assert_eq!(counter(&router, "events_dropped"), 0);
-        assert!(router.process.end(), "it ends when asked to");
+        assert!(router.process.end(), "the router stops with success");
         let ended_ms = LiveClock::start().now_ns() / 1_000_000;
 
         let events = events(&ours);

@@ -30,11 +30,11 @@ pub(crate) fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagra
     let mut buffer = [0; 2048];
     for number in 0..datagrams {
         let sent = vec![number as u8; 1 + number as usize % 1400];
-        client.send_to(&sent, to).expect("it goes");
-        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it comes");
+        client.send_to(&sent, to).expect("sending succeeds");
+        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
         assert_eq!(buffer[..length], sent);
-        server.send_to(&buffer[..length], sender).expect("it goes back");
-        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("it comes back");
+        server.send_to(&buffer[..length], sender).expect("the reply is sent");
+        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("the reply arrives");
         assert_eq!(buffer[..length], sent);
     }
 }
@@ -101,7 +101,7 @@ fn flows_in_the_kernel() {
     }
     let counters = router.counters_add_up();
     assert!(counters["offloaded"].as_u64() < counters["received"].as_u64(), "{counters}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn flows_in_drivers() {
     let way_back = offloaded(&router) - before;
     assert!(way_back <= 100, "{way_back} packets: those to the office went up");
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// After a reload, flows in the kernel follow the new configuration at once: another path, an access list,
@@ -159,7 +159,7 @@ fn flows_in_the_kernel_follow_a_reload() {
     let route = |via: &str| format!("\n[[routes]]\nprefix = \"203.0.113.0/24\"\nvia = \"{via}\"\n");
     let first = config("") + &route(OUTSIDE.v4);
     let mut router = site.run(&first, &[]);
-    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     eventually("the server is there", || site.pings(GUEST, "203.0.113.1").then_some(()));
     for namespace in [&office, &guest, &outside] {
         if has("ethtool") {
@@ -191,9 +191,9 @@ fn flows_in_the_kernel_follow_a_reload() {
                 destination = \"10.1.0.2/32\"\nprotocol = \"udp\"\n";
     let port = "interface = \"guest\"\n";
     let closed = first.replace(port, &format!("{port}acl_in = \"closed\"\n")) + list;
-    router.reload(&closed).expect("it is taken over");
+    router.reload(&closed).expect("the reload succeeds");
     for _ in 0..50 {
-        inside.0.send_to(b"no", "10.1.0.2:7").expect("it goes");
+        inside.0.send_to(b"no", "10.1.0.2:7").expect("sending succeeds");
     }
     eventually("they are denied", || {
         let counters = router.one("counters");
@@ -208,7 +208,7 @@ fn flows_in_the_kernel_follow_a_reload() {
     converse(&beyond.0, &beyond.1, "203.0.113.1:7", 50);
     let from_guest = offloaded(&router) - before;
     assert!(from_guest <= 50, "only answers may be forwarded by the kernel: {from_guest}");
-    router.reload(&first).expect("it is taken over");
+    router.reload(&first).expect("the reload succeeds");
     all_pass();
 
     // Another gateway: another address of the same host, recognized by its own MAC address.
@@ -225,7 +225,7 @@ fn flows_in_the_kernel_follow_a_reload() {
         site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.rp_filter=0")]);
     }
     let moved = config("") + &route("198.51.100.3");
-    router.reload(&moved).expect("it is taken over");
+    router.reload(&moved).expect("the reload succeeds");
     eventually("the other gateway is resolved", || {
         let neighbors = router.show(&["neighbors"])?;
         let found = neighbors.iter().find(|one| one["address"] == "198.51.100.3")?;
@@ -241,15 +241,15 @@ fn flows_in_the_kernel_follow_a_reload() {
     let nat = "addresses = [\"198.51.100.1\"]";
     let other = moved.replace(nat, "addresses = [\"192.0.2.9\"]");
     assert_ne!(other, moved);
-    router.reload(&other).expect("it is taken over");
+    router.reload(&other).expect("the reload succeeds");
     for number in 0..20u8 {
-        beyond.0.send_to(&[number], "203.0.113.1:7").expect("it goes");
-        let (_, sender) = uninterrupted(|| beyond.1.recv_from(&mut [0; 16])).expect("it comes");
+        beyond.0.send_to(&[number], "203.0.113.1:7").expect("sending succeeds");
+        let (_, sender) = uninterrupted(|| beyond.1.recv_from(&mut [0; 16])).expect("data arrives");
         assert_eq!(sender.ip().to_string(), "192.0.2.9");
-        beyond.1.send_to(&[number], sender).expect("it goes back");
-        uninterrupted(|| beyond.0.recv_from(&mut [0; 16])).expect("it comes back");
+        beyond.1.send_to(&[number], sender).expect("the reply is sent");
+        uninterrupted(|| beyond.0.recv_from(&mut [0; 16])).expect("the reply arrives");
     }
     all_pass();
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }

@@ -49,7 +49,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
         let output = site.output(&office, "ping", &["-c", "1", "-W", "8", to]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert!(unreachable("10.2.0.77").contains("Destination Host Unreachable"), "nobody answers there");
+    assert!(unreachable("10.2.0.77").contains("Destination Host Unreachable"), "the host does not answer");
     assert!(unreachable("192.0.2.1").contains("Destination Net Unreachable"), "there is no route");
 
     // A large packet that may be fragmented is; one that may not is answered with an ICMP error.
@@ -79,7 +79,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     let ports = router.show(&["ports"]).expect("the router answers");
     // A busy machine may miss frames, but no received one may fail.
     assert!(ports.iter().all(|port| port["failed"] == 0), "{ports:?}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// Every hop is visible: the router with its address on this side, then the host.
@@ -108,7 +108,7 @@ fn a_file_is_fetched(site: &Site, from: &str) {
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 8080)).expect("a port"));
     let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let (mut stream, _) = listener.accept().expect("a client connects");
         let mut request = [0; 1024];
         let read = uninterrupted(|| stream.read(&mut request)).expect("a request");
         assert!(request[..read].starts_with(b"GET /file "), "a request for the file");
@@ -123,14 +123,14 @@ fn a_file_is_fetched(site: &Site, from: &str) {
         assert_eq!(site.said(from, "curl", &arguments), format!("200 {BYTES}"));
     } else {
         site.within(from, || {
-            let mut stream = TcpStream::connect((OUTSIDE.v4, 8080)).expect("somebody listens");
+            let mut stream = TcpStream::connect((OUTSIDE.v4, 8080)).expect("a listener exists");
             stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").expect("it is read");
             let mut all = Vec::new();
             stream.read_to_end(&mut all).expect("an answer");
             assert!(all.len() > BYTES);
         });
     }
-    server.join().expect("the server is content");
+    server.join().expect("the server does not panic");
 }
 
 /// Datagrams to an echo server, which sees NAT's address instead of the sender's.
@@ -143,11 +143,11 @@ fn datagrams_come_back(site: &Site, from: &str) {
     let mut buffer = [0; 2048];
     for number in 0..200u32 {
         let sent = vec![number as u8; 1 + number as usize * 7];
-        client.send_to(&sent, (OUTSIDE.v4, 7)).expect("it goes");
-        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it comes");
+        client.send_to(&sent, (OUTSIDE.v4, 7)).expect("sending succeeds");
+        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
         assert_eq!((&buffer[..length], sender.ip().to_string().as_str()), (&sent[..], OUTSIDE.gateway_v4));
-        server.send_to(&buffer[..length], sender).expect("it goes back");
-        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("it comes back");
+        server.send_to(&buffer[..length], sender).expect("the reply is sent");
+        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("the reply arrives");
         assert_eq!(&buffer[..length], &sent[..]);
     }
 }

@@ -93,7 +93,7 @@ fn a_router_without_bgp_answers_every_question() {
 
     // A list that a reload does not change keeps its counters.
     let before = number(&router.show(&["acl"]).expect("it answers")[0]["packets"]);
-    let said = router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("it is taken over");
+    let said = router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("the reload succeeds");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("1 route added, 1 removed; "), "{said}");
     assert!(last.contains(" kept; paused ") && last.ends_with('s'), "{said}");
@@ -148,7 +148,7 @@ fn a_router_without_bgp_answers_every_question() {
         }
     }
     assert!(router.said(&["status"], 80).contains("\nwrong:\n  port guest is down"));
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// The office example as it is, except for the names of interfaces.
@@ -163,7 +163,7 @@ fn the_example_office_routes_and_translates() {
     assert!(site.pings(OFFICE, OFFICE.gateway_v4), "the mirror answers");
     let sessions = router.show(&["nat"]).expect("it answers");
     assert!(!sessions.is_empty(), "it is translated");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// The border router example as it is, except for the names of interfaces. Its two transits announce routes that
@@ -218,8 +218,8 @@ fn the_example_border_router_takes_routes_of_its_transits() {
             router.show(&["fib", address])?.pop()?.to_string().contains(port).then_some(())
         });
     }
-    eventually("what both have is reached", || site.pings(OFFICE, "8.8.8.8").then_some(()));
-    assert_eq!(action("10.9.9.9"), Some("no route".into()), "nobody's addresses are not taken");
+    eventually("the network that both announce is reachable", || site.pings(OFFICE, "8.8.8.8").then_some(()));
+    assert_eq!(action("10.9.9.9"), Some("no route".into()), "unused addresses are not claimed");
     for (_process, namespace, socket) in &transits {
         eventually("a transit gets the router's network and not the other's", || {
             let ask = ["show", "bgp", "routes", "--socket", socket, "--format", "json"];
@@ -230,5 +230,5 @@ fn the_example_border_router_takes_routes_of_its_transits() {
             (has("192.0.2.0/24") && has("9.1.0.0/16") != has("9.2.0.0/16")).then_some(())
         });
     }
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }

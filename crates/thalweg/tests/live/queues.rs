@@ -72,7 +72,7 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u6
         let (of, due) = flows.entry(sender).or_insert((flow, 0));
         assert_eq!((*of, *due), (flow, number), "in order, and a public endpoint for each flow: {sender}");
         *due += 1;
-        socket.send_to(&buffer[..length], sender).expect("it goes back");
+        socket.send_to(&buffer[..length], sender).expect("the reply is sent");
     }
     flows
 }
@@ -112,7 +112,7 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
             // Not connected: each connected socket has its own counter for the identification of fragments, so
             // identifications could collide.
-            socket.send_to(&datagram, to).expect("it goes");
+            socket.send_to(&datagram, to).expect("sending succeeds");
             sent += 1;
         }
         let length = uninterrupted(|| socket.recv(&mut buffer))
@@ -134,7 +134,7 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
 fn flows_pass(site: &Site, router: &Router<'_>, server_at: &str, bytes: Range<usize>) {
     for host in [OFFICE, GUEST] {
         // Resolve neighbors first, because few packets may wait for an unresolved one.
-        eventually("neighbors are known", || site.pings(host, server_at).then_some(()));
+        eventually("neighbors are resolved", || site.pings(host, server_at).then_some(()));
     }
     let bind = |host: Host, at: (&str, u16)| {
         site.within(&site.namespace(host), || UdpSocket::bind(at).expect("a port"))
@@ -188,7 +188,7 @@ fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
     }
     let threads = counters["workers"].as_array().expect("a list");
     assert_eq!(threads.len(), workers, "{counters}");
-    let packets: Vec<u64> = threads.iter().map(|it| it["packets"].as_u64().expect("its own")).collect();
+    let packets: Vec<u64> = threads.iter().map(|it| it["packets"].as_u64().expect("a counter of this worker")).collect();
     assert!(packets.iter().all(|packets| *packets >= DATAGRAMS), "{counters}");
     let received = counters["received"].as_u64().expect("a number");
     let own = counters["own"].as_u64().expect("a number");
@@ -202,7 +202,7 @@ fn a_worker_for_each(site: &Site, driver: &str) {
     flows_pass(site, &router, OUTSIDE.v4, CUT);
     flows_pass(site, &router, OUTSIDE.v6, WHOLE);
     queues_had_their_shares(&router, 2, 2);
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -228,9 +228,9 @@ fn queues_are_dealt_out_to_workers() {
         let mut router = site.run(&config("af_packet", &more), &arguments);
         flows_pass(&site, &router, OUTSIDE.v4, WHOLE);
         queues_had_their_shares(&router, queues, lanes);
-        let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("it is refused");
+        let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("the request is refused");
         assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
-        assert!(router.process.end(), "it ends when asked to");
+        assert!(router.process.end(), "the router stops with success");
     }
 }
 
@@ -276,11 +276,11 @@ fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     let (counters, ports) = router.packets_add_up();
     let of_queue = |queue: usize| ports.iter().map(|port| of_queues(port)[queue]).sum::<u64>();
     let workers = counters["workers"].as_array().expect("a list");
-    let packets = |at: usize| workers[at]["packets"].as_u64().expect("its own");
+    let packets = |at: usize| workers[at]["packets"].as_u64().expect("a counter of this worker");
     assert_eq!(packets(1), of_queue(0), "{counters} {ports:?}");
     assert!(packets(0) >= of_queue(1), "its own, and what the router made: {counters} {ports:?}");
     assert!(workers.iter().all(|worker| worker["cores"].as_str() == Some(&core.to_string())), "{counters}");
-    let chunks = |at: usize| workers[at]["chunks"].as_u64().expect("its own");
+    let chunks = |at: usize| workers[at]["chunks"].as_u64().expect("a counter of this worker");
     assert!((0..2).all(|at| packets(at) <= chunks(at) * 2), "at most two in a chunk: {counters}");
 
     let other = text.replace("queue_workers = [1, 0]", "queue_workers = [0, 1]");
@@ -288,7 +288,7 @@ fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     assert!(refused.contains("`queue_workers` of [ports.lan]"), "{refused}");
     let said = router.reload(&text.replace("busy_poll_us = 50", "busy_poll_us = 60")).expect("it is taken");
     assert!(said.contains("[workers] changed: it takes effect with a restart"), "{said}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 
     for (text, arguments, why) in [
         (text.clone(), &["--workers", "1"][..], "run with --workers 2 or more"),

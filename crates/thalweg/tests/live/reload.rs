@@ -207,7 +207,7 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool, seen: &Seen) {
             of_client.push(sender);
         }
         drop(seen);
-        socket.send_to(&buffer[..length], sender).expect("it goes back");
+        socket.send_to(&buffer[..length], sender).expect("the reply is sent");
     }
 }
 
@@ -222,7 +222,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
             let mut datagram = vec![0; 16 + (sent as usize * 37) % 984];
             datagram[..8].copy_from_slice(&client.to_be_bytes());
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
-            socket.send(&datagram).expect("it goes");
+            socket.send(&datagram).expect("sending succeeds");
             waiting.push(sent);
             sent += 1;
         }
@@ -236,7 +236,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
             let number = u64::from_be_bytes(buffer[8..16].try_into().expect("eight bytes"));
             assert_eq!(length, 16 + (number as usize * 37) % 984);
             let place = waiting.iter().position(|waiting| *waiting == number);
-            waiting.swap_remove(place.expect("each comes back once"));
+            waiting.swap_remove(place.expect("a datagram returned twice or was never sent"));
             back.fetch_add(1, Ordering::AcqRel);
         }
         thread::sleep(PAUSE);
@@ -252,7 +252,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     }
     let mut router = site.run(&config(driver, &base()), arguments);
     eventually("the gateway answers", || site.pings(OFFICE, BEYOND).then_some(()));
-    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let lost_at_first = lost(&router.one("counters"));
     let traffic = Traffic::start(&site);
     traffic.passes(PER_CONFIGURATION);
@@ -264,7 +264,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     }
 
     // A refused reload changes nothing.
-    let refused = |text: &str| router.reload(text).expect_err("it is refused");
+    let refused = |text: &str| router.reload(text).expect_err("the request is refused");
     let good = config(driver, &base());
     assert!(refused("[ports.lan\n").contains("router.toml:1"), "no TOML");
     let of_guest = format!("interface = \"guest\"\ndriver = \"{driver}\"");
@@ -293,7 +293,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     let counters = router.counters_add_up();
     assert_eq!(counters["queued"], 0, "{counters}");
     assert_eq!(lost(&counters), lost_at_first, "{counters}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// Packets dropped for reasons that a reload could cause.

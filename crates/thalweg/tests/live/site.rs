@@ -158,7 +158,7 @@ impl Site {
 
     /// A new veth for a host that has lost its own.
     pub(crate) fn veth(&self, host: Host) {
-        self.join(host).expect("ip does it");
+        self.join(host).expect("ip succeeds");
     }
 
     /// The name of the router's namespace.
@@ -177,7 +177,7 @@ impl Site {
 
     /// Runs `ip` in a namespace.
     pub(crate) fn ip(&self, namespace: &str, arguments: &str) {
-        ip(&format!("-n {namespace} {arguments}")).expect("ip does it");
+        ip(&format!("-n {namespace} {arguments}")).expect("ip succeeds");
     }
 
     /// Runs `work` in a namespace; its threads and sockets belong to that namespace.
@@ -312,7 +312,7 @@ impl Process {
     /// Asks it to stop and waits; returns its exit code.
     pub(crate) fn end_code(&mut self) -> Option<i32> {
         self.signal("TERM");
-        eventually("it ends", || self.0.try_wait().expect("it is ours")).code()
+        eventually("it ends", || self.0.try_wait().expect("the process is our child")).code()
     }
 
     /// A path as the process sees it, because it may have mounts of its own.

@@ -40,7 +40,7 @@ fn the_system_is_a_neighbor() {
         let said = site.said(&system, "ip", &["neigh", "show", "10.9.0.1", "dev", "twsystem"]);
         let found = said.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).map(str::to_owned);
         let own = site.said(&system, "cat", &["/sys/class/net/twsystem/address"]);
-        (found.expect("the router is resolved"), own.trim().to_owned())
+        (found.expect("the neighbor entry is resolved"), own.trim().to_owned())
     };
     let (routers, own) = macs();
     assert_ne!(routers, own);

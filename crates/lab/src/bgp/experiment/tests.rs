@@ -161,7 +161,7 @@ fn every_part_is_in_the_tables_and_in_the_report() {
         Part::ALL.len() + 1,
         "two loads of speed-ups and of traces, none of ablations"
     );
-    assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "what is left out is said");
+    assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "the report lists what was left out");
     assert_eq!(
         html.matches("PBTS in the thesis").count(),
         2 * 4,
@@ -170,7 +170,7 @@ fn every_part_is_in_the_tables_and_in_the_report() {
     // Parts that were not measured do not appear.
     let mut few = Outcome { cells: Vec::new(), caches: Vec::new(), ..outcome };
     few.finish();
-    assert_eq!(super::tables(&few).len(), 1, "without functions nobody knows what receiving is worth");
+    assert_eq!(super::tables(&few).len(), 1, "without times by function there is no gain from receiving");
 }
 
 /// Slowness planted in a part of the trace, or in the larger table, appears in its own numbers only.

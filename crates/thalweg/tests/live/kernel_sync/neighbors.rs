@@ -115,7 +115,7 @@ fn what_the_router_has_resolved_is_on_its_mirrors() {
     eventually("drift is counted", || (number(&router, "export_drift") >= before + 2).then_some(()));
     assert_eq!(number(&router, "import_drift"), 0);
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
     let left = site.said(&system, "ip", &["-d", "neigh", "show", "nud", "all"]);
     assert!(!left.contains("proto 116"), "{left}");
 }
@@ -165,12 +165,12 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
     // Packets follow a person's entry. Once it is deleted, the router asks the neighbor itself.
     arp(&format!("replace 198.51.100.2 lladdr {nobody} dev outside0 nud permanent"));
     is_from(&router, "wan", OUTSIDE.v4, "kernel");
-    assert!(!site.pings(OFFICE, OUTSIDE.v4), "packets go to nobody");
+    assert!(!site.pings(OFFICE, OUTSIDE.v4), "packets must follow the static entry, to an address that does not exist");
     arp("del 198.51.100.2 dev outside0");
     eventually("the neighbor itself was asked", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     assert_eq!(source(&router, "wan", OUTSIDE.v4).as_deref(), Some("learned"));
     arp("del 198.51.100.77 dev outside0");
-    eventually("nobody answers for it, and it is forgotten", || {
+    eventually("the unanswered neighbor is removed", || {
         neighbor(&router, "wan", "198.51.100.77").is_none_or(|found| found["mac"].is_null()).then_some(())
     });
 
@@ -180,10 +180,10 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
     let other =
         CONFIG.replace(configured, "").replace("198.51.100.1/24", "198.51.100.1/24\", \"203.0.113.1/24");
     assert_ne!(other.len(), CONFIG.len());
-    router.reload(&other).expect("it is taken over");
+    router.reload(&other).expect("the reload succeeds");
     is_from(&router, "wan", "198.51.100.200", "kernel");
     is_from(&router, "wan", "203.0.113.77", "kernel");
-    eventually("the counts follow", || {
+    eventually("the counters change", || {
         let counts = ["imported", "imported_behind", "not_on_link"].map(|what| number(&router, what));
         (counts == [4, 0, 0]).then_some(())
     });
@@ -222,6 +222,6 @@ fn a_scan_leaves_the_kernels_table_as_it_is() {
     });
     assert_eq!(known(), before);
     let entries = site.said(&site.router(), "ip", &["neigh", "show", "dev", "tw-guest", "nud", "all"]);
-    assert!(entries.lines().count() < 30, "the kernel was not asked for them either: {entries}");
+    assert!(entries.lines().count() < 30, "the kernel did not resolve them either: {entries}");
     router.counters_add_up();
 }

@@ -81,11 +81,11 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
     let shaped = "[[qos.egress]]\nport = \"guest\"\nrate = \"100 Mbit/s\"\n";
     let three = format!("{}{shaped}", config(driver, &mirrored, ", \"guest\""));
     for _ in 0..2 {
-        let said = router.compare(&three).expect("it could be taken over");
+        let said = router.compare(&three).expect("the reload would succeed");
         assert!(said.starts_with("port guest: added\n") && said.contains("routes added"), "{said}");
         assert_eq!(names(&router), ["lan", "wan"], "nothing has changed");
         reload(&three, &["port guest: added", "paused "]);
-        assert_eq!(names(&router), ["lan", "wan", "guest"], "new ones come behind");
+        assert_eq!(names(&router), ["lan", "wan", "guest"], "new ports are appended");
         guests_are_served(&site, &router);
         reload(&two, &["port guest: removed", "paused ", " ended"]);
         assert_eq!(names(&router), ["lan", "wan"]);
@@ -93,7 +93,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
             !translated(&router).iter().any(|inside| inside.starts_with(GUEST.v4)),
             "its sessions are over"
         );
-        assert!(!site.pings(GUEST, OFFICE.v4), "it forwards nothing");
+        assert!(!site.pings(GUEST, OFFICE.v4), "the router forwards nothing");
         eventually("its mirror is gone", || (!has_interface(&site, MIRROR)).then_some(()));
         let neighbors = router.show(&["neighbors"]).expect("the router answers");
         assert!(neighbors.iter().all(|each| each["address"] != GUEST.v4), "{neighbors:?}");
@@ -104,7 +104,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
     let said = router.compare(&driven).expect_err("it would be refused");
     assert!(said.contains("`driver` of [ports.lan]"), "{said}");
     let refused = |text: &str, why: &[&str]| {
-        let said = router.reload(text).expect_err("it is refused");
+        let said = router.reload(text).expect_err("the request is refused");
         assert!(why.iter().all(|why| said.contains(why)) && said.contains("nothing was changed"), "{said}");
         assert_eq!(names(&router), ["lan", "wan"]);
         assert!(!site.pings(GUEST, OFFICE.v4));
@@ -135,7 +135,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
         assert_eq!(addresses.len(), 1, "client {client} kept its public endpoint over all: {addresses:?}");
     }
     router.packets_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn vlans_come_and_go(driver: &str) {
             eventually("the VLAN reaches out, through NAT", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
             eventually("and the office", || site.pings(GUEST, OFFICE.v4).then_some(()));
         };
-        assert!(!site.pings(GUEST, OFFICE.v4), "the router does not know the VLAN");
+        assert!(!site.pings(GUEST, OFFICE.v4), "the router has no such VLAN");
         reload(&text(Some(20)), &["port guest.20: added"]);
         works();
         assert!(translated(&router).iter().any(|inside| inside.starts_with(GUEST.v4)));
@@ -200,7 +200,7 @@ fn vlans_come_and_go(driver: &str) {
         eventually("the system reaches it by the mirror", || to_vlan().then_some(()));
 
         guests_vlan.store(99, Ordering::Release);
-        assert!(!site.pings(GUEST, OFFICE.v4), "the router knows no such VLAN");
+        assert!(!site.pings(GUEST, OFFICE.v4), "the router has no such VLAN");
         reload(&text(Some(99)), &["port guest.20: opened anew"]);
         works();
         let ports = router.show(&["ports"]).expect("the router answers");
@@ -214,7 +214,7 @@ fn vlans_come_and_go(driver: &str) {
         let (_, seen) = traffic.end();
         assert!(seen.values().all(|addresses| addresses.len() == 1), "{seen:?}");
         router.counters_add_up();
-        assert!(router.process.end(), "it ends when asked to");
+        assert!(router.process.end(), "the router stops with success");
     });
 }
 

@@ -114,7 +114,7 @@ fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
         owed_us += last.elapsed().min(LATE).as_micros() as u64 * rate;
         last = Instant::now();
         for _ in 0..owed_us / 1_000_000 {
-            socket.send(&sent.to_be_bytes()).expect("it goes");
+            socket.send(&sent.to_be_bytes()).expect("sending succeeds");
             sent += 1;
         }
         owed_us %= 1_000_000;
@@ -184,7 +184,7 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
     let nothing = stream.over(&router, || "no reload".to_owned());
     show("nothing", &nothing);
     for (what, settings) in configurations(&site) {
-        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("it reloads"));
+        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
         show(what, &measured);
     }
     let prefixes = table(&site, measures);
@@ -194,7 +194,7 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
         ("it goes", base()),
     ] {
         let begun = Instant::now();
-        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("it reloads"));
+        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
         show(&format!("{what} ({prefixes} prefixes, {:.1} s)", begun.elapsed().as_secs_f64()), &measured);
     }
 }

@@ -161,7 +161,7 @@ fn at_once(driver: &str) {
     let mut neighbor = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
     tables_are(&site, &router, &control, &FIRST);
     eventually("the server beyond answers", || site.pings(OFFICE, BEYOND).then_some(()));
-    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let session = || {
         let one = router.show(&["bgp", "neighbors"]).expect("the router answers").pop().expect("a neighbor");
         let number = |key: &str| one[key].as_u64().unwrap_or_else(|| panic!("{key}: {one}"));
@@ -173,13 +173,13 @@ fn at_once(driver: &str) {
     let traffic = Traffic::start(&site);
     traffic.passes(PER_CONFIGURATION);
     for settings in [SECOND, FIRST, SECOND, FIRST] {
-        let said = router.reload(&config(driver, &settings)).expect("it is taken over");
+        let said = router.reload(&config(driver, &settings)).expect("the reload succeeds");
         assert!(said.contains("paused ") && said.contains("network"), "{said}");
         traffic.passes(PER_CONFIGURATION);
         tables_are(&site, &router, &control, &settings);
         traffic.passes(PER_CONFIGURATION);
         let (state, flaps, now_s) = session();
-        assert_eq!((state.as_deref(), flaps), (Some("Established"), 0), "the session goes on");
+        assert_eq!((state.as_deref(), flaps), (Some("Established"), 0), "the session stays up");
         assert!(now_s >= uptime_s, "{now_s} s, before {uptime_s} s");
         uptime_s = now_s;
     }
@@ -203,7 +203,7 @@ fn at_once(driver: &str) {
     }
     let counters = router.counters_add_up();
     assert_eq!(super::lost(&counters), lost_at_first, "{counters}");
-    assert!(neighbor.end() && router.process.end(), "they end when asked to");
+    assert!(neighbor.end() && router.process.end(), "the daemons stop with success");
 }
 
 #[test]
@@ -253,14 +253,14 @@ fn a_port_with_a_neighbor_comes_and_goes() {
     let is_up = |host: Host| session(host).filter(|(state, _)| state == "Established");
     eventually("the first session comes", || is_up(OUTSIDE));
     for flaps in 1..=2 {
-        assert!(router.reload(&three).expect("it is taken over").contains("port guest: added"));
+        assert!(router.reload(&three).expect("the reload succeeds").contains("port guest: added"));
         eventually("the session on the new port comes", || is_up(GUEST));
         // The neighbor stays configured; its session ends with the port, long before the hold time.
         let without = format!("{two}{}", neighbor(GUEST));
-        assert!(router.reload(&without).expect("it is taken over").contains("port guest: removed"));
+        assert!(router.reload(&without).expect("the reload succeeds").contains("port guest: removed"));
         eventually("it ends with the port", || session(GUEST).filter(|(_, ended)| *ended == flaps));
         assert!(is_up(GUEST).is_none());
         assert_eq!(is_up(OUTSIDE), Some(("Established".to_owned(), 0)), "the other goes on");
     }
-    assert!(birds.iter_mut().all(|bird| bird.end()) && router.process.end(), "they end when asked to");
+    assert!(birds.iter_mut().all(|bird| bird.end()) && router.process.end(), "the daemons stop with success");
 }

@@ -168,7 +168,7 @@ fn repetitions_are_discarded_but_not_of_prefixes() {
     discarded(ORIGIN, &FOUR, &EXTERNAL, Fault::Duplicate);
     let twice: &[u8] = &[0xc0, 99, 1, 1];
     let both = body(&[ORIGIN, AS_PATH, NEXT_HOP, twice, &[0xc0, 99, 1, 2]], ROUTE);
-    let update = Update::parse(&both, &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&both, &FOUR, &EXTERNAL).expect("a valid message");
     assert_eq!((update.verdict, update.discards.len()), (Verdict::Good, 1));
     let unknown: Vec<_> = update.attributes().filter(|each| each.code == 99).map(|each| each.value).collect();
     assert_eq!(unknown, [[1]], "the first one counts");
@@ -284,7 +284,7 @@ fn reach_and_unreach() {
     let both = [global.octets(), local.octets()].concat();
     let route = [32, 0x20, 1, 0xd, 0xb8];
     let body = body(&[&mp_reach(2, &both, &route), ORIGIN, AS_PATH], &[]);
-    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("a valid message");
     let reach = update.mp_reach.expect("it is there");
     assert_eq!(reach.next_hop, NextHop::V6 { global, link_local: Some(local) });
     assert_eq!((update.verdict, reach.routes.len(), reach.routes.family()), (Verdict::Good, 1, Family::Ipv6));
@@ -314,7 +314,7 @@ fn families_that_are_not_kept_are_passed_over() {
     let evpn: &[u8] = &[0x80, 14, 9, 0, 25, 70, 4, 192, 0, 2, 1, 0];
     let gone: &[u8] = &[0x80, 15, 5, 0, 25, 70, 200, 1];
     let body = body(&[evpn, gone, ORIGIN, AS_PATH], &[]);
-    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("a valid message");
     let family = Some(AfiSafi { afi: 25, safi: 70 });
     assert_eq!((update.foreign_reach, update.foreign_unreach), (family, family));
     assert!(!update.announces() && update.mp_reach.is_none() && update.end_of_rib().is_none());
@@ -333,7 +333,7 @@ fn the_view_of_a_usual_update() {
     finish_attributes(&mut out, attributes);
     write_nlri(&mut out, None, Prefix::new(0xc633_6400u32, 24).unwrap());
     finish_message(&mut out, message).unwrap();
-    let update = Update::parse(&out[19..], &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&out[19..], &FOUR, &EXTERNAL).expect("a valid message");
     assert_eq!(update.next_hop, Some(Ipv4Addr::new(192, 0, 2, 1)));
     assert_eq!((update.med, update.local_pref, update.origin), (Some(7), None, Origin::Igp));
     let flags: Vec<(u8, u8)> = update.attributes().map(|each| (each.code, each.flags)).collect();
@@ -349,7 +349,7 @@ fn the_view_of_a_usual_update() {
 fn host_bits_and_path_identifiers() {
     let codec = Codec { add_path_receive: [true, false], ..FOUR };
     let body = body(&[ORIGIN, AS_PATH, NEXT_HOP], &[0, 0, 0, 5, 20, 10, 1, 0xff, 0, 0, 0, 6, 0]);
-    let update = Update::parse(&body, &codec, &EXTERNAL).expect("sound");
+    let update = Update::parse(&body, &codec, &EXTERNAL).expect("a valid message");
     let routes: Vec<_> = update.reach_v4.iter().map(|(id, prefix)| (id, prefix.to_string())).collect();
     assert_eq!(routes, [(5, "10.1.240.0/20".to_owned()), (6, "0.0.0.0/0".to_owned())]);
     assert_eq!(update.reach_v4.iter().len(), 2);
@@ -357,7 +357,7 @@ fn host_bits_and_path_identifiers() {
 
 #[test]
 fn ends_of_ribs() {
-    let end = |bytes: &[u8]| Update::parse(bytes, &FOUR, &EXTERNAL).expect("sound").end_of_rib();
+    let end = |bytes: &[u8]| Update::parse(bytes, &FOUR, &EXTERNAL).expect("a valid message").end_of_rib();
     assert_eq!(end(&[0, 0, 0, 0]), Some(Family::Ipv4));
     assert_eq!(end(&body(&[&[0x80, 15, 3, 0, 2, 1]], &[])), Some(Family::Ipv6));
     assert_eq!(end(&body(&[&[0x80, 15, 3, 0, 1, 1]], &[])), Some(Family::Ipv4));
@@ -379,7 +379,7 @@ fn merged(two_octet: &[u8], as4_path: &[u8], extra: &[u8]) -> String {
     let peer = PeerFacts { in_confederation: true, ..INTERNAL };
     // AS4_PATH before AS_PATH: their order says nothing.
     let body = body(&[&real, extra, ORIGIN, &path, NEXT_HOP], ROUTE);
-    let update = Update::parse(&body, &TWO, &peer).expect("sound");
+    let update = Update::parse(&body, &TWO, &peer).expect("a valid message");
     assert_eq!(update.verdict, Verdict::Good);
     AsPath::new(update.as_path(&mut Vec::new())).to_string()
 }
@@ -421,7 +421,7 @@ fn aggregators_of_two_bytes() {
     let parse = |extra: &[&[u8]]| {
         let path: &[u8] = &[0x40, 2, 4, 2, 1, 0xfb, 0xf0];
         let body = body(&[&[ORIGIN, path, NEXT_HOP], extra].concat(), ROUTE);
-        Update::parse(&body, &TWO, &EXTERNAL).expect("sound").aggregator()
+        Update::parse(&body, &TWO, &EXTERNAL).expect("a valid message").aggregator()
     };
     let trans: &[u8] = &[0xc0, 7, 6, 0x5b, 0xa0, 1, 2, 3, 4];
     let known: &[u8] = &[0xc0, 7, 6, 0, 9, 1, 2, 3, 4];
