@@ -554,8 +554,9 @@ fn well_formed() -> impl Strategy<Value = Vec<u8>> {
                 false => etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::UDP, A, B)
                     .map(|mut header| {
                         header.dscp = etherparse::IpDscp::try_new(traffic_class >> 2).expect("six bits");
-                        header.options =
-                            [0; 40][..usize::from(options % 11) * 4].try_into().expect("a multiple of four bytes");
+                        header.options = [0; 40][..usize::from(options % 11) * 4]
+                            .try_into()
+                            .expect("a multiple of four bytes");
                         etherparse::IpHeaders::Ipv4(header, Default::default())
                     })
                     .expect("the message fits"),

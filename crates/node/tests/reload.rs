@@ -138,7 +138,11 @@ fn what_is_refused_changes_nothing() {
     for neighbors in refused {
         let calls = network.expected().calls;
         let error = speaker.reload(config(NEW, neighbors)).expect_err("a password that is refused");
-        let name = neighbors.iter().find(|each| each.1 == REFUSED).map(|each| each.0).expect("one neighbor has the refused address");
+        let name = neighbors
+            .iter()
+            .find(|each| each.1 == REFUSED)
+            .map(|each| each.0)
+            .expect("one neighbor has the refused address");
         assert!(error.to_string().contains(&format!("198.51.100.{name}: no such key")), "{error}");
         assert!(network.expected().calls > calls, "it was asked");
         assert_eq!(network.passwords(), passwords, "{neighbors:?}");

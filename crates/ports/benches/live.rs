@@ -33,7 +33,8 @@ fn run(program: &str, arguments: &str) {
 
 fn enter(namespace: &str) {
     let namespace = File::open(format!("/run/netns/{namespace}")).expect("the namespace exists");
-    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root has permission");
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .expect("root has permission");
 }
 
 /// CPU time of this thread so far.

@@ -441,7 +441,8 @@ fn without_the_right_the_error_says_so() {
     if std::env::var_os(WITHOUT).is_some() {
         let mut kernel = open();
         kernel.read(|_| {}).expect("reading needs no right");
-        let error = kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no permission");
+        let error =
+            kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no permission");
         assert!(matches!(error, KernelError::NotPermitted), "{error}");
         assert!(error.to_string().contains("CAP_NET_ADMIN"));
         return;

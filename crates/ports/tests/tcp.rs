@@ -204,7 +204,8 @@ fn many_neighbors_connect_before_the_first_is_accepted() {
 #[test]
 fn errors_say_what_to_do() {
     let first = listen("127.0.0.1:0");
-    let again = Listener::bind(first.address(), &ListenOptions::default()).expect_err("the address is in use");
+    let again =
+        Listener::bind(first.address(), &ListenOptions::default()).expect_err("the address is in use");
     assert_eq!(
         again.to_string(),
         format!(

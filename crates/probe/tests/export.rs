@@ -125,7 +125,8 @@ fn a_collector_on_a_connection_gets_all_of_it() {
         assert_eq!(reader.packets, traffic.ip_packets());
         assert_eq!(reader.bytes, traffic.ip_bytes());
         assert!(reader.options > 0, "the totals go too");
-        let outlet = summary.outlets.iter().find(|outlet| outlet.to == address).expect("the summary has the outlet");
+        let outlet =
+            summary.outlets.iter().find(|outlet| outlet.to == address).expect("the summary has the outlet");
         assert_eq!((outlet.records, outlet.packets), (summary.records_exported, summary.packets_exported));
         assert!(outlet.lost.is_empty(), "{outlet:?}");
     }

@@ -291,7 +291,8 @@ fn counters_of_a_stopped_probe_add_up() {
     for pipelines in [1, 2] {
         stop.store(false, Ordering::Relaxed);
         options.shape = Shape { pipelines, ..shape(ModelKind::Farm, 1) };
-        let summary = probe(&options, &stop, &AfterSome(Arc::clone(&stop))).expect("the probe ends without an error");
+        let summary =
+            probe(&options, &stop, &AfterSome(Arc::clone(&stop))).expect("the probe ends without an error");
         assert!(summary.conserved && summary.packets_seen > 0, "{summary:?}");
         assert!(summary.packets_seen < traffic.frames.len() as u64);
     }

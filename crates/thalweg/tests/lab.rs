@@ -616,7 +616,8 @@ fn seeds_and_scenarios() {
     let broken = experiment(&arguments, folder.path());
     assert_eq!(broken.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&broken.stderr).contains("sessions come up"));
-    let found = std::fs::read_to_string(folder.path().join("found/bad.toml")).expect("the failing plan was kept");
+    let found =
+        std::fs::read_to_string(folder.path().join("found/bad.toml")).expect("the failing plan was kept");
     assert!(found.starts_with("# sessions come up") && found.contains("capacity = 0"), "{found}");
 }
 

@@ -34,7 +34,9 @@ fn icmp4(kind: u8, source: Ipv4Addr, destination: Ipv4Addr, rest: &[u8]) -> Vec<
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     let mut packet = Vec::new();
     let builder = PacketBuilder::ipv4(source.octets(), destination.octets(), 9);
-    builder.write(&mut packet, etherparse::IpNumber::ICMP, &message).expect("writing to a vector cannot fail");
+    builder
+        .write(&mut packet, etherparse::IpNumber::ICMP, &message)
+        .expect("writing to a vector cannot fail");
     packet
 }
 

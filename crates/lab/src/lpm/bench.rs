@@ -26,10 +26,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 32;
 pub enum BenchError {
     /// The table cannot be read.
     #[error("cannot read {path}: {source}")]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file contains no prefix.
     #[error("{path} has no prefixes; {bad_lines} lines are not prefixes")]
     NoPrefixes {

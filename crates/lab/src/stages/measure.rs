@@ -44,10 +44,7 @@ default_mac = "02:00:00:00:01:02"
 pub enum StageError {
     /// The table cannot be written.
     #[error("cannot write {path}: {source}")]
-    File {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// The generated configuration does not load: a bug in this module.
     #[error(transparent)]
     Config(#[from] ConfigErrors),

@@ -102,10 +102,7 @@ pub struct Made {
 pub enum GenerateError {
     /// A file or folder cannot be written.
     #[error("cannot write {path}: {source}")]
-    File {
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// The generated configuration does not load: a bug in this module.
     #[error(transparent)]
     Config(#[from] ConfigErrors),

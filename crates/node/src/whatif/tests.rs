@@ -145,7 +145,8 @@ fn a_failure_is_told_under_both_configurations_and_leaves_nothing_behind() {
     let report = both.report();
     let of =
         |name: &str| report.failures.iter().find(|each| each.neighbor == name).expect("it failed").counts;
-    let (before, after) = (of("n1").before.expect("the session is up"), of("n1").after.expect("the session is up"));
+    let (before, after) =
+        (of("n1").before.expect("the session is up"), of("n1").after.expect("the session is up"));
     assert_eq!((before.lost, before.moved, before.bytes_moved, before.bytes_lost), (1, 1, 5, 0));
     assert_eq!((after.lost, after.moved, after.bytes_moved, after.bytes_lost), (2, 0, 0, 5));
     // Earlier failures have been undone.

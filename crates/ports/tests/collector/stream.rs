@@ -91,7 +91,10 @@ fn a_server_killed_in_the_middle_misses_only_what_it_did_not_read() {
     // bytes per record.
     let missing = 200_000 - numbers.len() as u64;
     assert!(missing <= (6 << 20) / 54, "{missing} records missing");
-    assert!(heard_in_all - numbers.len() as u64 <= report.resent.records, "a record arrived twice, but is not counted as resent");
+    assert!(
+        heard_in_all - numbers.len() as u64 <= report.resent.records,
+        "a record arrived twice, but is not counted as resent"
+    );
     assert_eq!(report.lost_in_all(), Amount::default());
 }
 

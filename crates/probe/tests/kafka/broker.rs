@@ -84,7 +84,8 @@ impl Broker {
         self.child = Some(child);
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let has_ended = self.child.as_mut().and_then(|child| child.try_wait().expect("the process is our child"));
+            let has_ended =
+                self.child.as_mut().and_then(|child| child.try_wait().expect("the process is our child"));
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(has_ended.is_none(), "the broker ended: {}", log());
             assert!(begun.elapsed() < UP_WITHIN, "the broker does not answer: {}", log());

@@ -107,7 +107,10 @@ fn what_is_gone_goes_with_end_of_rib() {
         world.run_s(20);
         assert_eq!(from_middle(&world, 2), (100, 100), "seed {seed}");
         // Four hundred prefixes with the same attributes fit into two messages; End-of-RIB is one more.
-        assert!(sent_updates(&world, 2) - updates <= 4, "seed {seed}: {updates} UPDATEs: the table was sent more than once");
+        assert!(
+            sent_updates(&world, 2) - updates <= 4,
+            "seed {seed}: {updates} UPDATEs: the table was sent more than once"
+        );
     });
 }
 

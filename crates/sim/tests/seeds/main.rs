@@ -143,8 +143,9 @@ fn files_that_make_no_sense_are_refused_with_the_place() {
     let mut plan = packets::Plan::draw(1);
     let what = packets::Act::Reload(9);
     plan.steps.push(packets::Step { after_ms: 0, what });
-    let nowhere =
-        Case::from_text(&Case::Packets(plan).to_text()).expect_err("more than there are is an error").to_string();
+    let nowhere = Case::from_text(&Case::Packets(plan).to_text())
+        .expect_err("more than there are is an error")
+        .to_string();
     assert!(nowhere.contains("no configuration 9"), "{nowhere}");
 }
 

@@ -173,7 +173,8 @@ impl Router {
     #[track_caller]
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
-        let status = eventually("the router ends", || self.child.try_wait().expect("the process is our child"));
+        let status =
+            eventually("the router ends", || self.child.try_wait().expect("the process is our child"));
         assert!(!self.socket.exists(), "its socket is gone");
         (status, self.log())
     }

@@ -260,7 +260,8 @@ impl Process {
             let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs");
             limit.current = Some(open.count() as u64);
         }
-        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).expect("the process is our child");
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit)
+            .expect("the process is our child");
     }
 
     /// Its memory in KiB.

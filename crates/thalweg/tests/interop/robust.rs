@@ -68,7 +68,9 @@ impl<'a> Stage<'a> {
     /// Connects the steady neighbor and the monitor.
     fn steady(&self) -> Client {
         let config = self.config(&[(STEADY, STEADY_AS), (MONITOR, MONITOR_AS)], true);
-        self.net.within(End::Right, || Client::connect(&config)).expect("the well-behaved neighbors' sessions come up")
+        self.net
+            .within(End::Right, || Client::connect(&config))
+            .expect("the well-behaved neighbors' sessions come up")
     }
 
     /// The steady neighbor announces `table`; the monitor must receive all of it and nothing else but `more`.

@@ -325,7 +325,9 @@ fn the_control_socket_is_configured() {
         .expect("the folder is writable");
     let mut router = site.start(&site.router(), THALWEG, &["run", &file.display().to_string()]);
     let show = |what| site.output(&site.router(), THALWEG, &["show", what, "--socket", &control]);
-    eventually("the router answers on the configured socket", || show("ports").status.success().then_some(()));
+    eventually("the router answers on the configured socket", || {
+        show("ports").status.success().then_some(())
+    });
     fs::write(&file, config("auto")).expect("the folder is writable");
     let reloaded = site.output(&site.router(), THALWEG, &["reload", "--socket", &control]);
     let text = String::from_utf8_lossy(&reloaded.stdout).into_owned();

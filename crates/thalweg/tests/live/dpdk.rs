@@ -73,10 +73,13 @@ mod built_in {
             router.reload(&(by_af_packet() + &more)).expect("the reload succeeds");
             assert!(site.pings(OFFICE, OUTSIDE.v4), "round {round}");
         }
-        let said = router.reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n")).expect_err("another DPDK option needs a restart");
+        let said = router
+            .reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n"))
+            .expect_err("another DPDK option needs a restart");
         assert!(said.contains("[dpdk] differs, which needs a restart"), "{said}");
-        let said =
-            router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("another DPDK option needs a restart");
+        let said = router
+            .reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048"))
+            .expect_err("another DPDK option needs a restart");
         assert!(said.contains("`device` of [ports.lan] differs"), "{said}");
         // The veth's link to the outside goes down and up again.
         site.ip(&site.namespace(OUTSIDE), "link set eth0 down");

@@ -93,7 +93,8 @@ fn a_router_without_bgp_answers_every_question() {
 
     // A list that a reload does not change keeps its counters.
     let before = number(&router.show(&["acl"]).expect("it answers")[0]["packets"]);
-    let said = router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("the reload succeeds");
+    let said =
+        router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("the reload succeeds");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("1 route added, 1 removed; "), "{said}");
     assert!(last.contains(" kept; paused ") && last.ends_with('s'), "{said}");

@@ -188,7 +188,8 @@ fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
     }
     let threads = counters["workers"].as_array().expect("a list");
     assert_eq!(threads.len(), workers, "{counters}");
-    let packets: Vec<u64> = threads.iter().map(|it| it["packets"].as_u64().expect("a counter of this worker")).collect();
+    let packets: Vec<u64> =
+        threads.iter().map(|it| it["packets"].as_u64().expect("a counter of this worker")).collect();
     assert!(packets.iter().all(|packets| *packets >= DATAGRAMS), "{counters}");
     let received = counters["received"].as_u64().expect("a number");
     let own = counters["own"].as_u64().expect("a number");
@@ -228,7 +229,8 @@ fn queues_are_dealt_out_to_workers() {
         let mut router = site.run(&config("af_packet", &more), &arguments);
         flows_pass(&site, &router, OUTSIDE.v4, WHOLE);
         queues_had_their_shares(&router, queues, lanes);
-        let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("the request is refused");
+        let refused =
+            router.reload(&config("af_packet", "queues = 7\n")).expect_err("the request is refused");
         assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
         assert!(router.process.end(), "the router stops with success");
     }

@@ -92,7 +92,8 @@ impl Switch {
 
     fn run(mut self, stop: &AtomicBool, guests_vlan: &AtomicU16) {
         while !stop.load(Ordering::Acquire) {
-            let Some(chunk) = self.source.next_chunk(Duration::from_millis(50)).expect("a timer is running") else {
+            let Some(chunk) = self.source.next_chunk(Duration::from_millis(50)).expect("a timer is running")
+            else {
                 continue;
             };
             let guests_vlan = guests_vlan.load(Ordering::Acquire);

@@ -62,7 +62,8 @@ fn frames(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     if file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) {
         // pcapng, little-endian: enhanced packet blocks; all interfaces here are Ethernet.
-        let number = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("a complete message")) as usize;
+        let number =
+            |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("a complete message")) as usize;
         let mut at = 0;
         while at + 12 <= file.len() {
             if number(at) == 6 {
@@ -72,7 +73,8 @@ fn frames(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
         }
         return found;
     }
-    let header = FileHeader::parse(file[..FILE_HEADER_LEN].try_into().expect("a complete message")).expect("a capture");
+    let header = FileHeader::parse(file[..FILE_HEADER_LEN].try_into().expect("a complete message"))
+        .expect("a capture");
     let mut rest = &file[FILE_HEADER_LEN..];
     while let Some((record, after)) = rest.split_first_chunk() {
         let record = RecordHeader::parse(&header, record).expect("a record");

@@ -62,7 +62,9 @@ fn the_newest_three_packets_wait() {
 #[test]
 fn who_asks_for_us_is_answered_and_known() {
     let mut table = table();
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("the frame is addressed to the router");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     let [Output::Send { port: 0, frame }, learnt] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(frame[..6], HOST_MAC);
     assert_eq!(read(frame), (2, OUR_MAC, OUR4, HOST_MAC, HOST4));
@@ -74,12 +76,16 @@ fn who_asks_for_us_is_answered_and_known() {
 fn addresses_that_nat_gives_out_are_answered_for_and_never_asked_from() {
     let public = Ipv4Addr::new(OUR4.octets()[0], OUR4.octets()[1], OUR4.octets()[2], 200);
     let mut table = table();
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect_err("the address belongs to no one yet");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START)
+        .expect_err("the address belongs to no one yet");
     let identity = PortIdentity { translated: vec![public], ..identity() };
     assert!(!identity.owns(public.into()), "it is not the router's own");
     table.set_port(0, Some(identity), START);
     outputs(&mut table);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect("the frame is addressed to the router");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START)
+        .expect("the frame is addressed to the router");
     let [Output::Send { frame, .. }, _] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(read(frame), (2, OUR_MAC, public, HOST_MAC, HOST4));
     // Another host claims it.
@@ -102,7 +108,9 @@ fn a_question_for_us_releases_what_waits() {
     let mut table = table();
     table.resolve(0, HOST4.into(), b"packet".to_vec(), START);
     only_frame(&mut table);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("the frame is addressed to the router");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     assert_eq!(outputs(&mut table)[1..], [resolved(HOST4, HOST_MAC), forward(HOST4, HOST_MAC, b"packet")]);
 }
 
@@ -112,7 +120,9 @@ fn gratuitous_arp_changes_the_known_and_adds_nobody() {
     let announced = |mac| arp_request((mac, HOST4), HOST4);
     assert_eq!(table.handle_arp(0, &announced(HOST_MAC), START), Err(Ignored::NotForUs));
     assert_eq!(outputs(&mut table), []);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("the frame is addressed to the router");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     outputs(&mut table);
     table.handle_arp(0, &announced(OTHER_MAC), START + 1).expect("the neighbor is known");
     assert_eq!(outputs(&mut table), [changed(HOST4, OTHER_MAC)]);
@@ -125,7 +135,9 @@ fn gratuitous_arp_changes_the_known_and_adds_nobody() {
 #[test]
 fn two_that_claim_one_address_do_not_churn_the_table() {
     let mut table = table();
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("the frame is addressed to the router");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     for n in 0..1000 {
         let mac = [OTHER_MAC, HOST_MAC][n % 2];
         let _ = table.handle_arp(0, &arp_request((mac, HOST4), HOST4), START + MS * n as u64);

@@ -4,7 +4,9 @@ use super::*;
 use NeighborState::{Delay, Failed, Incomplete, Probe, Reachable, Stale, Static};
 
 fn known(table: &mut Table, now: u64) {
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), now).expect("the frame is addressed to the router");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), now)
+        .expect("the frame is addressed to the router");
     table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("the neighbor is known");
     assert_eq!(state(table, HOST4), Some(Reachable));
     outputs(table);
@@ -100,7 +102,9 @@ fn a_port_that_goes_down_takes_its_neighbors_along() {
 fn an_address_change_keeps_those_still_on_the_link() {
     let mut table = table();
     known(&mut table, START);
-    table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("the frame is addressed to the router");
+    table
+        .handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START)
+        .expect("the frame is addressed to the router");
     outputs(&mut table);
     table.set_port(0, Some(identity()), START);
     assert_eq!(outputs(&mut table), [], "nothing changed");
@@ -122,7 +126,9 @@ fn a_new_mac_of_ours_is_announced_and_used() {
         seen.iter().all(|o| matches!(o, Output::Send { frame, .. } if frame[6..12] == moved.mac)),
         "{seen:?}"
     );
-    table.handle_arp(0, &arp_request((OUR_MAC, HOST4), OUR4), START).expect("the MAC address belongs to another host");
+    table
+        .handle_arp(0, &arp_request((OUR_MAC, HOST4), OUR4), START)
+        .expect("the MAC address belongs to another host");
 }
 
 #[test]

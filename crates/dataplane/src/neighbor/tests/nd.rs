@@ -29,7 +29,9 @@ fn a_packet_waits_for_the_answer_and_goes_on() {
     let mut expected = nd_message(135, 0, HOST6, Some((1, OUR_MAC)));
     expected[2..4].copy_from_slice(&message[2..4]);
     assert_eq!(message, expected);
-    table.handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED | OVERRIDE), START).expect("the router had sent a solicitation");
+    table
+        .handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED | OVERRIDE), START)
+        .expect("the router had sent a solicitation");
     assert_eq!(outputs(&mut table), [resolved(HOST6, HOST_MAC), forward(HOST6, HOST_MAC, b"packet")]);
     assert_eq!(state(&table, HOST6), Some(NeighborState::Reachable));
 }
@@ -50,7 +52,9 @@ fn link_local_neighbors_are_asked_for_by_link_local_addresses() {
 #[test]
 fn who_asks_for_us_is_answered_and_known() {
     let mut table = table();
-    table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("the frame is addressed to the router");
+    table
+        .handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START)
+        .expect("the frame is addressed to the router");
     let [Output::Send { frame, .. }, learnt] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(frame[..6], HOST_MAC);
     let (source, destination, message) = read(frame);
@@ -123,11 +127,15 @@ fn advertisements_follow_appendix_c() {
 
 /// Brings the host into a state; returns the time then.
 fn in_state(table: &mut Table, wanted: NeighborState) -> u64 {
-    table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("the frame is addressed to the router");
+    table
+        .handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START)
+        .expect("the frame is addressed to the router");
     let mut now = START;
     match wanted {
         NeighborState::Reachable => {
-            table.handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED), now).expect("the neighbor is known");
+            table
+                .handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED), now)
+                .expect("the neighbor is known");
         }
         NeighborState::Delay => table.used(0, HOST6.into(), now),
         NeighborState::Probe => {
@@ -147,7 +155,9 @@ fn an_unsolicited_answer_makes_the_incomplete_stale() {
     let mut table = table();
     table.resolve(0, HOST6.into(), b"packet".to_vec(), START);
     only_frame(&mut table);
-    table.handle_nd(0, &advertisement((HOST_MAC, HOST6), 0x80), START).expect("the router had sent a solicitation");
+    table
+        .handle_nd(0, &advertisement((HOST_MAC, HOST6), 0x80), START)
+        .expect("the router had sent a solicitation");
     assert_eq!(outputs(&mut table), [resolved(HOST6, HOST_MAC), forward(HOST6, HOST_MAC, b"packet")]);
     assert_eq!(state(&table, HOST6), Some(NeighborState::Stale));
     assert!(table.view().all(|view| view.is_router));
@@ -237,8 +247,9 @@ fn router_advertisements_are_sent_and_asked_for() {
     assert_eq!(message[4..16], [64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0], "64 hops, 1800 s");
     assert_eq!(message[16..24], [1, 1, 2, 0, 0, 0, 0, 1]);
     assert_eq!(message[24..32], [5, 1, 0, 0, 0, 0, 0x05, 0xdc]);
-    let prefix =
-        |bytes: &[u8]| (bytes[2], bytes[3], Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[16..]).expect("16 bytes")));
+    let prefix = |bytes: &[u8]| {
+        (bytes[2], bytes[3], Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[16..]).expect("16 bytes")))
+    };
     assert_eq!(prefix(&message[32..64]), (64, 0xc0, "2001:db8::".parse().expect("an address")));
     assert_eq!(prefix(&message[64..96]), (56, 0x80, "2001:db8:5::".parse().expect("an address")));
     assert_eq!(message.len(), 96, "link-local prefixes are not told");

@@ -165,7 +165,10 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
     // Packets follow a person's entry. Once it is deleted, the router asks the neighbor itself.
     arp(&format!("replace 198.51.100.2 lladdr {nobody} dev outside0 nud permanent"));
     is_from(&router, "wan", OUTSIDE.v4, "kernel");
-    assert!(!site.pings(OFFICE, OUTSIDE.v4), "packets must follow the static entry, to an address that does not exist");
+    assert!(
+        !site.pings(OFFICE, OUTSIDE.v4),
+        "packets must follow the static entry, to an address that does not exist"
+    );
     arp("del 198.51.100.2 dev outside0");
     eventually("the neighbor itself was asked", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     assert_eq!(source(&router, "wan", OUTSIDE.v4).as_deref(), Some("learned"));

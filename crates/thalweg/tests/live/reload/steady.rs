@@ -184,7 +184,8 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
     let nothing = stream.over(&router, || "no reload".to_owned());
     show("nothing", &nothing);
     for (what, settings) in configurations(&site) {
-        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
+        let measured =
+            stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
         show(what, &measured);
     }
     let prefixes = table(&site, measures);
@@ -194,7 +195,8 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
         ("it goes", base()),
     ] {
         let begun = Instant::now();
-        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
+        let measured =
+            stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
         show(&format!("{what} ({prefixes} prefixes, {:.1} s)", begun.elapsed().as_secs_f64()), &measured);
     }
 }
