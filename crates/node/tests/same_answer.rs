@@ -267,7 +267,7 @@ struct Run {
     records: Vec<FlowRecord>,
     /// NAT's events, if logged, sorted.
     events: Vec<String>,
-    /// The same without those logged at the end: sessions begun less sessions ended.
+    /// The same before the events logged at the end: sessions begun minus sessions ended.
     sessions_told: i64,
     /// The meter's totals.
     metered: Option<MeterTotals>,
@@ -326,7 +326,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     if let Some(flows) = plan.flows() {
         flows.flush();
     }
-    // What has ended by now is logged now, as it is counted.
+    // Sessions that have expired by now are logged now, as they are counted.
     let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
     plan.send_nat_events();
@@ -450,7 +450,7 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
     }
 }
 
-/// NAT's events add up to its state.
+/// Sessions begun minus sessions ended equals the existing sessions.
 #[test]
 fn sessions_told_to_begin_and_not_to_end_are_those_there_are() {
     let mut expired = 0;

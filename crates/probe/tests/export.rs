@@ -1,4 +1,4 @@
-//! Records to collectors: what arrives there is what was metered.
+//! Exported records: collectors receive what was metered.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -10,17 +10,17 @@ use crate::common::{Traffic, folder, options, run};
 use thalweg_probe::{ExportTargets, ModelKind, ProbeOptions, Shape};
 use thalweg_testdata::{uninterrupted, with_room};
 
-/// A reader of IPFIX (RFC 7011) that knows as much of it as is needed to add up counters.
+/// A reader of IPFIX (RFC 7011) that knows just enough to add up counters.
 #[derive(Default)]
 struct SlowReader {
-    /// By observation domain and template: element (with bit 15 set, another's), length.
+    /// By observation domain and template: elements (bit 15 marks an enterprise's) and lengths.
     templates: HashMap<(u32, u16), Vec<(u16, u16)>>,
     /// By observation domain: the next sequence number.
     sequence: HashMap<u32, u32>,
     records: u64,
     packets: u64,
     bytes: u64,
-    /// Other data: statistics, names.
+    /// Options data: statistics, names.
     options: u64,
 }
 
@@ -190,7 +190,7 @@ fn datagrams_arrive_too() {
 fn what_could_not_be_sent_is_told() {
     let traffic = Traffic::mixed(500, 50, 4);
     let (_folder, capture, lines) = folder(&traffic);
-    // NetFlow 5 cannot say IPv6.
+    // NetFlow 5 cannot express IPv6.
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("v5://{}", socket.local_addr().expect("it has one"));
     let options = ProbeOptions { export: targets(vec![address]), ..options(&capture, &lines) };

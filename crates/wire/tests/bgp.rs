@@ -1,4 +1,4 @@
-//! Messages that are written come back the same when read, and UPDATEs are read as another decoder reads them.
+//! Encoded messages decode to the same, and another decoder reads UPDATEs in the same way.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -92,7 +92,7 @@ fn prefix6() -> impl Strategy<Value = (u32, Prefix<u128>)> {
         .prop_map(|(id, address, length)| (id, Prefix::new(address, length).expect("in range")))
 }
 
-/// The value of an AS_PATH with four bytes.
+/// The value of an AS_PATH with four-octet numbers.
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let asn = prop_oneof![1u32..65536, 1u32..];
     let segment = (1u8..3, vec(asn, 1..6)).prop_map(|(kind, asns)| {
@@ -102,7 +102,7 @@ fn path() -> impl Strategy<Value = Vec<u8>> {
     vec(segment, 0..4).prop_map(|segments| segments.concat())
 }
 
-/// What an UPDATE is made of.
+/// The parts of an UPDATE.
 #[derive(Clone, Debug)]
 struct Made {
     withdrawn: Vec<(u32, Prefix<u32>)>,
@@ -185,7 +185,7 @@ fn write(made: &Made, out: &mut Vec<u8>) {
     finish_message(out, message).expect("the message fits");
 }
 
-/// The routes that are to come out: without identifiers they are 0.
+/// The expected routes; without path identifiers these are 0.
 fn routes<A: Copy>(list: &[(u32, Prefix<A>)], ids: bool) -> Vec<(u32, Prefix<A>)> {
     list.iter().map(|&(id, prefix)| (if ids { id } else { 0 }, prefix)).collect()
 }
@@ -234,17 +234,17 @@ proptest! {
         }
         prop_assert_eq!((update.med, update.local_pref), (made.med, made.local_pref));
         prop_assert_eq!((update.origin as u8, update.next_hop), (made.origin, Some(NEXT_HOP)));
-        // A path through a neighbor with two bytes loses nothing.
+        // A path through a neighbor with two-octet AS numbers loses nothing.
         let mut scratch = Vec::new();
         prop_assert_eq!(update.as_path(&mut scratch), &made.path[..]);
         let size: usize = made.reach.iter().map(|&(_, prefix)| nlri_length(prefix) + if ids { 4 } else { 0 }).sum();
         prop_assert_eq!(update.reach_v4.as_bytes().len(), size);
     }
 
-    /// The same messages by another decoder.
+    /// Another decoder reads the same messages in the same way.
     #[test]
     fn another_decoder_reads_the_same(made in made()) {
-        // It takes a prefix of no bits for the beginning of a path identifier nobody agreed on.
+        // It takes a prefix of no bits for the start of a path identifier that was not negotiated.
         let mut made = made;
         made.withdrawn.retain(|(_, prefix)| prefix.length() > 0);
         made.reach.retain(|(_, prefix)| prefix.length() > 0);
@@ -397,7 +397,7 @@ fn opens_that_are_refused() {
     assert_eq!(parameters(&[8, 2, 6, 65, 4, 0, 0, 0, 0]), Err(open_error::BAD_PEER_AS));
     assert_eq!(parameters(&[8, 2, 6, 9, 1, 0, 9, 1, 0]), Ok(()), "the same role twice");
     assert_eq!(parameters(&[8, 2, 6, 9, 1, 0, 9, 1, 3]), Err(open_error::ROLE_MISMATCH));
-    // RFC 9072: one capability in the longer form, whatever the first length.
+    // RFC 9072: one capability in the extended form, with either first length.
     for first in [255, 4] {
         let bytes = [4, 0xfb, 0xf0, 0, 180, 192, 0, 2, 1, first, 255, 0, 5, 2, 0, 2, 2, 0];
         assert!(Open::parse(&bytes).expect("a valid message").capabilities.route_refresh);
