@@ -186,8 +186,8 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
             "Live: a set-up rate is one at which every session was valid in phase 2; \"unvalidated\" is the rate at which all \
              frames of phase 1 came through. Virtual links stand in for network cards.{ceiling}"
         ),
-        "Tear-down: the kernel is told to forget all its connections. Our router has no such command; in memory its sessions \
-         expire all at once."
+        "Tear-down: the kernel deletes all its connections by one command. Our router's `clear nat --all` is not timed; in \
+         memory its sessions expire all at once."
             .to_owned(),
     ]);
     report
