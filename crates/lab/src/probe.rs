@@ -182,6 +182,7 @@ impl fmt::Display for Cell {
     }
 }
 
+/// The settings of the experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// In any order.

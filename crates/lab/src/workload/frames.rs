@@ -15,6 +15,7 @@ use thalweg_wire::{EtherType, MacAddr, checksum};
 pub const FRAME_BYTES: usize = 60;
 /// Bytes of a frame's IP packet.
 pub const IP_BYTES: usize = FRAME_BYTES - ETHERNET;
+/// The bytes of a frame.
 pub type Frame = [u8; FRAME_BYTES];
 
 /// The arrival of the first packet: 2026-01-01, in nanoseconds since 1970.

@@ -74,7 +74,7 @@ fn table_dump_is_read_in_all_its_layouts() {
     assert_eq!(text, line("10.0.0.0/8"));
     let expected = Expected::Bytes { what: "attributes", wanted: 20, left: 19 };
     assert_eq!(faults, [Fault { at: 12 + 4 + 38 + 18, expected }]);
-    // Two-octet AS numbers become four octets in the later subtypes.
+    // Two-byte AS numbers become four bytes in the later subtypes.
     let body = hex(&format!(
         "00000000 20010db8{zero} 20 01 00000000 20010db8{zero} 00030d40 0018 {FOUR_OCTET_ATTRIBUTES}",
         zero = "00".repeat(12)
