@@ -21,7 +21,7 @@ pub struct Noise {
     pub median_ns: f64,
     /// The 99th percentile over the median.
     pub p99_ratio: f64,
-    /// The share of laps that took [`DISTURBED`] times the median or longer.
+    /// The share of laps that took at least a tenth longer than the median.
     pub disturbed_share: f64,
 }
 
