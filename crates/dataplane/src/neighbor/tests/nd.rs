@@ -46,7 +46,7 @@ fn link_local_neighbors_are_asked_for_by_link_local_addresses() {
         "fe80::ff:fe00:1".parse::<Ipv6Addr>().expect("an address"),
         "made from 02:00:00:00:00:01"
     );
-    assert!(table.port(0).expect("the session is up").owns(source.into()));
+    assert!(table.port(0).expect("the port is up").owns(source.into()));
 }
 
 #[test]
