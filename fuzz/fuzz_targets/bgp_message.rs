@@ -1,6 +1,6 @@
-//! Any bytes as a stream of BGP messages, read with any codec from any kind of neighbor. What is read is
-//! looked at in full; OPEN, NOTIFICATION and ROUTE-REFRESH come back the same when written and read again, and
-//! so do the prefixes and the AS_PATH of an UPDATE.
+//! Any bytes as a stream of BGP messages, with any codec and from any kind of neighbor. Every field of a decoded
+//! message is read. OPEN, NOTIFICATION and ROUTE-REFRESH are the same after encoding and decoding again, and so
+//! are the prefixes and the AS_PATH of an UPDATE.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
         in_confederation: bit(7),
         discard: CodeSet::EMPTY,
     };
-    // The body of one message, without the need to find a marker and a length.
+    // The body of one message, so that the fuzzer need not find marker and length.
     if let Some(kind) = MessageKind::from_byte(kind) {
         read(Frame { kind, body: rest, length: rest.len() + 19 }, &codec, &peer);
         return;
@@ -44,7 +44,7 @@ fn read(message: Frame<'_>, codec: &Codec, peer: &PeerFacts) {
             let Ok(open) = Open::parse(message.body) else { return };
             let _ = open.to_string();
             open.write(&mut out);
-            // An OPEN of more than 4096 bytes does not exist; framing refuses it.
+            // An OPEN has at most 4096 bytes; framing refuses a longer one.
             if message.length <= 4096 {
                 assert_eq!(Open::parse(&out[19..]), Ok(open));
             }

@@ -1,5 +1,5 @@
-//! A session under any order of events and any bytes: it never panics, writes only whole messages, none after a
-//! NOTIFICATION, tells up and down in turn, and comes to rest (its actions and deadlines are bounded).
+//! A session under any order of events and any bytes. It never panics, writes only whole messages and none after
+//! a NOTIFICATION, reports up and down alternately, and comes to rest: its actions and deadlines are bounded.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +23,7 @@ struct Driver {
     out: RouteBatchBuilder,
     now: Millis,
     up: bool,
-    /// By connection: a NOTIFICATION went out.
+    /// By connection: whether a NOTIFICATION was sent.
     last_word: [bool; 2],
     held: [Vec<u8>; 2],
 }
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     fn connected(&mut self, conn: Connection) {
-        // The old connection's last words belong to the old connection.
+        // The old connection's output must be checked before it is replaced.
         self.after();
         self.last_word[conn as usize] = false;
         self.held[conn as usize].clear();
@@ -112,7 +112,7 @@ impl Driver {
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 assert!(!self.last_word[conn as usize], "nothing follows a NOTIFICATION");
-                let message = frame(rest, 4096).expect("well-framed").expect("whole");
+                let message = frame(rest, 4096).expect("well-framed").expect("a complete message");
                 self.last_word[conn as usize] = message.kind == MessageKind::Notification;
                 rest = &rest[message.length..];
             }
@@ -120,7 +120,7 @@ impl Driver {
         let mut count = 0;
         while let Some(action) = self.session.poll_action() {
             count += 1;
-            assert!(count < 64, "too much to do for one event");
+            assert!(count < 64, "too many actions for one event");
             match action {
                 Action::Established(_) => assert!(!std::mem::replace(&mut self.up, true)),
                 Action::Down { .. } => assert!(std::mem::replace(&mut self.up, false)),
@@ -188,7 +188,7 @@ fuzz_target!(|input: &[u8]| {
         }
         driver.after();
     }
-    // All its timers expire in a bounded number of steps, or it goes on only by its own schedule.
+    // All its timers expire in a bounded number of steps, or only its own schedule remains.
     for _ in 0..50 {
         let Some(at) = driver.session.next_deadline() else { break };
         driver.now = at.max(driver.now);

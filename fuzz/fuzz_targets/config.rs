@@ -1,5 +1,5 @@
-//! Configuration text: no text panics the reader, and every finding has a place inside the text and can be
-//! printed.
+//! Configuration text: no text makes the reader panic, and every finding has a position inside the text and can
+//! be printed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! From bytes to flow facts: whatever the link layer, the tunnels and the payload, what is said of a packet is within it.
+//! From bytes to flow facts: whatever the link layer, the tunnels and the payload, every fact about a packet lies
+//! within it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -34,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     let mut batch = chunk.batch(0);
     let (packet, frame) = batch.packet_and_frame(0);
     parse(packet, frame, &ParseOptions { tunnels: more & 0x80 != 0 });
-    // A payload by itself, which frames of random bytes seldom have.
+    // A payload by itself, because frames of random bytes seldom have one.
     for protocol in [6, 17] {
         let there = by_payload(protocol, 50_000, 53, &input[2..]);
         assert_eq!(there, by_payload(protocol, 53, 50_000, &input[2..]));

@@ -1,7 +1,9 @@
-//! Received messages on their way to another collector: importer, exporter, and an importer again. What was understood once is
-//! understood again: the same records with the same counts, in every protocol that can say them.
+//! Received messages are sent on to another collector: importer, exporter, and an importer again. Whatever the
+//! first importer understood, the second must too: the same records with the same counts, in every protocol that
+//! can express them.
 //!
-//! The first byte chooses the protocol of the way on and its options; then messages follow, each behind two bytes of length.
+//! The first byte chooses the protocol and the options of the exporter. Then messages follow, each behind two
+//! bytes of length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -63,7 +65,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The flows of these messages, of one exporter over datagrams.
+/// The flows of these messages, from one exporter over datagrams.
 fn received(mut rest: &[u8]) -> Vec<FlowRecord> {
     let mut importer = Importer::new(Limits::default());
     let mut records = Vec::new();
@@ -71,13 +73,13 @@ fn received(mut rest: &[u8]) -> Vec<FlowRecord> {
         let (message, behind) = behind.split_at(behind.len().min(usize::from(u16::from_be_bytes(*bytes))));
         rest = behind;
         let source = Source { exporter: 1, is_stream: false };
-        // What is no message makes no records.
+        // Invalid messages yield no records.
         let _ = importer.handle_message(source, message, NOW_NS, &mut records);
     }
     records
 }
 
-/// Packets and bytes of all.
+/// The sums of packets and bytes.
 fn amount(records: &[FlowRecord]) -> (u64, u64) {
     let mut sum = Amount::default();
     records.iter().for_each(|record| sum += Amount::of(record));

@@ -1,12 +1,12 @@
-//! IPv4 packets cut to any MTU, and their fragments cut again: fragments fit, hold valid headers, and put
-//! together in any order give what was cut.
+//! IPv4 packets are fragmented for any MTU, and their fragments again. Fragments fit, have valid headers, and
+//! reassembled in any order give the original packet.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_dataplane::fragmentation::fragment;
 use thalweg_dataplane::ip_packet::IpPacket;
 
-/// Payload and place of each fragment, last one marked: what a receiver puts together.
+/// What a receiver reassembles from the fragments.
 fn put_together(fragments: &[Vec<u8>]) -> (usize, bool, Vec<u8>) {
     let mut parts: Vec<(usize, bool, &[u8])> = fragments
         .iter()

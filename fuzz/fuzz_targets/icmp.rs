@@ -1,5 +1,5 @@
-//! ICMP errors about anything, and answers to it: what is written is valid, short enough, goes back to the
-//! source, quotes what it is about, and is no reason for another error.
+//! ICMP errors about any packet, and echo replies. Each output is valid, short enough, goes to the source, quotes
+//! the packet, and causes no further error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

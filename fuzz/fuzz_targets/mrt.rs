@@ -1,5 +1,5 @@
-//! MRT: any bytes are read or refused, as they come and behind a table of peers; lines and JSON are text; what
-//! is read from a file in drops is what is read from it whole.
+//! MRT: any bytes are decoded or refused, by themselves and behind a table of peers. Lines and JSON are valid
+//! text. Reading a file in small pieces gives the same as reading it whole.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use thalweg_ports::{MrtError, MrtProblem, MrtReader};
 use thalweg_wire::mrt::{Decoder, Peer, PeerIndex, Records, Style, write_lines, write_peer_index_table};
 
-/// Gives its bytes in pieces of changing sizes.
+/// Returns its bytes in pieces of varying sizes.
 struct Drops {
     bytes: Vec<u8>,
     at: usize,
@@ -24,7 +24,7 @@ impl Read for Drops {
     }
 }
 
-/// Lines of all records, and how many were broken.
+/// Lines of all records, and the number of broken ones.
 fn read_whole(bytes: &[u8]) -> (Vec<u8>, usize) {
     let (mut lines, mut json, mut broken) = (Vec::new(), Vec::new(), 0);
     let mut decoder = Decoder::new();
@@ -55,7 +55,8 @@ fn read_whole(bytes: &[u8]) -> (Vec<u8>, usize) {
     (lines, broken)
 }
 
-/// The same by the reader of files; `None` if a record is torn: it goes on behind it, and a slice of records does not.
+/// The same by the reader of files. `None` if a record is truncated, because the file reader continues behind it
+/// and a slice of records does not.
 fn read_in_drops(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut lines, mut broken) = (Vec::new(), 0);
     let mut reader =
@@ -83,7 +84,7 @@ fuzz_target!(|input: &[u8]| {
     let mut file = Vec::new();
     write_peer_index_table(&mut file, 1, &table).expect("three peers fit");
     file.extend_from_slice(input);
-    // Compressed input is another story: the file begins with the table, so it is not taken for such.
+    // The file begins with the table of peers, so it is not mistaken for compressed data.
     if let Some(read) = read_in_drops(&file) {
         assert_eq!(read, read_whole(&file));
     }

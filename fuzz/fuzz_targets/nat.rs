@@ -1,5 +1,5 @@
-//! NAT fed by recipe: packets both ways, answers and ICMP errors made from what came out, damaged copies,
-//! raw bytes. The recipe and its invariants live beside NAT, where tests use them too.
+//! NAT driven by a recipe: packets in both directions, replies and ICMP errors made from its output, damaged
+//! copies, raw bytes. The recipe and its invariants are beside NAT's code, where tests use them too.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

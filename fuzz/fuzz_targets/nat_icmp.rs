@@ -1,9 +1,9 @@
-//! ICMP errors through NAT (RFC 5508): valid errors around quotes that are right, cut short, altered, or
+//! ICMP errors through NAT (RFC 5508): valid errors around quoted packets that are right, truncated, altered, or
 //! of other sessions, from outside and from inside.
 //!
-//! An error whose checksums are right leaves with right ones; one from outside goes to the host whose
-//! session it is about and quotes what that host sent; nothing of the quote changes but addresses, ports
-//! and checksums; and nothing opens a session.
+//! An error with right checksums leaves with right ones. An error from outside goes to the host of its session
+//! and quotes what that host sent. Nothing of the quoted packet changes except addresses, ports and checksums. No
+//! error creates a session.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// What becomes of a packet, if it lives.
+    /// The packet after NAT, unless it was dropped.
     fn pass(&mut self, port_in: u16, packet: &[u8], wire_len: u32) -> Option<Vec<u8>> {
         let mut chunk = chunk(&[(port_in, packet, wire_len)], self.now_ns);
         label(&self.labeler, &mut chunk, SHARDS);
@@ -38,7 +38,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// Sessions of all kinds: what the inside host sent and what the world saw.
+/// Sessions of all kinds: what the inside host sent, and what left.
 fn open_sessions(bench: &mut Bench) -> Vec<(Vec<u8>, Vec<u8>)> {
     let outside = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 9), 80);
     (0..SESSIONS)
@@ -52,7 +52,7 @@ fn open_sessions(bench: &mut Bench) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// Puts IPv4 options into a quote, with the header's length and checksum put right.
+/// Adds IPv4 options to a quoted packet and corrects the header's length and checksum.
 fn with_options(quote: &mut Vec<u8>, words: usize) {
     if quote.len() < 20 {
         return;
@@ -66,7 +66,8 @@ fn with_options(quote: &mut Vec<u8>, words: usize) {
     quote[10..12].copy_from_slice(&header.to_be_bytes());
 }
 
-/// The answer's addresses and ports; all checksums hold, for they do not mind the order of what they add.
+/// Swaps addresses and ports, as in a reply. All checksums stay right, because they do not depend on the order of
+/// what they add.
 fn turn(packet: &mut [u8]) {
     let (source, rest) = packet[12..].split_at_mut(4);
     source.swap_with_slice(&mut rest[..4]);
@@ -89,7 +90,7 @@ fn alter(quote: &mut Vec<u8>, step: &[u8; 8]) {
         *byte ^= step[5];
     }
     if step[2] & 0x40 != 0 && quote.len() >= 20 {
-        // The damage is the sender's own: the header's checksum holds.
+        // The sender itself damaged the packet, so the header's checksum is right.
         quote[10..12].fill(0);
         let header = finish(sum(&quote[..20], 0));
         quote[10..12].copy_from_slice(&header.to_be_bytes());
@@ -141,8 +142,8 @@ fuzz_target!(|input: &[u8]| {
         bench.now_ns += u64::from(step[7] >> 4) * SECOND_NS;
         let (sent, seen) = &sessions[usize::from(step[0]) % sessions.len()];
         let from_outside = step[1] & 1 == 0;
-        // From outside, about a packet that went out; from inside, about one that came in. Turned round, it
-        // is about somebody else's packet.
+        // From outside, about a packet that left; from inside, about one that came in. The other way round, it is
+        // about a packet of another session.
         let mut quote = if from_outside { seen.clone() } else { sent.clone() };
         if (step[1] & 2 == 0) != from_outside {
             turn(&mut quote);

@@ -1,8 +1,7 @@
-//! The neighbor table between an enemy on the link and a caller: frames as they come or with what would
-//! give them away put right, packets to resolve, ports that come and go, time that passes.
+//! The neighbor table between an attacker on the link and a caller: raw frames, frames with corrected checksums
+//! and lengths, packets to resolve, ports that come and go, time that passes.
 //!
-//! Bounds hold, packets are neither lost nor doubled, the outputs tell the same story as the table, and time
-//! goes on.
+//! Bounds hold, packets are neither lost nor duplicated, the outputs agree with the table, and deadlines advance.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +22,7 @@ fn identity(vlan: u8) -> PortIdentity {
     port
 }
 
-/// Sixteen hosts of each family, so that steps meet.
+/// Sixteen hosts of each family, so that steps often concern the same host.
 fn host(byte: u8) -> IpAddr {
     let n = byte & 15;
     if byte & 16 == 0 {
@@ -33,7 +32,7 @@ fn host(byte: u8) -> IpAddr {
     }
 }
 
-/// An ARP frame about two hosts; the rest is the input's.
+/// An ARP frame about two hosts; the input gives the rest.
 fn arp(body: &[u8]) -> Vec<u8> {
     let byte = |at: usize| body.get(at).copied().unwrap_or(0);
     let mut frame = vec![0xff; 6];
@@ -50,7 +49,7 @@ fn arp(body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A message of Neighbor Discovery with a right checksum; what is not told by the first bytes is the input's.
+/// A message of Neighbor Discovery with a right checksum; the input gives everything behind the first fields.
 fn nd(body: &[u8]) -> Vec<u8> {
     let byte = |at: usize| body.get(at).copied().unwrap_or(0);
     let address = |byte: u8| match host(byte | 16) {

@@ -1,7 +1,8 @@
-//! NetFlow and IPFIX messages through decoder and importer: no panic, bounds held, every record and every set that waited in the
-//! counters, whatever order templates and data come in.
+//! NetFlow and IPFIX messages through decoder and importer: no panic, bounds hold, and the counters have every
+//! record and every waiting set, whatever the order of templates and data.
 //!
-//! The first byte chooses datagrams or a stream and the bounds; then messages follow, each behind two bytes of length.
+//! The first byte chooses datagrams or a stream, and the bounds. Then messages follow, each behind two bytes of
+//! length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! pcap files through the whole reader: no panic, every packet within its slab, the same chunks whether
-//! the bytes come at once or in drops.
+//! pcap files through the whole reader: no panic, every packet lies within its slab, and chunks are the same
+//! whether the bytes come at once or in small pieces.
 #![no_main]
 
 mod reader;

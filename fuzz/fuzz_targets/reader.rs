@@ -1,9 +1,9 @@
-//! What the capture targets share.
+//! Helpers of the capture targets.
 
 use std::io::{self, Cursor, Read};
 use thalweg_ports::{FileSource, InputOptions, InputReport, InputSpec, PortNames};
 
-/// Gives three bytes at a time.
+/// Returns three bytes at a time.
 struct Drops(Cursor<Vec<u8>>);
 
 impl Read for Drops {
@@ -20,7 +20,7 @@ fn read(input: InputSpec) -> (Vec<Vec<Packet>>, InputReport) {
     let names = PortNames::new(["eth0", "eth1"]);
     let mut source = FileSource::open(vec![input], names, &options).expect("nothing to open");
     let mut chunks = Vec::new();
-    while let Some(chunk) = source.next_chunk().expect("not strict") {
+    while let Some(chunk) = source.next_chunk().expect("a reader that is not strict returns no error") {
         let packets = chunk.packets().iter().enumerate();
         let packets = packets.map(|(i, p)| (chunk.frame(i).to_vec(), p.wire_len, p.arrival_ns, p.port_in));
         chunks.push(packets.collect());

@@ -1,10 +1,10 @@
-//! The whole router on arbitrary bytes as frames of every link type: validation, classes with applications,
-//! policers, fragments, NAT, order of service, routes, counters. Stages run as the serial model runs them,
-//! and once more with each chunk split by shard as the farm does.
+//! The whole router with any bytes as frames of every link type: validation, classes with applications, policers,
+//! fragments, NAT, scheduling, routes, counters. Stages run as in the serial model, and once more with each chunk
+//! split by shard, as in the farm.
 //!
-//! - Every packet is forwarded or dropped for one reason, once.
-//! - What is forwarded has a good IPv4 header, one hop less to live, the ethertype of its version, and,
-//!   where all its checksums were right on arrival, leaves with all of them right.
+//! - Every packet is forwarded, or dropped for exactly one reason.
+//! - A forwarded packet has a right IPv4 header, a TTL that is one lower, and the EtherType of its version. If
+//!   all its checksums were right on arrival, they are right when it leaves.
 //! - Splitting changes nothing.
 #![no_main]
 
@@ -36,9 +36,9 @@ const LINKS: [LinkType; 6] = [
     LinkType::BsdLoopback,
     LinkType::Unsupported,
 ];
-/// Where the IP header lies in an untagged frame of each of them.
+/// The offset of the IP header in an untagged frame of each link type.
 const L3_OFFSETS: [usize; 6] = [14, 0, 16, 20, 4, 0];
-/// Addresses worth meeting: inside hosts, outside ones, the public one, one for each kind of route.
+/// Interesting addresses: inside hosts, outside hosts, the public one, one for each kind of route.
 const ADDRESSES: [[u8; 4]; 8] = [
     [10, 0, 0, 10],
     [10, 0, 0, 20],
@@ -52,7 +52,7 @@ const ADDRESSES: [[u8; 4]; 8] = [
 
 type Tables = (Arc<Fib4>, Arc<Fib6>);
 
-/// The look-up tables take milliseconds to build and do not change: one pair for all inputs.
+/// The look-up tables take milliseconds to build and do not change, so all inputs share one pair.
 fn tables() -> &'static Tables {
     static TABLES: OnceLock<Tables> = OnceLock::new();
     TABLES.get_or_init(|| {
@@ -173,8 +173,8 @@ struct Arrival {
     gap_ns: u64,
 }
 
-/// Reads one arrival: six bytes of recipe, then the frame. The recipe may put right what random bytes
-/// never have, a length and a header checksum, and choose the addresses.
+/// Reads one arrival: six bytes of recipe, then the frame. The recipe may choose the addresses and correct the
+/// length and the header checksum, which random bytes never have right.
 fn arrival(input: &mut &[u8]) -> Option<Arrival> {
     let (&[what, how, len, addresses, extra, gap], rest) = input.split_first_chunk::<6>()?;
     let (frame, rest) = rest.split_at(usize::from(len).min(rest.len()));
@@ -225,7 +225,7 @@ fn build(sequence: u64, number: u64, clock_ns: &mut u64, arrivals: &[Arrival]) -
     builder.finish(sequence, number, starts_ns)
 }
 
-/// Runs a chunk through all stages as one thread would; `split` cuts it up where a farm would.
+/// Runs a chunk through all stages in one thread; `split` splits it where a farm would.
 fn run(plan: &RouterPlan, mut chunk: Chunk, split: bool, scratch: &mut Scratch) -> Chunk {
     plan.admit(&mut chunk, 0);
     let mut stages = plan.stages().iter().enumerate().peekable();
@@ -280,7 +280,7 @@ fn check_forwarded(chunk: &Chunk, i: usize, arrival: &Arrival) {
     assert_eq!(l3[8], l3_before[8] - 1, "one hop less");
     let header_len = usize::from(l3[0] & 15) * 4;
     assert_eq!(finish(sum(&l3[..header_len], 0)), 0, "header checksum of {l3:02x?}");
-    // Where the capture cut the packet, its own checksum cannot be judged; `checksums` knows.
+    // If the capture truncated the packet, its own checksum cannot be checked.
     let whole = &l3_before[..l3.len()];
     if checksums(whole).is_ok() && !packet.flags.has(PacketFlags::FRAGMENT) {
         assert!(checksums(l3).is_ok(), "{:?}, was {whole:02x?}", checksums(l3));
@@ -326,7 +326,7 @@ fuzz_target!(|input: &[u8]| {
     while let Some(arrival) = arrival(&mut rest) {
         arrivals.push(arrival);
     }
-    // Chunks of one packet up to more than a batch.
+    // From one packet to more than a batch.
     let size = [1, 2, 7, BATCH_PACKETS + 1][usize::from(cut & 3)];
     let mut chunks = Vec::new();
     while !arrivals.is_empty() {

@@ -1,5 +1,5 @@
-//! Text trace: both halves of the parser agree on every line, whatever parses prints and parses to the
-//! same again, and its packet describes itself as that line.
+//! Text trace: both halves of the parser agree on every line. A parsed line, printed, parses to the same again,
+//! and its packet prints as that line.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,7 @@
-//! Everything a push must pass. Steps that compile nothing come first, one after the other, and the first failure ends the run; then the
-//! tests are built and run, and the other steps that compile come beside their run, as tests mostly wait. All that compile have the profile of
-//! the tests, so that macros, build scripts and the C code that those compile are made once.
+//! The checks that a push must pass. Steps that compile nothing come first, one after another, and the first
+//! failure ends the run. Then the tests are built and run; the other steps that compile run beside the tests,
+//! which mostly wait. All steps that compile use the profile of the tests, so macros, build scripts and their C
+//! code are compiled once.
 
 use crate::cargo::{Urgency, cargo, cargo_with};
 use crate::{planted, test, tidy};
@@ -25,7 +26,7 @@ enum Action {
     Deny,
     /// With the features of the tests.
     Clippy,
-    /// With README's features, whatever the tests have.
+    /// With README's features, whatever features the tests have.
     Docs,
     /// Checks that the pure crates compile for a machine without threads, files, sockets and clocks.
     Wasm,
@@ -186,7 +187,8 @@ fn wasm(root: &Path) -> Result<(), String> {
     let packages: Vec<String> = packages.collect();
     let packages = packages.iter().map(String::as_str);
     let args: Vec<&str> = ["check", "--locked", "--target", TARGET].into_iter().chain(packages).collect();
-    // `check --profile test` would check tests too, which need more. These two make the macros those of the test profile.
+    // `check --profile test` would check tests too, which need more dependencies. These two variables give macros
+    // the settings of the test profile.
     let env = [("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_LTO", "off")];
     cargo_with(root, &args, &env, Urgency::WhenIdle)
 }

@@ -7,7 +7,7 @@ use crate::cargo::cargo;
 /// The default options.
 const USUAL: [&str; 2] = ["--count", "1000000"];
 
-/// Runs seeds with a release build; `options` are those of `thalweg lab seeds`. Failures are kept under
+/// Runs seeds with a release build; `options` are those of `thalweg lab seeds`. Failures are kept in
 /// `target/soak`.
 pub(crate) fn run(root: &Path, options: &[String]) -> Result<(), String> {
     let options: Vec<&str> = match options {

@@ -172,7 +172,7 @@ struct Built {
 
 impl Queue {
     fn state(&self) -> MutexGuard<'_, Built> {
-        self.state.lock().expect("nobody panics with it")
+        self.state.lock().expect("no thread panics with this lock")
     }
 
     fn add(&self, program: Program) {
@@ -200,7 +200,7 @@ impl Queue {
             if built.is_all {
                 return None;
             }
-            built = self.changed.wait(built).expect("nobody panics with it");
+            built = self.changed.wait(built).expect("no thread panics with this lock");
         }
     }
 }

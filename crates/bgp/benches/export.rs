@@ -1,8 +1,8 @@
-//! What exporting costs: `cargo bench -p thalweg-bgp --bench export` (or `--profile quick`).
+//! The cost of export: `cargo bench -p thalweg-bgp --bench export` (or `--profile quick`).
 //!
-//! Figures are of one thread and per prefix. `announce`: new prefixes, a number of them to an attribute set of
-//! about 100 bytes, from `handle_changes` to the log. `withdraw`: the same going away. `write`: ten members take
-//! what nine of them get into a buffer, as a socket would; per prefix and member.
+//! Figures are for one thread and per prefix. `announce`: new prefixes, several to each attribute set of about
+//! 100 bytes, from `handle_changes` to the log. `withdraw`: the same prefixes are withdrawn. `write`: of ten
+//! members, nine read the log into a buffer, as for a socket; per prefix and member.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What policies cost: a usual set of five rules, prefix sets of 300,000 entries, AS-path patterns.
-//! `cargo bench -p thalweg-bgp --bench policy --profile quick`
+//! The cost of policies: a typical set of five rules, prefix sets of 300,000 entries, AS-path patterns. `cargo
+//! bench -p thalweg-bgp --bench policy --profile quick`
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ fn attrs() -> AttrRef {
     let path = [3356u32, 1299, 6939, 64_600];
     let mut value = vec![SegmentKind::Sequence as u8, path.len() as u8];
     value.extend(path.iter().flat_map(|asn| asn.to_be_bytes()));
-    builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &value).expect("room");
+    builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &value).expect("enough room");
     builder
         .set_communities(&[3356 << 16 | 3, 3356 << 16 | 22, 3356 << 16 | 100, 3356 << 16 | 123])
-        .expect("room");
+        .expect("enough room");
     Interner::new(1).intern(&mut builder)
 }
 
@@ -50,7 +50,7 @@ fn peer() -> PeerInfo {
     }
 }
 
-/// Bogon prefixes, bogon ASes, too long, blackholes, a customer's path; then the default.
+/// Bogon prefixes, bogon ASes, prefixes that are too long, blackholes, a customer's path; then the default.
 fn five_rules(set: Arc<PrefixSet>, actions: Vec<Action>) -> Policy {
     let numbers = NumberSet::new([0..=0, 23_456..=23_456, 64_496..=64_511, 4_200_000_000..=u32::MAX]);
     let blackhole = "blackhole".parse::<CommunityPattern>().expect("a name");
@@ -111,7 +111,7 @@ fn load_300k_prefixes(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| PrefixSet::new(entries.iter().copied()));
 }
 
-/// 1,000 look-ups all over the set, half of them found.
+/// 1,000 look-ups spread over the set, half of them found.
 #[divan::bench]
 fn match_1000_of_300k_prefixes(bencher: Bencher<'_, '_>) {
     let set = PrefixSet::new(entries(300_000));

@@ -1,8 +1,8 @@
-//! What a route costs in the RIB: `cargo bench -p thalweg-bgp --bench rib` (or `--profile quick`).
+//! The cost of a route in the RIB: `cargo bench -p thalweg-bgp --bench rib` (or `--profile quick`).
 //!
-//! All figures are of one thread and per item (prefix or attribute set). `fill` builds a table of so many
-//! prefixes from nothing in batches of 2,000, all 16 shards in turn, as one core does that owns them all; `last` adds the
-//! last 2,000 of them only. Prefixes come in random order, twenty to an attribute set.
+//! All figures are for one thread and per item (prefix or attribute set). `fill` builds a table from nothing in
+//! batches of 2,000, with all 16 shards in turn, as one core that owns all shards does; `last` adds only the last
+//! 2,000 prefixes. Prefixes come in random order, twenty to an attribute set.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn set(interner: &Interner, neighbor: u32, number: u32) -> AttrRef {
     interner.intern(&mut builder)
 }
 
-/// What one neighbor sends, in batches. `spread` makes the sets of two rounds differ.
+/// The announcements of one neighbor, in batches. `spread` makes the sets of two rounds differ.
 fn batches(interner: &Interner, peer: u16, prefixes: &[Prefix<u32>], spread: u32) -> Vec<RouteBatch> {
     let mut builder = RouteBatchBuilder::default();
     let build = |(batch, part): (usize, &[Prefix<u32>])| {
@@ -112,7 +112,7 @@ impl Rib {
         Self { shards: (0..SHARDS).map(shard).collect(), peers }
     }
 
-    /// All shards in turn; what changed is dropped, as if everybody had read it.
+    /// Applies batches to all shards in turn and drops the changes, as if all readers had read them.
     fn apply(&mut self, batches: &[RouteBatch]) -> usize {
         let mut changed = 0;
         for batch in batches {
@@ -159,7 +159,7 @@ fn last(bencher: Bencher<'_, '_>, size: usize) {
         .bench_local_refs(|rib| rib.apply(std::slice::from_ref(last)));
 }
 
-/// The tenth path of each prefix comes; it is not the best.
+/// The tenth path of each prefix is added; it is not the best.
 #[divan::bench(args = [50_000, 500_000], sample_count = 5)]
 fn tenth_path(bencher: Bencher<'_, '_>, size: usize) {
     let (interner, prefixes) = (Interner::new(1), prefixes(size));
@@ -168,7 +168,7 @@ fn tenth_path(bencher: Bencher<'_, '_>, size: usize) {
     bencher
         .counter(ItemsCount::new(size))
         .with_inputs(|| {
-            // One table, made once: the tenth neighbor's routes go before each round.
+            // One table, built once: the tenth neighbor's routes are removed before each round.
             let mut rib = keep.borrow_mut().take().unwrap_or_else(|| filled(9, &prefixes, &interner));
             rib.peers = peers(10);
             for shard in &mut rib.shards {
@@ -192,7 +192,7 @@ fn tenth_path(bencher: Bencher<'_, '_>, size: usize) {
         });
 }
 
-/// Other attributes of a path that is the second of two, and stays it.
+/// Replaces the attributes of the second of two paths, which stays the second.
 #[divan::bench(args = SIZES, sample_count = 20)]
 fn replace_second(bencher: Bencher<'_, '_>, size: usize) {
     let (interner, prefixes) = (Interner::new(1), prefixes(size));
@@ -205,7 +205,7 @@ fn replace_second(bencher: Bencher<'_, '_>, size: usize) {
     });
 }
 
-/// Other attributes of the only path.
+/// Replaces the attributes of the only path.
 #[divan::bench(args = SIZES, sample_count = 20)]
 fn replace_best(bencher: Bencher<'_, '_>, size: usize) {
     let (interner, prefixes) = (Interner::new(1), prefixes(size));
@@ -218,7 +218,7 @@ fn replace_best(bencher: Bencher<'_, '_>, size: usize) {
     });
 }
 
-/// The only path of each prefix goes, item by item.
+/// Withdraws the only path of each prefix, one by one.
 #[divan::bench(args = SIZES, sample_count = 10)]
 fn withdraw(bencher: Bencher<'_, '_>, size: usize) {
     let (interner, prefixes) = (Interner::new(1), prefixes(size));
@@ -246,7 +246,7 @@ fn scan(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Sets of about 100 bytes that are there already, found again.
+/// Interns sets of about 100 bytes that exist already.
 #[divan::bench(sample_count = 50)]
 fn intern_hit(bencher: Bencher<'_, '_>) {
     let interner = Interner::new(1);
@@ -262,14 +262,15 @@ fn intern_hit(bencher: Bencher<'_, '_>) {
         .bench_local(|| builders.iter_mut().map(|builder| interner.intern(builder).id() & 1).sum::<usize>());
 }
 
-/// A view of so many routes of others, a metric each, that has all neighbors' next hops.
+/// A view with this many routes of other protocols, each with its own metric, that covers all neighbors' next
+/// hops.
 fn view(routes: usize) -> NextHopView {
     let host = |n: u32| Prefix::new(0xc612_0001 + n, 32).ok().map(|prefix| (IpPrefix::V4(prefix), Some(n)));
     let others = prefixes(routes).into_iter().zip(0..).map(|(prefix, n)| (IpPrefix::V4(prefix), Some(n)));
     NextHopView::new(others.chain((0..10).filter_map(host)))
 }
 
-/// What it costs to reach a next hop, asked for ten of them in turn.
+/// The metric of a next hop, for ten next hops in turn.
 #[divan::bench(args = [20, 10_000, 1_000_000])]
 fn next_hop_metric(bencher: Bencher<'_, '_>, routes: usize) {
     let (interner, view) = (Interner::new(1), view(routes));
@@ -279,7 +280,7 @@ fn next_hop_metric(bencher: Bencher<'_, '_>, routes: usize) {
         .bench_local(|| sets.iter().map(|attrs| u64::from(view.metric(attrs).unwrap_or(0))).sum::<u64>());
 }
 
-/// Deciding anew when next hops cost something else: so many prefixes with so many paths each.
+/// Decides again after metrics of next hops have changed: `size` prefixes with `paths` paths each.
 #[divan::bench(args = [(500_000, 1), (200_000, 2), (50_000, 10)], sample_count = 10)]
 fn reevaluate(bencher: Bencher<'_, '_>, (size, paths): (usize, u16)) {
     let (interner, prefixes) = (Interner::new(1), prefixes(size));

@@ -1,11 +1,11 @@
-//! A real trace of updates on one core, from bytes to best routes: framing, decoding, checks, a policy of
+//! A real trace of updates on one core, from bytes to best routes: framing, decoding, checks, a policy with
 //! rules, interning, sixteen shards, decision. Sockets and export are left out.
 //!
 //!     cargo bench -p thalweg-bgp --bench trace --profile quick
 //!
-//! The trace (shared data, see `thalweg-testdata`) is 118,663 announced and withdrawn prefixes of 20 neighbors.
-//! Each neighbor's messages come in pieces of 64 KiB, in turn, as a socket gives them. `first` fills an empty
-//! table, `again` sends the same to the table it filled.
+//! The trace (shared data, see `thalweg-testdata`) has 118,663 announced and withdrawn prefixes of 20 neighbors.
+//! Each neighbor's messages come in pieces of 64 KiB, in turn, as from a socket. `first` fills an empty table;
+//! `again` sends the same into the filled table.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -34,7 +34,7 @@ fn main() {
     divan::main();
 }
 
-/// Five rules that look at prefixes, AS numbers, lengths, communities and paths, and a change for who is left.
+/// Five rules on prefixes, AS numbers, lengths, communities and paths, and a default that changes the route.
 fn policy() -> Policy {
     let bogons = [
         "0.0.0.0/8 le 32",
@@ -118,7 +118,7 @@ fn daemon(streams: &BTreeMap<(IpAddr, u32), Vec<u8>>) -> Daemon {
             while session.poll_action().is_some() {}
         }
         import.set_policy(Some(policy.clone()));
-        let info = session.negotiated().expect("up").peer_info(PeerId(index as u16), &config);
+        let info = session.negotiated().expect("the session is up").peer_info(PeerId(index as u16), &config);
         peers.insert(Arc::new(info));
         Neighbor { session, import, bytes: bytes.clone(), done: 0 }
     });
@@ -129,7 +129,7 @@ fn daemon(streams: &BTreeMap<(IpAddr, u32), Vec<u8>>) -> Daemon {
 }
 
 impl Daemon {
-    /// Sends everything through; how many routes that were.
+    /// Processes the whole trace; returns the number of routes.
     fn run(&mut self) -> usize {
         let mut routes = 0;
         self.neighbors.iter_mut().for_each(|each| each.done = 0);

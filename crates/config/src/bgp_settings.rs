@@ -171,7 +171,7 @@ static MRAI_MS: Key<u32> = Key::number("mrai_ms", 0..=600_000)
     .sets(|config, value| config.timers.mrai_ms = *value);
 static MRAI_WITHDRAWALS: Key<bool> = Key::flag("mrai_withdrawals")
     .default(true)
-    .help("apply `mrai_ms` to withdrawals too (RFC 4271 9.2.1.1): see [bgp.md](bgp.md#least-time-between-announcements)")
+    .help("apply `mrai_ms` to withdrawals too (RFC 4271 9.2.1.1): see [bgp.md](bgp.md#minimum-route-advertisement-interval)")
     .sets(|config, value| config.timers.mrai_withdrawals = *value);
 static ROLE: Key<Role> = Key::word("role", &ROLES)
     .session()

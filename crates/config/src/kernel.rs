@@ -33,7 +33,7 @@ static NEIGHBORS: Key<(bool, bool)> = Key::word("neighbors", &WAYS)
         ways(&old.kernel) != ways(&new.kernel)
     }))
     .help(
-        "`\"import\"`: neighbors that somebody set for good in the kernel are the router's; `\"export\"`: the router's \
+        "`\"import\"`: the kernel's permanent neighbor entries are the router's; `\"export\"`: the router's \
          are put into the kernel's tables of mirrors; `\"both\"`; `\"off\"`",
     );
 static METRIC: Key<u32> = Key::number("metric", 1..=U32)

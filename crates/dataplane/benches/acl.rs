@@ -1,8 +1,8 @@
 //! Access lists and reverse path checks: nanoseconds per packet, over packets already validated.
 //!
 //! `cargo bench -p thalweg-dataplane --bench acl`. Each sample gets 16,000 fresh packets (UDP, TCP and some ICMP
-//! between random hosts). In the router a list follows validation at once and finds the headers in the first-level
-//! cache, and so it does here: the cost of a list is its row less `validate`.
+//! between random hosts). In the router a list directly follows validation and finds the headers in the
+//! first-level cache. The benchmark does the same, so the cost of a list is its row minus `validate`.
 //!
 //! `rules` benchmarks a firewall-like list of that many rules: source and destination networks, protocols, port
 //! ranges. Few packets match a rule, anywhere in the list; the others match the default, which is the slow case.
@@ -24,7 +24,7 @@ use thalweg_wire::{MacAddr, tcp, testing};
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;
 
-/// A host of the benches' world: 4096 networks of 256.
+/// A random host of 4096 networks of 256 addresses.
 fn host(rng: &mut XorShift64Star) -> u32 {
     0x0a00_0000 | rng.below(1 << 20)
 }
@@ -99,7 +99,7 @@ fn set(list: &AccessList, bound: bool) -> AclSet {
     AclSet::compile(std::slice::from_ref(list), &bindings, 1).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Validates each batch and does the work on it.
+/// Validates each batch, then runs `work` on it.
 fn each_batch(bencher: Bencher<'_, '_>, mut work: impl FnMut(&mut Batch<'_>)) {
     let ingress = Ingress { drop_martians: false, ..Default::default() };
     bencher.counter(ItemsCount::new(CHUNKS * CHUNK_PACKETS)).with_inputs(chunks).bench_local_values(

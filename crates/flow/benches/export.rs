@@ -1,9 +1,9 @@
-//! What a record costs on its way into a message.
+//! The cost of encoding a record.
 //!
 //!     cargo bench -p thalweg-flow --bench export --profile quick
 //!
-//! Batches of 256 records are encoded and their messages polled, as the probe's export thread does. `mixed` changes
-//! between IPv4 and IPv6 every other record, which is the worst for sets; `route` has AS numbers and next hops.
+//! Batches of 256 records are encoded and their messages polled, as in the probe's export thread. `mixed`
+//! alternates between IPv4 and IPv6, which is the worst case for sets; `route` has AS numbers and next hops.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};

@@ -1,7 +1,7 @@
-//! What metering costs a packet: `cargo bench -p thalweg-flow --bench meter` (or `--profile quick`).
+//! The cost of metering per packet: `cargo bench -p thalweg-flow --bench meter` (or `--profile quick`).
 //!
-//! Chunks of 1600 packets of 64 bytes, made, described and labeled anew for every measurement and not counted; only
-//! [`Meter::observe`] with all records made is timed. The figures are items (packets) per second of one thread.
+//! Chunks of 1600 packets of 64 bytes are built, parsed and labeled for every measurement outside the measured
+//! time; only [`Meter::observe`] with its records is timed. Figures are items (packets) per second of one thread.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -17,17 +17,17 @@ fn main() {
 }
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
-/// Ten million packets a second.
+/// Ten million packets per second.
 const GAP_NS: u64 = 100;
 
-/// Which flow each packet belongs to.
+/// The flow of each packet.
 #[derive(Clone, Copy)]
 enum Pick {
-    /// Any of so many.
+    /// Any of so many flows, with equal probability.
     Uniform(u32),
-    /// Of so many, the n-th as often as 1/n (Zipf's law, exponent 1).
+    /// Of so many flows, the n-th with probability proportional to 1/n (Zipf's law, exponent 1).
     Zipf(u32),
-    /// One that never was.
+    /// A new flow each time.
     Unique,
 }
 
@@ -142,7 +142,7 @@ fn run(bencher: Bencher, pick: Pick, ipv6: bool, options: &MeterOptions) {
     );
 }
 
-/// Room for a million flows and a little: shards are not filled evenly.
+/// Room for slightly more than a million flows, because shards are not filled evenly.
 fn million(shards: u16) -> MeterOptions {
     MeterOptions { flows_max: 1_050_000, shards, huge_pages: true, ..MeterOptions::default() }
 }
@@ -179,7 +179,7 @@ fn unique_flood(bencher: Bencher, shards: u16) {
     run(bencher, Pick::Unique, false, &million(shards));
 }
 
-/// Labeling: the half without state.
+/// Labeling: the stateless half.
 #[divan::bench(sample_count = 500, sample_size = 1)]
 fn label(bencher: Bencher) {
     let Ok(meter) = Meter::new(&million(16)) else { panic!("the options are valid") };

@@ -13,7 +13,7 @@ use thalweg_wire::{EtherType, testing};
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;
 
-/// What stands in front of the IP packet.
+/// The headers before the IP packet.
 #[derive(Clone, Copy, Debug)]
 enum Front {
     Bare,
@@ -90,7 +90,7 @@ fn ipv4_mpls(bencher: Bencher<'_, '_>) {
     measure(bencher, Front::Mpls, 4, ParseOptions { tunnels: false });
 }
 
-/// Parsing, and looking at payloads of 4 bytes (TCP) and 16 (UDP), which are nothing that is known.
+/// Parsing, and classifying payloads of 4 bytes (TCP) and 16 (UDP), which match no application.
 #[divan::bench]
 fn ipv4_payloads_looked_at(bencher: Bencher<'_, '_>) {
     bencher

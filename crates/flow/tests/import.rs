@@ -1,4 +1,5 @@
-//! Real exporters' messages as flow records: totals against pmacct, and what some vendors mean.
+//! Real exporters' messages as flow records: totals compared with pmacct, and the meanings of some vendors'
+//! fields.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use thalweg_flow::import::Importer;
 use thalweg_flow::{EndReason, FlowRecord, NO_INTERFACE};
 use thalweg_wire::netflow::decode::Source;
 
-/// All flows of some messages of one exporter.
+/// All flows of one exporter's messages.
 fn imported(importer: &mut Importer, messages: &[Vec<u8>]) -> Vec<FlowRecord> {
     let mut flows = Vec::new();
     for message in messages {
@@ -45,7 +46,7 @@ fn totals_are_those_of_pmacct() {
         let (mut packets, mut bytes) = (0, 0);
         for name in names {
             for flow in imported(&mut Importer::default(), &captured(&folder, name)) {
-                // pmacct multiplies by the sampler's interval where it is told of one, as it was in 104.
+                // pmacct multiplies by the sampler's interval if it knows the sampler, as for 104.
                 let factor = flow.scale();
                 packets += flow.packets() * factor;
                 bytes += flow.bytes() * factor;
@@ -65,7 +66,7 @@ fn cisco_with_mpls_is_understood() {
         imported(&mut Importer::default(), &captured(&root.join("100-IPFIXv10-CISCO"), "traffic-00.pcap"));
     assert_eq!(flows.len(), 12);
     let flow = &flows[0];
-    // As pmacct and NetGauze have it.
+    // As read by pmacct and NetGauze.
     assert_eq!(
         (flow.key.src.to_string(), flow.key.dst.to_string()),
         ("10.231.65.56".into(), "10.192.12.213".into())
@@ -94,8 +95,7 @@ fn segment_routing_with_options_of_all_kinds() {
     let decoder = importer.decoder().counters();
     assert_eq!(decoder.records + decoder.options_records, 172, "as many as NetGauze has");
     assert_eq!(flows.len() as u64, decoder.records);
-    // Times count from the start that an options record says.
-    // One flow is sent before the exporter says so for the first time.
+    // Times count from the start in an options record. One flow is sent before the first such record.
     assert_eq!(importer.counters().times_from_export, 1);
     let export_ns = 1_662_710_767 * 1_000_000_000; // of the first message
     for flow in &flows {
@@ -156,7 +156,7 @@ fn vendors_mean_what_they_mean() {
         asr9k.interfaces().map(|(_, number, interface)| (number, interface.description.as_str())).collect();
     assert!(names.contains(&(0x4a, "TenGigE0_0_1_0")), "{names:?}");
 
-    // YAF: counts of the whole flow, times in milliseconds, both directions.
+    // YAF: totals of the whole flow, times in milliseconds, both directions.
     let (_, yaf) = flows(&[
         "ipfix_test_yaf_tpls_option_tpl",
         "ipfix_test_yaf_tpl45841",

@@ -1,8 +1,9 @@
-//! The flows of real captures, counted by another program: nDPI's `ndpiReader`, of Debian (4.2) and a later one.
+//! Compares the flows of real captures with those that nDPI's `ndpiReader` counted: Debian's version (4.2) and a
+//! later one.
 //!
-//! Every flow of every list is compared: addresses, ports, protocol, VLAN, packets and bytes each way, and who began. What
-//! nDPI does otherwise is a [`Difference`], and how often in which capture stands in [`DIFFERENCES`]; then everything
-//! has to be equal, but for [`EXCEPTIONS`]. `docs/flows.md` has the same for people.
+//! Every flow of every list is compared: addresses, ports, protocol, VLAN, packets and bytes in each direction,
+//! and the initiator. What nDPI does differently is a [`Difference`]; [`DIFFERENCES`] has their numbers by
+//! capture. Everything else must be equal, except for [`EXCEPTIONS`]. `docs/flows.md` has the same for readers.
 
 #[path = "ndpi/list.rs"]
 mod list;
@@ -15,7 +16,7 @@ use list::Counted;
 use meter::Difference::{self, *};
 use std::path::PathBuf;
 
-/// Packets that nDPI takes otherwise, by capture. Captures that are not here have none.
+/// Packets that nDPI treats differently, by capture. Other captures have none.
 const DIFFERENCES: &[(&str, &[(Difference, u64)])] = &[
     ("ndpi/4in4tunnel.pcap", &[(InnerTag, 5)]),
     ("ndpi/badpackets.pcap", &[(ClaimsMore, 93)]),
@@ -32,10 +33,10 @@ const DIFFERENCES: &[(&str, &[(Difference, u64)])] = &[
     ("ndpi/teredo.pcap", &[(Teredo, 24)]),
 ];
 
-/// A flow that is another in the list than here.
+/// A flow that differs from the list.
 struct Exception {
     capture: &'static str,
-    /// Source and destination port, by which it is found.
+    /// Source and destination port, which identify it.
     ports: (u16, u16),
     listed: Option<Counted>,
     ours: Option<Counted>,
@@ -65,7 +66,7 @@ struct Capture {
     list: PathBuf,
 }
 
-/// Captures that have a list beside them.
+/// Captures with a list beside them.
 fn captures() -> Vec<Capture> {
     let mut found = Vec::new();
     for folder in ["ndpi", "ndpi-head"] {
@@ -123,7 +124,7 @@ fn flows_are_those_of_ndpi() {
     }
 }
 
-/// The same by the crate's own meter, with biflows, in every capture where nDPI only leaves out packets.
+/// The same with the crate's own meter and biflows, for captures from which nDPI only leaves out packets.
 #[test]
 fn the_meter_counts_as_ndpi_does() {
     let mut flows = 0;

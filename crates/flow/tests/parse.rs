@@ -1,4 +1,4 @@
-//! From frame to flow facts: every link layer and tunnel, what cannot be read, and two oracles that know nothing of it:
+//! From frame to flow facts: every link layer and tunnel, unreadable packets, and two independent oracles:
 //! etherparse and the router's own ingress stage.
 
 use etherparse::{PacketBuilder, SlicedPacket};
@@ -50,7 +50,7 @@ fn udp6(src_port: u16, dst_port: u16, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An IPv4 header with this protocol in front of something.
+/// An IPv4 header with this protocol before a payload.
 fn ip4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = udp4(0, 0, payload);
     out[9] = protocol;
@@ -107,9 +107,9 @@ fn a_packet_is_found_behind_every_link_layer() {
         (Ieee80211, data([8, 3], 6)),
         (Ieee80211, data([0x88, 0x82], 6)),
         (Radiotap, [&[0, 0, 8, 0, 0, 0, 0, 0][..], &data([8, 2], 0)].concat()),
-        // A timer and flags that say that the header (of QoS data, 26 bytes) is filled up to fours.
+        // A timer, and flags that say that the header (of QoS data, 26 bytes) is padded to a multiple of four.
         (Radiotap, [&[0, 0, 17, 0, 3, 0, 0, 0], &[9; 8][..], &[0x20], &data([0x88, 1], 4)].concat()),
-        // The same with a second word of what is there.
+        // The same with a second presence word.
         (
             Radiotap,
             [&[0, 0, 25, 0, 3, 0, 0, 0x80], &[0; 8][..], &[9; 8], &[0x20], &data([0x88, 1], 4)].concat(),
@@ -131,7 +131,8 @@ fn a_packet_is_found_behind_every_link_layer() {
             assert_eq!((packet.src_port, packet.dst_port, packet.protocol), (5060, 5061, 17));
             assert_eq!(packet.flags.0, PacketFlags::HAS_PORTS);
             assert_eq!(payload_of(&frame, packet), b"hello");
-            // Cut anywhere before the transport, there is nothing to be read, and no other packet either.
+            // Truncated anywhere before the transport header, nothing is readable, and it is no other packet
+            // either.
             for end in 0..front.len() + 20 {
                 let chunk = parsed(link, &frame[..end]);
                 assert!(!chunk.packets()[0].is_alive(), "{link:?} {front:x?} cut at {end}");
@@ -215,7 +216,7 @@ fn what_cannot_be_read_has_a_name() {
         (Ethernet, ethernet(&[0, 38], &[0x42, 0x42, 3, 0, 0]), "not-ip"),
         (BsdLoopback, vec![7, 0, 0, 0, 0x45], "not-ip"),
         (FrameRelay, vec![0; 40], "not-ip"),
-        // A beacon, data that are encrypted, data without data, several packets in one.
+        // A beacon, encrypted data, data without a payload, several packets in one.
         (Ieee80211, [&[0x80, 0][..], &[0; 60]].concat(), "not-ip"),
         (Ieee80211, [&[0x08, 0x41][..], &[0; 60]].concat(), "not-ip"),
         (Ieee80211, [&[0x48, 1][..], &[0; 60]].concat(), "not-ip"),
@@ -271,7 +272,7 @@ fn lengths_are_those_of_the_header_and_never_more_than_there_was() {
     let chunk = parsed_of(LinkType::RawIp, &jumbo, 65_576, &PLAIN);
     let packet = &chunk.packets()[0];
     assert_eq!((packet.ip_len, packet.protocol, packet.dst_port), (65_576, 17, 2));
-    // Nothing but a header, and padding behind it.
+    // Only a header, with padding behind it.
     let mut nothing = ip6(59, &[]);
     nothing.extend([0; 6]);
     assert_eq!(ip_len(&nothing, 46), 40);
@@ -291,7 +292,7 @@ fn ports_need_their_four_bytes_and_no_more() {
         let frame = ip4(protocol, &[0, 5, 0, 6]);
         assert_eq!(facts(&frame, frame.len()).0, has_ports, "protocol {protocol}");
     }
-    // What pads the frame is no transport header.
+    // The frame's padding is not a transport header.
     let frame = [ip4(17, &[0, 5]), vec![0; 30]].concat();
     assert_eq!(facts(&frame, frame.len()), (false, 0, 0));
 }
@@ -334,7 +335,7 @@ fn reading_a_chain_ends_where_it_must() {
     assert_eq!(end(&ip6(51, &[&[17, 1, 0, 0], &[0; 8][..], udp].concat())), (17, 52, None));
 }
 
-/// Tunnels with an inner packet, as they begin on raw IP.
+/// Tunnels with an inner packet, in raw IP.
 fn tunnels(inner: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let v6 = inner[0] >> 4 == 6;
     let ether_type: [u8; 2] = if v6 { [0x86, 0xdd] } else { [8, 0] };
@@ -460,7 +461,7 @@ fn a_tunnel_that_cannot_be_looked_into_counts_itself() {
     for (name, frame) in tunnels(&inner) {
         let header = if frame[0] >> 4 == 6 { 40 } else { 20 };
         let inner_at = frame.len() - inner.len();
-        // The inner header is cut: by the capture, by the sender, or it is none.
+        // The inner header is truncated by the capture or by the sender, or it is invalid.
         let mut other = frame.clone();
         other[inner_at] = 0x75;
         for (frame, wire_len) in [
@@ -476,7 +477,7 @@ fn a_tunnel_that_cannot_be_looked_into_counts_itself() {
                 "{name}"
             );
         }
-        // Pieces of it are not looked into.
+        // Fragments of it are not parsed.
         if header == 20 {
             let mut piece = frame.clone();
             piece[6] = 0x20;
@@ -501,7 +502,7 @@ fn facts(packet: &Packet) -> impl PartialEq + std::fmt::Debug {
     const SHARED: u8 =
         PacketFlags::IPV6 | PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT | PacketFlags::HAS_PORTS;
     let ports = match packet.protocol {
-        // The identifier of an echo there, nothing here.
+        // The router has the identifier of an echo; the meter has none.
         1 | 58 => (packet.flags.0 & SHARED & !PacketFlags::HAS_PORTS, 0, 0),
         // The router has no ports of SCTP, DCCP and UDP-Lite.
         33 | 132 | 136 => (packet.flags.0 & SHARED & !PacketFlags::HAS_PORTS, 0, 0),
@@ -554,11 +555,12 @@ fn well_formed() -> impl Strategy<Value = Vec<u8>> {
                 false => etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::UDP, A, B)
                     .map(|mut header| {
                         header.dscp = etherparse::IpDscp::try_new(traffic_class >> 2).expect("six bits");
-                        header.options =
-                            [0; 40][..usize::from(options % 11) * 4].try_into().expect("in fours");
+                        header.options = [0; 40][..usize::from(options % 11) * 4]
+                            .try_into()
+                            .expect("a multiple of four bytes");
                         etherparse::IpHeaders::Ipv4(header, Default::default())
                     })
-                    .expect("short"),
+                    .expect("the message fits"),
                 true => {
                     let header = etherparse::Ipv6Header {
                         traffic_class,
@@ -570,7 +572,7 @@ fn well_formed() -> impl Strategy<Value = Vec<u8>> {
                     let mut extensions = etherparse::Ipv6Extensions::default();
                     let generic = || {
                         etherparse::Ipv6RawExtHeader::new_raw(etherparse::IpNumber::UDP, &[0; 14])
-                            .expect("in eights")
+                            .expect("a multiple of eight bytes")
                     };
                     if options & 1 != 0 {
                         extensions.hop_by_hop_options = Some(generic());
@@ -650,7 +652,7 @@ proptest! {
         let ports = match (&sliced.transport, payload.payload) {
             (Some(etherparse::TransportSlice::Udp(udp)), _) => Some((udp.source_port(), udp.destination_port())),
             (Some(etherparse::TransportSlice::Tcp(tcp)), _) => Some((tcp.source_port(), tcp.destination_port())),
-            // It does not slice the transport of a first fragment.
+            // etherparse does not slice the transport header of a first fragment.
             (None, [a, b, c, d, ..]) if !later && matches!(packet.protocol, 6 | 17) =>
                 Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))),
             _ => None,
@@ -658,7 +660,7 @@ proptest! {
         prop_assert_eq!(packet.flags.has(PacketFlags::HAS_PORTS).then_some((packet.src_port, packet.dst_port)), ports);
     }
 
-    /// What the router takes, the meter takes, and both say the same of it.
+    /// The meter accepts every packet that the router accepts, and both give the same facts.
     #[test]
     fn agrees_with_the_routers_ingress(
         frame in well_formed(), changes in proptest::collection::vec((0usize..110, any::<u8>()), 0..4),

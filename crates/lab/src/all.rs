@@ -1,7 +1,9 @@
-//! Everything the papers claim, in one report: experiments run one after the other, claims judged by what they wrote.
+//! Tests all claims of the papers in one report: runs the experiments one after another, and judges each claim by
+//! their results.
 //!
-//! Which experiments a paper needs, and with which options, is data ([`crate::claims`]). Running one is the caller's
-//! affair; this module says what to run and sums up the results. An experiment that failed leaves its claims "not run".
+//! The experiments that a paper needs, and their options, are data ([`crate::claims`]). The caller runs an
+//! experiment; this module says what to run and summarizes the results. If an experiment fails, its claims are
+//! "not run".
 
 mod agenda;
 
@@ -17,16 +19,16 @@ use crate::noise::Noise;
 use crate::report::{Origin, Report, columns};
 use thalweg_text::Table;
 
-/// What came of all claims.
+/// The results of all claims.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
-    /// One for each claim, in the papers' order.
+    /// One entry per claim, in the papers' order.
     pub claims: Vec<Judged>,
-    /// Experiments that did not end with results, and why.
+    /// Experiments that ended without results, and why.
     pub failed: Vec<String>,
-    /// Experiments that were not tried, and why.
+    /// Experiments that were not started, and why.
     pub left_out: Vec<String>,
-    /// How often the experiments were run; the last time maybe not all of them.
+    /// The number of passes; the last one may be incomplete.
     pub passes: usize,
     /// How quiet the machine was before and after.
     pub noise: Vec<Noise>,
@@ -35,7 +37,7 @@ pub struct Outcome {
 /// Results of each paper's experiments, by paper and experiment.
 pub type Results = BTreeMap<(String, String), Value>;
 
-/// The experiments of these papers; of all papers if none is named.
+/// The experiments that these papers need; those of all papers if none is named.
 pub fn steps(papers: &[String]) -> Vec<&'static Step> {
     claims::steps().iter().filter(|step| is_wanted(papers, &step.paper)).collect()
 }
@@ -44,12 +46,12 @@ fn is_wanted(papers: &[String], paper: &str) -> bool {
     papers.is_empty() || papers.iter().any(|wanted| wanted == paper)
 }
 
-/// Numbers of the papers that have claims.
+/// The numbers of the papers that have claims.
 pub fn papers() -> Vec<&'static str> {
     crate::stats::distinct(claims::all().iter().map(|claim| claim.paper.as_str()))
 }
 
-/// Judges the claims of these papers by the results of each paper's experiments, in one pass or several.
+/// Judges the claims of these papers by the results of their experiments, over one or more passes.
 pub fn judge(papers: &[String], passes: &[Results]) -> Vec<Judged> {
     let of_them = claims::all().iter().filter(|claim| is_wanted(papers, &claim.paper));
     let judged = of_them.map(|claim| {
@@ -64,7 +66,7 @@ pub fn table(outcome: &Outcome) -> Table {
     claims::table(&outcome.claims).unwrap_or_else(|| Table::new("No claims", []))
 }
 
-/// How many are which.
+/// The number of claims by verdict.
 pub fn lead(outcome: &Outcome) -> String {
     let count = |verdict| outcome.claims.iter().filter(|judged| judged.verdict == verdict).count();
     format!(
@@ -76,7 +78,7 @@ pub fn lead(outcome: &Outcome) -> String {
     )
 }
 
-/// The report; the experiments' own reports lie in folders beside it.
+/// The report; the experiments' own reports are in folders beside it.
 pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     let mut report = Report::new("What the papers say", lead(outcome), origin);
     report.table(table(outcome));
@@ -93,15 +95,15 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     report
 }
 
-/// A report that was written before, by name.
+/// An existing report of `lab all`.
 pub struct Written {
-    /// Its folder, as it was named.
+    /// Its folder, as given by the user.
     pub name: String,
-    /// Its `results.json`.
+    /// The contents of its `results.json`.
     pub written: Value,
 }
 
-/// What several machines found, side by side: a row for each claim, a column for each machine.
+/// Compares the verdicts of several machines: one row per claim, one column per machine.
 pub fn side_by_side(machines: &[Written]) -> Table {
     let names = machines.iter().map(|machine| format!("<{}", machine.name));
     let headings: Vec<String> =
@@ -126,7 +128,7 @@ fn found(machine: &Written, id: &str) -> String {
     }
 }
 
-/// What the machines are.
+/// Descriptions of the machines.
 pub fn origins(machines: &[Written]) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let line = |Written { name, written }: &Written| {
@@ -182,12 +184,12 @@ mod tests {
         let html = report(&outcome, origin).html();
         assert!(html.contains("figure 5.1") && html.contains("lab models: &lt;broken&gt;"), "{html}");
         assert!(html.contains("lab qos: needs root") && html.contains("1.01 times the median"), "{html}");
-        // The same results under another paper's name decide nothing.
+        // Results of another paper's experiment do not count.
         let other = judge(&["000".to_owned()], &[results]);
         assert!(other.iter().all(|judged| judged.verdict == Verdict::NotRun));
     }
 
-    /// The median over the passes decides; a pass without the experiment has no say.
+    /// The median over the passes decides; a pass without the experiment does not count.
     #[test]
     fn passes_are_judged_together() {
         let pass = |speed_up: f64| {

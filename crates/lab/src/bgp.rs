@@ -1,5 +1,5 @@
-//! A laboratory for BGP daemons: neighbors made of pre-built bytes, and the clock that runs while a daemon
-//! deals with them.
+//! A laboratory for BGP daemons: neighbors that send pre-built bytes, and a clock that runs until a daemon has
+//! processed them.
 //!
 //! ```text
 //! table, replay ──> streams of messages ──> scenario (phases, what should come of them)
@@ -11,11 +11,11 @@
 //! receive: ways to read from TCP, without a daemon; locks: tables with locks elsewhere; caches: what is touched
 //! ```
 //!
-//! [`message`] is an encoder and decoder of its own: what checks a daemon must not share the daemon's mistakes. The
-//! tests of interoperation use [`client`], [`table`] and [`replay`] too, as neighbors that can misbehave.
+//! [`message`] is an encoder and decoder of its own: what checks a daemon must not share the daemon's mistakes.
+//! The tests of interoperation use [`client`], [`table`] and [`replay`] too, as neighbors that can misbehave.
 //!
-//! Missing: IPv6 in generated tables (files bring it), passive neighbors, add-path and extended messages in what the
-//! neighbors send.
+//! Missing: IPv6 in generated tables (files bring it), passive neighbors, add-path and extended messages in what
+//! the neighbors send.
 
 pub mod bench;
 pub mod caches;

@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(verdict(&good, "003/fig-4.3/1"), Some((Verdict::Reproduced, vec![8.0 / 9.0])));
         assert_eq!(verdict(&good, "003/fig-4.9"), Some((Verdict::Reproduced, vec![6.3 / 6.0])));
         assert_eq!(verdict(&good, "003/fig-4.7/per-peer"), Some((Verdict::Reproduced, vec![2.0])));
-        // Its part was run, but serial was not.
+        // The claim's part was run, but not the serial cell.
         assert_eq!(verdict(&good, "003/fig-4.7/serial"), Some((Verdict::NotRun, vec![])));
         assert_eq!(verdict(&good, "003/fig-4.8/4x"), None, "a part that was not run is not there");
         let bad = judge("bgp", &results(5.0, 9.0, 1.8));
@@ -337,7 +337,7 @@ mod tests {
         assert!(judge("bgp", &json!({})).is_empty() && table(&[]).is_none());
     }
 
-    /// Threads that have no core of their own measure the machine, not the claim.
+    /// Threads that share cores measure the machine, not the claim.
     #[test]
     fn a_claim_that_needs_more_cores_is_not_judged() {
         let row = |shape: &str, speed_up: f64| json!({ "configuration": shape, "from": "memory", "part": "table", "subject": "thalweg", "speed_up": speed_up });

@@ -1,7 +1,7 @@
-//! Cores of this machine, and running something on some of them only.
+//! The cores of this machine, and running something on a part of them.
 //!
-//! A speed-up by cores is measured by limiting what runs to so many of them. They are taken in an order in which
-//! hardware threads of one core stand apart: first one of every core, then the second ones.
+//! To measure a speed-up by cores, what runs is limited to that many cores. They are taken in an order that
+//! separates hardware threads of one core: first one of every core, then the second ones.
 
 use std::io;
 use std::path::Path;
@@ -12,19 +12,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     numbers: Vec<usize>,
-    /// Those of them that share no core with one before.
+    /// How many of them share a core with none before.
     physical: usize,
 }
 
 impl Cores {
-    /// Those of this machine.
+    /// The cores of this machine.
     pub fn here() -> io::Result<Self> {
         let allowed = sched_getaffinity(None)?;
         let numbers: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
         Ok(Self::ordered(&numbers, |core| first_sibling(Path::new("/sys/devices/system/cpu"), core)))
     }
 
-    /// `sibling` names the hardware thread that stands for the core that one belongs to.
+    /// `sibling` gives the first hardware thread of a hardware thread's core.
     fn ordered(numbers: &[usize], sibling: impl Fn(usize) -> usize) -> Self {
         let mut met = Vec::new();
         let (mut first, mut others) = (Vec::new(), Vec::new());
@@ -41,17 +41,17 @@ impl Cores {
         Self { numbers: first, physical }
     }
 
-    /// How many there are.
+    /// The number of cores.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }
 
-    /// How many of them share their core with no other.
+    /// The number of physical cores among them.
     pub fn physical(&self) -> usize {
         self.physical
     }
 
-    /// 1, 2, 4 and so on, and all.
+    /// 1, 2, 4 and so on, and the number of all.
     pub fn steps(&self) -> Vec<usize> {
         let mut steps: Vec<usize> = std::iter::successors(Some(1), |n: &usize| n.checked_mul(2))
             .take_while(|n| *n < self.count())
@@ -60,14 +60,14 @@ impl Cores {
         steps
     }
 
-    /// The first of them; at least one.
+    /// The first `count` of them; at least one.
     pub fn first(&self, count: usize) -> Self {
         let count = count.clamp(1, self.numbers.len().max(1));
         let numbers = self.numbers.iter().take(count).copied().collect();
         Self { numbers, physical: self.physical.min(count) }
     }
 
-    /// Does `work` on a thread that may use these cores only, as may the threads and processes that it starts.
+    /// Runs `work` on a thread that may use only these cores, as do the threads and processes that it starts.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let mut set = CpuSet::new();
         self.numbers.iter().for_each(|core| set.set(*core));
@@ -81,7 +81,8 @@ impl Cores {
     }
 }
 
-/// The first hardware thread of the core that `number` belongs to, as sysfs says; itself where it says nothing.
+/// The first hardware thread of the core that `number` belongs to, by sysfs; `number` itself if sysfs has
+/// nothing.
 fn first_sibling(cpus: &Path, number: usize) -> usize {
     let list = cpus.join(format!("cpu{number}/topology/thread_siblings_list"));
     let text = std::fs::read_to_string(list).unwrap_or_default();

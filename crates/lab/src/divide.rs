@@ -1,10 +1,10 @@
-//! The experiment on a farm with feedback: FastFlow's micro-benchmarks on
-//! [`thalweg_exec::divide_and_conquer`], its speed-ups beside ours.
+//! The experiment on a farm with feedback: FastFlow's micro-benchmarks on [`thalweg_exec::divide_and_conquer`],
+//! with FastFlow's published speed-ups beside ours.
 //!
 //! | problem | a task | divided into |
 //! |---|---|---|
 //! | matrix product | some rows of the product | nothing: a farm without feedback |
-//! | quicksort | a part of the numbers | smaller and other numbers, down to [`SORT_ALONE`] |
+//! | quicksort | a part of the numbers | the smaller numbers and the others, down to [`SORT_ALONE`] |
 //! | Fibonacci | a number of the sequence | the two before it, down to [`FIBONACCI_ALONE`] |
 //!
 //! The reference is the same work in one thread without tasks. Every run must give the reference's answer: the
@@ -250,7 +250,8 @@ mod tests {
         Options { workers: vec![1, 3], matrix_rows: 40, numbers: 20_000, fibonacci: 23, runs: 1, seed: 4 }
     }
 
-    /// Tasks follow from the problem's size, not from workers; answers from neither worker nor farm.
+    /// The number of tasks depends on the problem's size, not on the number of workers; answers depend on neither
+    /// workers nor farm.
     #[test]
     fn tasks_grow_with_the_problem_and_not_with_workers() {
         let outcome = run(&options(), |_, _| {}).unwrap();
@@ -268,7 +269,7 @@ mod tests {
         }
     }
 
-    /// The verdict moves with the measurement, and only where there are as many workers as in the paper.
+    /// The verdict follows the measurement, and is given only with as many workers as in the paper.
     #[test]
     fn what_fastflow_says_is_judged_for_eight_workers() {
         let cell = |workers: usize, speed_up: f64| CellResult {

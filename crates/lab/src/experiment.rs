@@ -1,7 +1,7 @@
-//! What the program needs of an experiment to run it.
+//! The interface between the program and an experiment.
 //!
-//! The arguments of an [`Experiment`] are its options, so that a new one is a module here, its line in `lib.rs`, and its row in the
-//! program's list of experiments.
+//! The arguments of an [`Experiment`] are its options. So a new one is a module here, its line in `lib.rs`, and
+//! its row in the program's list of experiments.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -21,15 +21,15 @@ pub trait Experiment: Args {
 
     fn run_args(&self) -> &RunArgs;
 
-    /// Measures. `step` hears what is done next.
+    /// Measures. Calls `step` with what is done next.
     fn measure(&self, step: &mut dyn FnMut(&str)) -> Result<Self::Results, Self::Error>;
 
-    /// What was measured, in a few words, for the report.
+    /// A few words for the report about what was measured.
     fn input(&self, results: &Self::Results) -> String;
 
     fn report(&self, results: &Self::Results, origin: Origin) -> Report;
 
-    /// What the terminal shows.
+    /// The tables for the terminal.
     fn tables(&self, results: &Self::Results) -> Vec<Table>;
 }
 
@@ -51,7 +51,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// What another experiment must be told to be run in the same way; its folder is its own.
+    /// The arguments to run another experiment in the same way; its folder is separate.
     pub fn passed_on(&self) -> Vec<String> {
         let option = |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
         let quick = self.quick.then(|| "--quick".to_owned());
@@ -59,17 +59,17 @@ impl RunArgs {
         quick.into_iter().chain(runs).chain(option("seed", self.seed.map(|seed| seed.to_string()))).collect()
     }
 
-    /// The folder; `usual` if none is named.
+    /// The folder; `usual` if none was given.
     pub fn output(&self, usual: &str) -> PathBuf {
         self.output.clone().unwrap_or_else(|| usual.into())
     }
 
-    /// The seed; `usual` if none is given.
+    /// The seed; `usual` if none was given.
     pub fn seed(&self, usual: u64) -> u64 {
         self.seed.unwrap_or(usual)
     }
 
-    /// The number of rounds: `usual`, or `quick` with `--quick`, if none is given.
+    /// The number of rounds. If none was given: `quick` with `--quick`, else `usual`.
     pub fn runs(&self, usual: usize, quick: usize) -> usize {
         self.runs.map_or(if self.quick { quick } else { usual }, NonZeroUsize::get)
     }

@@ -1,6 +1,7 @@
 //! The experiment on longest-prefix match: look-up structures on one table.
 //!
-//! [`mod@bench`] measures them with the addresses of [`crate::workload::destinations`]; table and report show its rows.
+//! [`mod@bench`] measures them with the addresses of [`crate::workload::destinations`]; tables and report show
+//! the resulting rows.
 
 pub mod bench;
 mod measure;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
 
-/// Counted passes unless asked otherwise.
+/// Default number of counted passes.
 const PASSES: usize = 7;
 const PASSES_QUICK: usize = 3;
 
@@ -36,7 +37,7 @@ pub struct Lpm {
     run: RunArgs,
 }
 
-/// Rows, and the table that they are of.
+/// Rows, and a description of the table of routes.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct LpmResults {
@@ -90,7 +91,7 @@ pub struct LpmRow {
     pub mode: String,
     /// Million look-ups per second of wall-clock time.
     pub mlps: Range,
-    /// Million look-ups per second of processor time of the thread; the one to compare on a busy machine.
+    /// Million look-ups per second of the thread's processor time; compare these on a busy machine.
     pub cpu_mlps: f64,
     /// Memory of the structure, bytes.
     pub memory_bytes: u64,
@@ -104,9 +105,7 @@ pub struct LpmRow {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     pub median: f64,
-    /// The smallest.
     pub min: f64,
-    /// The largest.
     pub max: f64,
 }
 
@@ -150,7 +149,7 @@ pub fn report(rows: &[LpmRow], lead: impl Into<String>, origin: Origin) -> Repor
     report
 }
 
-/// What was found, in a sentence for each family.
+/// The findings, in a sentence for each family.
 fn lead(rows: &[LpmRow], table: &str) -> String {
     let mut text = format!("Look-ups on one core: {table}.");
     for family in ["IPv4", "IPv6"] {
@@ -172,7 +171,7 @@ fn way(row: &LpmRow) -> String {
     format!("{}, {}", row.structure, row.mode)
 }
 
-/// Bars by way of looking up, count by kind of addresses.
+/// Bars by mode of look-up, grouped by kind of addresses.
 fn speed(family: &str, rows: &[&LpmRow]) -> BarChart {
     let mut ways: Vec<String> = Vec::new();
     let mut groups: Vec<BarGroup> = Vec::new();

@@ -1,7 +1,7 @@
-//! Text into HTML and SVG.
+//! Escapes text for HTML and SVG.
 
-/// `text` as it may stand between tags or inside a quoted attribute. Control characters that XML cannot
-/// carry become the replacement character.
+/// `text` in a form that may stand between tags or inside a quoted attribute. Control characters that XML forbids
+/// become the replacement character.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

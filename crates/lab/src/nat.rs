@@ -56,11 +56,11 @@ pub struct Options {
     pub memory_sessions: Vec<u32>,
     /// Packets over established sessions in memory.
     pub memory_packets: u64,
-    /// Room of the table that is filled to see how much of it can be used.
+    /// The size of the table that is filled to see how much of it can be used.
     pub fill_room: u32,
     /// Sessions of a set-up trial; at most [`crate::forwarding::tester::CAPTURE_MAX`].
     pub set_up_sessions: u32,
-    /// Numbers of sessions that throughput is searched over, live.
+    /// Numbers of sessions for which throughput is searched, live.
     pub live_sessions: Vec<u32>,
     /// The most sessions that are tried at once, live.
     pub capacity_limit: u32,
@@ -68,7 +68,7 @@ pub struct Options {
     pub runs: usize,
     /// How long a trial over established sessions sends, seconds.
     pub trial_s: f64,
-    /// How rates are searched for.
+    /// How rates are searched.
     pub search: SearchOptions,
     /// Seed of sessions and orders.
     pub seed: u64,
@@ -93,7 +93,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a part is wanted.
+    /// Whether a part was selected.
     pub fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }

@@ -1,32 +1,32 @@
-//! How quiet the machine is: the same work many times over, and how evenly it goes.
+//! Measures how quiet the machine is: repeats the same work and looks at how evenly it runs.
 //!
-//! Measured before and after a long run: a spread that the machine has by itself is not the subject's.
+//! Taken before and after a long run, because a spread that the machine itself has is not the subject's.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use serde::Serialize;
 
-/// Laps of one look.
+/// Laps per measurement.
 const LAPS: usize = 500;
 /// Steps of a lap: about a millisecond.
 const STEPS: u64 = 400_000;
-/// A lap that takes so much longer than the median was disturbed.
+/// A lap that takes this many times the median was disturbed.
 const DISTURBED: f64 = 1.1;
 
-/// What one look saw.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Noise {
-    /// The median of the laps.
+    /// The median time of a lap.
     pub median_ns: f64,
     /// The 99th percentile over the median.
     pub p99_ratio: f64,
-    /// The share of laps that took a tenth longer than the median, or more.
+    /// The share of laps that took at least a tenth longer than the median.
     pub disturbed_share: f64,
 }
 
 impl Noise {
-    /// Looks, on the calling thread. Takes about half a second.
+    /// Measures on the calling thread, for about half a second.
     pub fn measure() -> Noise {
         let lap = |_| {
             let begin = Instant::now();

@@ -1,13 +1,13 @@
 //! Small plots as SVG: lines with markers and error bars, horizontal bars with a marker, space-time diagrams.
 //!
-//! A plot is data first: a [`LineChart`], [`BarChart`] or [`SpaceTime`] is filled in and then drawn. Drawing is pure text,
-//! there is no canvas, no font and no measuring of text (widths are estimated on the generous side, and
-//! nothing depends on them but the room left for labels).
+//! A plot is data first: a [`LineChart`], [`BarChart`] or [`SpaceTime`] is filled in and then drawn. Drawing
+//! produces text. There is no canvas, no font and no measuring of text: widths are estimated generously, and only
+//! the space for labels depends on them.
 //!
-//! Colors are those of M. Okabe and K. Ito ("Color Universal Design", 2008), which people with any of the
-//! common kinds of color blindness tell apart; markers differ in shape besides. They are darkened or
-//! lightened where the paper asks for it: the style follows the reader's light or dark setting
-//! (`prefers-color-scheme`). Values stand in a `<title>` of each mark, which browsers show on hovering.
+//! Colors are those of M. Okabe and K. Ito ("Color Universal Design", 2008), which people with any of the common
+//! kinds of color blindness can distinguish; markers also differ in shape. Colors become darker or lighter with
+//! the background: the style follows the reader's light or dark setting (`prefers-color-scheme`). Each mark has a
+//! `<title>` with its value, which browsers show on hovering.
 //!
 //! Error bars are ranges, smallest to largest. Axes of quantities begin at zero unless they are logarithmic.
 //!

@@ -2,22 +2,22 @@
 //!
 //! | part | question | how |
 //! |---|---|---|
-//! | `table` | what does a shape carry, and how much memory does it take? | the first kind of traffic under every configuration: from memory with records going nowhere, and from a file with records to a collector by IPFIX over TCP |
+//! | `table` | how many packets does a configuration process, and how much memory does it take? | the first kind of traffic under every configuration: from memory with records going nowhere, and from a file with records to a collector by IPFIX over TCP |
 //! | `traffic` | what do many flows, export and a flood cost? | every kind of traffic under a few configurations; a million live flows to the collector over UDP and TCP |
 //! | `flows` | how does the number of live flows matter? | evenly spread packets, one thread |
-//! | `rivals` | what do other probes make of the same file? | softflowd, nfpcapd and pmacctd, and this program with records to the same kind of place |
+//! | `rivals` | how do other probes process the same file? | softflowd, nfpcapd and pmacctd, and this program with records to the same kind of place |
 //!
-//! Every run is a process of its own: `thalweg probe`, or a rival. So memory is that of one configuration,
-//! and the measured command is what a user would type. Captures are generated from a seed ([`traffic`]), so
-//! their contents are known: each run's packets, bytes and flows, as counted by the *receiver* of the
-//! records, are compared with the file's. Records that arrived at the collector have a fingerprint, which
-//! must be the same under every configuration.
+//! Every run is a process of its own: `thalweg probe`, or a rival. So memory is that of one configuration, and
+//! the measured command is what a user would type. Captures are generated from a seed ([`traffic`]), so their
+//! contents are known: each run's packets, bytes and flows, as counted by the *receiver* of the records, are
+//! compared with the file's. Records that arrived at the collector have a fingerprint, which must be the same
+//! under every configuration.
 //!
-//! All cells run once a round, in shuffled order. From memory, time runs from the first packet to the last
-//! record delivered; from a file it is that of the whole process, for all subjects alike.
+//! All cells run once a round, in shuffled order. From memory, time runs from the first packet to the last record
+//! delivered; from a file it is that of the whole process, for all subjects alike.
 //!
-//! Missing: packets from interfaces (that is `thalweg probe --interface` between namespaces), IPv6, rivals
-//! under a flood.
+//! Missing: packets from interfaces (that is `thalweg probe --interface` between namespaces), IPv6, rivals under
+//! a flood.
 
 pub mod child;
 pub mod collector;
@@ -95,10 +95,10 @@ impl Subject {
 }
 
 thalweg_base::words! {
-    /// Where packets come from.
+    /// The source of packets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Input {
-        /// They lie in memory before the clock starts.
+        /// Memory, filled before the clock starts.
         Memory => "memory",
         /// A capture file, in the system's cache.
         File => "file",
@@ -106,10 +106,10 @@ thalweg_base::words! {
 }
 
 thalweg_base::words! {
-    /// Where records go.
+    /// The destination of records.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Destination {
-        /// They are made, counted and forgotten.
+        /// Records are made, counted and dropped.
         Nowhere => "none",
         /// IPFIX over UDP.
         IpfixUdp => "ipfix+udp",
@@ -182,14 +182,13 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What to measure.
+/// The settings of the experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Parts, in any order.
+    /// In any order.
     pub parts: Vec<Part>,
-    /// Who.
     pub subjects: Vec<Subject>,
-    /// Configurations of `table`; the first one is that of `flows` and `rivals`.
+    /// Configurations of `table`; the first is also used for `flows` and `rivals`.
     pub configurations: Vec<Configuration>,
     /// Configurations of `traffic`.
     pub traffic_configurations: Vec<Configuration>,
@@ -197,7 +196,8 @@ pub struct Options {
     pub grain_configurations: Vec<Configuration>,
     /// Work of `grain`.
     pub work: Vec<Option<Boards>>,
-    /// Kinds of traffic; the first is that of `table` and `rivals`, and what others are compared with.
+    /// Kinds of traffic. The first is used for `table` and `rivals`, and is the one that others are compared
+    /// with.
     pub traffic: Vec<Spread>,
     /// Numbers of live flows.
     pub flows: Vec<u32>,
@@ -207,7 +207,7 @@ pub struct Options {
     pub runs: usize,
     /// Seed of captures and of the order of runs.
     pub seed: u64,
-    /// `thalweg`.
+    /// The `thalweg` program.
     pub program: PathBuf,
 }
 
@@ -357,7 +357,7 @@ struct Rounds<'a> {
     ground: Ground<'a>,
     /// By cell.
     runs: Vec<Vec<Run>>,
-    /// By cell, why it is not measured any more.
+    /// By cell: why it is no longer measured, if so.
     failed: Vec<Option<String>>,
 }
 

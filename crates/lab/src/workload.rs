@@ -4,7 +4,7 @@
 //! - [`destinations`]: addresses to look up, drawn from a prefix list in three ways.
 //! - [`flood`]: the smallest packets to such destinations.
 //! - [`nat`]: sessions behind a translator, opened, then used both ways.
-//! - [`frames`]: what these have in common, and how frames become chunks in memory.
+//! - [`frames`]: frames for all of these, and chunks of them in memory.
 //! - [`capture`]: frames into a capture file of any size, in constant memory.
 //! - [`prefixes`]: a generated table of routes, where no real one is at hand.
 //! - [`generate`]: input file and configuration of a whole experiment, from its name.

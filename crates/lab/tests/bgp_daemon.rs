@@ -1,7 +1,7 @@
-//! The laboratory's clock and loads against a router that is known to be right: BIRD 2, behind a script that takes
+//! The laboratory's clock and loads with a router that is known to be right: BIRD 2, behind a script that accepts
 //! the daemon's command line and configuration.
 //!
-//! What is tested is the laboratory: that every load comes to its goal, and that what it reports can be.
+//! This tests the laboratory: every load must reach its goal, and the reported figures must be plausible.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use thalweg_lab::bgp::order::{Mix, Way};
 use thalweg_lab::bgp::scenario::Scenario;
 use thalweg_lab::bgp::table::{Neighbors, Packing};
 
-/// `run CONFIG ..` as BIRD: one passive neighbor for each `[[bgp.neighbor]]`, exports by its group.
+/// Translates `run CONFIG ..` for BIRD: one passive neighbor for each `[[bgp.neighbor]]`, with exports by group.
 const SCRIPT: &str = r#"#!/bin/sh
 set -e
 config=$2
@@ -36,7 +36,7 @@ inside && /^group/ {
 exec bird -f -c "$config.bird" -s "$config.ctl"
 "#;
 
-/// The script, if BIRD is here.
+/// The script; `None` if BIRD is not installed.
 fn program(folder: &Path) -> Option<PathBuf> {
     if Command::new("bird").arg("--version").output().is_err() {
         thalweg_testdata::skipped(
@@ -51,7 +51,7 @@ fn program(folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Each test has addresses of its own: BIRD takes a new connection of a neighbor it knows for a collision.
+/// Each test has its own addresses, because BIRD treats a new connection of a known neighbor as a collision.
 fn neighbors(third: u8, count: usize) -> Neighbors {
     Neighbors { count, address: Ipv4Addr::new(127, 0, third, 1), as_number: 64_600 }
 }

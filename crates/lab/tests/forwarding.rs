@@ -1,6 +1,7 @@
-//! The experiment on forwarding in real namespaces, with the kernel as the router and everything as short as can be.
+//! The forwarding experiment in real namespaces, with the kernel as the router and everything as short as
+//! possible.
 //!
-//! Needs root, `ip` and `nft`; says so and goes without elsewhere. Nothing here depends on how fast the machine is.
+//! Needs root, `ip` and `nft`; otherwise it says so and is skipped. No result depends on the machine's speed.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use thalweg_lab::forwarding::tester::{Offer, Tester, Way};
 use thalweg_lab::forwarding::topology::Topology;
 use thalweg_lab::forwarding::{ForwardingError, is_root};
 
-/// A router that is never there.
+/// A router that never appears.
 struct Absent(Label);
 
 impl Subject for Absent {
@@ -42,7 +43,7 @@ impl Subject for Absent {
     fn tear_down(&mut self) {}
 }
 
-/// Why not, if namespaces are not available.
+/// Why namespaces are not available, if so.
 fn possible() -> Result<(), String> {
     if !is_root() {
         return Err("not root".to_owned());
@@ -58,7 +59,7 @@ fn left_behind() -> Vec<String> {
     names.filter(|name| name.starts_with(&mine)).collect()
 }
 
-// One test: topologies of one process have the same names.
+// One test, because the namespaces of one process have the same names.
 #[test]
 fn routers_in_namespaces() {
     if let Err(why) = possible() {
@@ -73,9 +74,9 @@ fn routers_in_namespaces() {
     assert_eq!(left_behind(), [""; 0]);
 }
 
-/// Every frame of some trials, looked at.
+/// Looks at every frame of some trials.
 fn counted_frame_by_frame() {
-    let topology = Topology::new(9000).expect("was made before");
+    let topology = Topology::new(9000).expect("a topology was made before");
     let table = ["9.0.0.0/8".parse().expect("a prefix")];
     let task = Task { nat: false, table: &table, mtu: 9000 };
     Linux::default().set_up(&topology, &task).expect("the kernel forwards");
@@ -87,7 +88,7 @@ fn counted_frame_by_frame() {
         for way in [Way::Direct, Way::Router] {
             let mut tester = Tester::new(&topology, way, size, &flows, &stop).expect("packet sockets");
             let (trial, tagged) = tester.tagged(Offer::paced(5000.0, 0.1), 0, &|| 0.0).expect("a trial");
-            // The machine may be too busy to send all in time; what is sent must come, once, and right.
+            // A busy machine may not send all frames in time; those sent must arrive once and correct.
             assert!(trial.sent > 0 && trial.sent <= trial.intended, "{way:?} {bytes}: {trial:?}");
             assert_eq!(trial.received, trial.sent, "{way:?} {bytes}: {trial:?}");
             assert_eq!(tagged.latencies_ns.len() as u64 + tagged.left_out, trial.sent, "{way:?} {bytes}");
@@ -109,7 +110,7 @@ fn short(scenarios: &[&str]) -> Options {
         scenarios: scenarios.iter().map(|text| text.parse().expect("a scenario")).collect(),
         runs: 1,
         trial_s: 0.02,
-        // On a busy machine no rate would pass: this is about the tables, not about the figures.
+        // On a busy machine no rate would pass with the usual limit; this test is about tables, not figures.
         search: SearchOptions { loss_max: 0.9, width: 0.2, attempts: 1 },
         bursts: BurstOptions { repeats: 1, longest_s: 0.01 },
         message_bytes: vec![1, 1000],
@@ -152,7 +153,7 @@ fn whole_experiment() {
     assert!(outcome.applications.iter().all(|a| a.bytes_per_second.min > 0.0));
     let through_linux = outcome.applications.iter().filter(|a| a.label.is_some()).count();
     assert_eq!((outcome.applications.len() - through_linux, through_linux), (2, if nat { 4 } else { 2 }));
-    // Who is not there is named, with how many frames came through and what it said.
+    // A missing router is named, with the number of frames that came through and its output.
     let absent: Vec<&String> = outcome.left_out.iter().filter(|why| why.starts_with("absent")).collect();
     assert_eq!(absent.len(), 3, "{absent:?}");
     assert!(absent.iter().any(|why| why.contains("0 came through") && why.contains("I am not there")));

@@ -1,4 +1,4 @@
-//! The tests of this folder that need no program of their own: what links once is compiled faster.
+//! The tests of this folder that need no program of their own. One program links once, which is faster.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bgp_daemon;

@@ -55,7 +55,7 @@ fn batches(shift: u32) -> Vec<Changes> {
     let change = |n: u32| {
         let chosen = Chosen { attrs: attrs[(n / RUN) as usize].clone(), peer: PeerId(1), local_id: 1 };
         let jumping = n.wrapping_mul(0x9e37_79b1) >> 8;
-        let prefix = Prefix::new(0x1000_0000 + (jumping << 8), 24).expect("24 is a length");
+        let prefix = Prefix::new(0x1000_0000 + (jumping << 8), 24).expect("24 is a valid prefix length");
         Change { prefix, old: None, new: Some(chosen), further: None }
     };
     let all: Vec<_> = (0..PREFIXES).collect();

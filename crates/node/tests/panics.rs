@@ -42,7 +42,7 @@ impl SessionObserver for Stumbling {
         let is_it = session.remote_address == IpAddr::V4(address(NEIGHBORS - 1));
         if is_it && message.kind == MessageKind::Update && self.armed.load(Ordering::Acquire) {
             self.falls.fetch_add(1, Ordering::AcqRel);
-            panic!("stumbled, as the test wants it");
+            panic!("a panic that the test has planted");
         }
     }
 

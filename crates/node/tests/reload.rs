@@ -31,7 +31,7 @@ struct Picky(Arc<Mutex<Expected>>);
 
 impl Picky {
     fn expected(&self) -> MutexGuard<'_, Expected> {
-        self.0.lock().expect("nobody panicked")
+        self.0.lock().expect("no thread panicked with this lock")
     }
 
     fn passwords(&self) -> BTreeMap<IpAddr, Option<String>> {
@@ -138,7 +138,11 @@ fn what_is_refused_changes_nothing() {
     for neighbors in refused {
         let calls = network.expected().calls;
         let error = speaker.reload(config(NEW, neighbors)).expect_err("a password that is refused");
-        let name = neighbors.iter().find(|each| each.1 == REFUSED).map(|each| each.0).expect("there is one");
+        let name = neighbors
+            .iter()
+            .find(|each| each.1 == REFUSED)
+            .map(|each| each.0)
+            .expect("one neighbor has the refused address");
         assert!(error.to_string().contains(&format!("198.51.100.{name}: no such key")), "{error}");
         assert!(network.expected().calls > calls, "it was asked");
         assert_eq!(network.passwords(), passwords, "{neighbors:?}");

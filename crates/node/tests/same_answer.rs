@@ -267,7 +267,7 @@ struct Run {
     records: Vec<FlowRecord>,
     /// NAT's events, if logged, sorted.
     events: Vec<String>,
-    /// The same without those logged at the end: sessions begun less sessions ended.
+    /// The same before the events logged at the end: sessions begun minus sessions ended.
     sessions_told: i64,
     /// The meter's totals.
     metered: Option<MeterTotals>,
@@ -287,7 +287,7 @@ enum Shape {
 impl Shape {
     /// The configuration, without the sections that this shape lacks.
     fn config(self) -> String {
-        let section = |from: &str| CONFIG.find(from).expect("it is in there");
+        let section = |from: &str| CONFIG.find(from).expect("the section is in the configuration");
         let plain = |text: &str| -> String {
             let is_filter = |line: &&str| line.starts_with("acl_") || line.starts_with("urpf");
             text.lines().filter(|line| !is_filter(line)).flat_map(|line| [line, "\n"]).collect()
@@ -326,7 +326,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     if let Some(flows) = plan.flows() {
         flows.flush();
     }
-    // What has ended by now is logged now, as it is counted.
+    // Sessions that have expired by now are logged now, as they are counted.
     let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
     plan.send_nat_events();
@@ -358,12 +358,12 @@ struct Records(Mutex<Vec<FlowRecord>>, Mutex<Vec<NatEvent>>);
 
 impl RecordOutlet for Records {
     fn take(&self, records: &mut Vec<FlowRecord>) {
-        self.0.lock().expect("nobody panicked").append(records);
+        self.0.lock().expect("no thread panicked with this lock").append(records);
     }
 
     fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
         assert_eq!(dropped, 0);
-        self.1.lock().expect("nobody panicked").append(events);
+        self.1.lock().expect("no thread panicked with this lock").append(events);
     }
 
     fn flush(&self) {}
@@ -371,7 +371,7 @@ impl RecordOutlet for Records {
 
 impl Records {
     fn sorted_events(&self) -> Vec<String> {
-        let events = self.1.lock().expect("nobody panicked");
+        let events = self.1.lock().expect("no thread panicked with this lock");
         let mut events: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
         events.sort();
         events
@@ -383,11 +383,11 @@ impl Records {
             NatEvent::Session { .. } => -1,
             _ => 0,
         };
-        self.1.lock().expect("nobody panicked").iter().map(change).sum()
+        self.1.lock().expect("no thread panicked with this lock").iter().map(change).sum()
     }
 
     fn sorted(&self) -> Vec<FlowRecord> {
-        let mut records = self.0.lock().expect("nobody panicked").clone();
+        let mut records = self.0.lock().expect("no thread panicked with this lock").clone();
         records.sort_by_key(|record| (record.key, record.counters.first_ns, record.counters.packets));
         records
     }
@@ -450,7 +450,7 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
     }
 }
 
-/// NAT's events add up to its state.
+/// Sessions begun minus sessions ended equals the existing sessions.
 #[test]
 fn sessions_told_to_begin_and_not_to_end_are_those_there_are() {
     let mut expired = 0;

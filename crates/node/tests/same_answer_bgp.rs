@@ -272,7 +272,7 @@ fn compare(name: &str, trace: &Trace, threads: &[usize]) {
     }
 }
 
-/// A trace from a file: at most so many messages or routes.
+/// A trace from a file: at most `max` messages or routes.
 fn read_trace(path: &Path, max: usize) -> Trace {
     let mut reader = MrtReader::open(path).unwrap();
     let mut places: HashMap<(IpAddr, u32), usize> = HashMap::new();
@@ -328,7 +328,7 @@ fn a_real_table() {
     }
 }
 
-/// Neighbors that announce and withdraw the same prefixes over and over, in many ways.
+/// Neighbors that announce and withdraw the same prefixes repeatedly, in many ways.
 #[test]
 fn made_up_updates() {
     let mut state = 1_u64;

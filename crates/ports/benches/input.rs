@@ -42,7 +42,7 @@ fn main() {
     jobs.retain(|(name, _)| name.contains(&wanted));
     let mut rates = vec![Vec::new(); jobs.len()];
     directory();
-    // Round by round, so that a busy spell of the machine meets all alike.
+    // In rounds, so that other load on the machine affects all cases alike.
     for _ in 0..ROUNDS {
         for ((_, job), rates) in jobs.iter().zip(&mut rates) {
             let before = thread_cpu_ns();
@@ -57,8 +57,8 @@ fn main() {
     }
 }
 
-/// Lines in the shape of the article's trace: six ports, 2,000 inside and 500 outside hosts, two lines
-/// in three outward.
+/// Lines in the shape of the article's trace: six ports, 2,000 inside and 500 outside hosts, two of three lines
+/// outward.
 fn trace_text() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -164,7 +164,7 @@ fn read_through(name: &str, chunk_packets: usize) -> u64 {
     source.report().packets
 }
 
-/// The parser alone, without reading, packets or chunks.
+/// The parser alone, without reading files, packets or chunks.
 fn parse_only() -> u64 {
     let text = trace_text().as_bytes();
     let (mut at, mut lines) = (0, 0u64);

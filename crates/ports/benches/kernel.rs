@@ -1,5 +1,5 @@
-//! How fast routes get into the kernel, out of it and through a scan. Needs root: it runs itself again in a network
-//! namespace of its own.
+//! How fast routes are installed in the kernel, removed and scanned. Needs root: it runs itself again in its own
+//! network namespace.
 //!
 //! ```text
 //! cargo bench -p thalweg-ports --bench kernel --profile quick -- [ROUTES]
@@ -15,7 +15,7 @@ mod linux {
 
     const INSIDE: &str = "THALWEG_BENCH_NAMESPACE";
 
-    /// Prefixes of 24 (or 48) bits, in an order that jumps.
+    /// A prefix of 24 bits (IPv4) or 48 bits (IPv6); successive numbers are far apart.
     fn prefix(number: u32, v6: bool) -> IpPrefix {
         let jumping = number.wrapping_mul(0x9e37_79b1) >> 8;
         let made = if v6 {
@@ -23,7 +23,7 @@ mod linux {
         } else {
             Prefix::new(0x1000_0000 + (jumping << 8), 24).map(IpPrefix::V4)
         };
-        made.expect("24 and 48 are lengths")
+        made.expect("24 and 48 are valid prefix lengths")
     }
 
     fn ip(arguments: &str) -> bool {
@@ -40,7 +40,7 @@ mod linux {
         if !ip(&format!("netns add {name}")) {
             return println!("needs root");
         }
-        let program = std::env::current_exe().expect("this runs");
+        let program = std::env::current_exe().expect("the path of this program");
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &name]).arg(program).arg(routes.to_string()).env(INSIDE, "1");
         let status = inside.status();

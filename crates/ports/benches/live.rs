@@ -1,13 +1,14 @@
-//! AF_PACKET through virtual cables, between two network namespaces made here; needs root, `ip` and `nft`.
+//! AF_PACKET through veths, between two network namespaces made here; needs root, `ip` and `nft`.
 //!
 //! ```text
 //! sender (thread) ── a0 ══ a1 ── this: receive, swap addresses, send ── b1 ══ b0 ── dropped at its ingress
 //! ```
 //!
-//! `cargo bench -p thalweg-ports --bench live -- [FRAME_BYTES] [SECONDS] [RUNS] [GATHER_US]`. Three cases: `sink` (what arrives at
-//! a1 is dropped before anything looks at it: what sender and cable take), `receive` (a1's frames are received and
-//! forgotten), `forward` (all of it). Per case: packets that got there, CPU time of the sender and of this thread in
-//! nanoseconds per packet sent, and CPU time of the whole machine, which has the kernel's own threads too.
+//! `cargo bench -p thalweg-ports --bench live -- [FRAME_BYTES] [SECONDS] [RUNS] [GATHER_US]`. Three cases: `sink`
+//! (frames are dropped at the ingress of a1, which shows the cost of sender and veth), `receive` (frames are
+//! received at a1 and dropped), `forward` (the whole path). Per case: packets that arrived, CPU time of the
+//! sender and of this thread in nanoseconds per sent packet, and CPU time of the whole machine, which includes
+//! the kernel's threads.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -31,8 +32,9 @@ fn run(program: &str, arguments: &str) {
 }
 
 fn enter(namespace: &str) {
-    let namespace = File::open(format!("/run/netns/{namespace}")).expect("made before");
-    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    let namespace = File::open(format!("/run/netns/{namespace}")).expect("the namespace exists");
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .expect("root has permission");
 }
 
 /// CPU time of this thread so far.
@@ -41,7 +43,7 @@ fn thread_ns() -> u64 {
     text.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
 }
 
-/// CPU time of the machine so far that was not idle.
+/// The machine's CPU time so far, without idle time.
 fn machine_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").expect("procfs");
     let ticks: Vec<u64> = text
@@ -69,7 +71,7 @@ fn drops(namespace: &str, interface: &str, on: bool) {
     }
 }
 
-/// What went out of a namespace's interface or came in, by the kernel's count.
+/// Packets sent or received by a namespace's interface, by the kernel's counters.
 fn arrived(namespace: &str, interface: &str) -> u64 {
     let output = Command::new("ip")
         .args([
@@ -84,7 +86,7 @@ fn arrived(namespace: &str, interface: &str) -> u64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0)
 }
 
-/// Sends as fast as it goes; packets and CPU nanoseconds of the sender.
+/// Sends as fast as possible; returns packets and CPU nanoseconds of the sender.
 fn blast(frame: &[u8], seconds: f64, counter: &AtomicU64) -> (u64, u64) {
     let mut port = packet::open(&PacketOptions::new("a0")).expect("it was made");
     let (began, cpu) = (Instant::now(), thread_ns());

@@ -13,18 +13,18 @@ use thalweg_ports::{MrtReader, MrtWriter, MrtWriterOptions};
 use thalweg_wire::mrt::{Content, Peer, PeerIndex, RibRecord, Style, write_lines, write_peer_index_table};
 
 const ROUNDS: usize = 5;
-/// The process's clock ticks in hundredths of a second.
+/// The process's clock advances in hundredths of a second.
 const READS_PER_ROUND: usize = 8;
 const PREFIXES: u32 = 100_000;
 const PEERS: u16 = 5;
 
 #[derive(Clone, Copy)]
 enum Work {
-    /// Every record is decoded and its entries or messages are gone through.
+    /// Decodes every record and iterates over its entries or messages.
     Iterate,
-    /// The same, and attributes are looked into.
+    /// The same, with attributes.
     Attributes,
-    /// Lines are made.
+    /// Prints lines.
     Print,
 }
 
@@ -41,7 +41,7 @@ fn main() {
     println!("{:50} {:>8} {:>8} {:>8}  M/CPU-s", "", "median", "least", "most");
     for (name, path) in &files {
         let mut rates = vec![Vec::new(); works.len()];
-        // Round by round, so that a busy spell of the machine meets all alike.
+        // In rounds, so that other load on the machine affects all cases alike.
         for _ in 0..ROUNDS {
             for ((_, work), rates) in works.iter().zip(&mut rates) {
                 let before = cpu_ns();
@@ -87,7 +87,7 @@ fn read(path: &Path, work: Work) -> u64 {
     items
 }
 
-/// A table in the shape of the public one: paths of four hops, some communities.
+/// A table in the shape of the public one: paths of four ASes, some communities.
 fn made_up(directory: &Path, gzip: bool) -> PathBuf {
     let mut random = XorShift64Star::new(7);
     let peer = |n: u16| Peer {
@@ -104,7 +104,7 @@ fn made_up(directory: &Path, gzip: bool) -> PathBuf {
     writer.write(1, &record).expect("it can be written");
     for number in 0..PREFIXES {
         record.clear();
-        let prefix = Prefix::new(0x0100_0000 + (number << 10), 22).expect("a length that is").into();
+        let prefix = Prefix::new(0x0100_0000 + (number << 10), 22).expect("a valid prefix length").into();
         let mut rib = RibRecord::begin(&mut record, 1, number, prefix, false);
         for index in 0..PEERS {
             let mut attributes = vec![0x40, 1, 1, 0, 0x40, 2, 18, 2, 4];
@@ -121,7 +121,7 @@ fn made_up(directory: &Path, gzip: bool) -> PathBuf {
     writer.finish().expect("it can be written").remove(0)
 }
 
-/// CPU time of this process, of all threads that live or lived, nanoseconds.
+/// CPU time of all threads of this process, also of ended ones, in nanoseconds.
 fn cpu_ns() -> u64 {
     const TICK_NS: u64 = 10_000_000;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

@@ -1,15 +1,16 @@
-//! Frames per second of CPU time through AF_XDP, from one virtual cable to another. Needs root: it makes its
-//! namespaces itself.
+//! Frames per second of CPU time through AF_XDP, from one veth to another. Needs root: it makes its namespaces
+//! itself.
 //!
 //! ```text
 //! cargo bench -p thalweg-ports --bench xdp --profile quick -- [FRAME_BYTES..] [generic] [frames=N]
 //! ```
 //!
-//! One thread sends from a packet socket into a cable, one receives by the driver into chunks and pushes each frame
-//! out by the driver, into a cable whose far end throws it away. The CPU time of both is given: on a virtual cable
-//! the sender's call carries the frame up to the driver's ring, and the driver's call to send carries it to the end.
-//! What is given is: the sender alone, into a far end that throws frames away; then the forwarder, its time split into
-//! receiving (our copy out included), pushing (our copy in), and flushing (the kernel's sending).
+//! One thread sends from a packet socket into a veth. Another one receives frames by the driver into chunks and
+//! sends each by the driver into a second veth, whose far end drops it. On a veth, the sender's call carries the
+//! frame up to the driver's ring, and the driver's call to send carries it to the end; so the CPU time of both
+//! threads is measured. Results: first the sender alone, into a far end that drops frames; then the forwarder,
+//! with its time for receiving (including the copy out of the ring), pushing (the copy into the ring) and
+//! flushing (the kernel's sending).
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -40,7 +41,7 @@ mod linux {
         if !run(&format!("ip netns add {name}")) {
             return println!("needs root");
         }
-        let program = std::env::current_exe().expect("this runs");
+        let program = std::env::current_exe().expect("the path of this program");
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &name]).arg(program).args(&arguments).env(INSIDE, "1");
         let status = inside.status();
@@ -83,7 +84,7 @@ mod linux {
         text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0)
     }
 
-    /// Nanoseconds of CPU time of the whole machine that were not idle.
+    /// The machine's CPU time in nanoseconds, without idle time.
     fn busy_ns() -> u64 {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks: Vec<u64> = text
@@ -110,8 +111,8 @@ mod linux {
         thread: std::thread::JoinHandle<()>,
     }
 
-    /// Sends into `a0` until it is stopped, as fast as one socket goes, through the driver itself: it needs no other
-    /// way to send, and costs the kernel the least.
+    /// Sends into `a0` as fast as one socket can, until stopped. It uses the driver itself, which costs the
+    /// kernel the least.
     fn blast(length: usize) -> Blast {
         let (stop, cpu, sent) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -149,7 +150,7 @@ mod linux {
         std::thread::sleep(Duration::from_secs_f64(seconds));
     }
 
-    /// The sender's nanoseconds a frame when the far end throws everything away.
+    /// The sender's nanoseconds per frame when the far end drops everything.
     fn sender_alone(length: usize) -> f64 {
         let blast = blast(length);
         sleep(0.5);

@@ -1,7 +1,7 @@
-//! Every real capture at hand, against the counts published with them and against an independent reader.
+//! Compares every available real capture with its published counts and with an independent reader.
 //!
-//! The captures lie outside the repository: in `$THALWEG_SHARED/data/pcap`, else `../shared/data/pcap`
-//! beside it. Without them these tests say so and check nothing.
+//! The captures are outside the repository: in `$THALWEG_SHARED/data/pcap`, else in `../shared/data/pcap` beside
+//! it. Without them these tests say so and check nothing.
 
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
@@ -16,7 +16,7 @@ fn captures() -> Option<PathBuf> {
 
 type Packet = (Vec<u8>, u32, u64);
 
-/// Frame, length on the wire and arrival of every packet.
+/// Every packet's frame, length on the wire, and arrival.
 fn read(path: &Path, chunk_packets: usize) -> (Vec<Packet>, InputReport) {
     let options = InputOptions { chunk_packets, slabs: 2, ..InputOptions::default() };
     let names = PortNames::default();
@@ -30,7 +30,7 @@ fn read(path: &Path, chunk_packets: usize) -> (Vec<Packet>, InputReport) {
     (packets, source.report().clone())
 }
 
-/// The same from the other reader, and whether it reached the end without complaint.
+/// The same by the other reader, and whether it reached the end without an error.
 fn read_independently(bytes: Vec<u8>) -> (Vec<Packet>, bool) {
     let mut packets = Vec::new();
     let ns = |d: std::time::Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
@@ -96,7 +96,7 @@ fn an_independent_reader_sees_the_same_packets() {
             assert!(ours.len() >= theirs.len(), "{name}: {} of {}: {report:?}", ours.len(), theirs.len());
             for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
                 assert_eq!(a.0, b.0, "{name}: frame {}", i + 1);
-                // A wire length below the captured length is not believed.
+                // Our reader raises a wire length below the captured length to the latter.
                 assert_eq!(a.1, b.1.max(a.0.len() as u32), "{name}: packet {}", i + 1);
                 assert_eq!(a.2, b.2, "{name}: time of packet {}", i + 1);
             }

@@ -1,5 +1,5 @@
-//! DPDK's virtual devices as ports. Those that work by interfaces of the kernel's are in a network namespace of their
-//! own, which needs root.
+//! DPDK's virtual devices as ports. Devices on kernel interfaces are tested in their own network namespace, which
+//! needs root.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,9 +18,9 @@ use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::link::ReadLink;
 use veth::End;
 
-/// Starts DPDK, as every test here does: once, whichever is the first.
+/// Starts DPDK. Every test calls this; the first call starts it.
 fn start() {
-    // Room for all that is open at once.
+    // Memory for all devices that are open at the same time.
     let devices = [(); 12].map(|()| DpdkOptions { mtu: 9000, ..DpdkOptions::new("net_null") });
     dpdk::start(&[], &devices).unwrap();
 }
@@ -35,7 +35,7 @@ fn open(device: &str) -> (End, Box<dyn ReadLink>) {
     try_open(&DpdkOptions::new(device)).unwrap()
 }
 
-/// Why a device is not available.
+/// Why a device cannot be opened.
 fn refusal(device: &str) -> String {
     match try_open(&DpdkOptions::new(device)) {
         Ok(_) => panic!("{device} was opened"),

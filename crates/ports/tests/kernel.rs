@@ -1,4 +1,4 @@
-//! Routes in the kernel's tables, in a namespace of their own, with `ip` as the second opinion.
+//! Routes in the kernel's tables, in their own namespace, checked with `ip`.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use thalweg_ports::kernel::{
 };
 use thalweg_wire::MacAddr;
 
-/// Two ends of a veth, addresses on one of them.
+/// Makes a veth with addresses at one end; returns that end's index.
 fn veth() -> u32 {
     ip("link add v0 type veth peer name v1");
     ip("link set v0 up");
@@ -40,7 +40,7 @@ fn replace(prefix: &str, target: RouteTarget) -> RouteChange {
     RouteChange::Replace(route(prefix, target))
 }
 
-/// The prefix of 24 bits of a number, and the one of 48 bits.
+/// The prefix with this number, of 24 bits (IPv4) or 48 bits (IPv6).
 fn numbered(number: u32, v6: bool) -> IpPrefix {
     if v6 {
         Prefix::new((0x2001_0db9_u128 << 96) + (u128::from(number) << 80), 48).unwrap().into()
@@ -49,7 +49,7 @@ fn numbered(number: u32, v6: bool) -> IpPrefix {
     }
 }
 
-/// What our routes are, in the installer's eyes.
+/// Our routes as the installer reads them from the kernel.
 fn ours(kernel: &mut KernelRoutes) -> BTreeMap<IpPrefix, RouteTarget> {
     let mut routes = BTreeMap::new();
     let interrupted = kernel.read(|found| {
@@ -105,7 +105,7 @@ fn routes_come_and_go_as_ip_sees_them() {
         }
         assert_eq!(read.len(), wanted.len());
 
-        // Replaced by another kind of target, both ways, in both families.
+        // A route's target is replaced by one of another kind, in both directions and families.
         let changes = [
             replace("192.0.2.0/24", RouteTarget::Blackhole),
             replace("10.2.0.0/16", via("198.18.0.4")),
@@ -151,7 +151,7 @@ fn refusals_are_mapped_to_their_prefixes() {
         let expected: Vec<_> =
             (0..5000).filter(|n| bad(*n)).map(|n| numbered(n, n % 2 == 0)).take(16).collect();
         assert_eq!(report.failures.iter().map(|failure| failure.prefix).collect::<Vec<_>>(), expected);
-        // IPv4 says why in words, IPv6 only by number.
+        // The kernel gives a reason in words for IPv4, and only a number for IPv6.
         let words = report.failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         assert!(words.contains("Nexthop has invalid gateway"), "{words}");
         let read = ours(&mut kernel);
@@ -181,8 +181,8 @@ fn drift_is_found_counted_and_mended() {
         let clean = RepairReport { good: 3000, ..RepairReport::default() };
         assert_eq!(kernel.repair(desired.iter().copied()).unwrap(), clean);
 
-        // By hand: two deleted, two led elsewhere, three added, one of them with another metric; one of somebody
-        // else, which is none of our business.
+        // Changes by hand: two routes deleted, two changed, three added, one of them with another metric; and one
+        // of another program, which must be left alone.
         ip("route del 10.0.1.0/24 proto 116 metric 116");
         ip("-6 route del 2001:db9:3::/48 proto 116 metric 116");
         ip("route change 10.0.2.0/24 via 198.18.0.77 proto 116 metric 116");
@@ -200,7 +200,7 @@ fn drift_is_found_counted_and_mended() {
         assert_eq!(kernel.repair(desired.iter().copied()).unwrap(), clean);
         assert!(ip("route show 10.201.0.0/16").contains("proto static"));
 
-        // A link that goes takes its IPv4 routes along; as long as it is away they cannot be mended.
+        // A link that goes down removes its IPv4 routes; until it is up they cannot be repaired.
         ip("link set v0 down");
         let report = kernel.repair(desired.iter().copied()).unwrap();
         assert!(report.missing >= 2000 && report.failed == report.missing, "{report}");
@@ -213,7 +213,7 @@ fn drift_is_found_counted_and_mended() {
     });
 }
 
-/// Any set of routes becomes any other, and the counts are the differences of the sets.
+/// Any set of routes can be repaired into any other, and the counts are the differences of the sets.
 #[test]
 fn repair_makes_any_set_of_any_other() {
     in_namespace("kernel::repair_makes_any_set_of_any_other", || {
@@ -271,7 +271,7 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
         assert!(ours(&mut kernel).is_empty());
         assert!(ip("route show 10.2.0.0/16").contains("proto bgp"));
 
-        // Another table, with a number that fits no byte, which need not exist.
+        // Another table, with a number that does not fit into a byte; the table need not exist.
         let options = KernelOptions { table: 1077, ..KernelOptions::default() };
         let mut elsewhere = KernelRoutes::open(options).unwrap();
         assert!(ours(&mut elsewhere).is_empty());
@@ -279,7 +279,7 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
         elsewhere.apply(&[replace("2001:db8:4::/48", via("2001:db8::2"))]).unwrap();
         assert!(ip("route show table 1077").contains("10.4.0.0/16 via 198.18.0.2"));
         assert_eq!(ours(&mut elsewhere).len(), 2);
-        assert!(ours(&mut kernel).is_empty(), "a table of its own");
+        assert!(ours(&mut kernel).is_empty(), "the other table is separate");
         assert_eq!(elsewhere.remove_all().unwrap().deleted, 2);
         assert!(ip("route show table 77").contains("10.3.0.0/16"));
     });
@@ -427,7 +427,7 @@ fn events_that_do_not_fit_are_reported_as_lost() {
             .collect();
         assert_eq!(kernel.apply(&add).unwrap().replaced, 60_000);
         assert!(overrun(&mut monitor));
-        // It goes on hearing.
+        // The monitor continues.
         while monitor.poll_event().unwrap().is_some() {}
         kernel.apply(&[RouteChange::Delete(numbered(0, false))]).unwrap();
         assert!(matches!(monitor.poll_event().unwrap(), Some(KernelEvent::RouteGone(_))));
@@ -441,7 +441,8 @@ fn without_the_right_the_error_says_so() {
     if std::env::var_os(WITHOUT).is_some() {
         let mut kernel = open();
         kernel.read(|_| {}).expect("reading needs no right");
-        let error = kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no right");
+        let error =
+            kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no permission");
         assert!(matches!(error, KernelError::NotPermitted), "{error}");
         assert!(error.to_string().contains("CAP_NET_ADMIN"));
         return;

@@ -1,5 +1,5 @@
-//! The kernel's neighbor tables, in a namespace of their own, with `ip` as the second opinion; and what happens to who
-//! follows the kernel's tables when news are lost.
+//! The kernel's neighbor tables, in their own namespace, checked with `ip`; and recovery of those who follow the
+//! kernel's tables after lost notifications.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use thalweg_wire::MacAddr;
 
 const OURS: u8 = 116;
 
-/// Two veths, addresses on the first: the numbers of one end of each.
+/// Two veths with addresses on the first; returns the interface index of one end of each.
 fn veths() -> (u32, u32) {
     for (one, other) in [("v0", "v1"), ("w0", "w1")] {
         ip(&format!("link add {one} type veth peer name {other}"));
@@ -38,12 +38,12 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// What `ip` shows of all neighbors on an interface, one a line.
+/// The neighbors on an interface as `ip` shows them, one per line.
 fn shown(interface: &str) -> String {
     ip(&format!("-d neigh show dev {interface} nud all"))
 }
 
-/// Asks until it is so; the machine may be busy.
+/// Repeats a question until its answer is yes.
 #[track_caller]
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -76,13 +76,13 @@ fn ours_come_and_go_as_ip_sees_them() {
         ] {
             assert!(seen.contains(line), "{line} is not in:\n{seen}");
         }
-        // What was our doing is no news, and a reader finds the same.
+        // Our own changes are not reported, and reading the table finds the same.
         assert_eq!(neighbors.hear().unwrap(), NeighborNews::default());
         assert_eq!(neighbors.read().unwrap(), [0, 0]);
         assert_eq!(neighbors.ours(), &BTreeMap::from([(one, mac(5)), (two, mac(6))]));
         assert!(neighbors.others().is_empty());
 
-        // Another MAC address; one goes twice, and one has no interface any more.
+        // One neighbor changes its MAC address, two are removed, and one has an interface that no longer exists.
         let report = neighbors
             .apply(&[
                 NeighborChange::Set(one, mac(7)),
@@ -100,7 +100,7 @@ fn ours_come_and_go_as_ip_sees_them() {
         assert_eq!(neighbors.hear().unwrap(), NeighborNews::default());
         assert_eq!(neighbors.read().unwrap(), [0, 0]);
 
-        // A successor finds what is left.
+        // A successor finds the remaining entries.
         assert_eq!(watched(v0).ours(), &BTreeMap::from([(one, mac(7))]));
     });
 }
@@ -128,7 +128,8 @@ fn what_others_set_for_good_is_followed() {
         follow("add 2001:db8::7 lladdr 02:00:00:00:00:07 dev v0 nud noarp", &expected, 1, 0);
         expected.insert(place("198.18.0.9"), mac(8));
         follow("replace 198.18.0.9 lladdr 02:00:00:00:00:08 dev v0 nud permanent", &expected, 1, 0);
-        // Learned, asked for, proxied, on another interface, or the kernel's own for all.
+        // Ignored: entries that are learned, in resolution, proxies, on another interface, or the kernel's own
+        // for multicast.
         follow(
             "add 198.18.0.20 lladdr 02:00:00:00:00:20 dev v0 nud reachable, \
              add 198.18.0.21 lladdr 02:00:00:00:00:21 dev v0 nud stale, \
@@ -139,19 +140,19 @@ fn what_others_set_for_good_is_followed() {
             0,
             0,
         );
-        // Ours, and then taken over by somebody.
+        // Our entry, and then one that another program has changed.
         let ours = "replace 198.18.0.5 lladdr 02:00:00:00:00:05 dev v0 nud noarp extern_learn protocol 116";
         follow(ours, &expected, 0, 1);
         expected.insert(place("198.18.0.5"), mac(6));
         follow("replace 198.18.0.5 lladdr 02:00:00:00:00:06 dev v0 nud permanent", &expected, 1, 1);
-        // For good no more, and gone.
+        // One entry is no longer permanent, one is deleted.
         expected.remove(&place("198.18.0.9"));
         follow("change 198.18.0.9 lladdr 02:00:00:00:00:08 dev v0 nud stale", &expected, 1, 0);
         expected.remove(&place("198.18.0.5"));
         expected.remove(&place("2001:db8::7"));
         follow("del 198.18.0.5 dev v0, del 2001:db8::7 dev v0", &expected, 2, 0);
 
-        // Another interface is minded.
+        // Another interface is watched as well.
         neighbors.watch([v0, w0]);
         assert_eq!(neighbors.read().unwrap(), [1, 0]);
         assert_eq!(neighbors.others(), &BTreeMap::from([((w0, address("198.18.0.23")), mac(0x23))]));
@@ -166,7 +167,7 @@ fn a_link_that_goes_takes_its_neighbors_along() {
         let ours = (v0, address("198.18.0.5"));
         ip("neigh add 198.18.0.9 lladdr 02:00:00:00:00:09 dev v0 nud permanent");
         neighbors.apply(&[NeighborChange::Set(ours, mac(5))]).unwrap();
-        // The carrier takes ours, what was set for good stays; switched off, all go.
+        // Loss of carrier removes our entries and keeps permanent ones; a link that is set down loses all.
         ip("link set v1 down");
         eventually("ours is gone", || !shown("v0").contains("198.18.0.5"));
         let heard = neighbors.hear().unwrap();
@@ -180,7 +181,7 @@ fn a_link_that_goes_takes_its_neighbors_along() {
     });
 }
 
-/// The kernel's garbage collection spares our entries, and they do not count against its limit for others.
+/// The kernel's garbage collection spares our entries, and they do not count toward its limit for others.
 #[test]
 fn ours_are_outside_the_kernels_limit() {
     in_namespace("kernel_neighbors::ours_are_outside_the_kernels_limit", || {
@@ -206,7 +207,8 @@ fn flood(from: u32, count: u32) -> Vec<RouteChange> {
     (from..from + count).map(|number| RouteChange::Replace(route(number))).collect()
 }
 
-/// An overflow of news is reported; reading everything again restores the kernel's state, and later news arrives.
+/// An overflow of notifications is reported; reading everything again restores the kernel's state, and later
+/// notifications arrive.
 #[test]
 fn routes_are_read_again_where_news_were_lost() {
     in_namespace("kernel_neighbors::routes_are_read_again_where_news_were_lost", || {
@@ -216,7 +218,7 @@ fn routes_are_read_again_where_news_were_lost() {
         let options = KernelOptions { protocol: 77, ..KernelOptions::default() };
         let mut kernel = KernelRoutes::open(options).unwrap();
         assert_eq!(kernel.apply(&flood(0, 60_000)).unwrap().replaced, 60_000);
-        // Some of these were lost too, and the kernel is not told.
+        // Notifications of some of these were lost too.
         let gone: Vec<_> = flood(0, 1000).iter().map(|change| RouteChange::Delete(change.prefix())).collect();
         assert_eq!(kernel.apply(&gone).unwrap().deleted, 1000);
 
@@ -240,12 +242,12 @@ fn routes_are_read_again_where_news_were_lost() {
         let expected: Vec<_> = flood(1000, 59_000).iter().map(RouteChange::prefix).collect();
         assert!(expected.iter().all(|prefix| after.contains(prefix)));
         assert!(gone.iter().all(|change| !after.contains(&change.prefix())));
-        // Who asks is told of each prefix that is different, and of no other.
+        // The caller gets each prefix that changed, and no other.
         let different: std::collections::BTreeSet<_> = before.symmetric_difference(&after).copied().collect();
         assert!(!different.is_empty());
         assert_eq!(mended.into_iter().collect::<std::collections::BTreeSet<_>>(), different);
 
-        // It goes on hearing.
+        // Notifications continue.
         let heard = followed.hear(&mut changed).unwrap();
         assert_eq!((heard.routes, heard.overrun), (0, false), "{heard:?}");
         kernel.apply(&[gone[0]]).unwrap();
@@ -256,13 +258,13 @@ fn routes_are_read_again_where_news_were_lost() {
     });
 }
 
-/// The same of neighbors.
+/// The same for neighbors.
 #[test]
 fn neighbors_are_read_again_where_news_were_lost() {
     in_namespace("kernel_neighbors::neighbors_are_read_again_where_news_were_lost", || {
         let (v0, w0) = veths();
         let mut neighbors = watched(v0);
-        // On another interface: nobody minds them, and still they fill the socket.
+        // On another interface, which is not watched; its notifications fill the socket all the same.
         let mut others = KernelNeighbors::open(9).unwrap();
         others.watch([w0]);
         let many = |set: bool| -> Vec<_> {
@@ -282,7 +284,7 @@ fn neighbors_are_read_again_where_news_were_lost() {
         loop {
             let heard = neighbors.hear().unwrap();
             overrun |= heard.overrun;
-            assert_eq!(heard.others, 0, "what came last was lost");
+            assert_eq!(heard.others, 0, "the last notification was lost");
             if !heard.more {
                 break;
             }
@@ -292,6 +294,6 @@ fn neighbors_are_read_again_where_news_were_lost() {
         assert_eq!(neighbors.read().unwrap(), [1, 0]);
         assert_eq!(neighbors.others(), &BTreeMap::from([((v0, address("198.18.0.9")), mac(9))]));
         ip("neigh del 198.18.0.9 dev v0");
-        assert_eq!(neighbors.hear().unwrap().others, 1, "it goes on hearing");
+        assert_eq!(neighbors.hear().unwrap().others, 1, "the monitor still receives notifications");
     });
 }

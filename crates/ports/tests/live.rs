@@ -1,4 +1,4 @@
-//! Live ports in a network namespace of their own, which needs root.
+//! Live ports in their own network namespace, which needs root.
 #![cfg(target_os = "linux")]
 
 #[path = "live/faults.rs"]

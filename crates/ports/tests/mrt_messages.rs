@@ -1,5 +1,5 @@
-//! UPDATE messages of real files, read by two readers that know nothing of each other: the lenient one of MRT
-//! and the strict one of sessions (RFC 7606). They must agree.
+//! Reads UPDATE messages of real files with two independent readers: the lenient one of MRT and the strict one of
+//! sessions (RFC 7606). They must agree.
 
 use std::net::IpAddr;
 use thalweg_base::IpPrefix;
@@ -7,10 +7,10 @@ use thalweg_ports::MrtReader;
 use thalweg_wire::bgp::{MpNlri, PeerFacts, Update, Verdict};
 use thalweg_wire::mrt::{Action, Content, Message, visit_changes};
 
-/// What an UPDATE does: withdrawn prefixes, and announced ones with their next hop and MED.
+/// The effect of an UPDATE: withdrawn prefixes, and announced ones with next hop and MED.
 type Effect = Vec<(u32, IpPrefix, Announced)>;
 
-/// `None` of a withdrawal.
+/// `None` for a withdrawal.
 type Announced = Option<(Option<IpAddr>, Option<u32>)>;
 
 fn leniently(content: &Content<'_>) -> Effect {
@@ -32,7 +32,7 @@ fn push(effect: &mut Effect, routes: MpNlri<'_>, what: Announced) {
     }
 }
 
-/// `None` where the strict reader refuses the message or its attributes, or leaves some out.
+/// `None` if the strict reader refuses the message or its attributes, or drops some.
 fn strictly(message: &Message<'_>) -> Option<Effect> {
     let update = Update::parse(message.body(), &message.codec(), &PeerFacts::default()).ok()?;
     if update.verdict != Verdict::Good || update.foreign_reach.is_some() || update.foreign_unreach.is_some() {
@@ -53,7 +53,7 @@ fn strictly(message: &Message<'_>) -> Option<Effect> {
 
 #[test]
 fn both_readers_of_updates_agree() {
-    // And how many UPDATE messages there are; the strict reader has no complaint about any.
+    // Files with their number of UPDATE messages; the strict reader accepts all of them.
     let files = [
         ("bgpkit/rrc00.updates.20000102.2014.gz", 3818),
         ("bgpkit/rrc01.updates.20001104.0124.gz", 266),

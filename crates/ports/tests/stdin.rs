@@ -1,4 +1,4 @@
-//! Standard input, which a test has only as a child process: the test below starts this file again.
+//! Standard input, which only a child process can have: the test below runs this program again.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Connections over the loopback, and in a namespace where the network itself must fail.
+//! Connections over loopback, and in a namespace for tests of network failures.
 #![cfg(target_os = "linux")]
 
 use std::io::IoSlice;
@@ -10,7 +10,7 @@ use thalweg_ports::tcp::{
     connect,
 };
 
-/// A test that waits longer than this has failed; none waits so long otherwise.
+/// A test that waits longer has failed; normally none waits nearly as long.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn listen(address: &str) -> Listener {
@@ -58,7 +58,7 @@ fn receive(stream: &Stream, count: usize) -> Vec<u8> {
     got
 }
 
-/// A counter of the kernel (of this namespace), such as those of MD5 and GTSM.
+/// A kernel counter of this namespace, such as those of MD5 and GTSM.
 fn kernel_counter(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/net/netstat").unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -75,7 +75,7 @@ fn kernel_counter(name: &str) -> u64 {
 fn bytes_pass_both_ways_and_the_end_is_seen() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = listen(address);
-        assert!(listener.accept().unwrap().is_none(), "nobody has connected yet");
+        assert!(listener.accept().unwrap().is_none(), "no neighbor has connected yet");
         let (ours, theirs) = pair(&listener, &SocketOptions::default(), None);
         let mut buffer = [0; 16];
         assert_eq!(theirs.read(&mut buffer).unwrap(), Progress::WouldBlock);
@@ -157,7 +157,7 @@ fn events_name_their_socket() {
     send(&theirs, b"y");
     assert_eq!(poller.poll(Some(Duration::ZERO)).unwrap().iter().count(), 0);
 
-    // A new registration reports what is already readable, also from another thread.
+    // A new registration reports data that is already readable, from another thread too.
     let registrar = poller.clone_registrar().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| registrar.register(&ours, 3, Interest::Read).unwrap());
@@ -181,7 +181,7 @@ fn another_thread_ends_a_poll() {
 
 #[test]
 fn many_neighbors_connect_before_the_first_is_accepted() {
-    // More than the 128 that a listener of the standard library keeps.
+    // More than the backlog of 128 that the standard library uses.
     const NEIGHBORS: usize = 300;
     let listener = listen("127.0.0.1:0");
     let options = SocketOptions::default();
@@ -204,7 +204,8 @@ fn many_neighbors_connect_before_the_first_is_accepted() {
 #[test]
 fn errors_say_what_to_do() {
     let first = listen("127.0.0.1:0");
-    let again = Listener::bind(first.address(), &ListenOptions::default()).expect_err("taken");
+    let again =
+        Listener::bind(first.address(), &ListenOptions::default()).expect_err("the address is in use");
     assert_eq!(
         again.to_string(),
         format!(
@@ -257,7 +258,7 @@ fn equal_passwords_connect_and_others_do_not() {
         send(&ours, b"signed");
         assert_eq!(receive(&theirs, 6), b"signed");
 
-        // A changed password holds for later connections; without one, only the unsigned connect.
+        // A changed password applies to later connections; after its removal only unsigned ones succeed.
         listener.set_md5_key(neighbor, bits, Some(&wrong)).unwrap();
         pair(&listener, &options, Some(&wrong));
         send(&theirs, b"the old one lives");
@@ -320,7 +321,7 @@ fn keys_without_room_are_an_error_that_helps() {
         }
     };
     assert!(error.to_string().contains("net.core.optmem_max"), "{error}");
-    // Room is had again.
+    // Removing a key makes room for another one.
     listener.set_md5_key([10, 0, 0, 0].into(), 32, None).unwrap();
     listener.set_md5_key([10, 200, 0, 0].into(), 32, Some(&key)).unwrap();
 }
@@ -332,7 +333,7 @@ fn packets_from_afar_are_not_taken() {
         let two_hops = SocketOptions { hop_limit: HopLimit::Gtsm(2), ..SocketOptions::default() };
         let far = SocketOptions { hop_limit: HopLimit::Send(254), ..SocketOptions::default() };
 
-        // A listener for GTSM only does not even answer.
+        // A listener with GTSM for all does not answer at all.
         let options = ListenOptions { minimum_ttl: 255, ..ListenOptions::default() };
         let strict = Listener::bind(address.parse().unwrap(), &options).unwrap();
         let before = kernel_counter("TCPMinTTLDrop");
@@ -347,7 +348,7 @@ fn packets_from_afar_are_not_taken() {
         send(&theirs, b"near too");
         assert_eq!(receive(&ours, 8), b"near too");
 
-        // Any other listener accepts, and the connection is deaf to what comes from too far.
+        // Other listeners accept, and the connection ignores packets from too far away.
         let listener = listen(address);
         let (ours, theirs) = pair(&listener, &far, None);
         theirs.apply(&two_hops).unwrap();

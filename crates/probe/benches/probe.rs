@@ -1,14 +1,15 @@
-//! What the whole way costs a packet: `cargo bench -p thalweg-probe --bench probe` (or `--profile quick`).
+//! The cost of the whole probe per packet: `cargo bench -p thalweg-probe --bench probe` (or `--profile quick`).
 //!
-//! Captures of minimal frames are made, and put through [`thalweg_probe::probe`] with IPFIX export to a socket that somebody
-//! reads. Packets come from memory (`--preload`) or from the file, by one worker that does everything (`serial`) or a reader and
-//! a worker.
+//! Captures of minimal frames are generated and passed through [`thalweg_probe::probe`], with IPFIX export to a
+//! socket that a thread reads. Packets come from memory (`--preload`) or from the file. Either one worker does
+//! everything (`serial`), or a reader and a worker share the work.
 //!
-//! After a run that warms up, each case runs with the input once and with the input four times, each [`RUNS`] times in turn, of
-//! which the fastest counts. `goes on` is the difference: what begins and ends a run (memory that is touched for the first
-//! time, a million flows reported at once) is not in it. `whole` is the longer run as it was, everything included.
+//! After a warm-up, each case runs with the input once and with the input four times, each [`RUNS`] times in
+//! turn; the fastest counts. `goes on` is the difference of the two, so it excludes the costs of starting and
+//! ending: first access to memory, and a million flows exported at once. `whole` is the longer run with
+//! everything included.
 //!
-//! Packets of a case and names of cases may be given: `... --bench probe -- 8000000 uniform flood`.
+//! Optional arguments: packets of a case, and names of cases: `... --bench probe -- 8000000 uniform flood`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -24,24 +25,24 @@ use thalweg_probe::{FileInput, Input, ModelKind, ProbeOptions, ProbeSummary, pro
 use thalweg_wire::tcp::ACK;
 use thalweg_wire::testing;
 
-/// Of each length.
+/// Runs of each length.
 const RUNS: usize = 2;
-/// How often the longer runs go through the input.
+/// How often the longer runs repeat the input.
 const LOOPS: u32 = 4;
-/// One packet each microsecond, as it says in the captures.
+/// One packet per microsecond, by the timestamps of the captures.
 const GAP_US: u64 = 1;
-/// Flows of the largest kind of traffic, and a little room beyond.
+/// Flows in the case with the most; the cache has slightly more room.
 const FLOWS: u32 = 1_000_000;
 const FLOWS_MAX: u32 = 1_050_000;
 
-/// Which flow each packet belongs to.
+/// The flow of each packet.
 #[derive(Clone, Copy)]
 enum Pick {
-    /// Any of so many.
+    /// Any of so many flows, with equal probability.
     Uniform(u32),
-    /// Of so many, the n-th about as often as 1/n.
+    /// Of so many flows, the n-th with probability proportional to 1/n.
     Zipf(u32),
-    /// One that never was.
+    /// A new flow each time.
     Unique,
 }
 
@@ -49,7 +50,7 @@ struct Case {
     name: &'static str,
     pick: Pick,
     preload: bool,
-    /// One worker does everything; else a reader and a worker.
+    /// One worker does everything; otherwise a reader and a worker.
     serial: bool,
     shards: u16,
 }
@@ -102,7 +103,7 @@ fn faster(a: ProbeSummary, b: ProbeSummary) -> ProbeSummary {
     if a.elapsed_s <= b.elapsed_s { a } else { b }
 }
 
-/// One run through the input `loops` times.
+/// Runs through the input `loops` times.
 fn run(case: &Case, capture: &Path, loops: u32) -> Result<ProbeSummary, Box<dyn std::error::Error>> {
     let collector = Collector::start()?;
     let files = FileInput { loops, preload: case.preload, ..FileInput::new(vec![capture.to_owned()]) };
@@ -120,7 +121,7 @@ fn run(case: &Case, capture: &Path, loops: u32) -> Result<ProbeSummary, Box<dyn 
     Ok(summary)
 }
 
-/// Somebody who reads datagrams and counts them.
+/// A thread that reads and counts datagrams.
 struct Collector {
     port: u16,
     datagrams: Arc<AtomicU64>,
@@ -149,7 +150,7 @@ impl Collector {
         Ok(Self { port, datagrams, done, reader })
     }
 
-    /// Datagrams that it has read.
+    /// The number of datagrams that it has read.
     fn stop(self) -> io::Result<u64> {
         self.done.store(true, Ordering::Relaxed);
         self.reader.join().unwrap_or_else(|_| Err(io::Error::other("the collector panicked")))?;
@@ -184,7 +185,7 @@ fn write_capture(path: &Path, pick: Pick, packets: u32) -> io::Result<()> {
 }
 
 fn frame(flow: u32) -> Vec<u8> {
-    // Neighboring numbers are flows that have nothing in common.
+    // Neighboring numbers give unrelated flows.
     let mixed = thalweg_base::mix64(u64::from(flow) + 1);
     let protocol = if mixed & 3 == 0 { 6 } else { 17 };
     let from = (Ipv4Addr::from(10 << 24 | flow), (1024 + (mixed >> 16) % 60_000) as u16);

@@ -1,4 +1,4 @@
-//! Records to collectors: what arrives there is what was metered.
+//! Exported records: collectors receive what was metered.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -10,17 +10,17 @@ use crate::common::{Traffic, folder, options, run};
 use thalweg_probe::{ExportTargets, ModelKind, ProbeOptions, Shape};
 use thalweg_testdata::{uninterrupted, with_room};
 
-/// A reader of IPFIX (RFC 7011) that knows as much of it as is needed to add up counters.
+/// A reader of IPFIX (RFC 7011) that knows just enough to add up counters.
 #[derive(Default)]
 struct SlowReader {
-    /// By observation domain and template: element (with bit 15 set, another's), length.
+    /// By observation domain and template: elements (bit 15 marks an enterprise's) and lengths.
     templates: HashMap<(u32, u16), Vec<(u16, u16)>>,
     /// By observation domain: the next sequence number.
     sequence: HashMap<u32, u32>,
     records: u64,
     packets: u64,
     bytes: u64,
-    /// Other data: statistics, names.
+    /// Options data: statistics, names.
     options: u64,
 }
 
@@ -90,7 +90,7 @@ impl SlowReader {
 
 /// A collector on a connection: reads until the other end closes.
 fn stream_collector(listener: &TcpListener) -> SlowReader {
-    let (mut stream, _) = listener.accept().expect("somebody connects");
+    let (mut stream, _) = listener.accept().expect("a client connects");
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("it is closed in order");
     let (mut reader, mut rest) = (SlowReader::default(), &bytes[..]);
@@ -119,13 +119,14 @@ fn a_collector_on_a_connection_gets_all_of_it() {
         options.shape = Shape { model: ModelKind::Farm, pipelines: 2, ..Shape::default() };
         let (summary, reader) = std::thread::scope(|scope| {
             let collector = scope.spawn(|| stream_collector(&listener));
-            (run(&options), collector.join().expect("what comes is IPFIX"))
+            (run(&options), collector.join().expect("the messages are IPFIX"))
         });
         assert_eq!(reader.records, summary.records_exported);
         assert_eq!(reader.packets, traffic.ip_packets());
         assert_eq!(reader.bytes, traffic.ip_bytes());
         assert!(reader.options > 0, "the totals go too");
-        let outlet = summary.outlets.iter().find(|outlet| outlet.to == address).expect("it is told");
+        let outlet =
+            summary.outlets.iter().find(|outlet| outlet.to == address).expect("the summary has the outlet");
         assert_eq!((outlet.records, outlet.packets), (summary.records_exported, summary.packets_exported));
         assert!(outlet.lost.is_empty(), "{outlet:?}");
     }
@@ -163,7 +164,7 @@ fn datagrams_arrive_too() {
     let traffic = Traffic::mixed(3_000, 200, 3);
     let (_folder, capture, lines) = folder(&traffic);
     let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
-    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("it can");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("the timeout can be set");
     let address = format!("ipfix://{}", socket.local_addr().expect("it has one"));
     let options = ProbeOptions { export: targets(vec![address]), ..options(&capture, &lines) };
     let is_over = AtomicBool::new(false);
@@ -180,7 +181,7 @@ fn datagrams_arrive_too() {
         });
         let summary = run(&options);
         is_over.store(true, Ordering::SeqCst);
-        (summary, collector.join().expect("what comes is IPFIX"))
+        (summary, collector.join().expect("the messages are IPFIX"))
     });
     assert_eq!((reader.records, reader.packets), (summary.records_exported, traffic.ip_packets()));
 }
@@ -189,12 +190,12 @@ fn datagrams_arrive_too() {
 fn what_could_not_be_sent_is_told() {
     let traffic = Traffic::mixed(500, 50, 4);
     let (_folder, capture, lines) = folder(&traffic);
-    // NetFlow 5 cannot say IPv6.
+    // NetFlow 5 cannot express IPv6.
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("v5://{}", socket.local_addr().expect("it has one"));
     let options = ProbeOptions { export: targets(vec![address]), ..options(&capture, &lines) };
     let summary = run(&options);
-    let outlet = &summary.outlets.last().expect("it is told");
+    let outlet = &summary.outlets.last().expect("the summary has the outlet");
     assert!(
         outlet.lost["ipv6"] > 0 && outlet.records + outlet.lost["ipv6"] == summary.records_exported,
         "{outlet:?}"

@@ -1,4 +1,4 @@
-//! Captures through the probe: the right flows, whatever the shape, and every packet in the totals.
+//! Captures through the probe: the right flows in any shape, and every packet in the totals.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn the_flows_are_those_that_were_made() {
     assert!(summary.elapsed_s > 0.0 && summary.packets_per_second > 0.0 && summary.rss_peak_bytes > 0);
 }
 
-/// Synthetic work is done once for each packet, in every shape, and changes no record.
+/// Synthetic work is done once per packet in every shape, and changes no record.
 #[test]
 fn work_is_the_same_in_every_shape() {
     let traffic = Traffic::mixed(5000, 200, 3);
@@ -54,7 +54,7 @@ fn work_is_the_same_in_every_shape() {
         let summary = run(&options);
         assert_eq!(summary.queens_solutions, 2 * traffic.frames.len() as u64, "{model}");
         assert_eq!(sums(&records(&lines)), traffic.sums, "{model}");
-        // Boards that are drawn follow from the packet.
+        // Random boards depend only on the packet.
         options.work = "4-7".parse().ok();
         varied.push(run(&options).queens_solutions);
     }
@@ -65,7 +65,7 @@ fn work_is_the_same_in_every_shape() {
 fn applications_are_named_by_what_was_asked_for() {
     let mut traffic = Traffic::default();
     let invite = b"INVITE sip:bob@example.net SIP/2.0\r\n";
-    // By its ports nothing; by its ports another; nothing by payload; too late.
+    // Not by ports; something else by ports; nothing by payload; too late.
     for n in 0..20 {
         let late: &[u8] = if n < 10 { b"\0" } else { invite };
         for (port, payload) in [(40_001, &invite[..]), (53, invite), (123, b"\0"), (40_002, late)] {
@@ -98,7 +98,7 @@ fn records_are_the_same_under_every_shape() {
     let traffic = Traffic::mixed(30_000, 3_000, 2);
     let (_folder, capture, lines) = folder(&traffic);
     let mut options = options(&capture, &lines);
-    // Short enough for flows to end by every way there is.
+    // Short enough for flows to end in every possible way.
     options.meter = MeterOptions {
         idle_timeout_ns: 3_000_000_000,
         active_timeout_ns: 5_000_000_000,
@@ -151,7 +151,7 @@ fn a_file_for_each_pipeline_is_as_one_after_the_other() {
     let side_by_side = run(&options);
     let expected = records(&lines);
     assert!(expected.iter().all(|record| record["ingress_name"] == "lan" || record["ingress_name"] == "wan"));
-    // As if by two receive queues: both at their own pace, so in another order, but with the same flows.
+    // As with two receive queues at different speeds: another order, but the same flows.
     options.input = Input::Files(FileInput { deal: Deal::Hash, ..files.clone() });
     options.shape = shape(ModelKind::Serial, 1);
     let in_turn = run(&options);
@@ -178,7 +178,7 @@ fn biflows_have_both_directions_and_half_the_records() {
     assert!(both.records_exported * 3 < one_way.records_exported * 2, "{}", both.records_exported);
 }
 
-/// A time of a line, nanoseconds since the epoch.
+/// A line's time, in nanoseconds since the epoch.
 fn time_ns(value: &serde_json::Value) -> u64 {
     let (seconds, fraction) = value.as_str().and_then(|text| text.split_once('.')).expect("nine digits");
     let fraction_ns: u64 = fraction.trim_end_matches('Z').parse().expect("digits");
@@ -193,7 +193,7 @@ fn going_through_it_again_goes_on() {
     once.meter.active_timeout_ns = 600_000_000_000;
     once.meter.idle_timeout_ns = 60_000_000_000;
     run(&once);
-    // Nothing ends these but the end.
+    // Only the end of the run ends these.
     let datagrams = |records: &[serde_json::Value]| records.iter().filter(|r| r["protocol"] == 17).count();
     let flows = datagrams(&records(&lines));
     for preload in [false, true] {
@@ -209,7 +209,7 @@ fn going_through_it_again_goes_on() {
                 let (each, each_bytes) = traffic.sums[&key];
                 assert_eq!((packets, bytes), (3 * each, 3 * each_bytes), "{key:?}");
             }
-            // Half a minute each time.
+            // Half a minute per pass.
             let longest = records.iter().map(|r| time_ns(&r["flow_end"]) - time_ns(&r["flow_start"]));
             assert!(longest.max().unwrap() > 85_000_000_000);
         }
@@ -279,7 +279,7 @@ fn counters_of_a_stopped_probe_add_up() {
     let traffic = Traffic::mixed(4_000, 50, 11);
     let (_folder, capture, lines) = folder(&traffic);
     let mut options = options(&capture, &lines);
-    // Four thousand packets at one a second: only stopping ends this.
+    // Four thousand packets at one per second: only stopping ends this run.
     options.input = Input::Files(FileInput { rate_pps: Some(1), ..FileInput::new(vec![capture]) });
     let stop = Arc::new(AtomicBool::new(false));
     struct AfterSome(Arc<AtomicBool>);
@@ -291,7 +291,8 @@ fn counters_of_a_stopped_probe_add_up() {
     for pipelines in [1, 2] {
         stop.store(false, Ordering::Relaxed);
         options.shape = Shape { pipelines, ..shape(ModelKind::Farm, 1) };
-        let summary = probe(&options, &stop, &AfterSome(Arc::clone(&stop))).expect("it ends in order");
+        let summary =
+            probe(&options, &stop, &AfterSome(Arc::clone(&stop))).expect("the probe ends without an error");
         assert!(summary.conserved && summary.packets_seen > 0, "{summary:?}");
         assert!(summary.packets_seen < traffic.frames.len() as u64);
     }
@@ -311,7 +312,7 @@ fn what_cannot_be_read_or_written_is_said() {
         let full = fails(&options(&capture, Path::new("/dev/full")));
         assert!(full.to_string().contains("/dev/full"), "{full}");
     }
-    // Damaged in the middle: everything before it counts, and it is said.
+    // Damaged in the middle: everything before counts, and the damage is reported.
     let mut bytes = std::fs::read(&capture).unwrap();
     bytes.truncate(bytes.len() - 7);
     std::fs::write(&capture, bytes).unwrap();
@@ -348,7 +349,7 @@ fn options_that_do_not_fit_are_refused() {
     refused(small, "flows");
 }
 
-/// Every capture at hand, real ones and malformed ones: nothing panics, and the law holds.
+/// Every available capture, real or malformed: no panic, and the counters balance.
 #[test]
 fn every_capture_is_conserved() {
     let Some(root) = thalweg_testdata::shared("pcap") else {

@@ -1,4 +1,4 @@
-//! What others exported, out of captures, files and sockets: every record arrives once, and what is missing is told.
+//! Others' exports from captures, files and sockets: every record arrives once, and missing ones are reported.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn file(path: &Path) -> ImportSource {
     ImportSource::File(path.to_owned())
 }
 
-/// Imports some files; as many lines of JSON as there are records.
+/// Imports some files; the number of JSON lines must equal that of records.
 fn imported(files: &[PathBuf], port: Option<u16>) -> ImportSummary {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("records");
@@ -98,7 +98,7 @@ fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Messages of an exporter that sends these records.
+/// The messages of an exporter that sends these records.
 fn exported(version: Version, transport: Transport, records: &[FlowRecord]) -> Vec<Vec<u8>> {
     let mut exporter = Exporter::new(&ExportOptions::new(version, transport)).unwrap();
     exporter.handle_connected(NOW_NS);
@@ -222,7 +222,7 @@ fn a_file_of_messages_is_a_session_of_its_own_and_damage_is_told() {
     assert_eq!(sums_of(&damaged), sums(&records));
     let [issue] = &damaged.input_issues.first[..] else { panic!("{damaged:?}") };
     assert!(issue.contains(&format!("byte {whole}, behind message {}", summary.messages)), "{issue}");
-    // Cut in the longest message, which has flows.
+    // Cut inside the longest message, which has flows.
     let at = (0..messages.len()).max_by_key(|n| messages[*n].len()).unwrap();
     std::fs::write(&path, &bytes[..messages[..=at].concat().len() - 5]).unwrap();
     let cut = imported(&[path], None);
@@ -255,7 +255,7 @@ fn a_capture_of_a_connection_is_put_together() {
     let summary = imported(std::slice::from_ref(&path), None);
     assert_eq!(sums_of(&summary), sums(&records), "{:?}", summary.input_issues);
     assert_eq!((summary.refused, summary.sequence_gaps), (0, 0));
-    // A piece that the capture lacks: what came before it stays.
+    // A segment is missing from the capture: everything before it stays.
     frames.remove(60);
     write_capture(&path, &frames);
     let summary = imported(&[path], None);
@@ -277,7 +277,7 @@ fn packets_that_are_none_of_ours_are_passed_over_by_name_and_cut_ones_told_by_nu
     write_capture(&path, &frames);
     let summary = imported(std::slice::from_ref(&path), None);
     assert_eq!((summary.messages, summary.refused), (1 + count, 1), "{summary:?}");
-    // A biflow is two records there.
+    // NetFlow 9 has two records for a biflow.
     let (_, packets, bytes) = sums(&records(5));
     assert_eq!((summary.packets, summary.bytes), (packets, bytes));
     let passed: Vec<(&str, u64)> = summary.passed_over.iter().map(|(name, n)| (name.as_str(), *n)).collect();
@@ -287,7 +287,7 @@ fn packets_that_are_none_of_ours_are_passed_over_by_name_and_cut_ones_told_by_nu
     assert_eq!(imported(&[path], Some(53)).passed_over.get("other-port"), Some(&(2 + count)));
 }
 
-/// On the exporter's own system a capture has what the kernel was still to cut into datagrams as one.
+/// A capture on the exporting host has datagrams that its kernel has not segmented yet.
 #[test]
 fn datagrams_that_the_kernel_was_still_to_cut_are_read_message_by_message() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,13 +313,13 @@ fn datagrams_that_the_kernel_was_still_to_cut_are_read_message_by_message() {
         assert_eq!((summary.sequence_gaps, summary.input_issues.total), (0, 0), "{summary:?}");
         let (_, packets, bytes) = sums(&records);
         assert_eq!((summary.packets, summary.bytes), (packets, bytes), "{version:?}");
-        // A file of such messages, one behind the other, is read the same way.
+        // A file of such messages is read in the same way.
         std::fs::write(&path, messages.concat()).unwrap();
         assert_eq!(imported(&[path], None).messages, messages.len() as u64, "{version:?}");
     }
 }
 
-/// Sampled traffic is ranked for what it stands for, by the rate that was in force when each record was made.
+/// Rankings multiply sampled traffic by the rate that was in force when each record was made.
 #[test]
 fn sampled_records_are_ranked_for_what_they_stand_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,7 +358,7 @@ fn sampled_records_are_ranked_for_what_they_stand_for() {
     }
 }
 
-/// Ends the import after `messages` messages, and knows where it listens.
+/// Stops the import after `messages` messages; records its address.
 struct Until {
     messages: u64,
     stop: Arc<AtomicBool>,
@@ -386,7 +386,7 @@ fn several_exporters_at_once_are_kept_apart_and_gaps_are_theirs() {
     let five = exported(Version::NetFlow5, Transport::Datagram, &five);
     let mut ten = exported(Version::Ipfix, Transport::Datagram, &second);
     let stream = exported(Version::Ipfix, Transport::Stream, &third);
-    // One datagram of records is lost on its way.
+    // One datagram of records is lost.
     ten.remove(ten.len() / 2);
     let expected = (nine.len() + five.len() + ten.len() + stream.len()) as u64;
     let stop = Arc::new(AtomicBool::new(false));

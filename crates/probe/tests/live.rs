@@ -1,4 +1,4 @@
-//! Interfaces through the probe: what was sent into one end of a cable is what is metered at the other.
+//! Interfaces through the probe: frames sent into one end of a veth are metered at the other.
 
 #![cfg(target_os = "linux")]
 
@@ -22,12 +22,12 @@ use thalweg_store::live::Writing;
 use thalweg_store::query::{Metric, Query, top};
 use thalweg_store::{Dataset, Filter, View, Window};
 
-/// Long enough for anything that comes at all.
+/// Longer than any frame takes.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Frames sent before the probe has to have seen them: fewer than a capture ring holds.
+/// Frames sent before waiting until the probe has seen them: fewer than a capture ring holds.
 const BURST: usize = 2_000;
 
-/// What the probe has told of itself.
+/// The probe's own reports.
 #[derive(Clone, Default)]
 struct Watch {
     is_open: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sends frames by the interface at the near end.
+/// Sends frames through the interface at the near end.
 fn send(tx: &mut dyn PortTx, frames: &[(u64, Vec<u8>)]) {
     for (_, frame) in frames {
         wait_until("the interface takes no more", || match tx.push(frame) {
@@ -67,7 +67,7 @@ fn send(tx: &mut dyn PortTx, frames: &[(u64, Vec<u8>)]) {
     });
 }
 
-/// A cable whose ends say nothing of themselves.
+/// A veth whose ends send no packets of their own.
 fn add_veth_pair() {
     ip("link add v0 type veth peer name v1");
     for end in ["v0", "v1"] {
@@ -77,7 +77,7 @@ fn add_veth_pair() {
     }
 }
 
-/// Runs a probe at the far end, sends everything, has `then` look, and stops it.
+/// Runs a probe at the far end, sends everything, calls `then`, and stops it.
 fn metered(
     mut options: ProbeOptions,
     driver: LiveDriver,
@@ -92,7 +92,7 @@ fn metered(
     std::thread::scope(|scope| {
         let (stop_it, heard) = (Arc::clone(&stop), watch.clone());
         let probe = scope.spawn(move || probe(&options, &stop_it, &heard));
-        // However this ends, the probe has to.
+        // Stops the probe, also after a panic.
         let _ends = Stop(&stop);
         wait_until("the probe does not begin", || {
             watch.is_open.load(Ordering::SeqCst) || probe.is_finished()
@@ -107,7 +107,7 @@ fn metered(
         }
         then();
         stop.store(true, Ordering::SeqCst);
-        probe.join().expect("no panic").expect("it ends in order")
+        probe.join().expect("the thread does not panic").expect("the probe ends without an error")
     })
 }
 
@@ -129,7 +129,7 @@ fn options(lines: &Path) -> ProbeOptions {
     ProbeOptions { json: Some(lines.to_owned()), ..ProbeOptions::new(input) }
 }
 
-/// Asserts that all traffic sent is in records of its flow, and that nothing else is except frames other than IP.
+/// Asserts that records contain all sent traffic, and nothing else except frames other than IP.
 fn assert_all_metered(summary: &ProbeSummary, found: &Sums, traffic: &Traffic) {
     assert!(summary.conserved, "{summary:?}");
     assert_eq!(*found, traffic.sums, "{summary:?}");
@@ -162,7 +162,7 @@ fn what_is_sent_is_metered_by_every_shape() {
     });
 }
 
-/// A record has the system's number of the interface, not the place among those that are watched.
+/// A record has the system's number of the interface, not its position among those being watched.
 #[test]
 fn records_have_the_systems_number_of_their_interface() {
     in_namespace("live::records_have_the_systems_number_of_their_interface", || {
@@ -199,7 +199,7 @@ fn af_xdp_meters_the_same() {
         let summary = metered(options.clone(), LiveDriver::AfXdp, &traffic, || ());
         assert_all_metered(&summary, &sums(&records(&lines)), &traffic);
         assert!(summary.captured[0].mode.starts_with("af_xdp"), "{summary:?}");
-        // A veth has one receive queue unless it is told otherwise.
+        // A veth has one receive queue by default.
         options.shape.pipelines = 2;
         options.input = Input::Live(LiveInput {
             interfaces: vec!["v1".to_owned()],
@@ -254,7 +254,7 @@ fn a_dataset_answers_with_what_is_in_the_cache() {
         let all = traffic.frames.len() as u64 - traffic.not_ip;
         for (number, shape) in (1..).zip(shapes) {
             let mut options = ProbeOptions { shape, store: Some(store.clone()), ..options(&lines) };
-            // Most flows are over at once, and go on as others.
+            // Most flows end early and continue as new flows.
             options.meter.idle_timeout_ns = 20_000_000;
             let summary = metered(options, LiveDriver::AfPacket, &traffic, || {
                 let dataset = Dataset::open(&store).expect("the probe made it");

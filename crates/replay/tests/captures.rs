@@ -31,7 +31,7 @@ fn captures() -> Vec<PathBuf> {
     found
 }
 
-/// A run's answer: what must not depend on the model.
+/// The parts of a run's result that must not depend on the model.
 #[derive(PartialEq, Debug)]
 struct Answer {
     counts: String,
@@ -101,8 +101,8 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
     }
     assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
 }
-/// Tables are shared, memory of packets is not: the tenth replay gives what the first gave.
-/// An input of one chunk is over while the pipeline still measures its stages, on one thread.
+/// Replays share tables but not packet memory: the tenth replay gives what the first gave. An input of one chunk
+/// ends while the pipeline still measures its stages, on one thread.
 #[test]
 fn a_short_input_says_who_ran_it() {
     let small = root().join("examples/small-office");

@@ -1,5 +1,5 @@
-//! What leaves has right checksums, by Wireshark's judgement: a replay makes no packet worse than it came.
-//! Captures taken beside an offloading network card hold wrong checksums; they may leave as they came.
+//! Wireshark checks the checksums of a replay's output: no packet may leave worse than it arrived. Captures from
+//! machines with checksum offload contain wrong checksums, which may stay wrong.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use thalweg_replay::{ModelKind, Output, ReplayOptions, replay};
 const SHARED: [&str; 4] =
     ["ndpi/http_ipv6.pcap", "ndpi/dns_fragmented.pcap", "ndpi/6in4tunnel.pcap", "tcpdump/edns-opts.pcap"];
 
-/// Packets of a capture with a wrong checksum of any protocol; `None` if there is no one to ask.
+/// The packets of a capture with a wrong checksum of any protocol; `None` without tshark.
 fn wrong(capture: &Path) -> Option<usize> {
     let mut tshark = Command::new("tshark");
     for protocol in ["ip", "udp", "tcp"] {

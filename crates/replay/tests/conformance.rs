@@ -1,9 +1,9 @@
-//! What the RFCs on NAT require, as cases: a folder each under `conformance/`, named by RFC and requirement, for
-//! this router and for the Linux kernel. `conform/case.rs` says what is in a folder.
+//! The RFCs' requirements for NAT as cases, for this router and for the Linux kernel: a folder each under
+//! `conformance/`, named by RFC and requirement. `conform/case.rs` describes the folder.
 //!
-//! `docs/nat-conformance.md` is made of them: the test fails when its column for this router is not what the cases
-//! give. `THALWEG_BLESS=1` rewrites it; as root also `conformance/linux.txt`, what the kernel did when it was asked
-//! last. `conformance/requirements.txt` has what no packet through a replay can show.
+//! `docs/nat-conformance.md` is made from them: the test fails if its column for this router differs from the
+//! cases' results. `THALWEG_BLESS=1` rewrites the page; as root also `conformance/linux.txt`, the kernel's last
+//! results. `conformance/requirements.txt` has the requirements that no replayed packet can show.
 
 #[path = "conform/case.rs"]
 mod case;
@@ -58,11 +58,11 @@ fn this_router_does_what_the_table_says() {
     assert!(there == made, "docs/nat-conformance.md is not current: run this with THALWEG_BLESS=1");
 }
 
-/// Asks the kernel. What it does is its own affair; that the cases can be put to it is ours.
+/// Runs the cases with the kernel. This test does not judge its results, only that the cases run.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_kernel_is_asked_the_same() {
-    // Cases mostly wait, for timeouts and for silence, and each has a namespace: all at once.
+    // Cases mostly wait, for timeouts and for silence, and each has its own namespace, so all run at once.
     let cases = cases();
     let asked: Vec<Result<_, String>> = std::thread::scope(|scope| {
         let ask = |case| scope.spawn(move || Ok(linux::Kernel::new(case)?.run(case)));

@@ -1,5 +1,5 @@
-//! A file larger than the bound streams within it: 150 MB of resident memory, look-up tables included.
-//! This is a test program of its own, so that the peak the kernel remembers is that of these replays.
+//! A file larger than the limit streams within it: 150 MB of resident memory, including look-up tables. This is a
+//! test program of its own, because the kernel reports the peak of the whole process.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ const BOUND_KB: u64 = 150_000;
 const PACKETS: u64 = 140_000;
 const FRAME_BYTES: u32 = 1514;
 
-/// One packet from the office to the world, again and again.
+/// The same packet from the office to the outside, many times.
 fn write_capture(path: &Path) -> std::io::Result<()> {
     let header = FileHeader::nanoseconds(1);
     let payload = vec![0; FRAME_BYTES as usize - 42];
@@ -29,7 +29,7 @@ fn write_capture(path: &Path) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The most memory this process ever had resident, if the system says.
+/// The peak of this process's resident memory, if the system reports it.
 fn peak_kb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;

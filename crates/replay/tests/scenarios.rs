@@ -68,7 +68,7 @@ fn input(folder: &Path, scratch: &Path, options: &CaseOptions) -> PathBuf {
     path
 }
 
-/// The packets of a capture the router wrote, a line each.
+/// The packets of a capture that the router wrote, one per line.
 fn capture(path: &Path) -> Vec<String> {
     let file = std::fs::read(path).expect("the router wrote it");
     let (header, mut rest) = file.split_first_chunk::<FILE_HEADER_LEN>().expect("a file header");
@@ -163,7 +163,7 @@ fn run(folder: &Path, config: &RouterConfig, model: ModelKind, workers: usize) -
             text.push_str(&format!("{}:\n{}\n", port.name, lines.join("\n")));
         }
     }
-    counters(&mut text, &summary, config).expect("strings take everything");
+    counters(&mut text, &summary, config).expect("writing to a string cannot fail");
     text
 }
 

@@ -1,10 +1,10 @@
-//! How fast a network converges, and what it takes: `cargo bench -p thalweg-sim --bench converge -- [ROUTERS] [LINKS_EACH]
-//! [THREADS] [GRAIN_US] [relationships]`.
+//! How fast a network converges, and the cost: `cargo bench -p thalweg-sim --bench converge -- [ROUTERS]
+//! [LINKS_EACH] [THREADS] [GRAIN_US] [relationships]`.
 //!
-//! Each router is an AS of its own with one prefix, linked to routers before it, those with many links first; everything is
-//! accepted and announced, or what relationships allow. Prints time and UPDATEs until quiet, the cost of one link's failure
-//! and of 20 s without any event. With one thread times are of the processor, so a busy machine says the same; with more, of
-//! the clock.
+//! Each router is an AS with one prefix, and has links to earlier routers, preferably to those with many links.
+//! Policies accept and announce everything, or what relationships permit. Prints time and UPDATEs until quiet,
+//! and the cost of one link's failure and of 20 s without events. With one thread, times are processor time, so
+//! other load on the machine does not matter; with more, they are elapsed time.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ fn resident_mb() -> u64 {
     pages * 4096 / 1_000_000
 }
 
-/// Seconds that this thread has worked; with several, seconds by the clock.
+/// Processor seconds of this thread; with several threads, elapsed seconds.
 fn seconds(threads: usize, begun: Instant) -> f64 {
     let worked = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let worked_ns: Option<f64> = worked.split(' ').next().and_then(|ns| ns.parse().ok());

@@ -1,13 +1,13 @@
-//! How fast records are written and asked for.
+//! How fast records are written and queried.
 //!
 //! ```text
-//! cargo bench -p thalweg-store -- write [RECORDS] [FOLDER]   writing by itself, and with a query going on all the time
-//! cargo bench -p thalweg-store -- make [RECORDS] [FOLDER]    a dataset for queries, unless it is there
-//! cargo bench -p thalweg-store -- ask [RECORDS] [FOLDER] [KEYS]  queries, on all cores: of all keys, or of these
+//! cargo bench -p thalweg-store -- write [RECORDS] [FOLDER]   writing alone, and with queries running all the time
+//! cargo bench -p thalweg-store -- make [RECORDS] [FOLDER]    a dataset for queries, unless it exists
+//! cargo bench -p thalweg-store -- ask [RECORDS] [FOLDER] [KEYS]  queries on all cores: for all keys, or for these
 //! ```
 //!
-//! Records are those of a busy edge: 200,000 hosts within and as many without, both by Zipf's law (the share of a host is as
-//! one over its rank), a day long.
+//! Records are those of one day at a busy edge: 200,000 inside and 200,000 outside hosts, both by Zipf's law (the
+//! n-th host has a share proportional to 1/n).
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -115,11 +115,11 @@ fn cpu_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Queries are asked so many times each.
+/// Repetitions of each query.
 const TIMES: usize = 5;
 const DAY_NS: u64 = 24 * 3_600_000_000_000;
 
-/// Makes the dataset unless it is there.
+/// Makes the dataset unless it exists.
 fn prepare(folder: &Path, total: u64) {
     if folder.is_dir() {
         return;
@@ -212,7 +212,7 @@ fn main() {
         "write" => {
             let mut chance = XorShift64Star::new(1);
             let distinct = total.min(2_000_000);
-            // The same records over and over; what is measured is not how fast they can be made up.
+            // Repeats the same records, because generating them is not measured.
             let records: Vec<FlowRecord> = (0..distinct)
                 .map(|number| record(&mut chance, START_NS + number * 3_500_000_000_000 / distinct))
                 .collect();

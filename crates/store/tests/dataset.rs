@@ -1,4 +1,5 @@
-//! A dataset as a whole: views while it is written, upkeep, what interrupted writers leave, what other engines read.
+//! A dataset as a whole: views while it is written, upkeep, leftovers of interrupted writers, and reading by
+//! other engines.
 
 #![allow(clippy::unwrap_used)] // a helper that fails fails the test
 
@@ -21,11 +22,11 @@ const START_NS: u64 = 1_795_323_600_000_000_000;
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn options() -> WriterOptions {
-    // Nothing is written but when it is asked for, or a row group is full.
+    // Writes only on request, or when a row group is full.
     WriterOptions { upkeep_interval_s: 0, flush_interval_s: 1 << 40, ..WriterOptions::new(|| START_NS) }
 }
 
-/// A record that has its number as its bytes.
+/// A record whose bytes are its number.
 fn record(number: u64, last_ns: u64) -> FlowRecord {
     let key = FlowKey {
         src: Ipv4Addr::from(0x0a00_0000 + (number % 1000) as u32).into(),
@@ -127,7 +128,7 @@ fn one_writer_at_a_time() {
 #[test]
 fn what_finds_no_room_is_refused_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    // A file in the place of a folder: nothing can be written.
+    // A file in place of a folder, so nothing can be written.
     fs::write(folder.path().join("date=2026-11-22"), "").unwrap();
     let (writer, _) =
         Writer::open(folder.path(), WriterOptions { pending_records_max: 100, ..options() }).unwrap();
@@ -143,8 +144,8 @@ fn what_finds_no_room_is_refused_and_counted() {
     assert_eq!(totals(&Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap()), sum(90));
 }
 
-/// A reader, in this process or as if in another one, sees the first records up to some point, each once: while files are
-/// published, joined and removed.
+/// A reader, in this process or as in another one, sees the first records up to some point, each once, while
+/// files are published, joined and removed.
 #[test]
 fn views_are_whole_while_files_come_and_go() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,7 +199,7 @@ fn what_is_old_or_too_much_goes() {
         writer.flush().unwrap();
     }
     let count = || Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap().summary();
-    // The clock says that it is START; nothing is old.
+    // The clock is at START, so nothing is old.
     let done = writer.retain(Retention { age_max_s: Some(1), ..Retention::default() }).unwrap();
     assert_eq!(done.files_expired, 0);
     let summary = count();
@@ -207,7 +208,7 @@ fn what_is_old_or_too_much_goes() {
     assert_eq!((done.files_expired, done.records_expired), (3, 300));
     assert_eq!(count().records, 300);
     assert_eq!(count().span_ns.unwrap().0, START_NS + 3 * 60 * MINUTE_NS);
-    // The latest hour stays, however small the bound.
+    // The latest hour stays, however small the limit.
     writer.retain(Retention { bytes_max: Some(1), ..Retention::default() }).unwrap();
     assert_eq!(count().records, 100);
     assert_eq!(writer.close().unwrap().upkeep.files_expired, 5);
@@ -244,13 +245,13 @@ fn torn_and_foreign_files_are_skipped_and_counted() {
     assert_eq!((recovery.torn_removed, recovery.skipped.count), (1, 2));
     writer.append(&records(300..301)).unwrap();
     writer.close().unwrap();
-    // Numbers go on behind that of the file that was removed.
+    // Numbers continue after that of the removed file.
     assert!(
         files(folder.path()).iter().any(|path| path.to_string_lossy().ends_with("-00000000009a.parquet"))
     );
 }
 
-/// A disk that forgets a bit: the answer lacks the row group, says which file, and every other question is answered.
+/// A bit flips on disk: the answer lacks the row group and names the file, and every other question is answered.
 #[test]
 fn a_flipped_bit_in_a_page_is_noticed_and_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -275,7 +276,7 @@ fn a_flipped_bit_in_a_page_is_noticed_and_counted() {
         let query = Query::new(Window::ALL, Filter::default());
         let answer = top(&view, &query, &keys, Metric::Bytes, 1).unwrap();
         match answer.scanned.skipped.count {
-            // Another column, or a part of the footer that nothing depends on.
+            // Another column, or a part of the footer that does not matter.
             0 => {
                 assert_eq!((answer.total.flows, answer.total.bytes), sum(3000));
                 answered += 1;
@@ -293,7 +294,7 @@ fn a_flipped_bit_in_a_page_is_noticed_and_counted() {
 /// Set for the copy of this test program that is killed while it writes.
 const CHILD: &str = "THALWEG_STORE_TEST_CHILD";
 
-/// Writes until it is killed. Says how many records are on disk for certain.
+/// Writes until killed; prints how many records are certainly on disk.
 #[test]
 fn child_that_writes() {
     let Some(folder) = std::env::var_os(CHILD) else { return };

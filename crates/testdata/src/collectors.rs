@@ -1,4 +1,4 @@
-//! Other people's collectors: nfcapd, nfacctd and tshark, run on what was exported.
+//! Runs other projects' collectors (nfcapd, nfacctd and tshark) on exported messages.
 
 pub mod nfdump;
 pub mod pmacct;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use crate::skipped;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// When captures of messages say that they were captured.
+/// The capture time of generated captures.
 pub const CAPTURED_NS: u64 = 1_700_000_000_000_000_000;
-/// Nothing here takes so long unless it hangs.
+/// Longer than any step takes unless it hangs.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits for what must come; a test that waits for ever says what for.
+/// Waits until a condition holds; fails with `what` after [`TIMEOUT`].
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -26,7 +26,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A port of UDP that nobody has.
+/// An unused UDP port.
 fn free_port() -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     socket.local_addr().expect("it has an address").port()
@@ -42,7 +42,7 @@ pub fn program(name: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// What a program printed; it must succeed.
+/// The output of a program, which must succeed.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,21 +1,20 @@
-//! UDP datagrams out of a capture, for tests of what is sent over UDP. Understands just what those captures are: pcap of little
-//! endian, Ethernet without tags, IPv4 and IPv6 without extension headers, no fragments.
+//! Extracts UDP datagrams from a capture, for tests of sent messages. Reads only this form: little-endian pcap,
+//! Ethernet without tags, IPv4 and IPv6 without extension headers, no fragments.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A datagram, and who sent it.
+/// A datagram and its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Source address and port.
     pub source: SocketAddr,
-    /// What UDP carried.
     pub payload: Vec<u8>,
 }
 
 /// All datagrams of a capture, in order.
 ///
 /// # Panics
-/// If it is not such a capture.
+/// If the capture has another form.
 pub fn datagrams(capture: &[u8]) -> Vec<Datagram> {
     assert!(capture.starts_with(&[0xd4, 0xc3, 0xb2, 0xa1]), "a capture of little endian and microseconds");
     let mut rest = &capture[24..];

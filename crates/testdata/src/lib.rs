@@ -1,8 +1,9 @@
-//! For tests: collectors of other projects, and the place of real data (captures, tables, messages) that is too large
-//! for the repository.
+//! For tests: collectors of other projects, and the location of real data (captures, tables, messages) that is
+//! too large for the repository.
 //!
 //! The data is in `data/` of the folder that `THALWEG_SHARED` names, else of `../shared` beside the repository. A
-//! test that misses it says so, past the test runner's capture, and goes without; `.ci/run` lists those lines.
+//! test without its data says so in a way that the test runner does not capture, and is skipped; `.ci/run` lists
+//! those lines.
 
 pub mod collectors;
 mod datagrams;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub use datagrams::{Datagram, datagrams};
 
-/// The path of a file or folder of test data, if it is here. `path` is relative to the data's root.
+/// The path of a file or folder of test data, if it exists. `path` is relative to the data's root.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let root = std::env::var_os("THALWEG_SHARED").map_or_else(beside, PathBuf::from);
@@ -26,14 +27,14 @@ fn find(root: &Path, path: &str) -> Result<PathBuf, String> {
     std::fs::canonicalize(&path).map_err(missing)
 }
 
-/// Says that a comparison is left out, and why, where the test runner cannot swallow it.
+/// Reports a skipped comparison with the reason, bypassing the test runner's capture.
 pub fn skipped(why: &str) {
     // Nothing can be done if even this fails.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
-/// A socket that keeps what comes while its reader gets no processor: on a busy machine that is longer than the system's
-/// usual receive buffer lasts. Only root may have so much; for others the socket stays as it is.
+/// Enlarges a socket's receive buffer, so that it keeps datagrams while a busy machine delays the reader. Only
+/// root has the right to; for others the socket stays unchanged.
 pub fn with_room(socket: UdpSocket) -> UdpSocket {
     const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
     match rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES) {
@@ -42,8 +43,8 @@ pub fn with_room(socket: UdpSocket) -> UdpSocket {
     }
 }
 
-/// Makes a call again that a signal ended. The kernel ends every read of a socket with a timeout when the process is
-/// stopped and goes on, whatever its signal handlers say.
+/// Repeats a call that a signal interrupted. The kernel interrupts every read of a socket with a timeout when the
+/// process is stopped and continued, whatever its signal handlers say.
 pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

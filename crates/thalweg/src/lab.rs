@@ -74,7 +74,7 @@ experiments! {
     Models(models::LabModelsArgs) => models::run,
     /// Predict execution models on more cores than this machine has
     Predict(predict::LabPredictArgs) => predict::run,
-    /// Measure a farm with feedback: matrix product, quicksort, Fibonacci, FastFlow's speed-ups beside
+    /// Measure a farm with feedback: matrix product, quicksort, Fibonacci, compared with FastFlow
     Divide(divide::LabDivideArgs) => divide::run,
     /// Compare longest-prefix-match structures: lookups, memory, build time, concurrent updates
     Lpm(Lpm) => run_experiment,

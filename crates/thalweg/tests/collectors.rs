@@ -1,5 +1,5 @@
-//! From a capture to other people's collectors, by the binary itself: their totals are those of the capture, as tshark
-//! counts them.
+//! Exports captures with the binary to other people's collectors. Their totals must equal those that tshark
+//! counts in the captures.
 #![cfg(target_os = "linux")]
 
 use std::net::UdpSocket;
@@ -12,15 +12,15 @@ use crate::support::{root, thalweg};
 use thalweg_testdata::collectors::{nfdump, pmacct, program, run, tshark};
 use thalweg_testdata::{shared, uninterrupted, with_room};
 
-/// IPv4 and IPv6, what of them there is.
+/// Totals for IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     packets: [u64; 2],
     bytes: [u64; 2],
 }
 
-/// What tshark finds in captures, by the length fields of outermost headers. Damaged captures, which it does not read to
-/// their end or whose packets lie about their lengths, are taken out.
+/// Totals by tshark, from the length fields of the outermost headers. Removes captures that tshark does not read
+/// to the end, and captures with packets whose length fields lie.
 fn counted_by_tshark(captures: &mut Vec<PathBuf>) -> Option<Totals> {
     let tshark = program("tshark", "tshark")?;
     let mut totals = Totals::default();
@@ -65,10 +65,11 @@ fn totals_of(tshark: &Path, capture: &Path) -> Option<Totals> {
     output.status.success().then_some(totals)
 }
 
-/// What the probe sends to a collector of this protocol when it reads captures; its summary.
+/// Reads captures with the probe. Returns the messages that it sent to a collector of this protocol, and its
+/// summary.
 fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, serde_json::Value) {
     let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
-    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("it can");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("the timeout can be set");
     let to = format!("{scheme}://{}", socket.local_addr().expect("it has one"));
     let is_over = AtomicBool::new(false);
     let (messages, output) = std::thread::scope(|scope| {
@@ -82,8 +83,8 @@ fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, s
                 }
             }
         });
-        let names: Vec<_> = captures.iter().map(|path| path.to_str().expect("plain names")).collect();
-        // No faster than a small receive buffer is emptied.
+        let names: Vec<_> = captures.iter().map(|path| path.to_str().expect("the path is UTF-8")).collect();
+        // Slow enough for a small receive buffer.
         let options = ["--export", &to, "--export-rate", "2000", "--format", "json"];
         let output = thalweg(&[&["probe"], &names[..], &options, more].concat());
         is_over.store(true, Ordering::SeqCst);
@@ -93,7 +94,7 @@ fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, s
     (messages, serde_json::from_slice(&output.stdout).expect("one object"))
 }
 
-/// What nfcapd and nfdump make of messages: flows, packets, bytes.
+/// Flows, packets and bytes by nfcapd and nfdump.
 fn by_nfdump(messages: &[Vec<u8>]) -> Option<[u64; 3]> {
     let (nfcapd, reader) = (program("nfcapd", "nfdump")?, program("nfdump", "nfdump")?);
     let mut collector = nfdump::Nfcapd::start(&nfcapd);
@@ -112,7 +113,7 @@ fn by_pmacct(messages: &[Vec<u8>], more: &str) -> Option<[u64; 2]> {
     Some(["PACKETS", "BYTES"].map(|name| pmacct::sum(&rows, name)))
 }
 
-/// All three collectors, told in each protocol.
+/// Sends the captures to all three collectors in each protocol.
 fn compare(mut captures: Vec<PathBuf>) {
     let Some(totals) = counted_by_tshark(&mut captures) else { return };
     assert!(!captures.is_empty());
@@ -121,7 +122,8 @@ fn compare(mut captures: Vec<PathBuf>) {
         let mut expected = [totals.packets, totals.bytes].map(|of| of[..families].iter().sum::<u64>());
         let outlet = &summary["outlets"][0];
         if outlet["lost"]["duration"].as_u64() > Some(0) {
-            // NetFlow 5 cannot say a flow of years, as there is where captures are read one behind the other.
+            // NetFlow 5 cannot express a flow of several years, which captures read one after another can
+            // produce.
             let sent = [&outlet["packets"], &outlet["bytes"]].map(|count| count.as_u64().expect("a number"));
             assert!(families == 1 && sent[0] < expected[0] && sent[1] < expected[1], "{outlet:#}");
             expected = sent;
@@ -168,7 +170,7 @@ fn is_capture(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng")
 }
 
-/// One packet in two is looked at: who renormalizes counts twice what was.
+/// With sampling of 1 in 2, a collector that renormalizes reports twice the sampled packets.
 #[test]
 fn sampling_is_multiplied() {
     let captures = [root().join("examples/small-office/office.pcapng")];

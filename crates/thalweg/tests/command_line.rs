@@ -1,4 +1,4 @@
-//! The binary as people and scripts use it: what it prints where, and its exit codes.
+//! The binary as people and scripts use it: its output, where it goes, and its exit codes.
 
 use crate::support::{root, thalweg};
 use std::process::{Command, Output, Stdio};
@@ -21,7 +21,7 @@ fn every_example_is_valid_without_warnings() {
     for folder in std::fs::read_dir(root().join("examples")).expect("examples") {
         let folder = folder.expect("an entry");
         let name = folder.file_name().to_string_lossy().into_owned();
-        // A graph of networks is no router's.
+        // An example with a graph of networks has no router.toml.
         if folder.path().join("relationships.txt").is_file() {
             continue;
         }
@@ -133,7 +133,8 @@ fn a_closed_pipe_is_no_failure() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// A key that no section has makes each name the keys it does have. All of them are documented.
+/// An unknown key in each section makes the error messages list all known keys. The documentation must have each
+/// of them.
 #[test]
 fn every_key_is_in_the_documentation() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -194,7 +195,7 @@ fn a_packet_is_traced_through_a_file() {
     let view = json(&output);
     assert_eq!((&view["outcome"], &view["reason"]), (&"sent".into(), &serde_json::Value::Null));
     assert_eq!(view["steps"][0]["stage"], "ingress");
-    // What is wrong with the packet is shown where it is wrong.
+    // An error in the packet's text is shown at its position.
     let output = thalweg(&["trace", "packet", "office ip 192.168.10.10 -> 8.8.8 udp 53", "--config", config]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
@@ -204,7 +205,7 @@ fn a_packet_is_traced_through_a_file() {
     );
 }
 
-/// Tables and what is said around them.
+/// Tables and the text around them.
 #[test]
 fn check_and_trace_fit_the_terminal() {
     let office = "examples/live-office/router.toml";
@@ -234,8 +235,8 @@ fn check_and_trace_fit_the_terminal() {
 const OFFICE: &str = "examples/small-office/office.pcapng";
 const CONFIG: &str = "examples/small-office/router.toml";
 
-/// Whatever is given in the place of its input, every command says what is wrong with which file, and is no success: 2 where a
-/// configuration was to be read, else 1.
+/// For every kind of useless input, every command names the file and the mistake, and fails: exit code 2 for a
+/// configuration, otherwise 1.
 #[test]
 fn input_of_no_use_is_told_and_no_success() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -276,7 +277,7 @@ fn input_of_no_use_is_told_and_no_success() {
     }
 }
 
-/// What is good among what is not is read, and arrives.
+/// Good input is processed although other input is bad.
 #[test]
 fn good_input_beside_bad_is_delivered_and_no_success() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -304,7 +305,7 @@ fn good_input_beside_bad_is_delivered_and_no_success() {
     assert_eq!(replay(&[OFFICE, &path("bad.txt")]), (Some(1), packets));
 }
 
-/// A disk that is full, in the place of standard output and of files.
+/// Standard output or a file on a full disk.
 #[test]
 fn output_that_cannot_be_written_is_told_and_no_success() {
     let full = || std::fs::File::options().write(true).open("/dev/full").expect("the device");
@@ -333,7 +334,7 @@ fn output_that_cannot_be_written_is_told_and_no_success() {
         let said = err(&output);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         assert!(said.contains("standard output: No space left on device"), "{arguments:?}: {said}");
-        // A reader that closes the pipe has seen enough.
+        // A reader that closes the pipe is not an error.
         let mut child = run(Stdio::piped());
         drop(child.stdout.take());
         let output = child.wait_with_output().expect("it ends");

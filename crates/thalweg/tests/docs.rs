@@ -1,7 +1,7 @@
-//! What the documentation shows is true: every configuration in it is valid, every command in the README runs.
+//! The documentation's examples work: every configuration in it is valid, every command in the README runs.
 //!
-//! A configuration block is fenced as `toml`. One that leaves out what does not matter there is fenced as `toml fragment`; it
-//! is laid over [`REST`], table by table.
+//! A block with a configuration is fenced as `toml`. An incomplete one is fenced as `toml fragment`; the test
+//! merges it into [`REST`], table by table.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{root, thalweg};
 
-/// What fragments are parts of.
+/// The configuration that fragments are merged into.
 const REST: &str = r#"
 [ports.wan]
 interface = "eth0"
@@ -31,7 +31,7 @@ strict = 0
 match = [{ dscp = "ef" }]
 "#;
 
-/// A fenced block: where it is, what it is called, its text.
+/// A fenced block: its place, its label, its text.
 struct Block {
     place: String,
     info: String,
@@ -75,7 +75,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Lays one table over another: tables are joined, lists put together, other values replaced.
+/// Merges one table into another: tables are merged, lists concatenated, other values replaced.
 fn laid_over(mut below: toml::Table, above: toml::Table) -> toml::Table {
     for (key, value) in above {
         let joined = match (below.remove(&key), value) {
@@ -164,26 +164,27 @@ fn every_configuration_in_the_documentation_is_valid() {
             .arg(&file)
             .output()
             .expect("the binary runs");
-        // A driver that this build leaves out is no mistake in the configuration.
+        // A configuration may name a driver that this build leaves out.
         let is_left_out = text.contains("\"dpdk\"") && said(&output).contains("dpdk");
         assert!(output.status.success() || is_left_out, "{}:\n{}", block.place, said(&output));
     }
     assert!(whole >= 4 && fragments >= 6, "{whole} configurations and {fragments} fragments were found");
 }
 
-/// How a command of the README is put to the test.
+/// How a command of the README is tested.
 enum How {
-    /// It runs as it is printed.
+    /// Runs as printed.
     Runs,
-    /// It runs with more options, which make an experiment of minutes one of seconds; its report is where README says.
+    /// Runs with more options that shorten an experiment from minutes to seconds. Its report must be where README
+    /// says.
     Small(&'static str),
-    /// It runs with the second of these arguments instead of the first.
+    /// Runs with the first argument replaced by the second.
     Less(&'static str, &'static str),
-    /// It asks the router that the test has started.
+    /// Asks the router that the test has started.
     Asks,
-    /// Arguments are put to the parser alone, because of this.
+    /// Only parsed, for this reason.
     Parsed(&'static str),
-    /// It is no command of the program.
+    /// Not a command of the program.
     Other(&'static str),
 }
 
@@ -203,7 +204,7 @@ fn how(command: &str) -> How {
         _ if command.contains(" lab all ") => How::Small("--only 000 --runs 1"),
         _ if command.contains(" lab predict ") => How::Small("--runs 1 --cores 1,2 --work none,queens:4"),
         _ if command.contains(" lab convergence ") => How::Small("--only damping"),
-        // The tests of crates/sim play the same seeds, and many more.
+        // The tests of crates/sim run these seeds and many more.
         _ if command.contains(" lab seeds ") => How::Less("300", "20"),
         _ if command.contains(" lab probe ") => How::Small("--only table --packets 3000 --runs 1"),
         _ if command.starts_with("thalweg ") => How::Asks,
@@ -211,14 +212,14 @@ fn how(command: &str) -> How {
     }
 }
 
-/// The commands of the README's blocks, without what is said about them.
+/// The commands in the README's blocks, without comments.
 fn commands() -> Vec<String> {
     let blocks = blocks(&root().join("README.md"));
     let lines = blocks.iter().filter(|block| block.info.is_empty()).flat_map(|block| block.text.lines());
     lines.map(|line| line.split("   ").next().unwrap_or_default().trim().to_owned()).collect()
 }
 
-/// The arguments of the program in a command.
+/// A command's arguments for the program.
 fn arguments(command: &str) -> Vec<&str> {
     let rest =
         command.strip_prefix("cargo run --release -p thalweg -- ").or(command.strip_prefix("thalweg "));
@@ -229,13 +230,13 @@ struct Router(Child);
 
 impl Drop for Router {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A router with BGP on loopback, for commands that ask one.
+/// A router with BGP on loopback, for commands that query one.
 fn router(folder: &Path, socket: &Path) -> Router {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
@@ -270,7 +271,7 @@ fn every_command_in_the_readme_runs() {
         folder.path().join("examples"),
     )
     .expect("a link");
-    // The reader's own table of `lab lpm`.
+    // `lab lpm` reads a table that the reader provides.
     fs::copy(root().join("examples/full-table/prefixes.txt"), folder.path().join("prefixes.txt"))
         .expect("a copy");
     let gzip = Command::new("gzip").arg(folder.path().join("prefixes.txt")).status();
@@ -320,7 +321,7 @@ fn every_command_in_the_readme_runs() {
     assert!(ran >= 11 && parsed == 1, "{ran} commands ran and {parsed} were parsed");
 }
 
-/// The parser, asked as above, does refuse what it does not know.
+/// The parser refuses unknown arguments when called like this.
 #[test]
 fn a_command_that_is_wrong_is_found() {
     for wrong in ["lab bgp --quik --help", "show nieghbors --help", "probe x --stoer y --help"] {

@@ -1,8 +1,9 @@
-//! The examples through the real binary: exact counts, so that a packet that changes its fate is noticed.
+//! The examples through the real binary. Counts are exact, so a packet that is suddenly dropped or passed fails a
+//! test.
 
 use crate::support::{root, thalweg};
 
-/// Replays with `--format json`; checks that every packet is accounted for.
+/// Replays with `--format json` and checks that every packet is accounted for.
 fn replay(input: &str, example: &str, more: &[&str]) -> serde_json::Value {
     let config = format!("examples/{example}/router.toml");
     let mut arguments = vec!["replay", input, "-c", &config, "--format", "json"];
@@ -42,7 +43,7 @@ fn small_office_capture() {
     }
 }
 
-/// The trace says of each packet that must not pass why: a comment with the reason's name before it.
+/// Before each packet that must not pass, the trace has a comment with the drop reason.
 #[test]
 fn small_office_trace_drops_what_its_comments_say() {
     let trace = std::fs::read_to_string(root().join("examples/small-office/trace.txt")).expect("the trace");
@@ -79,8 +80,8 @@ fn article_trace() {
 fn full_table_forwards_by_its_prefixes() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.txt");
-    // Longest match: the first four prefixes of the file, each with its own next hop; then the blackhole
-    // within a /26, and an address that no prefix has.
+    // Longest match: the first four prefixes of the file, each with its own next hop; then the blackhole within a
+    // /26, and an address without a route.
     let destinations =
         ["198.19.200.1", "198.18.1.1", "198.18.200.1", "198.19.0.1", "203.0.113.255", "8.8.8.8"];
     let text: String = destinations.iter().map(|to| format!("eth0 {to} 192.0.2.77 53 4000 dns\n")).collect();
@@ -89,7 +90,7 @@ fn full_table_forwards_by_its_prefixes() {
     let summary = replay(&input, "full-table", &[]);
     assert_eq!(counts(&summary), (6, 4));
     assert_eq!(summary["dropped"], serde_json::json!({ "no-route": 1, "blackhole": 1 }));
-    assert_eq!(summary["ports"]["core"]["packets_out"], 2, "the first two next hops of the list");
+    assert_eq!(summary["ports"]["core"]["packets_out"], 2, "only the first two next hops of the list");
     assert_eq!(summary["ports"]["edge"]["packets_out"], 2, "the other two");
     assert_eq!(summary["nat"], serde_json::Value::Null);
 }
@@ -128,7 +129,7 @@ fn packets_stops_after_whole_chunks() {
     }
 }
 
-/// Tables fit the terminal, and no number in them is broken: each that a pipe gets is there at every width.
+/// Tables fit the terminal and break no number: each number in piped output is whole at every width.
 #[test]
 fn tables_fit_every_terminal() {
     let run = |arguments: &[&str], columns: Option<usize>| {
@@ -167,7 +168,7 @@ fn tables_fit_every_terminal() {
     }
 }
 
-/// The README shows what its command prints; all of it but times must still be true.
+/// The output in README must be what the command prints, except times.
 #[test]
 fn the_readme_shows_this_output() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("the README");
@@ -177,7 +178,7 @@ fn the_readme_shows_this_output() {
     let output = thalweg(&[&["replay"], &arguments[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     let timeless = |line: &&str| !["pps", " s", " ms", " µs", " ns"].iter().any(|unit| line.contains(unit));
-    // How wide a column is depends on times in it, too.
+    // Times influence the width of columns, so compare words.
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let shown: Vec<String> = readme.lines().map(words).collect();
     let mut compared = 0;
@@ -185,6 +186,6 @@ fn the_readme_shows_this_output() {
         assert!(shown.contains(&words(line)), "the README lacks: {line}");
         compared += 1;
     }
-    // Two headings, four ports, three reasons, and what NAT did.
+    // Two headings, four ports, three drop reasons and NAT's counters.
     assert!(compared >= 10, "{compared} lines of\n{text}");
 }

@@ -10,7 +10,7 @@ use thalweg_store::{Writer, WriterOptions};
 /// 2026-11-22T05:00:00Z.
 const START_NS: u64 = 1_795_323_600_000_000_000;
 
-/// A hundred records, one a minute: ten clients ask one resolver.
+/// A hundred records, one per minute: ten clients query one resolver.
 fn write(folder: &Path) {
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| START_NS) };
     let (writer, _) = Writer::open(folder, options).unwrap();
@@ -85,7 +85,7 @@ fn questions_are_answered_in_every_form() {
     assert_eq!((&stats["records"], &stats["partitions"]), (&Value::from(100), &Value::from(2)));
     let none = ask(&["top", "src", "--to", "2026-11-22T04:00", "--format", "json"]);
     assert_eq!(json(&none)["rows"], Value::Array(Vec::new()));
-    // Where nothing is found it is said where something is.
+    // An empty answer says which times the data covers.
     for arguments in [
         &["top", "src", "--to", "2026-11-22T04:00"][..],
         &["list", "--from", "2026-11-23"],
@@ -96,11 +96,11 @@ fn questions_are_answered_in_every_form() {
         let span = "the data begins at 2026-11-22T05:00:00Z and ends at 2026-11-22T06:39:00Z";
         assert!(output.status.success() && said.contains(span), "{arguments:?}: {said}");
     }
-    // Counts below a thousand are whole numbers, and one is one.
+    // Counts below a thousand are whole numbers, and the singular is used for one.
     let one = text(&ask(&["top", "src", "--human", "src 10.0.0.3 and dst port 853 and bytes 193"]));
     assert!(one.contains("in all: 2 packets, 193 bytes in 1 record; 1 different value\n"), "{one}");
     assert!(!one.contains("1.00"), "{one}");
-    // The last hour ends before it is over.
+    // The data ends within the last hour.
     let bars = text(&ask(&["graph", "--step", "1h"]));
     let marked: Vec<&str> = bars.lines().filter(|line| line.ends_with("(incomplete step)")).collect();
     assert!(marked.len() == 1 && marked[0].contains("2026-11-22T06:00:00Z"), "{bars}");
@@ -116,7 +116,7 @@ fn questions_are_answered_in_every_form() {
         "--format",
         "json",
     ]));
-    assert_eq!(whole["incomplete_steps"], serde_json::json!([]), "there are records before and behind");
+    assert_eq!(whole["incomplete_steps"], serde_json::json!([]), "there are records before and after it");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn mistakes_are_named() {
     let output = flows(&nowhere, &["stats"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot open the dataset"));
-    // A folder of something else has no answers.
+    // A folder without flow records is an error.
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join("notes.txt"), "").unwrap();
     for arguments in [&["top", "src"][..], &["stats"], &["compact"], &["list", "--follow"]] {
@@ -151,7 +151,7 @@ fn mistakes_are_named() {
             "{said}"
         );
     }
-    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was made there");
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was created there");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn small_files_are_joined_and_old_hours_removed() {
     writer.close().unwrap();
 }
 
-/// What a running writer has not yet written is in every answer, and that is said.
+/// Answers include records that a running writer has not written yet, and say so.
 #[test]
 fn what_is_not_on_disk_is_in_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn what_is_not_on_disk_is_in_answers() {
     assert!(graph.is_empty(), "{graph}");
     let drawn = std::fs::read_to_string(&svg).unwrap();
     assert!(drawn.starts_with("<svg xmlns") && drawn.contains("10.0.0.77") && drawn.contains("bit/s"));
-    // A socket that a killed writer left says so, and the answer is that of the files.
+    // A socket left by a killed writer causes a notice, and the answer comes from the files alone.
     drop(server);
     drop(std::os::unix::net::UnixListener::bind(folder.path().join(".live.sock")).unwrap());
     let output = ask(&["top", "src", "--format", "json"]);
@@ -252,7 +252,7 @@ fn records_are_followed_as_they_come_in() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The header comes when the writer has begun to give out records.
+    // The header appears when the writer has begun to send records.
     let header = lines.next().unwrap().unwrap();
     assert!(header.starts_with("end "), "{header}");
     let record = |dst_port: u16| {

@@ -1,4 +1,4 @@
-//! `thalweg flows import`: what goes out by one program comes in by another.
+//! `thalweg flows import`: reads what other programs export.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Listening {
         Self { child, port: port.unwrap_or_else(|_| panic!("where does it listen? {line}")) }
     }
 
-    /// Ends it as a person does; what it says.
+    /// Stops it as a person would; returns its summary.
     fn end(&mut self) -> Value {
         let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -44,7 +44,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // It has usually ended.
+        // It has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -56,7 +56,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Answers from a dataset, without what depends on its files.
+/// Answers from a dataset, without values that depend on its files.
 fn top(data: &Path, keys: &str) -> Value {
     let data = data.display().to_string();
     let mut answer = json(&["flows", "--data", &data, "--format", "json", "top", keys, "-n", "1000"]);
@@ -94,7 +94,7 @@ fn what_the_probe_exports_comes_in_as_what_it_stores() {
     }
 }
 
-/// A capture of so many UDP flows of five packets each; the bytes of its IP packets.
+/// Writes a capture of `flows` UDP flows with five packets each; returns the bytes of its IP packets.
 fn write_capture(path: &Path, flows: u16) -> u64 {
     let mut bytes: Vec<u8> = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
@@ -116,7 +116,7 @@ fn write_capture(path: &Path, flows: u16) -> u64 {
     sum
 }
 
-/// softflowd as exporter: its totals are the capture's.
+/// With softflowd as exporter, totals equal the capture's.
 #[test]
 fn softflowd_is_understood() {
     let output = Command::new("softflowd").arg("-h").output();
@@ -146,7 +146,7 @@ fn softflowd_is_understood() {
     }
 }
 
-/// pmacctd as exporter, likewise.
+/// With pmacctd as exporter, totals equal the capture's.
 #[test]
 fn pmacctd_is_understood() {
     if Command::new("pmacctd").arg("-V").output().is_err() {
@@ -168,7 +168,8 @@ fn pmacctd_is_understood() {
         );
         std::fs::write(&config, text).unwrap();
         let sent = Command::new("pmacctd").arg("-f").arg(&config).output().unwrap();
-        // Its core may find its plugin gone at the end, and exits with an error then; what counts is what it sent.
+        // At the end its core process may find its plugin gone and exit with an error; only the records that it
+        // sent count.
         let said = String::from_utf8_lossy(&sent.stderr);
         let summary = listening.end();
         assert_eq!(

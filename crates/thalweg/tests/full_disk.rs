@@ -1,6 +1,6 @@
-//! A disk that is full while flow records are written to it: a small tmpfs, in a mount namespace of its own.
+//! Flow records are written to a full disk: a small tmpfs in its own mount namespace.
 //!
-//! Needs root. What does not is tested beside the writer (`crates/store/src/writer/tests.rs`).
+//! Needs root. Cases that do not are tested beside the writer (`crates/store/src/writer/tests.rs`).
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const OFFICE: &str = "examples/small-office/office.pcapng";
-/// More records than a writer has pending at most, by some.
+/// Somewhat more than the writer's limit of pending records.
 const RECORDS: u32 = 600_000;
-/// Failure, not a measurement.
+/// The test has failed if it takes longer.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// From a signal to the end, on a machine that is busy; less than any wait for somebody else would take.
+/// The longest time from a signal to the end on a busy machine; shorter than the waits for a collector or a disk,
+/// so the program cannot have waited for one.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(25);
-/// More often than a probe has time for.
+/// More repetitions than a probe can finish.
 const FOR_EVER: &str = "1000000000";
 
-/// Whether file systems can be mounted here.
+/// Whether this process may mount file systems.
 fn can_mount() -> bool {
     let tried = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     let can = tried.is_ok_and(|output| output.status.success());
@@ -30,7 +31,7 @@ fn can_mount() -> bool {
     can
 }
 
-/// A command that runs where `folder` is a tmpfs of 64 MB, full but for 100 kB.
+/// A command that sees a tmpfs of 64 MB at `folder`, with 100 kB free.
 fn on_full_disk(folder: &Path, arguments: &[&str]) -> Command {
     let script = "set -e; mount -t tmpfs -o size=64m none \"$0\"; head -c 66900000 /dev/zero > \"$0\"/filler; exec \"$@\"";
     let mut command = Command::new("unshare");
@@ -39,7 +40,7 @@ fn on_full_disk(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Messages of NetFlow 5 with so many records, in all.
+/// Writes NetFlow 5 messages with `records` records in all.
 fn netflow(path: &Path, records: u32) {
     let mut bytes: Vec<u8> = Vec::new();
     for message in 0..records / 30 {
@@ -72,7 +73,7 @@ impl Writer {
         Self { child, stderr, folder: folder.to_owned() }
     }
 
-    /// The next line that it says, which must have these words.
+    /// Reads the next line of its log, which must contain `words`.
     fn says(&mut self, words: &str) -> String {
         let mut line = String::new();
         assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended without saying: {words}");
@@ -80,7 +81,7 @@ impl Writer {
         line
     }
 
-    /// A path in its namespace.
+    /// The path of a file inside its namespace.
     fn inside(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
         root.join(self.folder.strip_prefix("/").unwrap()).join(name)
@@ -93,7 +94,7 @@ impl Writer {
         command.args(arguments).output().unwrap()
     }
 
-    /// Waits until records wait; questions are answered.
+    /// Waits until records are pending; the writer must answer queries meanwhile.
     fn waits(&self) {
         let began = Instant::now();
         loop {
@@ -106,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// Tells it to end, which it does without a success; its summary.
+    /// Tells it to stop, which must not be a success; returns its summary.
     fn ends_as_told(self) -> Value {
         let began = Instant::now();
         let pid = self.child.id().to_string();
@@ -120,7 +121,7 @@ impl Writer {
         serde_json::from_str(&printed).unwrap()
     }
 
-    /// Waits for its end; its exit code, what it printed, and what else it said.
+    /// Waits for its end; returns its exit code, standard output and the rest of its log.
     fn end(mut self) -> (Option<i32>, String, String) {
         let (mut printed, mut said) = (String::new(), String::new());
         self.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
@@ -131,13 +132,13 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // It has usually ended.
+        // It has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Names of files that are neither whole nor meant to be there.
+/// Names of incomplete or unexpected files.
 fn leftovers(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -185,7 +186,8 @@ fn an_import_waits_for_room_answers_meanwhile_and_ends_when_it_is_told_to() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("flows").display().to_string();
         let mut arguments = vec!["flows", "--format", "json", "import", &records, "--data", &store];
-        // Once up to the last byte: the file that is begun is torn. Else the reserve stays free.
+        // Without a reserve the disk fills to the last byte, and the file being written breaks off. With one, the
+        // reserve stays free.
         let why = if goes_on { "No space left on device" } else { "keep_free" };
         if goes_on {
             arguments.extend(["--keep-free", "0"]);
@@ -228,8 +230,8 @@ fn a_probe_that_waits_for_room_ends_when_it_is_told_to() {
     assert!(summary["outlets"][0]["lost"]["not-written"].as_u64() > Some(0), "{summary}");
 }
 
-/// The collector is down, and where records should wait for it there is no room: what is lost is told at once, and the end waits
-/// for nobody.
+/// The collector is down, and the disk has no room for the spool: lost records are reported at once, and stopping
+/// does not wait.
 #[test]
 fn a_spool_without_room_loses_records_by_name() {
     if !can_mount() {
@@ -243,7 +245,7 @@ fn a_spool_without_room_loses_records_by_name() {
     let mut writer = Writer::start(folder.path(), &arguments);
     let line = writer.says("flow records are lost on the way to");
     assert!(line.contains("spool-failed") && line.contains("No space left on device"), "{line}");
-    // Attempts on a full disk leave nothing but what was kept before.
+    // Attempts on a full disk leave no files beyond those already spooled.
     let files = || fs::read_dir(writer.inside("spool/0")).unwrap().count();
     assert!(files() <= 2, "the lock and one file: {}", files());
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Experiments through the real binary: that they end with a report that needs nothing but itself and with
-//! numbers that parse. How fast anything was is nobody's business here.
+//! Experiments through the real binary. Each must end with a self-contained report and with numbers that parse.
+//! No test asserts a speed.
 
 #[path = "lab/bgp.rs"]
 mod bgp;
@@ -15,18 +15,19 @@ use std::process::{Command, Output};
 
 use thalweg_lab::bgp::replay::Replay;
 
-/// Runs an experiment in an empty folder, as the documents print it: its report goes to a folder named like the command.
+/// Runs an experiment in an empty folder, as the documents show it: its report goes to a folder named after the
+/// command.
 fn experiment(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
     command.args(arguments).current_dir(folder).env("COLUMNS", "100").output().expect("the binary runs")
 }
 
-/// A file of the repository, by its whole path.
+/// The absolute path of a file of the repository.
 fn of_repository(path: &str) -> String {
     std::fs::canonicalize(support::root().join(path)).expect("it is there").display().to_string()
 }
 
-/// Where the report of the experiment that ran in this folder is.
+/// The report's folder, of the experiment that ran in this folder.
 fn report(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
     let is_report = |path: &PathBuf| path.join("report.html").is_file();
@@ -37,7 +38,7 @@ fn report(folder: &Path) -> PathBuf {
     report
 }
 
-/// The numbers, after looking at the page.
+/// Checks the page of a report and returns its numbers.
 fn results(output: &Output, folder: &Path) -> serde_json::Value {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let folder = report(folder);
@@ -52,7 +53,7 @@ fn results(output: &Output, folder: &Path) -> serde_json::Value {
     json
 }
 
-/// Nobody adds an experiment without a test that runs it in an empty folder.
+/// Every experiment must have a test here that runs it in an empty folder.
 #[test]
 fn every_experiment_is_run_here() {
     let output = support::thalweg(&["lab", "--help"]);
@@ -85,7 +86,7 @@ fn predictions_in_an_empty_folder_and_again_from_their_costs() {
     assert_eq!(bgp["points"].as_array().map(Vec::len), Some(3 * 3), "schedulings, cores: {bgp}");
     assert_eq!(bgp["validation"].as_array().is_some_and(|cells| cells.len() >= 3), cores > 1, "{bgp}");
     assert_eq!(bgp["thesis"][0]["found"], 5.5);
-    // The same costs, without measuring: the same points.
+    // The same costs from a file instead of measuring give the same points.
     let costs = folder.path().join("lab-predict/costs.json").display().to_string();
     let elsewhere = tempfile::tempdir().expect("a folder");
     let again = ["lab", "predict", "--cores", "1,2,5", "--costs", &costs];
@@ -123,7 +124,7 @@ fn models_on_what_is_made() {
             };
             assert_eq!(cell["packets"], expected, "{cell}");
             assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
-            // Two clocks of the same time: the model's own, and those of the looks at it.
+            // Time shares come from the model's own clock, CPU time from the system's.
             let shares = cell["concurrency"]["time_shares"].as_array().expect("shares");
             let sum: f64 = shares.iter().filter_map(serde_json::Value::as_f64).sum();
             assert!((sum - 1.0).abs() < 1e-6 && cell["cpu_s"]["median"].as_f64() > Some(0.0), "{cell}");
@@ -135,7 +136,7 @@ fn models_on_what_is_made() {
             assert!((sum - 1.0).abs() < 1e-6, "{work}: {spots:?}");
             assert_eq!(of_it().any(|spot| spot["stage"] == "synthetic work"), work != "none", "{spots:?}");
         }
-        // What was made can be replayed by hand.
+        // The generated files can be replayed by hand.
         let made = |name: &str| report(folder.path()).join(name).to_str().expect("a path").to_owned();
         let input = if workload == "trace" { made("input.txt") } else { made("input.pcap") };
         let config = made("router.toml");
@@ -148,7 +149,7 @@ fn models_on_what_is_made() {
     }
 }
 
-/// The claims of a paper with what they need; the verdicts follow from the experiment's own results.
+/// The claims of one paper and what they need; verdicts follow from the experiment's own results.
 #[test]
 fn claims_of_a_paper() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -164,7 +165,7 @@ fn claims_of_a_paper() {
     let spots = models["results"]["hot_spots"].as_array().expect("hot spots");
     let work = spots.iter().find(|spot| spot["stage"] == "synthetic work").expect("it is there");
     assert_eq!(of("000/bottom-up")["here"], serde_json::json!([work["share"]]));
-    // By the bound that the claim names: how busy the machine is decides the share.
+    // The claim names this bound. The share depends on how busy the machine is.
     let is_most = work["share"].as_f64().expect("a share") > 0.9;
     let verdict = if is_most { "reproduced" } else { "differs" };
     assert_eq!(of("000/bottom-up")["verdict"], verdict, "{all}");
@@ -174,14 +175,14 @@ fn claims_of_a_paper() {
     assert!(text.contains("Of 4 statements") && text.contains("report.html"), "{text}");
     let refused = experiment(&["lab", "all", "--only", "9"], folder.path());
     assert_eq!(refused.status.code(), Some(2));
-    // What is there is not run again: the same numbers. Without it, it is.
+    // Existing results are not measured again, and give the same numbers; a missing result is.
     let measured = |json: &serde_json::Value| json["origin"]["measured_at"].clone();
     std::fs::remove_file(folder.path().join("lab-all/results.json")).expect("it was there");
     let again = experiment(&["lab", "all", "--quick", "--only", "000", "--resume"], folder.path());
     assert_eq!(again.status.code(), Some(0), "{}", String::from_utf8_lossy(&again.stderr));
     assert_eq!(read("results.json")["results"]["claims"], all["results"]["claims"]);
     assert_eq!(measured(&read("000-models/results.json")), measured(&models));
-    // Beside itself, every claim has the same on both sides.
+    // Merged with itself, each claim is the same on both sides.
     let merge = ["lab", "all", "--merge", "lab-all", "lab-all", "--output", "both", "--format", "json"];
     let merged = experiment(&merge, folder.path());
     assert_eq!(merged.status.code(), Some(0), "{}", String::from_utf8_lossy(&merged.stderr));
@@ -192,7 +193,7 @@ fn claims_of_a_paper() {
     assert!(refused.status.code() == Some(1) && said.contains("is no report of `thalweg lab all`"), "{said}");
 }
 
-/// A run of a given length has as many passes as fit; each begins with what the one before took.
+/// A run of a given length makes as many passes as fit; each starts with the results of the pass before.
 #[test]
 fn claims_of_a_paper_for_a_while() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -335,7 +336,7 @@ fn translation_in_memory() {
     assert_eq!(json["results"]["live"].as_array().map(Vec::len), Some(0));
 }
 
-/// Every part with few packets: every program must count what the files hold.
+/// Every part with few packets: every program must count what the files contain.
 #[test]
 fn probes_on_the_same_files() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -366,14 +367,14 @@ fn probes_on_the_same_files() {
         assert!(cell["packets_per_second"]["median"].as_f64().is_some_and(|pps| pps > 0.0), "{cell}");
         assert!(cell["packets_per_cpu_second"]["median"].as_f64().is_some_and(|pps| pps > 0.0), "{cell}");
         assert!(cell["rss_peak_bytes"].as_u64() > Some(1 << 20), "{cell}");
-        // Datagrams can get lost where others use the machine, but not without being counted.
+        // Datagrams can get lost on a busy machine, but the loss must be counted.
         let lost = cell["lost"].as_u64().expect("a number");
         let is_datagrams = cell["to"].as_str().is_some_and(|to| to.ends_with("+udp"));
         assert!(lost == 0 || is_datagrams, "{cell}");
         assert!(!ours || cell["conserved"] == true, "{cell}");
         let differs = |what: &str| cell["difference"][what] != 0 && lost == 0;
         assert!(!differs("packets") && !differs("bytes"), "{cell}");
-        // nfpcapd reports some flows in two records.
+        // nfpcapd splits some flows into two records.
         assert!(!differs("flows") || cell["subject"] == "nfpcapd", "{cell}");
         if ours && lost == 0 {
             assert_eq!(
@@ -407,7 +408,7 @@ fn probes_on_the_same_files() {
 #[test]
 fn a_flood_has_fewer_places_than_flows() {
     let folder = tempfile::tempdir().expect("a folder");
-    // More flows than the cache's usual size has room for.
+    // More flows than fit into the cache's usual size.
     let few =
         ["--only", "traffic", "--traffic", "unique", "--packets", "1200000", "--configurations", "serial"];
     let arguments = [&["lab", "probe", "--quick", "--format", "json"][..], &few].concat();
@@ -425,7 +426,7 @@ fn a_flood_has_fewer_places_than_flows() {
     }
 }
 
-/// One test, as both need the machine's namespaces and this test's processor.
+/// One test for both, because both need the machine's namespaces and the same processor.
 #[test]
 fn live_experiments_with_the_kernel_and_ourselves() {
     if !thalweg_lab::forwarding::is_root() {
@@ -440,8 +441,8 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     let left_out = json["results"]["left_out"].as_array().expect("a list");
     left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab nat: {why}")));
     let live = json["results"]["live"].as_array().expect("cells");
-    // The kernel has four figures; our router is not told to forget. Others use this machine: how much came through
-    // is nobody's business here, only that nobody claims more than was asked for.
+    // The kernel has four figures; our router has three, because tear-down is measured for the kernel only. On a
+    // busy machine nothing can be said about throughput, except that it is at most the offered load.
     for (subject, figures) in [("linux", 4), ("thalweg", 3)] {
         let here: Vec<_> = live.iter().filter(|cell| cell["subject"] == subject).collect();
         let is_left_out = left_out.iter().any(|why| why.as_str().is_some_and(|why| why.starts_with(subject)));
@@ -470,7 +471,7 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
 }
 
-/// The small network of the examples: everybody reaches everybody, before and after failures.
+/// The small network of the examples: every network reaches every other one, before and after failures.
 #[test]
 fn twenty_networks() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -489,7 +490,7 @@ fn twenty_networks() {
     assert_eq!(json["results"]["collected"][0]["prefixes"], 20);
 }
 
-/// A daemon that hears what a simulated router heard has the simulated router's table in the end, route for route.
+/// A daemon that receives the messages of a simulated router ends with that router's table, route for route.
 #[test]
 fn a_daemon_fed_the_trace_has_the_simulated_table() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -513,7 +514,8 @@ fn a_daemon_fed_the_trace_has_the_simulated_table() {
             heard.symmetric_difference(&simulated).next()
         );
     }
-    // The laboratory's parts take the trace too; that all runs of one end alike it checks itself.
+    // The parts of `lab bgp` accept the trace, too. `lab bgp` itself checks that all its runs end with the same
+    // table.
     let trace = file("updates.mrt").display().to_string();
     let lab = tempfile::tempdir().expect("a folder");
     let parts = "speed-up,functions,mixes,ways,blocks,receive";
@@ -527,7 +529,7 @@ fn a_daemon_fed_the_trace_has_the_simulated_table() {
         let told: BTreeSet<u64> = of().filter_map(|cell| cell["prefixes"].as_u64()).collect();
         assert!(of().count() >= 4 && updates.len() == 1 && told.len() == 1, "{part}: {updates:?} {told:?}");
     }
-    // So short a trace has no whole block, and none is made up.
+    // So short a trace may have no whole block, and only whole ones are reported.
     for cell in cells.iter().filter(|cell| cell["cell"]["part"] == "blocks") {
         let (updates, blocks) = (cell["updates"].as_u64(), cell["blocks"]["median_s"].as_array());
         assert_eq!(Some(blocks.map_or(0, |all| all.len() as u64)), updates.map(|n| n / 500), "{cell}");
@@ -536,11 +538,12 @@ fn a_daemon_fed_the_trace_has_the_simulated_table() {
     assert!(received.iter().any(|way| way["load"] == "the trace"), "{received:?}");
 }
 
-/// A route as both tables show it.
+/// A route, with the fields that both tables show.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Route {
     prefix: String,
-    /// The last three bytes of the address; simulated neighbors are in 198.0.0.0/8, and the client's on loopback.
+    /// The last three bytes of the neighbor's address: simulated neighbors are in 198.0.0.0/8, the client's on
+    /// loopback.
     neighbor: String,
     path: String,
     local_pref: u64,
@@ -580,7 +583,8 @@ fn last_three(address: &str) -> String {
     address.split_once('.').map_or(address, |(_, rest)| rest).to_owned()
 }
 
-/// Seeds, one of them with all that happens, and scenario files: good, damaged, and one in which something fails.
+/// Seeds, one of them with every kind of event, and scenario files: valid, damaged, and one with a failing
+/// invariant.
 #[test]
 fn seeds_and_scenarios() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -610,18 +614,19 @@ fn seeds_and_scenarios() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("bad.toml") && text.contains("line 7"), "{text}");
     assert_eq!(refused.status.code(), Some(1));
-    // Nothing on this link ever arrives, so no session comes up.
+    // This link loses everything, so no session comes up.
     std::fs::write(&bad, good.replace("capacity = 65536", "capacity = 0")).expect("a file");
     let arguments =
         ["lab", "seeds", "--scenario", bad.to_str().expect("a path"), "--shrink", "--keep", "found"];
     let broken = experiment(&arguments, folder.path());
     assert_eq!(broken.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&broken.stderr).contains("sessions come up"));
-    let found = std::fs::read_to_string(folder.path().join("found/bad.toml")).expect("it was kept");
+    let found =
+        std::fs::read_to_string(folder.path().join("found/bad.toml")).expect("the failing plan was kept");
     assert!(found.starts_with("# sessions come up") && found.contains("capacity = 0"), "{found}");
 }
 
-/// A simulated network: the same bytes for any number of threads, records that others can read.
+/// A simulated network: the same bytes for any number of threads, in files that other programs can read.
 #[test]
 fn networks_of_routers() {
     let run = |threads: &str| {
@@ -666,13 +671,13 @@ fn networks_of_routers() {
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
 }
 
-/// The second engine on a file of relationships, and what is wrong with files and questions.
+/// The second engine on a file of relationships, and its messages about invalid files and questions.
 #[test]
 fn routes_in_a_graph() {
     let folder = tempfile::tempdir().expect("a folder");
     let graph = folder.path().join("as-rel.txt");
     let file = graph.to_str().expect("a path");
-    // 1 and 2 are peers; 3 and 4 buy from 1 and 2; 5 buys from both 3 and 4, 6 from 4.
+    // 1 and 2 are peers; 3 is a customer of 1, 4 of 2; 5 is a customer of 3 and 4, 6 of 4.
     std::fs::write(&graph, "# made\n1|2|0|bgp\n1|3|-1|bgp\n2|4|-1|bgp\n3|5|-1|bgp\n4|5|-1|bgp\n4|6|-1|mlp\n")
         .expect("writing");
     let ask = |more: &[&str]| {
@@ -685,7 +690,7 @@ fn routes_in_a_graph() {
     };
     let summary = last(&["--origin", "6"]);
     assert_eq!(summary["by_class"], serde_json::json!([2, 1, 2, 1]), "providers, peers, customers, own");
-    // 5 leaks what it has from 4 to 3, which likes customers best; so does 1.
+    // 5 leaks its route from 4 to 3. 3 prefers it as a customer route, and so does 1.
     assert_eq!(last(&["--origin", "6", "--leak", "5"])["leaked"], 2);
     assert_eq!(last(&["--origin", "6", "--leak", "5", "--aspa", "1"])["leaked"], 0);
     assert_eq!(last(&["--hijack", "6,3"])["hijacked"], 3, "3 itself, 1 and 5");

@@ -1,7 +1,7 @@
-//! `thalweg mrt` on real files, against the text that `bgpdump` made of them, and by itself.
+//! `thalweg mrt` on real files, compared with `bgpdump`'s text, and by itself.
 //!
-//! Files and expected text are test data outside the repository. Everything `mrt` can do is tested on small
-//! files in thalweg-wire and thalweg-ports, too.
+//! Files and expected text are test data outside the repository. Small files in thalweg-wire and thalweg-ports
+//! test all of `mrt`'s functions, too.
 
 use crate::support::thalweg;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use thalweg_testdata::{shared, skipped};
 
 fn run(path: &Path, arguments: &[&str]) -> Output {
-    let path = path.to_str().expect("paths of tests are text");
+    let path = path.to_str().expect("the path is UTF-8");
     thalweg(&[&["mrt", path], arguments].concat())
 }
 
@@ -26,7 +26,7 @@ fn unpacked(path: &Path) -> String {
     out
 }
 
-/// Compares line by line, for a message of one line.
+/// Compares line by line, which gives a short failure message.
 fn assert_same_lines(name: &str, ours: &str, theirs: &str) {
     for (number, (our, their)) in ours.lines().zip(theirs.lines()).enumerate() {
         assert_eq!(our, their, "{name}, line {}", number + 1);
@@ -34,8 +34,8 @@ fn assert_same_lines(name: &str, ours: &str, theirs: &str) {
     assert_eq!(ours.lines().count(), theirs.lines().count(), "{name}: lines");
 }
 
-/// What a file is expected to hold: routes or announcements and withdrawals and states, distinct prefixes of
-/// each family, peers, errors.
+/// Expected counts of a file: routes or announcements, withdrawals and state changes, distinct prefixes of each
+/// family, peers, errors.
 struct Expected {
     path: &'static str,
     routes: u64,
@@ -54,7 +54,7 @@ const fn updates(path: &'static str, changes: u64, v4: u64, v6: u64, peers: u64)
     Expected { path, routes: 0, changes, v4, v6, peers, errors: 0 }
 }
 
-/// A file and why there are no lines: it is a configuration or text.
+/// Files without lines, and why: a configuration, or text.
 const REFUSED: &[&str] = &[
     "README.md",
     "mrtparse-samples/bird-mrtdump.conf",
@@ -64,11 +64,11 @@ const REFUSED: &[&str] = &[
     "mrtparse-samples/quagga.conf",
 ];
 
-/// The counts that come with the data, except where a comment says why not.
+/// The counts that come with the data, except where a comment gives a reason.
 const EXPECTED: &[Expected] = &[
     rib("bgpkit/rrc00.bview.20000111.0032.gz", 452_018, 82_377, 0, 7),
-    // The data's 532 prefixes are what bgpdump prints: of type BGP it prints the peer's address for every
-    // prefix that is withdrawn.
+    // The data says 532 prefixes, as bgpdump prints them: for records of type BGP it prints the peer's address
+    // for every withdrawn prefix.
     updates("bgpkit/rrc00.updates.20000102.2014.gz", 6359, 481, 0, 8),
     updates("bgpkit/rrc01.updates.20001104.0124.gz", 883, 145, 0, 32),
     updates("bgpkit/rrc03.updates.20100227.1600.first-796-records.gz", 1363, 198, 7, 29),
@@ -91,8 +91,8 @@ const EXPECTED: &[Expected] = &[
     rib("mrtparse-samples/bird-mrtdump_rib", 18, 6, 0, 2),
     updates("mrtparse-samples/bird6-mrtdump_bgp", 24, 0, 3, 2),
     rib("mrtparse-samples/bird6-mrtdump_rib", 10, 0, 5, 2),
-    // These have path identifiers under a subtype without; the data's counts (44 changes, 5 prefixes; 36, 3)
-    // are of the identifiers' bytes read as prefixes.
+    // These have path identifiers under a subtype without them; the data's counts (44 changes, 5 prefixes; 36, 3)
+    // take the identifiers' bytes for prefixes.
     updates("mrtparse-samples/bird6_bgp", 26, 0, 4, 2),
     updates("mrtparse-samples/bird_bgp", 26, 4, 0, 2),
     rib("mrtparse-samples/quagga_rib", 9, 3, 3, 2),
@@ -171,7 +171,7 @@ fn lines_are_those_of_the_pairs() {
     }
 }
 
-/// bgpdump of Debian, on files for which there is no expected text. What it gets wrong is left out by hand.
+/// Debian's bgpdump, on files without expected text. Its known mistakes are excluded by hand.
 #[test]
 fn lines_are_those_of_bgpdump() {
     if let Err(error) = Command::new("bgpdump").arg("-T").stdout(Stdio::null()).stderr(Stdio::null()).status()
@@ -179,14 +179,15 @@ fn lines_are_those_of_bgpdump() {
         return skipped(&format!("bgpdump does not run ({error}): install it with apt"));
     }
     for expected in EXPECTED {
-        // One record of the batched layout and no more; path identifiers read as prefixes; newer than Debian's.
+        // Reads only one record of the batched layout; takes path identifiers for prefixes; has a subtype newer
+        // than Debian's version.
         let wrong = ["rrc00.bview.20000111", "samples/bird_bgp", "samples/bird6_bgp", "trailing_bits"];
         if wrong.iter().any(|part| expected.path.contains(part)) {
             continue;
         }
         let Some(path) = shared(&format!("mrt/{}", expected.path)) else { return };
         let old = expected.path.contains("rrc00.updates.20000102");
-        // One form of line is enough for the large ones.
+        // One line format is enough for the large files.
         let modes = if expected.routes + expected.changes > 100_000 { &["-m"][..] } else { &["-m", "-M"] };
         for &mode in modes {
             let theirs =
@@ -194,7 +195,7 @@ fn lines_are_those_of_bgpdump() {
             let ours = text(run(&path, &[mode]).stdout);
             let theirs = text(theirs.stdout);
             let kept = |text: &str| {
-                // The peer's address stands where the prefix should.
+                // bgpdump prints the peer's address instead of the prefix.
                 let lines = text.lines().filter(|line| !old || !line.contains("|W|"));
                 lines.fold(String::new(), |out, line| out + line + "\n")
             };
@@ -246,7 +247,7 @@ fn json_says_what_lines_say() {
     }
 }
 
-/// The same record three times, the second with a broken BGP marker.
+/// One record three times, the second with a broken BGP marker.
 fn small_file() -> Vec<u8> {
     use std::net::Ipv4Addr;
     use thalweg_wire::mrt::{AsSize, Direction, Endpoint, MessageForm, Timestamp, write_message};

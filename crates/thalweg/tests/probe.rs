@@ -39,7 +39,7 @@ fn records_on_standard_output_stand_alone() {
     assert!(said.contains(&format!("{} records exported", records.len())), "{said}");
 }
 
-/// The same names, values and order, whether a record is written at once or comes out of a dataset.
+/// A record has the same names, values and order whether the probe prints it or a dataset does.
 #[test]
 fn probe_and_dataset_print_the_same_records() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -47,7 +47,7 @@ fn probe_and_dataset_print_the_same_records() {
     let (json, csv, store) = (path("flows.json"), path("flows.csv"), path("store"));
     let output = thalweg(&["probe", OFFICE, "--biflow", "--json", &json, "--csv", &csv, "--store", &store]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    // A file has no name of its port, so interfaces are numbers in both.
+    // A file has no names of interfaces, so both print numbers.
     let sorted = |lines: &str| {
         let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
         lines.sort_unstable();
@@ -93,7 +93,7 @@ fn summary(output: &std::process::Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("one object")
 }
 
-/// Delivered is what was delivered: nothing here, and everything is accounted for.
+/// A missing collector: nothing is delivered, and every record is accounted for.
 #[test]
 fn a_collector_that_is_not_there_is_no_success() {
     for (url, why) in [
@@ -114,7 +114,7 @@ fn a_collector_that_is_not_there_is_no_success() {
         } else {
             assert!(summary["outlets"][0]["datagrams_refused"].as_u64() > Some(0), "{summary}");
         }
-        // A file beside it gets everything, and that it does not help the collector is said.
+        // A file beside it gets everything, but the collector's failure is still reported.
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("flows.json").display().to_string();
         let output = thalweg(&["probe", OFFICE, "--format", "json", "--export", url, "--json", &lines]);
@@ -148,7 +148,7 @@ fn input_without_a_packet_is_no_success_unless_it_is_empty() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
-/// What is kept of a dataset is told on the command line, too.
+/// The command line sets a dataset's limits, too.
 #[test]
 fn a_dataset_is_kept_within_its_bound() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! `thalweg whatif` on its example, and what it says when something is wrong.
+//! `thalweg whatif` on its example, and its error messages.
 
 use std::process::Output;
 
@@ -59,10 +59,10 @@ fn peers_of_the_table_are_neighbors_as_said() {
     let mapped = json(&[OLD, NEW, "--table", TABLE, "--map", "192.0.2.5=transit-1"]);
     let peer = &mapped["table"]["mapped"][1];
     assert_eq!(peer["neighbor"], serde_json::json!({ "before": "transit-1", "after": "transit-1" }));
-    // Another AS than the neighbor's: import says so.
+    // Another AS than the neighbor's: the report shows import's rejection.
     assert_eq!(mapped["imports"][0]["rejected"]["first_as"]["after"], 34);
     let said = json(&[OLD, NEW, "--table", TABLE, "--role", "peer-3=customer"]);
-    assert_eq!(said["exports_total"]["leaks"], 0, "a customer may have everything");
+    assert_eq!(said["exports_total"]["leaks"], 0, "a customer gets all routes");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_is_wrong_is_said() {
         "{}",
         err(&output)
     );
-    assert!(out(&output).contains("prefixes"), "what could be read is reported");
+    assert!(out(&output).contains("prefixes"), "readable records are reported");
 
     let router = std::fs::read_to_string(root().join(OLD)).expect("a configuration");
     let other = file("other.toml", router.replace("192.0.2.", "198.51.100.").as_bytes());

@@ -1,4 +1,4 @@
-//! What reading BGP messages costs: framing, an UPDATE as routers send them, and going through its prefixes.
+//! The cost of reading BGP messages: framing, a typical UPDATE, and iterating over its prefixes.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use thalweg_wire::bgp::{
     finish_message, frame, write_attribute, write_nlri,
 };
 
-/// Six attributes of about a hundred bytes, and some prefixes.
+/// An UPDATE with six attributes of about a hundred bytes, and some prefixes.
 fn usual(prefixes: u32, asn_bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let message = begin_update(&mut out);
@@ -31,14 +31,14 @@ fn usual(prefixes: u32, asn_bytes: usize) -> Vec<u8> {
         let prefix = Prefix::new(0x0a00_0000 + (index << 10), 20 + (index % 5) as u8).expect("in range");
         write_nlri(&mut out, None, prefix);
     }
-    finish_message(&mut out, message).expect("short");
+    finish_message(&mut out, message).expect("the message fits");
     out
 }
 
 fn read(message: &[u8], codec: &Codec, peer: &PeerFacts) -> u64 {
-    let frame = frame(message, 4096).expect("sound").expect("whole");
+    let frame = frame(message, 4096).expect("a valid message").expect("a complete message");
     assert_eq!(frame.kind, MessageKind::Update);
-    let update = Update::parse(frame.body, codec, peer).expect("sound");
+    let update = Update::parse(frame.body, codec, peer).expect("a valid message");
     let mut sum = 0;
     for (path_id, prefix) in update.reach_v4 {
         sum += u64::from(prefix.address()) + u64::from(prefix.length()) + u64::from(path_id);
@@ -66,7 +66,7 @@ fn update_and_attributes(bencher: divan::Bencher, prefixes: u32) {
     let message = usual(prefixes, 4);
     let peer = PeerFacts::default();
     bencher.bench_local(|| {
-        let update = Update::parse(black_box(&message[19..]), &FOUR, &peer).expect("sound");
+        let update = Update::parse(black_box(&message[19..]), &FOUR, &peer).expect("a valid message");
         let routes: u64 = update.reach_v4.iter().map(|(_, prefix)| u64::from(prefix.address())).sum();
         routes + update.attributes().map(|each| each.value.len() as u64).sum::<u64>()
     });
@@ -79,7 +79,7 @@ fn update_of_two_bytes(bencher: divan::Bencher) {
     let codec = Codec::default();
     let mut scratch = Vec::new();
     bencher.bench_local(|| {
-        let update = Update::parse(black_box(&message[19..]), &codec, &peer).expect("sound");
+        let update = Update::parse(black_box(&message[19..]), &codec, &peer).expect("a valid message");
         update.as_path(&mut scratch).len()
     });
 }

@@ -1,4 +1,4 @@
-//! Messages that are written come back the same when read, and UPDATEs are read as another decoder reads them.
+//! Encoded messages decode to the same, and another decoder reads UPDATEs in the same way.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ use thalweg_wire::bgp::{
 };
 
 fn body(bytes: &[u8], kind: MessageKind) -> &[u8] {
-    let message = frame(bytes, 4096).expect("sound").expect("whole");
+    let message = frame(bytes, 4096).expect("a valid message").expect("a complete message");
     assert_eq!((message.kind, message.length), (kind, bytes.len()));
     message.body
 }
@@ -92,7 +92,7 @@ fn prefix6() -> impl Strategy<Value = (u32, Prefix<u128>)> {
         .prop_map(|(id, address, length)| (id, Prefix::new(address, length).expect("in range")))
 }
 
-/// The value of an AS_PATH with four bytes.
+/// The value of an AS_PATH with four-octet numbers.
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let asn = prop_oneof![1u32..65536, 1u32..];
     let segment = (1u8..3, vec(asn, 1..6)).prop_map(|(kind, asns)| {
@@ -102,7 +102,7 @@ fn path() -> impl Strategy<Value = Vec<u8>> {
     vec(segment, 0..4).prop_map(|segments| segments.concat())
 }
 
-/// What an UPDATE is made of.
+/// The parts of an UPDATE.
 #[derive(Clone, Debug)]
 struct Made {
     withdrawn: Vec<(u32, Prefix<u32>)>,
@@ -182,10 +182,10 @@ fn write(made: &Made, out: &mut Vec<u8>) {
     }
     finish_attributes(out, attributes);
     made.reach.iter().for_each(|&(path, prefix)| write_nlri(out, id(path), prefix));
-    finish_message(out, message).expect("short");
+    finish_message(out, message).expect("the message fits");
 }
 
-/// The routes that are to come out: without identifiers they are 0.
+/// The expected routes; without path identifiers these are 0.
 fn routes<A: Copy>(list: &[(u32, Prefix<A>)], ids: bool) -> Vec<(u32, Prefix<A>)> {
     list.iter().map(|&(id, prefix)| (if ids { id } else { 0 }, prefix)).collect()
 }
@@ -217,7 +217,7 @@ proptest! {
         write(&made, &mut out);
         let codec = Codec { four_octet_as: made.four, add_path_receive: [made.path_ids; 2], ..Codec::default() };
         let peer = PeerFacts { side: PeerSide::Internal, ..PeerFacts::default() };
-        let update = Update::parse(body(&out, MessageKind::Update), &codec, &peer).expect("sound");
+        let update = Update::parse(body(&out, MessageKind::Update), &codec, &peer).expect("a valid message");
         prop_assert_eq!(update.verdict, Verdict::Good);
         prop_assert!(update.discards.is_empty());
         let ids = made.path_ids;
@@ -234,17 +234,17 @@ proptest! {
         }
         prop_assert_eq!((update.med, update.local_pref), (made.med, made.local_pref));
         prop_assert_eq!((update.origin as u8, update.next_hop), (made.origin, Some(NEXT_HOP)));
-        // A path through a neighbor with two bytes loses nothing.
+        // A path through a neighbor with two-octet AS numbers loses nothing.
         let mut scratch = Vec::new();
         prop_assert_eq!(update.as_path(&mut scratch), &made.path[..]);
         let size: usize = made.reach.iter().map(|&(_, prefix)| nlri_length(prefix) + if ids { 4 } else { 0 }).sum();
         prop_assert_eq!(update.reach_v4.as_bytes().len(), size);
     }
 
-    /// The same messages by another decoder.
+    /// Another decoder reads the same messages in the same way.
     #[test]
     fn another_decoder_reads_the_same(made in made()) {
-        // It takes a prefix of no bits for the beginning of a path identifier nobody agreed on.
+        // It takes a prefix of no bits for the start of a path identifier that was not negotiated.
         let mut made = made;
         made.withdrawn.retain(|(_, prefix)| prefix.length() > 0);
         made.reach.retain(|(_, prefix)| prefix.length() > 0);
@@ -253,7 +253,7 @@ proptest! {
         let mut out = Vec::new();
         write(&made, &mut out);
         let width = if made.four { AsnLength::Bits32 } else { AsnLength::Bits16 };
-        let theirs = parse_bgp_update_message(out[19..].to_vec().into(), made.path_ids, &width).expect("they read it");
+        let theirs = parse_bgp_update_message(out[19..].to_vec().into(), made.path_ids, &width).expect("bgpkit decodes the message");
         let text = |list: &[bgpkit_parser::models::NetworkPrefix]| -> Vec<(u32, String)> {
             list.iter().map(|each| (each.path_id.unwrap_or(0), each.prefix.to_string())).collect()
         };
@@ -264,7 +264,7 @@ proptest! {
         prop_assert_eq!(text(&theirs.announced_prefixes), ours(routes(&made.reach, made.path_ids)));
         let codec = Codec { four_octet_as: made.four, add_path_receive: [made.path_ids; 2], ..Codec::default() };
         let peer = PeerFacts { side: PeerSide::Internal, ..PeerFacts::default() };
-        let update = Update::parse(&out[19..], &codec, &peer).expect("sound");
+        let update = Update::parse(&out[19..], &codec, &peer).expect("a valid message");
         let mut seen = 0;
         for value in theirs.attributes.into_iter() {
             seen += 1;
@@ -293,7 +293,7 @@ proptest! {
                 }
                 AttributeValue::MpReachNlri(nlri) => {
                     prop_assert_eq!(nlri.prefixes.len(), made.reach6.len());
-                    let reach = update.mp_reach.expect("they found it");
+                    let reach = update.mp_reach.expect("our reader found the attribute");
                     let theirs = nlri.next_hop.map(|next_hop| next_hop.addr());
                     prop_assert_eq!(Some(reach.next_hop.address()), theirs);
                 }
@@ -397,10 +397,10 @@ fn opens_that_are_refused() {
     assert_eq!(parameters(&[8, 2, 6, 65, 4, 0, 0, 0, 0]), Err(open_error::BAD_PEER_AS));
     assert_eq!(parameters(&[8, 2, 6, 9, 1, 0, 9, 1, 0]), Ok(()), "the same role twice");
     assert_eq!(parameters(&[8, 2, 6, 9, 1, 0, 9, 1, 3]), Err(open_error::ROLE_MISMATCH));
-    // RFC 9072: one capability in the longer form, whatever the first length.
+    // RFC 9072: one capability in the extended form, with either first length.
     for first in [255, 4] {
         let bytes = [4, 0xfb, 0xf0, 0, 180, 192, 0, 2, 1, first, 255, 0, 5, 2, 0, 2, 2, 0];
-        assert!(Open::parse(&bytes).expect("sound").capabilities.route_refresh);
+        assert!(Open::parse(&bytes).expect("a valid message").capabilities.route_refresh);
     }
     assert_eq!(parameters(&[255, 255, 0]), Err(open_error::UNSPECIFIC));
     assert_eq!(parameters(&[255, 255, 0, 9, 2, 0, 2, 2, 0]), Err(open_error::UNSPECIFIC));

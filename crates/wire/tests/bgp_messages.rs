@@ -1,6 +1,6 @@
-//! Every message of the shared collection of BGP messages: captures with the text of tcpdump or the decode of
-//! NetGauze, messages that ExaBGP reads and writes, and inputs that once crashed GoBGP. What others read in a
-//! message is compared with what we read, and each file's outcomes are counted; nothing is left out silently.
+//! Every message of the shared collection of BGP messages: captures with tcpdump's text or NetGauze's decoding,
+//! messages that ExaBGP reads and writes, and inputs that once crashed GoBGP. Our reading of a message is
+//! compared with theirs, and each file's outcomes are counted; nothing is left out silently.
 
 #[path = "bgp_messages/capture.rs"]
 mod capture;
@@ -33,7 +33,7 @@ fn inside() -> PeerFacts {
     PeerFacts { side: PeerSide::Internal, in_confederation: true, ..PeerFacts::default() }
 }
 
-/// What an UPDATE says, a line a fact.
+/// The facts of an UPDATE, one per line.
 fn facts(update: &Update<'_>) -> Vec<String> {
     let mut facts = Vec::new();
     let mut line =
@@ -91,7 +91,7 @@ fn routes<A: Address>(word: &str, nlri: Nlri<'_, A>, after: &str, facts: &mut Ve
     }
 }
 
-/// What became of a message: the words that are counted, and the facts of an UPDATE.
+/// The outcome of a message: the words that are counted, and the facts of an UPDATE.
 struct Read {
     outcome: String,
     facts: Vec<String>,
@@ -138,7 +138,7 @@ fn read(message: Frame<'_>, codec: &Codec, peer: &PeerFacts) -> Read {
     }
 }
 
-/// Cuts bytes into messages; the last word says why it ended early, if it did.
+/// Splits bytes into messages; also returns why it ended early, if it did.
 fn messages(bytes: &[u8]) -> (Vec<Frame<'_>>, Option<String>) {
     let mut found = Vec::new();
     let mut rest = bytes;
@@ -177,7 +177,7 @@ fn read_capture(path: &Path) -> (Counts, Vec<Read>, Vec<String>) {
         let back = streams.iter().find(|other| {
             (&other.key.2, other.key.3, &other.key.0, other.key.1) == (&key.0, key.1, &key.2, key.3)
         });
-        // Both said it, or one did and nothing is known of the other, or nothing is known at all.
+        // Both negotiated it, or one did and the other is unknown, or both are unknown.
         let says = |bytes: &[u8]| {
             let (found, _) = messages(bytes);
             let open = found.iter().find(|message| message.kind == MessageKind::Open);
@@ -231,7 +231,7 @@ fn tcpdump() {
         assert_counts(name, &counts);
         let Ok(text) = std::fs::read_to_string(path.with_extension("out")) else { continue };
         let dumped = expected::tcpdump(&text);
-        // Messages behind damage that ends a stream for us, and which tcpdump looks for again.
+        // Messages behind damage that ends the stream for us; tcpdump searches for them.
         if outcomes::TCPDUMP_GOES_ON.contains(&name) {
             continue;
         }
@@ -255,7 +255,7 @@ fn tcpdump() {
             theirs.sort();
             assert_eq!(ours, theirs, "{name}");
         }
-        // Paths that nothing had to be put together for.
+        // Paths without anything to merge.
         for path in dumped.iter().filter_map(|message| message.as_path.as_ref()) {
             let same = |read: &Read| read.facts.contains(&format!("as-path {path}"));
             let merged = path.split(' ').any(|asn| asn == "23456");
@@ -264,7 +264,7 @@ fn tcpdump() {
     }
 }
 
-/// Of the session with AS_TRANS in tcpdump's captures: the real path, from AS4_PATH.
+/// The session with AS_TRANS in tcpdump's captures: the real path comes from AS4_PATH.
 #[test]
 fn as_trans_is_replaced() {
     let Some(root) = thalweg_testdata::shared(COLLECTION) else { return };
@@ -305,7 +305,7 @@ fn netgauze() {
             .collect();
         let ours: Vec<String> = reads.into_iter().map(|read| sorted(read.facts)).collect();
         theirs.sort();
-        // The JSON of the last capture covers some of its connections.
+        // The JSON of the last capture covers only some of its connections.
         let partly = folder == "multiple-sessions";
         let mut unmatched = ours;
         for message in &theirs {
@@ -323,21 +323,21 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
 }
 
-/// One message of ExaBGP's with its JSON, if there is any.
+/// One of ExaBGP's messages with its JSON, if it has any.
 fn exabgp_message(name: &str, hex: &str, json: Option<&str>, counts: &mut Counts) {
     let mut bytes = bytes(hex);
     if !bytes.starts_with(&[0xff; 16]) {
-        // Some give the body only.
+        // Some files have the body only.
         let mut message = Vec::new();
         let start = begin_message(&mut message, MessageKind::Update);
         message.append(&mut bytes);
-        finish_message(&mut message, start).expect("short");
+        finish_message(&mut message, start).expect("the message fits");
         bytes = message;
     }
     let (found, end) = messages(&bytes);
     assert!(found.len() == 1 && end.is_none(), "{name}: {end:?}");
     let mut codec = if name == "conf-no-asn4.ci" { two_bytes() } else { four_bytes() };
-    // End-of-RIB follows the routes; it has no identifiers to read.
+    // End-of-RIB follows the routes and has no path identifiers.
     codec.add_path_receive = [name == "conf-path-information.ci"; 2];
     let read = read(found[0], &codec, &inside());
     counts.add(&read.outcome);
@@ -386,7 +386,8 @@ fn exabgp() {
     assert_counts("exabgp/encoding", &counts);
 }
 
-/// None has a marker, so that all are refused at once; and behind a sound one too, or they cost their routes.
+/// None has a valid marker, so all are refused at once; with a valid one they are refused too, or lose their
+/// routes.
 #[test]
 fn gobgp() {
     let Some(root) = thalweg_testdata::shared(COLLECTION) else { return };
@@ -410,7 +411,7 @@ fn gobgp() {
     assert_counts("gobgp-bad-len", &counts);
 }
 
-/// The way to say that a path of four bytes was read as one of two is a fault of AS_PATH.
+/// Reading a four-octet path as two-octet is reported as a fault of AS_PATH.
 #[test]
 fn a_path_of_the_wrong_width_is_a_fault() {
     let body = [0, 0, 0, 9, 0x40, 2, 6, 2, 1, 0, 0, 0xfc, 0, 8, 10];

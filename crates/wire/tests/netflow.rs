@@ -1,5 +1,5 @@
-//! Real exporters' messages: every datagram of a collection of vendors' quirks, and captures whose records other decoders
-//! wrote down.
+//! Real exporters' messages: every datagram of a collection of vendors' quirks, and captures whose records other
+//! decoders wrote down.
 
 mod datagrams;
 mod netgauze;

@@ -38,7 +38,7 @@ pub(super) fn blank(text: &str) -> String {
     out
 }
 
-/// Whether `c` may stand inside an identifier.
+/// Whether `c` may be part of an identifier.
 pub(super) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -63,7 +63,7 @@ fn block_comment(chars: &[char], from: usize) -> usize {
     at
 }
 
-/// The end of a literal that begins at `from` with `quote` and may hold escapes.
+/// The end of a literal that begins at `from` with `quote` and may contain escapes.
 fn quoted(chars: &[char], from: usize, quote: char) -> usize {
     let mut at = from + 1;
     while at < chars.len() {
@@ -89,7 +89,7 @@ fn word(chars: &[char], from: usize) -> usize {
     chars[from..].iter().position(|&c| !is_word(c)).map_or(chars.len(), |n| from + n)
 }
 
-/// The end of the raw string whose prefix is the word `from..end`, if that is what it is.
+/// The end of the raw string whose prefix is the word `from..end`; `None` if it is not one.
 fn raw_string(chars: &[char], from: usize, end: usize) -> Option<usize> {
     let prefix: String = chars[from..end].iter().collect();
     if !matches!(prefix.as_str(), "r" | "br" | "cr") {

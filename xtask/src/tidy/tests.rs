@@ -1,9 +1,9 @@
-//! Each rule on a small generated tree: first one without findings, then the same with one fault.
+//! Each rule on a small generated tree: first one without findings, then the same tree with one fault.
 
 use super::*;
 use tempfile::TempDir;
 
-/// A tree with two crates and nothing to complain about.
+/// A tree with two crates and no findings.
 fn tree() -> TempDir {
     let root = TempDir::new().unwrap();
     write(&root, "Cargo.toml", "[workspace]\nmembers = ['crates/*']\n");
@@ -118,7 +118,7 @@ fn an_allowance_without_a_crate_is_a_warning() {
 fn modules_use_each_other_in_no_circle() {
     let root = tree();
     write(&root, "crates/bgp/src/lib.rs", "mod a;\nmod b;\nmod c;\n");
-    // A parent uses its child, the child its parent; tests reach anywhere; comments are no code.
+    // A parent uses its child, and the child its parent; tests may use anything; comments are not code.
     write(
         &root,
         "crates/bgp/src/a.rs",
@@ -130,7 +130,7 @@ fn modules_use_each_other_in_no_circle() {
     write(&root, "crates/bgp/src/b/more.rs", "use crate::a::A;\n");
     write(&root, "crates/bgp/src/c.rs", "pub(in crate::b) struct C;\n");
     finds(&root, &[]);
-    // Not by the module itself, but by what it passes on.
+    // Through a re-export, not by the module itself.
     write(&root, "crates/bgp/src/a/part.rs", "use crate::b::C;\n/// One.\npub struct Part;\n");
     write(&root, "crates/bgp/src/c.rs", "fn f(_: crate::a::part::Part) {}\n");
     let found = "error: crates/bgp/src/a/part.rs: a circle of modules (a::part uses c; c uses a::part)";

@@ -1,4 +1,4 @@
-//! Attribute sets: built in any order they are equal bytes, and one copy of each is kept.
+//! Attribute sets: built in any order they have equal bytes, and one copy of each is kept.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use super::*;
 
 const BOTH: u8 = attribute::FLAG_OPTIONAL | attribute::FLAG_TRANSITIVE;
 
-/// A change of a set in the making.
+/// A change to a set under construction.
 #[derive(Clone, Debug)]
 enum Edit {
     Set { flags: u8, code: u8, value: Vec<u8> },
@@ -31,7 +31,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 }
 
 proptest! {
-    /// Whatever came in whatever order, the result is what is left, ascending, in canonical form.
+    /// For edits in any order, the result has the remaining attributes, ascending, in canonical form.
     #[test]
     fn sets_are_canonical(edits in proptest::collection::vec(edit(), 0..30)) {
         let mut builder = AttrsBuilder::default();
@@ -56,13 +56,13 @@ proptest! {
             (each.code, (each.flags & !attribute::FLAG_EXTENDED, each.value.to_vec()))
         }).collect();
         prop_assert_eq!(&list, &model.clone().into_iter().collect::<Vec<_>>());
-        // The other way round is the same set.
+        // The reverse order gives the same set.
         let mut other = AttrsBuilder::default();
         for (code, (flags, value)) in model.iter().rev() {
             other.set(*flags, *code, value).unwrap();
         }
         prop_assert_eq!(interner.intern(&mut other).id(), attrs.id());
-        // So is what is made of the set itself.
+        // So does a builder loaded with the set itself.
         other.load(&attrs);
         prop_assert_eq!(interner.intern(&mut other).id(), attrs.id());
         prop_assert_eq!(interner.counters().sets, 1);
@@ -177,7 +177,7 @@ fn garbage_goes() {
     let interner = Interner::new(1);
     let mut builder = AttrsBuilder::default();
     let held: Vec<_> = (0..1000).map(|number| numbered(&mut builder, &interner, number)).collect();
-    // A hundred thousand sets that nobody keeps: never more than what is held, once more, and the minimum.
+    // A hundred thousand sets without owners: memory never exceeds twice the sets in use, plus the minimum.
     for number in 1000..100_000 {
         numbered(&mut builder, &interner, number);
         assert!(interner.counters().sets < 2 * 1000 + 64 * 66 || number % 1000 != 0);

@@ -1,5 +1,5 @@
-//! A group against its definition: real shards are changed at random, members read at random speeds, fall behind,
-//! come, go and ask again; at the end each holds exactly what the final RIB says it should.
+//! A group against its definition: real shards change at random; members read at random speeds, fall behind,
+//! join, leave and request a refresh; at the end each has exactly what the final RIB requires.
 
 mod attributes;
 mod limits;
@@ -42,7 +42,8 @@ fn internal_members_hold_what_the_rib_says() {
     assert!(run_all(&view, 20..35, tight()).routes > 100);
 }
 
-/// Third-party next hops: those on the members' network stay, and nobody is told to send packets to itself.
+/// Third-party next hops: those on the members' network stay, and no member receives a route with its own address
+/// as next hop.
 #[test]
 fn members_on_a_common_network_hold_what_the_rib_says() {
     let net = "192.0.2.0/25".parse().unwrap();
@@ -83,7 +84,7 @@ fn add_path_members_hold_all_ranks() {
     run_all(&view, 100..110, ExportLimits::default());
 }
 
-/// The view is replaced in the middle, more than once, while everything goes on.
+/// The view is replaced several times while everything else continues.
 #[test]
 fn a_replaced_view_leaves_what_the_new_one_says() {
     let views = [
@@ -106,8 +107,7 @@ fn a_replaced_view_leaves_what_the_new_one_says() {
     }
 }
 
-/// A thousand prefixes with one attribute set are a handful of messages, none longer than allowed; ten members
-/// share them.
+/// A thousand prefixes with one attribute set need only a few messages, none too long; ten members share them.
 #[test]
 fn prefixes_with_equal_attributes_share_messages() {
     let mut world = World::new(&[external()], ExportLimits::default(), 7);
@@ -119,7 +119,7 @@ fn prefixes_with_equal_attributes_share_messages() {
     assert!(world.check().routes >= 1_000);
 }
 
-/// A policy that looks at prefixes: each is judged by itself, and attributes change for some.
+/// A policy with prefix conditions: each prefix is evaluated separately, and some get other attributes.
 #[test]
 fn a_policy_may_look_at_prefixes() {
     let view = ExportView { policy: Arc::new(testing::by_prefix()), ..external() };
@@ -151,7 +151,7 @@ fn members_that_move_hold_what_their_new_group_says() {
     }
 }
 
-/// What members have already, or never had and do not get, is not sent to those that move.
+/// A moving member does not receive routes that it already has, or that neither view lets out.
 #[test]
 fn only_differences_go_to_members_that_move() {
     let policy = Arc::new(testing::by_prefix());
@@ -168,7 +168,7 @@ fn only_differences_go_to_members_that_move() {
         // Prefixes 0 to 15 change their MED, 24 to 29 come and go, for four members.
         assert_eq!(world.received, 4 * news);
     }
-    // And nothing at all where neither view lets anything out.
+    // If neither view lets anything out, nothing is sent.
     let nothing =
         |role| ExportView { policy: Arc::new(crate::policy::Policy::reject_all()), role, ..external() };
     let mut world = World::new(&[nothing(None), nothing(Some(Role::Peer))], ExportLimits::default(), 7);
@@ -180,7 +180,7 @@ fn only_differences_go_to_members_that_move() {
     assert_eq!(world.received, 0);
 }
 
-/// What the fuzzer runs, with random recipes: views, moves and replaced views of all kinds.
+/// The fuzzer's test, with random recipes: views, moves and replaced views of all kinds.
 #[test]
 fn any_recipe_ends_right() {
     let mut rng = XorShift64Star::new(11);

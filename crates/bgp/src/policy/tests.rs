@@ -1,5 +1,5 @@
-//! Evaluation against an interpreter that is slow and plain: conditions as loops over what was written down,
-//! changes made on a route that is a handful of vectors.
+//! Compares evaluation with a slow and plain interpreter: conditions as loops over their definition, changes on a
+//! route of a few vectors.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::attrs::{Interner, NextHop, SegmentKind};
 use crate::peer::{PeerId, PeerKind};
 
-/// A route as the interpreter has it.
+/// The interpreter's route.
 #[derive(Clone, Debug, PartialEq)]
 struct Route {
     prefix: Prefix<u32>,
@@ -22,7 +22,7 @@ struct Route {
     origin: Origin,
 }
 
-/// A condition as it was written down.
+/// A condition as defined.
 #[derive(Clone, Debug)]
 enum Written {
     Prefix(Vec<PrefixEntry>),
@@ -260,7 +260,7 @@ fn verdict() -> impl Strategy<Value = Option<Verdict>> {
     prop::sample::select(vec![Some(Verdict::Accept), Some(Verdict::Reject), None, None])
 }
 
-/// Three rule sets; one calls only those after it.
+/// Three rule sets; each calls only later ones.
 fn sets() -> impl Strategy<Value = WrittenSets> {
     let rule = (
         prop::collection::vec(written(), 0..3),

@@ -16,7 +16,7 @@ use crate::attrs::{AttrRef, AttrsBuilder, Interner};
 use crate::route::{Chosen, RouteBatchBuilder, WITHDRAWN, shard_of};
 use testing::{attribute_sets, peers};
 
-/// All shards of a RIB, and what a reader of changes knows.
+/// All shards of a RIB, and the state of a reader of changes.
 struct Rib {
     shards: Vec<RibShard>,
     peers: PeerTable,
@@ -68,7 +68,7 @@ fn prefix(number: u32) -> Prefix<u32> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The same last word of each neighbor gives the same best paths, in whatever order and batches it came.
+    /// If each neighbor's last message is the same, best paths are the same, for any order and batches.
     #[test]
     fn order_and_batches_do_not_matter(
         routes in proptest::collection::btree_map((0u16..6, 0u32..40), 0usize..64, 1..150),
@@ -118,7 +118,7 @@ fn a_route_costs_what_the_documentation_says() {
         (0..paths).for_each(|peer| rib.apply(PeerId(peer), 0, &items));
         (rib.bytes() - empty) as f64 / f64::from(prefixes)
     };
-    // 16 entry + 4.9 to 7.4 index + 4 owner + 20 path, and what is not used up of the last pages.
+    // 16 entry + 4.9 to 7.4 index + 4 owner + 20 path, and the unused rest of the last pages.
     let one = measure(60_000, 1);
     assert!((44.0..50.0).contains(&one), "{one} bytes a prefix with one path");
     // 16 + 4.9 to 7.4 + 4 + 6 x 20 (six is a class of its own).
@@ -140,7 +140,7 @@ fn memory_comes_back() {
     for peer in 0..4 {
         rib.apply(PeerId(peer), 0, &all(None));
     }
-    // Withdrawn prefixes go with the calls that follow.
+    // Later calls remove the entries of withdrawn prefixes.
     for _ in 0..20 {
         rib.apply(PeerId(0), 0, &[]);
     }
@@ -254,7 +254,7 @@ fn thousands_of_paths_of_one_prefix() {
     let numbers: std::collections::BTreeSet<_> =
         shard.lookup(target).unwrap().paths().map(|path| path.local_id).collect();
     assert_eq!((numbers.len(), numbers.first(), numbers.last()), (3000, Some(&1), Some(&3000)));
-    // Every other one goes; the numbers of the others stay, and new paths get the free ones.
+    // Every other path is withdrawn; the others keep their numbers, and new paths get the free ones.
     (0..1500).for_each(|half| builder.push_v4(target, 2 * half, WITHDRAWN));
     let index = builder.push_attrs(sets[0].clone());
     builder.push_v4(target, 9999, index);

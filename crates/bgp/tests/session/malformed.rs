@@ -1,4 +1,4 @@
-//! What a neighbor that breaks the rules loses: its session, with the right NOTIFICATION, or only its routes.
+//! What a neighbor loses that breaks the rules: its session, with the right NOTIFICATION, or only its routes.
 
 use thalweg_bgp::session::{Cause, DownReason, Event, State};
 use thalweg_wire::bgp::{MessageKind, Notification, begin_message, finish_message, write_attribute};
@@ -9,7 +9,7 @@ fn message(kind: MessageKind, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let start = begin_message(&mut out, kind);
     out.extend_from_slice(body);
-    finish_message(&mut out, start).expect("short");
+    finish_message(&mut out, start).expect("the message fits");
     out
 }
 
@@ -17,7 +17,7 @@ fn raw(length: u16, kind: u8) -> Vec<u8> {
     [&[0xff; 16][..], &length.to_be_bytes(), &[kind]].concat()
 }
 
-/// The notification that ended the session of end 0.
+/// The NOTIFICATION that ended the session of end 0.
 fn told(net: &Net) -> Option<Notification> {
     net.ends[0].log.iter().find_map(|event| match event {
         Event::Down { reason: DownReason::Sent { notification, .. }, .. } => Some(notification.clone()),
@@ -25,7 +25,7 @@ fn told(net: &Net) -> Option<Notification> {
     })
 }
 
-/// A session with a route, then good routes and the bad bytes in one read.
+/// A session with a route; then good routes and the malformed bytes in one read.
 fn after(bad: &[u8]) -> Net {
     let mut net = Net::up();
     net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
@@ -97,7 +97,7 @@ fn errors_that_cost_only_their_routes() {
         ("attribute beyond the field", |out| out.extend([0xc0, 8, 200, 1])),
     ];
     for (name, more) in cases {
-        // 10.1/16 is announced again, with the error: the earlier route must not stay.
+        // The message announces 10.1/16 again, with the error: the earlier route must go.
         let net = after(&announce_with(&[64_601], &["10.1.0.0/16", "10.9.0.0/16"], more));
         assert!(net.is_up(), "{name}: {}", net.ends[0].words());
         assert_eq!(net.ends[0].prefixes(), ["10.2.0.0/16", "10.3.0.0/16"], "{name}");
@@ -157,7 +157,7 @@ fn messages_before_their_time_are_state_machine_errors() {
     }
 }
 
-/// The log says which message or attribute it was, what it was made of, and what was done about it.
+/// The log names the message or attribute, with its bytes and the consequence.
 #[test]
 fn a_malformed_message_is_told_with_its_bytes() {
     let bad_med = announce_with(&[64_601], &["10.9.0.0/16"], |out| write_attribute(out, 0x80, 4, &[1, 2, 3]));

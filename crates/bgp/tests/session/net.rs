@@ -1,7 +1,7 @@
 //! Two sessions on virtual time, joined by pipes of bytes.
 //!
-//! A connection is a pair of pipes. What one end closes, the other end learns after it has read what was sent
-//! before. Faults are fields of [`Net`]. Each end keeps a table of the other's routes as a driver would.
+//! A connection is a pair of pipes. When one end closes it, the other end learns that after it has read what was
+//! sent before. Faults are fields of [`Net`]. Each end keeps a table of the other's routes, as a driver would.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use thalweg_wire::bgp::{
     write_attribute, write_nlri,
 };
 
-/// What an end knows of one route.
+/// An end's state of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) attrs: AttrRef,
@@ -38,7 +38,7 @@ pub(crate) struct End {
     pub(crate) downs: Vec<[bool; 2]>,
     pub(crate) resends: Vec<Family>,
     pub(crate) ends_of_rib: Vec<Family>,
-    /// Messages this end wrote, by connection, to check that nothing unframed goes out.
+    /// The messages that this end wrote, by connection, to check that every byte it sends is framed.
     pub(crate) wrote: Vec<MessageKind>,
     dials: bool,
 }
@@ -66,7 +66,7 @@ impl End {
         self.routes.keys().map(|(prefix, _)| prefix.to_string()).collect()
     }
 
-    /// The log in words.
+    /// The log as text.
     pub(crate) fn words(&self) -> String {
         self.log.iter().map(|event| event.to_string() + "\n").collect()
     }
@@ -123,20 +123,20 @@ impl End {
     }
 }
 
-/// A connection, opened by the end whose index it has.
+/// The connection that the end with the same index in [`Net`] opened.
 #[derive(Default)]
 struct Link {
-    /// By end: it has this connection.
+    /// By end: whether it has this connection.
     open: [bool; 2],
-    /// By end: bytes on their way to it.
+    /// By end: bytes in flight to it.
     to: [VecDeque<u8>; 2],
-    /// By end: bytes it has read and its session did not take yet.
+    /// By end: bytes that it has read and its session has not taken yet.
     held: [Vec<u8>; 2],
-    /// One end is gone without the other's knowing.
+    /// One end has vanished without the other noticing.
     ghost: bool,
 }
 
-/// Two ends and what is between them.
+/// Two ends and the network between them.
 pub(crate) struct Net {
     pub(crate) ends: [End; 2],
     links: [Link; 2],
@@ -145,10 +145,10 @@ pub(crate) struct Net {
     pub(crate) reachable: bool,
     /// Bytes arrive; otherwise they wait.
     pub(crate) flowing: [bool; 2],
-    /// Connections that come up appear at the accepting end only later.
+    /// A new connection reaches the accepting end only later.
     pub(crate) slow_accept: bool,
     waiting_accepts: Vec<usize>,
-    /// How many bytes arrive at a time.
+    /// The number of bytes that arrive at once.
     pub(crate) chunk: Box<dyn FnMut() -> usize>,
 }
 
@@ -185,7 +185,7 @@ impl Net {
         }
     }
 
-    /// Both configured as usual, started and up.
+    /// Two ends with the usual configuration, started and up.
     pub(crate) fn up() -> Self {
         Self::up_with(config(0), config(1))
     }
@@ -218,7 +218,7 @@ impl Net {
         self.ends[end].session.state()
     }
 
-    /// Lets time pass, with all that happens in it.
+    /// Lets time pass and processes everything that happens in it.
     pub(crate) fn run_ms(&mut self, milliseconds: u64) {
         let until = self.now.plus(milliseconds);
         loop {
@@ -235,10 +235,10 @@ impl Net {
         self.now = until;
     }
 
-    /// Moves bytes and does actions until nothing more happens.
+    /// Moves bytes and performs actions until nothing more happens.
     pub(crate) fn settle(&mut self) {
         for round in 0.. {
-            assert!(round < 100_000, "no end of it");
+            assert!(round < 100_000, "events do not end");
             let mut busy = false;
             for end in 0..2 {
                 busy |= self.do_actions(end);
@@ -283,7 +283,7 @@ impl Net {
             session.handle_connect_failed("connection refused", self.now);
             return true;
         }
-        // What was in the place of the connection is gone, and the other end reads what was left of it.
+        // The connection that this one replaces is gone, and the other end reads the rest of its bytes.
         let ghost = self.links[end].ghost && self.links[end].open[1 - end];
         while !ghost && self.links[end].open[1 - end] && self.flowing[1 - end] {
             self.carry(1 - end, end);
@@ -333,7 +333,7 @@ impl Net {
         self.ends[end].session.poll_output(slot(end, link), &mut bytes);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let message = frame(rest, 65_535).expect("well-framed").expect("whole");
+            let message = frame(rest, 65_535).expect("well-framed").expect("a complete message");
             self.ends[end].wrote.push(message.kind);
             rest = &rest[message.length..];
         }
@@ -380,7 +380,7 @@ impl Net {
         }
     }
 
-    /// All connections break, for both ends.
+    /// Breaks all connections, for both ends.
     pub(crate) fn cut(&mut self) {
         for link in 0..2 {
             for end in 0..2 {
@@ -391,8 +391,8 @@ impl Net {
         self.settle();
     }
 
-    /// One end loses everything it has, as by kill -9, and is back at once; the other notices its connections'
-    /// end only if `noticed`.
+    /// One end loses its whole state, as by kill -9, and restarts at once. The other end learns that its
+    /// connections have ended only if `noticed`.
     pub(crate) fn crash(&mut self, end: usize, noticed: bool) {
         let config = self.ends[end].session.config().as_ref().clone();
         self.ends[end] = End::new(config, end as u16, self.now.0);
@@ -406,14 +406,14 @@ impl Net {
         }
     }
 
-    /// Bytes that one end's export side writes into its session's connection.
+    /// Sends bytes on a session's connection, as the export side of this end does.
     pub(crate) fn send(&mut self, end: usize, bytes: &[u8]) {
         self.settle();
-        let conn = self.ends[end].session.established().expect("up");
+        let conn = self.ends[end].session.established().expect("the session is up");
         self.links[link_of(end, conn)].to[1 - end].extend(bytes);
     }
 
-    /// Bytes out of nowhere for a session's own connection.
+    /// Sends bytes on a session's own connection that no router has written.
     pub(crate) fn inject(&mut self, end: usize, bytes: &[u8]) {
         let here = &mut self.ends[end];
         let conn = Connection::Outgoing;
@@ -421,19 +421,19 @@ impl Net {
         self.settle();
     }
 
-    /// The same, and lets it arrive.
+    /// Same as `inject`, and delivers them.
     pub(crate) fn deliver(&mut self, end: usize, bytes: &[u8]) {
         self.send(end, bytes);
         self.settle();
     }
 }
 
-/// An UPDATE that announces IPv4 prefixes with a path of these ASes.
+/// An UPDATE that announces IPv4 prefixes with an AS_PATH of these ASes.
 pub(crate) fn announce(path: &[u32], prefixes: &[&str]) -> Vec<u8> {
     announce_with(path, prefixes, |_| {})
 }
 
-/// The same with attributes that `more` writes behind the usual ones.
+/// Same as `announce`, with attributes that `more` appends.
 pub(crate) fn announce_with(path: &[u32], prefixes: &[&str], more: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut value = vec![];
     if !path.is_empty() {
@@ -449,7 +449,7 @@ pub(crate) fn announce_with(path: &[u32], prefixes: &[&str], more: impl FnOnce(&
     more(&mut out);
     finish_attributes(&mut out, attributes);
     write_prefixes(&mut out, prefixes);
-    finish_message(&mut out, message).expect("short");
+    finish_message(&mut out, message).expect("the message fits");
     out
 }
 
@@ -460,7 +460,7 @@ pub(crate) fn withdraw(prefixes: &[&str]) -> Vec<u8> {
     write_prefixes(&mut out, prefixes);
     let attributes = begin_attributes(&mut out, message);
     finish_attributes(&mut out, attributes);
-    finish_message(&mut out, message).expect("short");
+    finish_message(&mut out, message).expect("the message fits");
     out
 }
 

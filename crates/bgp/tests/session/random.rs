@@ -1,5 +1,5 @@
-//! Two sessions under faults at random, from seeds: whatever happened, they are up again once the faults stop,
-//! and what one end announced is what the other has.
+//! Two sessions under random faults, from seeds. Once the faults stop, both sessions come up, and each end has
+//! exactly what the other announced.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use thalweg_wire::bgp::{Family, write_end_of_rib};
 
 use crate::net::{Net, announce, config, withdraw};
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,7 @@ impl Dice {
     }
 }
 
-/// What can go wrong, and what happens in between.
+/// Causes a random fault or other event.
 fn fault(net: &mut Net, dice: &mut Dice) {
     let end = dice.roll(2) as usize;
     match dice.roll(14) {
@@ -85,11 +85,11 @@ fn run(seed: u64, graceful: bool) -> Result<(), TestCaseError> {
     let words = || net.ends[0].words() + "---\n" + &net.ends[1].words();
     prop_assert!(net.is_up(), "not up again:\n{}", words());
 
-    // Both send their tables anew, as an export side does; what is left is just that.
+    // Both ends send their whole tables, as an export side does; exactly these must remain.
     for end in 0..2 {
         let mut bytes = Vec::new();
         let table: BTreeSet<String> = (0..dice.roll(5)).map(|n| format!("172.16.{}.0/24", n + 1)).collect();
-        // Without a restart in between, the other end may still hold routes from the faults' time.
+        // Without a restart in between, the other end may still hold routes from before.
         let old = net.ends[1 - end].prefixes();
         old.iter().for_each(|prefix| bytes.extend(withdraw(&[prefix])));
         table.iter().for_each(|prefix| bytes.extend(announce(&[64_600 + end as u32], &[prefix])));

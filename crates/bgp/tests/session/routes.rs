@@ -1,4 +1,4 @@
-//! What becomes of a neighbor's routes on their way in.
+//! A neighbor's routes on their way in.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use thalweg_wire::bgp::{
 
 use crate::net::{Net, announce, announce_with, config};
 
-/// A session whose end 0 is configured like this, and what it makes of these UPDATEs of end 1.
+/// A session whose end 0 is configured like this, after these UPDATEs from end 1.
 fn received(change: impl Fn(&mut NeighborConfig), bytes: &[Vec<u8>]) -> Net {
     let (mut a, b) = (config(0), config(1));
     change(&mut a);
@@ -34,7 +34,7 @@ fn rejected(net: &Net, rejection: Rejection) -> u64 {
 #[test]
 fn loops_and_the_first_as() {
     let one = "10.1.0.0/16";
-    // The first announcement is good; what follows replaces it and is not.
+    // The first announcement is accepted; the next one replaces it and is rejected.
     let good = announce(&[64_601, 1], &[one]);
     for (path, rejection) in [
         (&[64_601, 64_600, 5][..], Rejection::AsLoop),
@@ -160,7 +160,7 @@ fn a_changed_policy_forgets_what_was_remembered() {
     net.ends[0].import.set_policy(Some(Arc::new(Policy::accept_all())));
     net.deliver(1, &one);
     assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
-    // So does a changed configuration.
+    // A changed configuration clears the cache too.
     let mut config = net.ends[0].session.config().as_ref().clone();
     config.import.discard_attributes = vec![8];
     net.ends[0].import.set_config(&config);
@@ -170,7 +170,8 @@ fn a_changed_policy_forgets_what_was_remembered() {
 
 #[test]
 fn remembered_attributes_come_to_the_same_as_new_ones() {
-    // More sets than are remembered, in an order with repetitions, against one that never remembers.
+    // More attribute sets than the cache holds, in an order with repetitions, compared with an importer whose
+    // cache is always empty.
     let mut net = Net::up();
     let mut forgetful = Net::up();
     for n in 0..400u32 {
@@ -224,14 +225,14 @@ fn both_families_and_next_hops_that_differ() {
         net.ends[0].routes.values().map(|route| route.attrs.next_hop().to_string()).collect();
     assert_eq!(hops, ["192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8::1"]);
     assert!(net.ends[0].import.counters().cache_hits >= 1);
-    // A family that was not agreed on is ignored, not kept.
+    // A family that was not negotiated is ignored, not kept.
     let mut net = Net::up();
     net.deliver(1, &v6("2001:db8::1", 0x2001_0db8_0001 << 80));
     assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
     assert_eq!(net.ends[0].import.counters().other_family, 1);
 }
 
-/// RFC 4271 6.3: the prefix is ignored and logged, the session and the others stay.
+/// RFC 4271 6.3: an invalid prefix is ignored and logged; the session and the other prefixes stay.
 #[test]
 fn prefixes_that_no_network_has_are_passed_over() {
     let all = ["0.0.0.0/0", "0.0.0.0/8", "10.1.0.0/16", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4"];
@@ -254,7 +255,7 @@ fn discards(net: &Net) -> Vec<String> {
     routes.map(|((prefix, _), _)| prefix.to_string()).collect()
 }
 
-/// RFC 7999 3.3: BLACKHOLE means nothing unless it was agreed on, and never takes a default route.
+/// RFC 7999 3.3: BLACKHOLE has no effect unless it was agreed on, and never applies to a default route.
 #[test]
 fn blackhole_is_honored_only_where_it_was_agreed_on() {
     let all = ["0.0.0.0/0", "1.1.1.0/24", "10.1.0.7/32", "198.51.100.0/25", "198.51.100.9/32"];
@@ -279,14 +280,14 @@ fn blackhole_is_honored_only_where_it_was_agreed_on() {
             (counters.remarks(Remark::BlackholeHonored), counters.remarks(Remark::BlackholeIgnored));
         assert_eq!(counted, (expected.len() as u64, (all.len() - expected.len()) as u64));
         for route in net.ends[0].routes.values() {
-            // RFC 7999 3.2: it stays in this AS.
+            // RFC 7999 3.2: the route stays in this AS.
             assert_eq!(route.attrs.has(flag::NO_EXPORT), route.attrs.has(flag::DISCARD));
         }
         let words = net.ends[0].words();
         assert_eq!(words.contains("packets to them are discarded"), !expected.is_empty(), "{words}");
         assert!(words.contains("`honor_blackhole` does not cover them"), "{words}");
     }
-    // A route that policy rejects is none, whatever its community.
+    // A route that policy rejects is not kept, whatever its communities.
     let mut net = Net::up_with(
         NeighborConfig {
             import: thalweg_bgp::session::config::ImportConfig {
@@ -303,7 +304,7 @@ fn blackhole_is_honored_only_where_it_was_agreed_on() {
     assert_eq!(rejected(&net, Rejection::Policy), all.len() as u64);
 }
 
-/// A neighbor that sends what is rejected all the time: a line at once, then one a minute with the count.
+/// A neighbor keeps sending routes that are rejected: one line at once, then one per minute with their number.
 #[test]
 fn rejected_routes_are_told_once_a_minute() {
     let mut net = Net::up();
@@ -323,5 +324,5 @@ fn rejected_routes_are_told_once_a_minute() {
     let words = net.ends[0].words();
     let lines: Vec<&str> = words.lines().filter(|line| line.contains("first_as_check")).collect();
     let all: u64 = lines.iter().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-    assert!(told <= all && all == 360, "what was not told is told with a KEEPALIVE: {told} {all}");
+    assert!(told <= all && all == 360, "a KEEPALIVE reports the rest: {told} of {all}");
 }

@@ -1,7 +1,7 @@
-//! Every event in every state: what state follows is written down here, and nothing else may follow.
+//! Every event in every state: the tables below give the next state, and no other may follow.
 //!
-//! States are those of RFC 4271, `Idle` twice (stopped and resting) and `OpenSent` and `OpenConfirm` on our
-//! connection. A row is a state, a column an event.
+//! States are those of RFC 4271. `Idle` appears twice (stopped and resting); `OpenSent` and `OpenConfirm` are
+//! those of our own connection. A row is a state, a column an event.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use thalweg_wire::bgp::{
 
 use crate::net::{address, config};
 
-/// One session and its driver's things.
+/// One session and its driver's state.
 struct Lone {
     session: Session,
     import: Importer,
@@ -158,7 +158,7 @@ impl Lone {
             "parameter" => self.bytes(own, &notification(error::OPEN, open_error::UNSUPPORTED_PARAMETER)),
             "garbage" => self.bytes(own, &[7; 64]),
             "silence" => {
-                // To the session's own next deadline but KEEPALIVEs: the hold time or the large one.
+                // Advances to the session's next deadline except KEEPALIVEs: the hold time or the large one.
                 for _ in 0..100 {
                     let before = self.name();
                     let Some(at) = self.session.next_deadline() else { break };
@@ -220,7 +220,7 @@ fn every_event_in_every_state() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Up and down are told exactly when they happen, and each loss has one event with its reason.
+/// Up and down are reported exactly when they happen, and each loss has one event with its reason.
 fn check_actions(actions: &[Action], before: &str, after: &str) {
     let downs = actions.iter().filter(|action| matches!(action, Action::Down { .. })).count();
     let expected = usize::from(before == "Established" && after != "Established");
@@ -239,9 +239,9 @@ fn all_pairs_of_events_end_somewhere() {
                 lone.event(first);
                 lone.drain();
                 lone.event(second);
-                // Silence is up to a hundred expiries of timers.
+                // The event "silence" is up to a hundred expired timers.
                 assert!(lone.drain().len() < 300, "{state} {first} {second}");
-                // Unless somebody stopped it, the session has something to wait for or a connection to come.
+                // Unless it was stopped, the session has a timer or a connection in progress.
                 let waits = lone.session.next_deadline().is_some();
                 assert!(waits || lone.session.is_stopped(), "{state} {first} {second}: {}", lone.name());
             }
@@ -249,8 +249,8 @@ fn all_pairs_of_events_end_somewhere() {
     }
 }
 
-/// However often a link flaps, the neighbor is sought at once when it is back; a rest after a protocol error goes on. The
-/// reason is told.
+/// However often a link flaps, the router connects at once when it is up again, with a reason in the log. A pause
+/// after a protocol error continues.
 #[test]
 fn a_neighbor_is_sought_at_once_when_its_link_is_back() {
     let mut lone = Lone::reach("Established");
@@ -277,7 +277,7 @@ fn a_neighbor_is_sought_at_once_when_its_link_is_back() {
     assert_eq!(lone.name(), "Resting");
 }
 
-/// Kinds of the messages that wait on a connection.
+/// Kinds of the messages queued on a connection.
 fn sent(lone: &mut Lone, conn: Connection) -> Vec<MessageKind> {
     let mut bytes = Vec::new();
     lone.session.poll_output(conn, &mut bytes);
@@ -290,8 +290,8 @@ fn sent(lone: &mut Lone, conn: Connection) -> Vec<MessageKind> {
     kinds
 }
 
-/// A neighbor is up as soon as it has our KEEPALIVE. So a connection that will be closed in favor of the one that the neighbor,
-/// whose identifier is higher, opened, gets none.
+/// A neighbor's session comes up as soon as it receives our KEEPALIVE. So a connection that will be closed in
+/// favor of the one opened by the neighbor, whose identifier is higher, gets none.
 #[test]
 fn a_connection_that_gives_way_was_never_answered() {
     use MessageKind::{Keepalive, Notification as Ceased, Open as Opened};
@@ -306,7 +306,8 @@ fn a_connection_that_gives_way_was_never_answered() {
     lone.bytes(other, &keepalive());
     assert_eq!((lone.name(), lone.session.established()), ("Established".into(), Some(other)));
 
-    // The neighbor's own connection comes to nothing: ours is answered then, or after a while, and carries the session.
+    // The neighbor's own connection fails: ours is then answered, at once or after a while, and carries the
+    // session.
     for is_lost in [true, false] {
         let mut lone = Lone::reach("OpenSent");
         lone.event("tcp-in");
@@ -318,7 +319,7 @@ fn a_connection_that_gives_way_was_never_answered() {
         } else {
             for _ in 0..2 {
                 assert_eq!(lone.name(), "OpenConfirm");
-                lone.now = lone.session.next_deadline().expect("it waits");
+                lone.now = lone.session.next_deadline().expect("a timer is running");
                 lone.session.handle_timer(lone.now);
             }
         }
@@ -327,7 +328,8 @@ fn a_connection_that_gives_way_was_never_answered() {
     }
 }
 
-/// The neighbor's connection may be dead before it says anything: ours is opened beside it, and carries the session.
+/// The neighbor's connection may be dead before it says anything: ours is opened beside it and carries the
+/// session.
 #[test]
 fn a_connection_that_says_nothing_keeps_nobody_from_connecting() {
     let mut lone = Lone::reach("Active");
@@ -335,19 +337,19 @@ fn a_connection_that_says_nothing_keeps_nobody_from_connecting() {
     assert_eq!(lone.name(), "OpenSent");
     lone.drain();
     let begun = lone.now;
-    lone.now = lone.session.next_deadline().expect("it waits");
+    lone.now = lone.session.next_deadline().expect("a timer is running");
     lone.session.handle_timer(lone.now);
     assert!(lone.now.since(begun) <= 30_000, "{} ms", lone.now.since(begun));
     assert!(lone.drain().contains(&Action::Connect));
     ["tcp-out", "open", "keepalive"].into_iter().for_each(|event| lone.event(event));
     for _ in 0..3 {
-        lone.now = lone.session.next_deadline().expect("it waits");
+        lone.now = lone.session.next_deadline().expect("a timer is running");
         lone.session.handle_timer(lone.now);
     }
     assert_eq!(lone.session.established(), Some(Connection::Outgoing));
     assert!(lone.now.since(begun) <= 60_000, "{} ms", lone.now.since(begun));
 
-    // One on which an OPEN came is waited for.
+    // If an OPEN has come on it, we wait for it.
     let mut lone = Lone::reach("Active");
     lone.event("tcp-in");
     lone.bytes(Connection::Incoming, &open_message());
@@ -357,7 +359,7 @@ fn a_connection_that_says_nothing_keeps_nobody_from_connecting() {
     assert!(!lone.drain().contains(&Action::Connect));
 }
 
-/// The neighbor restarts: its new connection comes while the old one still seems to be up, and nothing comes on it.
+/// The neighbor restarts: its new connection comes while the old one still seems up, and stays silent.
 #[test]
 fn a_silent_connection_beside_a_session_that_ends_keeps_nobody_from_connecting() {
     for end in ["tcp-lost", "cease", "garbage"] {
@@ -373,14 +375,15 @@ fn a_silent_connection_beside_a_session_that_ends_keeps_nobody_from_connecting()
         lone.event(end);
         lone.drain();
         let begun = lone.now;
-        lone.now = lone.session.next_deadline().expect("it waits");
+        lone.now = lone.session.next_deadline().expect("a timer is running");
         lone.session.handle_timer(lone.now);
         assert!(lone.now.since(begun) <= 30_000, "{end}: {} ms", lone.now.since(begun));
         assert!(lone.drain().contains(&Action::Connect), "{end}");
     }
 }
 
-/// Our connection was answered before the neighbor's came: only the neighbor knows which of them it is up on.
+/// Our connection was answered before the neighbor's came: only the neighbor knows which of them carries its
+/// session.
 #[test]
 fn the_neighbor_closes_one_of_two_connections_that_it_may_be_up_on() {
     use MessageKind::{Keepalive, Notification as Ceased, Open as Opened};
@@ -393,7 +396,7 @@ fn the_neighbor_closes_one_of_two_connections_that_it_may_be_up_on() {
         assert_eq!((sent(&mut lone, own), sent(&mut lone, other)), (vec![], vec![Opened]));
         lone
     };
-    // It is up on ours.
+    // Its session is on ours.
     let mut lone = both();
     lone.event("keepalive");
     assert_eq!(lone.session.established(), None);
@@ -412,7 +415,7 @@ fn the_neighbor_closes_one_of_two_connections_that_it_may_be_up_on() {
     // It closes neither.
     let mut lone = both();
     lone.bytes(other, &keepalive());
-    lone.now = lone.session.next_deadline().expect("it waits");
+    lone.now = lone.session.next_deadline().expect("a timer is running");
     lone.session.handle_timer(lone.now);
     assert_eq!((sent(&mut lone, own), sent(&mut lone, other)), (vec![Ceased], vec![Keepalive]));
     assert_eq!(lone.session.established(), Some(other));

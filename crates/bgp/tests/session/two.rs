@@ -1,4 +1,4 @@
-//! Two sessions and what they do to each other.
+//! Two sessions and their effects on each other.
 
 use std::net::Ipv4Addr;
 
@@ -311,7 +311,7 @@ fn a_restarted_neighbor_that_lost_its_forwarding_state_loses_its_routes() {
     net.crash(1, true);
     net.settle();
     assert_eq!(net.ends[0].prefixes().len(), 1);
-    // A cold start says neither that it is a restart nor that forwarding went on.
+    // After a cold start, the router claims neither a restart nor preserved forwarding.
     net.ends[1].session.handle_start(net.now);
     net.run_ms(20_000);
     assert!(net.is_up());
@@ -321,7 +321,7 @@ fn a_restarted_neighbor_that_lost_its_forwarding_state_loses_its_routes() {
     assert!(!restart.restarting);
 }
 
-/// Its packets stop with it, so its routes go with the session; it still keeps ours.
+/// The neighbor's forwarding stops with it, so its routes go with the session; it still keeps ours.
 #[test]
 fn a_neighbor_whose_forwarding_ends_with_it_is_not_waited_for() {
     let [a, mut b] = graceful();
@@ -362,7 +362,7 @@ fn without_graceful_restart_a_second_connection_waits_for_the_hold_timer() {
 
 #[test]
 fn notifications_are_graceful_only_where_agreed_and_never_for_a_shutdown() {
-    // Both can (RFC 8538): a reset keeps routes, a shutdown becomes a hard reset.
+    // With RFC 8538 on both sides, a reset keeps routes, and a shutdown becomes a hard reset.
     let [a, b] = graceful();
     let mut net = Net::up_with(a.clone(), b.clone());
     net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
@@ -373,7 +373,7 @@ fn notifications_are_graceful_only_where_agreed_and_never_for_a_shutdown() {
     assert_eq!((net.ends[0].downs[1], net.ends[1].downs[1]), ([false; 2], [false; 2]));
     assert!(net.ends[0].words().contains("Hard Reset (9): Cease (6), Administrative Shutdown (2): \"bye\""));
     assert!(net.ends[0].routes.is_empty());
-    // One cannot: a reset costs the routes.
+    // With it on one side only, a reset loses the routes.
     let mut a = a;
     a.capabilities.graceful_restart.as_mut().unwrap().notification = false;
     let mut net = Net::up_with(a, b);
@@ -413,7 +413,7 @@ fn a_neighbor_that_does_not_read_is_dropped() {
     net.run_ms(90_000);
     net.ends[0].session.handle_written(conn, net.now);
     net.run_ms(90_000);
-    assert!(net.is_up(), "it took something in between");
+    assert!(net.is_up(), "the neighbor read something in between");
     net.ends[0].session.note_pending_output(conn, false, net.now);
     net.run_ms(500_000);
     assert!(net.is_up(), "nothing waits");
@@ -488,11 +488,11 @@ fn refresh_and_its_marks() {
     assert!(net.ends[1].session.mark_refresh(Family::Ipv4, RefreshKind::End));
     net.settle();
     assert_eq!(net.ends[0].prefixes(), ["10.2.0.0/16"]);
-    // An end without a beginning is nothing.
+    // An end without a beginning has no effect.
     net.ends[1].session.mark_refresh(Family::Ipv4, RefreshKind::End);
     net.settle();
     assert_eq!(net.ends[0].session.counters().refresh_ignored, 1);
-    // A beginning without an end is over after a while.
+    // A beginning without an end times out.
     net.ends[1].session.mark_refresh(Family::Ipv4, RefreshKind::Begin);
     net.settle();
     net.run_ms(601_000);
@@ -519,7 +519,7 @@ fn marks_and_routes_of_one_read_keep_their_order() {
 #[test]
 fn a_neighbor_without_capabilities_gets_an_open_without() {
     let (mut a, mut b) = (config(0), config(1));
-    // The neighbor is simulated by one that stops at our first OPEN.
+    // The simulated neighbor stops at our first OPEN.
     a.passive = true;
     b.local_as = 64_601;
     let mut net = Net::new(a, b, 5);
@@ -544,7 +544,7 @@ fn a_neighbor_without_capabilities_gets_an_open_without() {
 
 #[test]
 fn a_session_whose_connection_flaps_is_never_refused() {
-    // One end only waits, so the other's timeout is all that counts.
+    // One end only waits, so only the other's timeout counts.
     let (a, mut b) = (config(0), config(1));
     b.passive = true;
     let mut net = Net::up_with(a, b);
@@ -577,7 +577,7 @@ fn only_protocol_errors_make_a_session_rest_longer_and_longer() {
             let mut bytes = Vec::new();
             notification.write(&mut bytes);
             net.deliver(1, &bytes);
-            // It is up again for less than a session needs to count as stable.
+            // The session is up for less time than it needs to count as stable.
             let seconds = (0..200).find(|_| {
                 net.run_ms(1_000);
                 net.is_up()

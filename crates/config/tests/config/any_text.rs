@@ -1,4 +1,4 @@
-//! No text panics the reader, and every finding has a place: examples and cases, damaged at random.
+//! No text makes the reader panic, and every finding has a position: examples and cases, damaged at random.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
-//! Every mistake a configuration can have, and what is said about it: text in, text out.
+//! Every possible mistake in a configuration and its message: text in, text out.
 //!
-//! Each `errors/NAME.toml` is refused with exactly the text of `NAME.expected`; each
-//! `warnings/NAME.toml` is accepted with exactly those warnings. `THALWEG_BLESS=1` rewrites the
-//! expectations; read the difference before committing it.
+//! Each `errors/NAME.toml` is refused with exactly the text of `NAME.expected`; each `warnings/NAME.toml` is
+//! accepted with exactly those warnings. `THALWEG_BLESS=1` rewrites the expectations; read the difference before
+//! you commit it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn compare(case: &Path, actual: &str, failures: &mut Vec<String>) {
     }
 }
 
-/// Reads a case as if its folder were the current one, so that the text names no machine.
+/// Reads a case as if its folder were the current one, so that the text contains no path of this machine.
 fn read(case: &Path) -> Result<RouterConfig, thalweg_config::ConfigErrors> {
     let text = std::fs::read_to_string(case).expect("the case");
     let name = case.file_name().expect("a name").to_string_lossy().into_owned();

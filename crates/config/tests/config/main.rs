@@ -1,4 +1,4 @@
-//! Configurations as text, and what reading them comes to.
+//! Configurations as text, and the results of reading them.
 
 mod any_text;
 mod findings;

@@ -1,5 +1,5 @@
-//! The table of keys is true: the reference shows it, defaults are what holds where a key is missing, and every key that
-//! examples and cases have is in it.
+//! The table of keys is right: the reference shows it, missing keys have its defaults, and it has every key of
+//! examples and cases.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn repository() -> PathBuf {
 const BEGIN: &str = "<!-- keys: ";
 const END: &str = "<!-- end -->";
 
-/// The page with the tables of keys between their marks, and which tables that are.
+/// The page with the tables of keys inserted between their marks, and the names of these tables.
 fn with_tables(page: &str, sections: &[SectionInfo]) -> (String, Vec<String>) {
     let (mut text, mut shown) = (String::new(), Vec::new());
     let mut rest = page;
@@ -60,7 +60,7 @@ fn every_row_says_what_it_is_for() {
     assert!(seen.len() > 250, "{} keys", seen.len());
 }
 
-/// A configuration that has every section in which keys have defaults, and the lines where these belong.
+/// A configuration with every section that has defaults, and the lines where these keys belong.
 const SECTIONS: &str = r#"
 # control
 [control]
@@ -144,7 +144,7 @@ ipv4 = 10
 ipv4 = "both"
 "#;
 
-/// What a configuration comes to, as text, without its own text.
+/// The result of a configuration as text, without its own text.
 fn read(text: &str) -> Result<String, String> {
     let config = RouterConfig::from_text("test.toml", text, Path::new("/")).map_err(|e| e.to_string())?;
     Ok(format!("{:?}", RouterConfig { text: "".into(), warnings: Vec::new(), ..config }))
@@ -157,7 +157,7 @@ fn defaults_are_what_holds_without_the_key() {
         let mark = format!("# {}\n", section.section);
         let Some((before, after)) = SECTIONS.split_once(&mark) else {
             let left: Vec<&KeyInfo> = section.keys.iter().filter(|key| key.default.is_some()).collect();
-            // A count stands beside an AS number, and what it is worth alone is tried with the rules.
+            // A count stands beside an AS number, so a test of the rules covers its default.
             assert!(
                 left.is_empty() || section.section.ends_with("prepend"),
                 "{} has defaults",
@@ -168,7 +168,7 @@ fn defaults_are_what_holds_without_the_key() {
         let (header, rest) = after.split_once('\n').expect("a header");
         for key in &section.keys {
             let Some(default) = &key.default else { continue };
-            // A key that may be a section is tried without that.
+            // A key that may be a section is tried without that section.
             let rest = rest.replace(&format!("[{}.{}]\n", section.section, key.key), "");
             let without = read(&format!("{before}{header}\n{rest}"));
             let with = read(&format!("{before}{header}\n{} = {default}\n{rest}", key.key));
@@ -180,7 +180,7 @@ fn defaults_are_what_holds_without_the_key() {
     assert!(tried > 80, "{tried} defaults");
 }
 
-/// Other values than [`SECTIONS`] has, for keys that a reload may not simply take over, and for some that it takes.
+/// Values other than those of [`SECTIONS`], for keys that a reload cannot simply apply, and for some that it can.
 const OTHER: &str = r#"
 kernel routes = "import"
 kernel neighbors = "import"
@@ -270,7 +270,7 @@ bgp.shared.add_path ipv4 = "send"
 bgp.shared.add_path paths = 7
 "#;
 
-/// What a reload does about a difference, as rows say it.
+/// How a reload treats a difference, in the words of the table.
 fn reload(old: &RouterConfig, new: &RouterConfig) -> &'static str {
     let ports = old.ports.iter().zip(&new.ports);
     let bgp = diff(old.bgp.as_ref().expect("BGP"), new.bgp.as_ref().expect("BGP"));
@@ -292,9 +292,9 @@ fn a_reload_does_what_rows_say() {
         let key = assignment.split(' ').next().expect("a key");
         let section = sections.iter().find(|each| each.section == name).expect("a section");
         let row = section.keys.iter().find(|row| row.key == key).expect("a row");
-        let (before, after) = SECTIONS.split_once(&format!("# {name}\n")).expect("a place");
+        let (before, after) = SECTIONS.split_once(&format!("# {name}\n")).expect("the section's heading");
         let (header, rest) = after.split_once('\n').expect("a header");
-        // What the section says of the key gives way.
+        // Removes the section's own line for the key.
         let own = rest.lines().take_while(|line| !line.starts_with(['[', '#']));
         let given = own.filter(|line| line.starts_with(&format!("{key} =")));
         let rest = given.fold(rest.to_owned(), |rest, line| rest.replacen(line, "", 1));
@@ -326,7 +326,7 @@ fn check(sections: &[SectionInfo], section: &SectionInfo, value: &Value, file: &
                 let begun = sections.iter().find(|each| Some(each.section) == row.section);
                 match (begun, value) {
                     (None, _) => {}
-                    // Keys are names.
+                    // The keys of this table are names.
                     (Some(begun), Value::Table(named)) if begun.section.ends_with(".NAME") => {
                         named.values().for_each(|value| check(sections, begun, value, file));
                     }

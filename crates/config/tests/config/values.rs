@@ -1,4 +1,4 @@
-//! What an accepted configuration comes to: names resolved, routes merged, defaults filled in.
+//! The result of an accepted configuration: names resolved, routes merged, defaults filled in.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -308,7 +308,7 @@ fn a_device_of_dpdks_stands_for_an_interface_or_a_card() {
     let of = |port| (interface(port).name.as_str(), interface(port).in_system(), interface(port).exclusive());
     assert_eq!(of(0), ("net_af_packet0", Some("eth0"), Some("eth0")));
     assert_eq!(of(1), ("0000:3b:00.1", None, Some("0000:3b:00.1")));
-    // The interface that this makes is the system's end.
+    // The interface that this creates is the system's end.
     assert_eq!(of(2), ("net_tap0", None, None));
     assert_eq!(of(3), ("net_null0", None, None));
     assert_eq!(of(4), ("eth7", Some("eth7"), Some("eth7")));
@@ -322,7 +322,7 @@ fn a_device_of_dpdks_stands_for_an_interface_or_a_card() {
     assert!(config.warnings[0].message.contains("no port is driven by DPDK"), "{:?}", config.warnings);
 }
 
-/// A hoster's address without a network, and a gateway that is on the link all the same.
+/// A hosting provider's single address without a network, and a gateway that is still on the link.
 #[test]
 fn a_gateway_beyond_a_lone_address() {
     let text = r#"
@@ -340,7 +340,7 @@ fn a_gateway_beyond_a_lone_address() {
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 
-/// The system reaches what the router reaches, where it is on the router's ports at all.
+/// Routes are synchronized by default if a port has a mirror.
 #[test]
 fn with_a_mirror_routes_are_synchronized_by_default() {
     let sync = |more: &str, kernel: &str| {
@@ -359,7 +359,7 @@ fn with_a_mirror_routes_are_synchronized_by_default() {
     );
 }
 
-/// What a program gives a mirror is as if it were configured, and checked as that.
+/// An address that a program adds to a mirror counts as configured, and is checked in the same way.
 #[test]
 fn addresses_of_mirrors_are_the_ports() {
     let text = r#"
@@ -433,7 +433,7 @@ fn a_sub_interface_is_on_its_parents_interface() {
     assert_eq!(interface("plain"), ("eth0", Driver::AfPacket, None, false));
 }
 
-/// Keys that were spelled otherwise in the version before are still read.
+/// Spellings of the previous version are still read.
 #[test]
 fn former_spellings_are_read() {
     let text = |neighbors: &str, color_aware: &str| {

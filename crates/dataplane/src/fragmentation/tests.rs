@@ -50,7 +50,7 @@ fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
         }
     }
     assert_eq!(end, Some(bytes.len()), "the last fragment ends the datagram");
-    let payload: Vec<u8> = bytes.into_iter().map(|byte| byte.expect("there is no hole")).collect();
+    let payload: Vec<u8> = bytes.into_iter().map(|byte| byte.expect("fragments cover every byte")).collect();
     let header = header.expect("there is a first fragment");
     packet(&header[20..], flags_of(&fragments[0]) & 0x8000, &payload)
 }
@@ -59,7 +59,7 @@ fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
 fn the_example_of_rfc_791_a_length_of_472_through_280() {
     // RFC 791, appendix A, examples 2 and 3: 452 bytes of data leave as 256 and 196.
     let original = packet(&[], 0, &[123; 452]);
-    let fragments = fragment(&original, 280).expect("it may be cut");
+    let fragments = fragment(&original, 280).expect("the packet may be fragmented");
     let seen: Vec<(usize, u16, usize)> =
         fragments.iter().map(|f| (f.len(), flags_of(f), split(f).1.len())).collect();
     assert_eq!(seen, [(276, MORE_FRAGMENTS, 256), (216, 32, 196)]);
@@ -70,7 +70,7 @@ fn the_example_of_rfc_791_a_length_of_472_through_280() {
 fn options_are_copied_by_their_bit() {
     let options = [&[NO_OPERATION][..], &RECORD_ROUTE, &ROUTER_ALERT, &LOOSE_ROUTE].concat();
     let original = packet(&options, 0, &[7; 200]);
-    let fragments = fragment(&original, 100).expect("it may be cut");
+    let fragments = fragment(&original, 100).expect("the packet may be fragmented");
     assert_eq!(split(&fragments[0]).0.len(), 36);
     assert_eq!(&split(&fragments[0]).0[20..], &original[20..36], "the first keeps all");
     for later in &fragments[1..] {
@@ -122,10 +122,10 @@ proptest! {
                                             again in 68usize..2000, reserved: bool) {
         let payload: Vec<u8> = (0..length).map(|i| (i * 7 + i / 256) as u8).collect();
         let original = packet(&options, if reserved { 0x8000 } else { 0 }, &payload);
-        let fragments = fragment(&original, mtu).expect("it may be cut");
+        let fragments = fragment(&original, mtu).expect("the packet may be fragmented");
         prop_assert_eq!(reassemble(&fragments), original.clone());
         let pieces: Vec<Vec<u8>> =
-            fragments.iter().flat_map(|f| fragment(f, again).expect("so may a fragment")).collect();
+            fragments.iter().flat_map(|f| fragment(f, again).expect("a fragment may be fragmented again")).collect();
         prop_assert_eq!(reassemble(&pieces), original);
         for piece in &pieces {
             prop_assert!(piece.len() <= mtu.min(again));

@@ -17,14 +17,14 @@ const FAR6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 7);
 fn udp4(source: Ipv4Addr, destination: Ipv4Addr, payload: usize) -> Vec<u8> {
     let mut packet = Vec::new();
     let builder = PacketBuilder::ipv4(source.octets(), destination.octets(), 9).udp(40000, 33434);
-    builder.write(&mut packet, &vec![0xab; payload]).expect("a vector takes it");
+    builder.write(&mut packet, &vec![0xab; payload]).expect("writing to a vector cannot fail");
     packet
 }
 
 fn udp6(source: Ipv6Addr, destination: Ipv6Addr, payload: usize) -> Vec<u8> {
     let mut packet = Vec::new();
     let builder = PacketBuilder::ipv6(source.octets(), destination.octets(), 9).udp(40000, 33434);
-    builder.write(&mut packet, &vec![0xab; payload]).expect("a vector takes it");
+    builder.write(&mut packet, &vec![0xab; payload]).expect("writing to a vector cannot fail");
     packet
 }
 
@@ -34,7 +34,9 @@ fn icmp4(kind: u8, source: Ipv4Addr, destination: Ipv4Addr, rest: &[u8]) -> Vec<
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     let mut packet = Vec::new();
     let builder = PacketBuilder::ipv4(source.octets(), destination.octets(), 9);
-    builder.write(&mut packet, etherparse::IpNumber::ICMP, &message).expect("a vector takes it");
+    builder
+        .write(&mut packet, etherparse::IpNumber::ICMP, &message)
+        .expect("writing to a vector cannot fail");
     packet
 }
 
@@ -42,7 +44,7 @@ fn icmp6(kind: u8, source: Ipv6Addr, destination: Ipv6Addr, rest: &[u8]) -> Vec<
     let mut packet = Vec::new();
     let (bytes, payload) = rest.split_first_chunk::<4>().expect("four bytes at least");
     let builder = PacketBuilder::ipv6(source.octets(), destination.octets(), 9).icmpv6_raw(kind, 0, *bytes);
-    builder.write(&mut packet, payload).expect("a vector takes it");
+    builder.write(&mut packet, payload).expect("writing to a vector cannot fail");
     packet
 }
 
@@ -345,13 +347,13 @@ fn a_translated_packet_gets_its_own_addresses_back() {
     let tcp = |from: SocketAddrV4| {
         let mut packet = Vec::new();
         let builder = PacketBuilder::ipv4(from.ip().octets(), FAR4.octets(), 9).tcp(from.port(), 80, 1, 2);
-        builder.write(&mut packet, b"data").expect("a vector takes it");
+        builder.write(&mut packet, b"data").expect("writing to a vector cannot fail");
         packet
     };
     let udp = |to: SocketAddrV4| {
         let mut packet = Vec::new();
         let builder = PacketBuilder::ipv4(FAR4.octets(), to.ip().octets(), 9).udp(53, to.port());
-        builder.write(&mut packet, b"data").expect("a vector takes it");
+        builder.write(&mut packet, b"data").expect("writing to a vector cannot fail");
         packet
     };
     let cases = [

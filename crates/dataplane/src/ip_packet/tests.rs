@@ -8,14 +8,14 @@ use thalweg_wire::ipv6::Ipv6Repr;
 fn udp4(payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     let built = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 1, 2], 7).udp(5, 6).write(&mut packet, payload);
-    built.expect("a vector takes it");
+    built.expect("writing to a vector cannot fail");
     packet
 }
 
 fn udp6(payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     let built = PacketBuilder::ipv6([1; 16], [2; 16], 7).udp(5, 6).write(&mut packet, payload);
-    built.expect("a vector takes it");
+    built.expect("writing to a vector cannot fail");
     packet
 }
 
@@ -31,7 +31,7 @@ fn plain_packets_are_read_and_padding_is_not() {
             (7, true, false, false)
         );
         assert!(read.header_checksum_holds() && transport_checksum_holds(&read));
-        let cut = IpPacket::parse(&packet[..length - 1]).expect("the header is there");
+        let cut = IpPacket::parse(&packet[..length - 1]).expect("the header is complete");
         assert!(!cut.complete && cut.bytes.len() == length - 1);
     }
 }

@@ -399,7 +399,7 @@ fn a_trie_is_listed_in_slices() {
         routes.insert((prefix.address().to_u128(), length), 1 + rng.below(100) as NextHopId);
     }
     let prefix =
-        |(address, length): (u128, u8)| Prefix::new(u32::from_u128(address), length).expect("it is one");
+        |(address, length): (u128, u8)| Prefix::new(u32::from_u128(address), length).expect("a valid prefix");
     let all: Vec<_> = routes.iter().map(|(key, next_hop)| (prefix(*key), *next_hop)).collect();
     let trie = BinaryTrie::from_routes(all.iter().copied()).expect("it fits");
     for most in [1, 7, 100, 1000] {

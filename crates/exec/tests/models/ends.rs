@@ -1,4 +1,4 @@
-//! Runs that fail must end; and the cost of an idle run.
+//! Failing runs must end; and the cost of an idle run.
 
 use crate::toy::{Collect, Counts, Jobs, Toy, Trap, jobs};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn run(
     let mut source = Jobs { jobs: jobs(5, 100, 3).into_iter(), before: before_source };
     let mut sink = Collect { jobs: Vec::new(), before: before_sink };
     let result = thalweg_exec::run(toy, &mut source, &mut sink, options);
-    // Whatever happened, what came out is in order and without duplicates.
+    // Whatever happened, the output is in order and without duplicates.
     assert!(sink.jobs.iter().map(|job| job.sequence).eq(0..sink.jobs.len() as u64));
     result
 }

@@ -343,7 +343,7 @@ fn a_lost_worker_ends_the_lanes_that_wait() {
             }
             other => panic!("stage {stage}: {:?}", other.map(|report| report.jobs)),
         }
-        assert!(out.0.iter().map(|job| job.sequence).eq(0..2), "what was finished came out");
+        assert!(out.0.iter().map(|job| job.sequence).eq(0..2), "every finished job came out");
     }
 }
 

@@ -1,6 +1,6 @@
-//! The execution models on a toy plan: they all give the same answer, they overlap work, and runs end properly.
+//! The execution models on a toy plan: all give the same answer, they overlap work, and runs end properly.
 
-// A test that cannot go on should say so by panicking.
+// A test that cannot continue should panic.
 #![allow(clippy::unwrap_used)]
 
 mod control;

@@ -263,14 +263,14 @@ impl Plan for Toy {
 
 pub(crate) fn merge(parts: Vec<Job>) -> Job {
     let mut parts = parts.into_iter();
-    let mut whole = parts.next().expect("merge of nothing");
+    let mut whole = parts.next().expect("at least one part");
     for part in parts {
         assert_eq!(part.sequence, whole.sequence);
         whole.packets.extend(part.packets);
         whole.log.extend(part.log);
     }
     whole.packets.sort_by_key(|packet| packet.position);
-    assert_eq!(whole.packets.len(), whole.size, "packets lost or doubled");
+    assert_eq!(whole.packets.len(), whole.size, "packets were lost or duplicated");
     whole
 }
 

@@ -15,7 +15,7 @@ fn udp(port: u16, payload: &[u8]) -> &'static str {
     name(by_payload(UDP, 50_000, port, payload))
 }
 
-/// A client's hello with this name, as it stands in a record.
+/// A client's hello with this name, in a record.
 fn hello(server: &str) -> Vec<u8> {
     let name = server.as_bytes();
     let with_len = |len: usize, bytes: &[u8]| [&(len as u16).to_be_bytes()[..], bytes].concat();
@@ -189,7 +189,7 @@ fn dtls_is_known_on_the_port_of_quic_and_where_a_capture_has_cut_it() {
     assert_eq!(udp(443, b"\x83\0\0\0\x01\x08abcdefgh\0"), "-", "QUIC has a fixed bit");
 }
 
-/// A packet of OpenVPN's control channel: opcode, what protects it, what it acknowledges and says.
+/// A packet of OpenVPN's control channel: opcode, protection, acknowledgments and content.
 fn openvpn(opcode: u8, protection: &[u8], acks: &[u32], rest: &[u8]) -> Vec<u8> {
     let mut packet = [&[opcode << 3][..], b"session!", protection, &[acks.len() as u8]].concat();
     packet.extend(acks.iter().flat_map(|ack| ack.to_be_bytes()));
@@ -240,7 +240,7 @@ fn openvpn_is_known_by_its_control_channel_on_any_port() {
 fn rtp_is_believed_with_care() {
     let rtp = |first: u8, second: u8, len: usize| [&[first, second, 0, 1][..], &vec![0; len - 4]].concat();
     assert_eq!(["rtp", "rtp", "rtp"], [0, 0x80 | 96, 34].map(|kind| udp(7777, &rtp(0x80, kind, 172))));
-    // Another version, padding, sources, a type that is not in use, nothing but a header, a server's port.
+    // Another version, padding, sources, an unused type, only a header, a server's port.
     for (first, second, len) in
         [(0x40, 0, 172), (0xa0, 0, 172), (0x83, 0, 172), (0x80, 72, 172), (0x80, 0, 12)]
     {
@@ -296,7 +296,7 @@ proptest! {
         let _ = server_name(&payload);
     }
 
-    /// Broken hellos and requests have a name that is part of them, or none.
+    /// A name from a damaged hello or request is part of the payload, or there is none.
     #[test]
     fn names_are_part_of_the_payload(changes in proptest::collection::vec((0usize..120, any::<u8>()), 0..6), http: bool) {
         let mut payload = if http { b"GET / HTTP/1.1\r\nHost: www.example.net\r\n\r\n".to_vec() } else { hello("www.example.net") };
@@ -312,7 +312,7 @@ proptest! {
     }
 }
 
-/// One random datagram in about six hundred looks like something; all of those like RTP or RTCP.
+/// About one random datagram in six hundred is recognized, always as RTP or RTCP.
 #[test]
 fn random_bytes_look_like_nothing() {
     let mut rng = thalweg_base::XorShift64Star::new(11);

@@ -1,10 +1,10 @@
-//! The table agrees with itself, and the pages that are made from it with the table.
+//! The table is consistent, and the pages generated from it are current.
 
 use super::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Names and numbers stand for one field each.
+/// Each name and each number belongs to one field.
 #[test]
 fn names_and_numbers_are_unique() {
     let names: BTreeSet<&str> = Field::ALL.iter().map(|field| field.name()).collect();
@@ -14,7 +14,7 @@ fn names_and_numbers_are_unique() {
     assert!(Field::ALL.starts_with(Field::STORED));
 }
 
-/// The word of a column's type.
+/// The name of a column's type.
 fn type_name(kind: Kind) -> String {
     match kind {
         Kind::Time => "time".to_owned(),

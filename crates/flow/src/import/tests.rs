@@ -1,4 +1,4 @@
-//! What fields mean, by small IPFIX messages made here.
+//! The meaning of fields, tested with small IPFIX messages.
 
 use std::net::IpAddr;
 
@@ -18,14 +18,14 @@ const EXPORTER: Source = Source { exporter: 1, is_stream: false };
 
 type Fields<'a> = &'a [(u16, &'a [u8])];
 
-/// Marks an element as one of the opposite direction.
+/// Marks an element of the opposite direction.
 const REVERSE: u16 = 0x8000;
 
 fn set(id: u16, content: &[u8]) -> Vec<u8> {
     [&id.to_be_bytes()[..], &(content.len() as u16 + 4).to_be_bytes(), content].concat()
 }
 
-/// A message with one template of `fields`, the first `scopes` of them scopes, and one record.
+/// A message with one template of `fields`, of which the first `scopes` are scopes, and one record.
 fn message(id: u16, scopes: usize, fields: Fields<'_>) -> Vec<u8> {
     let mut entry = [id.to_be_bytes(), (fields.len() as u16).to_be_bytes()].concat();
     if scopes > 0 {
@@ -58,7 +58,7 @@ fn learn(importer: &mut Importer, scopes: usize, fields: Fields<'_>) {
     assert!(flows(importer, &message(400, scopes, fields)).is_empty());
 }
 
-/// The flow that these fields and two addresses and two counters make.
+/// The flow of these fields with two addresses and two counters.
 fn flow(importer: &mut Importer, fields: Fields<'_>) -> FlowRecord {
     let common: Fields<'_> = &[
         (SOURCE_IPV4_ADDRESS, &[10, 0, 0, 1]),
@@ -83,7 +83,7 @@ fn ms(ms: u64) -> [u8; 8] {
     (u64::from(EXPORT_S) * 1_000 - ms).to_be_bytes()
 }
 
-/// The time `before_ns` before the message's, as NTP.
+/// The time `before_ns` before the message's, in NTP format.
 fn ntp(before_ns: u64) -> [u8; 8] {
     let ns = EXPORT_NS - before_ns;
     let fraction = ((ns % SECOND_NS) << 32).div_ceil(SECOND_NS);
@@ -180,7 +180,7 @@ fn times_from_durations_events_and_the_message() {
     let event: (u16, &[u8]) = (OBSERVATION_TIME_MILLISECONDS, &ms(2_000));
     assert_eq!(times(&[(FLOW_START_MILLISECONDS, &ms(5_000)), event]), (5 * second, 2 * second));
     assert_eq!(times(&[event]), (2 * second, 2 * second));
-    // An end before its beginning is not believed.
+    // An end before the beginning is ignored.
     let swapped: Fields<'_> = &[(FLOW_START_MILLISECONDS, &ms(1_000)), (FLOW_END_MILLISECONDS, &ms(5_000))];
     assert_eq!(times(swapped), (second, second));
 
@@ -190,7 +190,7 @@ fn times_from_durations_events_and_the_message() {
     let found = flow(&mut importer, uptimes).counters;
     assert_eq!((found.first_ns, found.last_ns), (EXPORT_NS - 2 * second, EXPORT_NS));
     assert_eq!(importer.counters().times_from_export, 1);
-    // With the start of the exporter, from an options record or the record itself.
+    // With the exporter's start from an options record, or from the record itself.
     let start = ms(10_000);
     learn(&mut importer, 1, &[(OBSERVATION_DOMAIN_ID, &[0; 4]), (SYSTEM_INIT_TIME_MILLISECONDS, &start)]);
     let expected = (EXPORT_NS - 9 * second, EXPORT_NS - 7 * second);
@@ -283,7 +283,7 @@ fn translations_are_what_differs() {
     let same: Fields<'_> =
         &[(POST_NAT_SOURCE_IPV4_ADDRESS, &[10, 0, 0, 1]), (POST_NAPT_DESTINATION_TRANSPORT_PORT, &[0, 0])];
     assert_eq!(one(same).translation, None);
-    // From IPv4 to IPv6: the other address in IPv6's clothes is still one of IPv4.
+    // From IPv4 to IPv6: an IPv4-mapped address is still an IPv4 address.
     let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
     let found =
         one(&[(POST_NAT_SOURCE_IPV6_ADDRESS, &mapped), (POST_NAT_DESTINATION_IPV6_ADDRESS, &[3; 16])]);
@@ -312,18 +312,18 @@ fn samplers_are_looked_up_by_what_names_them() {
     assert_eq!(one_in(&mut importer, &[seven]), 500);
     learn(&mut importer, 1, &[seven, (SAMPLER_MODE, &[2]), (SAMPLER_RANDOM_INTERVAL, &[0, 50])]);
     assert_eq!(one_in(&mut importer, &[seven]), 50);
-    // Says nothing, so what was known stays.
+    // Contains no rate, so the known one stays.
     learn(&mut importer, 1, &[seven, (SAMPLING_PACKET_INTERVAL, &[1]), (SELECTOR_NAME, b"x")]);
     learn(&mut importer, 1, &[seven, (SAMPLING_PACKET_INTERVAL, &[0]), (SAMPLING_PACKET_SPACE, &[9])]);
     assert_eq!(one_in(&mut importer, &[seven]), 50);
 
-    // From now on another rate: what came before keeps its own.
+    // Another rate from now on: earlier records keep theirs.
     learn(&mut importer, 1, &[seven, (SAMPLING_TIME_INTERVAL, &[10]), (SAMPLING_TIME_SPACE, &[3, 222])]);
     assert_eq!(one_in(&mut importer, &[seven]), 100, "10 ms of a second");
     learn(&mut importer, 1, &[seven, (SAMPLER_RANDOM_INTERVAL, &[0, 50])]);
     assert_eq!(one_in(&mut importer, &[seven]), 50);
 
-    // Of an interface, of the domain, of the record itself.
+    // The sampler of an interface, of the domain, of the record itself.
     learn(&mut importer, 1, &[(INGRESS_INTERFACE, &[3]), (SAMPLING_INTERVAL, &[30])]);
     learn(&mut importer, 1, &[(OBSERVATION_DOMAIN_ID, &[0; 4]), (SAMPLING_INTERVAL, &[40])]);
     assert_eq!(one_in(&mut importer, &[(INGRESS_INTERFACE, &[3])]), 30);
@@ -334,7 +334,7 @@ fn samplers_are_looked_up_by_what_names_them() {
     assert_eq!(one_in(&mut importer, &[seven, (SAMPLING_INTERVAL, &[60])]), 60);
     assert_eq!(importer.counters().samplers_unknown, 1);
 
-    // Another domain's are its own, and gone is gone.
+    // Another domain has its own samplers; a removed one is unknown.
     let mut elsewhere = message(300, 0, &[(SOURCE_IPV4_ADDRESS, &[1; 4]), (PACKET_DELTA_COUNT, &[1])]);
     elsewhere[15] = 9;
     assert_eq!(flows(&mut importer, &elsewhere)[0].sampling_interval, 1);
@@ -398,7 +398,7 @@ fn drops_are_counted_by_the_routers_reason() {
     assert_eq!(found.bytes, 99);
     let found = drops(&[counts, &[(FORWARDING_STATUS, &[64])]].concat());
     assert_eq!((found.by_reason().count(), found.others(), found.bytes), (0, 2, 99));
-    // All of it where nothing counts them; the status in four bytes.
+    // Without counters all packets count as dropped; the status has four bytes.
     let found = drops(&[(FORWARDING_STATUS, &[0, 0, 0, 137])]);
     assert_eq!(found.by_reason().collect::<Vec<_>>(), [(DropReason::TtlExpired, 3)]);
     let found = drops(&[(FORWARDING_STATUS, &[128, 0, 0, 0])]);

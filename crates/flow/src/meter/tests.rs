@@ -1,4 +1,5 @@
-//! The meter against a reference that keeps flows in a map, scans all of them each time and has the same rules.
+//! Compares the meter with a reference that keeps flows in a map, scans all of them each time and has the same
+//! rules.
 
 mod limits;
 mod reference;
@@ -25,20 +26,20 @@ fn options() -> MeterOptions {
 enum Grouping {
     /// All at once.
     Whole,
-    /// `count` groups, one after another, the last first; with an index of the chunk or by walking it.
+    /// `count` groups, one after another, the last one first; with an index of the chunk or by walking it.
     Groups { count: usize, with_index: bool },
     /// The chunk is split into this number of parts, each with its own shards.
     Split(usize),
 }
 
-/// A meter, what it was given, and its records.
+/// A meter, its input, and its records.
 struct Run {
     meter: Meter,
     grouping: Grouping,
     sequence: u64,
     clock_ns: u64,
     records: Vec<FlowRecord>,
-    /// What records reported that are not kept, and how many they were.
+    /// The sum and number of records that are no longer kept.
     before: (Amount, u64),
 }
 
@@ -48,7 +49,7 @@ impl Run {
         Self { meter, grouping, sequence: 0, clock_ns: 0, records: Vec::new(), before: Default::default() }
     }
 
-    /// Observes a chunk of these packets; its clock. It goes back if theirs has been set back by a minute.
+    /// Observes a chunk of these packets; returns its clock, which goes back if theirs was set back by a minute.
     fn observe(&mut self, samples: &[Sample]) -> u64 {
         let first_ns = samples.first().map_or(self.clock_ns, |sample| sample.arrival_ns);
         if first_ns + 60 * SECOND_NS <= self.clock_ns {
@@ -95,7 +96,7 @@ impl Run {
         assert_eq!((self.meter.totals().cached, self.meter.totals().flows_cached), Default::default());
     }
 
-    /// The law, and that the totals say what the records and the cache say.
+    /// Checks the balance, and that the totals agree with the records and the cache.
     fn check(&self) {
         let totals = self.meter.totals();
         assert!(totals.holds(), "{totals:?}");
@@ -130,19 +131,19 @@ fn sum(records: &[FlowRecord]) -> Amount {
     records.iter().fold(Amount::default(), |sum, record| sum + Amount::of(record))
 }
 
-/// Records in an order of their own.
+/// Records in an order independent of the meter's.
 fn sorted(records: &[FlowRecord]) -> Vec<String> {
     let mut lines: Vec<_> = records.iter().map(|record| format!("{record:?}")).collect();
     lines.sort();
     lines
 }
 
-/// Random traffic of few flows, so that each has many packets, with silences in which flows end.
+/// Random traffic of few flows, so that each has many packets, with pauses in which flows end.
 struct Source {
     rng: XorShift64Star,
     clock_ns: u64,
     hosts: u32,
-    /// Now and then the clock is set, back or forward, by minutes to decades.
+    /// Whether the clock is sometimes set back or forward, by minutes to decades.
     clock_is_set: bool,
 }
 
@@ -217,12 +218,12 @@ impl Source {
     }
 }
 
-/// The meter and its reference over the same traffic, in chunks of different sizes.
+/// Compares the meter with its reference on the same traffic, in chunks of different sizes.
 fn agree(options: &MeterOptions, grouping: Grouping, seed: u64, chunks: usize) {
     agree_on(Source::new(seed, 4), options, grouping, chunks);
 }
 
-/// The same for this traffic; how many flows were ended because the clock went back.
+/// The same for this traffic; returns the number of flows that ended because the clock went back.
 fn agree_on(mut source: Source, options: &MeterOptions, grouping: Grouping, chunks: usize) -> u64 {
     let longest_ns = options.active_timeout_ns;
     let (mut run, mut reference) = (Run::new(options, grouping), Reference::new(options));
@@ -329,7 +330,7 @@ fn a_connection_is_one_biflow_and_ends_when_both_have_said_so() {
             tcp(client, server, 17, 1),
             tcp(server, client, 17, 1),
             tcp(client, server, 16, 1),
-            // A new one between the same endpoints.
+            // A new connection between the same endpoints.
             tcp(client, server, 2, 2),
         ]);
         assert_eq!(run.records.len(), 1);
@@ -408,8 +409,8 @@ fn later_fragments_go_with_their_first_and_without_it_have_no_ports() {
         for protocol in [6, 17] {
             let sample = Sample { protocol, ..tcp(client, server, 0, 0) };
             let mut run = Run::new(&options(), Grouping::Whole);
-            // A later one before its first in the same chunk, one of a datagram never begun, one in the next chunk, one
-            // too late.
+            // A later fragment before its first in the same chunk, one without a first, one in the next chunk,
+            // one too late.
             run.observe(&[part(sample, 1, true), part(sample, 2, true), part(sample, 1, false)]);
             run.observe(&[part(sample, 1, true)]);
             run.observe(&[tcp("10.7.7.7:7", SERVER, 16, 31)]);
@@ -448,7 +449,7 @@ fn sampled_packets_alone_are_metered_and_the_others_counted() {
             let totals = run.meter.totals();
             assert_eq!(totals.seen.packets, 10_000);
             let looked_at = 10_000 - totals.unsampled.packets;
-            // Exactly, but for the beginning and end of five shards; or within six standard deviations.
+            // Exact except for the beginning and end of five shards; or within six standard deviations.
             let allowed = if matches!(sampling, Sampling::Count { .. }) { 5 } else { 180 };
             assert!(looked_at.abs_diff(1000) <= allowed, "{looked_at}");
             assert!(run.records.iter().all(|record| record.sampling_interval == 10));
@@ -464,7 +465,7 @@ fn what_cannot_be_read_is_counted_by_its_reason() {
     let bad = |reason| Sample { drop: Some(reason), ..good };
     let mut run = Run::new(&MeterOptions { fates: true, ..options() }, Grouping::Whole);
     run.observe(&[good, bad(DropReason::NotIp), bad(DropReason::Ipv6Extension), bad(DropReason::NoRoute)]);
-    // Without any facts, and with a header that is not all there.
+    // Without any facts, and with an incomplete header.
     let mut chunk = testing::chunk(1, run.clock_ns, &[good, good]);
     chunk.packets_mut()[0].ip_len = 0;
     chunk.packets_mut()[1].l3_offset = 55;

@@ -15,7 +15,7 @@ fn all(packet: &Packet) -> impl PartialEq + std::fmt::Debug {
 }
 
 proptest! {
-    /// What the usual way says of a packet is what the careful way says.
+    /// The fast path and the general path give the same result.
     #[test]
     fn the_usual_way_agrees_with_the_careful_one(
         front in 0usize..4, v6: bool, protocol in 0usize..4, tunnels: bool,
@@ -67,8 +67,8 @@ proptest! {
     }
 }
 
-/// A meter takes what it can read of a packet. Where the header holds, its fields are what the views of `wire` say; where it
-/// does not, the packet is dropped with a reason that fits, or was of a kind that a meter forgives.
+/// A meter accepts every readable packet. If the header is valid, its fields agree with the views of `wire`; if
+/// not, the packet is dropped with a fitting reason, or is of a kind that a meter tolerates.
 fn assert_is_as_viewed(packet: &Packet, l3: &[u8], wire_len: usize) {
     let has = |flag: u8| packet.flags.has(flag);
     let fragment = (has(PacketFlags::FRAGMENT), has(PacketFlags::LATER_FRAGMENT));
@@ -98,7 +98,7 @@ fn assert_is_as_viewed(packet: &Packet, l3: &[u8], wire_len: usize) {
                     assert_eq!(ports, (packet.src_port, packet.dst_port));
                 }
             }
-            // Cut up later by its sender's card; or cut by the capture, inside the options.
+            // Segmented later by the sender's card, or truncated by the capture inside the options.
             Err(Malformed::Length) => assert_eq!((l3[2], l3[3], packet.ip_len as usize), (0, 0, wire_len)),
             Err(why) => assert!(why == Malformed::HeaderLength && l3.len() < wire_len, "{why}"),
         },

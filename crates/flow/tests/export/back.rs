@@ -1,4 +1,4 @@
-//! There and back: what the importer makes of what the exporter wrote.
+//! Round trip: the importer reads what the exporter wrote.
 
 use super::*;
 use thalweg_flow::SAMPLING_UNKNOWN;
@@ -19,7 +19,7 @@ fn import(messages: &[Vec<u8>]) -> (Vec<FlowRecord>, Importer) {
     (records, importer)
 }
 
-/// Flags are TCP's; where TTLs are said, flags are too.
+/// Only TCP has flags; a record with TTLs has flags too.
 fn without_zeros(counters: Counters, is_tcp: bool) -> Counters {
     let said = counters.tcp_flags.or(counters.ttl_min.and(Some(0)));
     Counters { tcp_flags: said.filter(|_| is_tcp), ..counters }
@@ -35,7 +35,7 @@ fn said(record: &FlowRecord, unit_ns: u64) -> FlowRecord {
     let is_icmp = matches!(record.key.protocol, 1 | 58);
     let key = FlowKey {
         src_port: if is_icmp { 0 } else { record.key.src_port },
-        // A label section of zeros is no label.
+        // A label stack entry of zeros is no label.
         mpls_label: record.key.mpls_label.filter(|label| *label != 0),
         ..record.key
     };
@@ -64,7 +64,7 @@ fn said(record: &FlowRecord, unit_ns: u64) -> FlowRecord {
     }
 }
 
-/// Reasons of dropping are told of a flow that was dropped as a whole only.
+/// The reason of a drop is exported only if the whole flow was dropped.
 fn without_reasons(record: &FlowRecord) -> FlowRecord {
     let mut drops = Drops::default();
     drops.add_without_reason(record.drops.packets() as u32, record.drops.bytes);
@@ -122,7 +122,7 @@ fn interfaces_come_back_in_every_version() {
     }
 }
 
-/// What nobody said is not made up on the way: a sampler that nobody described does not become "all packets".
+/// Unknown values stay unknown: a sampler without a description does not become "all packets".
 #[test]
 fn unknown_sampling_stays_unknown() {
     for version in [Version::NetFlow9, Version::Ipfix] {
@@ -136,7 +136,8 @@ fn unknown_sampling_stays_unknown() {
     }
 }
 
-/// Names and samplers are said in the session's domain first and as domain 0 later: a collector that begins in mid-session has them.
+/// Names and samplers are sent in the session's domain first and in domain 0 later, so a collector that starts in
+/// mid-session has them.
 #[test]
 fn a_late_importer_knows_samplers_and_names() {
     for in_domain in [false, true] {

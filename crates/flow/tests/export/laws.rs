@@ -1,4 +1,4 @@
-//! What holds of every session: sizes, sequence numbers, templates first, every record once.
+//! Properties of every session: sizes, sequence numbers, templates first, every record once.
 
 use super::reader::Reader;
 use super::*;
@@ -24,14 +24,14 @@ fn any_options() -> impl Strategy<Value = ExportOptions> {
     )
 }
 
-/// What a driver may do.
+/// A step of the driver.
 #[derive(Clone, Debug)]
 enum Step {
     Records(Vec<FlowRecord>),
     Wait(u64),
     Flush,
     Poll,
-    /// At most this number of bytes and of messages together.
+    /// At most this many bytes and messages together.
     PollTrains(usize, usize),
     Reconnect,
 }
@@ -47,7 +47,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// As [`poll_all`], several at a time.
+/// Same as [`poll_all`], several messages at a time.
 fn poll_trains(exporter: &mut Exporter, bytes_max: usize, messages_max: usize) -> Vec<(Vec<u8>, Amount)> {
     let (mut messages, mut train) = (Vec::new(), Train::default());
     while exporter.poll_train(&mut train, bytes_max, messages_max) {
@@ -125,7 +125,7 @@ proptest! {
         prop_assert_eq!(totals.messages >= sessions.iter().map(|messages| messages.len() as u64).sum(), true);
     }
 
-    /// A collector that comes late, or loses messages, reads everything after one round of templates.
+    /// A collector that starts late or loses messages can read everything after one interval of templates.
     #[test]
     fn a_collector_that_comes_late_reads_after_an_interval(
         records in proptest::collection::vec(any_record(), 200..400),
@@ -141,7 +141,7 @@ proptest! {
         exporter.handle_records(&records, NOW_NS);
         exporter.flush(NOW_NS);
         poll_all(&mut exporter);
-        // The collector starts here. Within an interval all templates come again.
+        // The collector starts here. Within one interval all templates are repeated.
         let mut now_ns = NOW_NS;
         while now_ns < NOW_NS + options.template_interval_ns {
             now_ns = exporter.poll_timeout().unwrap();

@@ -1,4 +1,4 @@
-//! What the exporter writes, read by a slow reader that shares no line with it.
+//! The exporter's output, read by a slow reader that shares no code with it.
 
 mod back;
 mod laws;
@@ -17,7 +17,7 @@ use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_INTERFACE
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// All messages that are whole, and what the exporter says is in them.
+/// All complete messages, with the exporter's own counts of their contents.
 fn poll_all(exporter: &mut Exporter) -> Vec<(Vec<u8>, Amount)> {
     let mut messages = Vec::new();
     let mut message = Vec::new();
@@ -27,7 +27,7 @@ fn poll_all(exporter: &mut Exporter) -> Vec<(Vec<u8>, Amount)> {
     messages
 }
 
-/// One session over these records, from its beginning to its end.
+/// One session with these records, from beginning to end.
 fn session(options: &ExportOptions, records: &[FlowRecord], now_ns: u64) -> Vec<Vec<u8>> {
     let mut exporter = Exporter::new(options).unwrap();
     exporter.handle_connected(now_ns);
@@ -93,7 +93,7 @@ fn any_address(ipv6: bool) -> BoxedStrategy<IpAddr> {
     }
 }
 
-/// None, a small number, one that 16 bits do not hold.
+/// None, a small number, or one beyond 16 bits.
 fn any_interface() -> impl Strategy<Value = u32> {
     prop_oneof![2 => 1..8u32, 1 => Just(NO_INTERFACE), 1 => any::<u32>()]
 }

@@ -196,7 +196,7 @@ fn nat_events_arrive() {
     assert_eq!(exporter.totals().unexportable[Unexportable::NatEvent as usize].records, events.len() as u64);
 }
 
-/// An interface that comes back with another number is told with its name, on streams too.
+/// An interface that returns with another number is announced with its name, on streams too.
 #[test]
 fn other_interfaces_are_told_in_mid_session() {
     for (version, transport) in [

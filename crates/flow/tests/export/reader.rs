@@ -1,4 +1,5 @@
-//! A reader of NetFlow 5, 9 and IPFIX, slow and plain: everything by look-up, every rule checked, any fault a panic.
+//! A slow and plain reader of NetFlow 5, 9 and IPFIX: everything by look-up, every rule checked, any fault a
+//! panic.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use thalweg_wire::netflow::element::{REVERSE_ENTERPRISE, *};
 /// A data record: values by enterprise number and element.
 pub(crate) type Fields = BTreeMap<(u32, u16), Vec<u8>>;
 
-/// What one session said.
+/// The contents of one session.
 #[derive(Default)]
 pub(crate) struct Reader {
     /// By domain and number.
@@ -19,7 +20,7 @@ pub(crate) struct Reader {
     /// Template records seen, by number.
     pub(crate) announced: BTreeMap<u16, u32>,
     expected_sequences: BTreeMap<u32, u32>,
-    /// Messages were lost: the next number of a domain is whatever comes.
+    /// Messages were lost, so any next sequence number is accepted in each domain.
     is_late: bool,
     /// Export times, seconds since the epoch.
     pub(crate) times_s: Vec<u32>,
@@ -29,7 +30,7 @@ pub(crate) struct Reader {
     pub(crate) data_records: Vec<usize>,
     /// The session's domain.
     pub(crate) domain: u32,
-    /// The domain of the message being read; 0 is the exporter as a whole.
+    /// The domain of the current message; 0 stands for the exporter as a whole.
     spoken_for: u32,
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn address(bytes: &[u8]) -> IpAddr {
 }
 
 impl Reader {
-    /// A reader that has read these messages of one session.
+    /// A reader after reading these messages of one session.
     pub(crate) fn of<'a>(messages: impl IntoIterator<Item = &'a Vec<u8>>) -> Self {
         let mut reader = Self::default();
         messages.into_iter().for_each(|message| reader.read(message));
@@ -93,7 +94,7 @@ impl Reader {
         self.expected_sequences.insert(domain, sequence.wrapping_add(step));
     }
 
-    /// Messages were lost: goes on from whatever sequence numbers come next.
+    /// Messages were lost: accepts any next sequence numbers.
     pub(crate) fn lose_messages(&mut self) {
         self.expected_sequences.clear();
         self.is_late = true;
@@ -127,7 +128,7 @@ impl Reader {
             ];
             let mut fields: Fields =
                 layout.map(|(element, at, bytes)| ((0, element), record[at..at + bytes].to_vec())).into();
-            // As absolute times, since every message of version 5 may have a start of its own.
+            // As absolute times, because each message of version 5 may have another start.
             for (element, at) in [(FLOW_START_MILLISECONDS, 24), (FLOW_END_MILLISECONDS, 28)] {
                 let ms = self.start_ms + u64::from(u32_at(record, at));
                 fields.insert((0, element), ms.to_be_bytes().to_vec());
@@ -163,7 +164,7 @@ impl Reader {
         self.read_sets(&message[16..], 10);
     }
 
-    /// Reads sets up to the end of a message; how many records of any kind.
+    /// Reads sets up to the end of a message; returns the number of records of any kind.
     fn read_sets(&mut self, mut rest: &[u8], version: u16) -> usize {
         let mut records = 0;
         assert!(!rest.is_empty(), "a message without a set");
@@ -247,7 +248,7 @@ impl Reader {
             let bytes = usize::from(scope_bytes + option_bytes);
             let mut fields = Vec::new();
             for (n, field) in rest[6..6 + bytes].chunks(4).enumerate() {
-                // Scopes are not elements of the registry: told apart by an enterprise number that is none.
+                // Scopes are not elements of the registry, so they get an enterprise number that does not exist.
                 let enterprise = if 4 * n < usize::from(scope_bytes) { u32::MAX } else { 0 };
                 fields.push((enterprise, u16_at(field, 0), u16_at(field, 2)));
             }
@@ -293,7 +294,7 @@ impl Reader {
     }
 }
 
-/// The length must be one that the element can have, and the element known.
+/// The element must be known, and its length possible.
 fn check_length((enterprise, id, bytes): (u32, u16, u16)) {
     assert!(enterprise == 0 || enterprise == REVERSE_ENTERPRISE);
     let Some(element) = element(id) else { return };

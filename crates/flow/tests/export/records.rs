@@ -1,4 +1,4 @@
-//! Every field of a record arrives, in each protocol that has it.
+//! Every field of a record arrives in each protocol that has it.
 
 use super::reader::{Fields, Reader, address, number};
 use super::*;
@@ -36,7 +36,7 @@ fn unix_ns(ntp: u64) -> u64 {
     seconds * SECOND_NS + (((ntp & 0xffff_ffff) * SECOND_NS) >> 32)
 }
 
-/// A record made of what arrived. Reasons of drops do not arrive; their sums are checked apart.
+/// A record made from received fields. Drop reasons are not exported; their sums are checked separately.
 fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
     let get = |element| value(fields, element).unwrap();
     let key = FlowKey {
@@ -85,7 +85,7 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
     }
 }
 
-/// Samplers as they were announced: number and interval.
+/// Announced samplers: number and interval.
 fn samplers(reader: &Reader) -> Vec<(u64, u32)> {
     let sampler = |(_, fields): &(u16, Fields)| {
         let ipfix = value(fields, SELECTOR_ID).map(|id| {
@@ -117,7 +117,7 @@ fn with_zeros(counters: Counters) -> Counters {
     Counters { tcp_flags: told(tcp_flags), ttl_min: told(ttl_min), ttl_max: told(ttl_max), ..counters }
 }
 
-/// What remains of a record without its drops, and with unspecified next hops taken for none.
+/// A record without its drops, and with unspecified next hops as none.
 fn without_drops(record: &FlowRecord) -> FlowRecord {
     let Counters { tcp_flags, ttl_min, ttl_max, .. } = record.counters;
     let is_said = tcp_flags.or(ttl_min).or(ttl_max).is_some();
@@ -132,7 +132,7 @@ fn without_drops(record: &FlowRecord) -> FlowRecord {
     }
 }
 
-/// Both directions of a biflow, as records.
+/// Both directions of a biflow, as separate records.
 fn ways(record: &FlowRecord) -> Vec<FlowRecord> {
     let mut ways = vec![FlowRecord { reverse: None, ..*record }];
     if let Some(counters) = record.reverse {
@@ -163,7 +163,7 @@ fn check_drops(fields: &Fields, record: &FlowRecord) {
     assert_eq!(status, expected);
 }
 
-/// What is not known has no field, and ICMP has its own.
+/// Unknown fields are left out, and ICMP has its own.
 fn check_what_is_left_out(fields: &Fields, record: &FlowRecord) {
     let has = |element| value(fields, element).is_some();
     let counters = &record.counters;
@@ -230,7 +230,7 @@ proptest! {
             &ExportOptions::new(Version::NetFlow5, Transport::Datagram), &records, NOW_NS));
         let expected: Vec<FlowRecord> =
             records.iter().flat_map(ways).filter(|way| way.key.src.is_ipv4()).collect();
-        // Parts of one record follow each other: those of the same key are added up.
+        // Parts of one record are consecutive, so those of the same key are added up.
         let mut told = reader.flows.iter().map(|fields| record_of(fields, &[])).peekable();
         for way in &expected {
             let mut sum = told.next().expect("a record is missing");
@@ -277,7 +277,7 @@ proptest! {
         let mut rest = &bytes[..];
         for record in &records {
             let (read, after) = read_image(rest).unwrap();
-            // Which reasons the fourth and further ones were is forgotten already in the record.
+            // The record itself keeps no reasons beyond the third.
             prop_assert_eq!(&read, record);
             rest = after;
         }

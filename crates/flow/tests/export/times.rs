@@ -1,4 +1,4 @@
-//! Times are right, however long an exporter has been up and however old the packets are.
+//! Times are right, whatever the exporter's uptime and the packets' age.
 
 use super::reader::{Reader, number};
 use super::*;
@@ -12,7 +12,7 @@ fn at(first_ns: u64, last_ns: u64) -> FlowRecord {
     FlowRecord { counters: Counters { first_ns, last_ns, ..record.counters }, ..record }
 }
 
-/// First and last of all flows, milliseconds since the epoch, as a collector computes them.
+/// First and last times of all flows, in milliseconds since the epoch, as a collector computes them.
 fn told(reader: &Reader) -> Vec<(u64, u64)> {
     let get = |fields: &super::reader::Fields, element| number(&fields[&(0, element)]);
     let times = |fields| (get(fields, FLOW_START_MILLISECONDS), get(fields, FLOW_END_MILLISECONDS));
@@ -61,7 +61,7 @@ fn a_clock_that_is_set_is_followed() {
             }
             let time_s = u64::from(*reader.times_s.last().unwrap());
             assert!(time_s.abs_diff(now_ns / SECOND_NS) <= 1, "{version:?}: export time");
-            // Nothing waits until the clock is back where it was.
+            // Nothing waits for the clock to reach its old value again.
             let now_announced: u32 = reader.announced.values().sum();
             assert!(version == Version::NetFlow5 || now_announced > announced, "{version:?}, {days} days");
             announced = now_announced;
@@ -72,7 +72,7 @@ fn a_clock_that_is_set_is_followed() {
 
 #[test]
 fn an_old_capture_exported_today() {
-    // Ten years ago, four hours of it, then the present.
+    // Four hours of ten years ago, then the present.
     let old_ns = NOW_NS - 3650 * DAY_NS;
     let mut records: Vec<_> =
         (0..200).map(|n| at(old_ns + n * 72 * SECOND_NS, old_ns + (n * 72 + 60) * SECOND_NS)).collect();
@@ -131,7 +131,7 @@ fn nanoseconds_are_ntp_times() {
     assert_eq!(last as u32, 3 << 30);
 }
 
-/// Received records may say any time.
+/// Received records may have any time.
 #[test]
 fn the_end_of_time_is_told_or_refused() {
     for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {

@@ -1,19 +1,19 @@
-//! What `ndpiReader` writes of a capture: a line for each flow, the direction of its first packet first.
+//! The output of `ndpiReader` for a capture: one line per flow, with the direction of its first packet first.
 //!
 //! ```text
 //! <tab>3<tab>UDP 10.0.0.1:5353 -> 224.0.0.251:5353 [VLAN: 7][proto: 8/MDNS][..][4 pkts/400 bytes -> 0 pkts/0 bytes][..]
 //! ```
-//! IPv6 addresses stand in brackets; of tunnels, the name stands in front of the protocol's number. There are other numbered
+//! IPv6 addresses are in brackets; tunnels have their name before the protocol's number. There are other numbered
 //! lines; those of flows have an arrow and counters.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Packets and bytes of frames, each way.
+/// Packets and bytes of frames, in each direction.
 pub(crate) type Counted = [(u64, u64); 2];
 
-/// Addresses and ports by which a flow is known, of the direction whose packet came first.
+/// Addresses and ports that identify a flow, in the direction of its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ends {
     pub(crate) src: (IpAddr, u16),
@@ -40,7 +40,7 @@ pub(crate) struct Listed {
 
 /// The flows of a list.
 pub(crate) fn read(path: &Path) -> BTreeMap<Ends, Listed> {
-    // Names and paths in the list are as the packets had them.
+    // Names and paths are as in the packets, perhaps not UTF-8.
     let bytes = std::fs::read(path).expect("the list is readable");
     let text = String::from_utf8_lossy(&bytes);
     let mut flows = BTreeMap::new();

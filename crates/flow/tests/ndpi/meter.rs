@@ -17,31 +17,31 @@ use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
 /// What nDPI does differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Difference {
-    /// It leaves out fragments but the first. Here they are counted.
+    /// It leaves out later fragments. Here they are counted.
     LaterFragment,
     /// It leaves out IPv4 packets that claim more bytes than were captured. Here they count with the captured bytes.
     ClaimsMore,
     /// It has no ports for TCP and UDP headers that are not whole. Here four bytes are enough.
     CutHeader,
-    /// It has the inner of two VLAN tags in its key. Here it is the outer.
+    /// Its key has the inner of two VLAN tags. Here it is the outer.
     InnerTag,
-    /// It takes a frame of any EtherType for IPv4 if the version fits, and does not ask for fragments there. Here the
-    /// EtherType counts.
+    /// It takes a frame with any EtherType for IPv4 if the version fits, and ignores fragments there. Here the
+    /// EtherType decides.
     OtherEtherType,
-    /// It does not look into Teredo. Here the inner packet counts.
+    /// It does not parse Teredo. Here the inner packet counts.
     Teredo,
-    /// It leaves out CAPWAP's data if no IP packet is in it. Here it counts as the packet of UDP that it is.
+    /// It leaves out CAPWAP data without an IP packet inside. Here it counts as the UDP packet that it is.
     CapwapWithoutIp,
 }
 
 impl Difference {
-    /// Whether it leaves out packets, and takes none in another way.
+    /// Whether it only leaves out packets.
     pub(crate) fn leaves_out(self) -> bool {
         matches!(self, Self::LaterFragment | Self::ClaimsMore | Self::CapwapWithoutIp)
     }
 }
 
-/// A flow as it was counted.
+/// A metered flow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metered {
     pub(crate) counted: Counted,
@@ -49,17 +49,17 @@ pub(crate) struct Metered {
     pub(crate) application: Option<u8>,
     /// The server's name that a client asked for.
     pub(crate) server_name: Option<String>,
-    /// Payloads looked at each way, while none has given an answer.
+    /// Payloads inspected in each direction, while none has given an answer.
     payloads: [usize; 2],
     is_sure: bool,
 }
 
-/// What was made of a capture.
+/// The result of metering a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     pub(crate) flows: HashMap<Ends, Metered>,
     pub(crate) differences: BTreeMap<Difference, u64>,
-    /// Packets that neither counts, by why.
+    /// Packets that neither meter counts, by reason.
     pub(crate) dropped: BTreeMap<DropReason, u64>,
     pub(crate) packets: u64,
 }
@@ -84,17 +84,17 @@ pub(crate) fn meter(path: &Path) -> Capture {
 fn chunks(path: &Path) -> Vec<Chunk> {
     let specs = vec![InputSpec::path(path)];
     let source = FileSource::open(specs, PortNames::default(), &InputOptions::default()).expect("a capture");
-    source.load_all().expect("not strict").0
+    source.load_all().expect("a reader that is not strict returns no error").0
 }
 
-/// What a flow is in records: counted each way, and its application.
+/// A flow in records: its counts in each direction, and its application.
 pub(crate) type Recorded = (Counted, Option<u8>);
 
-/// The same flows by the meter of the crate, with payloads looked at: packets that nDPI leaves out are dropped before; those
-/// that it takes in another way are not told apart.
+/// The same flows by the crate's meter, with payload inspection. Packets that nDPI leaves out are dropped before;
+/// packets that it treats differently otherwise are not distinguished.
 pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
     let options = MeterOptions {
-        // As in the list: ends, protocol and VLAN. No flow ends but by the meter's end.
+        // The list's key: endpoints, protocol and VLAN. Flows end only when the meter ends.
         key: KeyFields { traffic_class: false, ingress: false, mpls: false, ..KeyFields::default() },
         idle_timeout_ns: u64::MAX / 4,
         active_timeout_ns: u64::MAX / 4,
@@ -123,7 +123,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
     for shard in 0..meter.shard_count() {
         meter.flush(shard, EndReason::ForcedEnd, &mut |record| records.push(*record));
     }
-    // nDPI has one flow for all types of ICMP between two ends: whose packet came first began it.
+    // nDPI has one flow for all ICMP types between two hosts; the first packet's sender is the initiator.
     records.sort_by_key(|record| record.counters.first_ns);
     let mut flows: HashMap<Ends, Recorded> = HashMap::new();
     for record in records {
@@ -188,7 +188,7 @@ impl Capture {
         }
     }
 
-    /// Takes something for IPv4. Whether nDPI counts it.
+    /// Takes bytes for IPv4; returns whether nDPI counts them.
     fn look_whatever_the_type(&mut self, l3: &[u8], bytes: usize) -> bool {
         let mut l3 = l3.to_vec();
         if l3.len() < 20 || l3[0] >> 4 != 4 || claims_more(&l3) {
@@ -259,7 +259,7 @@ fn is_inside_teredo(packet: &Packet, frame: &[u8]) -> bool {
         && (port(34) || port(36))
 }
 
-/// Parses bytes that begin with an IP header, and goes on if they can be read.
+/// Parses bytes that begin with an IP header, and calls `then` if they are readable.
 fn again(l3: &[u8], options: &ParseOptions, then: impl FnOnce(&Packet, &[u8])) -> bool {
     let mut builder = ChunkBuilder::with_capacity(l3.len() + 256);
     let at = builder.next_frame_offset();
@@ -279,9 +279,9 @@ fn again(l3: &[u8], options: &ParseOptions, then: impl FnOnce(&Packet, &[u8])) -
 fn ends_of(packet: &Packet, l3: &[u8], vlan: u16) -> Ends {
     let address = |v4: usize, v6: usize| -> IpAddr {
         if packet.is_ipv6() {
-            <[u8; 16]>::try_from(&l3[v6..v6 + 16]).expect("read before").into()
+            <[u8; 16]>::try_from(&l3[v6..v6 + 16]).expect("the length was checked").into()
         } else {
-            <[u8; 4]>::try_from(&l3[v4..v4 + 4]).expect("read before").into()
+            <[u8; 4]>::try_from(&l3[v4..v4 + 4]).expect("the length was checked").into()
         }
     };
     let has_ports = packet.flags.has(PacketFlags::HAS_PORTS) && matches!(packet.protocol, 6 | 17);

@@ -1,12 +1,12 @@
-//! Applications and servers' names against nDPI's.
+//! Compares applications and servers' names with nDPI's.
 //!
-//! nDPI knows some four hundred names, and has two for a flow: that of the protocol and, where it can tell, of the service in
-//! it ("TLS.Amazon"). Compared is the first, where it is one that exists here too.
+//! nDPI knows about four hundred names, and has two for a flow: that of the protocol and, if known, that of the
+//! service in it ("TLS.Amazon"). The first is compared if it exists here too.
 
 use super::{Capture, captures, list, meter};
 use thalweg_wire::application::by_code;
 
-/// nDPI's name and those that mean it here.
+/// nDPI's names and the equivalent names here.
 const NAMES: &[(&str, &[&str])] = &[
     ("BGP", &["bgp"]),
     ("CAPWAP", &["capwap"]),
@@ -53,7 +53,7 @@ const NAMES: &[(&str, &[&str])] = &[
     ("SIP", &["sip", "sips"]),
     ("SMBv23", &["smb"]),
     ("SMTP", &["smtp"]),
-    // Port 587, which here is named after what it is for.
+    // Port 587, which here is named after its purpose.
     ("SMTPS", &["smtps", "submission"]),
     ("SOCKS", &["socks"]),
     ("SSDP", &["ssdp"]),
@@ -68,7 +68,7 @@ const NAMES: &[(&str, &[&str])] = &[
     ("sFlow", &["sflow"]),
 ];
 
-/// What came of it.
+/// The result of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     same: u64,
@@ -112,13 +112,14 @@ pub(crate) fn compare() {
     println!("applications {applications:?}, servers' names {servers:?}");
     if !captures.is_empty() {
         assert_eq!(servers, Outcome { same: 1003, other: 0, unknown: 0 });
-        // Most of the others are DNSCrypt on QUIC's port, most unknown ones ports of a scan that were never answered.
+        // Most of the others are DNSCrypt on QUIC's port; most unknown ones are scanned ports that never
+        // answered.
         assert!(applications.same >= 2003, "{applications:?}");
         assert!(applications.other <= 152 && applications.unknown <= 108, "{applications:?}");
     }
 }
 
-/// By nDPI's name: flows of records that have the same name, another, and none. In docs/flows.md.
+/// By nDPI's name: flows of records with the same name, another one, and none. In docs/flows.md.
 const RECORDS: &[(&str, [u64; 3])] = &[
     ("DNS", [314, 0, 0]),
     ("TLS", [320, 0, 2]),
@@ -132,8 +133,8 @@ const RECORDS: &[(&str, [u64; 3])] = &[
     ("DHCP", [16, 0, 0]),
 ];
 
-/// The same of records, as a probe makes them that looks at payloads: each flow has the first answer of its first packets,
-/// else that of its ports.
+/// The same for records of a probe with payload inspection: each flow has the first answer from its first
+/// packets, else that of its ports.
 pub(crate) fn compare_records() {
     let mut outcomes: Vec<Outcome> = vec![Outcome::default(); RECORDS.len()];
     let captures = captures();

@@ -1,8 +1,9 @@
-//! Which experiment comes next, and how long it all will take yet.
+//! Chooses the next experiment and estimates the remaining time.
 //!
-//! Without a limit each is run once, in the papers' order. With one there are passes: each runs all experiments once, in an
-//! order of its own, as long as time is left. So an experiment's repetitions lie over the whole time, and a disturbance of
-//! some minutes touches all experiments alike. One that would not end in time, as far as its last run says, does not begin.
+//! Without a time limit, each experiment runs once, in the papers' order. With one there are passes: each pass
+//! runs all experiments once, in a new order, as long as time is left. So an experiment's repetitions spread over
+//! the whole time, and a disturbance of some minutes affects all experiments alike. An experiment that would
+//! exceed the limit, judging by its last run, is not started.
 
 use thalweg_base::XorShift64Star;
 
@@ -11,21 +12,21 @@ use crate::stats::shuffle;
 /// An experiment to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its place among the steps.
+    /// The index of its step.
     pub step: usize,
-    /// From 1.
+    /// Counts from 1.
     pub pass: usize,
 }
 
-/// What is to be done.
+/// The remaining experiments.
 pub struct Agenda {
-    /// Seconds that all may take together.
+    /// The time limit for all experiments together, in seconds.
     limit_s: Option<f64>,
     steps: Vec<StepState>,
     order: Vec<usize>,
     next: usize,
     pass: usize,
-    /// An experiment of this pass began.
+    /// Whether an experiment of this pass has been started.
     has_begun: bool,
     rng: XorShift64Star,
 }
@@ -37,7 +38,7 @@ struct StepState {
 }
 
 impl Agenda {
-    /// So many steps; once each, or again and again within the limit.
+    /// An agenda for `steps` steps: each once, or in repeated passes within the limit.
     pub fn new(steps: usize, limit_s: Option<f64>, seed: u64) -> Self {
         Self {
             limit_s,
@@ -50,7 +51,7 @@ impl Agenda {
         }
     }
 
-    /// What to run after so many seconds; none if nothing is left to do, or nothing that would end in time.
+    /// The next experiment after `elapsed_s` seconds; `None` if none remains or would end in time.
     pub fn next(&mut self, elapsed_s: f64) -> Option<Task> {
         loop {
             while let Some(step) = self.order.get(self.next).copied() {
@@ -70,23 +71,23 @@ impl Agenda {
 
     fn fits(&self, step: usize, elapsed_s: f64) -> bool {
         let state = self.steps[step];
-        // How long something takes is not known before it was run: the first pass tries.
+        // The first run of an experiment has no estimate, so the first pass tries each.
         let ends_s = elapsed_s + state.took_s.unwrap_or_default();
         !state.retired && self.limit_s.is_none_or(|limit_s| ends_s < limit_s)
     }
 
-    /// A step ended with results after so long.
+    /// Records that a step ended with results after this time.
     pub fn took(&mut self, step: usize, seconds: f64) {
         self.steps[step].took_s = Some(seconds);
     }
 
-    /// A step that has no results, and will have none.
+    /// Removes a step that has no results and will have none.
     pub fn retire(&mut self, step: usize) {
         self.steps[step].retired = true;
     }
 
-    /// Seconds to go: what is left of the limit; without one, the rest at the pace of what was run. None as long as
-    /// nothing was.
+    /// The remaining seconds: the rest of the limit; without a limit, an estimate from the experiments done so
+    /// far. `None` before the first is done.
     pub fn left_s(&self, elapsed_s: f64) -> Option<f64> {
         if let Some(limit_s) = self.limit_s {
             return Some((limit_s - elapsed_s).max(0.0));
@@ -96,7 +97,7 @@ impl Agenda {
             return None;
         }
         let mean = known.iter().sum::<f64>() / known.len() as f64;
-        // The one that was given out last is under way.
+        // The current experiment has not ended yet.
         let to_go = self.steps.len() + 1 - self.next;
         Some(mean * to_go as f64)
     }
@@ -106,7 +107,7 @@ impl Agenda {
 mod tests {
     use super::*;
 
-    /// Plays an agenda whose steps take so long; the tasks, and when the last one ended.
+    /// Runs an agenda whose steps take these times; returns the tasks, and when the last one ended.
     fn play(mut agenda: Agenda, takes_s: &[f64]) -> (Vec<Task>, f64) {
         let (mut tasks, mut now_s) = (Vec::new(), 0.0);
         while let Some(task) = agenda.next(now_s) {
@@ -134,13 +135,13 @@ mod tests {
         for (few, many) in counts(&few).into_iter().zip(counts(&many)) {
             assert!(few >= 3 && many > 3 * few, "{few}, then {many}: longer is more of each");
         }
-        // Each pass has each step once, and the steps change places.
+        // Each pass has each step once, in a new order.
         let of_pass =
             |pass| many.iter().filter(|task| task.pass == pass).map(|task| task.step).collect::<Vec<_>>();
         let orders: Vec<Vec<usize>> = (1..20).map(of_pass).collect();
         assert!(orders.iter().all(|order| order.len() == 3), "{orders:?}");
         assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
-        // What does not fit makes room for what does.
+        // If one step would take too long, a shorter one is chosen.
         let (last, _) = play(Agenda::new(2, Some(25.0), 1), &[10.0, 2.0]);
         assert_eq!(last.iter().filter(|task| task.step == 0).count(), 2);
         assert!(last.iter().filter(|task| task.step == 1).count() >= 2);

@@ -193,7 +193,7 @@ mod tests {
         Access { stores: true, ..load(line) }
     }
 
-    /// Each of four neighbors walks over lines of its own, and over lines that all have; `rounds` times.
+    /// Four neighbors that each walk over their own lines, and over lines that all share; `rounds` times.
     fn walked(own: u64, common: u64, rounds: u64) -> Vec<Curve> {
         let mut caches = Caches::new(4);
         for number in 0..4 * rounds {
@@ -209,18 +209,19 @@ mod tests {
         curves.iter().find(|curve| curve.scheduling == scheduling).unwrap().settles_at_bytes.unwrap()
     }
 
-    /// The knee is where the working set fits: of all neighbors in one cache, or of one in its own.
+    /// The knee of the curve is where the working set fits: that of all neighbors in one cache, or that of one
+    /// neighbor in its own.
     #[test]
     fn a_curve_settles_where_the_working_set_fits() {
         let curves = walked(1000, 20, 12);
         assert_eq!((settles(&curves, "serial"), settles(&curves, "per-peer")), (4096 * LINE, 1024 * LINE));
-        // Turns dealt to four cores in turn are each neighbor's core, too.
+        // Turns dealt to four cores in rotation give each neighbor its own core, too.
         assert_eq!(settles(&curves, "dynamic"), 1024 * LINE);
         let larger = walked(4000, 20, 12);
         assert_eq!((settles(&larger, "serial"), settles(&larger, "per-peer")), (16384 * LINE, 4096 * LINE));
     }
 
-    /// More of the same walk is no larger working set, and no more misses for each round but the first ones'.
+    /// Repeating the same walk does not enlarge the working set; only the first rounds miss.
     #[test]
     fn a_longer_walk_moves_nothing() {
         let (short, long) = (walked(1000, 20, 12), walked(1000, 20, 40));
@@ -238,7 +239,8 @@ mod tests {
         }
     }
 
-    /// A line that two cores write in turn is missed by each in a cache of any size; one that they read is not.
+    /// A line that two cores write alternately is a miss for both in a cache of any size; a line that they only
+    /// read is not.
     #[test]
     fn what_others_write_is_missed_however_large_the_cache() {
         let misses = |access: fn(u64) -> Access| {
@@ -262,7 +264,7 @@ mod tests {
         }
         let point = caches.curves(1)[0].points[0];
         assert_eq!((point.misses_per_update, point.table_misses_per_update), (300.0, 100.0));
-        // Across the border of two lines.
+        // An access that crosses from one line to the next.
         caches.access(
             Turn { neighbor: 0, number: 0, at: READING },
             Access { address: 1_000_060, bytes: 8, stores: true },

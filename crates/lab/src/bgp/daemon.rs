@@ -74,11 +74,7 @@ impl DaemonSpec {
 pub enum DaemonError {
     /// A system call failed.
     #[error("{what}: {source}")]
-    System {
-        /// What.
-        what: &'static str,
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
     /// The daemon ended, or does not listen.
     #[error("the daemon does not listen; its output: {}", .said.trim())]
     NotListening {

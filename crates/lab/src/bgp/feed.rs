@@ -1,11 +1,11 @@
 //! Releases the messages of neighbors in memory in the order of a traffic mix.
 //!
 //! A traffic mix is an order of messages over all neighbors ([`super::order`]). If everything were readable at
-//! once, every mix would be the same to the reader; if a client wrote message by message, its writes would set the
-//! pace. So messages are *released* in the mix's order within a window: the bytes released but not yet read, as in
-//! a network whose buffers hold that many. Releasing needs no thread: how much a neighbor has is computed when it
-//! is read, from the bytes read of all neighbors so far. A reader that found nothing is woken by the reader that
-//! gets far enough.
+//! once, all mixes would look the same to the reader; if a client wrote message by message, its writes would set
+//! the pace. So messages are *released* in the mix's order within a window: the bytes released but not yet read,
+//! as in a network whose buffers hold that many. Releasing needs no thread: how much a neighbor has is computed
+//! when it is read, from the bytes read of all neighbors so far. A reader that found nothing is woken by the
+//! reader that gets far enough.
 //!
 //! So the feed does not set the pace: as long as anything is unread, at least one neighbor has something to read
 //! (the message that is first in the order among the unread ones lies inside the window).
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::message::Stream;
 use super::order::Run;
 
-/// No release is awaited.
+/// The value while no reader waits.
 const NOTHING: u64 = u64::MAX;
 
 /// A load's window: half of a neighbor's bytes on average, so that neighbors take turns; at most what one read per
@@ -220,7 +220,7 @@ mod tests {
     use proptest::prelude::*;
     use std::cell::RefCell;
 
-    /// Streams whose bytes tell where they stand.
+    /// Streams whose bytes are their own positions.
     fn streams(messages: &[usize]) -> Vec<Stream> {
         let of = |(neighbor, count): (usize, &usize)| {
             let mut stream = Stream::default();
@@ -234,16 +234,17 @@ mod tests {
         messages.iter().enumerate().map(of).collect()
     }
 
-    /// What reading came to.
+    /// The results of reading.
     struct Consumed {
-        /// When all was read.
+        /// When everything was read.
         took: u64,
-        /// Reads that brought something, and that brought nothing.
+        /// Reads with data, and reads without.
         reads: u64,
         empty: u64,
     }
 
-    /// Readers on virtual time: each byte takes its reader one unit. `of` says which reader has a neighbor.
+    /// Simulates readers on virtual time: each byte takes its reader one unit. `of` gives the reader of a
+    /// neighbor.
     fn consume(feed: &Feed, streams: &[Stream], readers: usize, of: impl Fn(usize) -> usize) -> Consumed {
         let ready: RefCell<Vec<bool>> = RefCell::new(vec![true; streams.len()]);
         let mut said: Vec<Vec<u8>> = vec![Vec::new(); streams.len()];
@@ -251,7 +252,7 @@ mod tests {
         let mut next = vec![0; readers];
         let (mut reads, mut empty) = (0, 0);
         while !feed.is_read() {
-            // The reader that is free first of those with a neighbor that is ready.
+            // Of the readers with a ready neighbor, the one that is free first.
             let is_ready = |reader: usize| (0..streams.len()).any(|n| of(n) == reader && ready.borrow()[n]);
             let reader = (0..readers).filter(|r| is_ready(*r)).min_by_key(|r| free_at[*r]);
             let reader = reader.expect("somebody has something to read as long as anything is unread");
@@ -269,7 +270,7 @@ mod tests {
                     reads += 1;
                     said[neighbor].extend_from_slice(&buffer[..length]);
                     free_at[reader] = now + length as u64;
-                    // Who was asleep wakes now, not in the past.
+                    // A sleeping reader wakes now, not in the past.
                     for other in 0..readers {
                         if !is_ready(other) {
                             free_at[other] = free_at[other].max(free_at[reader]);
@@ -298,7 +299,7 @@ mod tests {
         for mix in Mix::ALL {
             let feed = loaded(&streams, mix.way(), window(bytes, 12));
             let Consumed { took, reads, empty } = consume(&feed, &streams, 1, |_| 0);
-            // It never waits for the feed, reads as often in every mix, and hardly ever for nothing.
+            // Readers never wait for the feed, need as many reads in every mix, and almost never read in vain.
             assert_eq!(took, bytes as u64, "{mix}");
             let wakes = feed.wakes.load(Ordering::Relaxed);
             assert!(

@@ -1,53 +1,52 @@
-//! Time by function, as a daemon counts it, in the terms of the thesis's table 4.2.
+//! The time of each function as a daemon counts it, in the terms of the thesis's table 4.2.
 //!
 //! ```text
 //! {"functions": {"read": {"ns": 0, "calls": 0}, "header_parse": {}, "payload_parse": {}, "table_update": {}, ..},
 //!  "bytes": {"headers": 0, "payloads": 0}}
 //! ```
 //!
-//! The thesis's daemon read each header and each payload by itself; a daemon that reads many messages at once has one
-//! time for both, `read`. So that both lines of the table can stand, that time is shared out by bytes
-//! ([`HEADER_READ_SHARE`], [`PAYLOAD_READ_SHARE`]): a share of what was measured, not a measurement, and named so wherever it
-//! is shown. What two reads for each message cost is measured by [`super::receive`]. A daemon that does read by halves
-//! says `header_read` and `payload_read`, which are left as they are.
+//! The thesis's daemon read each header and each payload separately; a daemon that reads many messages at once
+//! has one time for both, `read`. To fill both lines of the table, that time is divided in proportion to bytes
+//! ([`HEADER_READ_SHARE`], [`PAYLOAD_READ_SHARE`]); it is a share of a measurement, and is labeled so wherever it
+//! appears. [`super::receive`] measures the cost of two reads per message. A daemon that does read separately
+//! reports `header_read` and `payload_read`, which stay as they are.
 
 use super::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The part of the time of reading that the bytes of headers have.
+/// The share of the read time for headers, by bytes.
 pub const HEADER_READ_SHARE: &str = "header_read_share";
 
-/// The part of the time of reading that the bytes of payloads have.
+/// The share of the read time for payloads, by bytes.
 pub const PAYLOAD_READ_SHARE: &str = "payload_read_share";
 
-/// Headers and payloads by one read.
+/// Headers and payloads read together.
 const READ: &str = "read";
 
 /// Time in one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionTime {
-    /// Nanoseconds in all.
+    /// Total nanoseconds.
     pub ns: u64,
-    /// Calls measured.
+    /// Number of calls.
     pub calls: u64,
 }
 
-/// Bytes of messages that were processed.
+/// Bytes of processed messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageBytes {
-    /// 19 for each message.
+    /// 19 bytes per message.
     pub headers: u64,
-    /// All others.
+    /// All other bytes.
     pub payloads: u64,
 }
 
-/// What `thalweg show bgp functions --format json` says.
+/// The output of `thalweg show bgp functions --format json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct FunctionTimes {
-    /// By function.
     pub functions: BTreeMap<String, FunctionTime>,
-    /// What was read.
+    /// The bytes read.
     #[serde(default)]
     pub bytes: MessageBytes,
     /// When UPDATEs were processed.
@@ -56,7 +55,7 @@ pub struct FunctionTimes {
 }
 
 impl FunctionTimes {
-    /// What was added since an earlier look.
+    /// The increase since an earlier reading.
     pub fn since(mut self, before: &Self) -> Self {
         for (name, time) in &mut self.functions {
             let before = before.functions.get(name).copied().unwrap_or_default();
@@ -68,8 +67,8 @@ impl FunctionTimes {
         self
     }
 
-    /// Times by function, with the time of reading shared out among headers and payloads. Both shares have all calls:
-    /// each call brought both. Where no bytes were counted, `read` stays.
+    /// Times by function, with the read time divided between headers and payloads. Both shares get all calls,
+    /// because each call read both. If no bytes were counted, `read` stays.
     pub fn by_function(mut self) -> BTreeMap<String, FunctionTime> {
         let MessageBytes { headers, payloads } = self.bytes;
         let all = u128::from(headers) + u128::from(payloads);

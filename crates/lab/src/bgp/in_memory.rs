@@ -80,13 +80,13 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Whether the speaker counts times, and says what it has processed.
+    /// Whether the speaker counts times, and reports what it has processed.
     fn counts(&self) -> bool {
         self.block > 0 || self.advertise == Advertise::None
     }
 }
 
-/// A speaker whose neighbors are those of a world.
+/// A speaker with the neighbors of a world.
 fn speaker_of(
     scenario: &Scenario,
     world: &Arc<World>,
@@ -112,7 +112,7 @@ fn speaker_of(
     Speaker::new(bgp, options).map_err(|error| format!("neighbors: {error}"))
 }
 
-/// Runs all phases of a scenario; what the last one came to.
+/// Runs all phases of a scenario; returns the results of the last one.
 pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
     let speaker = speaker_of(scenario, &world, spec.scheduling, spec.advertise, spec.counts())?;
@@ -186,7 +186,7 @@ fn play(
     last
 }
 
-/// Lets the streams of a phase go, and waits until the speaker has dealt with them.
+/// Releases the streams of a phase and waits until the speaker has processed them.
 fn run_phase(
     spec: &Spec,
     (world, speaker): (&World, &Speaker),
@@ -234,12 +234,12 @@ fn run_phase(
     })
 }
 
-/// Processor time of all threads of this process but this one, seconds.
+/// Processor time in seconds of all other threads of this process.
 fn used_s() -> f64 {
     usage_without(Path::new("/proc/self"), Some(rustix::thread::gettid())).cpu_s
 }
 
-/// Waits until the monitor was told what it should be; the processor time then.
+/// Waits until the monitor has received every expected route; returns the processor time used by then.
 fn told(world: &World, monitor: &mut Monitor, begun: Instant, end: Instant) -> Result<f64, String> {
     let mut listened_to = 0;
     loop {
@@ -256,7 +256,8 @@ fn told(world: &World, monitor: &mut Monitor, begun: Instant, end: Instant) -> R
     }
 }
 
-/// Waits until `sent` UPDATEs besides those `before` are processed; when they were, by the monotonic clock.
+/// Waits until the speaker has processed `sent` UPDATEs besides the `before` earlier ones; returns when it had,
+/// by the monotonic clock.
 fn worked_off(
     world: &World,
     speaker: &Speaker,
@@ -321,26 +322,26 @@ fn all_up(speaker: &Speaker, wanted: usize) -> bool {
         .is_ok_and(|all| all.iter().filter(|one| up(one)).count() == wanted)
 }
 
-/// All neighbors, the monitor last.
+/// All neighbors; the monitor is the last.
 struct World {
     peers: Vec<Peer>,
-    /// Stands for the listening socket: readable from the beginning.
+    /// Stands for the listening socket; readable from the start.
     listening: UnixStream,
     _knocking: UnixStream,
-    /// Those that were not taken in yet.
+    /// Neighbors that the speaker has not accepted yet.
     waiting: Mutex<VecDeque<usize>>,
-    /// What they say.
+    /// Their messages.
     feed: Feed,
     heard: Mutex<Heard>,
 }
 
 struct Peer {
     address: SocketAddr,
-    /// The speaker's end, registered with its poller, and ours.
+    /// The speaker's end, registered with its poller, and our end.
     ends: (UnixStream, UnixStream),
 }
 
-/// What the monitor was sent, and up to where it had come when.
+/// The bytes sent to the monitor, and the positions reached at each time.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
@@ -377,13 +378,13 @@ impl World {
         self.heard.lock()
     }
 
-    /// Lets all say what they have in a phase, in this order: one after the other as they are read, or all at once.
-    /// When that began, by two clocks.
+    /// Gives all neighbors their messages of a phase in this order: readable one after another, or all at once.
+    /// Returns when that began, by two clocks.
     fn release(&self, phase: &Phase, runs: &[order::Run], in_turn: bool) -> (Instant, Duration) {
         let mut streams = phase.streams.clone();
         let bytes = streams.iter().map(|stream| stream.bytes.len()).sum();
         let window = if in_turn { window(bytes, streams.len()) } else { u64::MAX };
-        // The monitor says nothing.
+        // The monitor sends nothing.
         streams.resize_with(self.peers.len(), Stream::default);
         let cast = Cast::new(streams, runs);
         let begun = (Instant::now(), monotonic_time());
@@ -401,7 +402,7 @@ impl Peer {
     }
 
     fn announce_readable(&self) {
-        // One byte at a time is there at most: a reader that finds nothing takes it away first.
+        // At most one byte is in the socket: a reader that finds no data removes it first.
         let _ = (&self.ends.1).write(&[0]);
     }
 
@@ -410,7 +411,7 @@ impl Peer {
     }
 }
 
-/// What a neighbor begins with: who it is.
+/// A neighbor's first messages.
 fn opening(address: Ipv4Addr, as_number: u32) -> Stream {
     let mut stream = Stream::default();
     let families = vec![Family::Ipv4];
@@ -427,7 +428,7 @@ impl Heard {
         self.told_at.clear();
     }
 
-    /// Lets the monitor hear what was written from `start` on, whole messages; up to where it has heard then.
+    /// Passes whole messages from `start` on to the monitor; returns the position reached.
     fn replay_to(&self, monitor: &mut Monitor, start: usize) -> Result<usize, String> {
         let mut rest = self.bytes.get(start..).unwrap_or_default();
         let mut at = self.told_at.iter();
@@ -436,7 +437,7 @@ impl Heard {
             let framed = frame(rest, MESSAGE_MAX).map_err(|error| format!("the speaker wrote: {error}"))?;
             let Some((kind, body, length)) = framed else { break };
             let end = self.bytes.len() - rest.len() + length;
-            // A message is heard when its last byte is.
+            // A message arrives with its last byte.
             while let Some((_, up_to)) = now
                 && *up_to < end
             {
@@ -452,7 +453,7 @@ impl Heard {
     }
 }
 
-/// Connections that neighbors have opened already.
+/// Connections that neighbors have already opened.
 struct MemoryNetwork {
     world: Arc<World>,
 }
@@ -547,8 +548,8 @@ mod tests {
         Spec { scheduling, threads: 3, common_poller: false, cores, advertise, way, block, seed: 3, timeout }
     }
 
-    /// With somebody told or nobody, in whatever order messages come: the same routes under every scheduling, all UPDATEs processed,
-    /// and as many threads as were to be.
+    /// With and without a monitor, and in any order of messages: every scheduling ends with the same routes,
+    /// processes all UPDATEs, and uses the expected number of threads.
     #[test]
     fn every_way_to_measure_ends_with_the_same_routes() {
         let scenario = Scenario::overlap(700, Packing::Real, NEIGHBORS, 3);
@@ -574,7 +575,7 @@ mod tests {
                 }
             }
         }
-        // The thesis's first PBTS polls for all in its master: the same answer, and as many threads.
+        // The thesis's first PBTS polls for all neighbors in its master: same routes, same number of threads.
         for way in [None, Some(Mix::Best.way()), Some(Mix::Worst.way())] {
             let spec = Spec { common_poller: true, ..spec(SchedulingKind::PerPeer, Advertise::Monitor, way) };
             let run = measure(&spec, &scenario).unwrap();
@@ -585,7 +586,7 @@ mod tests {
         assert_eq!(digests.len(), 1);
     }
 
-    /// All eight loads, those with two phases too, without anybody being told.
+    /// All eight loads without advertisement, including those with two phases.
     #[test]
     fn every_load_ends_without_advertisement() {
         for number in 1..=8 {

@@ -258,7 +258,7 @@ fn batch(interner: &Interner, neighbor: usize, routes: &[Route]) -> RouteBatch {
             let mut set = AttrsBuilder::default();
             set.next_hop = NextHop::V4(address_of(neighbor));
             let own = 64_600 + u32::from(peer_of(neighbor).0);
-            // Too long a path keeps the hops it has room for; equal answers would show it.
+            // A longer path is cut to the room there is; a difference would show in the comparison.
             for _ in 0..route.hops {
                 if set.prepend(own, 1, SegmentKind::Sequence).is_err() {
                     break;
@@ -383,7 +383,7 @@ mod tests {
             let run = measure(locked, &scenario, &cores).unwrap();
             assert_eq!((run.prefixes, run.threads), (4500, 5), "{locked}");
             digests.push(run.digest);
-            // All of it withdrawn again: nothing is left.
+            // After all routes are withdrawn, nothing is left.
             let gone = measure(locked, &Scenario::wu(3, 200, NEIGHBORS, 3), &cores).unwrap();
             assert_eq!((gone.prefixes, gone.digest), (200, 0), "{locked}");
         }
@@ -391,8 +391,8 @@ mod tests {
         assert_eq!(digests.len(), 1);
     }
 
-    /// What differs are the locks: another prefix can be changed while one is, everywhere, in the same shard only with
-    /// locks per node, under one lock nowhere.
+    /// Checks what the locks are: while one prefix is being changed, another can be changed under every lock
+    /// except a single one for all; in the same shard only with locks per node.
     #[test]
     fn locks_are_where_the_names_say() {
         let prefix = |n: u32| Prefix::new(0x0100_0000 + (n << 8), 24).unwrap();

@@ -1,35 +1,35 @@
-//! When a daemon had processed how many UPDATEs, as it says itself (`show bgp functions`): the clock of what is
-//! measured without advertisement, where nothing comes out that could be timed, and of the blocks of figure 4.8.
+//! When a daemon had processed how many UPDATEs, by its own report (`show bgp functions`). It is the clock for
+//! measurements without advertisement, which produce no output to time, and for the blocks of figure 4.8.
 //!
-//! The daemon notes a point for each batch that its whole table has. A block that ends inside a batch ends at the
-//! matching part of the time since the point before: a batch is a few hundred UPDATEs, processed one after the other.
+//! The daemon notes a point for each batch once its whole table has it. For a block that ends inside a batch, the
+//! time is interpolated: a batch is a few hundred UPDATEs, processed one after another.
 
 use serde::Deserialize;
 
-/// What was processed by when.
+/// The progress of processing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Progress {
-    /// UPDATEs in all.
+    /// UPDATEs so far.
     pub updates: u64,
     /// Monotonic nanoseconds, and UPDATEs processed by then.
     pub points: Vec<(u64, u64)>,
 }
 
 impl Progress {
-    /// When the UPDATEs that came after the first `before` were processed, `count` of them; `None` if they are not.
+    /// When the `count` UPDATEs after the first `before` were processed; `None` if they are not.
     pub fn finished_ns(&self, before: u64, count: u64) -> Option<u64> {
         self.points.iter().find(|(_, updates)| *updates >= before + count).map(|(ns, _)| *ns)
     }
 
-    /// Seconds that each block of `block` UPDATEs took, of those after the first `before`; the first begins at
-    /// `begun_ns`. What does not fill a block is left out.
+    /// Seconds for each block of `block` UPDATEs after the first `before`; the first block begins at `begun_ns`.
+    /// An incomplete last block is left out.
     pub fn blocks_s(&self, before: u64, begun_ns: u64, block: u64) -> Vec<f64> {
         let mut blocks = Vec::new();
         let (mut at, mut done) = (begun_ns as f64, 0u64);
         let mut began = at;
         for (ns, updates) in self.points.iter().filter(|(_, updates)| *updates > before) {
-            // Threads may come here in another order than they looked at the clock.
+            // Threads may add points in another order than that of their times.
             let (ns, updates) = ((*ns as f64).max(at), updates - before);
             while block > 0 && (blocks.len() as u64 + 1) * block <= updates {
                 let end = (blocks.len() as u64 + 1) * block;
@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn blocks_are_cut_out_of_batches() {
         let second = 1_000_000_000;
-        // Two UPDATEs of a session's beginning, then a batch of 1000 in ten seconds, one of 250 in five, one of 250 in one.
+        // Two UPDATEs at the start of the session, then a batch of 1000 in ten seconds, one of 250 in five, one
+        // of 250 in one.
         let progress = made(&[(second, 2), (20 * second, 1002), (25 * second, 1252), (26 * second, 1502)]);
         let blocks = progress.blocks_s(2, 10 * second, 500);
         assert_eq!(blocks, [5.0, 5.0, 6.0]);
@@ -75,7 +76,7 @@ mod tests {
         assert!((sum - 16_000e-9).abs() < 1e-12, "{sum}");
     }
 
-    /// Planted slowness: a part of the trace that takes twice as long shows where it is, and nowhere else.
+    /// A part of the trace that takes twice as long shows in its own block only.
     #[test]
     fn a_slow_part_is_seen_where_it_is() {
         let mut points = Vec::new();

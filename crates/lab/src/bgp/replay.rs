@@ -1,11 +1,11 @@
-//! Reads neighbors from an MRT file: turns what each of a route collector's peers announced into messages for a
+//! Reads neighbors from an MRT file: turns the announcements of a route collector's peers into messages for a
 //! daemon.
 //!
 //! A table dump becomes, for each peer, its routes packed by attribute set, in the order in which sets first
-//! appear; a file of messages becomes the same messages in the same order. Both are encoded anew: AS numbers of two
-//! bytes become four (AS4_PATH merged in, RFC 6793), NEXT_HOP becomes the speaker's own address (a collector's
-//! neighbors' next hops lead nowhere in a laboratory), LOCAL_PREF is left out (it does not leave an AS). An UPDATE
-//! that withdraws and announces becomes two, the withdrawal first.
+//! appear; a file of messages becomes the same messages in the same order. Both are encoded anew: AS numbers of
+//! two bytes become four (AS4_PATH merged in, RFC 6793), NEXT_HOP becomes the speaker's own address (a
+//! collector's neighbors' next hops lead nowhere in a laboratory), LOCAL_PREF is left out (it does not leave an
+//! AS). An UPDATE that withdraws and announces becomes two, the withdrawal first.
 //!
 //! Peers keep their real AS, so that a first-AS check passes; their addresses are the laboratory's.
 
@@ -97,7 +97,7 @@ impl Replay {
         self.in_the_end(peer, |item| item.path)
     }
 
-    /// The path of each prefix that a peer has at the end, and whether it has sets, which daemons may sort.
+    /// The path of each prefix that a peer has at the end, and whether it contains sets, which daemons may sort.
     pub fn paths(&self, peer: usize) -> HashMap<IpPrefix, (Vec<u32>, bool)> {
         self.in_the_end(peer, |item| {
             let mut attributes = Attributes::new(item.attributes.as_deref().unwrap_or_default());
@@ -179,7 +179,7 @@ impl Builder {
     }
 
     fn push(&mut self, peer: usize, item: Item) {
-        // Peers beyond this number's range are left out of the order; their messages come last, by peer.
+        // Peers beyond the range of `u16` are left out of the order; their messages come last, by peer.
         self.replay.arrival.extend(u16::try_from(peer).ok());
         self.replay.peers[peer].routes += item.prefixes.len() as u64;
         self.replay.items[peer].push(item);

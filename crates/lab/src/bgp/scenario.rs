@@ -198,7 +198,7 @@ mod tests {
         Neighbors { count: 3, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
     const AS: u32 = 65000;
 
-    /// A router that takes the shorter path, and the earlier one of equals, and tells the monitor all changes.
+    /// A router that prefers the shorter path, then the earlier one, and announces all changes to the monitor.
     fn route(scenario: &Scenario) -> Monitor {
         use std::collections::HashMap;
         let mut table: HashMap<IpPrefix, HashMap<usize, Vec<u32>>> = HashMap::new();

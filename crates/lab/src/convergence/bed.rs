@@ -1,4 +1,4 @@
-//! A network at rest in which one thing happens at a time, and what comes of it.
+//! A network at rest in which one event happens at a time, and the effects of each.
 
 use thalweg_sim::churn::Change;
 use thalweg_sim::oscillation::Settled;
@@ -9,19 +9,19 @@ use thalweg_sim::{Costs, NetworkOptions, Random, Scenario, SimError, Simulation}
 
 use crate::network::NetworkError;
 
-/// No UPDATE for so long, beyond the interval between advertisements, is rest.
+/// A network without UPDATEs for this long, beyond the MRAI, is at rest.
 const QUIET_US: u64 = 5_000_000;
-/// How often UPDATEs are counted where there may be too many.
+/// The interval between counts of UPDATEs when there may be too many.
 const LOOK_US: u64 = 1_000_000;
-/// A network that is not at rest after so long never will be.
+/// A network that is not at rest after this time never will be.
 const LIMIT_US: u64 = 12 * 3_600_000_000;
 
-/// What kind of network.
+/// The kind of network.
 pub(super) struct Setup {
     pub(super) graph: AsGraph,
     pub(super) policy: Policy,
     pub(super) timers: Timers,
-    /// Further lines of `[bgp]`.
+    /// Further lines of the configuration's `[bgp]`.
     pub(super) keys: String,
     pub(super) costs: Option<Costs>,
     pub(super) threads: usize,
@@ -29,12 +29,12 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Everything accepted, no hold time, no interval, no costs.
+    /// Accepts everything; no hold time, no MRAI, no processing time.
     pub(super) fn of(graph: AsGraph, seed: u64) -> Self {
         Self {
             graph,
             policy: Policy::Everything,
-            // Without KEEPALIVEs hours of rest cost nothing.
+            // Without KEEPALIVEs, hours of rest cost nothing.
             timers: Timers { hold_s: 0, ..Timers::default() },
             keys: String::new(),
             costs: None,
@@ -49,14 +49,14 @@ impl Setup {
     }
 }
 
-/// What came of an event.
+/// The effects of an event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// UPDATEs that were sent.
+    /// UPDATEs sent.
     pub(super) updates: u64,
-    /// Seconds until the last of them.
+    /// Seconds until the last UPDATE.
     pub(super) time_s: f64,
-    /// For each router and prefix whose best path changed, seconds until it changed last.
+    /// For each router and prefix whose best path changed, seconds until its last change.
     pub(super) converged_s: Vec<f64>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    /// All sessions come up; nobody announces anything yet.
+    /// Brings up all sessions; nothing is announced yet.
     pub(super) fn new(setup: Setup) -> Result<Self, NetworkError> {
         let quiet_us = QUIET_US + 1_000_000 * u64::from(setup.timers.mrai_s);
         let scenario = Scenario {
@@ -96,12 +96,13 @@ impl Bed {
         }
     }
 
-    /// Makes changes happen now, and waits for rest.
+    /// Makes changes now and waits for rest.
     pub(super) fn happen(&mut self, changes: &[Change]) -> Result<Seen, NetworkError> {
         self.observe(|simulation| changes.iter().try_for_each(|change| simulation.apply(*change)))
     }
 
-    /// Makes changes happen now, and waits for rest or until so many UPDATEs were sent; whether it came to rest.
+    /// Makes changes now and waits for rest, or until `updates_max` UPDATEs were sent; returns whether the
+    /// network came to rest.
     pub(super) fn happen_within(
         &mut self,
         changes: &[Change],
@@ -113,7 +114,7 @@ impl Bed {
         }
         loop {
             let network = &mut self.simulation.network;
-            // Silence counts from the beginning of a look: a shorter one would never find any.
+            // Quiet time counts from the start of an interval, so the interval must not be shorter than it.
             let is_over = network.run_until_quiet(self.quiet_us, self.quiet_us + LOOK_US)?.is_quiet;
             if is_over || network.traffic().updates - updates > updates_max {
                 let last_us = network.last_update_us();
@@ -122,7 +123,7 @@ impl Bed {
         }
     }
 
-    /// Does something, waits for rest, and says what came of it.
+    /// Does something, waits for rest, and returns the effects.
     pub(super) fn observe(
         &mut self,
         act: impl FnOnce(&mut Simulation) -> Result<(), SimError>,
@@ -133,7 +134,7 @@ impl Bed {
         Ok(self.seen(begun_us, updates, last_us))
     }
 
-    /// Does something, and says what came of it in a time.
+    /// Does something, and returns its effects within a time.
     pub(super) fn observe_for(
         &mut self,
         us: u64,
@@ -173,7 +174,7 @@ fn latency_us(random: &mut Random) -> u32 {
     2000 + random.below(48_000) as u32
 }
 
-/// ASes 1 to `size`, each linked to each other; `more` are further links of further ASes.
+/// ASes 1 to `size`, each linked to every other; `more` are further links to further ASes.
 pub(super) fn clique(size: u32, more: &[(u32, u32)], seed: u64) -> Result<AsGraph, NetworkError> {
     let mut random = Random::of(seed, 0x0063_6c69);
     let mut builder = GraphBuilder::new();
@@ -184,7 +185,7 @@ pub(super) fn clique(size: u32, more: &[(u32, u32)], seed: u64) -> Result<AsGrap
     Ok(builder.build()?)
 }
 
-/// The clique, and an AS behind all of its members that will announce a prefix; its node.
+/// The clique, and an AS linked to all its members that will announce a prefix; returns the latter's node.
 pub(super) fn clique_with_origin(size: u32, seed: u64) -> Result<(AsGraph, usize), NetworkError> {
     let links: Vec<(u32, u32)> = (1..=size).map(|member| (member, size + 1)).collect();
     Ok((clique(size, &links, seed)?, size as usize))

@@ -1,5 +1,5 @@
-//! A withdrawal in a clique: every member knows the prefix from its owner and from all others, and tries longer and longer
-//! paths that are all gone already.
+//! A withdrawal in a clique: every member knows the prefix from its owner and from all other members, and tries
+//! longer and longer paths that no longer exist.
 
 use thalweg_sim::Costs;
 use thalweg_sim::churn::Change;
@@ -10,16 +10,17 @@ use crate::network::NetworkError;
 
 const SOURCE: &str = "Labovitz, Ahuja, Bose, Jahanian 2000";
 const INTERVALS_S: [u32; 3] = [0, 5, 30];
-/// Without an interval UPDATEs multiply with each member: a run that sends more is stopped, and larger cliques are not tried.
+/// Without an MRAI, the number of UPDATEs multiplies with each member. A run with more than this is stopped, and
+/// larger cliques are skipped.
 const UPDATES_MAX: u64 = 2_000_000;
 
-/// One size and interval.
+/// One size and MRAI.
 struct Cell {
     size: u32,
     mrai_s: u32,
     updates: f64,
     time_s: f64,
-    /// Some runs were stopped: the numbers are lower bounds.
+    /// Some runs were stopped, so the numbers are lower bounds.
     is_cut: bool,
 }
 
@@ -47,7 +48,7 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
     Ok(findings(&cells, seeds))
 }
 
-/// Withdraws a prefix that a clique knows, whose members take so long for UPDATEs.
+/// Withdraws a prefix that a clique knows, with these processing times of UPDATEs.
 pub(super) fn withdrawal(
     size: u32,
     mrai_s: u32,
@@ -58,7 +59,7 @@ pub(super) fn withdrawal(
     bed.happen(&[withdraw])
 }
 
-/// A clique that knows a prefix, and its withdrawal.
+/// A clique at rest that knows a prefix, and the change that withdraws the prefix.
 fn at_rest(size: u32, mrai_s: u32, costs: Option<&Costs>, seed: u64) -> Result<(Bed, Change), NetworkError> {
     let (graph, origin) = clique_with_origin(size, seed)?;
     let mut bed = Bed::new(Setup { costs: costs.cloned(), ..Setup::of(graph, seed).mrai_s(mrai_s) })?;
@@ -111,7 +112,8 @@ fn findings(cells: &[Cell], seeds: u64) -> Findings {
     findings
 }
 
-/// UPDATEs about all simple paths in a clique: each member tries each of its paths once and tells all neighbors.
+/// UPDATEs for all simple paths in a clique: each member tries each of its paths once and announces it to all
+/// neighbors.
 fn updates_max(size: u32) -> f64 {
     let others = size - 1;
     let paths: f64 =
@@ -172,8 +174,7 @@ fn claims(cells: &[Cell]) -> Vec<Claim> {
 mod tests {
     use super::*;
 
-    /// The figure moves with what it is said to measure: time with the interval and the size; and without an interval it
-    /// depends on latencies alone.
+    /// The time grows with the MRAI and with the size; without an MRAI it depends on latencies alone.
     #[test]
     fn time_grows_with_size_and_interval_and_without_one_with_neither() {
         let time = |size, mrai_s| withdrawal(size, mrai_s, None, 1).unwrap().time_s;
@@ -186,7 +187,8 @@ mod tests {
 
     #[test]
     fn bounds_are_those_of_small_cliques() {
-        // A member of a clique of three has the direct path, two over one other and two over both.
+        // In a clique of three, a member has the direct path, two paths through one other member and two through
+        // both.
         assert_eq!(updates_max(3), 9.0 * 6.0);
     }
 }

@@ -1,4 +1,4 @@
-//! One flap behind a clique: to an AS behind one of its members, path exploration looks like many flaps.
+//! One flap behind a clique: because of path exploration, an AS behind one of its members sees many flaps.
 
 use thalweg_sim::churn::Change;
 
@@ -8,13 +8,13 @@ use crate::network::NetworkError;
 
 const MAO: &str = "Mao, Govindan, Varghese, Katz 2002";
 const RFC: &str = "RFC 7196 section 6";
-/// Longer than this without the prefix is suppression, not convergence.
+/// A longer time without the prefix is suppression, not convergence.
 const CUT_OFF_S: f64 = 300.0;
-/// How long the prefix is gone.
+/// How long the prefix is withdrawn.
 const GONE_US: u64 = 180_000_000;
 const TWO_HOURS_US: u64 = 7_200_000_000;
 
-/// Parameters, by name.
+/// The sets of parameters, with names.
 const PARAMETERS: [(&str, &str); 3] = [
     ("no damping", ""),
     (
@@ -74,13 +74,13 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
 }
 
 struct Flap {
-    /// Share of the ASes behind the clique that had no path for long.
+    /// The share of the ASes behind the clique that had no path for longer than [`CUT_OFF_S`].
     cut_off: f64,
     longest_s: f64,
     updates: f64,
 }
 
-/// ASes 1 to n are the clique, n + 1 owns the prefix, and the others are behind its members.
+/// ASes 1 to n are the clique, n + 1 owns the prefix, and the others are behind the members.
 fn flap(size: u32, keys: &str, seed: u64) -> Result<Flap, NetworkError> {
     let behind = (1..=size).map(|member| (member, size + member));
     let graph = clique(size, &behind.collect::<Vec<_>>(), seed)?;
@@ -104,7 +104,7 @@ fn flap(size: u32, keys: &str, seed: u64) -> Result<Flap, NetworkError> {
 mod tests {
     use super::*;
 
-    /// Who is cut off is so by damping, and by its threshold.
+    /// Damping cuts off ASes, and its threshold decides.
     #[test]
     fn a_flap_is_punished_by_old_parameters_alone() {
         let longest = |place: usize| flap(6, PARAMETERS[place].1, 1).unwrap().longest_s;

@@ -1,5 +1,6 @@
-//! Kinds of events: a prefix of an AS with two providers comes (T_up), moves to a shorter path (T_short), to a longer one
-//! (T_long), goes (T_down). And beacons, which come and go every two hours.
+//! Kinds of events: a prefix of an AS with two providers is announced (T_up), moves to a shorter path (T_short)
+//! or a longer one (T_long), and is withdrawn (T_down). And beacons, which are announced and withdrawn every two
+//! hours.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use crate::network::NetworkError;
 const LABOVITZ: &str = "Labovitz, Ahuja, Bose, Jahanian 2000";
 const OLIVEIRA: &str = "Oliveira, Zhang, Pei, Izhak-Ratzin, Zhang 2006";
 const MAO: &str = "Mao, Bush, Griffin, Roughan 2003";
-/// What routers of the time of the papers waited.
+/// The usual MRAI of routers when the papers were written.
 const MRAI_S: u32 = 30;
 const TWO_HOURS_US: u64 = 7_200_000_000;
-/// How often the longer path has the origin's AS once more.
+/// How many times the longer path repeats the origin's AS.
 const PREPENDS: usize = 3;
 
 thalweg_base::words! {
@@ -34,7 +35,7 @@ thalweg_base::words! {
     }
 }
 
-/// Times of all routers, and UPDATEs, of all events of a kind.
+/// The times of all routers, and the UPDATEs, of all events of one kind.
 struct Times {
     kind: Kind,
     converged_s: Vec<f64>,
@@ -94,7 +95,7 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
     Ok(findings)
 }
 
-/// ASes without customers that have two or more providers, in an order that chance decides.
+/// ASes without customers that have two or more providers, in random order.
 fn multihomed(graph: &AsGraph, seed: u64) -> Vec<usize> {
     let is_one = |node: &usize| {
         graph.neighbors(*node, Relation::Customer).is_empty()
@@ -129,7 +130,7 @@ fn times(
 fn act(simulation: &mut Simulation, node: usize, prefix: usize, kind: Kind) -> Result<(), SimError> {
     match kind {
         Kind::Up => {
-            // The prefix is there before the paths get their lengths, and is told with these at once.
+            // The prefix exists before the paths get their lengths, and is announced with them at once.
             simulation.own(node, prefix);
             steer(simulation, node, true)
         }
@@ -139,7 +140,7 @@ fn act(simulation: &mut Simulation, node: usize, prefix: usize, kind: Kind) -> R
     }
 }
 
-/// All providers but the first are told a longer path, and the first one the short one or none.
+/// Announces a longer path to all providers but the first; the first gets the short one or none.
 fn steer(simulation: &mut Simulation, node: usize, has_short: bool) -> Result<(), SimError> {
     let first = simulation.scenario().graph.neighbors(node, Relation::Provider)[0] as usize;
     let text = steered(&simulation.config_text(node), &address(first).to_string(), has_short);
@@ -234,8 +235,8 @@ pub(super) fn beacons(options: &Options, progress: &dyn Fn(&str)) -> Result<Find
 mod tests {
     use super::*;
 
-    /// What is measured moves with the interval, and the order of kinds is not made by the code that measures them: in
-    /// a chain, where there is no other path to try, a withdrawal is as fast as an announcement.
+    /// Shows that the interval determines the times, and that the measuring code does not cause the order of
+    /// kinds: in a chain, without another path to try, a withdrawal is as fast as an announcement.
     #[test]
     fn without_other_paths_a_withdrawal_is_as_fast_as_an_announcement() {
         let mut builder = thalweg_sim::topology::GraphBuilder::new();
@@ -248,7 +249,7 @@ mod tests {
         let down = bed.happen(&[Change::Withdraw { node: 0, prefix: 0 }]).unwrap();
         assert_eq!((up.converged_s.len(), down.converged_s.len()), (6, 6));
         assert!(up.time_s < 0.2 && (up.time_s - down.time_s).abs() < 0.05, "{up:?} {down:?}");
-        // A beacon sees the same, and the two hours pass.
+        // A beacon gives the same times, and two hours pass.
         let begun_us = bed.simulation.network.now_us();
         let announce = Change::Announce { node: 0, prefix: 0 };
         let beacon = bed.observe_for(TWO_HOURS_US, |simulation| simulation.apply(announce)).unwrap();

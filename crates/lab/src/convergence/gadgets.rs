@@ -1,4 +1,5 @@
-//! Policies that theory knows, many draws of latencies each: which end, where, and which never do.
+//! Policies known from theory, each with many random latencies: which runs end, in which state, and which never
+//! do.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +20,7 @@ const SOURCE: &str = "Griffin, Shepherd, Wilfong 2002";
 const QUIET_US: u64 = 3_000_000;
 const LIMIT_US: u64 = 60_000_000;
 
-/// How a run ended.
+/// The end of a run.
 pub(super) enum End {
     State(State),
     Oscillating(Cycle),
@@ -123,7 +124,7 @@ fn findings(all: &[Runs], seeds: u64) -> Findings {
     findings
 }
 
-/// One round in the paper's words.
+/// One round in the paper's notation.
 fn round(gadget: &Gadget, cycle: &Cycle) -> String {
     let step = |step: &thalweg_sim::oscillation::Step| {
         let path = step.path.as_deref().and_then(|path| gadget.path(step.router, path));
@@ -155,7 +156,7 @@ mod tests {
         *GADGETS.iter().find(|gadget| gadget.name == name).unwrap()
     }
 
-    /// BAD has no stable state, and is named with a round that every router but the owner takes part in.
+    /// BAD has no stable state; the report shows a round in which every router but the owner takes part.
     #[test]
     fn what_never_ends_is_named() {
         for seed in 0..5 {
@@ -170,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The same routers with another ranking of one path end, in the state that is stable.
+    /// The same routers with another ranking of one path end in the stable state.
     #[test]
     fn what_ends_is_not_named() {
         for name in ["GOOD", "SHORTEST"] {
@@ -184,7 +185,8 @@ mod tests {
         }
     }
 
-    /// Two routers that prefer each other's path: if their messages cross they go on for ever, otherwise the faster one decides.
+    /// Two routers prefer each other's path: if their messages cross, they oscillate for ever; otherwise the
+    /// faster one decides.
     #[test]
     fn messages_that_cross_go_on_for_ever() {
         let disagree = gadget("DISAGREE");

@@ -1,4 +1,5 @@
-//! Churn by size: what a prefix that goes and comes back at an edge costs the ASes in the middle.
+//! Churn by network size: how many UPDATEs a prefix that comes and goes at the edge causes for ASes in the
+//! middle.
 
 use thalweg_node::control::{BgpNeighborView, BgpRequest};
 use thalweg_sim::Random;
@@ -13,13 +14,13 @@ use crate::network::NetworkError;
 const SOURCE: &str = "Elmokashfi, Kvalbein, Dovrolis 2010, 2012";
 const MRAI_S: u32 = 30;
 
-/// One size, withdrawals waiting or not.
+/// One size, with or without an MRAI on withdrawals.
 struct Cell {
     ases: usize,
     waits: bool,
-    /// UPDATEs that an AS without providers received, by event.
+    /// UPDATEs per event that an AS without providers received.
     top: f64,
-    /// And all ASes together, by AS and event.
+    /// The same over all ASes, per AS and event.
     each: f64,
 }
 
@@ -128,8 +129,8 @@ mod tests {
     use super::*;
     use thalweg_sim::topology::GraphBuilder;
 
-    /// Churn counts what neighbors tell: with one customer and no other path it is two UPDATEs, and each further provider
-    /// of the edge that the top hears of adds to it.
+    /// With one customer and no other path, an event is two UPDATEs; each further provider of the edge that the
+    /// top can see adds to them.
     #[test]
     fn churn_grows_with_the_ways_to_the_edge() {
         let options = Options { parts: Vec::new(), quick: true, threads: 1, seed: 1 };

@@ -1,5 +1,5 @@
-//! The best interval between advertisements: too short, and routers are busy with paths that are gone; too long, and they
-//! wait for nothing.
+//! The best MRAI: with too short a one, routers are busy with obsolete paths; with too long a one, they wait for
+//! nothing.
 
 use thalweg_sim::{Costs, Random};
 
@@ -46,7 +46,7 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
     Ok(findings)
 }
 
-/// Costs between 0.01 and 1 s, each as likely.
+/// Costs between 0.01 and 1 s, uniformly distributed, as in the paper.
 fn of_the_paper(seed: u64) -> Costs {
     let mut random = Random::of(seed, 0x6d72_6169);
     (0..1024).map(|_| 10_000_000 + random.below(990_000_000) as u64).collect::<Vec<u64>>().into()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Costs move the time, and only where there is something to compute.
+    /// Processing costs add to the time, but only where there is something to process.
     #[test]
     fn what_an_update_costs_is_in_the_time() {
         let costs: Costs = Arc::from([200_000_000_u64]);

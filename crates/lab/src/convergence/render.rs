@@ -51,7 +51,7 @@ fn measured(findings: &Findings) -> Table {
     table
 }
 
-/// What was measured, then the claims.
+/// The measurements, then the claims.
 pub fn tables(all: &[Findings]) -> Vec<Table> {
     all.iter().map(measured).chain([claims(all)]).collect()
 }

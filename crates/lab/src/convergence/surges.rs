@@ -1,4 +1,5 @@
-//! More load than usual: flaps of many prefixes within a minute, the usual number, a worm's multiple, a peak's.
+//! More load than usual: many prefixes flap within a minute. The usual number, the multiple caused by a worm, and
+//! that of a peak.
 
 use std::sync::Arc;
 
@@ -14,22 +15,22 @@ use crate::network::NetworkError;
 
 const WORM: &str = "Lad, Zhao, Zhang, Massey, Zhang 2003 (paper 003, chapter 2.3)";
 const PEAK: &str = "Labovitz 1997 (paper 003, chapter 2.3)";
-/// What an UPDATE costs a router, in nanoseconds.
+/// The processing cost of an UPDATE, in nanoseconds.
 const COSTS_NS: [(&str, u64); 3] =
     [("no cost", 0), ("10 ms an UPDATE", 10_000_000), ("100 ms an UPDATE", 100_000_000)];
-/// Changes of the usual load within the minute.
+/// Changes within the minute at the usual load.
 const USUAL: usize = 4;
 const MINUTE_US: u64 = 60_000_000;
 const FACTORS: [usize; 6] = [1, 4, 24, 100, 300, 1000];
 
-/// One multiple.
+/// One multiple of the load.
 struct Cell {
     factor: usize,
     events: usize,
     seen: Seen,
-    /// Seconds after the last event.
+    /// Seconds from the last event to the last change.
     late_s: f64,
-    /// Sessions that ended.
+    /// Sessions lost.
     lost: u64,
 }
 
@@ -76,7 +77,7 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
     Ok(findings)
 }
 
-/// Flaps, all within a minute.
+/// A script of flaps within a minute.
 fn script(load: usize, graph: &thalweg_sim::topology::AsGraph, owners: &[usize], seed: u64) -> Vec<Event> {
     let mut script = events(Load::Surge, load, graph, owners, seed);
     let last = script.last().map_or(1, |event| event.0.max(1));
@@ -88,7 +89,7 @@ fn surge(ases: usize, factor: usize, costs: Option<&Costs>, options: &Options) -
     const PREFIXES: usize = 8;
     let graph = internet(ases, options.seed)?;
     let owners: Vec<usize> = (0..PREFIXES * ases).map(|prefix| prefix / PREFIXES).collect();
-    // With a hold time, which routers that are busy for longer miss.
+    // With a hold time, which routers miss if they are busy for longer.
     let timers = Timers::default();
     let setup = Setup { threads: options.threads, timers, ..Setup::of(graph.clone(), options.seed) };
     let mut bed = Bed::new(Setup { policy: Policy::Relationships, costs: None, ..setup })?;
@@ -146,7 +147,7 @@ fn claims(free: &[Cell], costly: &[Cell]) -> Vec<Claim> {
 mod tests {
     use super::*;
 
-    /// A multiple of the load makes slow routers late; routers that compute in no time it does not.
+    /// A multiple of the load delays slow routers, but not routers that need no time.
     #[test]
     fn only_what_costs_piles_up() {
         let options = Options { parts: Vec::new(), quick: true, threads: 1, seed: 1 };

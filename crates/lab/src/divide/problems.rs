@@ -1,4 +1,4 @@
-//! The three problems, with a farm and without.
+//! The three problems, each with and without a farm.
 
 use super::{Options, Problem};
 use std::hint::black_box;
@@ -6,25 +6,25 @@ use std::time::Instant;
 use thalweg_base::{XorShift64Star, mix64};
 use thalweg_exec::{Divide, Divided, ExecError, divide_and_conquer};
 
-/// So many numbers are sorted without being divided into tasks.
+/// Up to this many numbers are sorted without being divided into tasks.
 pub const SORT_ALONE: usize = 4096;
-/// Fibonacci numbers up to this place are not divided into tasks.
+/// Fibonacci numbers up to this index are computed without being divided into tasks.
 pub const FIBONACCI_ALONE: u32 = 20;
-/// Rows of a product in a task.
+/// Rows of the product per task.
 const TASK_ROWS: usize = 8;
-/// So few numbers are sorted by insertion.
+/// Up to this many numbers are sorted by insertion.
 const INSERT: usize = 24;
 
-/// One run.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Solved {
     pub(super) elapsed_s: f64,
-    /// Says whether two runs had the same result.
+    /// Equal for runs with the same result.
     pub(super) answer: u64,
     pub(super) tasks: u64,
 }
 
-/// Runs a problem; without a farm if there are no workers.
+/// Solves a problem; without a farm if `workers` is 0.
 pub(super) fn solve(problem: Problem, options: &Options, workers: usize) -> Result<Solved, ExecError> {
     match problem {
         Problem::MatrixProduct => product(options, workers),
@@ -52,7 +52,7 @@ fn timed<D: Divide>(
 struct Product {
     rows: usize,
     left: Vec<f32>,
-    /// By column, so that both are walked along.
+    /// Stored by column, so that both matrices are read in order.
     right: Vec<f32>,
 }
 
@@ -67,10 +67,10 @@ impl Product {
     }
 }
 
-/// Rows of the product, and the first one's number. They borrow what they are written to.
+/// The index of the first row and the rows of the product to fill in.
 struct Rows<'m>(usize, &'m mut [f32]);
 
-/// [`Product`] with tasks that live as long as what they are written to.
+/// [`Product`] with tasks that borrow the rows they fill.
 struct ProductOf<'m>(&'m Product, std::marker::PhantomData<fn() -> &'m mut [f32]>);
 
 impl<'m> Divide for ProductOf<'m> {
@@ -85,7 +85,7 @@ impl<'m> Divide for ProductOf<'m> {
 fn product(options: &Options, workers: usize) -> Result<Solved, ExecError> {
     let rows = options.matrix_rows.max(1);
     let mut rng = XorShift64Star::new(options.seed);
-    // Small whole numbers: their sums are exact in whatever order they are added.
+    // Small integers, whose sums are exact in any order.
     let mut matrix = || (0..rows * rows).map(|_| rng.below(16) as f32).collect::<Vec<f32>>();
     let (left, right) = (matrix(), matrix());
     let problem = Product { rows, left, right };
@@ -112,7 +112,7 @@ impl<'n> Divide for Sort<'n> {
         }
         let middle = partition(numbers);
         let (smaller, rest) = numbers.split_at_mut(middle);
-        // The pivot stands where it belongs.
+        // The pivot is in its final place.
         parts.extend([smaller, &mut rest[1..]]);
     }
 }
@@ -133,7 +133,7 @@ fn quicksort(mut numbers: &mut [u32]) {
     }
 }
 
-/// Moves what is smaller than a pivot before it, and gives the pivot's place. There are at least three numbers.
+/// Moves numbers smaller than a pivot before it; returns the pivot's index. Needs at least three numbers.
 fn partition(numbers: &mut [u32]) -> usize {
     let last = numbers.len() - 1;
     let mut three = [0, last / 2, last];
@@ -158,7 +158,7 @@ fn sort(options: &Options, workers: usize) -> Result<Solved, ExecError> {
         timed(&Sort(std::marker::PhantomData), tasks, workers, |tasks: Vec<&mut [u32]>| {
             tasks.into_iter().for_each(quicksort);
         })?;
-    // What is not sorted has no answer that anything agrees with.
+    // Unsorted numbers get an answer that no other run has.
     let answer = numbers.iter().fold(0, |sum, value| mix64(sum ^ u64::from(*value)));
     let answer = if numbers.is_sorted() { answer } else { answer ^ mix64(workers as u64 + 1) };
     Ok(Solved { elapsed_s, answer, tasks })
@@ -179,7 +179,7 @@ impl Divide for Sequence {
     }
 }
 
-/// By its definition, which is the work.
+/// Computed by its definition, which is the work to measure.
 fn fibonacci(place: u32) -> u64 {
     if black_box(place) < 2 { place.into() } else { fibonacci(place - 1) + fibonacci(place - 2) }
 }
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(ours, theirs);
         }
         let mut out = vec![0.0; 4];
-        // The right matrix is [[5, 6], [7, 8]], by column.
+        // The right matrix is [[5, 6], [7, 8]], stored by column.
         let two = Product { rows: 2, left: vec![1.0, 2.0, 3.0, 4.0], right: vec![5.0, 7.0, 6.0, 8.0] };
         two.compute(0, &mut out);
         assert_eq!(out, [19.0, 22.0, 43.0, 50.0]);

@@ -1,7 +1,7 @@
-//! Measures this router's own look-up structures and makes rows of it.
+//! Measures this router's own look-up structures and turns the results into rows.
 //!
-//! What is measured and how is in `lpm/measure.rs`; here the table is read or made, and the
-//! answers are compared: structures that do not find the same next hops are not worth comparing.
+//! `lpm/measure.rs` measures. This module reads or generates the table and compares the answers: structures that
+//! find different next hops are not worth comparing.
 
 use super::measure::{self, Options, Report, Spread};
 use super::{LpmRow, Range};
@@ -15,10 +15,10 @@ use thalweg_dataplane::lpm::workload::Routes;
 /// Routes of the generated table.
 const MADE_V4: usize = 900_000;
 const MADE_V6: usize = 160_000;
-/// Of the quick one.
+/// Routes of the generated table with `--quick`.
 const MADE_QUICK_V4: usize = 100_000;
 const MADE_QUICK_V6: usize = 20_000;
-/// The most text a table may have once decompressed: a thousand times what the Internet needs per router.
+/// The most text that a table may have once decompressed: a thousand times that of a full Internet table.
 const TEXT_BYTES_MAX: u64 = 1 << 32;
 
 /// Why there are no rows.
@@ -26,24 +26,18 @@ const TEXT_BYTES_MAX: u64 = 1 << 32;
 pub enum BenchError {
     /// The table cannot be read.
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The file has no prefix in it.
+    Read { path: PathBuf, source: io::Error },
+    /// The file contains no prefix.
     #[error("{path} has no prefixes; {bad_lines} lines are not prefixes")]
     NoPrefixes {
-        /// The file.
         path: PathBuf,
-        /// Lines that are no prefix.
+        /// Lines without a prefix.
         bad_lines: usize,
     },
     /// The structures cannot hold the table.
     #[error(transparent)]
     Table(#[from] LpmError),
-    /// Two structures gave different answers to the same addresses: a mistake in this program.
+    /// Two structures gave different answers for the same addresses: a bug in this program.
     #[error(
         "{family}, {kind} addresses: the structures do not agree:{}",
         .answers.iter().map(|(name, hits, sum)| format!(" {name} {hits} hits, sum {sum};")).collect::<String>()
@@ -53,7 +47,7 @@ pub enum BenchError {
         family: String,
         /// How addresses were drawn.
         kind: String,
-        /// Each structure's hits and sum of next hops.
+        /// Each structure's number of hits and sum of next hops.
         answers: Vec<(String, u64, u64)>,
     },
 }
@@ -67,16 +61,16 @@ pub struct BenchOptions {
     pub quick: bool,
 }
 
-/// A table, and where it is from.
+/// A table, and where it comes from.
 #[derive(Debug)]
 pub struct BenchTable {
     routes: Routes,
-    /// In a few words, for the report.
+    /// A few words for the report.
     pub description: String,
 }
 
 impl BenchTable {
-    /// Reads one prefix a line, plain or compressed. What follows the prefix on its line is ignored.
+    /// Reads one prefix per line, plain or compressed; ignores the rest of each line.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
         let wrong = |source| BenchError::Read { path: path.to_path_buf(), source };
         let file = File::open(path).map_err(wrong)?;
@@ -93,7 +87,7 @@ impl BenchTable {
         Ok(Self { routes, description })
     }
 
-    /// A table made from a seed.
+    /// Generates a table from a seed.
     pub fn made(seed: u64, quick: bool) -> Self {
         let (v4, v6) = if quick { (MADE_QUICK_V4, MADE_QUICK_V6) } else { (MADE_V4, MADE_V6) };
         let mut text = String::new();
@@ -114,7 +108,7 @@ fn size(routes: &Routes) -> String {
     format!("{} IPv4 and {} IPv6 prefixes{bad}", routes.v4.len(), routes.v6.len())
 }
 
-/// Measures every structure. `progress` hears what is being done.
+/// Measures every structure. Calls `progress` with what is done next.
 pub fn bench(
     table: &BenchTable,
     options: &BenchOptions,

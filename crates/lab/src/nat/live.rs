@@ -11,8 +11,9 @@
 //!   conservative. A trial should last much longer than the router's buffers.
 //! - *Capacity*: the most sessions in a table that was empty, all valid: doubled until it fails or reaches the
 //!   limit, then binary search to 1/64.
-//! - *Tear-down rate*: sessions in the table over the time that one command takes to remove all. The kernel has
-//!   such a command; Thalweg has none, and is measured in memory only ([`super::memory`]).
+//! - *Tear-down rate*: sessions in the table over the time that one command takes to remove all. Measured
+//!   for the kernel only; Thalweg's `clear nat --all` is not timed, its sessions expire in memory
+//!   ([`super::memory`]).
 //! - *Established*: throughput (RFC 2544 26.1) outward over valid sessions, each used in turn.
 //!
 //! Differences from the RFC: throughput goes one way, over each session in turn. In phase 1 no two frames share an
@@ -146,7 +147,7 @@ impl<'a> Bench<'a> {
         Ok(found.rate_pps)
     }
 
-    /// Makes sessions and removes all; returns sessions per second, or `None` if the router has no such command.
+    /// Makes sessions and removes all; returns sessions per second, or `None` for a router other than the kernel.
     pub fn tear_down_rate(&mut self, sessions: u32) -> Result<Option<f64>, ForwardingError> {
         if !self.kernel {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The experiment on translation as tables, charts and a report.
+//! The experiment on NAT as tables, charts and a report.
 
 use super::{LiveResult, Outcome, Part};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
@@ -15,7 +15,7 @@ fn range(summary: &Summary) -> String {
     format!("{} to {}", Unit::Count.format(summary.min), Unit::Count.format(summary.max))
 }
 
-/// All tables that have something in them.
+/// All tables that have rows.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     filled([memory(outcome), live(outcome)])
 }
@@ -64,7 +64,7 @@ fn live(outcome: &Outcome) -> Table {
         .table()
 }
 
-/// What was found, in a few sentences.
+/// The findings in a few sentences.
 pub fn lead(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(most) = outcome.memory.iter().max_by_key(|result| result.sessions) {
@@ -105,7 +105,7 @@ pub fn lead(outcome: &Outcome) -> String {
     if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
 }
 
-/// Names of all routers; the place of one is its color.
+/// Names of all routers; the index of one is its color.
 fn routers(outcome: &Outcome) -> Vec<String> {
     distinct(outcome.live.iter().map(|result| result.label.to_string()))
 }
@@ -133,7 +133,7 @@ fn in_memory_chart(outcome: &Outcome) -> LineChart {
     }
 }
 
-/// Bars of one figure, by router, in groups of so many sessions.
+/// Bars of one figure by router, grouped by number of sessions.
 fn live_chart(outcome: &Outcome, part: Part, title: &str) -> BarChart {
     let routers = routers(outcome);
     let here: Vec<&LiveResult> = outcome.live.iter().filter(|result| result.measure == part).collect();
@@ -186,8 +186,8 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
             "Live: a set-up rate is one at which every session was valid in phase 2; \"unvalidated\" is the rate at which all \
              frames of phase 1 came through. Virtual links stand in for network cards.{ceiling}"
         ),
-        "Tear-down: the kernel is told to forget all its connections. Our router has no such command; in memory its sessions \
-         expire all at once."
+        "Tear-down: the kernel deletes all its connections by one command. Our router's `clear nat --all` is not timed; in \
+         memory its sessions expire all at once."
             .to_owned(),
     ]);
     report

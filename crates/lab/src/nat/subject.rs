@@ -1,7 +1,7 @@
-//! Translators under test: our router and the kernel, both with one pool of public addresses.
+//! The translators under test: our router and the kernel, both with one pool of public addresses.
 //!
-//! Sources are on [`INSIDE`], a network behind tester-a; destinations behind the sink; public addresses are
-//! [`POOL`] of them from [`POOL_FIRST`] on. The kernel translates with nftables' `snat` to that range.
+//! Sources are in [`INSIDE`], a network behind tester-a; destinations are behind the sink; the public addresses
+//! are [`POOL`] addresses from [`POOL_FIRST`] on. The kernel translates with nftables' `snat` to that range.
 
 use crate::forwarding::ForwardingError;
 use crate::forwarding::load::ONE_ROUTE;
@@ -15,28 +15,28 @@ use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// The network of those who are translated.
+/// The network of inside hosts.
 pub const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
-/// The first public address, and how many there are: room for two million sessions.
+/// The first of [`POOL`] public addresses, which are enough for two million sessions.
 pub const POOL_FIRST: Ipv4Addr = Ipv4Addr::new(198, 19, 64, 1);
-/// See [`POOL_FIRST`].
+/// The number of public addresses; see [`POOL_FIRST`].
 pub const POOL: u32 = 32;
-/// Hosts of the network that sessions are spread over.
+/// The number of inside hosts.
 const HOSTS: u32 = 32_000;
 const PORT_FIRST: u32 = 1024;
-/// The most different sessions there are.
+/// The number of different sessions.
 pub const SESSIONS_MAX: u32 = HOSTS * 64_000;
 
-/// The ends of the `n`-th session, each with an inside end of its own.
+/// Both endpoints of the `n`-th session; each session has its own inside endpoint.
 pub fn session(n: u32) -> (Endpoint, Endpoint) {
     let (inside, remote) = (u32::from(INSIDE.0), u32::from(ONE_ROUTE.0));
     let host = 1 + n % HOSTS;
     let port = (PORT_FIRST + n / HOSTS % 64_000) as u16;
-    // Seven is the port of echo (RFC 862), which test frames go to.
+    // Port 7 is echo (RFC 862), to which test frames are sent.
     (Endpoint { address: inside + host, port }, Endpoint { address: remote + host, port: 7 })
 }
 
-/// What our router is told beside the usual.
+/// What is added to our router's usual configuration.
 pub fn configuration(sessions_max: u32) -> String {
     let first = u32::from(POOL_FIRST);
     let pool: Vec<String> = (0..POOL).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
@@ -98,16 +98,16 @@ impl Subject for KernelPool {
     fn tear_down(&mut self) {}
 }
 
-/// A message to the kernel's connection tracking: `struct nlmsghdr` and `struct nfgenmsg` (linux/netlink.h,
-/// nfnetlink_conntrack.h): delete, of every family, all; with an answer.
+/// A message to the kernel's connection tracking: delete all entries of every family, with an answer. Layout:
+/// `struct nlmsghdr` and `struct nfgenmsg` (linux/netlink.h, nfnetlink_conntrack.h).
 const FORGET_ALL: [u8; 20] = [20, 0, 0, 0, 2, 1, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// `NETLINK_NETFILTER`, and the type of an answer that says how it went.
+/// `NETLINK_NETFILTER`, and the type of an answer with an error code.
 const NETFILTER: i32 = 12;
 const ERROR: [u8; 2] = 2u16.to_ne_bytes();
-/// Nothing takes longer.
+/// Longer than any step takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Has the kernel of the router's namespace forget all its connections; how long it took, seconds, and how many there were.
+/// Deletes all tracked connections in the router's namespace; returns the seconds that took, and their number.
 pub fn forget_all(topology: &Topology) -> Result<(f64, u64), ForwardingError> {
     topology.router.inside(|| {
         let before = connections()?;
@@ -115,7 +115,7 @@ pub fn forget_all(topology: &Topology) -> Result<(f64, u64), ForwardingError> {
             Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(NETFILTER)))?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         let begin = Instant::now();
-        // Without an address, a message goes to the kernel.
+        // A message without an address goes to the kernel.
         socket.send(&FORGET_ALL)?;
         let mut answer = [0; 256];
         let length = loop {
@@ -135,7 +135,7 @@ pub fn forget_all(topology: &Topology) -> Result<(f64, u64), ForwardingError> {
     })
 }
 
-/// Connections that the kernel of this thread's namespace tracks.
+/// The number of connections that the kernel tracks in this thread's namespace.
 fn connections() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")?;
     text.trim().parse().map_err(io::Error::other)

@@ -47,7 +47,7 @@ pub(super) fn outcome() -> Outcome {
 #[test]
 fn rounds_become_medians_in_units_of_time() {
     let result = &outcome().memory[0];
-    // 200 ticks at two a nanosecond.
+    // 200 ticks at two ticks per nanosecond.
     assert_eq!((result.set_up_ns, result.set_up_per_second.median), (100.0, 1e7));
     assert_eq!((result.set_up_all_ns, result.established_ns, result.established_all_ns), (125.0, 20.0, 45.0));
     assert_eq!((result.tear_down_per_second.median, result.bytes_per_session), (8_000.0, Some(90.0)));

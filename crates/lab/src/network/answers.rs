@@ -7,10 +7,10 @@ use thalweg_sim::fixpoint::Class;
 use thalweg_text::units::{Unit, count};
 use thalweg_text::{Align, Table};
 
-/// Points of a distribution.
+/// Points of a curve.
 const POINTS: usize = 100;
 
-/// The graph, and what was asked of it.
+/// Tables of the graph, and of the answers about it.
 pub fn tables(answer: &Answer) -> Vec<Table> {
     let mut tables = vec![graph(answer)];
     if !answer.steps.is_empty() {

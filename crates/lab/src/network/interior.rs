@@ -1,4 +1,5 @@
-//! The routers of one AS: a mesh of sessions beside route reflectors, on a network of the Topology Zoo.
+//! The routers of one AS: a full mesh of sessions compared with route reflectors, on a network of the Topology
+//! Zoo.
 
 use std::path::{Path, PathBuf};
 
@@ -22,42 +23,42 @@ const LIMIT_US: u64 = 3_600_000_000;
 pub struct Options {
     /// A file of the Topology Zoo.
     pub zoo: PathBuf,
-    /// Ways to tell each other, one after the other.
+    /// Kinds of internal sessions, one after another.
     pub ibgp: Vec<Ibgp>,
-    /// Routers with a neighbor.
+    /// The number of routers with an external neighbor.
     pub exits: usize,
-    /// Prefixes that all neighbors announce.
+    /// Prefixes that all external neighbors announce.
     pub prefixes: usize,
     /// Threads that run routers.
     pub threads: usize,
-    /// Which routers are exits.
+    /// The seed that chooses the exits.
     pub seed: u64,
 }
 
-/// What happened, and what came of it.
+/// An event and its effects.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// How the routers tell each other.
+    /// The kind of internal sessions.
     pub ibgp: &'static str,
-    /// What happened.
+    /// The event.
     pub name: String,
     /// Sessions inside the AS.
     pub sessions: usize,
-    /// UPDATEs that were sent.
+    /// UPDATEs sent.
     pub updates: u64,
-    /// Seconds until the last of them.
+    /// Seconds until the last UPDATE.
     pub time_s: f64,
     /// Best paths that changed.
     pub changed: usize,
     /// Best paths of the AS's routers.
     pub routes: usize,
-    /// Of these, those by the nearest exit.
+    /// How many of these use the nearest exit.
     pub nearest: usize,
-    /// Microseconds that the others are farther away, on average.
+    /// How much farther the exits of the others are on average, in microseconds.
     pub detour_us: f64,
 }
 
-/// Everything that was found.
+/// The results of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The network's name.
@@ -66,13 +67,12 @@ pub struct Outcome {
     pub routers: usize,
     /// Links between them.
     pub cables: usize,
-    /// Where the exits are.
+    /// Names of the exits.
     pub exits: Vec<String>,
-    /// What happened.
     pub phases: Vec<Phase>,
 }
 
-/// Runs the network in each way.
+/// Runs the network once for each kind of internal sessions.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Outcome, NetworkError> {
     let zoo = read_zoo(&options.zoo)?;
     let mut outcome = Outcome {
@@ -128,7 +128,7 @@ fn phases(mut interior: Interior, ibgp: Ibgp, progress: &dyn Fn(&str)) -> Result
     phase(&mut interior, "an exit's neighbor goes", &|interior| Ok(interior.set_exit(0, LinkState::Down)?))?;
     phase(&mut interior, "and comes back", &|interior| Ok(interior.set_exit(0, LinkState::Up)?))?;
     phase(&mut interior, "a cable fails", &|interior| {
-        // One that does not cut the network in two, if there is any.
+        // A link whose loss does not cut the network in two, if there is one.
         for cable in interior.cables() {
             if interior.fail_cable(cable)? {
                 break;
@@ -139,7 +139,7 @@ fn phases(mut interior: Interior, ibgp: Ibgp, progress: &dyn Fn(&str)) -> Result
     Ok(phases)
 }
 
-/// What happened, as a table.
+/// The phases as a table.
 pub fn table(outcome: &Outcome) -> Table {
     let title = format!(
         "{}: {} routers, {} cables, exits at {}",

@@ -1,7 +1,9 @@
-//! Packets for a simulated router: its table as routes, a trace, and the configuration of a router that forwards it.
+//! Packets for a simulated router: its table as routes, a trace, and the configuration of a router that forwards
+//! the trace.
 //!
-//! Each neighbor is a port, named after its AS, and `own` is where the AS's own prefixes are. A packet goes to a prefix of the
-//! table, the k-th about 1/k as often as the first, and comes from a host of another one, by the port that leads there.
+//! Each neighbor is a port, named after its AS; port `own` has the AS's own prefixes. A packet's destination is a
+//! prefix of the table, the k-th with probability proportional to 1/k. Its source is a host of another prefix,
+//! and it arrives on the port that leads there.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,9 +21,9 @@ use super::NetworkError;
 use crate::workload::destinations::Prefix;
 use crate::workload::trace::TraceOptions;
 
-/// The networks of links begin here, four addresses each: ours is the second, the neighbor's the third.
+/// The start of the links' networks, with four addresses each: the second is ours, the third the neighbor's.
 const LINKS: u32 = u32::from_be_bytes([100, 64, 0, 0]);
-/// Sources are drawn again if they are behind the port of the destination, so often at most.
+/// How often a source is drawn again if it is behind the port of the destination.
 const DRAWS: usize = 32;
 
 const CLASSES: &str = r#"
@@ -41,7 +43,7 @@ strict = 2
 match = [{ application = "http" }]
 "#;
 
-/// A route of the table: where to, by which port.
+/// A route of the table: prefix and port.
 struct Route {
     prefix: Ipv4Net,
     port: usize,
@@ -90,7 +92,7 @@ fn table(simulation: &Simulation, node: usize, neighbors: &[usize]) -> Result<Ve
     let port = |view: &RouteView| {
         let from: Option<IpAddr> = view.neighbor.parse().ok();
         let is_it = |other: &usize| Some(IpAddr::V4(address(*other))) == from;
-        // What no neighbor sent is our own, behind the last port.
+        // A prefix that no neighbor sent is our own, behind the last port.
         neighbors.iter().position(is_it).unwrap_or(neighbors.len())
     };
     let route = |view: &RouteView| Some(Route { prefix: view.prefix.parse().ok()?, port: port(view) });
@@ -124,7 +126,7 @@ fn trace(
 ) -> io::Result<()> {
     let options = TraceOptions::default();
     let mut rng = XorShift64Star::new(seed);
-    // Which prefixes are popular is left to chance.
+    // Which prefixes are popular is random.
     let mut order: Vec<usize> = (0..routes.len()).collect();
     crate::stats::shuffle(&mut order, &mut rng);
     for _ in 0..if routes.is_empty() { 0 } else { packets } {
@@ -171,7 +173,7 @@ mod tests {
             assert_ne!(third(fields[1]) % 4, third(fields[2]) % 4, "{line}");
         }
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // ln 2 / ln 40 of all are of rank 1.
+        // A share of ln 2 / ln 40 has rank 1.
         assert!((3400..4100).contains(&counts[0]), "{counts:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The cost of an UPDATE on this machine, which makes processing take virtual time.
+//! The cost of an UPDATE on this machine, which gives processing a virtual time.
 
 use serde::Serialize;
 use thalweg_sim::policy::{Policy, Timers};
@@ -8,26 +8,26 @@ use thalweg_sim::{Costs, NetworkOptions, Scenario, Simulation, Timed};
 
 use super::NetworkError;
 
-/// The network whose cold start is timed: large enough for a few ten thousand UPDATEs.
+/// The size of the network whose cold start is timed: large enough for a few tens of thousands of UPDATEs.
 const ASES: usize = 80;
-/// Entries of the table.
+/// Entries of the table of costs.
 const ENTRIES: usize = 256;
 const QUIET_US: u64 = 5_000_000;
 const LIMIT_US: u64 = 600_000_000;
 
-/// The table, and what it was made from.
+/// The table of costs, and how it was made.
 #[derive(Clone, Debug, Serialize)]
 pub struct Processing {
-    /// Measured times this are the costs.
+    /// The factor by which measured times are multiplied.
     pub scale: f64,
-    /// UPDATEs that were timed.
+    /// Timed UPDATEs.
     pub updates: u64,
-    /// Costs in nanoseconds, each as likely as the others, in ascending order.
+    /// Costs in nanoseconds, equally likely, ascending.
     pub costs_ns: Vec<u64>,
 }
 
 impl Processing {
-    /// Times a small network's cold start in this process.
+    /// Measures the cold start of a small network in this process.
     pub fn measure(scale: f64) -> Result<Self, NetworkError> {
         let scenario = Scenario {
             graph: internet(ASES, 1)?,
@@ -63,12 +63,12 @@ impl Processing {
         Self { scale, updates, costs_ns }
     }
 
-    /// For the simulator.
+    /// The costs in the simulator's form.
     pub fn costs(&self) -> Costs {
         self.costs_ns.as_slice().into()
     }
 
-    /// The cost at a share of all UPDATEs, in nanoseconds.
+    /// The quantile of the cost at this share, in nanoseconds.
     pub fn at(&self, share: f64) -> u64 {
         let place = (self.costs_ns.len().saturating_sub(1) as f64 * share) as usize;
         self.costs_ns.get(place).copied().unwrap_or(0)

@@ -36,7 +36,7 @@ fn mean_changes(phase: &sessions::Phase) -> f64 {
     sum as f64 / phase.changed.max(1) as f64
 }
 
-/// Who was recorded.
+/// The recorded ASes.
 pub fn collected(outcome: &sessions::Outcome) -> Table {
     let runs = |(_, runs): &(_, u64)| *runs;
     Table::of("Recorded: the UPDATEs that these ASes received, and their tables", &outcome.collected)
@@ -83,7 +83,7 @@ fn degrees(graph: &GraphFacts) -> String {
     )
 }
 
-/// In a sentence or two.
+/// The findings in a sentence or two.
 pub fn lead(outcome: &sessions::Outcome) -> String {
     let Some(cold) = outcome.phases.first() else { return String::new() };
     let state = if outcome.phases.iter().all(|phase| phase.is_quiet) {

@@ -1,33 +1,32 @@
-//! From values to places along an axis, and where the ticks go.
+//! Positions of values along an axis, and positions of ticks.
 
 use super::svg::text_width;
 use thalweg_text::units::Unit;
 
-/// How values become places.
+/// How values are mapped to positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equally far apart. The axis includes zero.
+    /// Equal differences have equal distances. The axis includes zero.
     Linear,
-    /// Equal ratios are equally far apart. Values that are not positive cannot be shown and are left out.
+    /// Equal ratios have equal distances. Values that are not positive cannot be shown and are left out.
     Log,
 }
 
 /// What an axis shows.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What the values are, with their unit where the ticks do not say it.
+    /// What the values are, with their unit if the ticks do not show it.
     pub label: String,
-    /// How ticks are written.
+    /// The format of ticks.
     pub unit: Unit,
-    /// How values become places.
     pub scale: Scale,
-    /// Ticks stand at the values of the data instead of at round ones; for worker counts and sizes. Such
-    /// an axis does not include zero.
+    /// Ticks at the values of the data instead of round ones, for worker counts and sizes. Such an axis does not
+    /// include zero.
     pub ticks_at_data: bool,
-    /// Ticks that stand at these values, with these labels, instead of at round ones: times. Such an axis ends at the
+    /// Ticks at these values, with these labels, instead of round ones, for times. Such an axis ends at the
     /// outermost values.
     pub named_ticks: Vec<(f64, String)>,
-    /// How the place of a mark is written, if not as ticks are.
+    /// The format of a mark's value, if it differs from that of ticks.
     pub name: Option<fn(f64) -> String>,
 }
 
@@ -42,13 +41,13 @@ impl Axis {
         Self { ticks_at_data: true, ..Self::new(label, unit, scale) }
     }
 
-    /// An axis of times, which are numbers here: `ticks` has those that are labeled, `name` writes any of them.
+    /// An axis of times, given as numbers: `ticks` are the labeled ones, and `name` formats any of them.
     pub fn of_times(label: impl Into<String>, ticks: Vec<(f64, String)>, name: fn(f64) -> String) -> Self {
         let plain = Self::new(label, Unit::Plain, Scale::Linear);
         Self { named_ticks: ticks, name: Some(name), ..plain }
     }
 
-    /// How the place of a mark is written.
+    /// The value of a mark as text.
     pub(super) fn place_name(&self, value: f64) -> String {
         self.name.map_or_else(|| self.unit.format_tick(value), |name| name(value))
     }
@@ -64,7 +63,7 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
-    /// Fits `axis` to the values it must show; `None` if there are none it can.
+    /// Fits `axis` to the values to show; `None` if none of them can be shown.
     pub(super) fn to(axis: &Axis, values: impl Iterator<Item = f64>) -> Option<Fitted> {
         let mut values: Vec<f64> =
             values.filter(|v| v.is_finite() && (axis.scale == Scale::Linear || *v > 0.0)).collect();
@@ -91,7 +90,7 @@ impl Fitted {
         Some(Fitted { scale, low, high, ticks: labeled(ticks) })
     }
 
-    /// Place of `value` from 0 (low end) to 1; what cannot be shown stands at the low end.
+    /// The position of `value` from 0 (low end) to 1; 0 for values that cannot be shown.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -100,7 +99,7 @@ impl Fitted {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Whether `value` has a place.
+    /// Whether `value` can be shown.
     pub(super) fn shows(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
@@ -109,8 +108,8 @@ impl Fitted {
         self.low
     }
 
-    /// Ticks with their labels, without those whose labels would run into the one before on an axis of
-    /// `length` pixels.
+    /// Ticks with labels. Leaves out ticks whose labels would overlap the one before on an axis of `length`
+    /// pixels.
     pub(super) fn ticks(&self, length: f64) -> Vec<(f64, String)> {
         let mut kept: Vec<(f64, String)> = Vec::new();
         let mut end = f64::NEG_INFINITY;
@@ -124,13 +123,13 @@ impl Fitted {
         kept
     }
 
-    /// All ticks, for an axis whose labels stand above each other.
+    /// All ticks, for a vertical axis.
     pub(super) fn stacked_ticks(&self) -> Vec<(f64, String)> {
         self.ticks.clone()
     }
 }
 
-/// Room on both sides of the outermost values.
+/// The axis's limits, with space on both sides of the outermost values.
 fn padded(scale: Scale, min: f64, max: f64) -> (f64, f64) {
     match scale {
         Scale::Linear => {
@@ -151,13 +150,13 @@ fn linear(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let power = 10f64.powf(rough.log10().floor());
     let step = power * [1.0, 2.0, 5.0].into_iter().find(|s| s * power >= rough * 0.999).unwrap_or(10.0);
     let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
-    // A dozen at most: the step was chosen for five.
+    // At most a dozen; the step was chosen for five.
     let ticks: Vec<f64> =
         (0..=((last - first) as usize).min(12)).map(|i| (first + i as f64) * step).collect();
     (first * step, last * step, ticks)
 }
 
-/// Limits at 1, 2 or 5 times a power of ten, and ticks there (powers alone when there are many).
+/// Limits and ticks at 1, 2 or 5 times a power of ten; only at powers if there are many.
 fn logarithmic(min: f64, max: f64) -> (f64, f64, Vec<f64>) {
     let (first, last) = (min.log10().floor() as i32, max.log10().ceil() as i32);
     let candidates: Vec<f64> =

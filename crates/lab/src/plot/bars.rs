@@ -1,4 +1,4 @@
-//! Horizontal bar charts: groups of bars with a range, and a marker further out.
+//! Horizontal bar charts: groups of bars with a range, and a marker for a second value.
 
 use super::axis::{Axis, Fitted};
 use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
@@ -7,13 +7,13 @@ use crate::stats::Summary;
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Which of the chart's `series` it belongs to; decides the color.
+    /// The index in the chart's `series`, which gives the color.
     pub series: usize,
-    /// Its length, a median as a rule.
+    /// The length of the bar, usually a median.
     pub value: f64,
-    /// The smallest and the largest measurement; drawn over the end of the bar.
+    /// The smallest and the largest measurement, drawn over the end of the bar.
     pub range: Option<(f64, f64)>,
-    /// A second value on the same axis, drawn as a marker (a 99th percentile, say).
+    /// A second value on the same axis, such as a 99th percentile, drawn as a marker.
     pub mark: Option<f64>,
 }
 
@@ -24,35 +24,33 @@ impl Bar {
     }
 }
 
-/// Bars that stand together.
+/// Adjacent bars.
 #[derive(Clone, Debug)]
 pub struct BarGroup {
-    /// What they have in common.
+    /// What these bars have in common.
     pub label: String,
     /// From top to bottom.
     pub bars: Vec<Bar>,
 }
 
-/// A chart of bars along a common axis. On a logarithmic axis a bar begins at the axis' low end, which means
-/// nothing: compare where bars end.
+/// A chart of bars along a common axis. On a logarithmic axis the length of a bar has no meaning: compare the
+/// ends.
 #[derive(Clone, Debug)]
 pub struct BarChart {
-    /// What the chart shows.
     pub title: String,
     /// The axis along the bottom.
     pub values: Axis,
-    /// Names of what the colors stand for. With one, there is no legend for it.
+    /// The meanings of the colors. A single one needs no legend.
     pub series: Vec<String>,
-    /// Whether the series have an order (1, 2, 4 workers): then they are shades of one hue.
+    /// Whether the series have an order (1, 2, 4 workers) and so are shades of one hue.
     pub ordered: bool,
-    /// What the marker stands for.
+    /// The meaning of the marker.
     pub mark_name: Option<String>,
-    /// The bars.
     pub groups: Vec<BarGroup>,
 }
 
 impl BarChart {
-    /// A chart whose series have no order and whose bars have no marker.
+    /// A chart with unordered series and bars without markers.
     pub(crate) fn new(
         title: impl Into<String>,
         values: Axis,
@@ -69,7 +67,7 @@ const GROUP_GAP: f64 = 16.0;
 const LABEL_MAX: f64 = 300.0;
 
 impl BarChart {
-    /// The chart as SVG, to stand in a page that has [`super::STYLE`].
+    /// The chart as SVG, for a page that contains [`super::STYLE`].
     pub fn svg(&self) -> String {
         let mut svg = Svg::default();
         svg.text("title", (16.0, 26.0), Anchor::Start, &self.title);
@@ -140,7 +138,7 @@ impl BarChart {
         if let Some(mark) = bar.mark.filter(|m| axis.shows(*m)) {
             svg.line(&format!("tail {color}"), (end, middle), (x(mark), middle));
             let name = self.mark_name.as_deref().unwrap_or("mark");
-            // The diamond, whatever the color: it is the one shape the legend explains.
+            // Always a diamond, in any color, because the legend explains one shape.
             svg.raw(&format!("<g class=\"{color}\">"));
             svg.diamond((x(mark), middle), &format!("{title}, {name}"));
             svg.raw("</g>");

@@ -8,44 +8,44 @@ use crate::stats::Summary;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub x: f64,
-    /// The value, a median as a rule.
+    /// Usually a median.
     pub y: f64,
-    /// The smallest and the largest measurement; drawn as an error bar.
+    /// The smallest and the largest measurement, drawn as an error bar.
     pub range: Option<(f64, f64)>,
 }
 
 impl Point {
-    /// A median, times `factor`, with its range.
+    /// A median with its range, both multiplied by `factor`.
     pub(crate) fn of(x: f64, y: &Summary, factor: f64) -> Self {
         Self { x, y: y.median * factor, range: Some((y.min * factor, y.max * factor)) }
     }
 }
 
-/// What a series is.
+/// The kind of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesKind {
-    /// Measurements, with the color and marker of this index: the same thing has the same one in every plot.
+    /// Measurements, with the color and marker of this index. The same subject has the same index in every plot.
     Measured(usize),
-    /// What was not measured: the color and marker of this index, and dashed.
+    /// Predictions: the color and marker of this index, dashed.
     Predicted(usize),
-    /// Something to compare with: gray and dashed, without markers.
+    /// A reference: gray and dashed, without markers.
     Reference,
-    /// Single points that somebody published: gray diamonds, without a line between them that nobody measured.
+    /// Published points: gray diamonds without a line, because nobody measured between them.
     Published,
 }
 
 /// A line.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
     pub kind: SeriesKind,
-    /// Its points, in order of `x`.
+    /// Ascending by `x`.
     pub points: Vec<Point>,
 }
 
 impl Series {
-    /// Measurements with the color of this index, in any order.
+    /// Measurements with the color of this index. Points may be in any order.
     pub(crate) fn measured(
         name: impl Into<String>,
         color: usize,
@@ -56,13 +56,13 @@ impl Series {
         Self { name: name.into(), kind: SeriesKind::Measured(color), points }
     }
 
-    /// What somebody published, at these places.
+    /// Published values.
     pub(crate) fn published(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let points = points.into_iter().map(|(x, y)| Point { x, y, range: None }).collect();
         Self { name: name.into(), kind: SeriesKind::Published, points }
     }
 
-    /// Where speed-ups would lie that are as large as the number of threads, for all numbers that `series` have.
+    /// Speed-ups equal to the number of threads, for all numbers of threads in `series`.
     pub(crate) fn ideal(series: &[Series]) -> Self {
         let mut threads: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
         threads.sort_unstable_by(f64::total_cmp);
@@ -75,13 +75,11 @@ impl Series {
 /// A chart of lines over a common axis.
 #[derive(Clone, Debug)]
 pub struct LineChart {
-    /// What the chart shows.
     pub title: String,
-    /// The axis along the bottom.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis along the side.
+    /// The vertical axis.
     pub y: Axis,
-    /// The lines.
     pub series: Vec<Series>,
 }
 
@@ -90,7 +88,7 @@ const LEFT_MIN: f64 = 46.0;
 const RIGHT: f64 = 24.0;
 
 impl LineChart {
-    /// The chart as SVG, to stand in a page that has [`super::STYLE`].
+    /// The chart as SVG, for a page that contains [`super::STYLE`].
     pub fn svg(&self) -> String {
         let mut svg = Svg::default();
         let points = || self.series.iter().flat_map(|s| &s.points);
@@ -135,7 +133,7 @@ impl LineChart {
                 svg.diamond(at, &format!("{} at {place}: {value}", series.name));
             }
         }
-        // References lie behind, and what is measured lies on top of them.
+        // References are drawn first, so measurements are on top.
         for series in self.series.iter().filter(|s| s.kind == SeriesKind::Reference) {
             svg.polyline("curve reference", &frame.points(&x, &y, series, 0.0));
         }
@@ -146,8 +144,8 @@ impl LineChart {
             })
         };
         let middle = (measured().count() as f64 - 1.0) / 2.0;
-        // Error bars of different series at one x would hide each other: each series steps aside. Without them marks stand where
-        // they belong.
+        // Error bars of several series at the same x would hide each other, so each series is shifted a little.
+        // Without error bars nothing is shifted.
         let aside = if points().any(|point| point.range.is_some()) { 4.0 } else { 0.0 };
         for (nth, (series, color)) in measured().enumerate() {
             self.draw(&mut svg, &frame, (&x, &y), series, color, (nth as f64 - middle) * aside);
@@ -196,7 +194,7 @@ impl LineChart {
     }
 }
 
-/// The rectangle the data lie in.
+/// The rectangle of the data.
 struct Frame {
     left: f64,
     right: f64,

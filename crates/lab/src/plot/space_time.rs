@@ -1,23 +1,23 @@
-//! What happened where and when: a line for each place, time going down, a row for each moment.
+//! Space-time diagrams: one vertical line per place, time running down, one row per event.
 
 use super::svg::{Anchor, Svg, WIDTH};
 
 const ROW: f64 = 17.0;
 const LEFT: f64 = 76.0;
 const TOP: f64 = 50.0;
-/// Room for words at the right.
+/// Space for text on the right.
 const WORDS: f64 = 360.0;
-/// Letters that fit there.
+/// Letters that fit into it.
 const LETTERS: usize = 58;
 
-/// Where a moment happened.
+/// Where an event happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
-    /// Everywhere: something from outside.
+    /// Everywhere: an event from outside.
     All,
-    /// Everywhere: a rest.
+    /// Everywhere: a pause.
     Rest,
-    /// At the first place, and it is about the second one; in the color of a series.
+    /// At the first place; it concerns the second one. The third number is the series that gives the color.
     At(usize, usize, usize),
 }
 
@@ -25,14 +25,14 @@ pub enum Spot {
 #[derive(Clone, Debug)]
 pub struct SpaceTime {
     pub title: String,
-    /// How many places there are.
+    /// The number of places.
     pub places: usize,
-    /// When (seconds), where, and in words; in order.
+    /// Time in seconds, place and description of each event, in order.
     pub moments: Vec<(f64, Spot, String)>,
 }
 
 impl SpaceTime {
-    /// The drawing.
+    /// The diagram as SVG.
     pub fn svg(&self) -> String {
         let mut svg = Svg::default();
         let right = WIDTH - WORDS;

@@ -3,22 +3,22 @@
 use crate::markup::escape;
 use std::fmt::Write;
 
-/// Series colors there are; a plot with more series begins again with the first.
+/// The number of series colors; further series start again with the first.
 pub const PALETTE_LEN: usize = 7;
 
-/// Shades there are for series that have an order; a plot with more ends with the last.
+/// The number of shades for ordered series; further series use the last.
 const SHADES_LEN: usize = 5;
 
-/// The class that gives series `index` its color: one of the palette, or, where the series have an order (1, 2,
-/// 4 workers), a shade of one hue.
+/// The class that gives series `index` its color: one of the palette, or a shade of one hue if the series have an
+/// order (1, 2, 4 workers).
 pub(super) fn color_class(index: usize, ordered: bool) -> String {
     if ordered { format!("q{}", index.min(SHADES_LEN - 1)) } else { format!("s{}", index % PALETTE_LEN) }
 }
 
-/// Width of every plot. Reports scale it to the page.
+/// The width of every plot. Reports scale it to the page.
 pub(super) const WIDTH: f64 = 720.0;
 
-/// Style sheet of all plots. A report contains it once; a plot on its own carries it.
+/// The style sheet of all plots. A report contains it once; a standalone plot contains its own copy.
 pub const STYLE: &str = "\
 .tw-plot{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;max-width:100%;height:auto;color:#24292f}
 .tw-plot text{fill:#24292f;font-size:12px}
@@ -56,8 +56,7 @@ pub const STYLE: &str = "\
 }
 ";
 
-/// A plot as a file of its own: the drawing with the style inside, and with the name of its language, which within
-/// a page goes without saying.
+/// A plot as a file of its own, with the style sheet and the XML namespace, which a page does not need.
 pub fn standalone(svg: &str) -> String {
     let style = format!("<style>\n{STYLE}</style>\n");
     match svg.strip_prefix("<svg").and_then(|rest| rest.split_once('>')) {
@@ -68,7 +67,7 @@ pub fn standalone(svg: &str) -> String {
     }
 }
 
-/// Where a text is held.
+/// The point of a text that its position refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -76,14 +75,15 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A drawing in the making.
+/// A drawing in progress.
 #[derive(Debug, Default)]
 pub(super) struct Svg {
     body: String,
 }
 
 impl Svg {
-    /// Adds an element. All numbers in `element` come from us; texts go through [`Svg::text`].
+    /// Adds an element. `element` may contain only our own text and numbers; other text goes through
+    /// [`Svg::text`].
     pub(super) fn raw(&mut self, element: &str) {
         self.body.push_str(element);
         self.body.push('\n');
@@ -127,7 +127,7 @@ impl Svg {
         self.raw(&format!("<polyline class=\"{class}\" points=\"{}\"/>", list.trim_end()));
     }
 
-    /// A marker of the shape and color of a series.
+    /// A marker with the shape and color of a series.
     pub(super) fn marker(&mut self, series: usize, at: (f64, f64), title: &str) {
         let (x, y) = at;
         let polygon = |corners: &[(f64, f64)]| {
@@ -150,7 +150,7 @@ impl Svg {
         self.raw(&format!("<g class=\"mark s{}\"><title>{title}</title>{shape}</g>", series % PALETTE_LEN));
     }
 
-    /// A diamond in the color of what it is drawn in.
+    /// A diamond in the color of its group.
     pub(super) fn diamond(&mut self, at: (f64, f64), title: &str) {
         let (x, y) = at;
         let (left, right, top, bottom) = (x - 5.5, x + 5.5, y - 5.5, y + 5.5);
@@ -173,12 +173,12 @@ impl Svg {
     }
 }
 
-/// Room that `text` takes at 12 pixels, estimated on the generous side.
+/// The estimated width of `text` at 12 pixels, on the generous side.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().map(|c| if matches!(c, 'm' | 'w' | 'M' | 'W' | '—' | '→') { 10.5 } else { 7.2 }).sum()
 }
 
-/// What a legend shows beside a name.
+/// The symbol beside a name in a legend.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Key {
     Line(usize),
@@ -187,7 +187,7 @@ pub(super) enum Key {
     Diamond,
 }
 
-/// Draws a legend that begins at `top`, wrapped to the width; gives the height it took.
+/// Draws a legend that begins at `top`, wrapped to the width; returns its height.
 pub(super) fn legend(svg: &mut Svg, left: f64, top: f64, entries: &[(Key, &str)]) -> f64 {
     const ROW: f64 = 20.0;
     const KEY: f64 = 30.0;

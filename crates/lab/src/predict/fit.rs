@@ -1,16 +1,16 @@
-//! Amdahl's law and the universal scalability law, fitted to a curve by least squares.
+//! Fits Amdahl's law and the universal scalability law to a curve by least squares.
 //!
-//! C(N) = N / (1 + s (N - 1) + k N (N - 1)); Amdahl's is that with k = 0. N / C - 1 is linear in s and k, so both follow from
-//! sums. Neither may be negative: one that would be is left out.
+//! C(N) = N / (1 + s (N - 1) + k N (N - 1)); Amdahl's law is that with k = 0. N / C - 1 is linear in s and k, so
+//! both follow from sums. Neither may be negative: a parameter that would be is left out.
 
 use serde::Serialize;
 
 /// The parameters of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fit {
-    /// The share of the work that one core does at a time.
+    /// The share of the work that only one core at a time can do.
     pub serial: f64,
-    /// What cores cost each other, pair by pair; 0 in Amdahl's law.
+    /// The cost that each pair of cores causes; 0 in Amdahl's law.
     pub crosstalk: f64,
 }
 
@@ -36,7 +36,7 @@ impl Fit {
         }
     }
 
-    /// The speed-up that the law has for so many cores.
+    /// The law's speed-up for this many cores.
     pub fn speed_up(&self, cores: f64) -> f64 {
         cores / (1.0 + self.serial * (cores - 1.0) + self.crosstalk * cores * (cores - 1.0))
     }

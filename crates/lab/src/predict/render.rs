@@ -11,7 +11,7 @@ fn signed_percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-/// What was held out, the curves, and what stands beside them.
+/// The validation, the curves, and the comparisons.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     let mut tables = vec![
         validation("Held out", &outcome.validation),
@@ -106,7 +106,7 @@ fn plot(points: &[Predicted], validation: &[Validation], work: &str) -> LineChar
     }
 }
 
-/// How well what was held out is predicted: the median and the largest error.
+/// How well the validation runs are predicted: the median and the largest error.
 fn lead(outcome: &Outcome) -> String {
     let of_bgp = outcome.bgp.iter().flat_map(|bgp| &bgp.validation);
     let mut errors: Vec<f64> = outcome.validation.iter().chain(of_bgp).map(|cell| cell.error.abs()).collect();

@@ -30,7 +30,7 @@ fn of(outcome: &Outcome, part: Part) -> impl Iterator<Item = &CellResult> {
     outcome.cells.iter().filter(move |cell| cell.part == part)
 }
 
-/// The same configuration and traffic from the other input.
+/// The result for the same configuration and traffic with the other input.
 fn from_file<'a>(outcome: &'a Outcome, cell: &CellResult) -> Option<&'a CellResult> {
     of(outcome, cell.part).find(|other| {
         other.from == Input::File
@@ -39,7 +39,7 @@ fn from_file<'a>(outcome: &'a Outcome, cell: &CellResult) -> Option<&'a CellResu
     })
 }
 
-/// All tables that have something in them.
+/// All tables that have rows.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     filled([configurations(outcome), grain(outcome), traffic(outcome), flows(outcome), rivals(outcome)])
 }
@@ -155,7 +155,7 @@ fn name(cell: &CellResult) -> String {
     }
 }
 
-/// How what was counted compares with the file.
+/// The difference between the subject's totals and the file's.
 fn totals(cell: &CellResult) -> String {
     if cell.equal {
         return "equal".to_owned();
@@ -166,7 +166,7 @@ fn totals(cell: &CellResult) -> String {
     said.collect::<Vec<_>>().join(", ")
 }
 
-/// What was found, in a few sentences.
+/// The findings in a few sentences.
 pub fn lead(outcome: &Outcome) -> String {
     let mut text = String::new();
     let serial = Configuration::SERIAL.to_string();
@@ -218,7 +218,7 @@ fn counted(outcome: &Outcome) -> String {
     }
 }
 
-/// Whether records are the same under every configuration.
+/// Whether all configurations made the same records.
 fn same(outcome: &Outcome) -> String {
     let cells: usize = outcome.same_records.iter().map(|same| same.cells).sum();
     let differing: Vec<&str> = outcome
@@ -236,7 +236,7 @@ fn same(outcome: &Outcome) -> String {
     }
 }
 
-/// Bars by configuration: from memory, from a file; ffProbe's figure as the mark.
+/// Bars by configuration, from memory and from a file; ffProbe's figure is the mark.
 fn speed_chart(outcome: &Outcome) -> BarChart {
     let cells: Vec<&CellResult> =
         of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory).collect();
@@ -274,7 +274,7 @@ fn memory_chart(outcome: &Outcome) -> BarChart {
     }
 }
 
-/// Bars by kind of traffic and way, a color for each configuration.
+/// Bars by kind of traffic and way, with a color for each configuration.
 fn traffic_chart(outcome: &Outcome) -> BarChart {
     let cells = || of(outcome, Part::Traffic);
     let configurations = distinct(cells().map(|cell| cell.configuration.clone()));

@@ -26,8 +26,8 @@ fn options() -> Options {
 #[test]
 fn every_cell_is_asked_for_once() {
     let all = cells(&options());
-    // Two a configuration; 2, 4 and 2 ways of traffic for four; two works for three; numbers of flows; three
-    // rivals and ourselves four times.
+    // Two cells per configuration; four configurations with 2, 4 and 2 ways of traffic; three configurations with
+    // two kinds of work; numbers of flows; three rivals, and ourselves four times.
     assert_eq!(all.len(), 2 * 19 + (2 + 4 + 2) * 4 + 2 * 3 + 4 + 4 + 3);
     let distinct: std::collections::HashSet<_> = all.iter().collect();
     assert_eq!(distinct.len(), all.len());
@@ -45,7 +45,7 @@ fn every_cell_is_asked_for_once() {
         ..options()
     };
     assert_eq!(count(&twice), 2);
-    // What a rival is compared with is there.
+    // The cell that a rival is compared with exists.
     for rival in all.iter().filter(|cell| cell.subject != Subject::Thalweg) {
         let ours = Cell { subject: Subject::Thalweg, configuration: Some(Configuration::SERIAL), ..*rival };
         assert!(all.contains(&ours), "{rival}");
@@ -94,7 +94,8 @@ fn run_of(elapsed_s: f64, counted: Totals) -> Run {
     }
 }
 
-/// Everything measured once or twice: serial takes 4 ms, others 2; rivals 40 and four times the memory.
+/// Everything measured once or twice: serial takes 4 ms, other configurations 2; rivals take 40 and four times
+/// the memory.
 fn outcome() -> Outcome {
     let cells = cells(&options());
     let captures: Vec<Capture> = super::spreads(&cells).into_iter().map(capture).collect();
@@ -103,7 +104,7 @@ fn outcome() -> Outcome {
         let work = cell.configuration.and_then(|configuration| configuration.work());
         let plain = cell.configuration.map(|configuration| configuration.with_work(None));
         let own = if plain == serial { 0.004 } else { 0.002 };
-        // What one thread spends on work, two share.
+        // Two threads share the work that one thread has alone.
         let own = own
             + if work.is_none() {
                 0.0
@@ -131,7 +132,7 @@ fn cells_are_compared_with_what_they_are_to_be_compared_with() {
     assert_eq!(farm.packets_per_second.count, 2);
     assert!((farm.packets_per_second.max - 500_000.0).abs() < 1.0);
     assert!(cells(Part::Traffic).all(|cell| cell.published.is_none()));
-    // Each work has a serial cell of its own; the verdict follows the grain.
+    // Each kind of work has its own serial cell; the verdict depends on the grain.
     let grained = |work: &str| {
         let chain = cells(Part::Grain).find(|cell| cell.configuration == "1R>1W" && cell.work == work);
         chain.unwrap().speed_up.unwrap()
@@ -147,7 +148,7 @@ fn cells_are_compared_with_what_they_are_to_be_compared_with() {
     let udp = cells(Part::Traffic).find(|cell| cell.to == Destination::IpfixUdp).unwrap();
     assert_eq!(udp.normal_ratio, None, "normal traffic does not go there");
     let softflowd = cells(Part::Rivals).find(|cell| cell.subject == Subject::Softflowd).unwrap();
-    // 40 ms against a median of 5.
+    // 40 ms compared with a median of 5.
     assert!((softflowd.ours_ratio.unwrap() - 8.0).abs() < 0.5, "{softflowd:?}");
     assert_eq!((softflowd.memory_ratio, softflowd.speed_up), (Some(4.0), None));
     assert!(outcome.cells.iter().all(|cell| cell.equal && cell.conserved && cell.lost == 0));
@@ -209,7 +210,7 @@ fn what_differs_is_said_and_what_was_lost_is_counted() {
     );
 }
 
-/// Whether every element is closed, in order, and attributes are quoted: what a parser of XML asks for first.
+/// Whether all elements are closed in the right order and attributes are quoted, as an XML parser requires.
 fn is_well_formed(xml: &str) -> bool {
     let mut open = Vec::new();
     let mut rest = xml;

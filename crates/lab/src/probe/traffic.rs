@@ -1,4 +1,4 @@
-//! Captures that the laboratory makes for the experiment: from a seed, in a folder that goes with it.
+//! Generates captures for the experiment from a seed, in a temporary folder.
 
 use crate::workload::capture;
 use crate::workload::flows::{Flows, Spread};
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Packets of a capture span no more time than this. It is shorter than every probe's timeouts, so a flow is one record.
+/// The time that a capture spans at most. It is shorter than every probe's timeouts, so each flow is one record.
 const SPAN_NS: u64 = 8_000_000_000;
 const GAP_NS_MAX: u64 = 1_000;
 
@@ -18,18 +18,16 @@ pub struct Totals {
     pub packets: u64,
     /// Bytes of IP packets.
     pub bytes: u64,
-    /// Different flows; of records, records.
+    /// Different flows; for records, their number.
     pub flows: u64,
 }
 
-/// A capture and what is in it.
+/// A capture and its contents.
 #[derive(Clone, Debug)]
 pub struct Capture {
     /// How packets are spread over flows.
     pub spread: Spread,
-    /// The file.
     pub path: PathBuf,
-    /// What it holds.
     pub totals: Totals,
 }
 
@@ -44,18 +42,18 @@ impl Capture {
         Ok(Self { spread, path, totals })
     }
 
-    /// Whether there are more flows than a cache is meant for.
+    /// Whether it has more flows than a cache is made for.
     pub fn is_flood(&self) -> bool {
         self.spread == Spread::Unique
     }
 }
 
-/// A folder of our own among the system's temporary ones, removed with all that is in it.
+/// A temporary folder that is removed with its contents when dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it. Another one of this process, or one that an earlier process has left, is not touched.
+    /// Creates the folder, separate from others of this process and from those left by earlier processes.
     pub fn new() -> io::Result<Self> {
         let mut number = 0;
         loop {
@@ -69,7 +67,7 @@ impl Scratch {
         }
     }
 
-    /// Where.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -77,7 +75,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now nobody can remove here.
+        // A folder that cannot be removed stays.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -17,7 +17,7 @@ fn ns(value: f64) -> String {
     Unit::Nanoseconds.format(value)
 }
 
-/// Both classes behind every router.
+/// Both classes, for every router.
 pub fn table(outcome: &Outcome) -> Table {
     let caption = format!(
         "A port of {} Mbit/s offered {} times as much: latency end to end, wait in the queue by its own counters, {} s, \
@@ -75,7 +75,7 @@ fn series(cell: &QosResult) -> usize {
     CLASSES.iter().position(|class| *class == cell.class).unwrap_or(0)
 }
 
-/// What was found: voice and bulk behind each router.
+/// The findings: voice and bulk with each router.
 pub fn lead(outcome: &Outcome) -> String {
     let voice = outcome.cells.iter().filter(|cell| cell.class == CLASSES[0]);
     let said: Vec<String> = voice

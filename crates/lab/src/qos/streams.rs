@@ -1,9 +1,9 @@
-//! Two streams at once, and every frame of them received.
+//! Sends two streams at the same time, and receives every frame.
 //!
-//! One thread sends both: what is due of a stream leaves at once, each frame stamped just before; when nothing is due it
-//! sleeps for [`NAP`], so that a core is left to the router. A frame is therefore sent up to a nap late, but its
-//! latency counts from when it was sent. The receiver takes all frames, stamped by the kernel on arrival; a stamp's trial says
-//! which stream a frame is of.
+//! One thread sends both. Frames that are due leave at once, each stamped just before sending; when none is due,
+//! the thread sleeps for [`NAP`] to leave a core to the router. So a frame may be sent up to a nap late, but its
+//! latency counts from its stamp. The receiver takes all frames, which the kernel stamps on arrival; the trial
+//! number in a stamp gives the stream.
 
 use super::{BULK_PACKET_BYTES, CLASS_PORTS, Options, VOICE_PACKET_BYTES};
 use crate::forwarding::ForwardingError;
@@ -18,27 +18,27 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the sender sleeps when nothing is due.
+/// The sender's pause when nothing is due.
 const NAP: Duration = Duration::from_micros(60);
-/// The most that leaves in one call.
+/// The most frames sent in one call.
 const BURST: u64 = 16;
-/// How long the receiver waits for a frame before it looks whether it is still wanted.
+/// How long the receiver waits for a frame before it checks whether to stop.
 const RECEIVE_WAIT: Duration = Duration::from_millis(20);
-/// Frames of a full queue leave after the sender has ended; they count.
+/// How long to receive after the sender has ended: frames from full queues count.
 const DRAIN: Duration = Duration::from_millis(600);
-/// Bytes of a frame beside its packet: header and check sequence.
+/// Bytes of a frame besides its packet: header and check sequence.
 const FRAME_BYTES: usize = 18;
 
-/// What became of a stream, counted from the end of the warm-up on.
+/// The fate of a stream, counted from the end of the warm-up.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     /// Frames sent.
     pub sent: u64,
-    /// Of these, frames that came through while others were sent.
+    /// How many of these arrived while others were still being sent.
     pub received: u64,
-    /// Of all that were sent, frames that came through, however late.
+    /// How many of all sent frames arrived, however late.
     pub came: u64,
-    /// How long they were under way; `None` if none came.
+    /// Latency; `None` if no frame arrived.
     pub latency: Option<Percentiles>,
 }
 
@@ -49,7 +49,7 @@ impl Received {
     }
 }
 
-/// One stream, ready to be sent.
+/// A stream that is ready to be sent.
 struct Stream {
     sender: PacketSender,
     maker: FrameMaker,
@@ -75,7 +75,7 @@ impl Stream {
         Ok(Self { sender, maker, rate_pps, trial: class as u16, sent: 0 })
     }
 
-    /// Sends what is due after so many seconds; whether there was anything.
+    /// Sends the frames that are due after this time; returns whether there were any.
     fn send_due(&mut self, elapsed_s: f64) -> io::Result<bool> {
         let due = ((self.rate_pps * elapsed_s) as u64).saturating_sub(self.sent).min(BURST) as usize;
         let sent_ns = real_time_ns();
@@ -88,7 +88,7 @@ impl Stream {
             match self.sender.send(first, due) {
                 Ok(sent) => first += sent.max(1),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // No room on the link: the frame is lost there.
+                // The link is full, so the frame is lost.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => first += 1,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => first += 1,
                 Err(error) => return Err(error),
@@ -104,10 +104,10 @@ fn real_time_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Frames that came, of both streams.
+/// Received frames of both streams.
 #[derive(Debug, Default)]
 struct Arrivals {
-    /// When each was sent and how long it took, nanoseconds.
+    /// When each frame was sent, and its latency, in nanoseconds.
     frames: [Vec<(u64, u64)>; 2],
 }
 
@@ -136,7 +136,7 @@ fn receive(receiver: &mut PacketReceiver, done: &AtomicBool) -> io::Result<Arriv
     }
 }
 
-/// Sends both streams and says what became of each.
+/// Sends both streams and returns the fate of each.
 pub(super) fn trial(
     topology: &Topology,
     options: &Options,
@@ -200,7 +200,7 @@ fn send(streams: &mut [Stream; 2], warm_up_s: f64, trial_s: f64, stop: &AtomicBo
     }
 }
 
-/// Of frames with when they were sent and how long they took: what belongs to the time that counts.
+/// Counts the frames that were sent within the measured time.
 fn count(frames: &[(u64, u64)], sent: u64, (from_ns, to_ns): (u64, u64)) -> Received {
     let within = |ns: u64| (from_ns..to_ns).contains(&ns);
     let arrived = frames.iter().filter(|(sent_ns, ns)| within(sent_ns + ns)).count() as u64;
@@ -209,7 +209,7 @@ fn count(frames: &[(u64, u64)], sent: u64, (from_ns, to_ns): (u64, u64)) -> Rece
     Received { sent, received: arrived, came: latencies.len() as u64, latency: Percentiles::of(latencies) }
 }
 
-/// Waits until both streams come through at a walk.
+/// Waits until both streams arrive at a low rate.
 pub(super) fn wait_until_it_forwards(
     topology: &Topology,
     longest: Duration,
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn only_what_belongs_to_the_time_that_counts_is_counted() {
-        // Sent at, took: before, across the beginning, within, within and late, after.
+        // Sent at, latency: before the start, across it, within, within but late, after.
         let frames = [(50, 10), (95, 10), (100, 5), (190, 30), (200, 1)];
         let received = count(&frames, 4, (100, 200));
         assert_eq!((received.sent, received.received, received.came), (4, 2, 2));

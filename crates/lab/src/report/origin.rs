@@ -8,23 +8,22 @@ use thalweg_text::calendar::{Moment, SECOND_NS};
 
 const UNKNOWN: &str = "unknown";
 
-/// The machine, as far as it says.
+/// The machine, as far as it can be identified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// Model of the processor.
     pub processor: String,
     /// Cores this process may use.
     pub cores: usize,
-    /// Memory in bytes; 0 if unknown.
+    /// 0 if unknown.
     pub memory_bytes: u64,
     /// Name and release of the kernel.
     pub kernel: String,
-    /// Mitigations of processor flaws that are in force or missing: they cost time, unevenly.
+    /// Mitigations of processor flaws, active or missing, because they cost time unevenly.
     pub mitigations: String,
 }
 
 impl Machine {
-    /// This machine. What cannot be found out is "unknown".
+    /// This machine, with "unknown" for facts that cannot be found.
     pub fn here() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let release = read("/proc/sys/kernel/osrelease");
@@ -41,29 +40,29 @@ impl Machine {
         }
     }
 
-    /// A machine of which nothing is known.
+    /// A machine about which nothing is known.
     pub fn unknown() -> Machine {
         let unknown = || UNKNOWN.to_owned();
         Machine { processor: unknown(), cores: 0, memory_bytes: 0, kernel: unknown(), mitigations: unknown() }
     }
 }
 
-/// Everything a reader needs to judge a number or to measure again.
+/// Everything that a reader needs to judge a figure or to measure again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     pub machine: Machine,
-    /// Commit of the code measured, with "+ changes" if the tree had any.
+    /// The measured commit, with "+ changes" if the working tree had any.
     pub commit: String,
     /// The command line.
     pub command: String,
-    /// What was fed in.
+    /// A description of the input.
     pub input: String,
-    /// When, in UTC.
+    /// The time in UTC.
     pub measured_at: String,
 }
 
 impl Origin {
-    /// This machine, now, for the commit of the folder we run in.
+    /// This machine, the current time, and the commit of the current folder.
     pub fn here(command: impl Into<String>, input: impl Into<String>) -> Origin {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         Origin {
@@ -99,7 +98,8 @@ fn processor(cpuinfo: &str) -> String {
         let line = cpuinfo.lines().find(|l| l.split(':').next().is_some_and(|key| key.trim() == name))?;
         Some(line.split_once(':')?.1.trim()).filter(|value| !value.is_empty())
     };
-    // A virtual machine's model name can be as short as "AMD EPYC"; family and model tell the generation.
+    // In a virtual machine the model name can be as short as "AMD EPYC"; family and model identify the
+    // generation.
     match (field("model name"), field("cpu family"), field("model"), field("Hardware")) {
         (Some(name), Some(family), Some(model), _) => format!("{name} (family {family}, model {model})"),
         (Some(name), ..) | (None, .., Some(name)) => name.to_owned(),
@@ -113,7 +113,7 @@ fn memory_bytes(meminfo: &str) -> u64 {
     kib.saturating_mul(1024)
 }
 
-/// One line out of the kernel's list: every flaw the processor has, and what is done about it.
+/// The kernel's list in one line: each flaw of the processor and its mitigation.
 fn mitigations(folder: &Path) -> String {
     let mut found: Vec<String> = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! A hunt as tables and a report.
+//! The results of a hunt as tables and a report.
 
 use thalweg_sim::seeds::Moment;
 use thalweg_text::Table;
@@ -9,13 +9,13 @@ use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale, SpaceTime, Spot};
 use crate::report::{Origin, Report, columns};
 use crate::stats::Summary;
 
-/// Moments that are drawn, the last ones.
+/// The most events in a diagram; earlier ones are left out.
 const MOMENTS: usize = 120;
 
-/// Fewer seeds than this met it: another draw may miss it.
+/// If fewer seeds than this met an event, another draw may miss it.
 const SELDOM: u64 = 10;
 
-/// What was played, in one row.
+/// The run as one row.
 pub fn summary(outcome: &Outcome) -> Table {
     let headings = "seeds | twice | failed | threads | time | CPU s | ms a plan, median | largest | virtual time | UPDATEs | packets";
     let mut table = Table::new("Seeds", columns(headings));
@@ -74,7 +74,7 @@ fn faults(outcome: &Outcome) -> String {
     BarChart::new("Faults and changes", axis, vec!["seeds".to_owned()], groups.collect()).svg()
 }
 
-/// In a sentence or two.
+/// The result in a sentence or two.
 pub fn lead(outcome: &Outcome) -> String {
     let seldom = outcome.coverage.values().filter(|seeds| **seeds < SELDOM).count();
     let failed: u64 = outcome.broken.values().sum();
@@ -119,7 +119,7 @@ fn show(report: &mut Report, failure: &Failure) {
     );
 }
 
-/// The last moments of a trial with so many routers.
+/// The last events of a trial with this many routers.
 pub fn diagram(title: &str, routers: usize, moments: &[(u64, Moment)]) -> String {
     let each = |(at_us, moment): &(u64, Moment)| {
         let (spot, words) = match moment {

@@ -44,11 +44,7 @@ default_mac = "02:00:00:00:01:02"
 pub enum StageError {
     /// The table cannot be written.
     #[error("cannot write {path}: {source}")]
-    File {
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// The generated configuration does not load: a bug in this module.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
@@ -165,7 +161,7 @@ impl Bed {
         Ok(medians(&of_chunks))
     }
 
-    /// Chunks that lie in memory.
+    /// Chunks in memory.
     fn frames(&self, packets: u64, chunk_packets: usize, seed: u64) -> Vec<Chunk> {
         let kind = if self.workload == Workload::FullTableZipf { Kind::Zipf } else { Kind::Inside };
         match &self.sessions {

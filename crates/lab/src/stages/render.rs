@@ -48,7 +48,7 @@ fn chart(outcome: &Outcome) -> BarChart {
     BarChart::new("Cycles per packet by stage", axis, series, groups)
 }
 
-/// What was found, in a sentence or two.
+/// The findings in a sentence or two.
 pub fn lead(outcome: &Outcome) -> String {
     let all: Vec<String> = outcome
         .cells

@@ -69,7 +69,7 @@ fn every_stage_of_every_workload_has_a_result() {
 #[test]
 fn packets_that_are_dropped_are_no_result() {
     let folder = tempfile::tempdir().unwrap();
-    // No prefix to draw from: every packet goes to 0.0.0.0.
+    // Without an IPv4 prefix to draw from, every packet goes to 0.0.0.0.
     let mut bed = Bed::new(Workload::FullTable, &["20.0.0.0/8".parse().unwrap()], 1, folder.path()).unwrap();
     bed.round(&Options { chunks: 1, ..Options::default() }, 0.0, 1).unwrap();
     let mut empty = Bed::new(Workload::FullTable, &[], 1, folder.path()).unwrap();

@@ -1,4 +1,5 @@
-//! Frames into a capture file: nanosecond pcap, little-endian, Ethernet. One frame is in memory at a time.
+//! Writes frames into a capture file: nanosecond pcap, little-endian, Ethernet. Only one frame is in memory at a
+//! time.
 
 use super::frames::{FIRST_ARRIVAL_NS, FRAME_BYTES, FrameSource};
 use std::io::{self, BufWriter, Write};
@@ -6,13 +7,12 @@ use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordH
 
 const LINK_ETHERNET: u32 = 1;
 
-/// Size of the file for so many packets.
+/// The size of the file with this many packets.
 pub fn file_bytes(packets: u64) -> u64 {
     FILE_HEADER_LEN as u64 + packets * (RECORD_HEADER_LEN + FRAME_BYTES) as u64
 }
 
-/// Writes the next `packets` frames of `source`, `gap_ns` apart. The port a frame arrives on is not part of the
-/// format.
+/// Writes the next `packets` frames of `source`, `gap_ns` apart. The format does not contain the input port.
 pub fn write(out: impl Write, source: &mut impl FrameSource, packets: u64, gap_ns: u64) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
     let header = FileHeader::nanoseconds(LINK_ETHERNET);

@@ -1,12 +1,12 @@
 //! Addresses to look up, drawn from a prefix list.
 //!
-//! The published look-up workload ([`thalweg_dataplane::lpm::workload`]) without an end, and with a seed.
+//! The published look-up workload ([`thalweg_dataplane::lpm::workload`]), endless and with a seed.
 //!
 //! - random: any address (IPv6: any in `2000::/3`).
 //! - inside: a prefix of the list, each equally likely, then any address in it.
-//! - zipf: of 65,536 inside addresses, the k-th about 1/k as often as the first.
+//! - zipf: of 65,536 inside addresses, the k-th with probability proportional to 1/k.
 //!
-//! Draws are in a fixed order, which is part of the definition: see the code.
+//! The order of random draws is part of the definition: see the code.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use thalweg_base::XorShift64Star;
@@ -15,10 +15,10 @@ use thalweg_dataplane::lpm::workload::{Workload, ZIPF_POOL, zipf_rank};
 
 /// A prefix of either family.
 pub trait Prefix: Copy + Into<thalweg_base::Prefix<Self::Address>> {
-    /// Its addresses, as numbers.
     type Address: Workload;
 
-    /// An address in this prefix. One of a single address draws too: every address costs the same draws.
+    /// A random address in this prefix. Every prefix costs the same number of draws, also one with a single
+    /// address.
     fn within(&self, rng: &mut XorShift64Star) -> Self::Address {
         Self::Address::within((*self).into(), rng)
     }
@@ -42,7 +42,7 @@ pub struct Destinations<'a, P: Prefix> {
 }
 
 impl<'a, P: Prefix> Destinations<'a, P> {
-    /// Addresses of `kind`; with an empty list all kinds are random. Seed 0 is the published one.
+    /// Addresses of `kind`; with an empty list, all kinds are random. Seed 0 gives the published workload.
     pub fn new(kind: Kind, prefixes: &'a [P], seed: u64) -> Self {
         let kind = if prefixes.is_empty() { Kind::Random } else { kind };
         let mut made = Self { kind, prefixes, pool: Vec::new(), rng: XorShift64Star::new(seed) };
@@ -107,14 +107,15 @@ mod tests {
         }
     }
 
-    /// The published hits and sums of next hops for 4,194,304 addresses of each kind, by an oracle of its own:
-    /// prefixes become intervals, the shorter ones cut up by the longer, and sorted addresses walk along them.
+    /// Compares with the published hits and sums of next hops for 4,194,304 addresses of each kind, by a separate
+    /// oracle: prefixes become intervals, where longer ones replace parts of shorter ones, and sorted addresses
+    /// are matched with them.
     #[test]
     fn the_published_check_sums_on_the_full_table() {
         let Some((v4, v6)) = full_table() else { return };
         let expected_v4 = [(2_990_317, 392_270_661), (4_194_304, 534_826_313), (4_194_304, 513_653_646)];
         let expected_v6 = [(1_720, 188_271), (4_194_304, 534_722_191), (4_194_304, 493_757_951)];
-        // IPv4 stands in the upper bits, as if it were a very short IPv6.
+        // IPv4 addresses are in the upper bits, like very short IPv6 ones.
         let wide: Vec<(u128, u8)> =
             v4.iter().map(|n| (u128::from(u32::from(n.network())) << 96, n.prefix_len())).collect();
         let steps_v4 = steps(&wide);
@@ -144,7 +145,8 @@ mod tests {
         Some((v4, v6))
     }
 
-    /// Where the next hop changes: address and the hop from there on. The hop of the i-th prefix is 1 + i mod 254.
+    /// The addresses at which the next hop changes, with the next hop from there on. The i-th prefix has next hop
+    /// 1 + i mod 254.
     fn steps(prefixes: &[(u128, u8)]) -> Vec<(u128, u64)> {
         let mut sorted: Vec<(u128, u8, u64)> =
             prefixes.iter().zip(0u64..).map(|(&(start, len), i)| (start, len, 1 + i % 254)).collect();
@@ -171,7 +173,7 @@ mod tests {
         addresses.sort_unstable();
         let (mut at, mut hits, mut sum) = (0, 0, 0);
         for address in addresses {
-            // Of steps at one address the last holds.
+            // Of several changes at one address, the last one counts.
             while steps.get(at + 1).is_some_and(|next| next.0 <= address) {
                 at += 1;
             }

@@ -1,4 +1,4 @@
-//! A flood of the smallest packets, each to a destination of its own.
+//! A flood of the smallest packets, each to another destination.
 
 use super::destinations::{Destinations, Kind};
 use super::frames::{Endpoint, Frame, FrameSource, udp};
@@ -14,7 +14,7 @@ pub struct Flood<'a> {
 }
 
 impl<'a> Flood<'a> {
-    /// Packets from `from`, arriving on `port_in`. Seed 0 is the published look-up workload.
+    /// Packets from `from` that arrive on `port_in`. Seed 0 gives the published look-up workload.
     pub fn new(kind: Kind, prefixes: &'a [Ipv4Net], seed: u64, from: Endpoint, port_in: u16) -> Self {
         Self { destinations: Destinations::new(kind, prefixes, seed), from, port_in, number: 0 }
     }
@@ -23,7 +23,7 @@ impl<'a> Flood<'a> {
 impl FrameSource for Flood<'_> {
     fn next_frame(&mut self, frame: &mut Frame) -> u16 {
         let address = self.destinations.next_address();
-        // 4,096 destination ports: flows differ, so they spread over shards.
+        // 4,096 destination ports make different flows, which spread over shards.
         let to = Endpoint { address, port: 1024 + (self.number & 0xfff) as u16 };
         udp(frame, self.from, to, self.number);
         self.number += 1;

@@ -1,40 +1,42 @@
-//! Packets of so many flows, for meters: how many flows there are at once, and how packets are spread over them, is
-//! what a flow cache cares about.
+//! Packets of a given number of flows, for meters. The cost of a flow cache depends on the number of concurrent
+//! flows and on how packets are spread over them.
 //!
 //! | kind | packets |
 //! |---|---|
-//! | `zipf:N` | of N flows the k-th about 1/k as often as the first |
-//! | `uniform:N` | each of N flows equally likely |
-//! | `unique` | every packet is a flow of its own |
+//! | `zipf:N` | of N flows, the k-th with probability proportional to 1/k |
+//! | `uniform:N` | each of N flows with equal probability |
+//! | `unique` | every packet is a new flow |
 //!
-//! Flow number `i` of a seed always has the same key: `i` with the seed mixed in goes through a bijection of 64 bits,
-//! and the result is laid out as source (24 bits in 10.0.0.0/8), destination (22 in 100.64.0.0/10), source port (16)
-//! and service (2). So flows are distinct by construction, and counting them takes no table. One service in four is
-//! TCP. Destinations and sources never swap, so a meter of both directions finds as many flows.
+//! Flow number `i` of a seed always has the same key: `i` with the seed mixed in goes through a bijection of 64
+//! bits, and the result is laid out as source (24 bits in 10.0.0.0/8), destination (22 in 100.64.0.0/10), source
+//! port (16) and service (2). So flows are distinct by construction, and counting them needs no table. One
+//! service in four is TCP. Destinations and sources never swap, so a meter of both directions finds as many
+//! flows.
 
 use super::frames::{Endpoint, Frame, FrameSource, tcp, udp};
 use std::fmt;
 use std::str::FromStr;
 use thalweg_base::{XorShift64Star, mix64};
 
-/// Where sources are, and how many bits of their addresses are drawn.
+/// The network of sources, and how many bits of their addresses are drawn.
 const SOURCES: (u32, u32) = (0x0a00_0000, 24);
-/// The same of destinations.
+/// The same for destinations.
 const DESTINATIONS: (u32, u32) = (0x6440_0000, 22);
-/// Destination ports; the one of these is TCP's. DNS's is not among them: nfpcapd reports every packet of it by itself.
+/// Destination ports; one of them is for TCP. DNS is not among them, because nfpcapd exports each DNS packet
+/// separately.
 const SERVICES: [u16; 4] = [123, 443, 4500, 5060];
 const TCP_SERVICE: u16 = 443;
-/// More than this nobody can keep apart in 32 bits, nor in memory.
+/// More flows have no distinct keys in 32 bits and do not fit into memory.
 pub const FLOWS_MAX: u32 = 100_000_000;
 
 /// How packets are spread over flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {
-    /// Few of so many flows often, many seldom.
+    /// Of this many flows, few often and many seldom.
     Zipf(u32),
-    /// So many flows, all alike.
+    /// This many flows with equal probability.
     Uniform(u32),
-    /// Every packet is a flow of its own.
+    /// Every packet is a new flow.
     Unique,
 }
 
@@ -76,13 +78,13 @@ pub struct Flows {
     rng: XorShift64Star,
     seed: u64,
     packets: u64,
-    /// A bit for each flow that occurred, where flows occur again.
+    /// A bit for each flow that has occurred, for kinds in which flows repeat.
     seen: Vec<u64>,
     flows_seen: u64,
 }
 
 impl Flows {
-    /// Packets that follow from the seed alone.
+    /// Packets that depend only on the seed.
     pub fn new(spread: Spread, seed: u64) -> Self {
         let flows = match spread {
             Spread::Zipf(flows) | Spread::Uniform(flows) => flows as usize,
@@ -92,7 +94,7 @@ impl Flows {
         Self { spread, rng, seed: mix64(seed ^ 0x5eed), packets: 0, seen, flows_seen: 0 }
     }
 
-    /// Different flows among the packets so far.
+    /// The number of different flows among the packets so far.
     pub fn flows_seen(&self) -> u64 {
         self.flows_seen
     }
@@ -119,7 +121,7 @@ impl Flows {
     }
 }
 
-/// The ends of a flow: a bijection, see the module.
+/// The endpoints of a flow: a bijection, see the module.
 fn ends(flow: u64, seed: u64) -> (Endpoint, Endpoint) {
     let drawn = mix64(flow ^ seed);
     let field = |at: u32, bits: u32| (drawn >> at & ((1 << bits) - 1)) as u32;
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    /// What tells flows apart, read back from a frame.
+    /// The flow key, read from a frame.
     fn key(frame: &Frame) -> (u8, [u8; 12]) {
         (frame[23], frame[26..38].try_into().unwrap())
     }
@@ -184,7 +186,7 @@ mod tests {
             counts
         };
         let (zipf, uniform, unique) = (of(Spread::Zipf(1000)), of(Spread::Uniform(1000)), of(Spread::Unique));
-        // The first of a thousand gets log(2)/log(1000), a tenth; all alike get 50 each.
+        // The first of a thousand flows gets log(2)/log(1000), a tenth; with equal probability each gets 50.
         assert!((4_000..6_500).contains(&zipf[0]), "{}", zipf[0]);
         assert!(zipf[0] > 20 * zipf[100]);
         assert_eq!(uniform.len(), 1000);

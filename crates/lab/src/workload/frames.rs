@@ -1,4 +1,4 @@
-//! The smallest Ethernet frames, and chunks of them laid out in memory as a reader would.
+//! The smallest Ethernet frames, and chunks of them in memory, laid out as by a reader.
 //!
 //! A frame is 60 bytes here and 64 on the wire, where the check sequence follows: Ethernet, IPv4, UDP and 18
 //! bytes of payload, or TCP and 6. Checksums are valid, so that nothing is dropped for the wrong reason.
@@ -13,26 +13,25 @@ use thalweg_wire::{EtherType, MacAddr, checksum};
 
 /// Bytes of a frame, without the check sequence.
 pub const FRAME_BYTES: usize = 60;
-/// Bytes of the IP packet in it.
+/// Bytes of a frame's IP packet.
 pub const IP_BYTES: usize = FRAME_BYTES - ETHERNET;
-/// A frame.
+/// The bytes of a frame.
 pub type Frame = [u8; FRAME_BYTES];
 
-/// When the first packet arrives: 2026-01-01, nanoseconds since 1970.
+/// The arrival of the first packet: 2026-01-01, in nanoseconds since 1970.
 pub const FIRST_ARRIVAL_NS: u64 = 1_767_225_600_000_000_000;
 
 const TRANSPORT_AT: usize = ETHERNET + ipv4::HEADER_BYTES;
 
-/// Where frames come from. There is always another one; who takes them decides how many.
+/// An endless source of frames.
 pub trait FrameSource {
-    /// Writes the next frame; gives the port it arrives on.
+    /// Writes the next frame; returns the port on which it arrives.
     fn next_frame(&mut self, frame: &mut Frame) -> u16;
 }
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// IPv4 address.
     pub address: u32,
     /// UDP or TCP port.
     pub port: u16,
@@ -48,7 +47,8 @@ pub fn udp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
     write_transport(frame, &header.encode(&payload, pseudo), &payload);
 }
 
-/// Writes a TCP packet in the middle of a connection: an ACK with a few bytes of payload. `number` is its place.
+/// Writes a TCP packet in the middle of a connection: an ACK with a few bytes of payload. `number` is its
+/// position.
 pub fn tcp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
     let payload = [0; IP_BYTES - ipv4::HEADER_BYTES - tcp::HEADER_BYTES];
     let header = TcpRepr {
@@ -63,7 +63,7 @@ pub fn tcp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
     write_transport(frame, &header.encode(&payload, pseudo), &payload);
 }
 
-/// Writes Ethernet and IPv4 headers; gives the sum of the pseudo header.
+/// Writes Ethernet and IPv4 headers; returns the sum of the pseudo header.
 fn headers(frame: &mut Frame, protocol: u8, from: Endpoint, to: Endpoint) -> u32 {
     // Locally administered addresses; the router's own side ends in 01.
     let ethernet = EthernetRepr {
@@ -109,7 +109,7 @@ pub struct Chunks<'a, S> {
 }
 
 impl<'a, S: FrameSource> Chunks<'a, S> {
-    /// `packets` packets in chunks of `chunk_packets` (held to what a chunk can be), `gap_ns` apart.
+    /// `packets` packets, `gap_ns` apart, in chunks of `chunk_packets` (limited to the possible sizes).
     pub fn new(source: &'a mut S, packets: u64, chunk_packets: usize, gap_ns: u64) -> Self {
         let chunk_packets = chunk_packets.clamp(1, ChunkBuilder::PACKETS_MAX);
         Self { source, left: packets, chunk_packets, gap_ns, sequence: 0, next_number: 1, clock_ns: 0 }
@@ -151,8 +151,8 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A frame taken apart again, by the RFCs' own words and not by our writer's code: a plain sum of 16-bit
-    /// words must come to 0xffff over the header, and over pseudo header and datagram.
+    /// Parses a frame by the RFCs' definitions, without the code that writes frames: the sum of 16-bit words must
+    /// be 0xffff over the header, and over pseudo header and datagram.
     pub(crate) fn parse(frame: &[u8]) -> Option<(Endpoint, Endpoint)> {
         let ip = frame.get(14..)?;
         let ones = |words: &[u8]| {

@@ -75,7 +75,7 @@ host_sessions_per_second = 0
 const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.toml");
 
 thalweg_base::words! {
-    /// What to make.
+    /// The workloads that can be generated.
     #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Generated {
         /// Minimum-size packets to addresses across the table.
@@ -102,11 +102,7 @@ pub struct Made {
 pub enum GenerateError {
     /// A file or folder cannot be written.
     #[error("cannot write {path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// The generated configuration does not load: a bug in this module.
     #[error(transparent)]
     Config(#[from] ConfigErrors),

@@ -1,16 +1,16 @@
-//! A generated table of routes, for when no real one is at hand.
+//! A generated table of routes, used if there is no real one.
 //!
-//! As many prefixes of each length as the Internet's table has, in proportion. IPv4 prefixes are spread evenly over
-//! the unicast space, IPv6 ones over 640 blocks in it, as if there were that many registries' customers.
-//! A real table is more uneven than both: prefixes lie inside and beside each other. So look-up structures
-//! come out another size than with as many real prefixes. Reports say which of the two they used.
+//! The share of each prefix length is that of the Internet's table. IPv4 prefixes are spread evenly over the
+//! unicast space, IPv6 prefixes over 640 blocks in it, which stand for registries' customers. A real table is
+//! less even: its prefixes nest and cluster. So look-up structures have other sizes than with the same number of
+//! real prefixes, and reports say which table was used.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use thalweg_base::XorShift64Star;
 
-/// Prefix length and how many in a thousand have it. Rounded from public tables of 2024.
+/// Prefix lengths and their share in thousandths, rounded from public tables of 2024.
 const LENGTHS_V4: [(u8, u32); 12] = [
     (24, 600),
     (23, 96),
@@ -28,12 +28,12 @@ const LENGTHS_V4: [(u8, u32); 12] = [
 const LENGTHS_V6: [(u8, u32); 9] =
     [(48, 480), (32, 120), (44, 100), (40, 90), (36, 60), (46, 50), (47, 40), (42, 30), (29, 30)];
 
-/// Blocks of length /20 that IPv6 prefixes lie in; a full table of 2024 has about as many.
+/// Blocks of length /20 that contain the IPv6 prefixes; a full table of 2024 has about as many.
 const BLOCKS_V6: u32 = 640;
 
-/// First bytes of addresses that are not forwarded (this network, loopback, link-local) or private.
+/// First bytes of addresses that are private or not forwarded (this network, loopback, link-local).
 const BYTES_UNUSED: [u8; 4] = [0, 10, 127, 169];
-/// First byte of multicast; nothing from here on is unicast.
+/// The first byte of multicast addresses; no unicast address follows.
 const BYTES_END: u32 = 224;
 
 /// `count` different IPv4 prefixes.
@@ -55,7 +55,7 @@ pub fn v4(count: usize, seed: u64) -> Vec<Ipv4Net> {
     found
 }
 
-/// `count` different IPv6 prefixes in `2000::/3`; at most a few million, or blocks run full.
+/// `count` different IPv6 prefixes in `2000::/3`; at most a few million, because blocks fill up.
 pub fn v6(count: usize, seed: u64) -> Vec<Ipv6Net> {
     let mut rng = XorShift64Star::new(seed);
     let mut found = Vec::with_capacity(count);

@@ -1,42 +1,40 @@
-//! Text packet traces: one packet a line, `port destination source destination-port source-port protocol`.
+//! Text packet traces: one packet per line, `port destination source destination-port source-port protocol`.
 //!
-//! Hosts of four inside networks talk to hosts outside: two packets in three go out, the rest come in to the
-//! public address and the port that the emulator of the source article would have given the host. With
-//! default options the bytes are those of the published generator, so that other programs can be measured on
+//! Hosts of four inside networks exchange packets with outside hosts. Two packets in three go out; the others
+//! come in, to the public address and to the port that the source article's emulator would have given the host.
+//! With default options the bytes are those of the published generator, so other programs can be measured with
 //! the same trace.
 
 use std::io::{self, BufWriter, Write};
 use std::net::Ipv4Addr;
 use thalweg_base::XorShift64Star;
 
-/// An inside network of 65,536 addresses and the port it is on.
+/// An inside network of 65,536 addresses, and its port.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The first two bytes.
+    /// The first two bytes of its addresses.
     pub bytes: [u8; 2],
-    /// The port's name.
     pub port: String,
 }
 
-/// What the trace looks like. No list may be empty, no count zero.
+/// The parameters of a trace. No list may be empty, no count zero.
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
-    /// Everything follows from it.
     pub seed: u64,
-    /// Hosts inside; at most 16,000, each has four public ports.
+    /// Inside hosts: at most 16,000, because each has four public ports.
     pub inside_hosts: u32,
     pub outside_hosts: u32,
-    /// Where inside hosts are.
+    /// The networks of inside hosts.
     pub networks: Vec<Network>,
     /// The router's public address.
     pub public_address: Ipv4Addr,
-    /// The port it is on.
+    /// The name of the outside port.
     pub public_port: String,
     /// One packet in this many comes in.
     pub one_inward_in: u32,
-    /// Protocol names, each equally likely: repeat a name to have more of it.
+    /// Protocol names with equal probability; a repeated name has more.
     pub protocols: Vec<String>,
-    /// Ports of outside services, each equally likely.
+    /// Ports of outside services, with equal probability.
     pub services: Vec<u16>,
 }
 
@@ -67,7 +65,7 @@ impl Default for TraceOptions {
 
 /// More hosts would have ports beyond 65,535.
 const INSIDE_HOSTS_MAX: u32 = 16_000;
-/// Public ports of a host, and the first one of all.
+/// Public ports per host, and the first one of all.
 const PORTS_PER_HOST: u32 = 4;
 const PORT_FIRST: u32 = 1024;
 
@@ -85,7 +83,7 @@ pub fn write(options: &TraceOptions, lines: u64, out: impl Write) -> io::Result<
     let outside: Vec<String> = (0..options.outside_hosts)
         .map(|_| {
             let mut byte = |limit, from| rng.below(limit) + from;
-            // The last byte may have a leading zero: it is decimal all the same.
+            // The last byte may have a leading zero; it is decimal nevertheless.
             format!("{}.{}.{}.{:02}", byte(90, 20), byte(250, 1), byte(250, 1), byte(250, 1))
         })
         .collect();

@@ -48,7 +48,8 @@ fn at(point: &str) -> CaptureRequest {
     CaptureRequest { point: Some(point.to_owned()), ..CaptureRequest::default() }
 }
 
-/// From one of 64 hosts: to the world, to nowhere, or to a public port that nobody has (which needs two shards).
+/// A datagram from one of 64 hosts: to the outside, to an address without a route, or to an unused public port
+/// (which needs two shards).
 fn datagram(number: u32) -> Vec<u8> {
     let to = match number % 5 {
         0 => [203, 0, 113, 1],
@@ -90,7 +91,7 @@ impl Source<Chunk> for Feed {
     }
 }
 
-/// What a sink does for captures, and a note of every packet: how it was when it came, as `Ok` what leaves.
+/// Does what a sink does for captures, and records every packet as it arrived, with `Ok` if it leaves.
 struct Recorder<'t> {
     taps: &'t Taps,
     all: BTreeMap<u32, Result<Vec<u8>, DropReason>>,
@@ -114,7 +115,7 @@ impl Sink<Chunk> for Recorder<'_> {
     }
 }
 
-/// Runs all packets through a model; what became of them.
+/// Runs all packets through a model; returns what happened to each.
 fn run(taps: &Taps, kind: ModelKind, workers: usize) -> BTreeMap<u32, Result<Vec<u8>, DropReason>> {
     let plan = RouterPlan::from_config(&config(), None).expect("it can be built").for_workers(workers);
     let mut recorder = Recorder { taps, all: BTreeMap::new() };
@@ -128,7 +129,7 @@ fn run(taps: &Taps, kind: ModelKind, workers: usize) -> BTreeMap<u32, Result<Vec
     recorder.all
 }
 
-/// All that a capture has caught, once nothing meets it any more.
+/// All packets of a capture, once no packet can reach it any more.
 fn caught(taps: &Taps, begun: &Begun) -> Vec<Captured> {
     taps.end(begun.number);
     std::iter::from_fn(|| begun.packets.recv_timeout(Duration::from_secs(5)).ok()).collect()
@@ -142,7 +143,8 @@ const MODELS: [(ModelKind, usize); 5] = [
     (ModelKind::Farm, 2),
 ];
 
-/// Under every model, each point has each packet that passes it once, as it is there, and knows what became of it.
+/// Under every model, each capture point has every packet that passes it exactly once, as it is there, with its
+/// fate.
 #[test]
 fn each_point_has_what_passes_it() {
     for (kind, workers) in MODELS {
@@ -194,7 +196,7 @@ fn each_point_has_what_passes_it() {
             assert_eq!(numbers.bytes_waiting.load(Ordering::Relaxed), 0, "room comes back");
         }
         taps.update_watched();
-        assert!(!taps.watch_stages(), "packets do not look any more");
+        assert!(!taps.watch_stages(), "packets check for captures although none runs");
         let reasons: Vec<DropReason> = all.into_values().filter_map(Result::err).collect();
         for reason in [DropReason::NoRoute, DropReason::NatNoMapping] {
             assert_eq!(reasons.iter().filter(|each| **each == reason).count(), PACKETS as usize / 5);
@@ -202,7 +204,7 @@ fn each_point_has_what_passes_it() {
     }
 }
 
-/// Ports, reasons and filters select alike whatever is known where a packet is copied.
+/// Filters for ports, reasons and headers select the same packets at every capture point.
 #[test]
 fn captures_select() {
     let fifth = PACKETS as u64 / 5;
@@ -239,7 +241,7 @@ fn requests_that_make_no_sense_are_refused() {
     assert!(of(CaptureRequest { filter: Some("src".to_owned()), ..at("nat") }).contains("the filter ends"));
 }
 
-/// Nobody reads: what finds no room is counted, the packets go on, and the next one that is read tells of those.
+/// Nobody reads: packets without room are counted and forwarded, and the next packet read carries that count.
 #[test]
 fn a_reader_that_does_not_read_loses_counted_packets() {
     let taps = Taps::default();
@@ -254,14 +256,14 @@ fn a_reader_that_does_not_read_loses_counted_packets() {
     assert_eq!(numbers.wanted.load(Ordering::Relaxed), wanted);
     assert_eq!(numbers.queue_full.load(Ordering::Relaxed), wanted - room);
     for _ in 0..room {
-        assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, 0);
+        assert_eq!(begun.packets.try_recv().expect("a timer is running").lost_before, 0);
     }
     run(&taps, ModelKind::Serial, 1);
-    assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, wanted - room);
-    assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, 0);
+    assert_eq!(begun.packets.try_recv().expect("a timer is running").lost_before, wanted - room);
+    assert_eq!(begun.packets.try_recv().expect("a timer is running").lost_before, 0);
 }
 
-/// Bytes are bounded as packets are.
+/// The queue is bounded in bytes as well as in packets.
 #[test]
 fn long_packets_take_more_room() {
     let taps = Taps::default();
@@ -281,7 +283,7 @@ fn rates_and_lengths_are_limited() {
     let taps = Taps::default();
     let request = CaptureRequest { rate: Some(50), snaplen: Some(60), ..at("arrived") };
     let begun = taps.begin_for_test(selection(&request).expect("valid"), 2);
-    // All arrive within some microseconds.
+    // All packets arrive within a few microseconds.
     run(&taps, ModelKind::Serial, 1);
     let packets = caught(&taps, &begun);
     assert_eq!(packets.len(), 5, "a tenth of a second's worth");
@@ -307,7 +309,7 @@ fn there_are_only_so_many_captures() {
     }
 }
 
-/// The file has all packets of all interfaces, in words what became of them, and the capture ends as asked.
+/// The file has all packets of all interfaces with their fates, and the capture ends as requested.
 #[test]
 fn a_client_gets_a_file() {
     let counters = Arc::new(Counters::new(2));
@@ -316,7 +318,7 @@ fn a_client_gets_a_file() {
     let stream = stream_of(&counters, begun, u64::MAX);
     run(&counters.taps, ModelKind::RunToCompletion, 2);
     let mut client = Client::default();
-    let summary = stream.run(&mut client).expect("the client takes all");
+    let summary = stream.run(&mut client).expect("the client accepts all data");
     let all = u64::from(PACKETS);
     assert_eq!((summary.wanted, summary.captured, summary.queue_full), (all, all, 0));
     let file = read_file(&client.file);
@@ -340,6 +342,6 @@ fn a_client_gets_a_file() {
     let stream = stream_of(&counters, begun, 7);
     run(&counters.taps, ModelKind::RunToCompletion, 2);
     let mut client = Client::default();
-    assert_eq!(stream.run(&mut client).expect("the client takes all").captured, 7);
+    assert_eq!(stream.run(&mut client).expect("the client accepts all data").captured, 7);
     assert_eq!(read_file(&client.file).packets.len(), 7);
 }

@@ -7,7 +7,7 @@ use thalweg_dataplane::egress::{EgressClass, EgressConfig};
 use thalweg_dataplane::schedule::Service;
 use thalweg_ports::live::TxCounters;
 
-/// A driver with so much room, and what it took.
+/// A driver with limited room, and the frames that it accepted.
 #[derive(Clone, Default)]
 struct Driver(Arc<StdMutex<Taken>>);
 
@@ -15,7 +15,7 @@ struct Driver(Arc<StdMutex<Taken>>);
 struct Taken {
     room: usize,
     is_down: bool,
-    /// It takes frames and keeps them.
+    /// It accepts frames but does not send them.
     is_stuck: bool,
     kept: Vec<Vec<u8>>,
     frames: Vec<Vec<u8>>,
@@ -131,7 +131,7 @@ fn what_a_driver_keeps_is_asked_for_again_soon() {
     let Rest::Until(at_ns) = send(&outbox, &frames(3, 100), 0) else { panic!("three frames are left") };
     assert_eq!(outbox.serve(at_ns), Rest::Until(2 * at_ns));
     driver.with(|taken| taken.is_down = true);
-    assert_eq!(outbox.serve(at_ns), Rest::Empty, "a port that is down is not tried all the time");
+    assert_eq!(outbox.serve(at_ns), Rest::Empty, "a port that is down is not retried continuously");
     driver.with(|taken| (taken.is_down, taken.is_stuck) = (false, false));
     assert_eq!(outbox.serve(2 * at_ns), Rest::Empty);
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(3, 100));
@@ -154,7 +154,7 @@ fn a_queue_waits_for_a_driver_that_is_full() {
 fn what_does_not_fit_the_queue_is_dropped_by_name() {
     let driver = Driver::default();
     let (outbox, counters) = outbox(&driver, Some(config(None)));
-    // One is held for the driver, eight wait.
+    // One frame is held for the driver, eight wait.
     send(&outbox, &frames(1, 100), 0);
     send(&outbox, &frames(10, 100), 1);
     let dropped: u64 = counters.dropped().iter().map(|(_, count)| count).sum();
@@ -166,7 +166,7 @@ fn what_does_not_fit_the_queue_is_dropped_by_name() {
 fn a_shaped_port_sends_by_the_clock() {
     let driver = Driver::default();
     driver.with(|taken| taken.room = 100);
-    // 8 Mbit/s are a microsecond a byte.
+    // At 8 Mbit/s a byte takes a microsecond.
     let (outbox, _) = outbox(&driver, Some(config(Some(8_000_000))));
     let Rest::Until(at_ns) = send(&outbox, &frames(8, 1000), 0) else { panic!("it has to wait") };
     assert_eq!(driver.with(|taken| taken.frames.len()), 3, "the burst");
@@ -179,7 +179,7 @@ fn a_shaped_port_sends_by_the_clock() {
     assert_eq!((driver.with(|taken| taken.frames.len()), now_ns), (8, 5_000_000));
 }
 
-/// Sub-interfaces leave by their parent, tagged and counted as their own, with a queue and without.
+/// Sub-interfaces send through their parent, tagged and with counters of their own, with and without a queue.
 #[test]
 fn sub_interfaces_share_their_parents_way_out() {
     for queue in [None, Some(config(None))] {
@@ -197,7 +197,7 @@ fn sub_interfaces_share_their_parents_way_out() {
             let tag = vlan.map_or(vec![], |vlan| vec![0x81, 0, 0, vlan]);
             expected.push([&frame[..12], &tag, &frame[12..]].concat());
         }
-        // Something too short to have a header, which would have to be tagged.
+        // A frame that is too short for a header, and so cannot be tagged.
         send(&subs[1], &[vec![1; 11]], 0);
         driver.with(|taken| assert_eq!(taken.frames, expected));
         let sent: Vec<_> = counters.ports.iter().map(|port| port.sent.get()).collect();
@@ -215,7 +215,7 @@ fn another_queue_keeps_what_waits_and_in_order() {
     let (outbox, counters) = outbox(&driver, Some(config(None)));
     send(&outbox, &frames(6, 100), 0);
     assert_eq!((driver.with(|taken| taken.frames.len()), outbox.queued()), (1, 5), "one is held");
-    // Slower and with another class; then without any queue, which has to be emptied first.
+    // A slower queue with another class; then none, which takes effect once the queue is empty.
     let mut other = config(Some(8_000_000));
     other.classes[0].name = "other".to_owned();
     outbox.set_queue(Some(other), 1);
@@ -223,7 +223,7 @@ fn another_queue_keeps_what_waits_and_in_order() {
     outbox.set_queue(None, 2);
     assert_eq!(outbox.queued(), 5);
     send(&outbox, &[vec![6; 100]], 3);
-    assert_eq!(driver.with(|taken| taken.frames.len()), 1, "it waits behind the others");
+    assert_eq!(driver.with(|taken| taken.frames.len()), 1, "the packet waits behind the others");
     driver.with(|taken| taken.room = 100);
     assert_eq!(outbox.serve(1_000_000), Rest::Empty);
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(7, 100), "all of them, in order");
@@ -231,14 +231,14 @@ fn another_queue_keeps_what_waits_and_in_order() {
     send(&outbox, &[vec![7; 100]], 2_000_000);
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(8, 100));
     assert_eq!((counters.dropped(), counters.port(0).sent.get()), (vec![], (8, 800)));
-    // And back to one.
+    // Back to a queue.
     outbox.set_queue(Some(config(None)), 3_000_000);
     assert!(outbox.with_queue(|_| ()).is_some());
     outbox.set_queue(None, 3_000_001);
-    assert!(outbox.with_queue(|_| ()).is_none(), "an empty one goes at once");
+    assert!(outbox.with_queue(|_| ()).is_none(), "an empty queue is removed at once");
 }
 
-/// The server of queues may get no turn for a while: who sends takes out more than it puts in.
+/// The thread that serves queues may be delayed: each sender then dequeues more than it enqueues.
 #[test]
 fn a_queue_that_may_send_gets_shorter_by_everybody_who_sends() {
     let driver = Driver::default();
@@ -276,7 +276,7 @@ fn a_frame_that_is_held_alone_is_sent_without_a_queue() {
     assert!(outbox.with_queue(|_| ()).is_none());
 }
 
-/// A port goes: what waits and what comes late is dropped by name, and the driver is let go.
+/// A removed port: waiting and late packets are dropped with a reason, and the driver is closed.
 #[test]
 fn what_a_port_that_goes_still_has_is_counted() {
     let driver = Driver::default();
@@ -310,7 +310,7 @@ fn what_keeps_a_router_in_the_network_goes_before_what_waits() {
 
     let driver = Driver::default();
     let (outbox, counters) = outbox(&driver, Some(config(None)));
-    // The first is held for the driver, which has no room.
+    // The first frame is held for the driver, which has no room.
     send(&outbox, &frames(9, 100), 0);
     let mut open = outbox.open();
     open.send_own(0, &others[0], 1);

@@ -26,8 +26,8 @@ fn plan(extra: &str) -> RouterPlan {
     RouterPlan::from_config(&config, None).expect("it can be built")
 }
 
-/// Chunks of numbered datagrams as fast as they are taken, as a live feed gives them: numbered anew for each model, and
-/// ended by the exchange. Of several lanes each gives its own hosts' datagrams.
+/// Chunks of numbered datagrams, as fast as they are read, like a live feed. Numbers start again for each model,
+/// and the exchange ends the input. With several lanes, each has the datagrams of its own hosts.
 struct Endless {
     lane: u32,
     lanes: u32,
@@ -64,7 +64,7 @@ impl Source<Chunk> for Endless {
     }
 }
 
-/// From one of 16 hosts to another world, with its number as payload.
+/// A datagram from one of 16 hosts to the outside, with its number as payload.
 fn datagram(number: u32) -> Vec<u8> {
     let mut packet =
         vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2 + (number % 16) as u8, 192, 0, 2, 9];
@@ -76,7 +76,7 @@ fn datagram(number: u32) -> Vec<u8> {
     packet
 }
 
-/// Notes by host which numbers came through, and how they left.
+/// Records by host which numbers came through, and in which form.
 struct Recorder {
     exchange: Arc<Exchange>,
     tell: mpsc::Sender<(u32, Option<thalweg_base::DropReason>, [u8; 4])>,
@@ -88,7 +88,7 @@ impl Sink<Chunk> for Recorder {
             let frame = chunk.frame(i);
             let number = u32::from_be_bytes([frame[28], frame[29], frame[30], frame[31]]);
             let source = [frame[12], frame[13], frame[14], frame[15]];
-            // Nobody listens at the very end.
+            // At the very end the receiver may be gone.
             let _ = self.tell.send((number, packet.drop_reason(), source));
         }
         self.exchange.takes(chunk.packets().len());
@@ -97,8 +97,8 @@ impl Sink<Chunk> for Recorder {
 
 const NAT: &str = "[nat]\noutside = \"wan\"\ninside = [\"lan\"]\naddresses = [\"198.51.100.1\"]\n";
 
-/// In every model, plans change twenty times under load: each packet comes through once, in order within its flow, and
-/// each as one of the plans has it.
+/// In every model, plans change twenty times under load: each packet comes through once, in order within its
+/// flow, and as one of the plans makes it.
 #[test]
 fn no_packet_is_lost_doubled_or_overtaken() {
     for (kind, workers, lanes) in [
@@ -138,14 +138,14 @@ fn no_packet_is_lost_doubled_or_overtaken() {
         let thread = std::thread::spawn(move || packets.run());
         let mut seen = Vec::new();
         for round in 0..20 {
-            // So that packets have passed each plan.
+            // Waits until packets have passed each plan.
             seen.push(told.recv().expect("packets come"));
             let extra = if round % 2 == 0 { NAT } else { "" };
             let turn = move |_: &RouterPlan| plan(extra).for_workers(workers);
-            exchange.swap(Box::new(turn), || (), Duration::from_secs(60)).expect("it turns");
+            exchange.swap(Box::new(turn), || (), Duration::from_secs(60)).expect("the plan is swapped");
         }
         stop.store(true, Ordering::Release);
-        thread.join().expect("no panic").expect("no error");
+        thread.join().expect("the thread does not panic").expect("no error");
         seen.extend(told.iter());
         assert_eq!(exchange.given.load(Ordering::Acquire), seen.len() as u64, "{kind}: none is lost");
         let mut numbers: Vec<u32> = seen.iter().map(|(number, ..)| *number).collect();
@@ -170,28 +170,28 @@ fn no_packet_is_lost_doubled_or_overtaken() {
     }
 }
 
-/// A feed that does not come to it: the request is withdrawn, and nothing happens later.
+/// If a feed does not react, the request is withdrawn, and has no effect later.
 #[test]
 fn a_request_that_nobody_hears_is_withdrawn() {
     let exchange = Exchange::new(1);
-    let refused = exchange.swap(Box::new(|_| unreachable!("nobody turns")), || (), Duration::ZERO);
+    let refused = exchange.swap(Box::new(|_| unreachable!("the plan is not swapped")), || (), Duration::ZERO);
     assert_eq!(refused, Err(NotSwapped::TimedOut));
     assert!(!exchange.is_wanted() && exchange.turn().is_none());
 }
 
-/// A feed that has ended its input does not wait for others to hear of a request that is not there any more.
+/// A feed that has ended its input does not wait for other feeds after the request is withdrawn.
 #[test]
 fn all_feeds_end_when_one_has() {
     let exchange = Exchange::new(2);
-    exchange.state.lock().turn = Some(Box::new(|_| unreachable!("nobody turns")));
+    exchange.state.lock().turn = Some(Box::new(|_| unreachable!("the plan is not swapped")));
     exchange.wanted.store(true, Ordering::Release);
     assert!(exchange.is_wanted(), "the first feed ends");
     // The request is withdrawn.
     exchange.state.lock().turn = None;
     exchange.wanted.store(false, Ordering::Release);
-    assert!(exchange.is_wanted(), "and the second has to");
+    assert!(exchange.is_wanted(), "the second feed must end too");
     assert!(exchange.turn().is_none());
-    assert!(!exchange.is_wanted(), "both begin anew");
+    assert!(!exchange.is_wanted(), "both feeds continue");
     exchange.give_up();
     assert!(exchange.is_wanted(), "a worker is lost");
 }

@@ -26,7 +26,7 @@ vlan = 7
 addresses = ["198.51.101.1/24"]
 "#;
 
-/// As a router reads it that has begun with [`PORTS`].
+/// The configuration as read by a router that was started with [`PORTS`].
 fn next(ports: &str) -> RouterConfig {
     let places = ["lan", "wan", "wan.7"].map(str::to_owned);
     let source = thalweg_config::ConfigSource::of_text("router.toml", ports, Path::new(""));
@@ -95,18 +95,18 @@ fn ports_come_and_go_and_others_keep_their_numbers() {
     assert_eq!(said(&lan_gone), (vec![0], vec![], "port lan: removed".to_owned()));
     let vlan_gone = next(&without("\"wan.7\""));
     assert_eq!(said(&vlan_gone), (vec![2], vec![], "port wan.7: removed".to_owned()));
-    // New ones come behind, wherever the file has them.
+    // New ports are appended, wherever the file has them.
     let more = "[ports.aaa]\ninterface = \"eth5\"\n[ports.\"wan.8\"]\nparent = \"wan\"\nvlan = 8\n";
     let more = next(&format!("{more}{PORTS}"));
     assert_eq!(numbers(&more), ["lan", "wan", "wan.7", "aaa", "wan.8"]);
     assert_eq!(more.ports[4].sub_interface.map(|sub| sub.parent), Some(1));
     assert_eq!(said(&more), (vec![], vec![3, 4], "port aaa: added, port wan.8: added".to_owned()));
-    // Another VLAN, or interface, is another port in the same place; what is on its wire goes with it.
+    // Another VLAN or interface makes another port with the same number; its sub-interfaces change with it.
     let other = next(&PORTS.replace("vlan = 7", "vlan = 8"));
     assert_eq!(said(&other), (vec![2], vec![2], "port wan.7: opened anew".to_owned()));
     let moved = next(&PORTS.replace("\"eth0\"", "\"eth9\""));
     assert_eq!(said(&moved).0, [1, 2]);
-    // A port that comes back has its number again.
+    // A port that returns gets its number back.
     let back = PortDifference::between(&lan_gone, &before).expect("it can be done");
     assert_eq!((back.gone, back.new), (vec![], vec![0]));
 }
@@ -118,7 +118,7 @@ fn what_is_different_is_said() {
     let said =
         |before: &RouterConfig, ports: &str, rest: &str| differences(before, &config(ports, rest), &[]);
     assert_eq!(said(&plain, PORTS, ""), Vec::<String>::new());
-    // Inside ports of NAT have a check of sources of their own.
+    // NAT's inside ports have a source check of their own.
     assert_eq!(said(&plain, PORTS, nat), ["port lan: settings changed", "NAT starts"]);
     let translating = config(PORTS, nat);
     assert_eq!(said(&translating, PORTS, ""), ["port lan: settings changed", "NAT ends"]);
@@ -158,7 +158,7 @@ fn the_host_is_told_what_concerns_it() {
     assert_eq!(change.static_neighbors, [(0, address(8), MacAddr([2, 0, 0, 0, 0, 5]))]);
     assert_eq!(change.outside, Some(1));
 
-    // An address that NAT gives out from now on is answered for.
+    // The router answers ARP for an address that NAT uses from now on.
     let pool = nat.replace("198.51.100.1", "198.51.100.77");
     let change = host_change(&after, &config(&ports, &pool));
     let translated: Vec<_> =

@@ -4,7 +4,7 @@ use super::*;
 
 fn changes(shard: usize, count: usize) -> SharedChanges {
     let change = |n| Change {
-        prefix: Prefix::new((n as u32) << 8, 24).expect("24 is a length"),
+        prefix: Prefix::new((n as u32) << 8, 24).expect("24 is a valid prefix length"),
         old: None,
         new: None,
         further: None,
@@ -62,5 +62,5 @@ fn a_closed_inbox_ends_its_thread() {
     let waiting = inbox.clone();
     let thread = std::thread::spawn(move || matches!(waiting.next(Duration::from_secs(60)), Task::Closed));
     inbox.close();
-    assert!(thread.join().expect("no panic"));
+    assert!(thread.join().expect("the thread does not panic"));
 }

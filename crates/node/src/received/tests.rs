@@ -85,7 +85,7 @@ fn prefixes(received: &mut Received) -> Vec<String> {
         found.push(format!("{} of {}", entry.prefix, entry.peer.address));
         Ok::<(), ()>(())
     };
-    received.drain(visit).expect("nothing fails");
+    received.drain(visit).expect("no error");
     found.sort_unstable();
     found
 }
@@ -201,11 +201,11 @@ fn who_cannot_be_asked_has_the_routes_of_the_table() {
     let index =
         PeerIndex { collector: Ipv4Addr::LOCALHOST, view: String::new(), peers: (0..3).map(peer).collect() };
     let mut table = Vec::new();
-    write_peer_index_table(&mut table, 0, &index).expect("few peers");
+    write_peer_index_table(&mut table, 0, &index).expect("the peers fit");
     let prefix = "10.1.0.0/16".parse().expect("a prefix");
     let mut record = RibRecord::begin(&mut table, 0, 0, prefix, false);
     for number in [1, 2] {
-        record.push(number.into(), 0, 0, &attributes(number, number)).expect("room");
+        record.push(number.into(), 0, 0, &attributes(number, number)).expect("enough room");
     }
     record.finish();
     give(&mut received, 0, &[table]);

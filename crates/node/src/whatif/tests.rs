@@ -35,7 +35,7 @@ fn table(routes: &[(u8, &[(u8, usize)])]) -> Vec<u8> {
     let index =
         PeerIndex { collector: Ipv4Addr::LOCALHOST, view: String::new(), peers: (0..10).map(peer).collect() };
     let mut out = Vec::new();
-    write_peer_index_table(&mut out, 0, &index).expect("few peers");
+    write_peer_index_table(&mut out, 0, &index).expect("the peers fit");
     for (number, paths) in routes {
         let prefix: IpPrefix = format!("10.{number}.0.0/16").parse().expect("a prefix");
         let mut record = RibRecord::begin(&mut out, 0, 0, prefix, false);
@@ -46,7 +46,7 @@ fn table(routes: &[(u8, &[(u8, usize)])]) -> Vec<u8> {
                 attributes.extend_from_slice(&asn.to_be_bytes());
             }
             attributes.extend_from_slice(&[0x40, 3, 4, 192, 0, 2, *from]);
-            record.push((*from).into(), 0, 0, &attributes).expect("room");
+            record.push((*from).into(), 0, 0, &attributes).expect("enough room");
         }
         record.finish();
     }
@@ -145,12 +145,13 @@ fn a_failure_is_told_under_both_configurations_and_leaves_nothing_behind() {
     let report = both.report();
     let of =
         |name: &str| report.failures.iter().find(|each| each.neighbor == name).expect("it failed").counts;
-    let (before, after) = (of("n1").before.expect("up"), of("n1").after.expect("up"));
+    let (before, after) =
+        (of("n1").before.expect("the session is up"), of("n1").after.expect("the session is up"));
     assert_eq!((before.lost, before.moved, before.bytes_moved, before.bytes_lost), (1, 1, 5, 0));
     assert_eq!((after.lost, after.moved, after.bytes_moved, after.bytes_lost), (2, 0, 0, 5));
     // Earlier failures have been undone.
-    assert_eq!(of("n2").before.expect("up").lost, 1);
-    assert_eq!(of("n3").after.expect("up"), FailureCounts::default());
+    assert_eq!(of("n2").before.expect("the session is up").lost, 1);
+    assert_eq!(of("n3").after.expect("the session is up"), FailureCounts::default());
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn a_limit_ends_a_session() {
 fn what_cannot_be_answered_says_what_to_do() {
     let here = || config("", &[(1, "")]);
     let error = |options: Options, table: &[u8]| {
-        converged(here(), here(), options, table).err().expect("no comparison").to_string()
+        converged(here(), here(), options, table).err().expect("the comparison fails").to_string()
     };
     assert!(error(Options::default(), &[]).contains("the table has no routes"));
     let strange = error(Options::default(), &table(&[(1, &[(7, 1)])]));

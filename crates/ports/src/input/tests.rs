@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use thalweg_base::{LinkType, NO_PORT, UNKNOWN_PORT};
 use thalweg_wire::pcap::{ByteOrder, FileHeader, RecordHeader};
 
-/// Gives its bytes in pieces of changing sizes, as pipes do.
+/// Returns its bytes in pieces of varying sizes, like a pipe.
 struct Dribble {
     bytes: Vec<u8>,
     at: usize,
@@ -37,7 +37,7 @@ fn bytes_input(bytes: &[u8]) -> InputSpec {
     InputSpec::reader("test", io::Cursor::new(bytes.to_vec()))
 }
 
-/// All a packet of the input consists of.
+/// Everything about a packet of the input.
 #[derive(Clone, PartialEq, Eq)]
 struct Seen {
     frame: Vec<u8>,
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Seen {
     }
 }
 
-/// Everything a source delivers, with the invariants of chunks checked on the way.
+/// Everything that a source delivers; checks the invariants of chunks.
 fn drain(mut source: FileSource) -> (Vec<Seen>, InputReport, Option<InputError>) {
     let mut seen = Vec::new();
     let (mut sequence, mut clock_ns) = (0, 0);
@@ -106,7 +106,7 @@ fn some_packets(n: usize) -> Vec<(Vec<u8>, u64)> {
     (0..n).map(|i| (vec![i as u8; 40 + i * 7 % 90], i as u64 * 1_000_000)).collect()
 }
 
-/// A pcapng with one interface named eth1, a block to be skipped, and these packets.
+/// A pcapng file with one interface named eth1, a block to skip, and these packets.
 fn pcapng_of(packets: &[(Vec<u8>, u64)], big: bool) -> Vec<u8> {
     let n32 = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
     let n16 = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
@@ -278,7 +278,7 @@ fn compressed_inputs_and_what_is_wrong_with_them() {
             assert_eq!(report.issue_count(), 1, "cut input {i}: {report:?}");
         }
     }
-    // Cut or changed in many places, compressed input is survived too.
+    // Compressed input that is truncated or changed in many places causes no panic.
     let here = InputOptions { read_ahead: false, ..small_chunks() };
     for bytes in compressed {
         for at in (0..bytes.len()).step_by(41) {

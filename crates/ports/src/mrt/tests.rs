@@ -34,7 +34,7 @@ fn table() -> Vec<u8> {
     out
 }
 
-/// A RIB record with a route of each peer.
+/// A RIB record with one route per peer.
 fn rib(number: u32, add_path: bool) -> Vec<u8> {
     let (prefix, attributes) = if number.is_multiple_of(2) {
         (format!("10.{}.{}.0/24", number >> 8 & 255, number & 255), ATTRIBUTES)
@@ -104,7 +104,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Gives its bytes one by one.
+/// Returns its bytes one by one.
 struct Drops(io::Cursor<Vec<u8>>);
 
 impl Read for Drops {
@@ -178,11 +178,11 @@ fn a_file_that_ends_early_gives_all_whole_records() {
         errors.iter().map(|error| (error.to_string(), error.is_last())).collect::<Vec<_>>(),
         [(text, true)]
     );
-    // A header that is cut off.
+    // A truncated header.
     let (_, errors) = read_bytes(&file[..file.len() + 7 - rib(9, true).len()]);
     assert!(matches!(errors[..], [MrtError { problem: MrtProblem::CutOff { wanted: 12, left: 7 }, .. }]));
 
-    // A compressed stream that is cut off gives what was in it.
+    // A truncated compressed stream gives the complete part.
     let packed = gzip(&dump(3000));
     let (lines, errors) = read_bytes(&packed[..packed.len() / 2]);
     let whole = read_bytes(&packed).0;
@@ -190,7 +190,7 @@ fn a_file_that_ends_early_gives_all_whole_records() {
     assert!(matches!(errors[..], [MrtError { problem: MrtProblem::Read { .. }, .. }]), "{errors:?}");
 }
 
-/// Lines of the good records, and the records that were passed over.
+/// Lines of the good records, and the skipped records.
 fn skipped(errors: &[MrtError]) -> Vec<(u64, u64)> {
     let torn = |error: &MrtError| match error.problem {
         MrtProblem::Torn { skipped } => (error.offset, skipped),
@@ -213,7 +213,7 @@ fn a_length_that_cannot_be_costs_its_record() {
     );
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
     assert!(!errors[0].is_last());
-    // Where nothing follows that could be a record, it is the end.
+    // If no plausible record follows, it is the end.
     file.truncate(at + length);
     let (lines, errors) = read_bytes(&file);
     assert_eq!(lines.lines().count(), 4);
@@ -224,8 +224,7 @@ fn a_length_that_cannot_be_costs_its_record() {
     assert_eq!((errors.len(), errors[0].is_last()), (1, true));
 }
 
-/// A record that was torn anywhere while it was written, in the middle of a file that goes on: all others are read,
-/// whatever comes in pieces.
+/// A record torn anywhere, in the middle of a file: all others are read, also if the file comes in pieces.
 #[test]
 fn a_torn_record_costs_nothing_but_itself() {
     let (before, after) = (dump(20), (21..60).map(|number| rib(number, false)).collect::<Vec<_>>().concat());
@@ -234,7 +233,7 @@ fn a_torn_record_costs_nothing_but_itself() {
     assert!(none.is_empty());
     let torn = [rib(20, false), updates()].concat();
     let last = rib(20, false).len();
-    // By chance its length may lead to the end of the record behind it: then both are one, which is broken.
+    // By chance its length may lead to the end of the next record: then both are one broken record.
     let chance = last - rib(21, false).len().min(last);
     for kept in (1..last).filter(|kept| *kept != chance) {
         let file = [&before[..], &torn[..kept], &after].concat();
@@ -248,7 +247,7 @@ fn a_torn_record_costs_nothing_but_itself() {
     }
 }
 
-/// Garbage between records, in any amount, and several times.
+/// Garbage between records, in any amount and several times, is skipped.
 #[test]
 fn garbage_is_passed_over() {
     let mut random = 1_u64;
@@ -261,7 +260,7 @@ fn garbage_is_passed_over() {
     };
     let (mut file, mut whole, mut bytes) = (table(), table(), 0);
     for (number, length) in [1, 11, 12, 13, 500, 70_000, 3 * READ_BYTES].into_iter().enumerate() {
-        // A record is believed when another one follows it: of two, the second is read because the first was.
+        // A record is accepted if another one follows: of two, the second is read because the first was.
         for record in [rib(2 * number as u32, false), rib(2 * number as u32 + 1, false)] {
             file.extend_from_slice(&record);
             whole.extend_from_slice(&record);
@@ -350,7 +349,7 @@ fn files_change_with_their_size_and_begin_with_the_preamble() {
         writer.write(7, &rib(number, false)).unwrap();
         expected += &read_bytes(&[table(), rib(number, false)].concat()).0;
     }
-    // Longer than any file may be: it has one of its own.
+    // Longer than any file may be, so it gets its own file.
     let long: Vec<u8> = (0..100).flat_map(|_| rib(0, false)).collect();
     writer.write(7, &long).unwrap();
     expected += &read_bytes(&[table(), long].concat()).0;
@@ -384,13 +383,13 @@ fn what_is_there_is_never_replaced_and_errors_name_the_file() {
     let mut writer = MrtWriter::new(options(&directory.path().join("a"), "below-a-file"));
     let error = writer.write(0, &table()).unwrap_err();
     assert!(error.to_string().starts_with("cannot create "), "{error}");
-    // Where it can be written again, it is.
+    // When the file can be written again, it is.
     std::fs::remove_file(directory.path().join("a")).unwrap();
     writer.write(0, &table()).unwrap();
     assert_eq!(names(&writer.finish().unwrap()), ["below-a-file"]);
 }
 
-/// What bgpdump makes of a file; `None` if it is not installed.
+/// bgpdump's output for a file; `None` if it is not installed.
 fn bgpdump(path: &Path) -> Option<String> {
     let output = Command::new("bgpdump").arg("-vm").arg(path).output();
     match output {

@@ -9,7 +9,7 @@ use thalweg_ports::collector::{Collector, CollectorAddress, CollectorError, Coll
 use thalweg_testdata::uninterrupted;
 use thalweg_wire::netflow::element::{PACKET_DELTA_COUNT, SOURCE_IPV4_ADDRESS};
 
-/// A socket, and the address of a collector there.
+/// A socket, and its address as a collector.
 fn socket(scheme: &str, host: &str) -> (UdpSocket, CollectorAddress) {
     let socket = UdpSocket::bind((host, 0)).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -17,7 +17,7 @@ fn socket(scheme: &str, host: &str) -> (UdpSocket, CollectorAddress) {
     (socket, address)
 }
 
-/// Everything that waits in a socket's buffer.
+/// All datagrams in a socket's buffer.
 fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 65_536];
@@ -54,7 +54,7 @@ fn records_arrive_over_both_families() {
     }
 }
 
-/// What the kernel does not cut into datagrams for us goes one by one, and nothing is lost over it.
+/// Messages that the kernel cannot segment into datagrams are sent one by one, and none is lost.
 #[test]
 fn messages_longer_than_the_paths_mtu_arrive() {
     in_namespace("datagrams::messages_longer_than_the_paths_mtu_arrive", || {
@@ -68,9 +68,9 @@ fn messages_longer_than_the_paths_mtu_arrive() {
         let report = collector.finish(TIMEOUT);
         assert_eq!((report.sent, report.lost_in_all()), (amount(&records), Amount::default()));
         let messages = drain(&socket);
-        assert!(messages.iter().any(|message| message.len() > 1280), "they were longer");
+        assert!(messages.iter().any(|message| message.len() > 1280), "the fragments were longer");
         assert_eq!(Reader::of(&messages).flows.len(), records.len());
-        // Shorter ones go together, and come one by one.
+        // Shorter messages are given to the kernel together, and arrive one by one.
         options.export.message_bytes_max = 1200;
         let collector = Collector::open(&address, options).unwrap();
         records.chunks(400).for_each(|batch| collector.send(batch.to_vec()).unwrap());
@@ -144,7 +144,7 @@ fn a_name_that_leads_nowhere_is_told() {
     assert!(error.to_string().starts_with("collector's host `no-such-host.invalid`"), "{error}");
 }
 
-/// The sets of a message of IPFIX: their numbers, and where they begin.
+/// The sets of an IPFIX message: their IDs and offsets.
 fn sets(message: &[u8]) -> impl Iterator<Item = (u16, usize)> + '_ {
     let word = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
     let mut at = 16;
@@ -157,7 +157,7 @@ fn sets(message: &[u8]) -> impl Iterator<Item = (u16, usize)> + '_ {
 
 #[test]
 fn a_collector_that_is_restarted_reads_after_an_interval() {
-    // An address of its own: nobody else takes the port in between.
+    // An address of its own, so no other test takes the port in between.
     let (first, place) = socket("ipfix", "127.0.0.77");
     let local = first.local_addr().unwrap();
     let mut options = CollectorOptions::new(&place);
@@ -166,7 +166,7 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     collector.send((1..=100).map(record).collect()).unwrap();
     wait_until("the first messages", || collector.report().sent.records > 0);
     drop(first);
-    // A process that another test starts has the first one's socket, too, until it is another program.
+    // A process that another test starts holds a copy of the first socket until it executes its program.
     let mut second = None;
     wait_until("the port is free", || {
         second = UdpSocket::bind(local).ok();
@@ -174,7 +174,7 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     });
     let second = second.unwrap();
     let mut messages: Vec<Vec<u8>> = Vec::new();
-    // What comes before the templates cannot be read; with them everything can.
+    // Records before the templates cannot be read; after them, all can.
     let has_templates = |message: &Vec<u8>| sets(message).any(|(id, _)| id == 2);
     wait_until("templates and a record behind them", || {
         collector.send(vec![record(7)]).unwrap();
@@ -185,7 +185,7 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     });
     messages.drain(..messages.iter().position(has_templates).unwrap());
     let mut reader = Reader::default();
-    // Of the first message what stands before its templates is not read.
+    // Records that precede the templates in the first message are not read.
     let (_, at) = sets(&messages[0]).find(|(id, _)| *id == 2).unwrap();
     messages[0].drain(16..at);
     let length = messages[0].len() as u16;

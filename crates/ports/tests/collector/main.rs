@@ -1,4 +1,4 @@
-//! Sessions with collectors: servers of ours that die and come back, and other people's programs.
+//! Sessions with collectors: our own servers that die and return, and other people's programs.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -27,7 +27,7 @@ use thalweg_testdata::collectors::{CAPTURED_NS, TIMEOUT, program, run, wait_unti
 const NOW_NS: u64 = CAPTURED_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A record that can be told from all others by its packets: `n` of them.
+/// A record with `n` packets, which identify it.
 fn record(n: u64) -> FlowRecord {
     let key = FlowKey {
         src: IpAddr::from((0x0a00_0000 + n as u32).to_be_bytes()),
@@ -111,7 +111,7 @@ fn amount(records: &[FlowRecord]) -> Amount {
     amount
 }
 
-/// The counters of a stream's report, which splits nothing.
+/// Checks a stream's report; nothing may have been split.
 fn check_totals(report: &CollectorReport) {
     let mut out = report.sent;
     for amount in [report.in_flight, report.spooled, report.lost_in_all(), report.unexportable_in_all()] {

@@ -1,5 +1,5 @@
-//! Options data in mid-session: samplers, names and statistics that come again and again between flows, as in a session of
-//! five minutes. Nobody finds a message missing.
+//! Options data in mid-session: samplers, names and statistics repeated between flows, as in a session of five
+//! minutes. No collector may report a missing message.
 
 use super::pmacct::KEYS;
 use super::*;
@@ -21,14 +21,14 @@ fn options(version: Version) -> ExportOptions {
     }
 }
 
-/// Flows, some of them sampled; no biflows, which nfdump has in one record and others in two.
+/// Flows, some of them sampled. Without biflows, which nfdump stores as one record and other programs as two.
 fn flows() -> Vec<FlowRecord> {
     let records = all_kinds(2 * SECONDS * RECORDS_PER_SECOND as u64);
     let one_way = records.into_iter().filter(|record| record.reverse.is_none());
     one_way.take(SECONDS as usize * RECORDS_PER_SECOND).collect()
 }
 
-/// The messages of a session, with counters that grow.
+/// The messages of a session, with growing counters.
 fn session(options: &ExportOptions, records: &[FlowRecord]) -> Vec<Vec<u8>> {
     let mut exporter = Exporter::new(options).unwrap();
     exporter.handle_connected(NOW_NS);
@@ -62,7 +62,8 @@ fn nfcapd_misses_nothing() {
         assert_eq!(nfdump::summary(&totals, "Flows"), records.len() as u64, "{version:?}\n{log}\n{totals}");
         assert_eq!(nfdump::summary(&totals, "Sequence failures"), 0, "{version:?}\n{log}");
     }
-    // In its own domain RFC 7011 has it count, and nfdump 1.7.1 does not: the other way is worth its trouble.
+    // With options data in the flows' own domain, RFC 7011 counts it in the sequence numbers, and nfdump 1.7.1
+    // does not. Hence the default, domain 0.
     let options = ExportOptions { options_in_domain: true, ..options(Version::Ipfix) };
     let mut collector = nfdump::Nfcapd::start(&nfcapd);
     nfdump::deliver(collector.port, &session(&options, &records));
@@ -74,7 +75,7 @@ fn nfcapd_misses_nothing() {
 
 #[test]
 fn nfacctd_misses_nothing_and_multiplies() {
-    // It takes the only sampler of an exporter for that of all its flows.
+    // nfacctd applies an exporter's only sampler to all its flows.
     let sampled = |record: FlowRecord| FlowRecord { sampling_interval: 100, ..record };
     let records: Vec<_> = flows().into_iter().map(sampled).collect();
     for version in [Version::NetFlow9, Version::Ipfix] {
@@ -84,7 +85,8 @@ fn nfacctd_misses_nothing_and_multiplies() {
         check_log(&log);
         assert!(!log.contains("expecting flow") && !log.contains("malformed"), "{version:?}\n{log}");
         assert_eq!(sum(&rows, "PACKETS"), 100 * amount(&records).packets, "{version:?}\n{log}");
-        // One that begins in mid-session multiplies too when samplers were told again, in IPFIX as domain 0.
+        // A collector that starts in mid-session multiplies as well once samplers have been repeated; with IPFIX,
+        // as domain 0.
         let from = messages.len() / 2;
         let more = "nfacctd_renormalize: true\nnfacctd_disable_opt_scope_check: true";
         let Some((rows, log)) = collect(&messages[from..], KEYS, more) else { return };

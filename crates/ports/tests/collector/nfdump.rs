@@ -1,10 +1,10 @@
-//! nfcapd as collector, nfdump as reader.
+//! nfcapd as collector, and nfdump to read its files.
 
 use super::*;
 use thalweg_flow::export::{NatEvent, NatSession, Times};
 use thalweg_testdata::collectors::nfdump::{Nfcapd, check_log, deliver, summary};
 
-/// Totals as nfdump knows them: the way back of a biflow is in the same record.
+/// Totals by nfdump, which stores both directions of a biflow in one record.
 fn collect(options: &ExportOptions, records: &[FlowRecord]) -> Option<(String, String, String)> {
     let nfcapd = program("nfcapd", "nfdump")?;
     let nfdump = program("nfdump", "nfdump")?;
@@ -19,7 +19,7 @@ fn collect(options: &ExportOptions, records: &[FlowRecord]) -> Option<(String, S
 #[test]
 fn totals_are_equal() {
     for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
-        // Sampled records are multiplied by nfdump; they have a test of their own. A biflow is told apart, too.
+        // Sampled records, which nfdump multiplies, have a test of their own. Biflows are excluded too.
         let told = |record: &&FlowRecord| {
             record.sampling_interval == 1
                 && record.reverse.is_none()
@@ -56,7 +56,7 @@ fn totals_are_equal() {
 
 #[test]
 fn sampled_records_are_multiplied() {
-    // Debian's nfdump 1.7.1 reads no samplers in options data, not those of Cisco's routers either.
+    // Debian's nfdump 1.7.1 reads no samplers from options data, not even Cisco's.
     let version = Version::NetFlow5;
     let records: Vec<_> = (1..=300).map(|n| FlowRecord { sampling_interval: 100, ..record(n) }).collect();
     let Some((log, totals, _)) = collect(&datagram_options(version), &records) else { return };
@@ -76,7 +76,7 @@ fn absolute_times_are_read() {
         let Some((log, totals, json)) = collect(&options, &records) else { return };
         check_log(&log);
         assert_eq!(summary(&totals, "Flows"), 100, "{version:?}");
-        // 59 seconds before 22:13:20 is the earliest first packet.
+        // The earliest first packet is 59 seconds before 22:13:20.
         assert!(json.contains("2023-11-14T22:12:21.000"), "{version:?}\n{}", &json[..json.len().min(3000)]);
     }
 }
@@ -105,7 +105,7 @@ fn nat_events_are_read() {
     }
 }
 
-/// A hundred sessions that begin and end.
+/// A hundred NAT sessions that begin and end.
 pub(crate) fn nat_sessions() -> Vec<NatEvent> {
     let session = |n: u16, created| NatSession {
         created,

@@ -1,4 +1,4 @@
-//! pmacct's nfacctd reads a capture of what was exported.
+//! pmacct's nfacctd reads a capture of exported messages.
 
 use super::*;
 use thalweg_testdata::collectors::pmacct::{check_log, collect, sum};

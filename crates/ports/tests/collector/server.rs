@@ -1,4 +1,4 @@
-//! A collector that reads streams, and can be killed.
+//! A collector that reads streams and can be killed.
 
 use crate::reader::Reader;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What all sessions read, in order: packets of each record, which tell records apart.
+/// The records that all sessions have read, in order, identified by their packet counts.
 pub(crate) type Heard = Arc<Mutex<Vec<u64>>>;
 
-/// See the head of this file. Goes on listening until it is killed.
+/// Listens until it is killed.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     listener: TcpListener,
@@ -47,13 +47,13 @@ impl Server {
         Self { address, listener, connections, stop, worker: Some(worker) }
     }
 
-    /// Nobody listens any more, and connections end.
+    /// Stops listening and closes all connections.
     pub(crate) fn kill(mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Nobody can connect from here on, not even who is faster than `accept`, which ends.
+        // From here on nobody can connect, not even before `accept` returns; it then fails.
         socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both).expect("it listens");
         for connection in self.connections.lock().unwrap().drain(..) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = connection.shutdown(Shutdown::Both);
         }
         self.worker.take().expect("killed once").join().expect("the reader found no fault");
@@ -65,7 +65,8 @@ fn listen(address: SocketAddr) -> TcpListener {
     let socket =
         socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
-    // A program that another test is just starting holds what was open here for a moment, a server that was killed too.
+    // A program that another test is just starting briefly holds copies of open sockets, perhaps of a killed
+    // server's.
     let began = Instant::now();
     while let Err(error) = socket.bind(&address.into()).and_then(|()| socket.listen(8)) {
         assert!(began.elapsed() < Duration::from_secs(10), "{address}: {error}");
@@ -74,7 +75,7 @@ fn listen(address: SocketAddr) -> TcpListener {
     socket.into()
 }
 
-/// Reads messages until the session ends; each is a whole one or the end.
+/// Reads messages until the session ends. It must end between messages.
 fn read_session(mut stream: impl Read, heard: &Heard) {
     let mut reader = Reader::default();
     loop {

@@ -1,4 +1,4 @@
-//! TCP: what a collector that dies and comes back gets, and what the counters say.
+//! TCP: what a collector receives that dies and returns, and what the counters say.
 
 use super::*;
 use crate::server::{Heard, Server};
@@ -42,7 +42,7 @@ fn a_server_that_is_killed_and_restarted_misses_nothing() {
     wait_until("the first records", || heard_all(&heard, 5000));
     wait_until("their acknowledgement", || collector.report().in_flight.records == 0);
     server.kill();
-    // The first of these may still go into the connection; nobody acknowledges them.
+    // The first of these may still be written to the connection; they are never acknowledged.
     send(&collector, 5001..=20_000);
     wait_until("the spool", || collector.report().spooled.records > 0);
     wait_until("the queue", || collector.report().accepted.records == 20_000);
@@ -87,10 +87,14 @@ fn a_server_killed_in_the_middle_misses_only_what_it_did_not_read() {
     let heard_in_all = numbers.len() as u64;
     numbers.sort_unstable();
     numbers.dedup();
-    // Acknowledged, not read: at most what a receive buffer of the kernel's largest size holds, 54 bytes a record.
+    // Acknowledged by the kernel but not read: at most what the kernel's largest receive buffer holds, at 54
+    // bytes per record.
     let missing = 200_000 - numbers.len() as u64;
     assert!(missing <= (6 << 20) / 54, "{missing} records missing");
-    assert!(heard_in_all - numbers.len() as u64 <= report.resent.records, "twice, but not counted as resent");
+    assert!(
+        heard_in_all - numbers.len() as u64 <= report.resent.records,
+        "a record arrived twice, but is not counted as resent"
+    );
     assert_eq!(report.lost_in_all(), Amount::default());
 }
 
@@ -98,7 +102,7 @@ fn a_server_killed_in_the_middle_misses_only_what_it_did_not_read() {
 fn what_the_spool_cannot_hold_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let heard = Heard::default();
-    // A port that nobody listens on.
+    // A port without a listener.
     let server = Server::start("127.0.0.1:0".parse().unwrap(), None, &heard);
     let place = server.address;
     server.kill();

@@ -1,4 +1,4 @@
-//! TLS with an authority of our own: who is trusted, who is not, and who we say we are.
+//! TLS with our own certificate authority: which servers are trusted, and which certificate the client sends.
 
 use super::*;
 use crate::server::{Heard, Server};

@@ -1,10 +1,10 @@
-//! tshark takes every message apart and finds nothing to complain about.
+//! tshark dissects every message without an error.
 
 use super::*;
 use thalweg_flow::export::{Interface, NatEvent, Quota, SamplingMethod, Statistics, Times};
 use thalweg_testdata::collectors::tshark::{check, dissect};
 
-/// Messages with everything that an exporter can say.
+/// Messages with every kind of record that an exporter can send.
 fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
     let options = ExportOptions {
         times,
@@ -68,7 +68,7 @@ fn nothing_is_malformed_missing_or_unknown() {
         let (messages, records) = everything(version, times);
         let Some(text) = dissect(&messages) else { return };
         check(&text, &format!("{version:?} {times:?}"));
-        // Options data is shown as flows too.
+        // tshark shows options data as flows too.
         let shown = text
             .lines()
             .filter(|line| {

@@ -1,12 +1,12 @@
-//! Tests in a network namespace of their own, which needs root.
+//! Tests in their own network namespace, which need root.
 
 use std::process::{Command, Output};
 
 /// Set while the test runs inside.
 const INSIDE: &str = "THALWEG_TEST_NAMESPACE";
 
-/// Runs `body` in a new network namespace whose loopback is up: the test runs itself again inside. `name` is the
-/// test's full name. Says so and does nothing where namespaces are not available.
+/// Runs `body` in a new network namespace with loopback up: the test executes itself again inside. `name` is the
+/// test's full name. Without the right to, it says so and does nothing.
 pub(crate) fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -23,14 +23,14 @@ pub(crate) fn in_namespace(name: &str, body: impl FnOnce()) {
         .env(INSIDE, &namespace.0)
         .output()
         .expect("ip was found before");
-    // Shown only where it matters: the runner's lines of the inner run are not to be counted.
+    // Printed only after a failure, because the inner run's result lines must not be counted.
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     for line in said.iter().flat_map(|text| text.lines()) {
         if let Some(why) = line.strip_prefix("SKIPPED: ") {
             thalweg_testdata::skipped(why);
         }
     }
-    // A name that is not the test's runs nothing, and that ends well too.
+    // With a wrong name the inner run executes no test and still succeeds.
     let has_run = said[0].contains("1 passed");
     assert!(
         output.status.success() && has_run,
@@ -40,7 +40,7 @@ pub(crate) fn in_namespace(name: &str, body: impl FnOnce()) {
     );
 }
 
-/// Runs `ip`, which must succeed; what it printed.
+/// Runs `ip`, which must succeed; returns its output.
 pub(crate) fn ip(arguments: &str) -> String {
     let output = run_ip(arguments.split_whitespace()).expect("ip runs");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
@@ -51,7 +51,7 @@ fn run_ip<'a>(arguments: impl Iterator<Item = &'a str>) -> std::io::Result<Outpu
     Command::new("ip").args(arguments).output()
 }
 
-/// A namespace that goes with the value.
+/// A namespace that is removed when dropped.
 struct Namespace(String);
 
 impl Namespace {
@@ -68,7 +68,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Where it could not be made, there is nothing to remove.
+        // If it could not be made, there is nothing to remove.
         let _ = run_ip(["netns", "delete", &self.0].into_iter());
     }
 }

@@ -1,4 +1,4 @@
-//! Devices that work by interfaces of the kernel's: `net_af_packet`, `net_pcap`, `net_tap`.
+//! Devices on kernel interfaces: `net_af_packet`, `net_pcap`, `net_tap`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::common::{in_namespace, ip};
 use crate::veth::{End, TIMEOUT, assert_same, frame, frames, veth};
 use crate::{open, refusal};
 
-/// Frames sent before the other end is read.
+/// Frames sent before the other end reads.
 const PIECE: usize = 50;
 
-/// Both ways along a veth, with AF_PACKET at its other end.
+/// Both directions along a veth, with AF_PACKET at its other end.
 fn both_ways(device: &str, mode: &str) {
     veth("v0", "v1");
     let mut one = End::packet("v0");
@@ -24,7 +24,8 @@ fn both_ways(device: &str, mode: &str) {
     assert_eq!(other.facts.why_not_better, None);
     let there = frames(other.facts.mac, one.facts.mac, 700);
     let back = frames(one.facts.mac, other.facts.mac, 700);
-    // A few at a time: what finds libpcap's buffer full is lost in the kernel, and how many fit depends on when the reader runs.
+    // A few at a time: the kernel drops frames when libpcap's buffer is full, and how many fit depends on when
+    // the reader runs.
     for there in there.chunks(PIECE) {
         one.send(there);
         assert_same(&other.receive(there.len()), there);
@@ -33,7 +34,7 @@ fn both_ways(device: &str, mode: &str) {
         other.send(back);
         assert_same(&one.receive(back.len()), back);
     }
-    // Its own do not come back to it, and no frame got lost.
+    // Its own frames do not return, and no frame was lost.
     assert!(other.receive_once(Duration::from_millis(20)).is_empty());
     let (_, received) = other.source.counters().next().unwrap();
     assert_eq!((received.frames, received.missed, received.refused, received.foreign), (700, 0, 0, 0));
@@ -44,7 +45,7 @@ fn both_ways(device: &str, mode: &str) {
 #[test]
 fn by_af_packet_frames_arrive_as_they_were_sent() {
     in_namespace("kernel::by_af_packet_frames_arrive_as_they_were_sent", || {
-        // Its ring of 512 would miss some, and not say so.
+        // The default ring of 512 frames would drop some without counting them.
         both_ways("net_af_packet0,iface=v1,framecnt=2048", "dpdk net_af_packet on v1");
     });
 }
@@ -79,7 +80,7 @@ fn the_host_gets_nothing_of_what_arrives() {
         ip("addr add 192.0.2.1/24 dev v1");
         let mut one = End::packet("v0");
         let (mut other, _link) = open("net_af_packet0,iface=v1");
-        // Who has 192.0.2.1? The host would answer.
+        // An ARP request for 192.0.2.1, which the host would answer.
         let mut question = vec![0xff; 6];
         question.extend(one.facts.mac.0);
         question.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -94,7 +95,7 @@ fn the_host_gets_nothing_of_what_arrives() {
     });
 }
 
-/// Asks until the half says that.
+/// Repeats a question until its answer is yes.
 fn eventually(what: &str, mut ask: impl FnMut() -> bool) {
     let began = Instant::now();
     while !ask() {
@@ -125,7 +126,7 @@ fn an_interface_that_goes_down_is_said_to_be_and_comes_back() {
             other.source.poll_change().is_some_and(|change| change.failed.is_some())
         });
         ip("link set v1 down");
-        // What is pushed now is lost and counted, or refused.
+        // Frames sent now are lost and counted, or refused.
         let to = one.facts.mac;
         let lost = frame(to, other.facts.mac, 1, 60);
         let mut pushed = 0;
@@ -166,7 +167,7 @@ fn tap_makes_an_interface_of_the_hosts() {
         port.send(&back);
         assert_same(&host.receive(back.len()), &back);
         drop((port, link));
-        assert!(Links::open().unwrap().index("dt0").is_err(), "it goes with the port");
+        assert!(Links::open().unwrap().index("dt0").is_err(), "the interface disappears with its port");
     });
 }
 
@@ -178,7 +179,7 @@ fn an_interface_that_is_not_there_is_named() {
     });
 }
 
-/// A half without a descriptor says that it has to be polled.
+/// A half without a file descriptor says that it must be polled.
 #[test]
 fn a_half_has_to_be_polled() {
     crate::start();

@@ -1,4 +1,4 @@
-//! Devices that are nothing but memory and files: `net_null`, `net_ring`, `net_pcap`.
+//! Devices of memory and files: `net_null`, `net_ring`, `net_pcap`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -43,12 +43,12 @@ fn null_gives_frames_without_end_and_takes_any() {
         facts.is_up && facts.has_carrier && facts.mac == port.facts.mac && facts.mtu == 1500,
         "{facts:?}"
     );
-    // Its frames are zeros, for another address than the port's.
+    // Its frames are all zeros, so they are not for the port's address.
     assert_eq!(port.receive_once(Duration::from_millis(20)), Vec::<Vec<u8>>::new());
     let (_, counters) = port.source.counters().next().unwrap();
     assert!(counters.foreign > 0 && counters.frames == 0, "{counters:?}");
     drop((port, link));
-    // A port with the address zero receives them.
+    // A port with address zero receives them.
     let options = DpdkOptions { mac: Some(MacAddr::ZERO), ..DpdkOptions::new("net_null0,size=64,copy=1") };
     let (mut port, _link) = try_open(&options).unwrap();
     assert_eq!(port.facts.mac, MacAddr::ZERO);
@@ -66,7 +66,8 @@ fn null_gives_frames_without_end_and_takes_any() {
 fn what_comes_from_a_file_goes_to_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
-    // All lengths; some are for others, one too long for the port, one longer than a buffer, one too short to be a frame.
+    // All lengths; some are for other addresses, one is too long for the port, one longer than a buffer, one too
+    // short for a frame.
     let mut all = frames(OWN, OTHER, 3000);
     all.extend((60..1515).map(|bytes| frame(MacAddr([0xff; 6]), OTHER, bytes as u32, bytes)));
     let ours = all.clone();
@@ -105,7 +106,7 @@ fn jumbo_frames_fit_a_port_that_was_opened_for_them() {
     assert_same(&port.receive(long.len()), &long);
 }
 
-/// A ring takes only the frames that fit; the others wait, and none is lost.
+/// A ring accepts only the frames that fit; the others wait, and none is lost.
 #[test]
 fn what_a_device_does_not_take_waits() {
     let (mut port, _link) = open("net_ring0");
@@ -146,7 +147,7 @@ fn memory_that_runs_out_is_counted() {
     assert!((32..=64).contains(&pushed), "{pushed}");
     assert_eq!(port.tx.push(&sent[pushed]), Err(NotTaken::Full));
     assert_same(&port.receive(pushed), &sent[..pushed]);
-    // The last frames are given back when the next are asked for.
+    // The previous frames are freed when the next ones are requested.
     assert!(port.receive_once(Duration::from_millis(1)).is_empty());
     port.send(&sent[pushed..]);
     assert_same(&port.receive(100 - pushed), &sent[pushed..]);
@@ -210,7 +211,7 @@ fn what_cannot_be_opened_says_why() {
     let huge = DpdkOptions { mbufs: 50_000_000, ..DpdkOptions::new("net_null8") };
     let said = try_open(&huge).map(drop).unwrap_err().to_string();
     assert!(said.contains("not enough memory"), "{said}");
-    // What failed is not in the way.
+    // A device that failed to open can be opened later.
     open("net_null8");
     fs::write(&missing, []).unwrap();
     assert!(refusal(&format!("net_pcap8,rx_pcap={}", missing.display())).contains("net_pcap8"));
@@ -227,6 +228,6 @@ fn it_is_started_once_with_one_set_of_arguments() {
         "{said}"
     );
     assert!(said.contains("wanted are --no-huge") && said.contains("only once"), "{said}");
-    // Nobody wants anything of it.
+    // Other arguments are no error if no device is wanted.
     dpdk::start(&["--no-huge".to_owned()], &[]).unwrap();
 }

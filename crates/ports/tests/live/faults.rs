@@ -1,4 +1,4 @@
-//! Interfaces that go down, go away, and come back.
+//! Interfaces that go down, are removed, and return.
 
 use std::time::{Duration, Instant};
 
@@ -68,14 +68,14 @@ fn a_port_that_goes_comes_back_and_others_go_on() {
             assert_eq!(tx.flush().unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
             assert_eq!((tx.counters().failed, tx.pending()), (3 * (round + 1), 0));
             assert_eq!(tx.push(&from_a[0]), Err(NotTaken::Down));
-            // The other one goes on.
+            // The other interface continues.
             send(&mut *b1.tx, &to_b);
             while got.len() < to_b.len() {
                 receive(&mut source, &mut got);
             }
             assert_same(&got, &to_b);
             got.clear();
-            assert!(source.poll_change().is_none(), "said once");
+            assert!(source.poll_change().is_none(), "logged once");
             // Up.
             ip("link set a0 up");
             let change = next_change(&mut source, &mut got);
@@ -91,7 +91,7 @@ fn a_port_that_goes_comes_back_and_others_go_on() {
             got.clear();
         }
 
-        // Gone, and another one of the name, with another number and address.
+        // Removed, then created again under the same name with another index and address.
         ip("link delete a0");
         let change = next_change(&mut source, &mut got);
         assert!(change.port == 0 && change.failed.is_some());

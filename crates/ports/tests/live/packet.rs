@@ -1,4 +1,4 @@
-//! AF_PACKET: what goes in comes out.
+//! AF_PACKET: frames that go in come out.
 
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveError, NotTaken};
@@ -20,7 +20,7 @@ fn frames_arrive_as_they_were_sent() {
         one.send(&there);
         assert_same(&other.receive(there.len()), &there);
         other.send(&back);
-        // Its own frames do not come back to it.
+        // Its own frames do not return.
         assert_same(&one.receive(back.len()), &back);
         let sent = one.tx.counters();
         assert_eq!((sent.frames, sent.bytes, sent.failed), (2000, bytes(&there), 0));
@@ -47,7 +47,7 @@ fn tags_come_back() {
                 frame.splice(12..12, *tag);
             }
         }
-        // The kernel lets one tag pass beyond the MTU.
+        // The kernel accepts one tag beyond the MTU.
         tagged.retain(|frame| frame.len() <= 1518);
         one.send(&tagged);
         assert_same(&other.receive(tagged.len()), &tagged);
@@ -87,7 +87,7 @@ fn a_full_ring_counts_what_it_misses() {
         assert_same(&got, &sent[..128]);
         let (_, counters) = other.source.counters().next().unwrap();
         assert_eq!((counters.frames, counters.missed), (128, 872));
-        // It goes on.
+        // It continues.
         one.send(&sent[..100]);
         got = other.receive(100);
         assert_same(&got, &sent[..100]);
@@ -106,11 +106,11 @@ fn the_mtu_holds_and_may_change() {
         let long = [frame(to, from, 2, 9014), frame(to, from, 3, 3000), frame(to, from, 4, 60)];
         one.tx = packet::open(&PacketOptions::new("v0")).unwrap().tx;
         one.send(&long);
-        // Too long by what was known, and longer than a slot.
+        // Longer than the MTU known at opening, and longer than a slot.
         assert_same(&other.receive(3), &long[..]);
         let (_, counters) = other.source.counters().next().unwrap();
         assert_eq!((counters.frames, counters.refused, counters.missed), (3, 0, 0));
-        // Opened with a smaller one, it refuses what the kernel lets pass, which is a tag's length.
+        // Opened with a smaller MTU, it refuses frames that the kernel accepts, up to a tag's length.
         ip("link set v1 mtu 1400");
         let mut other = End::packet("v1");
         let lengths = [1414, 1415, 1418, 60];
@@ -140,7 +140,7 @@ fn flows_keep_to_their_queue() {
             let facts = port.facts.clone();
             ends.push(End::new(thalweg_ports::live::Port { rx: vec![half], tx, facts }));
         }
-        // Each flow both ways, several times.
+        // Each flow in both directions, several times.
         let mut sent = Vec::new();
         for number in 0..600_u16 {
             let flow = number % 100;
@@ -215,7 +215,7 @@ fn the_host_hears_nothing_of_an_exclusive_port() {
         one.send(&packets);
         assert_same(&other.receive(10), &packets);
         assert_eq!(heard(), before);
-        // And with the port, the program goes.
+        // The program is removed with the port.
         drop(other);
         one.send(&packets);
         assert!(heard() >= before + 10);

@@ -1,4 +1,4 @@
-//! TAP: the other end of the veth is an interface of the host.
+//! TAP: the far end is an interface of the host.
 
 use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::link::Links;
@@ -49,7 +49,7 @@ fn the_interface_follows_its_control() {
         control.set_mtu(9000).unwrap();
         control.set_mac(MacAddr([2, 0, 0, 0, 0, 0x78])).unwrap();
         control.set_carrier(false).unwrap();
-        // The kernel's news of a carrier take up to a second, hence the question to `ip`'s own source.
+        // The kernel's notification of a carrier takes up to a second, so this asks the kernel directly.
         let facts = links.read("mirror0").unwrap();
         assert_eq!((facts.mtu, facts.mac, facts.is_up), (9000, MacAddr([2, 0, 0, 0, 0, 0x78]), true));
         assert!(ip("link show mirror0").contains("NO-CARRIER"));
@@ -78,7 +78,7 @@ fn a_deleted_interface_is_made_anew() {
         assert!(gone.failed.is_some() && back.failed.is_none(), "{gone:?} {back:?}");
         let facts = Links::open().unwrap().read("mirror0").unwrap();
         assert_eq!((facts.mac, facts.mtu), (MAC, 1600));
-        // The sending half finds it too: one frame says that the old one is gone.
+        // The sending half notices as well: one frame reports that the old interface is gone.
         let mut host = End::packet("mirror0");
         let frames = frames(MAC, MacAddr([2, 0, 0, 0, 0, 1]), 10);
         assert_eq!(tap.tx.push(&frames[0]), Err(NotTaken::Down));

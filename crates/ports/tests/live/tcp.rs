@@ -1,4 +1,4 @@
-//! What the kernel of a host sends for real: merged segments and unfinished checksums, which two ports pass on.
+//! Real packets of a host's kernel, with merged segments and unfinished checksums, forwarded between two ports.
 //!
 //! ```text
 //! namespace "-left"            here                   namespace "-right"
@@ -63,7 +63,7 @@ impl Drop for Host {
     }
 }
 
-/// Fails unless the frame is one that a wire may carry: of the MTU at most, with right checksums.
+/// Fails unless the frame is valid on a wire: within the MTU, with right checksums.
 fn check(frame: &[u8]) -> Result<(), String> {
     if frame.len() > 1514 {
         return Err(format!("{} bytes", frame.len()));
@@ -90,13 +90,13 @@ fn check(frame: &[u8]) -> Result<(), String> {
     if right { Ok(()) } else { Err(format!("a wrong checksum in {packet:?}")) }
 }
 
-/// Whether a checksum is the one wanted. Zero has two forms in one's complement; where a checksum is completed late, as the
-/// kernel does it and we do, the other one stands there: one frame in 65,536.
+/// Whether a checksum is the wanted one. One's complement has two zeros, and completing a checksum late, as the
+/// kernel and we do, gives the other one in one of 65,536 frames.
 fn is_sum(wanted: Option<u16>, is: u16) -> bool {
     wanted.is_some_and(|wanted| wanted == is || (wanted == 0 && is == 0xffff))
 }
 
-/// Passes frames between two ports until it is told to stop; what was wrong with any.
+/// Passes frames between two ports until stopped; returns what was wrong with any.
 fn bridge(ends: &mut [End; 2], stop: &AtomicBool) -> Vec<String> {
     let mut wrong = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -114,7 +114,7 @@ fn what_hosts_send_passes_as_frames() {
     in_namespace("live::tcp::what_hosts_send_passes_as_frames", || {
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         let (left, right) = (Host::new("left", 1), Host::new("right", 2));
-        // Each port hears what is for the other side's host.
+        // Each port receives frames for the other side's host.
         let open = |interface: &str, number| {
             let mac = Some(MacAddr([2, 0, 0, 0, 0, number]));
             End::new(packet::open(&PacketOptions { mac, ..PacketOptions::new(interface) }).unwrap())
@@ -147,7 +147,7 @@ fn what_hosts_send_passes_as_frames() {
                     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
                     stream.write_all(&sent).unwrap();
                     stream.shutdown(std::net::Shutdown::Write).unwrap();
-                    // Until the other side has closed, so that nothing is under way when the bridge stops.
+                    // Waits until the other side has closed, so no frame is in flight when the bridge stops.
                     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                     let _ = stream.read(&mut [0]);
                 }
@@ -165,9 +165,9 @@ fn what_hosts_send_passes_as_frames() {
             assert!(got == content, "{} bytes of {} arrived as they were sent", got.len(), content.len());
         }
         let (_, counters) = ends[0].source.counters().next().unwrap();
-        // On a busy machine some may find the ring full; TCP has sent those again.
+        // On a busy machine some frames may find the ring full; TCP sends them again.
         assert_eq!(counters.refused, 0, "{counters:?}");
-        // The kernel did merge: it gave the interface fewer packets than frames came out.
+        // The kernel did merge segments: it gave the interface fewer packets than frames came out.
         let given = ip(&format!("-n {} -s link show left1", left.name));
         let line = given.lines().skip_while(|line| !line.contains("TX:")).nth(1).unwrap();
         let packets: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! Cables between ports, and what is sent along them.
+//! Veths between ports, and frames along them.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use thalweg_wire::MacAddr;
 
 use crate::common::ip;
 
-/// Long enough for anything that comes at all.
+/// Longer than any frame takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Makes two interfaces that are the ends of one veth, up, without anything sent by the host of itself.
+/// Makes a veth with both ends up, on which the host sends no packets of its own.
 pub(crate) fn veth(one: &str, other: &str) {
     std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
     ip(&format!("link add {one} type veth peer name {other}"));
@@ -19,7 +19,7 @@ pub(crate) fn veth(one: &str, other: &str) {
     ip(&format!("link set {other} up"));
 }
 
-/// A port, its receiving halves in a source.
+/// A port, with its receiving halves in a source.
 pub(crate) struct End {
     pub(crate) source: LiveSource,
     pub(crate) tx: Box<dyn PortTx>,
@@ -48,7 +48,7 @@ impl End {
         self.drain();
     }
 
-    /// Until the interface has taken everything.
+    /// Waits until the interface has accepted everything.
     pub(crate) fn drain(&mut self) {
         let began = Instant::now();
         self.tx.flush().unwrap();
@@ -59,7 +59,7 @@ impl End {
         }
     }
 
-    /// Receives `count` frames, or as many as come.
+    /// Receives `count` frames, or fewer if no more arrive.
     pub(crate) fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         let began = Instant::now();
         let mut frames = Vec::new();
@@ -80,7 +80,7 @@ impl End {
     }
 }
 
-/// A frame of the experimental Ethernet type with numbered content.
+/// A frame of the experimental EtherType with a number as its content.
 pub(crate) fn frame(to: MacAddr, from: MacAddr, number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(bytes);
     frame.extend(to.0);

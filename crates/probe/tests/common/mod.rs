@@ -1,4 +1,4 @@
-//! Generated traffic whose flows are known, and a probe to put it through.
+//! Generated traffic with known flows, and a probe that meters it.
 #![allow(dead_code)] // not every test uses all of it
 
 use std::collections::BTreeMap;
@@ -13,17 +13,17 @@ use thalweg_wire::icmp::v4::ECHO_REQUEST;
 use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::{EtherType, testing};
 
-/// Addresses, ports, protocol: one direction.
+/// Addresses, ports and protocol of one direction.
 pub(crate) type Key = (IpAddr, IpAddr, u16, u16, u8);
 /// Packets and bytes of IP.
 pub(crate) type Sums = BTreeMap<Key, (u64, u64)>;
 
-/// Packets in the order of their arrival, and what they come to.
+/// Packets in the order of arrival, and their sums.
 #[derive(Default)]
 pub(crate) struct Traffic {
     /// Arrival and frame.
     pub(crate) frames: Vec<(u64, Vec<u8>)>,
-    /// What a meter should find.
+    /// The sums that a meter should find.
     pub(crate) sums: Sums,
     /// Frames that are not IP.
     pub(crate) not_ip: u64,
@@ -32,13 +32,13 @@ pub(crate) struct Traffic {
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
 impl Traffic {
-    /// Many flows of both families, some tagged, with fragments and frames that are not IP, over half a minute.
+    /// Many flows of both families over half a minute, some tagged, with fragments and frames that are not IP.
     pub(crate) fn mixed(packets: usize, flows: u32, seed: u64) -> Self {
         let mut rng = XorShift64Star::new(seed);
         let mut traffic = Self::default();
         for n in 0..packets as u64 {
             let at = START_NS + n * 30_000_000_000 / packets as u64;
-            // The lower ones have more.
+            // Lower flow numbers get more packets.
             let most = rng.below(flows) + 1;
             let flow = rng.below(most);
             let payload = 8 + rng.below(200) as usize;
@@ -55,7 +55,7 @@ impl Traffic {
         traffic
     }
 
-    /// Both ends of a flow: every second packet goes back.
+    /// Both endpoints of a flow: every second packet goes back.
     fn ends(&self, flow: u32) -> ((u32, u16), (u32, u16)) {
         let there =
             ((0x0a00_0000 | (flow / 3), 1024 + (flow % 50_000) as u16), (0xc0a8_0001 + flow / 3 % 7, 443));
@@ -82,7 +82,7 @@ impl Traffic {
         self.frames.push((at, [header, packet].concat()));
     }
 
-    /// A datagram of one flow with these bytes in it.
+    /// A datagram of one flow with this payload.
     pub(crate) fn push_datagram(&mut self, at: u64, ports: (u16, u16), payload: &[u8]) {
         let packet = testing::udp(([10, 0, 0, 1], ports.0), ([10, 0, 0, 2], ports.1), payload);
         self.count((v4(0x0a00_0001), v4(0x0a00_0002), ports.0, ports.1, 17), packet.len());
@@ -96,7 +96,7 @@ impl Traffic {
         self.frames.push((at, testing::frame(&packet)));
     }
 
-    /// Two fragments of one datagram; both are of its flow.
+    /// Two fragments of one datagram of the flow.
     fn push_fragments(&mut self, at: u64, flow: u32, identifier: u16) {
         let ((src, src_port), (dst, dst_port)) = self.ends(flow);
         let mut first = [src_port.to_be_bytes(), dst_port.to_be_bytes()].concat();
@@ -128,7 +128,7 @@ impl Traffic {
         self.frames.push((at, [testing::ethernet_header(&[], EtherType::ARP), vec![0; 46]].concat()));
     }
 
-    /// A capture of it.
+    /// Writes a capture of the traffic.
     pub(crate) fn write(&self, path: &Path) {
         write(path, self.frames.iter());
     }
@@ -193,19 +193,19 @@ pub(crate) fn run(options: &ProbeOptions) -> ProbeSummary {
     summary
 }
 
-/// The records in a file, a JSON object each, in an order that does not depend on who wrote them.
+/// The records of a file as JSON objects, in an order independent of the writer.
 pub(crate) fn records(path: &Path) -> Vec<serde_json::Value> {
     records_of(&std::fs::read_to_string(path).expect("records were written"))
 }
 
-/// The same of lines at hand.
+/// The same from text.
 pub(crate) fn records_of(text: &str) -> Vec<serde_json::Value> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines.into_iter().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
 }
 
-/// What the records come to.
+/// The sums of the records.
 pub(crate) fn sums(records: &[serde_json::Value]) -> Sums {
     let mut sums = Sums::new();
     for record in records {

@@ -1,7 +1,7 @@
-//! Apache Kafka on loopback: one node that is broker and controller (KRaft), in a folder of its own.
+//! Apache Kafka on loopback: one node as broker and controller (KRaft), with its own folder.
 //!
-//! Its jars are those of Maven Central. They are fetched once, into the folder that `THALWEG_KAFKA_JARS` names, else beside
-//! the test's program.
+//! Its jars come from Maven Central. They are fetched once, into the folder that `THALWEG_KAFKA_JARS` names, else
+//! beside the test's program.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long a broker may take to answer.
 const UP_WITHIN: Duration = Duration::from_secs(120);
 
-/// A message as the Java client read it.
+/// A message as read by the Java client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) topic: String,
@@ -22,7 +22,7 @@ pub(crate) struct Message {
     pub(crate) value: Vec<u8>,
 }
 
-/// A broker. It ends with this value.
+/// A broker, stopped when dropped.
 pub(crate) struct Broker {
     folder: tempfile::TempDir,
     jars: PathBuf,
@@ -31,14 +31,14 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// A broker that answers; or none, and the reason in the test's output.
+    /// Starts a broker; `None`, with the reason in the test's output, if that is not possible.
     pub(crate) fn start(test: &str) -> Option<Self> {
         let mut broker = Self::prepare(test)?;
         broker.launch();
         Some(broker)
     }
 
-    /// A broker that does not run yet. Its address is that which it will have.
+    /// Prepares a broker that is not running yet, with its future address.
     pub(crate) fn prepare(test: &str) -> Option<Self> {
         let jars = jars().map_err(|why| println!("SKIPPED {test}: {why}")).ok()?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -70,7 +70,7 @@ impl Broker {
         Some(broker)
     }
 
-    /// Starts it, and returns when it answers.
+    /// Starts it and waits until it answers.
     pub(crate) fn launch(&mut self) {
         let log =
             File::options().create(true).append(true).open(self.folder.path().join("log")).expect("a log");
@@ -84,7 +84,8 @@ impl Broker {
         self.child = Some(child);
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let has_ended = self.child.as_mut().and_then(|child| child.try_wait().expect("it is ours"));
+            let has_ended =
+                self.child.as_mut().and_then(|child| child.try_wait().expect("the process is our child"));
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(has_ended.is_none(), "the broker ended: {}", log());
             assert!(begun.elapsed() < UP_WITHIN, "the broker does not answer: {}", log());
@@ -92,20 +93,20 @@ impl Broker {
         }
     }
 
-    /// Ends it as if its power failed.
+    /// Kills it, as a power failure would.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().expect("it is ours");
+            child.kill().expect("the process is our child");
             child.wait().expect("it ends");
         }
     }
 
-    /// An address to export to.
+    /// The address for exports to a topic.
     pub(crate) fn address(&self, topic: &str) -> String {
         format!("kafka://127.0.0.1:{}/{topic}", self.port)
     }
 
-    /// Bytes that are in a topic's files.
+    /// The size of a topic's files.
     pub(crate) fn bytes_in(&self, topic: &str) -> u64 {
         let mut bytes = 0;
         let begins = format!("{topic}-");
@@ -119,12 +120,12 @@ impl Broker {
         bytes
     }
 
-    /// Everything in these topics, read by Kafka's own client.
+    /// All messages of these topics, read by Kafka's own client.
     pub(crate) fn read(&self, topics: &[&str]) -> Vec<Message> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka/Read.java");
         let output = self
             .java_command()
-            // It holds a topic's messages, and on a slow machine there are many.
+            // It holds all messages of a topic; a slow machine needs many.
             .arg("-Xmx1g")
             .arg(program)
             .arg(format!("127.0.0.1:{}", self.port))
@@ -154,7 +155,7 @@ impl Broker {
 
     fn java_command(&self) -> Command {
         let mut command = Command::new("java");
-        // Small and soon ready rather than fast for long.
+        // Quick to start instead of fast in the long run.
         command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
         command.arg(self.jars.join("*")).stdin(Stdio::null());
         command
@@ -172,7 +173,7 @@ fn bytes(hexadecimal: &str) -> Vec<u8> {
     (0..hexadecimal.len()).step_by(2).map(byte).collect()
 }
 
-/// The folder with the jars, which are fetched if they are not there; or why it is not available.
+/// The folder with the jars, fetched if missing; or why it is not available.
 fn jars() -> Result<PathBuf, String> {
     let has =
         |program: &str| Command::new(program).arg("-version").output().is_ok_and(|run| run.status.success());
@@ -187,7 +188,7 @@ fn jars() -> Result<PathBuf, String> {
     if !has("mvn") {
         return Err("no jars of Kafka, and no Maven to fetch them (Debian: maven)".to_owned());
     }
-    // The first writer gives it its name: a folder with that name is whole.
+    // The first writer renames the folder, so a folder with that name is complete.
     let making = folder.with_extension(std::process::id().to_string());
     let fetched = Command::new("mvn")
         .args(["-q", "-B", "-f"])
@@ -200,7 +201,7 @@ fn jars() -> Result<PathBuf, String> {
         return Err(format!("Maven cannot fetch Kafka: {}", String::from_utf8_lossy(&fetched.stdout)));
     }
     if fs::rename(&making, &folder).is_err() {
-        // Another one was faster.
+        // Another process was faster.
         let _ = fs::remove_dir_all(&making);
     }
     Ok(folder)

@@ -1,4 +1,4 @@
-//! Records to topics of a real broker, read back by Kafka's own client in Java and by `protoc`.
+//! Records sent to topics of a real broker, read by Kafka's own Java client and by `protoc`.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ use thalweg_probe::{
     ExportTargets, FileInput, Input, ModelKind, OutletSummary, ProbeOptions, Shape, Spool, probe,
 };
 
-/// Something that happens sooner or later is waited for so long.
+/// The time limit for each awaited event.
 const SOONER_OR_LATER: Duration = Duration::from_secs(120);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -39,10 +39,10 @@ fn targets(address: String) -> ExportTargets {
 }
 
 fn outlet<'a>(outlets: &'a [OutletSummary], address: &str) -> &'a OutletSummary {
-    outlets.iter().find(|outlet| outlet.to == address).expect("it is told")
+    outlets.iter().find(|outlet| outlet.to == address).expect("the summary has the outlet")
 }
 
-/// Messages of a topic in the order of their lines.
+/// A topic's messages, in the order of their lines.
 fn lines_in(messages: &[Message], topic: &str) -> Vec<String> {
     let of_topic = messages.iter().filter(|message| message.topic == topic);
     let text = |message: &Message| String::from_utf8(message.value.clone()).expect("text");
@@ -67,7 +67,7 @@ fn topics_have_what_lines_have_in_both_formats() {
     let kinds = [
         ("json", "format=json", false),
         ("protobuf", "format=protobuf&acks=1&compression=snappy&linger_ms=0", true),
-        // With acks=0 what comes before a new topic has a leader is lost, and nobody hears of it: this run makes the topic.
+        // With acks=0, messages before a new topic has a leader are lost silently, so this run creates the topic.
         ("plain", "acks=1&compression=none", false),
         ("plain", "acks=0&compression=none", true),
     ];
@@ -108,7 +108,7 @@ fn topics_have_what_lines_have_in_both_formats() {
     assert_eq!(decoded.len(), values.len(), "no two records are the same");
 }
 
-/// A flow has one key and so one partition, both ways; flows spread over all of them.
+/// A flow has one key and so one partition in both directions; flows spread over all partitions.
 fn check_keys<'a>(messages: impl Iterator<Item = &'a Message>) {
     let mut of_flows = BTreeMap::new();
     let mut partitions = BTreeSet::new();
@@ -159,11 +159,12 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
         let before = broker.bytes_in("flows");
         wait_until("records in the topic again", || broker.bytes_in("flows") > before + 10_000);
         stop.store(true, Ordering::SeqCst);
-        probing.join().expect("it does not panic").expect("it ends well")
+        probing.join().expect("it does not panic").expect("the run succeeds")
     });
     assert!(summary.conserved);
     let outlet = outlet(&summary.outlets, &address);
-    // What a slow machine could not send in the time that ending takes waits on disk; the next process sends it.
+    // On a slow machine, records that could not be sent within the time for stopping are spooled; the next
+    // process sends them.
     let spooled = outlet.lost.get(SPOOLED).copied().unwrap_or(0);
     assert_eq!(outlet.records + spooled, summary.records_exported);
     assert_eq!(outlet.lost.values().sum::<u64>(), spooled, "{outlet:?}");
@@ -178,8 +179,8 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
     assert!(arrived == written, "other records");
 }
 
-/// Has a second process send what the first one left; returns the topic's records, each once. Records that had arrived
-/// without acknowledgment are sent twice.
+/// A second process sends what the first one left; returns the topic's records, each once. Records that had
+/// arrived without acknowledgment are sent twice.
 fn the_rest(
     broker: &Broker,
     options: &ProbeOptions,
@@ -197,7 +198,7 @@ fn the_rest(
     all
 }
 
-/// A record whose packets are its number.
+/// A record with `number` packets.
 fn record(number: u64) -> FlowRecord {
     let key = FlowKey {
         src: IpAddr::from([10, 0, (number >> 8) as u8, number as u8]),
@@ -217,7 +218,7 @@ fn record(number: u64) -> FlowRecord {
     )
 }
 
-/// The record whose message is too long for any broker.
+/// The record whose message exceeds any broker's limit.
 const TOO_LONG: u64 = 100_005;
 
 /// A collector whose messages are the records' numbers.
@@ -249,7 +250,7 @@ fn what_waits_on_disk_is_sent_by_the_next_process() {
     let Some(mut broker) = Broker::prepare("what_waits_on_disk_is_sent_by_the_next_process") else { return };
     let spool = tempfile::tempdir().expect("a folder");
     let address = broker.address("spooled");
-    // More than the client's buffer takes.
+    // More than fits into the client's buffer.
     let all = 100_000;
     let first = collector(&address, Some(spool.path()));
     for from in (0..all).step_by(1000) {
@@ -281,7 +282,7 @@ fn what_waits_on_disk_is_sent_by_the_next_process() {
 
 #[test]
 fn without_a_broker_and_a_spool_records_are_counted() {
-    // Nobody listens there: the port is held, but not listened on.
+    // The port is bound, but does not listen.
     let held = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let address = format!("kafka://{}/flows", held.local_addr().expect("it has one"));
     let collector = collector(&address, None);

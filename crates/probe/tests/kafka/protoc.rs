@@ -1,4 +1,4 @@
-//! Messages of protocol buffers as `protoc` reads them.
+//! Protocol buffer messages as read by `protoc`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use thalweg_text::calendar::rfc3339_ns;
 /// A record's fields by name, addresses as text.
 pub(crate) type Fields = BTreeMap<String, Value>;
 
-/// Reads messages by the schema; none if there is no `protoc`.
+/// Decodes messages by the schema; `None` without `protoc`.
 pub(crate) fn decode(messages: &[&[u8]]) -> Option<Vec<Fields>> {
     let folder = tempfile::tempdir().expect("a folder");
     let all = "syntax = \"proto3\"; import \"flow_record.proto\"; message All { repeated thalweg.FlowRecord record = 1; }";
@@ -72,7 +72,7 @@ fn read(name: &str, value: &str) -> Value {
     address.to_string().into()
 }
 
-/// As C has it.
+/// Decodes C escapes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some((&first, after)) = rest.split_first() {

@@ -1,21 +1,21 @@
-//! What a case folder says, and how what happened is judged by it.
+//! The format of a case folder, and the comparison of a result with the case.
 //!
 //! `case.txt` begins with lines of `key: value`:
 //!
 //! | key | meaning |
 //! |---|---|
 //! | `requirement` | RFC and requirement, as the table names it |
-//! | `says` | what it wants, in a few words |
+//! | `says` | the requirement in a few words |
 //! | `nat` | a line for the configuration, from `[nat]` on; may be repeated |
 //! | `linux` | a command of nftables in the table `nat` with its chains `pre` and `post`; may be repeated. Without one: `add rule ip nat post oifname wan masquerade` |
-//! | `linux-setting` | instead of a run there: a file under `/proc/sys/net/netfilter` and the least it has to say |
-//! | `linux-answer` | instead of what came out there: why the case does not do it justice |
-//! | `deviates` | this router does not do that: the case must fail, and this is why |
-//! | `note` | more for the table |
+//! | `linux-setting` | instead of running the case with Linux: a file under `/proc/sys/net/netfilter` and its minimum value |
+//! | `linux-answer` | instead of the result with Linux: why the case does not test Linux fairly |
+//! | `deviates` | this router does not fulfill the requirement: the case must fail, and this is the reason |
+//! | `note` | further text for the table |
 //!
-//! Then, after a line of dashes, packets in the words of `scenario/build.rs`, the port first, and below each
-//! the packets that leave because of it, as `scenario/show.rs` has them without MAC addresses and without the
-//! `ttl 63` that all have:
+//! Then, after a line of dashes, come packets in the language of `scenario/build.rs`, with the port first. Below
+//! each stand the packets that leave because of it, in the form of `scenario/show.rs`, without MAC addresses and
+//! without `ttl 63`, which all of them have:
 //!
 //! ```text
 //! 0.0 lan ip 192.168.1.10 > 198.51.100.7 udp 4000 > 53
@@ -23,9 +23,9 @@
 //! check $a >= 1024
 //! ```
 //!
-//! `$name` stands for the word that was there first. `..` at the end of a line is for anything, `?` instead of `>`
-//! for a packet that may leave or not: what a router says about packets is not every router's. A line without
-//! packets below it leads to none. `check A OP B` compares numbers: `==`, `!=`, `>=`, `<=`, `parity`.
+//! `$name` stands for the word that was there the first time. `..` at the end of a line matches anything. `?`
+//! instead of `>` marks an optional packet, because not all routers send the same errors. A packet without lines
+//! below it must cause none. `check A OP B` compares numbers: `==`, `!=`, `>=`, `<=`, `parity`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<Step>,
 }
 
-/// A packet, what it leads to, and what must hold then.
+/// A packet, the packets that it causes, and checks that must hold after it.
 pub(crate) struct Step {
     pub(crate) time_s: f64,
     port: String,
@@ -58,7 +58,7 @@ struct Expected {
     words: Vec<String>,
 }
 
-/// Words by the names they were given.
+/// The words that names stand for.
 pub(crate) type Names = HashMap<String, String>;
 
 impl Case {
@@ -123,7 +123,7 @@ fn steps(body: &str) -> Vec<Step> {
 }
 
 impl Step {
-    /// The packet as a line for `scenario/build.rs`, its names replaced; `Err` if one is not known.
+    /// The packet as a line for `scenario/build.rs`, with names replaced; `Err` for an unknown name.
     pub(crate) fn line(&self, names: &Names) -> Result<String, String> {
         let words = self.packet.split_whitespace().map(|word| match word.strip_prefix('$') {
             Some(name) => names.get(name).cloned().ok_or_else(|| format!("nothing was ${name}")),
@@ -133,7 +133,7 @@ impl Step {
         Ok(format!("{} {}:eth {}", self.time_s, self.port, words.join(" ")))
     }
 
-    /// The port it comes by.
+    /// The packet's input port.
     pub(crate) fn port(&self) -> &str {
         &self.port
     }
@@ -143,7 +143,7 @@ impl Step {
         self.expected.iter().filter(|expected| expected.required).count()
     }
 
-    /// Whether what left, each `PORT ip ..`, is what was expected.
+    /// Compares the packets that left, each as `PORT ip ..`, with the expected ones.
     pub(crate) fn judge(&self, left: &[String], names: &mut Names) -> Result<(), String> {
         let mut rest = left.iter().peekable();
         for expected in &self.expected {
@@ -206,7 +206,7 @@ impl Expected {
     }
 }
 
-/// A shown packet without MAC addresses and the TTL that a packet has behind one router.
+/// A shown packet without MAC addresses and without the TTL that a packet has behind one router.
 pub(crate) fn plain(port: &str, shown: &str) -> String {
     let ip = shown.find("ip ").map_or(shown, |at| &shown[at..]);
     format!("{port} {}", ip.replacen(" ttl 63", "", 1))

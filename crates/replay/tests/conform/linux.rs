@@ -1,5 +1,5 @@
-//! The same cases through the NAT of the Linux kernel: a namespace with nftables and a TAP interface for each
-//! port, whose other end is this test. Hosts are entries in the kernel's neighbor table; nothing answers for them.
+//! The same cases with the NAT of the Linux kernel: a namespace with nftables, and a TAP interface for each port,
+//! whose other end is this test. Hosts are entries in the kernel's neighbor table; nothing answers for them.
 
 use super::case::{Case, Names, plain};
 use super::{build, show};
@@ -14,25 +14,25 @@ use thalweg_base::ChunkBuilder;
 use thalweg_ports::live::{Port, tap};
 use thalweg_wire::MacAddr;
 
-/// What the kernel does with one packet takes microseconds; how long nothing must come before nothing is believed.
+/// The kernel handles a packet in microseconds. If nothing has come for this long, nothing will.
 const SILENCE: Duration = Duration::from_millis(120);
-/// How long what must come may take on a busy machine.
+/// The longest time for an expected packet on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A case that waits longer than this is not run.
+/// Cases with longer waits are not run.
 const WAIT_MAX_S: f64 = 3.0;
 
 const PORTS: [(&str, &str); 3] =
     [("wan", "203.0.113.2/29"), ("lan", "192.168.1.1/24"), ("dmz", "192.168.2.1/24")];
 const MASQUERADE: &str = "add rule ip nat post oifname wan masquerade";
 
-/// A namespace that goes with the value.
+/// A namespace that is removed when dropped.
 pub(crate) struct Kernel {
     namespace: String,
     ports: Vec<(&'static str, Port, MacAddr)>,
 }
 
 impl Kernel {
-    /// Sets one up with the rules of a case.
+    /// Makes a namespace with the rules of a case.
     pub(crate) fn new(case: &Case) -> Result<Self, String> {
         let namespace = format!("natconf{}-{}", std::process::id(), case.name);
         said("ip", &["netns", "add", &namespace], "")?;
@@ -84,7 +84,7 @@ impl Kernel {
         within(namespace, "sysctl", &[&["-qw"][..], &settings].concat(), "").map(drop)
     }
 
-    /// Runs a case; the error says what differs from it.
+    /// Runs a case; the error says what differs.
     pub(crate) fn run(&mut self, case: &Case) -> Result<(), String> {
         if let Some((file, least)) = &case.linux_setting {
             let text = within(&self.namespace, "cat", &[&format!("/proc/sys/net/netfilter/{file}")], "")?;
@@ -114,7 +114,7 @@ impl Kernel {
         port.tx.flush().map_err(|e| e.to_string())
     }
 
-    /// What leaves until nothing more comes, port by port in the order of the configuration.
+    /// Receives until nothing more comes, ordered by port as in the configuration.
     fn receive(&mut self, required: usize) -> Result<Vec<String>, String> {
         let mut left: Vec<(usize, String)> = Vec::new();
         let (begun, mut last) = (Instant::now(), Instant::now());
@@ -127,7 +127,7 @@ impl Kernel {
                 let chunk = into.finish(0, 1, 0);
                 for i in 0..chunk.packets().len() {
                     let frame = chunk.frame(i);
-                    // IPv4 to somebody: the kernel's own chatter (IGMP, IPv6) does not count.
+                    // Unicast IPv4: the kernel's own packets (IGMP, IPv6) do not count.
                     if frame.get(12..14) == Some(&[8, 0]) && frame.get(30).is_some_and(|byte| *byte < 224) {
                         left.push((place, plain(name, &show::frame(frame, false))));
                         last = Instant::now();
@@ -144,12 +144,12 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         self.ports.clear();
-        // What could not be made is not there.
+        // If it could not be made, this fails and nothing is left.
         let _ = said("ip", &["netns", "del", &self.namespace], "");
     }
 }
 
-/// Which kernel this is: major and minor version.
+/// The kernel's major and minor version.
 pub(crate) fn version() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     text.split('.').take(2).collect::<Vec<_>>().join(".")
@@ -165,12 +165,12 @@ fn within(namespace: &str, program: &str, arguments: &[&str], input: &str) -> Re
     said("ip", &[&["netns", "exec", namespace, program][..], arguments].concat(), input)
 }
 
-/// What a program says that is given some lines.
+/// Runs a program with some input; returns its output.
 fn said(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| e.to_string())?;
-    // A program that does not read to the end has ended, and says why.
+    // A program that does not read its whole input has ended, and its output says why.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

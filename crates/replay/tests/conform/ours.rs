@@ -1,5 +1,5 @@
-//! A case replayed. What comes back depends on what left, so each packet is sent with all before it once more; at
-//! the end all of them once under every model.
+//! Replays a case. Later packets depend on what left before, so each packet is replayed together with all before
+//! it; at the end the whole case runs once under every model.
 
 use super::case::{Case, Names, plain};
 use super::{build, show};
@@ -11,10 +11,10 @@ use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordH
 const MODELS: [(ModelKind, usize); 4] =
     [(ModelKind::RunToCompletion, 2), (ModelKind::Pipeline, 3), (ModelKind::Tokens, 2), (ModelKind::Farm, 3)];
 
-/// Every packet that left, port by port: the arrival of its cause in nanoseconds, and its text.
+/// Every packet that left, by port: the arrival of its cause in nanoseconds, and its text.
 type Left = Vec<(u64, String)>;
 
-/// Runs the case; the error says what differs from it.
+/// Runs the case; the error says what differs.
 pub(crate) fn run(case: &Case, base: &str) -> Result<(), String> {
     let text = format!("{base}\n{}\n", case.nat);
     let config = RouterConfig::from_text("router.toml", &text, Path::new(".")).map_err(|e| e.to_string())?;
@@ -51,7 +51,7 @@ fn replayed(
         model,
         workers,
         readers: 2,
-        // Each at its own time.
+        // Each packet has its own time.
         chunk_packets: 1,
         ordered: true,
         output: Output::Captures(scratch.path().join("out")),

@@ -1,4 +1,4 @@
-//! `docs/nat-conformance.md`, made of the cases, of what the kernel did, and of `requirements.txt`.
+//! Makes `docs/nat-conformance.md` from the cases, the kernel's results, and `requirements.txt`.
 
 use super::case::Case;
 use std::collections::{BTreeMap, HashMap};
@@ -54,7 +54,7 @@ fn order(requirement: &str, name: &str) -> (u32, u32, String) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), format!("{requirement} {name}"))
 }
 
-/// What the kernel did, a line a case.
+/// The kernel's results, one line per case.
 #[cfg(target_os = "linux")]
 pub(crate) fn record(kernel: &str, answers: &[(String, Result<(), String>)]) -> String {
     let mut text = format!("kernel {kernel}\n");
@@ -69,7 +69,7 @@ pub(crate) fn record(kernel: &str, answers: &[(String, Result<(), String>)]) -> 
     text
 }
 
-/// Without identifications, which are different every time.
+/// Without identifications, which differ every time.
 #[cfg(target_os = "linux")]
 fn without_chance(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! From a frame to a line of text, much as `build` reads it, with every checksum judged. Written without
-//! the router's own parsers, so that they do not judge themselves.
+//! From a frame to a line of text, similar to the input of `build`, with every checksum checked. Written without
+//! the router's own parsers, so that they do not check themselves.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from(b[0]) << 8 | u16::from(b[1]))
 }
 
-/// The ones' complement sum of 16-bit words, as RFC 1071 has it, plainly.
+/// The ones' complement sum of 16-bit words, written plainly after RFC 1071.
 fn ones(bytes: &[u8]) -> u32 {
     let mut total: u32 =
         bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
@@ -18,7 +18,7 @@ fn ones(bytes: &[u8]) -> u32 {
     total
 }
 
-/// An Ethernet frame. `cut` says that the capture does not hold all of it.
+/// An Ethernet frame. `cut`: the capture truncated it.
 pub(crate) fn frame(frame: &[u8], cut: bool) -> String {
     let mac = |m: &[u8]| m.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
     let mut text = format!("{} > {} ", mac(&frame[6..12]), mac(&frame[..6]));
@@ -102,7 +102,7 @@ fn ip6(text: &mut String, ip: &[u8], cut: bool) {
     upper(text, next, rest, &pseudo, cut || fragment);
 }
 
-/// `judge_not`: not all of what the checksum covers is here.
+/// `judge_not`: a part of what the checksum covers is missing.
 fn upper(text: &mut String, protocol: u8, bytes: &[u8], pseudo: &[u8], judge_not: bool) {
     let ports = (be16(bytes, 0), be16(bytes, 2));
     let covered = [pseudo, bytes].concat();

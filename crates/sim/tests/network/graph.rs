@@ -1,8 +1,9 @@
 //! Many routers, each its own AS, on a random graph under all kinds of disturbance.
 //!
-//! The oracle: a router's path to a prefix is the shortest one to its origin, and of several the one through the
-//! neighbor with the lowest identifier, whose path is its own best. From the paths of all routers follows exactly
-//! what each has received from each neighbor: its neighbor's path, unless that leads through the router itself.
+//! The oracle: a router's path to a prefix is the shortest one to its origin; among equal ones, the path through
+//! the neighbor with the lowest identifier, which is that neighbor's own best path. The paths of all routers
+//! determine what each has received from each neighbor: the neighbor's path, unless it contains the router
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,7 +24,7 @@ struct Graph {
 }
 
 impl Graph {
-    /// A random tree and some more links.
+    /// A random tree with some more links.
     fn random(random: &mut Random, nodes: usize) -> Self {
         let mut links = BTreeSet::new();
         for node in 1..nodes {
@@ -51,7 +52,8 @@ impl Graph {
         while let Some(node) = queue.pop_front() {
             for &next in &self.neighbors[node] {
                 if paths[next].is_none() {
-                    // Nearer routers are all known: the one with the lowest identifier, which is the lowest number.
+                    // All nearer routers have their paths. Of these, the one with the lowest identifier wins,
+                    // which is the one with the lowest number.
                     let near = |via: &&usize| paths[**via].as_ref().map(|path| (path.len(), **via));
                     let via = *self.neighbors[next]
                         .iter()
@@ -68,7 +70,7 @@ impl Graph {
     }
 }
 
-/// What a router's table must be: by prefix and neighbor, whether it is best and the AS_PATH.
+/// A router's expected table: by prefix and neighbor, whether the path is best, and its AS_PATH.
 type Table = BTreeMap<(String, String), (bool, String)>;
 
 fn expected(graph: &Graph, node: usize, prefixes: usize) -> Table {
@@ -117,7 +119,7 @@ fn check(world: &World, graph: &Graph, prefixes: usize, seed: u64) {
     }
 }
 
-/// Something happens to the network; what was disturbed is put right again later.
+/// Disturbs the network at random; each disturbance is undone later.
 fn disturb(world: &mut World, graph: &Graph) {
     let (a, b) = graph.links[world.random.below(graph.links.len())];
     match world.random.below(8) {
@@ -179,14 +181,14 @@ fn a_disturbed_network_ends_with_the_shortest_paths() {
     with_seeds(3, |seed| disturbed_network(seed, "", Default::default()));
 }
 
-/// The same where routes outlive sessions.
+/// The same with graceful restart, where routes outlive sessions.
 #[test]
 fn a_disturbed_network_with_graceful_restart_ends_with_the_shortest_paths() {
     let more = "graceful_restart = { time_s = 10, stale_path_s = 20 }";
     with_seeds(2, |seed| disturbed_network(100 + seed, more, Default::default()));
 }
 
-/// The same where almost nothing is kept for who reads slowly, so that everybody falls behind all the time.
+/// The same with very short logs, so that every member falls behind all the time.
 #[test]
 fn a_disturbed_network_with_short_logs_ends_with_the_shortest_paths() {
     let limits = thalweg_bgp::export::ExportLimits {

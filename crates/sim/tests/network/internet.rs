@@ -1,5 +1,5 @@
-//! The router's decisions against the second engine, which shares no code with them: the same path for every router and
-//! prefix, cold, after failures, and for policies by communities and by roles.
+//! Compares the router's decisions with the second engine, which shares no code with them: the same path for
+//! every router and prefix, after a cold start, after failures, and with policies by communities and by roles.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn best(simulation: &Simulation, node: usize) -> BTreeMap<String, String> {
     routes.into_iter().filter(|route| route.best).map(|route| (route.prefix, route.as_path)).collect()
 }
 
-/// Every best path of every router is the one that `graph` gives.
+/// Checks that every best path of every router is the one that `graph` computes.
 fn check(simulation: &Simulation, graph: &AsGraph, what: &str) {
     let mut wanted = vec![BTreeMap::new(); graph.len()];
     let engine = Engine::new(graph).expect("no provider cycle");
@@ -83,7 +83,7 @@ fn routers_agree_with_the_engine(graph: AsGraph, policy: Policy, seed: u64) {
     quiet(&mut simulation);
     let graph = simulation.scenario().graph.clone();
     check(&simulation, &graph, &what);
-    // An AS with several ways loses the first.
+    // An AS with several links loses its first.
     let node = (0..graph.len()).rev().find(|node| graph.degree(*node) > 1).expect("an AS with two neighbors");
     let neighbor = graph.links_of(node).next().expect("a neighbor").0;
     let (a, b) = (node.min(neighbor), node.max(neighbor));
@@ -116,7 +116,7 @@ fn a_grown_graph_ends_as_the_second_engine_says() {
     );
 }
 
-/// Prefixes that come and go leave nothing behind, and new ones get everywhere.
+/// Withdrawn prefixes leave nothing behind, and new ones reach every router.
 #[test]
 fn announcements_and_withdrawals_reach_all() {
     let graph = internet(30, 6).expect("a graph");

@@ -1,11 +1,11 @@
-//! The least time between advertisements (MRAI): what waits for it, and what does not.
+//! The minimum route advertisement interval (MRAI): what it delays, and what not.
 
 use crate::router;
 use crate::world::World;
 
 const PREFIX: &str = "10.0.0.0/24";
 
-/// Router 0 announces the prefix, router 1 hears it and tells router 2, which has it or not.
+/// Router 0 announces the prefix to router 1, which passes it on to router 2.
 struct Chain(World);
 
 impl Chain {
@@ -26,7 +26,7 @@ impl Chain {
         self.0.reload(0, &router(0, 65_001, &networks, "", &[(1, 65_002, "")]));
     }
 
-    /// Seconds until router 2 has the prefix, or has it no more.
+    /// Seconds until router 2 has the prefix (`has`), or no longer has it.
     fn seconds_until(&mut self, has: bool) -> u64 {
         let begun_ms = self.0.now_ms();
         while self.0.routes(2).iter().any(|route| route.prefix == PREFIX) != has {
@@ -37,7 +37,7 @@ impl Chain {
     }
 }
 
-/// The first change after a quiet time goes at once, and starts the interval for the next one.
+/// The first change after a quiet time is sent at once, and starts the interval for the next one.
 #[test]
 fn withdrawals_wait_unless_they_need_not() {
     for (keys, withdrawn_s) in [("", 30), ("mrai_withdrawals = true", 30), ("mrai_withdrawals = false", 1)] {
@@ -50,7 +50,8 @@ fn withdrawals_wait_unless_they_need_not() {
     }
 }
 
-/// Announcements wait whatever withdrawals do, and what was withdrawn early and announced again arrives.
+/// Announcements wait whether or not withdrawals do, and a prefix that was withdrawn early and announced again
+/// arrives.
 #[test]
 fn announcements_wait_behind_an_early_withdrawal() {
     let mut chain = Chain::new("mrai_withdrawals = false");
@@ -61,7 +62,7 @@ fn announcements_wait_behind_an_early_withdrawal() {
     chain.announces(true);
     let is_s = chain.seconds_until(true);
     assert!((25..=31).contains(&is_s), "{is_s} s");
-    // Withdrawn before it was sent: nobody hears of it again.
+    // Withdrawn before it was sent: no neighbor receives anything.
     chain.announces(false);
     chain.seconds_until(false);
     chain.announces(true);

@@ -1,4 +1,4 @@
-//! How long routes live: withdrawals, limits, refresh, graceful restart.
+//! The lifetime of routes: withdrawals, limits, refresh, graceful restart.
 
 use thalweg_node::control::{BgpRequest, MemoryView, RibView};
 
@@ -6,7 +6,7 @@ use crate::world::{World, address};
 use crate::{check_counts, flaps, networks, router, with_seeds};
 use thalweg_sim::LinkState;
 
-/// Prefixes that a router has from a neighbor.
+/// Prefixes that a router has received from a neighbor.
 fn received(world: &World, node: usize, neighbor: usize) -> Vec<String> {
     let name = address(neighbor).to_string();
     let routes = world.routes(node).into_iter().filter(|route| route.neighbor == name);
@@ -20,7 +20,8 @@ fn sorted(mut prefixes: Vec<String>) -> Vec<String> {
     prefixes
 }
 
-/// Three in a row, each its own AS. The first has `own` and the second says `keys` of it.
+/// Three routers in a row, each its own AS. The first announces `own`; the second has `keys` in its configuration
+/// of the first.
 fn row(own: &[String], more: &str, keys: &str) -> [String; 3] {
     [
         router(0, 65_001, own, more, &[(1, 65_002, "")]),
@@ -47,7 +48,7 @@ fn withdrawing_everything_leaves_empty_tables() {
     });
 }
 
-/// A neighbor that is taken out of the configuration takes its routes along, and can come back.
+/// A neighbor removed from the configuration takes its routes along, and can be added again.
 #[test]
 fn a_neighbor_that_is_removed_leaves_nothing() {
     with_seeds(5, |seed| {
@@ -63,8 +64,8 @@ fn a_neighbor_that_is_removed_leaves_nothing() {
     });
 }
 
-/// A neighbor out of a range, and then by its own configuration, and out of the range again: its address is always one
-/// session's, and that one works.
+/// A neighbor that first matches a range, then has its own section, then matches the range again: its address
+/// always has exactly one session, and that session works.
 #[test]
 fn a_neighbor_of_a_range_gets_a_place_of_its_own() {
     with_seeds(5, |seed| {
@@ -119,7 +120,8 @@ fn a_neighbor_above_its_limit_comes_back_after_its_rest() {
     });
 }
 
-/// Both families are asked for at once: each is answered, nothing is withdrawn in between, nothing stays marked.
+/// A refresh of both families at the same time: each is answered, nothing is withdrawn in between, and no route
+/// stays marked as stale.
 #[test]
 fn a_refresh_brings_everything_again() {
     let more = "families = [\"ipv4\", \"ipv6\"]\nnext_hop = [\"2001:db8::1\"]";
@@ -134,7 +136,7 @@ fn a_refresh_brings_everything_again() {
             assert_eq!(before.len(), 600, "seed {seed}");
             let passed_on = world.neighbors(2)[0].updates_received;
             world.ask(1, &BgpRequest::Refresh { neighbor: address(0).to_string() });
-            // And again while the first is being answered.
+            // A second request during the answer to the first.
             world.run_ms(25);
             world.ask(1, &BgpRequest::Refresh { neighbor: address(0).to_string() });
             world.run_s(5);
@@ -146,7 +148,7 @@ fn a_refresh_brings_everything_again() {
     }
 }
 
-/// A refresh asked for while the first table is still on its way does not cost the rest of it.
+/// A refresh request during the first table does not lose the rest of that table.
 #[test]
 fn a_refresh_during_the_first_table_costs_nothing() {
     with_seeds(5, |seed| {
@@ -183,12 +185,12 @@ fn graceful_restart_keeps_routes_over_a_lost_session() {
         assert!(world.is_established(1, 0));
         assert_eq!(received(&world, 1, 0), sorted(networks(0, 200)), "seed {seed}");
         assert!(world.routes(1).iter().all(|route| !route.stale), "seed {seed}");
-        assert_eq!(world.neighbors(2)[0].updates_received, updates, "seed {seed}: nobody else noticed");
+        assert_eq!(world.neighbors(2)[0].updates_received, updates, "seed {seed}: a neighbor noticed");
         check_counts(&world, 1);
     });
 }
 
-/// What is not announced again after the restart goes with End-of-RIB.
+/// The End-of-RIB after the restart removes routes that were not announced again.
 #[test]
 fn graceful_restart_forgets_what_did_not_come_back() {
     with_seeds(5, |seed| {
@@ -219,7 +221,8 @@ fn graceful_restart_ends_when_nobody_comes_back() {
     });
 }
 
-/// A session that is lost again before End-of-RIB: what was stale already is not kept a second time (RFC 4724 4.2).
+/// The session is lost again before End-of-RIB: routes that were already stale are not kept a second time (RFC
+/// 4724 4.2).
 #[test]
 fn routes_are_not_kept_over_two_lost_sessions() {
     with_seeds(3, |seed| {
@@ -229,7 +232,7 @@ fn routes_are_not_kept_over_two_lost_sessions() {
         assert_eq!(received(&world, 1, 0).len(), 6000, "seed {seed}");
         world.set_link(0, 1, LinkState::Down);
         world.run_s(2);
-        // It comes back slowly, and is lost again in the middle of it.
+        // The neighbor returns slowly and is lost again in the middle of its table.
         {
             world.set_speed(0, 1, 20, 2000);
         }
@@ -251,7 +254,7 @@ fn routes_are_not_kept_over_two_lost_sessions() {
     });
 }
 
-/// What routes took is given back when they have gone, although nothing comes after them that would sweep up.
+/// The memory of withdrawn routes is freed although no later change triggers a clean-up.
 #[test]
 fn memory_is_given_back_after_the_last_withdrawal() {
     with_seeds(3, |seed| {
@@ -268,7 +271,7 @@ fn memory_is_given_back_after_the_last_withdrawal() {
         assert!(world.routes(1).is_empty(), "seed {seed}");
         let (rib, _, sets) = memory(&world);
         assert!(full.0 > 500_000 && rib * 5 < full.0, "seed {seed}: {rib} bytes of {}", full.0);
-        // What the router would announce of its own is always there.
+        // The attribute sets of the router's own announcements always exist.
         assert!(sets <= 2, "seed {seed}: {sets} of {} attribute sets", full.2);
     });
 }

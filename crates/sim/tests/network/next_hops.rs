@@ -1,4 +1,5 @@
-//! The way to next hops: the nearer one is chosen, and what cannot be reached is withdrawn, also at neighbors.
+//! Reachability of next hops: the nearer one is preferred, and routes with an unreachable one are withdrawn from
+//! neighbors, too.
 
 use thalweg_bgp::rib::NextHopView;
 use thalweg_node::control::{BgpRequest, RouteView};
@@ -6,7 +7,7 @@ use thalweg_node::control::{BgpRequest, RouteView};
 use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
 
-/// Router 0 hears the shared prefixes from 1 and 2 and tells 3.
+/// Routers 1 and 2 announce the shared prefixes to router 0, which passes them on to router 3.
 fn configs(sharing: [bool; 2]) -> Vec<String> {
     let shared = networks(9, 40);
     let announced = |which: usize| if sharing[which] { shared.clone() } else { Vec::new() };
@@ -18,7 +19,7 @@ fn configs(sharing: [bool; 2]) -> Vec<String> {
     ]
 }
 
-/// What it costs to reach routers 1 and 2.
+/// The cost to reach routers 1 and 2.
 fn view(metrics: [Option<u32>; 2]) -> NextHopView {
     let host = |node: usize| format!("{}/32", address(node)).parse().expect("a prefix");
     NextHopView::new([(host(1), metrics[0]), (host(2), metrics[1])])
@@ -35,7 +36,7 @@ fn why(world: &World, prefix: &str) -> Vec<String> {
     lines
 }
 
-/// What router 3 has follows from what is announced and from the ways there are, and from nothing before.
+/// The table of router 3 depends only on the announcements and on the current reachability, not on history.
 #[test]
 fn the_nearer_next_hop_is_chosen_and_one_without_a_way_is_not() {
     with_seeds(8, |seed| {
@@ -53,7 +54,7 @@ fn the_nearer_next_hop_is_chosen_and_one_without_a_way_is_not() {
                 sharing[which] = !sharing[which];
                 world.reload(1 + which, &configs(sharing)[1 + which]);
             }
-            // Sometimes not all of it is done before the next.
+            // Sometimes the next change comes before this one is processed.
             if world.random.below(2) == 0 {
                 world.run_ms(5);
                 continue;
@@ -66,7 +67,7 @@ fn the_nearer_next_hop_is_chosen_and_one_without_a_way_is_not() {
                 let found = routes.iter().find(|route| route.prefix == prefix).map(|route| &route.as_path);
                 assert_eq!(found, best.as_ref(), "seed {seed}, {prefix}, {metrics:?}, {sharing:?}");
             }
-            // What router 0 has itself needs no way.
+            // Router 0's own prefixes need no next hop.
             assert_eq!(routes.iter().filter(|route| route.as_path == "65000").count(), 3, "seed {seed}");
             (0..4).for_each(|node| check_counts(&world, node));
         }
@@ -89,5 +90,5 @@ fn reasons_name_next_hops_and_their_costs() {
     world.run_s(1);
     let unreachable = format!("{first}: next hop {first} unreachable");
     assert_eq!(why(&world, prefix), [unreachable, format!("{second}: best")]);
-    assert!(!world.set_next_hops(0, view([None, Some(20)])), "the same again is no news");
+    assert!(!world.set_next_hops(0, view([None, Some(20)])), "repeating a view changes nothing");
 }

@@ -1,5 +1,5 @@
-//! Our own restart (RFC 4724 section 4.1): nothing is selected and no End-of-RIB sent before the neighbors have sent
-//! their tables, so no helper drops a route that is still there.
+//! Our own restart (RFC 4724 section 4.1): the router selects nothing and sends no End-of-RIB before its
+//! neighbors have sent their tables, so no helper drops a route that still exists.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use thalweg_sim::LinkState;
 const LINKS: [(usize, usize); 2] = [(0, 1), (1, 2)];
 const KEYS: &str = "graceful_restart = { time_s = 60, stale_path_s = 60 }\nselection_deferral_s = 30";
 
-/// Three in a row; the one in the middle restarts. Its own AS is in no path of its neighbors' routes.
+/// Three routers in a row; the middle one restarts. Its own AS is in no path of its neighbors' routes.
 fn row(own: [&[String]; 3], keys: [&str; 3]) -> [String; 3] {
     [
         router(0, 65_001, own[0], keys[0], &[(1, 65_002, "")]),
@@ -45,7 +45,7 @@ fn sent_updates(world: &World, node: usize) -> u64 {
     world.neighbors(node)[0].updates_received
 }
 
-/// Runs for a time and says the fewest routes that both neighbors had meanwhile.
+/// Runs for some time; returns the fewest routes that each of both neighbors had meanwhile.
 fn least_kept(world: &mut World, seconds: u64) -> [usize; 2] {
     let mut least = [usize::MAX; 2];
     for _ in 0..seconds * 10 {
@@ -72,7 +72,8 @@ fn no_neighbor_ever_drops_a_route_over_a_restart() {
         world.stop(1);
         world.run_s(3);
         world.start_with(1, of(&[0, 2]));
-        // One neighbor is reached much later than the other: nothing is selected, and nothing said to the first.
+        // One neighbor becomes reachable much later: until then nothing is selected, and the other neighbor
+        // receives nothing.
         world.set_link(1, 2, LinkState::Down);
         world.run_until("the first neighbor", 20, |world| world.is_established(1, 0));
         assert_eq!(least_kept(&mut world, 5), [120, 220], "seed {seed}");
@@ -90,7 +91,7 @@ fn no_neighbor_ever_drops_a_route_over_a_restart() {
     });
 }
 
-/// What is gone when the router comes back goes with its End-of-RIB, and the table is sent once.
+/// The router's End-of-RIB removes routes that did not return, and the table is sent only once.
 #[test]
 fn what_is_gone_goes_with_end_of_rib() {
     with_seeds(5, |seed| {
@@ -105,12 +106,15 @@ fn what_is_gone_goes_with_end_of_rib() {
         world.start_with(1, of(&[0, 2]));
         world.run_s(20);
         assert_eq!(from_middle(&world, 2), (100, 100), "seed {seed}");
-        // Four hundred prefixes with one set of attributes fit into two messages; the End-of-RIB is one more.
-        assert!(sent_updates(&world, 2) - updates <= 4, "seed {seed}: {updates} and then more than once");
+        // Four hundred prefixes with the same attributes fit into two messages; End-of-RIB is one more.
+        assert!(
+            sent_updates(&world, 2) - updates <= 4,
+            "seed {seed}: {updates} UPDATEs: the table was sent more than once"
+        );
     });
 }
 
-/// A neighbor that does not come back holds selection up for the time configured, no longer.
+/// A neighbor that does not return delays selection for the configured time, no longer.
 #[test]
 fn the_timer_ends_the_wait() {
     with_seeds(5, |seed| {
@@ -134,14 +138,15 @@ fn the_timer_ends_the_wait() {
     });
 }
 
-/// Who has restarted too, cannot restart gracefully, or is shut down is not waited for.
+/// The router does not wait for a neighbor that has restarted too, that does not support graceful restart, or
+/// that is shut down.
 #[test]
 fn nobody_waits_for_those_that_send_no_end() {
     with_seeds(5, |seed| {
         let own = [networks(0, 100), Vec::new(), networks(2, 10)];
         let own = [&own[0][..], &own[1], &own[2]];
         let selected = |world: &World| rib(world, 1).restart.is_none();
-        // Restarted itself: both would wait for each other for ever.
+        // The neighbor has restarted too: both would wait for each other for ever.
         let mut world = World::new(seed, &row(own, [KEYS; 3]), &LINKS);
         world.run_s(10);
         [1, 2].into_iter().for_each(|node| world.stop(node));
@@ -149,14 +154,15 @@ fn nobody_waits_for_those_that_send_no_end() {
         world.start_with(2, of(&[1]));
         world.run_s(20);
         assert!(selected(&world) && from_middle(&world, 2).1 == 100, "seed {seed}: both restarted");
-        // Not capable: the predecessor is not known, so all that are configured so are waited for.
+        // Not capable. The predecessor's neighbors are unknown, so all neighbors configured for graceful restart
+        // are awaited.
         let mut world = World::new(seed, &row(own, [KEYS, KEYS, ""]), &LINKS);
         world.run_s(10);
         world.stop(1);
         world.start_with(1, Some(Restart::default()));
         world.run_s(20);
         assert!(selected(&world) && from_middle(&world, 2).1 == 100, "seed {seed}: without the capability");
-        // Shut down here.
+        // Shut down in our configuration.
         let mut world = World::new(seed, &row(own, [KEYS; 3]), &LINKS);
         world.run_s(10);
         world.stop(1);
@@ -170,7 +176,8 @@ fn nobody_waits_for_those_that_send_no_end() {
     });
 }
 
-/// A cold start defers nothing, says that it is none, and costs the routes its predecessor had announced.
+/// After a cold start nothing is deferred, the router announces no restart, and neighbors drop the predecessor's
+/// routes.
 #[test]
 fn a_cold_start_is_no_restart() {
     with_seeds(5, |seed| {

@@ -7,7 +7,7 @@ use thalweg_sim::{Interleaving, LinkState, NetworkOptions, Random};
 use crate::world::World;
 use crate::{networks, router};
 
-/// Links of a network: each router to three of those before it, so that some have many.
+/// The links: each router has links to three routers before it, so some routers have many.
 fn links(random: &mut Random, routers: usize) -> Vec<(usize, usize)> {
     let mut links = Vec::new();
     for node in 1..routers {
@@ -18,10 +18,10 @@ fn links(random: &mut Random, routers: usize) -> Vec<(usize, usize)> {
     links
 }
 
-/// The digest, how many UPDATEs were sent, and a hash of all tables.
+/// The digest, the number of sent UPDATEs, and a hash of all tables.
 type Outcome = (u128, u64, u64);
 
-/// Converges, loses links and a router, and gets them back; what came of it.
+/// Converges, loses some links and a router, gets them back, and returns the outcome.
 fn run(seed: u64, threads: usize, interleaving: Interleaving, shares_attributes: bool) -> Outcome {
     const ROUTERS: usize = 24;
     let asn = |node: usize| 65_001 + node as u32;
@@ -60,8 +60,8 @@ fn the_digest_is_the_same_for_any_number_of_threads() {
     }
 }
 
-/// Another seed changes times, and no table. Looks that are left out would have found nothing: without leaving them out
-/// everything is the same.
+/// Another seed changes times but no table. Polls that the simulator skips would have found nothing: without
+/// skipping, the outcome is the same.
 #[test]
 fn only_what_should_matter_matters() {
     let fixed = run(1, 1, Interleaving::Fixed, true);

@@ -1,4 +1,4 @@
-//! Neighbors that read slowly, while routes and policies change: each ends with exactly the right table.
+//! Neighbors that read slowly while routes and policies change: each ends with exactly the right table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use thalweg_sim::Random;
 
 const PREFIXES: usize = 240;
 
-/// Bytes a millisecond that each receiver takes, and how many may be on the way.
+/// Bytes per millisecond that each receiver reads, and the most bytes in flight to it.
 const RECEIVERS: [(usize, usize); 4] = [(1 << 20, 64 << 10), (100, 2000), (20, 300), (8, 100)];
 
 const FEEDER: usize = RECEIVERS.len() + 1;
 
-/// What the hub does with routes for a receiver.
+/// The hub's policy for a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     Everything,
@@ -38,11 +38,11 @@ impl Policy {
     }
 }
 
-/// Everything that what receivers get depends on.
+/// Everything that determines what receivers must get.
 #[derive(Clone)]
 struct Intent {
     announced: BTreeSet<usize>,
-    /// The feeder marks its routes with one of some communities.
+    /// The index of the community with which the feeder marks its routes.
     mark: usize,
     policies: [Policy; RECEIVERS.len()],
 }
@@ -53,7 +53,7 @@ impl Intent {
         let own: Vec<String> = self.announced.iter().map(|index| all[*index].clone()).collect();
         let text = router(FEEDER, 65_100, &own, "", &[(0, 65_000, "export = \"out\"")]);
         let set = format!("{{ communities_add = [\"65100:{}\"] }}", self.mark);
-        // Some prefixes are marked differently, so that a change moves some and not others.
+        // Some prefixes are always marked differently, so that a change affects only part of the routes.
         format!(
             "{text}[policy.prefix_sets.fixed]\nentries = [\"10.{FEEDER}.1.0/24 le 32\"]\n\
              [[policy.rules.out]]\nmatch = {{ prefix = \"fixed\" }}\naction = \"accept\"\n\
@@ -78,7 +78,7 @@ impl Intent {
         )
     }
 
-    /// Prefixes and communities that a receiver must have.
+    /// Prefixes and communities that a receiver must end with.
     fn expected(&self, receiver: usize) -> BTreeMap<String, Vec<String>> {
         let all = networks(FEEDER, PREFIXES);
         let policy = self.policies[receiver];
@@ -127,7 +127,7 @@ fn received(world: &World, receiver: usize) -> BTreeMap<String, Vec<String>> {
     rows.collect()
 }
 
-/// Changes, faster than slow receivers read; how often a member fell behind.
+/// Makes changes faster than slow receivers read; returns how often a member fell behind.
 fn churn(seed: u64, limits: ExportLimits) -> u64 {
     let mut intent = Intent {
         announced: (0..PREFIXES).collect(),
@@ -145,7 +145,7 @@ fn churn(seed: u64, limits: ExportLimits) -> u64 {
     for (index, (rate, capacity)) in RECEIVERS.into_iter().enumerate() {
         world.set_speed(0, index + 1, rate, capacity);
     }
-    // Changes begin while the first tables are on their way.
+    // Changes begin while the first tables are still being sent.
     world
         .run_until("sessions", 30, |world| world.neighbors(0).iter().all(|each| each.state == "Established"));
     let mut lagging = 0;
@@ -186,6 +186,6 @@ fn readers_that_fall_behind_end_with_the_right_tables() {
     with_seeds(6, |seed| {
         let limits =
             ExportLimits { log_bytes_max: 1500, pending_max: 8, dump_routes_max: 32, dump_bytes_max: 500 };
-        assert!(churn(100 + seed, limits) > 0, "seed {seed}: nobody fell behind");
+        assert!(churn(100 + seed, limits) > 0, "seed {seed}: no member fell behind");
     });
 }

@@ -6,7 +6,7 @@ use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
 use thalweg_sim::LinkState;
 
-/// A route as these tests look at it: prefix, neighbor, AS_PATH, next hop, best.
+/// The compared fields of a route: prefix, neighbor, AS_PATH, next hop, best.
 type Row = (String, String, String, String, bool);
 
 fn rows(world: &World, node: usize) -> BTreeSet<Row> {
@@ -54,8 +54,8 @@ fn a_reflector_passes_on_what_its_clients_say() {
     });
 }
 
-/// The same with a session between the clients: what they say directly has no CLUSTER_LIST and is preferred; it is
-/// not passed on between internal neighbors. When that session goes, the reflected routes are there.
+/// Same as above, with a session between the clients. Their direct routes have no CLUSTER_LIST and are preferred;
+/// internal neighbors do not pass them on. When that session ends, the reflected routes are used.
 #[test]
 fn a_triangle_with_a_reflector() {
     with_seeds(5, |seed| {
@@ -83,7 +83,8 @@ fn a_triangle_with_a_reflector() {
     });
 }
 
-/// A route server is not seen in AS_PATH nor as next hop, and gives each client the best that is not its own.
+/// A route server appears neither in AS_PATH nor as next hop, and gives each client the best route that is not
+/// the client's own.
 #[test]
 fn a_route_server_is_transparent() {
     let asn = |client: usize| 65_000 + client as u32;
@@ -116,7 +117,7 @@ fn a_route_server_is_transparent() {
         let links: Vec<_> = (1..=5).map(|client| (0, client)).collect();
         let mut world = World::new(seed, &configs(&[1, 2, 4]), &links);
         world.run_s(15);
-        // Each prefix's announcers come and go; the lowest identifier is best.
+        // Each prefix's announcers come and go; the one with the lowest identifier is best.
         for sharing in [&[1, 2, 4][..], &[2, 4], &[4], &[4, 5], &[1, 4, 5], &[], &[3], &[2, 3]] {
             for client in 1..=5 {
                 world.reload(client, &configs(sharing)[client]);
@@ -134,7 +135,7 @@ fn a_route_server_is_transparent() {
     });
 }
 
-/// Several paths of a prefix go to a neighbor that wants them, and each goes when its source goes.
+/// A neighbor that wants several paths receives them, and each disappears with its source.
 #[test]
 fn additional_paths() {
     with_seeds(5, |seed| {

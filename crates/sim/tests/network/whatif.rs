@@ -1,6 +1,7 @@
-//! What a changed configuration would do, as `whatif` says it, and what a router does that is really reloaded with it: the
-//! same best paths change, and neighbors are sent the same more, less and otherwise. `whatif` has its routes from a table, or
-//! from the neighbors of the router itself, which are asked for them and notice nothing else.
+//! Compares the prediction of `whatif` for a changed configuration with a router that reloads it: the same best
+//! paths must change, and neighbors must receive the same additions, removals and changes. `whatif` has its
+//! routes from a table, or from the router's neighbors, which are asked to send them again and notice nothing
+//! else.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ fn asn(node: usize) -> u32 {
     HUB + node as u32
 }
 
-/// Everything but the hub, which is router 0: what neighbors announce, what they are to the hub and it to them.
+/// Everything around the hub, which is router 0: the neighbors' announcements, and the relationship of each to
+/// the hub.
 struct Around {
     neighbors: usize,
     roles: Vec<&'static str>,
@@ -37,10 +39,10 @@ struct Around {
     marks: Vec<bool>,
 }
 
-/// What may be the matter with a hub's neighbors.
+/// The state of the hub's neighbors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sessions {
-    /// Some are not there, disabled or above their limit.
+    /// Some are missing, disabled or above their limit.
     Any,
     /// All are up.
     Up,
@@ -72,7 +74,7 @@ impl Around {
             ];
             let keys = format!("export = \"out\"\n{ours}");
             let mut text = router(node, asn(node), &own, "", &[(0, HUB, &keys)]);
-            // Some prefixes are announced in one way, the others in another.
+            // Half of the prefixes are announced one way, the others another way.
             for (from, to) in [(0, 12), (12, 64)] {
                 let set = set[random.below(set.len())];
                 let prefixes: Vec<&String> = shared.iter().skip(from).take(to - from).collect();
@@ -88,13 +90,13 @@ impl Around {
         Self { neighbors, roles, configs, compares_med: random.happens(0.3), marks }
     }
 
-    /// A hub that takes everything as it comes.
+    /// A hub that accepts everything unchanged.
     fn open_hub(&self) -> String {
         let neighbors: Vec<_> = (1..=self.neighbors).map(|node| (node, asn(node), "")).collect();
         router(0, HUB, &[], "", &neighbors)
     }
 
-    /// A hub with some policies.
+    /// A hub with random policies.
     fn hub(&self, random: &mut Random, sessions: Sessions) -> String {
         let shared = networks(9, 24);
         let mut keys = Vec::new();
@@ -158,13 +160,13 @@ impl Around {
     }
 }
 
-/// A route without what a table does not say: its age, and why it is not the best.
+/// A route without the parts that a table does not contain: its age, and why it is not the best.
 fn plain(route: &RouteView) -> String {
     let RouteView { as_path, origin, med, communities, next_hop, local_pref, .. } = route;
     format!("{as_path} {origin} {med:?} {communities:?} {next_hop} {local_pref}")
 }
 
-/// Best paths of the hub, and what each neighbor has of it.
+/// The hub's best paths, and the routes that each neighbor has from it.
 struct Tables {
     best: BTreeMap<String, (String, String)>,
     sent: Vec<BTreeMap<String, String>>,
@@ -201,7 +203,7 @@ impl Tables {
         prefixes
     }
 
-    /// What neighbors are sent otherwise, by name; leaks are not seen from here.
+    /// What neighbors receive differently, by name. Leaks are not visible here.
     fn exports(before: &Self, after: &Self) -> BTreeMap<String, [u64; 3]> {
         let mut exports = BTreeMap::new();
         for (at, (was, is)) in before.sent.iter().zip(&after.sent).enumerate() {
@@ -218,7 +220,7 @@ impl Tables {
     }
 }
 
-/// Reads records of MRT one after the other.
+/// Reads MRT records one after another.
 fn read(mut bytes: &[u8], decoder: &mut Decoder, mut take: impl FnMut(&Content<'_>)) {
     while let Ok(Some((record, length))) = frame(bytes) {
         take(&decoder.decode(&record).expect("good records"));
@@ -230,11 +232,11 @@ fn what_if(old: &str, new: &str) -> WhatIf {
     WhatIf::new(config(old), config(new), Options::default()).expect("two configurations")
 }
 
-/// Reloads the hub, and compares what that changes with what was said. How many changes there were.
+/// Reloads the hub and compares the changes with the prediction; returns the number of changes.
 fn check(around: &Around, world: &mut World, old: &str, new: &str, report: &Report, seed: u64) -> [u64; 5] {
     let before = Tables::of(world, around.neighbors);
     world.reload(0, new);
-    // A session that ended at the old limit of prefixes is started by hand, whatever the new one is.
+    // A session that ended at the old limit of prefixes must be started by hand, whatever the new limit is.
     let stays_down =
         |name: &str| report.down.iter().any(|down| down.neighbor == name && down.why.after.is_some());
     for neighbor in world.neighbors(0) {
@@ -254,7 +256,8 @@ fn check(around: &Around, world: &mut World, old: &str, new: &str, report: &Repo
     [moved, lost, new, attributes, report.exports_total.changed]
 }
 
-/// Runs a test of two hubs with many seeds; what changed shows that there was something to say.
+/// Runs a test with two hubs and many seeds. Fails if nothing ever changed, because such a test would prove
+/// nothing.
 fn with_hubs(count: u64, sessions: Sessions, test: impl Fn(u64, &Around, &str, &str) -> [u64; 5]) {
     let seen = Cell::new([0_u64; 5]);
     with_seeds(count, |seed| {
@@ -300,7 +303,7 @@ struct Ear(Mutex<Vec<u8>>);
 impl Ear {
     fn of(world: &World, node: usize) -> Arc<Self> {
         let ear = Arc::new(Self::default());
-        world.speaker(node).observe(ear.clone()).expect("nobody else looks on");
+        world.speaker(node).observe(ear.clone()).expect("no other observer");
         ear
     }
 
@@ -320,7 +323,7 @@ impl SessionObserver for Ear {
     }
 }
 
-/// Has a router ask its neighbors for their routes, and takes them in.
+/// Makes a router ask its neighbors for their routes, and collects them.
 fn gather(world: &mut World) -> Received {
     let mut received = Received::new(&world.neighbors(0));
     let ear = Ear::of(world, 0);
@@ -363,7 +366,7 @@ fn a_running_router_says_the_same_of_itself_and_asks_for_nothing_but_routes() {
             });
             assert_eq!(asked, 1, "seed {seed}");
         }
-        assert_eq!(tables(&world), before, "seed {seed}: nothing is another anywhere");
+        assert_eq!(tables(&world), before, "seed {seed}: no router has another table");
 
         assert_eq!(received.failures(), Vec::<String>::new(), "seed {seed}");
         let mut what_if = what_if(old, new);
@@ -371,7 +374,7 @@ fn a_running_router_says_the_same_of_itself_and_asks_for_nothing_but_routes() {
             what_if.push(entry);
             Ok::<(), ()>(())
         });
-        pushed.expect("nothing fails");
+        pushed.expect("no error");
         let report = what_if.converge().expect("a table").report();
         check(around, &mut world, old, new, &report, seed)
     });
@@ -398,12 +401,12 @@ fn without_route_refresh_routes_are_as_import_left_them() {
         routes.push(SentRouteView::new(entry.prefix, 0, &entry.path(), ""));
         Ok::<(), ()>(())
     });
-    visited.expect("nothing fails");
+    visited.expect("no error");
     assert_eq!((&routes[0].prefix, &routes[0].communities[..]), (&own[0], &["65000:7".to_owned()][..]));
-    assert_eq!(ear.take(), Vec::<u8>::new(), "it is asked for nothing");
+    assert_eq!(ear.take(), Vec::<u8>::new(), "no neighbor is asked to send routes");
 }
 
-/// What a neighbor is sent, as the router says, is what the neighbor has of it.
+/// `show bgp ... advertised` of the router equals what the neighbor has received.
 #[test]
 fn what_is_advertised_is_what_arrives() {
     let routes = Cell::new(0);

@@ -1,4 +1,4 @@
-//! What tests do with a network: every error is a failed test, and time is in milliseconds.
+//! The simulator for tests: every error fails the test, and time is in milliseconds.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(crate) fn config(text: &str) -> Arc<BgpConfig> {
 }
 
 impl World {
-    /// Routers with these configurations, linked as said, all running.
+    /// Routers with these configurations and links, all running.
     pub(crate) fn new(seed: u64, configs: &[String], links: &[(usize, usize)]) -> Self {
         Self::with_limits(seed, configs, links, ExportLimits::default())
     }
@@ -72,18 +72,18 @@ impl World {
         self.network.now_us() / 1000
     }
 
-    /// Starts a router, with an empty memory.
+    /// Starts a router without any memory.
     pub(crate) fn start(&mut self, node: usize) {
         self.start_with(node, None);
     }
 
-    /// Starts a router that knows this of its predecessor.
+    /// Starts a router with this knowledge of its predecessor.
     pub(crate) fn start_with(&mut self, node: usize, restart: Option<Restart>) {
         let start = Start { restart, ..Start::default() };
         self.network.start(node, self.configs[node].clone(), start).expect("a speaker");
     }
 
-    /// A router stops dead; its connections end.
+    /// Kills a router; its connections end.
     pub(crate) fn stop(&mut self, node: usize) {
         self.network.stop(node);
     }
@@ -96,7 +96,7 @@ impl World {
         self.network.set_link_state(a, b, state).expect("a link of the topology");
     }
 
-    /// Bytes a millisecond, and how many may be on the way.
+    /// Sets bytes per millisecond, and the most bytes in flight.
     pub(crate) fn set_speed(&mut self, a: usize, b: usize, rate: usize, capacity: usize) {
         let link = self.network.link(a, b).expect("a link of the topology");
         self.network.set_link(a, b, Link { rate, capacity, ..link });
@@ -106,18 +106,18 @@ impl World {
         self.network.speaker(node).expect("a running router")
     }
 
-    /// Gives a running router another configuration; what it did, in words.
+    /// Reloads a running router with another configuration; returns its messages.
     pub(crate) fn reload(&mut self, node: usize, text: &str) -> Vec<String> {
         self.configs[node] = config(text);
         self.network.reload(node, self.configs[node].clone()).expect("a good configuration")
     }
 
-    /// Asks a running router for something; the first error.
+    /// Sends a request to a running router; returns the first error.
     pub(crate) fn ask(&mut self, node: usize, request: &BgpRequest) {
         self.network.command(node, request).expect("a good request");
     }
 
-    /// Tells a running router how next hops are reached; whether it is news.
+    /// Tells a running router how next hops are reached; returns whether that is new.
     pub(crate) fn set_next_hops(&mut self, node: usize, view: NextHopView) -> bool {
         self.network.set_next_hops(node, view).expect("a running router")
     }
@@ -139,7 +139,7 @@ impl World {
         self.network.ask(node, request).expect("a good request")
     }
 
-    /// Routes of a router as text, one a line, sorted: who sent what, and what is best.
+    /// Routes of a router as text, one per line, sorted: the sender of each, and whether it is best.
     pub(crate) fn table(&self, node: usize) -> Vec<String> {
         let line = |route: RouteView| {
             let best = if route.best { "*" } else { " " };
@@ -157,7 +157,7 @@ impl World {
         self.neighbors(node).iter().any(|each| at(each) && each.state == "Established")
     }
 
-    /// Runs for a time.
+    /// Runs for this time.
     pub(crate) fn run_ms(&mut self, ms: u64) {
         let run = self.network.run_us(1000 * ms);
         run.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
@@ -167,7 +167,7 @@ impl World {
         self.run_ms(seconds * 1000);
     }
 
-    /// Runs until something is the case; panics if it is not after a time.
+    /// Runs until a condition holds; panics if it does not within the time.
     pub(crate) fn run_until(&mut self, what: &str, seconds: u64, is: impl Fn(&Self) -> bool) {
         let end_ms = self.now_ms() + seconds * 1000;
         while !is(self) {

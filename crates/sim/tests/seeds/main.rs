@@ -1,4 +1,5 @@
-//! Seeds: the first ones hold and meet what there is to meet; plans survive their files; what fails is shrunk.
+//! Seeds: the first ones hold and meet every expected event; plans survive being written to files; failures are
+//! shrunk.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -7,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_sim::seeds::bgp::{Event, Fault, LinkPlan, Plan, Relationship};
 use thalweg_sim::seeds::{Case, Coverage, PlanError, Side, Verdict, Violation, packets};
 
-/// Seeds that are played, of networks and of routers with their packets; THALWEG_SEEDS says another number.
+/// The number of seeds to run, of networks and of routers with packets; THALWEG_SEEDS sets another.
 const SEEDS: u64 = 2000;
 const SEEDS_OF_PACKETS: u64 = 1000;
 
-/// What so many seeds meet; a line for each. A change that makes one of these impossible makes a hole in the net.
+/// The events that this many seeds meet, one per line. If a change makes one of these impossible, the seeds no
+/// longer test it.
 const MET: &str = include_str!("met.txt");
 const MET_BY_PACKETS: &str = include_str!("met-by-packets.txt");
 
@@ -20,7 +22,7 @@ struct Played {
     broken: Option<(u64, Violation)>,
 }
 
-/// Plays seeds on all cores until one fails.
+/// Runs seeds on all cores until one fails.
 fn play(side: Side, count: u64) -> Played {
     let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let played = Mutex::new(Played { coverage: Coverage::default(), broken: None });
@@ -31,7 +33,7 @@ fn play(side: Side, count: u64) -> Played {
                 return;
             }
             let trial = Case::draw(side, seed).run(1, None);
-            let mut played = played.lock().expect("nobody panics");
+            let mut played = played.lock().expect("no thread panics");
             played.coverage.add(&trial.coverage);
             if let Verdict::Broken(violation) = trial.verdict {
                 is_over.store(true, Ordering::Relaxed);
@@ -43,10 +45,10 @@ fn play(side: Side, count: u64) -> Played {
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    played.into_inner().expect("nobody panics")
+    played.into_inner().expect("no thread panics")
 }
 
-/// The first seeds of a side hold, and meet what they met before.
+/// Checks that the first seeds of a side hold, and meet the same events as before.
 fn hold(side: Side, usual: u64, met: &str) {
     let count = std::env::var("THALWEG_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
     let played = play(side, count);
@@ -70,7 +72,7 @@ fn the_first_seeds_of_packets_hold() {
     hold(Side::Packets, SEEDS_OF_PACKETS, MET_BY_PACKETS);
 }
 
-/// Small networks in which something failed once.
+/// Small networks that once showed a fault.
 #[test]
 fn kept_scenarios_hold() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds/scenarios");
@@ -96,7 +98,7 @@ fn plans_survive_their_files() {
     }
 }
 
-/// The same bytes at the same times, again and with two threads.
+/// The same plan gives the same bytes at the same times, run again and run with two threads.
 #[test]
 fn a_trial_follows_from_its_plan() {
     for (side, seed) in
@@ -141,13 +143,14 @@ fn files_that_make_no_sense_are_refused_with_the_place() {
     let mut plan = packets::Plan::draw(1);
     let what = packets::Act::Reload(9);
     plan.steps.push(packets::Step { after_ms: 0, what });
-    let nowhere =
-        Case::from_text(&Case::Packets(plan).to_text()).expect_err("there are not so many").to_string();
+    let nowhere = Case::from_text(&Case::Packets(plan).to_text())
+        .expect_err("more than there are is an error")
+        .to_string();
     assert!(nowhere.contains("no configuration 9"), "{nowhere}");
 }
 
-/// Two linked routers of one AS have an internal session, of which the oracle knows nothing: that plan fails, and what is
-/// left of it is small.
+/// Two linked routers of one AS have an internal session, which the oracle does not know: that plan fails, and
+/// shrinking leaves little of it.
 #[test]
 fn what_fails_is_shrunk() {
     let mut plan = Plan::draw(7);
@@ -156,10 +159,10 @@ fn what_fails_is_shrunk() {
     plan.routers[link.a].prefixes = 9;
     let case = Case::Bgp(plan);
     let before = case.run(1, None).verdict;
-    let Verdict::Broken(violation) = before else { panic!("it holds") };
-    let shrunk = case.shrink(2000).expect("it fails");
+    let Verdict::Broken(violation) = before else { panic!("the plan breaks no invariant") };
+    let shrunk = case.shrink(2000).expect("the plan fails");
     assert_eq!(shrunk.violation.invariant, violation.invariant);
     assert!(shrunk.plan.places() <= 3 && shrunk.plan.events() == 0, "{}", shrunk.plan.to_text());
     assert_eq!(shrunk.plan.run(1, None).verdict, Verdict::Broken(shrunk.violation));
-    assert!(Case::draw(Side::Bgp, 0).shrink(10).is_none(), "what holds is not shrunk");
+    assert!(Case::draw(Side::Bgp, 0).shrink(10).is_none(), "a plan that holds is not shrunk");
 }

@@ -1,4 +1,4 @@
-//! Records to a file and back.
+//! Records written to a file and read back.
 
 use super::*;
 use crate::block::Block;
@@ -59,7 +59,7 @@ fn many_rows_over_several_pages() {
     assert!(!file.is_absent(0, Field::SrcAs));
 }
 
-/// Whatever happens to a file's bytes, reading it is an error or gives the records that were written.
+/// A file with damaged bytes is an error, or gives the written records.
 #[test]
 fn damaged_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();

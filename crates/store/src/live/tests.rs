@@ -1,4 +1,4 @@
-//! Views of a dataset that is written at full speed, against what was put in.
+//! Compares views of a dataset that is written at full speed with the records that were put in.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ fn busy_options() -> WriterOptions {
 
 fn record(chance: &mut Chance, number: u64) -> FlowRecord {
     let mut record = testing::likely_record(chance);
-    // Flows of a few hours, each with a key of its own.
+    // Flows of a few hours, each with its own key.
     record.counters.packets = 1;
     record.counters.bytes = 100;
     record.counters.first_ns = testing::START_NS + number;
@@ -41,8 +41,8 @@ fn total(dataset: &Dataset) -> (Sums, Writing) {
     (answer.total, writing)
 }
 
-/// Asks repeatedly while other threads work. Every answer lies between the work done before the question and the work
-/// begun by the time of the answer, and answers never shrink.
+/// Asks repeatedly while other threads work. Every answer lies between the work done before the question and the
+/// work begun by the time of the answer, and answers never shrink.
 fn watch(dataset: &Dataset, times: usize, begun: &AtomicU64, done: &AtomicU64, stop: &AtomicBool) {
     let mut before = 0;
     for _ in 0..times {
@@ -51,7 +51,7 @@ fn watch(dataset: &Dataset, times: usize, begun: &AtomicU64, done: &AtomicU64, s
         let most = begun.load(SeqCst);
         let Writing::Answered(facts) = writing else { panic!("the writer did not answer: {writing:?}") };
         if facts.on_the_way > 0 || facts.cache_left_out {
-            // Not a machine for this test; the answer says itself that it is not whole.
+            // The machine is too slow for this test; the answer itself says that it is incomplete.
             continue;
         }
         assert!(least <= sums.packets && sums.packets <= most, "{least} <= {} <= {most}", sums.packets);
@@ -104,7 +104,7 @@ struct Flows {
 }
 
 impl Flows {
-    /// Counts a packet, and lets flows end now and then.
+    /// Counts a packet, and sometimes ends flows.
     fn packet(&self, chance: &mut Chance, number: u64, queue: &SyncSender<FlowRecord>) {
         let at = chance.below(self.slots.len() as u32) as usize;
         let mut slot = self.slots[at].lock();
@@ -201,7 +201,7 @@ fn flows_of_the_cache_count_once_while_they_end_and_begin_again() {
     writer.close().unwrap();
 }
 
-/// A record that covers what the cache showed takes its place; one of an earlier part of the flow does not.
+/// A record that covers what the cache showed replaces it; one of an earlier part of the flow does not.
 #[test]
 fn only_what_came_in_meanwhile_is_left_out() {
     use super::frame::{Note, Notes};
@@ -226,7 +226,7 @@ fn only_what_came_in_meanwhile_is_left_out() {
     assert!(!Notes::new(vec![note(1000, 2000)]).has(&other));
 }
 
-/// Data beyond the limit of the asker or of the answerer's notes is left out, and the answer says so.
+/// Data beyond the limit of the asker, or of the answerer's notes, is left out, and the answer says so.
 #[test]
 fn a_cache_that_is_too_large_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,10 +256,10 @@ fn a_cache_that_is_too_large_is_left_out() {
 #[test]
 fn the_socket_is_the_owners_and_goes_with_the_server() {
     let folder = tempfile::tempdir().unwrap();
-    // Longer than an address of a socket may be.
+    // Longer than a socket address may be.
     let deep = folder.path().join("d".repeat(60)).join("e".repeat(60));
     let (writer, _) = Writer::open(&deep, busy_options()).unwrap();
-    // One that a killed writer left.
+    // A socket left by a killed writer.
     let stale = Way::to(&deep, SOCKET).unwrap();
     drop(UnixListener::bind(&stale.path).unwrap());
     let dataset = Dataset::open(&deep).unwrap();
@@ -315,7 +315,7 @@ fn who_follows_gets_every_record_or_hears_how_many_he_missed() {
     writer.append(&records[..10]).unwrap();
     let mut received = Vec::new();
     while received.len() < 10 {
-        let Followed::Records(next) = follow.wait().unwrap() else { panic!("a few records are not missed") };
+        let Followed::Records(next) = follow.wait().unwrap() else { panic!("few records are missing") };
         received.extend(next);
     }
     assert_eq!(received, records[..10]);

@@ -1,4 +1,4 @@
-//! Answers against a slow reference: the same question asked of every record, one by one.
+//! Compares answers with a slow reference that asks every record, one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::writer::{Writer, WriterOptions};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// A filter's text, and what it means.
+/// A filter's text and its meaning.
 type Condition = (&'static str, fn(&FlowRecord) -> bool);
 
 fn in_net(address: IpAddr, net: [u8; 2]) -> bool {
@@ -61,7 +61,7 @@ fn number(key: &Key, number: u32) -> KeyValue {
     key.value(number)
 }
 
-/// The values of a key in a record: two, if it means either end.
+/// The values of a key in a record: two if it means either end.
 fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
     let both = |value: KeyValue| [value.clone(), value];
     let address = |address: Option<IpAddr>| address.map_or(KeyValue::Unknown, KeyValue::Address);
@@ -87,7 +87,7 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
     }
 }
 
-/// A counter as it is shown: for all traffic.
+/// A counter as displayed: scaled to all traffic.
 fn scaled(record: &FlowRecord, counter: u64) -> u64 {
     counter.saturating_mul(match record.sampling_interval {
         0 => 1,
@@ -112,7 +112,7 @@ fn reference_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyVa
     groups
 }
 
-/// Records, most of them in files, some pending, some the caller's own; and the view that has them all.
+/// Records, most of them in files, some pending, some the caller's own; and the view of all.
 struct World {
     _folder: tempfile::TempDir,
     _writer: Writer,

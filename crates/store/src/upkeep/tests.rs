@@ -44,7 +44,7 @@ fn small_files() -> Stopped {
 }
 
 impl Stopped {
-    /// Asserts that `files` files hold exactly what was written, also after the recovery has cleared leftovers.
+    /// Asserts that `files` files hold exactly the written records, also after recovery has removed leftovers.
     fn check(&self, files: usize, torn: u64, replaced: u64) {
         let read = || {
             let view = Dataset::open(self.folder.path()).unwrap().view(Window::ALL).unwrap();
@@ -69,7 +69,7 @@ fn stopped_before_the_new_file_has_its_name() {
     let world = small_files();
     let compaction =
         Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap().unwrap();
-    // A process that is killed removes nothing.
+    // A killed process removes nothing.
     std::mem::forget(compaction);
     world.check(6, 1, 0);
 }

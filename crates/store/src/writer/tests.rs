@@ -1,4 +1,4 @@
-//! Disks that are full, folders that go away, and what a writer tells of it.
+//! Full disks, removed folders, and the writer's reports about them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::testing::{self, Chance};
 
 type Told = Arc<Mutex<Vec<(Severity, String)>>>;
 
-/// Options of a writer that writes only on request, and the place of its reports.
+/// Options of a writer that writes only on request, and the receiver of its reports.
 fn options() -> (WriterOptions, Told) {
     let told = Told::default();
     let sink = Arc::clone(&told);
@@ -43,7 +43,7 @@ fn stored(root: &Path) -> u64 {
     top(&view, &query, &[], Metric::Flows, 0).unwrap().total.flows
 }
 
-/// Everything in a folder and those below that is no file of the dataset.
+/// Everything below a folder that is not a file of the dataset.
 fn others(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(folder) = folders.pop() {
@@ -64,7 +64,7 @@ fn a_failed_attempt_leaves_nothing_and_is_told_at_once() {
     let (options, told) = options();
     let (writer, _) = Writer::open(folder.path(), options).unwrap();
     let mut chance = Chance::new(3);
-    // Two hours. The first file is written and gets its name, the name of the second is taken by a folder: neither counts.
+    // Two hours. The first file is written and renamed; the second's name is taken by a folder: neither counts.
     let first = dataset::partition_path(folder.path(), testing::START_NS / thalweg_text::calendar::HOUR_NS);
     let second =
         dataset::partition_path(folder.path(), testing::START_NS / thalweg_text::calendar::HOUR_NS + 1);
@@ -81,7 +81,7 @@ fn a_failed_attempt_leaves_nothing_and_is_told_at_once() {
     let said = told.lock().clone();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].0 == Severity::Warning && said[0].1.contains("15 of at most"), "{said:?}");
-    // The next attempt has other names.
+    // The next attempt uses other names.
     writer.flush().unwrap();
     assert!(!writer.is_in_trouble());
     let said = told.lock().clone();
@@ -101,14 +101,14 @@ fn what_cannot_be_written_at_the_end_is_lost_and_counted() {
     let mut chance = Chance::new(4);
     writer.append(&records(&mut chance, 90, 0)).unwrap();
     assert!(writer.flush().is_err());
-    // Nobody waits for ever.
+    // No call waits for ever.
     assert_eq!(writer.append_within(&records(&mut chance, 20, 0), Duration::from_millis(20)).unwrap(), 0);
     let StoreError::Lost { amount, why } = writer.close().unwrap_err() else { panic!("lost") };
     let reverse = amount.packets - 3 * 90;
     assert_eq!(amount.records, 90, "{reverse} packets of reverse directions");
     assert!(why.contains("date=2026-11-22"), "{why}");
     assert_eq!(told.lock().len(), 1);
-    // The next writer hears that this one did not end well.
+    // The next writer learns that this one ended badly.
     std::fs::remove_file(folder.path().join("date=2026-11-22")).unwrap();
     let (writer, recovery) = Writer::open(folder.path(), WriterOptions::new(|| 0)).unwrap();
     assert!(recovery.unclean.is_some());
@@ -127,7 +127,7 @@ fn nothing_is_written_below_the_reserve_and_the_oldest_go_for_it_where_that_is_w
     writer.close().unwrap();
     for (makes_room, left) in [(false, 30), (true, 10)] {
         let (options, told) = options();
-        // No disk has so much room.
+        // No disk has this much room.
         let retention = Retention { free_min: Some(u64::MAX), makes_room, ..Retention::default() };
         let (writer, _) = Writer::open(folder.path(), WriterOptions { retention, ..options }).unwrap();
         writer.append(&records(&mut chance, 7, 3)).unwrap();
@@ -199,7 +199,7 @@ fn a_folder_that_was_removed_is_made_anew_and_still_has_one_writer() {
 #[test]
 fn names_that_are_no_parquet_begin_with_a_dot() {
     let folder = tempfile::tempdir().unwrap();
-    // A writer that was killed left it.
+    // Left by a killed writer.
     let lock = folder.path().join(".writer.lock");
     std::fs::write(&lock, "process 7, flush interval 60 s\n").unwrap();
     let (writer, recovery) = Writer::open(folder.path(), options().0).unwrap();
@@ -212,7 +212,7 @@ fn names_that_are_no_parquet_begin_with_a_dot() {
     assert!(names.iter().all(|path| dataset::name_of(path).starts_with('.')), "{names:?}");
     drop(server);
     writer.close().unwrap();
-    // One that runs is not disturbed.
+    // A running writer is not disturbed.
     let held = std::fs::File::create(&lock).unwrap();
     held.try_lock().unwrap();
     assert!(matches!(Writer::open(folder.path(), options().0), Err(StoreError::Busy { .. })));
@@ -264,10 +264,10 @@ fn a_clock_that_is_set_removes_nothing() {
     }
     writer.close().unwrap();
     assert_eq!(stored(folder.path()), 40, "all was written a moment ago");
-    // The next writer does not know when, but that they are hours older than the newest.
+    // The next writer knows only that they are hours older than the newest.
     open().close().unwrap();
     assert_eq!(stored(folder.path()), 10);
-    // Who says so reads the wall clock.
+    // The caller reads the wall clock.
     let (writer, _) = Writer::open(
         folder.path(),
         WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(in_a_century) },

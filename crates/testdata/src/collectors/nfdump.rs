@@ -1,4 +1,4 @@
-//! nfcapd as collector, nfdump as reader.
+//! nfcapd as collector, and nfdump to read its files.
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use super::{run, wait_until};
 
-/// nfcapd on a port of the loopback. Ended by the test, or with it.
+/// nfcapd on a loopback port. The test stops it, or dropping it does.
 pub struct Nfcapd {
     child: Child,
-    /// Where it listens.
+    /// The port where it listens.
     pub port: u16,
     folder: tempfile::TempDir,
 }
 
 impl Nfcapd {
-    /// Starts it and waits until it listens.
+    /// Starts nfcapd and waits until it listens.
     pub fn start(program: &Path) -> Self {
         let port = super::free_port();
         let folder = tempfile::tempdir().expect("a folder");
@@ -31,14 +31,14 @@ impl Nfcapd {
             .stdin(Stdio::null())
             .spawn()
             .expect("nfcapd starts");
-        // Before that line its socket may be bound, but has a small buffer still.
+        // Before that line its socket may be bound, but still has a small buffer.
         wait_until("nfcapd to listen", || {
             std::fs::read_to_string(folder.path().join("log")).expect("its log").contains("Startup nfcapd")
         });
         Self { child, port, folder }
     }
 
-    /// Ends nfcapd, which writes its file; what it logged, and the folder of files.
+    /// Stops nfcapd, which then writes its file; returns its log and the folder of files.
     pub fn end(&mut self) -> (String, PathBuf) {
         wait_until("nfcapd to read its socket", || {
             let sockets = std::fs::read_to_string("/proc/net/udp").expect("the kernel tells");
@@ -47,7 +47,7 @@ impl Nfcapd {
             // "tx_queue:rx_queue", hexadecimal.
             line.split_whitespace().nth(4).is_none_or(|queues| queues.ends_with(":00000000"))
         });
-        // A signal that comes just before nfcapd reads its socket is forgotten there: it is sent again.
+        // nfcapd forgets a signal that arrives just before it reads its socket, so the signal is repeated.
         wait_until("nfcapd to end", || {
             run(Command::new("kill").args(["-TERM", &self.child.id().to_string()]));
             std::thread::sleep(Duration::from_millis(50));
@@ -60,19 +60,19 @@ impl Nfcapd {
 
 impl Drop for Nfcapd {
     fn drop(&mut self) {
-        // It has usually ended.
+        // It has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The number behind a name in nfdump's summary.
+/// The number after a name in nfdump's summary.
 pub fn summary(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().expect("a number")
 }
 
-/// Sends it these messages.
+/// Sends these messages to nfcapd.
 pub fn deliver(port: u16, messages: &[Vec<u8>]) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     messages.iter().for_each(|message| {
@@ -80,7 +80,7 @@ pub fn deliver(port: u16, messages: &[Vec<u8>]) {
     });
 }
 
-/// nfcapd's log has nothing to complain about.
+/// Fails if nfcapd's log has an error.
 pub fn check_log(log: &str) {
     for word in ["equence", "rror", "emplate", "unknown", "Unknown", "No table", "skip", "invalid"] {
         assert!(

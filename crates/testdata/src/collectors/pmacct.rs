@@ -1,4 +1,4 @@
-//! pmacct's nfacctd reads a capture of what was exported.
+//! pmacct's nfacctd reads a capture of exported messages.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use super::{CAPTURED_NS, capture, program};
 
-/// On a busy machine nfacctd at times ends before its plugin has written anything; then it is asked again.
+/// On a busy machine nfacctd sometimes ends before its plugin has written anything, so it is run again.
 const TRIES: usize = 3;
 
-/// Runs nfacctd over these messages; the rows it printed, and what it logged.
+/// Runs nfacctd on these messages; returns the printed rows and the log.
 pub fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec<Row>, String)> {
     let nfacctd = program("nfacctd", "pmacct")?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -41,7 +41,7 @@ pub fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec
     panic!("no rows in {TRIES} runs: {log}");
 }
 
-/// A row by the names of its columns.
+/// A row, by column name.
 pub type Row = HashMap<String, String>;
 
 fn rows_of(text: &str) -> Vec<Row> {
@@ -55,7 +55,7 @@ pub fn sum(rows: &[Row], name: &str) -> u64 {
     rows.iter().map(|row| row[name].parse::<u64>().expect("a number")).sum()
 }
 
-/// nfacctd's log has nothing to complain about.
+/// Fails if nfacctd's log has an error.
 pub fn check_log(log: &str) {
     for word in ["WARN", "ERROR", "equence", "discarded", "unknown template"] {
         assert!(!log.contains(word), "{log}");

@@ -1,11 +1,11 @@
-//! tshark takes every message apart.
+//! tshark dissects every message.
 
 use std::fs;
 use std::process::Command;
 
 use super::{CAPTURED_NS, capture, program, run};
 
-/// What tshark prints of these messages, each in full.
+/// tshark's full output for these messages.
 pub fn dissect(messages: &[Vec<u8>]) -> Option<String> {
     let tshark = program("tshark", "tshark")?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -14,7 +14,7 @@ pub fn dissect(messages: &[Vec<u8>]) -> Option<String> {
     Some(run(Command::new(tshark).arg("-r").arg(path).args(["-d", "udp.port==4739,cflow", "-V"])))
 }
 
-/// Nothing that tshark wonders about.
+/// Fails if tshark reports anything unusual.
 pub fn check(text: &str, what: &str) {
     for complaint in
         ["Malformed", "No template", "Expert Info", "nknown Field", "Unknown(", "nexpected sequence"]

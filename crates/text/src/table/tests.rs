@@ -1,6 +1,6 @@
 use super::*;
 
-/// Ports as `show ports` has them, with long and short values.
+/// Ports as in `show ports`, with long and short values.
 fn ports() -> Table {
     let columns = [
         ("Port", Align::Left),
@@ -53,7 +53,7 @@ fn no_width_breaks_a_number_an_address_or_a_word() {
         for whole in ["12,345,678,901", "2,800,899", "office-lan", "received", "sent"] {
             assert!(text.contains(whole), "{width}: {whole} is broken in\n{text}");
         }
-        // Below this the longest label and address do not fit beside each other.
+        // Below this width the longest label and address do not fit side by side.
         let limit = width.max("Packets received".len() + GAP + "02:00:00:00:00:01".len());
         assert!(widest(&text) <= limit, "{width}:\n{text}");
     }

@@ -141,7 +141,7 @@ pub(crate) struct ProbeArgs {
     /// --pipelines]
     #[arg(long, value_parser = one_of(MODELS), help_heading = "Execution")]
     pub(crate) model: Option<ModelKind>,
-    /// Synthetic work per packet, as a larger grain to compare shapes with: `none`, `queens:N`, or `queens:4-8`, random
+    /// Synthetic work per packet, to compare shapes on coarser work: `none`, `queens:N`, or `queens:4-8`, random
     #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Execution")]
     pub(crate) work: Work,
     /// Worker threads of each pipeline [default: one per core; 1 with --readers or --pipelines]

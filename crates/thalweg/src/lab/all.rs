@@ -40,10 +40,10 @@ pub(crate) struct LabAllArgs {
     /// Only these papers, by number [default: all]
     #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
     pub(crate) only: Vec<String>,
-    /// Repeat everything for so many hours; no experiment begins that would take longer, as far as its last run says
+    /// Repeat everything for this many hours; an experiment that would exceed them is not started
     #[arg(long, value_name = "H", value_parser = hours)]
     pub(crate) hours: Option<f64>,
-    /// Keep the results that lie in the folder, and run only what is missing
+    /// Keep the results in the folder, and run only what is missing
     #[arg(long)]
     pub(crate) resume: bool,
     /// Run nothing: compare the reports in these folders
@@ -125,13 +125,13 @@ fn key(step: &Step) -> (String, String) {
     (step.paper.clone(), step.experiment.clone())
 }
 
-/// Where an experiment's report is; the first pass is where the only one would be.
+/// The folder of an experiment's report; the first pass uses that of a single run.
 fn folder_of(output: &Path, step: &Step, pass: usize) -> PathBuf {
     let name = format!("{}-{}", step.paper, step.experiment);
     if pass == 1 { output.join(name) } else { output.join(format!("pass-{pass}")).join(name) }
 }
 
-/// How long it will take yet, for the progress line.
+/// The remaining time, for the progress line.
 fn to_go(agenda: &Agenda, begun: Instant) -> String {
     match agenda.left_s(begun.elapsed().as_secs_f64()) {
         Some(seconds) if seconds >= 90.0 => format!(", about {:.0} minutes left", seconds / 60.0),
@@ -145,7 +145,7 @@ fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failu
     command.args(["lab", &step.experiment]).args(&step.arguments).arg("--output").arg(folder);
     command.args(args.run.passed_on());
     if args.hours.is_some() && args.run.runs.is_none() {
-        // Repetitions are passes.
+        // Passes replace repetitions.
         command.arg("--runs=1");
     }
     let output = command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(failed)?;

@@ -10,7 +10,7 @@ use crate::Failure;
 /// The heading of the options that an experiment varies.
 pub(crate) const VARY: &str = "What to vary";
 
-/// Who is measured, where we have one rival.
+/// The routers to measure, for experiments with one rival.
 #[derive(Debug, Args)]
 pub(crate) struct LabSubjectsArgs {
     /// Routers to measure on live interfaces
@@ -25,7 +25,7 @@ pub(crate) struct LabSubjectsArgs {
     pub(crate) subjects: Vec<RouterArg>,
 }
 
-/// What stages do beside their work.
+/// The synthetic work of stages.
 #[derive(Debug, Args)]
 pub(crate) struct LabWorkArgs {
     /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, random per packet; `queens:6/8/6/10`, by
@@ -86,7 +86,7 @@ impl LabRouterArgs {
     }
 }
 
-/// A router under test, where it has one rival.
+/// A router under test, for experiments with one rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RouterArg {
     /// The Linux kernel: nftables, or each of its queueing disciplines

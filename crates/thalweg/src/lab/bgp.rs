@@ -28,7 +28,7 @@ const PREFIXES: usize = 50_000;
 const PREFIXES_QUICK: usize = 20_000;
 const WU_PREFIXES: usize = 100_000;
 const WU_PREFIXES_QUICK: usize = 50_000;
-/// As many UPDATEs as the thesis timed, 1000, with twelve neighbors.
+/// With twelve neighbors this gives 1000 UPDATEs, as many as the thesis timed.
 const CACHE_PREFIXES: usize = 400;
 const RUNS: usize = 5;
 const RUNS_QUICK: usize = 3;
@@ -85,7 +85,7 @@ pub(crate) struct LabBgpArgs {
     /// Prefixes per neighbor [default: 50000, in Wu's loads 100000; with --quick 20000 and 50000]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
-    /// What `caches` runs under valgrind: one thread has every neighbor's turns
+    /// What `caches` runs under valgrind: one thread takes every neighbor's turns
     #[arg(long, hide = true)]
     pub(crate) alone: bool,
     #[command(flatten)]
@@ -122,10 +122,10 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     show_all(&report, &outcome, &experiment::tables(&outcome), &args.run.output("lab-bgp"), format)
 }
 
-/// Says where marks are, plays, and says how many UPDATEs that were.
+/// Prints the address of the marks, plays the load, and prints the number of UPDATEs.
 fn alone(args: &LabBgpArgs) -> Result<(), Failure> {
     let prefixes = args.prefixes.map_or(CACHE_PREFIXES, NonZeroUsize::get);
-    // At once and on a line of its own: valgrind writes to the same place in between.
+    // In one write and on a line of its own, because valgrind writes to the same stream.
     let marks = format!("\nmarks {}\n", marks_address());
     std::io::stderr().write_all(marks.as_bytes()).map_err(failed)?;
     let updates = schedulings::alone(neighbors(args), prefixes, args.run.seed(1)).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Two routers that talk to each other, and everything an operator asks of one of them.
+//! Two routers with a session, and all commands that an operator gives to one of them.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn config(number: u8, other: u8, port: u16, networks: &[&str]) -> String {
     format!("{}networks = {networks:?}\n{}", speaker(number, port), neighbor(number, other, port))
 }
 
-/// Two routers whose session is up and that have each other's network.
+/// Two routers with an established session; each has learned the other's network.
 fn pair(directory: &TempDir, arguments: &[&str]) -> (Router, Router, u16) {
     let port = free_port();
     let one = config(1, 2, port, &[NETWORK_1]);
@@ -75,7 +75,7 @@ fn every_question_is_answered_in_both_formats() {
     assert!(one.text("show", &["bgp", "memory"]).contains("Resident"));
     let functions = one.one(&["bgp", "functions"]);
     let calls = |name: &str| functions["functions"][name]["calls"].as_u64().expect(name);
-    // OPEN, KEEPALIVE, an UPDATE and an End-of-RIB at least.
+    // At least OPEN, KEEPALIVE, an UPDATE and an End-of-RIB.
     assert!(calls("header_parse") >= 4 && calls("header_parse") == calls("payload_parse"), "{functions}");
     for name in ["read", "table_update", "export", "write", "housekeeping"] {
         assert!(calls(name) > 0, "{name}: {functions}");
@@ -84,7 +84,7 @@ fn every_question_is_answered_in_both_formats() {
     one.text("show", &["bgp", "functions"]);
 }
 
-/// Every answer in JSON is an object a line; what is wrong is said; passwords are not.
+/// Every answer in JSON is one object per line. Errors are explained, passwords are not printed.
 #[test]
 fn a_router_says_how_it_is_and_what_it_runs_with() {
     let directory = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn a_router_says_how_it_is_and_what_it_runs_with() {
     });
     assert!(problem.starts_with("neighbor r2 is "), "{problem}");
 
-    // The configuration in force is not the file as it is now, but as it was taken over.
+    // The configuration in force is the one last loaded, not the file as it is now.
     let secret = format!("{}password = \"s3cret\"\n", config(1, 2, port, &[NETWORK_1]));
     fs::write(&one.config, &secret).unwrap();
     assert!(!one.text("show", &["config"]).contains("password ="));
@@ -206,25 +206,25 @@ fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
     assert!(one.error("reload", &[]).contains("many"));
     assert_eq!(two.json(&["bgp", "route", "192.0.2.0/24"]).len(), 1);
 
-    // A signal does the same; what is wrong goes to the log.
+    // A signal reloads too; errors go to the log.
     one.signal("HUP");
     eventually("the log says so", || one.log().contains("not valid").then_some(()));
     fs::write(&one.config, config(1, 2, port, &[NETWORK_1])).unwrap();
     one.signal("HUP");
     two.await_route(NETWORK_1);
 
-    // The session never went down for any of this.
+    // The session stayed up all the time.
     assert_eq!(one.one(&["bgp", "neighbor", "r2"])["flaps"], 0);
     assert_eq!(one.one(&["bgp", "neighbor", "r2"])["state"], "Established");
 
-    // Policy: nothing of it is accepted any more, and the table follows.
+    // A new import policy rejects all routes, and they leave the table.
     let rejecting = config(1, 2, port, &[NETWORK_1]).replace("import = \"accept\"", "import = \"reject\"");
     fs::write(&one.config, rejecting).unwrap();
     assert!(one.text("reload", &[]).contains("import policy"));
     one.await_no_route(NETWORK_2);
     assert_eq!(one.one(&["bgp", "neighbor", "r2"])["flaps"], 0);
 
-    // Without the neighbor.
+    // The configuration without the neighbor.
     fs::write(&one.config, format!("{}networks = [{NETWORK_1:?}]\n", speaker(1, port))).unwrap();
     assert!(one.text("reload", &[]).contains("removed"));
     two.await_no_route(NETWORK_1);
@@ -250,7 +250,7 @@ fn passwords_come_and_go_with_a_reload() {
         assert!(one.one(&["bgp", "neighbor", "r2"])["flaps"].as_u64().unwrap() > times as u64);
     }
 
-    // A password that no kernel takes is refused with everything else that is new.
+    // A password that the kernel does not accept makes the router refuse the whole configuration.
     let long = "x".repeat(200);
     fs::write(&one.config, with(1, 2, "192.0.2.0/24", &long)).unwrap();
     assert!(one.error("reload", &[]).contains("password"));
@@ -268,7 +268,7 @@ fn a_router_ends_cleanly_and_tells_its_neighbors() {
     let error = two.one(&["bgp", "neighbor", "r1"])["last_error"].as_str().unwrap_or_default().to_owned();
     assert!(error.contains("Administrative Shutdown"), "{error}");
 
-    // It comes back.
+    // The neighbor returns.
     let one = Router::start(directory.path(), "one", &config(1, 2, port, &[NETWORK_1]));
     two.await_route(NETWORK_1);
     one.await_route(NETWORK_2);
@@ -291,7 +291,7 @@ fn a_second_router_on_the_same_socket_is_refused_and_a_dead_ones_socket_is_not()
     assert_eq!(one.json(&["bgp", "rib"]).len(), 1);
 
     one.signal("KILL");
-    eventually("its socket is deaf", || {
+    eventually("its socket stops answering", || {
         (!one.command("show", &["bgp", "rib"]).status.success()).then_some(())
     });
     assert!(socket.exists());

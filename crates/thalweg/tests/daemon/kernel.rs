@@ -1,10 +1,11 @@
-//! Best routes in the kernel's table, in a network namespace.
+//! Best routes in the kernel's table, tested in a network namespace.
 
 use crate::namespace::{in_namespace, ip};
 use crate::router::{Router, eventually, free_port, speaker};
 use crate::tables::{Route, table};
 
-/// A router with routes by 198.18.0.9, which is on a connected network, and by 192.0.2.99, which is nowhere.
+/// A router with routes via 198.18.0.9, which is on a connected network, and via 192.0.2.99, which is unreachable
+/// at first.
 fn config(more: &str) -> String {
     format!(
         "{}install = \"kernel\"\n{more}\n[bgp.kernel]\nrepair_s = 1\n[bgp.seed]\nmrt = \"seed.mrt\"\n",
@@ -41,9 +42,9 @@ fn routes_are_installed_resolved_repaired_and_removed() {
     in_namespace("kernel::routes_are_installed_resolved_repaired_and_removed", || {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
-        // Those that lead nowhere are chosen all the same, and wait for a way.
+        // Routes with an unreachable next hop are selected, but not installed.
         let router = Router::start(directory.path(), "one", &config("next_hop_check = \"off\""));
-        // The predecessor's is gone, and nothing without a way is there.
+        // The route left by the predecessor is gone, and no unreachable route is there.
         let routes = await_ours("what can be resolved is installed", 20);
         assert!(
             routes.contains("20.0.19.0/24 via 198.18.0.9 dev v0") && !routes.contains("20.99"),
@@ -57,30 +58,30 @@ fn routes_are_installed_resolved_repaired_and_removed() {
         assert!(text.contains("unresolved: 192.0.2.99: no route to it (10 prefixes)"), "{text}");
         assert!(router.error("show", &["fib", "20.0.1.1"]).contains("ip route get 20.0.1.1"));
 
-        // A way appears, and turns.
+        // The next hop becomes reachable, then moves to another gateway.
         ip("route add 192.0.2.0/24 via 198.18.0.2");
-        assert!(await_ours("the others follow", 30).contains("20.1.3.0/24 via 198.18.0.2"));
+        assert!(await_ours("the other routes are installed", 30).contains("20.1.3.0/24 via 198.18.0.2"));
         ip("route change 192.0.2.0/24 via 198.18.0.3");
-        eventually("they turn", || {
+        eventually("routes follow the next hop", || {
             (ours().lines().filter(|line| line.contains("via 198.18.0.3")).count() == 10).then_some(())
         });
 
-        // Somebody meddles.
+        // Another program changes our routes.
         ip("route del 20.0.7.0/24");
         ip("route add 20.77.0.0/16 via 198.18.0.9 proto 116 metric 116");
-        eventually("drift is mended", || {
+        eventually("drift is repaired", || {
             let routes = ours();
             (routes.contains("20.0.7.0/24") && !routes.contains("20.77")).then_some(())
         });
-        eventually("and counted", || {
+        eventually("the drift is counted", || {
             (router.one(&["forwarding"])["kernel"]["repaired"].as_u64()? >= 2).then_some(())
         });
 
-        // The link goes: nothing leads anywhere.
+        // The link goes down, so no next hop is reachable.
         ip("link set v0 down");
-        await_ours("all are taken out", 0);
+        await_ours("all routes are removed", 0);
         ip("link set v0 up");
-        await_ours("and come back", 20);
+        await_ours("the routes come back", 20);
 
         let (status, log) = router.stop();
         assert!(status.success(), "{log}");
@@ -88,14 +89,14 @@ fn routes_are_installed_resolved_repaired_and_removed() {
     });
 }
 
-/// What tells a restart from a cold start: a note of the predecessor, or its routes in the kernel where a neighbor may
-/// have kept ours.
+/// A router starts with a restart, not cold, if its predecessor left a note, or if the predecessor's routes are
+/// in the kernel and a neighbor may have kept ours.
 #[test]
 fn routes_stay_over_a_graceful_restart() {
     in_namespace("kernel::routes_stay_over_a_graceful_restart", || {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
-        // Nobody comes, so nothing is selected, and nothing removed, before the timer runs out.
+        // No neighbor connects, so nothing is selected and nothing removed before the timer expires.
         let graceful = config("graceful_restart = true\nselection_deferral_s = 3")
             + "[[bgp.neighbor]]\naddress = \"198.18.0.2\"\nas = 64502\n";
         let router = Router::start(directory.path(), "one", &graceful);
@@ -114,7 +115,7 @@ fn routes_stay_over_a_graceful_restart() {
         assert!(status.success() && log.contains("leaving our routes for the next process"), "{log}");
         assert_eq!(ours().lines().count(), 20);
 
-        // The configuration says the same, and the command line has the last word.
+        // The configuration can keep routes too, and the command line overrides it.
         let graceful = graceful.replace("install =", "on_stop = \"keep-routes\"\ninstall =");
         let router = Router::start(directory.path(), "one", &graceful);
         let (status, log) = router.stop();

@@ -1,7 +1,7 @@
-//! The router as a process: started from a configuration, asked, changed and ended as an operator would.
+//! The router as a process: started with a configuration, queried, changed and stopped as an operator would.
 //!
-//! Routers talk to each other over loopback (127.0.0.1, 127.0.0.2 ..) on a port that was free a moment ago. Nothing
-//! sleeps for a fixed time: whatever is expected is asked for until it is there, or a generous deadline has passed.
+//! Routers connect to each other over loopback (127.0.0.1, 127.0.0.2 ..) on a port that was free a moment ago.
+//! Nothing sleeps for a fixed time: a test asks until the expected answer comes or a generous deadline passes.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,5 @@
-//! Next hops and the kernel's routes: the nearer one is chosen, and what has no way is no route; in a namespace.
+//! Next hops and the kernel's routes, in a namespace: BGP prefers the nearer next hop, and does not use an
+//! unreachable one.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ const NETWORK: &str = "203.0.113.0/24";
 const BEHIND: &str = "203.0.112.0/24";
 const OWN: &str = "198.51.100.0/24";
 
-/// Routes of r2 lead to 192.0.2.2, those of r3 to 192.0.3.3; r4 is told what is best.
+/// Routes of r2 have next hop 192.0.2.2, those of r3 192.0.3.3; r4 receives the best.
 const POLICY: &str = r#"
 [[policy.rules.by-2]]
 match = { prefix = "203.0.112.0/24" }
@@ -24,7 +25,7 @@ set = { next_hop = "192.0.3.3" }
 action = "accept"
 "#;
 
-/// The router under test and three around it, on loopback.
+/// The router under test and three neighbors on loopback.
 struct Four {
     one: Router,
     four: Router,
@@ -51,7 +52,7 @@ impl Four {
         Self { one, four: other(4, "four", &[]), _others: others }
     }
 
-    /// Waits until r4 has the network by this AS, or (`None`) not at all.
+    /// Waits until r4 has the network through this AS, or (`None`) does not have it.
     #[track_caller]
     fn await_best(&self, what: &str, asn: Option<u32>) {
         let wanted = asn.map(|asn| format!("64501 {asn}"));
@@ -62,7 +63,7 @@ impl Four {
         });
     }
 
-    /// What the router says of a neighbor's path.
+    /// The router's explanation of a neighbor's path.
     fn why(&self, prefix: &str, neighbor: &str) -> String {
         let paths = self.one.json(&["bgp", "route", prefix, "--exact", "--why"]);
         let path = paths.iter().find(|path| path["neighbor"] == neighbor).expect("the path is there");
@@ -70,7 +71,7 @@ impl Four {
     }
 }
 
-/// Two links with a gateway each, and a route through either.
+/// Two links with one gateway each, and a route through each.
 fn prepare() {
     for command in [
         "link add v0 type veth peer name v1",
@@ -88,7 +89,8 @@ fn prepare() {
     }
 }
 
-/// What the kernel does with the network, if routes are installed there.
+/// Waits until the kernel has the network via `via`, or not at all (`None`). Returns at once if routes are not
+/// installed.
 #[track_caller]
 fn await_kernel(installs: bool, via: Option<&str>) {
     if installs {
@@ -104,7 +106,7 @@ fn await_kernel(installs: bool, via: Option<&str>) {
 }
 
 fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
-    let directory = tempfile::tempdir().expect("a place for files");
+    let directory = tempfile::tempdir().expect("a folder");
     prepare();
     let four = Four::start(directory.path(), keys);
 
@@ -112,11 +114,12 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     eventually("the other is known", || (four.one.json(&["bgp", "route", NETWORK]).len() == 2).then_some(()));
     assert_eq!(four.why(NETWORK, "r3"), "next hop farther away than r2 (cost 20, not 10)");
     await_kernel(installs, Some("198.18.0.2"));
-    // A BGP route does not make the next hop of another reachable, whatever forwards by it.
+    // A BGP route does not make another route's next hop reachable.
     assert_eq!(four.why(BEHIND, "r2"), "next hop 203.0.113.7 unreachable");
     four.four.await_route(OWN);
 
-    // The kernel asked the nearer one's gateway in vain. It forgets that, but only an answer counts.
+    // The nearer gateway did not answer the kernel's ARP requests. The kernel forgets that after a while, but only
+    // an answer makes the gateway reachable again.
     ip("neighbor replace 198.18.0.2 dev v0 lladdr 02:00:00:00:00:02 nud reachable");
     ip("neighbor replace 198.18.0.2 dev v0 nud failed");
     four.await_best("its gateway is silent", Some(64503));
@@ -126,13 +129,13 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     four.await_best("its gateway answers", Some(64502));
     await_kernel(installs, Some("198.18.0.2"));
 
-    // Another metric is another route to the kernel, and the lower one counts.
+    // For the kernel, another metric makes another route; the lowest metric counts.
     ip("route replace 192.0.3.0/24 via 198.18.1.2 metric 5");
     four.await_best("the other is nearer now", Some(64503));
     assert_eq!(four.why(NETWORK, "r2"), "next hop farther away than r3 (cost 10, not 5)");
     await_kernel(installs, Some("198.18.1.2"));
     ip("route del 192.0.3.0/24 metric 5");
-    four.await_best("and is not any more", Some(64502));
+    four.await_best("the first one is nearer again", Some(64502));
 
     ip("link set v0 down");
     four.await_best("the link is down", Some(64503));
@@ -144,14 +147,14 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     assert!(four.one.json(&["bgp", "route", NETWORK]).iter().all(|path| path["best"] == false));
     four.four.await_route(OWN);
 
-    // The kernel forgot the routes of links that went down.
+    // The kernel deleted the routes of links that went down.
     ip("link set w0 up");
     ip("route add 192.0.0.0/16 via 198.18.1.3");
-    four.await_best("a shorter prefix will do, for both", Some(64502));
+    four.await_best("a shorter prefix reaches both next hops", Some(64502));
     assert_eq!(four.why(NETWORK, "r3"), "higher router identifier than r2");
     await_kernel(installs, Some("198.18.1.3"));
     ip("route add unreachable 192.0.2.2/32");
-    four.await_best("somebody says that there is no way", Some(64503));
+    four.await_best("an unreachable route covers the next hop", Some(64503));
 }
 
 #[test]

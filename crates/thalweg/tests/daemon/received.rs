@@ -1,4 +1,5 @@
-//! Routes as sessions carry them, and what another configuration would make of them, asked of a router that runs.
+//! Asks a running router for the routes that its sessions carry, and for the effect of another configuration on
+//! them.
 
 use std::fs;
 
@@ -10,8 +11,8 @@ const WANTED: &str = "203.0.113.0/24";
 const UNWANTED: &str = "192.0.2.128/25";
 const OWN: &str = "198.51.100.0/24";
 
-/// A router that accepts one of two routes, and the neighbor that sends both. `keys` are the neighbor's in the router's
-/// configuration.
+/// A router that accepts one of two routes, and the neighbor that sends both. `keys` go into the neighbor's
+/// section in the router's configuration.
 fn pair(folder: &std::path::Path, keys: &str) -> (Router, Router, String) {
     let port = free_port();
     let policy = format!(
@@ -93,7 +94,7 @@ fn what_a_change_would_do_to_a_running_router() {
         (view["updates_received"].clone(), view["flaps"].clone())
     };
     let before = updates();
-    // Each has the router look on for it, and no more than a few may: a client that goes leaves its place.
+    // Each client occupies one of a few places in the router; a client that ends must free its place.
     for _ in 0..6 {
         let (code, report, error) = what_if(&one, &[new]);
         assert_eq!(code, 0, "{error}");
@@ -112,7 +113,7 @@ fn what_a_change_would_do_to_a_running_router() {
     assert_eq!(updates(), before, "the neighbor notices nothing but requests");
     assert!(one.json(&["bgp", "route", UNWANTED, "--exact"]).is_empty(), "nothing is changed");
 
-    // The old configuration is the one in force, whatever the file says.
+    // The configuration in force counts as the old one, even if the file has changed.
     fs::write(&one.config, config.replace("import = \"some\"", "import = \"reject\"")).expect("a file");
     let (code, report, _) = what_if(&one, &[new, "--fail-on", "new>0"]);
     assert_eq!((code, &report["prefixes"]["new"]), (1, &json!(1)));
@@ -121,7 +122,8 @@ fn what_a_change_would_do_to_a_running_router() {
     assert!(text.contains("the file is another one by now"), "{text}");
     assert!(one.text("show", &["config"]).contains("the file is another one by now"));
 
-    // A failure alone, passwords that are not shown, and what does not fit.
+    // A failure without another configuration, passwords that must not be shown, and arguments that exclude each
+    // other.
     let failure = what_if(&one, &["--fail", "r2"]).1;
     assert_eq!(failure["failures"][0]["counts"]["after"]["lost"], 1, "{failure}");
     let second = format!("{config}[[bgp.neighbor]]\nname = \"r3\"\naddress = \"127.0.0.3\"\nas = 64503\n");

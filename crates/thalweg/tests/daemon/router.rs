@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything may take on a busy machine.
+/// The time limit for each step, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Asks until the answer is there.
+/// Repeats a question until it has an answer.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -45,7 +45,7 @@ pub(crate) fn free_port() -> u16 {
     panic!("no port is free");
 }
 
-/// A running router; killed when it goes out of scope.
+/// A running router; killed when dropped.
 pub(crate) struct Router {
     child: Child,
     pub(crate) config: PathBuf,
@@ -73,7 +73,7 @@ impl Router {
             .expect("the binary runs");
         let mut router = Self { child, config: file("toml"), socket: file("sock"), log: file("log") };
         eventually("the router answers", || {
-            if let Some(status) = router.child.try_wait().expect("it is our child") {
+            if let Some(status) = router.child.try_wait().expect("the process is our child") {
                 panic!("the router ended, {status}:\n{}", router.log());
             }
             router.command("show", &["bgp", "rib"]).status.success().then_some(())
@@ -86,7 +86,7 @@ impl Router {
         self.command_with(command, arguments, &[])
     }
 
-    /// The same with variables of the environment.
+    /// Same as `command`, with environment variables.
     pub(crate) fn command_with(
         &self,
         command: &str,
@@ -103,7 +103,7 @@ impl Router {
             .expect("the binary runs")
     }
 
-    /// What `thalweg COMMAND` printed; it must succeed.
+    /// The output of `thalweg COMMAND`, which must succeed.
     #[track_caller]
     pub(crate) fn text(&self, command: &str, arguments: &[&str]) -> String {
         let output = self.command(command, arguments);
@@ -119,7 +119,7 @@ impl Router {
         text.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
     }
 
-    /// Why a command failed; it must.
+    /// The error message of a command, which must fail.
     #[track_caller]
     pub(crate) fn error(&self, command: &str, arguments: &[&str]) -> String {
         let output = self.command(command, arguments);
@@ -143,7 +143,7 @@ impl Router {
         })
     }
 
-    /// Waits for a route to be there, and gives all routes of the prefix.
+    /// Waits for a route, and returns all routes of the prefix.
     #[track_caller]
     pub(crate) fn await_route(&self, prefix: &str) -> Vec<Value> {
         eventually(&format!("{prefix} is there"), || {
@@ -151,7 +151,7 @@ impl Router {
         })
     }
 
-    /// Waits for a prefix to be gone.
+    /// Waits until no route of a prefix is left.
     #[track_caller]
     pub(crate) fn await_no_route(&self, prefix: &str) {
         eventually(&format!("{prefix} is gone"), || {
@@ -169,11 +169,12 @@ impl Router {
         assert!(status.success());
     }
 
-    /// Ends the router as an init system would; its last words.
+    /// Stops the router as an init system would; returns its exit status and its log.
     #[track_caller]
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
-        let status = eventually("the router ends", || self.child.try_wait().expect("it is our child"));
+        let status =
+            eventually("the router ends", || self.child.try_wait().expect("the process is our child"));
         assert!(!self.socket.exists(), "its socket is gone");
         (status, self.log())
     }
@@ -188,7 +189,8 @@ impl Drop for Router {
     }
 }
 
-/// `[bgp]` of the router at 127.0.0.`number` in AS 64500 + `number`; more keys of it may follow.
+/// `[bgp]` of the router at 127.0.0.`number` in AS 64500 + `number`. It is the last section, so more of its keys
+/// may follow.
 pub(crate) fn speaker(number: u8, port: u16) -> String {
     format!(
         "[bgp]\nas = {}\nrouter_id = \"192.0.2.{number}\"\nlisten = [\"127.0.0.{number}:{port}\"]\n",
@@ -196,7 +198,7 @@ pub(crate) fn speaker(number: u8, port: u16) -> String {
     )
 }
 
-/// Its neighbor at 127.0.0.`other`, called `rN`, whose routes it wants and that gets its routes.
+/// The neighbor at 127.0.0.`other`, called `rN`. The router accepts its routes and sends it all of its own.
 pub(crate) fn neighbor(number: u8, other: u8, port: u16) -> String {
     format!(
         "[[bgp.neighbor]]\nname = \"r{other}\"\naddress = \"127.0.0.{other}\"\nport = {port}\n\

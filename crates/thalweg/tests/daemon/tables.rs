@@ -1,4 +1,4 @@
-//! Tables that go in and out: seeding, the forwarding table, MRT files.
+//! Tables read and written: seeding, the forwarding table, MRT files.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,7 +24,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Of the first peer.
+    /// A route of the first peer.
     pub(crate) fn v4(prefix: &str, next_hop: &str, path: &[u32]) -> Self {
         let next_hop: Ipv4Addr = next_hop.parse().expect("an address");
         let mut attributes = origin_and_path(path);
@@ -54,7 +54,7 @@ fn origin_and_path(path: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// An MRT table of two peers, AS 64510 and AS 64520. Routes of a prefix stand together.
+/// An MRT table with two peers, AS 64510 and AS 64520. Routes of the same prefix must be adjacent.
 pub(crate) fn table(routes: &[Route]) -> Vec<u8> {
     let peer = |last, asn| Peer {
         id: Ipv4Addr::new(192, 0, 2, last),
@@ -76,7 +76,7 @@ pub(crate) fn table(routes: &[Route]) -> Vec<u8> {
     out
 }
 
-/// Lines of `thalweg mrt`, without the fields that hold times.
+/// Lines of `thalweg mrt`, without the fields with times.
 fn mrt(files: &[PathBuf]) -> Vec<String> {
     let output =
         Command::new(env!("CARGO_BIN_EXE_thalweg")).arg("mrt").args(files).output().expect("the binary runs");
@@ -90,7 +90,7 @@ fn mrt(files: &[PathBuf]) -> Vec<String> {
     text.lines().map(without_time).collect()
 }
 
-/// Complete files whose names begin so, in order.
+/// Complete files whose names have this prefix, in order.
 fn files(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("readable").path());
     let wanted =
@@ -119,25 +119,25 @@ fn a_seeded_table_is_decided_on_and_installed() {
     let router = Router::start(directory.path(), "one", &seeded("fib"));
     router.await_route("2001:db8:1::/48");
 
-    // The peers of the file are real competitors.
+    // Paths from the file compete like a neighbor's.
     let both = eventually("both are there", || {
         Some(router.json(&["bgp", "route", "20.1.0.0/16", "--why"])).filter(|routes| routes.len() == 2)
     });
-    let loser = both.iter().find(|route| route["best"] == false).expect("one of two");
+    let loser = both.iter().find(|route| route["best"] == false).expect("one of two routes is not best");
     assert_eq!(loser["neighbor"], "mrt-198.18.0.10");
     let why = loser["why"].as_str().unwrap();
     assert!(why.contains("path") && why.ends_with("than mrt-198.18.0.20"), "{why}");
     assert!(router.json(&["bgp", "route", "20.3.0.0/16", "--exact"]).is_empty());
-    eventually("the log says what became of it", || {
+    eventually("the log reports the result", || {
         router.log().contains("routes=4 peers=2 refused=1").then_some(())
     });
 
-    // The data plane's table follows.
+    // The data plane's table has the same routes.
     eventually("all three are installed", || {
         let view = router.one(&["forwarding"]);
         (view["prefixes"] == serde_json::json!({"ipv4": 2, "ipv6": 1})).then_some(())
     });
-    // A prefix is counted when its first path is installed; the better path may come a moment later.
+    // A prefix counts as installed with its first path; the better path may follow a moment later.
     eventually("the better path is the one installed", || {
         let view = router.one(&["fib", "20.1.2.3"]);
         (view["prefix"] == "20.1.0.0/16" && view["neighbor"] == "198.18.0.20").then_some(())
@@ -162,14 +162,14 @@ fn what_neighbors_send_changes_the_forwarding_table() {
     let action = || one.one(&["fib", "203.0.113.9"])["action"].as_str().map(str::to_owned);
     eventually("it is installed", || (action()? == "forward").then_some(()));
     two.stop();
-    eventually("it is taken out", || (action()? == "no route").then_some(()));
+    eventually("the route is removed", || (action()? == "no route").then_some(()));
 }
 
 #[test]
 fn files_say_what_the_table_is_and_what_neighbors_sent() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
-    // One has a table from a file, and writes what it is and what the other sends.
+    // Router one is seeded from a file. It writes table dumps, and updates from router two.
     let routes = [
         Route::v4("20.0.0.0/8", "198.18.0.10", &[64510, 64999]),
         Route::v4("20.0.0.0/8", "198.18.0.20", &[64520, 64999]).of(1),
@@ -187,7 +187,7 @@ fn files_say_what_the_table_is_and_what_neighbors_sent() {
     let two_config = two.clone();
     let two = Router::start(directory.path(), "two", &two);
     one.await_route("203.0.113.0/24");
-    // What it learned goes on to the other.
+    // Router one announces the seeded route to router two.
     two.await_route("20.0.0.0/8");
     fs::write(&two.config, two_config.replace("203.0.113.0/24", "203.0.112.0/24")).unwrap();
     two.text("reload", &[]);
@@ -213,7 +213,7 @@ fn files_say_what_the_table_is_and_what_neighbors_sent() {
     let (status, log) = one.stop();
     assert!(status.success(), "{log}");
     let lines = mrt(&files(directory.path(), "updates."));
-    // A withdrawal and an announcement of one change may come in either order.
+    // The withdrawal and the announcement of one change may come in either order.
     assert_eq!((lines.first().unwrap().as_str(), lines.last().unwrap().as_str()), (UP, DOWN));
     let mut sorted = lines.clone();
     sorted.sort();
@@ -230,7 +230,7 @@ fn files_say_what_the_table_is_and_what_neighbors_sent() {
     let hidden = files(directory.path(), ".");
     assert!(hidden.is_empty(), "unfinished files are left: {hidden:?}");
 
-    // A dump is a table to begin with.
+    // A dump can seed another router.
     let three = seeded("none").replace("seed.mrt", &dump.to_string_lossy());
     let three = Router::start(directory.path(), "three", &three);
     three.await_route("203.0.112.0/24");

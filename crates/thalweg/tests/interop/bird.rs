@@ -119,7 +119,7 @@ impl Router for Bird<'_> {
         for line in answer.lines() {
             let word = line.split_whitespace().next().unwrap_or_default();
             if line.contains(" [peer") {
-                // A second path of a prefix has no prefix in front.
+                // Further paths of a prefix are shown without the prefix.
                 if line.starts_with(|c: char| c.is_ascii_hexdigit()) {
                     prefix = word.to_owned();
                 }

@@ -1,36 +1,36 @@
-//! What any two daemons must do together.
+//! Test cases for any two daemons.
 
 use std::net::IpAddr;
 
 use crate::net::{End, Net, until};
 use crate::router::{Family, Make, Router, Routes, Spec, networks};
 
-/// Seconds a session may take to come up. Daemons wait a few seconds after a connection was refused.
+/// Seconds for a session to come up. Daemons wait a few seconds after a refused connection.
 const ESTABLISH_S: u64 = 20;
-/// Seconds routes may take.
+/// Seconds for routes to arrive.
 const ROUTES_S: u64 = 15;
 
-/// Both at their ends of a veth; `None` if one is not available.
+/// Two daemons, one at each end of a veth. `None` if one of them is not installed.
 pub(crate) struct Pair<'a> {
     pub(crate) left: Box<dyn Router + 'a>,
     pub(crate) right: Box<dyn Router + 'a>,
 }
 
-/// Starts `left` and `right`, each with `change` made to its configuration.
+/// Starts `left` and `right` after `change` has changed each configuration.
 pub(crate) fn pair<'a>(
     net: &'a Net,
     left: Make,
     right: Make,
     change: impl Fn(Spec) -> Spec,
 ) -> Option<Pair<'a>> {
-    // The right one first: most daemons take seconds until they try again.
+    // Starts the right one first, because most daemons wait seconds before they connect again.
     let right = right(net, change(Spec::new(End::Right)))?;
     let left = left(net, change(Spec::new(End::Left)))?;
     Some(Pair { left, right })
 }
 
 impl Pair<'_> {
-    /// Waits until both say that all sessions are up.
+    /// Waits until both daemons report that all sessions are up.
     #[track_caller]
     pub(crate) fn establish(&mut self, families: &[Family]) {
         for family in families {
@@ -45,7 +45,8 @@ impl Pair<'_> {
     }
 }
 
-/// Compares what a daemon has learned with what it should have: these prefixes, with this path, and no others.
+/// Compares the routes that a daemon has learned with the expected ones: these prefixes, with this path, and no
+/// others.
 pub(crate) fn compare(
     routes: &Routes,
     family: Family,
@@ -72,7 +73,7 @@ pub(crate) fn compare(
     }
 }
 
-/// Waits until a daemon has learned exactly this of one that is in AS `from`.
+/// Waits until a daemon has learned exactly these routes from a daemon in AS `from`.
 #[track_caller]
 pub(crate) fn learns(router: &mut dyn Router, family: Family, expected: &[String], from: u32) {
     let what = format!("{}: {family:?} routes", router.name());
@@ -86,7 +87,7 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Establish, tables both ways, next hops, withdrawal, refresh, and the loss of a neighbor.
+/// Session establishment, tables in both directions, next hops, withdrawal, refresh, and the loss of a neighbor.
 pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family]) {
     let Some(net) = Net::new() else { return };
     let mine = |spec: &Spec| networks(if spec.end == End::Left { 1 } else { 2 }, count);
@@ -105,7 +106,8 @@ pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family
         for (router, end, by_us) in [(&mut pair.left, End::Right, by[1]), (&mut pair.right, End::Left, by[0])]
         {
             let routes = router.routes(*family).expect("an answer");
-            // Others may write a link-local address alone (BIRD does, when it has not seen its interface's yet).
+            // A daemon may send only a link-local address, as BIRD does before it has seen its interface's global
+            // one.
             let is_right = |next_hop: Option<IpAddr>| {
                 next_hop == Some(family.address(end)) || (!by_us && next_hop.is_some_and(is_link_local))
             };
@@ -113,7 +115,7 @@ pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family
             assert!(wrong.is_none(), "{}: next hop of {wrong:?}", router.name());
         }
     }
-    // Half of them go at each end, and come back.
+    // Each end withdraws half of its prefixes and announces them again.
     let half = |all: &[String]| all.iter().step_by(2).cloned().collect::<Vec<_>>();
     let rest = |all: &[String]| all.iter().skip(1).step_by(2).cloned().collect::<Vec<_>>();
     pair.left.withdraw(&half(&of_left));
@@ -143,7 +145,7 @@ pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family
         learns(&mut *pair.right, *family, &of_left, 65001);
     }
     pair.establish(families);
-    // The neighbor dies, then is shut down: its routes go. It comes back: so do they.
+    // The neighbor is killed, and later shut down. Both times its routes go, and return when it starts again.
     for orderly in [false, true] {
         if orderly {
             pair.right.stop()
@@ -184,8 +186,8 @@ pub(crate) fn password(left: Make, right: Make, families: &[Family]) {
     }
 }
 
-/// `right` dies and comes back: `left` keeps what it had all the while, and drops what does not come back
-/// (RFC 4724).
+/// `right` dies and restarts. Meanwhile `left` keeps its routes; then it removes those that were not announced
+/// again (RFC 4724).
 pub(crate) fn graceful_restart(left: Make, right: Make, family: Family) {
     let Some(net) = Net::new() else { return };
     let (of_left, of_right) = (networks(1, 20), networks(2, 20));
@@ -199,7 +201,7 @@ pub(crate) fn graceful_restart(left: Make, right: Make, family: Family) {
     pair.establish(&[family]);
     learns(&mut *pair.left, family, &of_right, 65002);
     learns(&mut *pair.right, family, &of_left, 65001);
-    // The family's End-of-RIB ends the initial exchange; without it there is nothing to restart from.
+    // The End-of-RIB ends the initial exchange; before it, no graceful restart is possible.
     std::thread::sleep(std::time::Duration::from_secs(1));
     pair.right.kill();
     std::thread::sleep(std::time::Duration::from_millis(1500));

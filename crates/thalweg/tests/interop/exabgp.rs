@@ -1,7 +1,7 @@
-//! ExaBGP. It has no table: what it has learned is put together from the UPDATEs it reports.
+//! ExaBGP. It has no table, so the learned routes are collected from the UPDATEs that it reports.
 //!
-//! It writes reports with calls that wait. The program that gives it commands reads nothing, so it gets no reports: ExaBGP
-//! would stop as soon as that pipe was full, and with it everything it is told.
+//! It writes reports with blocking calls. The program that sends it commands reads nothing, so it gets no
+//! reports: once that pipe was full, ExaBGP would stop and read no more commands.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -87,7 +87,7 @@ impl ExaBgp<'_> {
         self.command(lines);
     }
 
-    /// What it reported about one family's session, in order.
+    /// The events that it reported about one family's session, in order.
     fn events(&self, family: Family) -> Result<Vec<Value>, String> {
         let text = fs::read_to_string(self.folder.join("events")).map_err(|error| error.to_string())?;
         let neighbor = self.spec.neighbor(family).to_string();
@@ -160,7 +160,7 @@ impl Router for ExaBgp<'_> {
     }
 
     fn can_be_asked(&self) -> bool {
-        // 4.2.21 resets the session when it is asked the enhanced way (RFC 7313).
+        // ExaBGP 4.2.21 resets the session on an enhanced route refresh request (RFC 7313).
         false
     }
 
@@ -181,12 +181,12 @@ impl Router for ExaBgp<'_> {
         };
         let (fifo, events) = (self.path("fifo"), self.path("events"));
         script("commands.sh", format!("#!/bin/sh\nexec cat {fifo}\n"));
-        // Not `exec`: a program that closes its standard output is taken for dead.
+        // Without `exec`, because ExaBGP takes a program that closes its standard output for dead.
         script("events.sh", format!("#!/bin/sh\ncat >> {events}\nexit 0\n"));
         let _ = fs::remove_file(&fifo);
         let _ = fs::remove_file(&events);
         assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|s| s.success()), "a pipe");
-        // Open at both ends, so that neither waits for the other.
+        // Opened for reading and writing, so that opening does not wait for the other end.
         self.commands = Some(File::options().read(true).write(true).open(&fifo).expect("a pipe"));
         let config = self.path("exabgp.conf");
         fs::write(&config, self.configuration()).expect("writing");

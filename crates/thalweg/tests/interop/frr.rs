@@ -1,5 +1,5 @@
-//! FRR's bgpd. Zebra runs beside it, since without one bgpd knows no interfaces, and takes IPv6 routes that come with
-//! a link-local next hop for withdrawn.
+//! FRR's bgpd, with zebra beside it. Without zebra, bgpd knows no interfaces, and takes IPv6 routes with a
+//! link-local next hop for withdrawn.
 
 use std::fmt::Write;
 use std::fs;

@@ -88,8 +88,8 @@ impl GoBgp<'_> {
         serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
     }
 
-    /// One call for each, from one shell: the client takes no lists. It gives up a call after a moment, which on a busy machine is
-    /// too short for its daemon, so a call may be made some times.
+    /// Makes one call for each network, all from one shell, because the client takes no lists. The client's short
+    /// timeout can expire on a busy machine, so calls are repeated.
     fn change(&self, networks: &[String], word: &str) {
         let mut script = String::from("set -e\n");
         for network in networks {
@@ -129,7 +129,7 @@ impl Router for GoBgp<'_> {
         let mut routes = Routes::new();
         for (prefix, paths) in answer.as_object().into_iter().flatten() {
             for path in paths.as_array().into_iter().flatten() {
-                // What it originates itself has no neighbor.
+                // Routes that it originates have no neighbor.
                 let neighbor = path["source-id"].as_str().or(path["neighbor-ip"].as_str());
                 if neighbor.is_none_or(|n| n.is_empty() || n == "<nil>") {
                     continue;

@@ -1,9 +1,9 @@
-//! Interoperation with other people's daemons, over real TCP in network namespaces. Each test has a veth of its
-//! own; what daemons think is asked through their own command lines.
+//! Interoperation with other BGP daemons, over real TCP in network namespaces. Each test has its own veth, and
+//! queries the daemons through their own command lines.
 //!
-//! Needs root and iproute2; a daemon that is not installed is left out, and said so. What other daemons make of each
-//! other ("controls": they show that the questions are right) runs where `THALWEG_TEST_CONTROLS` is set, as in `.ci/run`:
-//! a fault of theirs is no fault of this program.
+//! Needs root and iproute2; tests with a daemon that is not installed are skipped and say so. "Controls" run
+//! other daemons with each other, which shows that the tests ask the right questions. They run if
+//! `THALWEG_TEST_CONTROLS` is set, as in `.ci/run`, because their failures are not this program's.
 
 mod bird;
 mod cases;
@@ -21,7 +21,7 @@ mod thalweg;
 
 use router::{FAMILIES, Family};
 
-/// Runs a control, or says that it was left out.
+/// Runs a control, or says that it was skipped.
 fn control(run: impl FnOnce()) {
     if std::env::var_os("THALWEG_TEST_CONTROLS").is_some() {
         run();
@@ -30,7 +30,7 @@ fn control(run: impl FnOnce()) {
     }
 }
 
-/// That the questions and their answers are understood: daemons that are known to work, with each other.
+/// Controls: established daemons with each other. They show that the tests understand the daemons' answers.
 mod rivals {
     use super::*;
 
@@ -65,7 +65,7 @@ mod rivals {
     }
 }
 
-/// This daemon with each of the others.
+/// This daemon with each of the other ones.
 mod with {
     use super::*;
 

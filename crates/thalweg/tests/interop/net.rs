@@ -1,8 +1,7 @@
-//! Two network namespaces joined by a veth, and processes that run in them.
+//! Two network namespaces joined by a veth, and processes inside them.
 //!
-//! Names contain the process that made them, so that tests of two runs do not meet. Whatever was made is taken
-//! down when its owner is dropped, which a panic does too; what a run that was killed left behind is taken down
-//! by the next one.
+//! Names contain the process ID, so that concurrent runs do not collide. Everything is removed when its owner is
+//! dropped, also after a panic; the next run removes what a killed run has left.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,15 +14,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, getrlimit, prlimit};
 
-/// Names of namespaces begin so.
+/// The start of the namespaces' names.
 const TAG: &str = "thwg";
 
 /// An end of the veth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Where what is tested runs.
+    /// The daemon under test.
     Left,
-    /// Where its neighbors are.
+    /// Its neighbors.
     Right,
 }
 
@@ -42,12 +41,12 @@ impl End {
         }
     }
 
-    /// Its IPv4 address (RFC 5737).
+    /// The end's IPv4 address (RFC 5737).
     pub(crate) fn v4(self) -> Ipv4Addr {
         Ipv4Addr::new(192, 0, 2, self.number())
     }
 
-    /// Its IPv6 address (RFC 3849).
+    /// The end's IPv6 address (RFC 3849).
     pub(crate) fn v6(self) -> Ipv6Addr {
         Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(self.number()))
     }
@@ -60,14 +59,14 @@ impl End {
     }
 }
 
-/// The two namespaces, and a folder for everything the test writes.
+/// The two namespaces, and a folder for the test's files.
 pub(crate) struct Net {
     name: String,
     folder: tempfile::TempDir,
 }
 
 impl Net {
-    /// Makes them; `None`, said loudly, where that is not allowed.
+    /// Makes the namespaces; `None`, with a loud message, without the right to.
     pub(crate) fn new() -> Option<Net> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !is_root() || !Path::new("/run/netns").exists() && ip("netns list").is_err() {
@@ -79,7 +78,7 @@ impl Net {
         sweep();
         let name = format!("{TAG}{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = tempfile::Builder::new().prefix("interop").tempdir().expect("a folder");
-        // Daemons drop their privileges and must still get at their files.
+        // Daemons drop their privileges and still need access to their files.
         Command::new("chmod").arg("755").arg(folder.path()).status().expect("chmod runs");
         let net = Net { name, folder };
         let (left, right) = (net.namespace(End::Left), net.namespace(End::Right));
@@ -108,7 +107,7 @@ impl Net {
         format!("{}{}", self.name, end.letter())
     }
 
-    /// A folder for files, one for each name.
+    /// A folder for the files of `name`.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::create_dir_all(&path).expect("a folder");
@@ -116,24 +115,24 @@ impl Net {
         path
     }
 
-    /// Gives an end more addresses.
+    /// Adds addresses to an end.
     pub(crate) fn add_addresses(&self, end: End, addresses: impl Iterator<Item = Ipv4Addr>) {
         for address in addresses {
             ip(&format!("-n {} addr add {address}/24 dev v0", self.namespace(end))).expect("an address");
         }
     }
 
-    /// Takes an address from an end. The other end hears nothing more: as if the host were gone.
+    /// Removes an address from an end. The other end gets no packet about it, as if the host had vanished.
     pub(crate) fn remove_address(&self, end: End, address: Ipv4Addr) {
         ip(&format!("-n {} addr del {address}/24 dev v0", self.namespace(end))).expect("an address");
     }
 
-    /// Does something in an end's namespace: threads and sockets made by it are there.
+    /// Runs `work` in an end's namespace; its threads and sockets belong to that namespace.
     pub(crate) fn within<T: Send>(&self, end: End, work: impl FnOnce() -> T + Send) -> T {
         self.within_namespace(&self.namespace(end), work)
     }
 
-    /// The same in a namespace by its name.
+    /// Same as `within`, with the namespace's name.
     pub(crate) fn within_namespace<T: Send>(&self, name: &str, work: impl FnOnce() -> T + Send) -> T {
         let path = Path::new("/run/netns").join(name);
         let namespace = File::open(path).expect("the namespace");
@@ -158,17 +157,17 @@ impl Net {
             .expect("ip runs")
     }
 
-    /// Starts a program in an end's namespace; what it says goes to `log`.
+    /// Starts a program in an end's namespace; its output goes to `log`.
     pub(crate) fn start(&self, end: End, program: &str, arguments: &[&str], log: &Path) -> Process {
         self.start_with(end, program, arguments, &[], log)
     }
 
-    /// The same in a namespace by its name.
+    /// Same as `start`, with the namespace's name.
     pub(crate) fn start_in(&self, namespace: &str, program: &str, arguments: &[&str], log: &Path) -> Process {
         start(namespace, program, arguments, &[], log)
     }
 
-    /// The same with variables in its environment.
+    /// Same as `start`, with environment variables.
     pub(crate) fn start_with(
         &self,
         end: End,
@@ -215,7 +214,7 @@ fn is_root() -> bool {
     })
 }
 
-/// Takes down what processes that are no more have left.
+/// Removes the namespaces of processes that no longer exist.
 fn sweep() {
     for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -237,14 +236,14 @@ fn ip(arguments: &str) -> Result<(), String> {
     }
 }
 
-/// A process that ends when this is dropped, with all of its descendants.
+/// A process; dropping it kills it and its descendants.
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    /// Whether it still runs; if not, what it came to.
+    /// Fails with the exit status and the end of the log if the process has ended.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -253,17 +252,19 @@ impl Process {
         }
     }
 
-    /// Lets it open no more files than it has open, or (`false`) as many as this process may.
+    /// `true`: limits its open files to those that it has open now. `false`: raises the limit to this process's
+    /// own.
     pub(crate) fn limit_files(&self, is_limited: bool) {
         let mut limit = getrlimit(Resource::Nofile);
         if is_limited {
             let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs");
             limit.current = Some(open.count() as u64);
         }
-        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).expect("it is our child");
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit)
+            .expect("the process is our child");
     }
 
-    /// Its memory, in KiB.
+    /// Its memory in KiB.
     pub(crate) fn memory_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -276,20 +277,20 @@ impl Process {
         String::from_utf8_lossy(&text[text.len().saturating_sub(3000)..]).into_owned()
     }
 
-    /// Sends a signal to it and its descendants.
+    /// Sends a signal to the process and its descendants.
     pub(crate) fn signal(&self, signal: &str) {
         for pid in family(self.child.id()) {
             let _ = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).output();
         }
     }
 
-    /// Ends it as a power failure would.
+    /// Kills it, as a power failure would.
     pub(crate) fn kill(&mut self) {
         self.signal("KILL");
         let _ = self.child.wait();
     }
 
-    /// Asks it to end and waits, a while.
+    /// Asks it to stop and waits for a while.
     pub(crate) fn stop(&mut self) {
         let all = family(self.child.id());
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).output();
@@ -343,14 +344,14 @@ fn family(root: u32) -> Vec<u32> {
     found
 }
 
-/// Waits until `condition` holds; panics with the expected and the actual state if it never does.
+/// Waits until `condition` holds. Panics with the expected and the actual state if it never does.
 #[track_caller]
 pub(crate) fn until(what: &str, limit_s: u64, mut condition: impl FnMut() -> Result<(), String>) {
     until_done(what, limit_s, || condition().map_err(|why| (0, why)));
 }
 
-/// As [`until`], for work that takes as long as the machine is busy: the limit is for how long nothing more gets done. The
-/// condition says how much that is.
+/// Same as [`until`], for work whose duration depends on the load of the machine: fails if the work makes no
+/// progress for `limit_s`. The condition's error says how much is done.
 pub(crate) fn until_done(
     what: &str,
     limit_s: u64,
@@ -370,7 +371,7 @@ pub(crate) fn until_done(
     }
 }
 
-/// Whether a program is here; said loudly if not.
+/// The first of these programs that is installed; says loudly if none is.
 pub(crate) fn program(names: &[&'static str], package: &str) -> Option<&'static str> {
     let folders: Vec<PathBuf> =
         std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
@@ -387,7 +388,7 @@ pub(crate) fn program(names: &[&'static str], package: &str) -> Option<&'static 
     found
 }
 
-/// Reads an address, whatever stands around it.
+/// Finds an address in text.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.trim().split(['/', '%', ' ']).next()?.parse().ok()
 }

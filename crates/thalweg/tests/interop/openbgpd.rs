@@ -141,7 +141,7 @@ impl Router for OpenBgpd<'_> {
 
     fn withdraw(&mut self, networks: &[String]) {
         self.spec.networks.retain(|n| !networks.contains(n));
-        // What came from the configuration can only go with it.
+        // A network from the configuration can be withdrawn only by changing the configuration.
         fs::write(self.path("bgpd.conf"), self.configuration()).expect("writing");
         self.ask(&["reload"]).expect("bgpctl answers");
         for network in networks {
@@ -164,7 +164,7 @@ impl Router for OpenBgpd<'_> {
     }
 
     fn start(&mut self) {
-        // Its unprivileged processes change their root to their home.
+        // Its unprivileged processes change their root directory to their user's home.
         let home =
             Command::new("sh").args(["-c", "mkdir -p \"$(getent passwd _openbgpd | cut -d: -f6)\""]).status();
         assert!(home.is_ok_and(|status| status.success()), "no home for OpenBGPD");

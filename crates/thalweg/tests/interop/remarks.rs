@@ -1,4 +1,5 @@
-//! What the log says of sessions that do not come up, over real sockets; and that a neighbor hears why one ends.
+//! The log's lines about sessions that do not come up, over real sockets; and the NOTIFICATION that a neighbor
+//! must receive when a session ends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +17,7 @@ use crate::thalweg::Thalweg;
 
 const LEFT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 179);
 
-/// A router whose only neighbor, if any, is the other end.
+/// A router whose only neighbor, if any, is at the other end.
 fn start<'a>(net: &'a Net, families: &[Family], change: impl FnOnce(&mut Spec)) -> Thalweg<'a> {
     let mut spec = Spec { families: families.to_vec(), ..Spec::new(End::Left) };
     change(&mut spec);
@@ -27,13 +28,13 @@ fn lines(thalweg: &Thalweg<'_>, has: &str) -> Vec<String> {
     thalweg.log().lines().filter(|line| line.contains(has)).map(str::to_owned).collect()
 }
 
-/// For how many events a line stands.
+/// The number of events that a log line stands for.
 fn count(line: &str) -> u64 {
     let number = line.split("count=").nth(1).and_then(|rest| rest.split(' ').next());
     number.map_or(1, |number| number.trim().parse().expect("a number"))
 }
 
-/// The kernel silently drops segments with another signature; only its counters show it.
+/// The kernel silently drops segments with a wrong signature; only its counters show them.
 #[test]
 fn a_password_that_differs_is_said() {
     let Some(net) = Net::new() else { return };
@@ -53,7 +54,7 @@ fn a_password_that_differs_is_said() {
     assert!(!said[0].contains(": 0 with a wrong one"), "{said:#?}");
 }
 
-/// One line at once, and no more within a minute however often it is tried.
+/// One line immediately, and no second one within a minute, however often the router tries.
 #[test]
 fn a_connection_that_cannot_be_made_is_said() {
     let Some(net) = Net::new() else { return };
@@ -70,7 +71,7 @@ fn a_connection_that_cannot_be_made_is_said() {
     );
 }
 
-/// A line a second, and every connection in the count of one of them.
+/// At most one line per second, and every connection is in some line's count.
 #[test]
 fn strangers_do_not_fill_the_log() {
     const CONNECTIONS: u64 = 2000;
@@ -91,8 +92,8 @@ fn strangers_do_not_fill_the_log() {
     assert!(said[0].contains("no neighbor is configured at this address"), "{said:#?}");
 }
 
-/// A connection that arrives without a free descriptor is accepted once one is free, although no event says so, and
-/// the log does not fill meanwhile.
+/// A connection that arrives without a free descriptor is accepted when one is free, although no event announces
+/// that. The log does not fill meanwhile.
 #[test]
 fn connections_that_cannot_be_accepted_are_accepted_later() {
     const CONNECTIONS: usize = 50;
@@ -108,7 +109,7 @@ fn connections_that_cannot_be_accepted_are_accepted_later() {
         _ => Ok(()),
     });
     thalweg.limit_files(false);
-    until("they are accepted, and refused as strangers", 30, || {
+    until("the connections are accepted, and refused as unknown neighbors", 30, || {
         let told: u64 = lines(&thalweg, "no neighbor is configured").iter().map(|line| count(line)).sum();
         if told == CONNECTIONS as u64 { Ok(()) } else { Err(format!("{told} of {CONNECTIONS}")) }
     });
@@ -117,7 +118,8 @@ fn connections_that_cannot_be_accepted_are_accepted_later() {
     drop(streams);
 }
 
-/// The session stops while the neighbor is writing: no reset reaches it before it had time to read the NOTIFICATION.
+/// The session stops while the neighbor is writing. The neighbor must be able to read the NOTIFICATION before a
+/// reset arrives.
 #[test]
 fn a_neighbor_that_still_sends_hears_why() {
     let Some(net) = Net::new() else { return };
@@ -138,7 +140,7 @@ fn a_neighbor_that_still_sends_hears_why() {
     writer.set_write_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
-            // A write that takes too long may end within a message: the next one goes on there.
+            // A write that times out may end within a message; the next one continues there.
             let mut at = 0;
             while !is_over.load(Ordering::Acquire) {
                 match writer.write(&keepalives[at..]) {
@@ -150,7 +152,7 @@ fn a_neighbor_that_still_sends_hears_why() {
             Ok(())
         });
         thalweg.neighbor(End::Right.v4().into(), "shutdown");
-        // A neighbor that reads late still finds it.
+        // A neighbor that reads late still finds the NOTIFICATION.
         std::thread::sleep(Duration::from_millis(300));
         let mut heard = Vec::new();
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
@@ -158,7 +160,7 @@ fn a_neighbor_that_still_sends_hears_why() {
         is_over.store(true, Ordering::Release);
         assert!(read.is_ok(), "the end comes without a reset: {read:?}");
         let written = writing.join().expect("it ends");
-        assert!(written.is_ok(), "what it writes meets no reset: {written:?}");
+        assert!(written.is_ok(), "the neighbor's write meets no reset: {written:?}");
         let (mut done, mut last) = (0, None);
         while let Some(message) = frame(&heard[done..], 4096).expect("messages") {
             last = Some((message.kind, message.body.to_vec()));

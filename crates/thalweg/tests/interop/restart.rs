@@ -1,5 +1,5 @@
-//! Our own graceful restart where the kernel forwards: BIRD on one side and FRR on the other keep our routes while our
-//! process is dead, and a steady stream through us loses nothing (RFC 4724).
+//! Our own graceful restart while the kernel forwards: BIRD on one side and FRR on the other keep our routes
+//! while our process is dead, and a steady stream through us loses nothing (RFC 4724).
 //!
 //! ```text
 //! BIRD (left) ── v0 ── Thalweg (right), routes in the kernel ── w0 ── FRR (a third namespace)
@@ -21,7 +21,7 @@ use thalweg_testdata::uninterrupted;
 
 const THALWEG: &str = env!("CARGO_BIN_EXE_thalweg");
 
-/// How long anything may take on a busy machine.
+/// The time limit for each step, even on a busy machine.
 const LIMIT_S: u64 = 60;
 
 fn ip(namespace: &str, arguments: &str) -> String {
@@ -33,7 +33,7 @@ fn ip(namespace: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A stream from one address to the other, a packet a millisecond, and who counts what arrives.
+/// A stream between two addresses, one packet per millisecond, and the thread that counts arrivals.
 struct Stream {
     stop: Arc<AtomicBool>,
     sent: JoinHandle<u64>,
@@ -49,7 +49,7 @@ impl Stream {
         to.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let receiver = thread::spawn(move || {
             let (mut buffer, mut numbers) = ([0; 8], BTreeSet::new());
-            // What was sent last is still on its way when the sender stops.
+            // The last packets are still on their way when the sender stops.
             while let Some(length) =
                 uninterrupted(|| to.recv(&mut buffer)).ok().or((!ends.load(Ordering::Acquire)).then_some(0))
             {
@@ -62,7 +62,7 @@ impl Stream {
         let sender = thread::spawn(move || {
             let mut sent = 0u64;
             while !stopped.load(Ordering::Acquire) {
-                // A sender without a route has lost the packet like any other.
+                // A packet that cannot be sent for lack of a route counts as lost, too.
                 let _ = from.send_to(&sent.to_be_bytes(), destination);
                 sent += 1;
                 thread::sleep(Duration::from_millis(1));
@@ -72,7 +72,7 @@ impl Stream {
         Self { stop, sent: sender, received, ends: receiver }
     }
 
-    /// How many packets were sent, and how many of them were lost.
+    /// The numbers of sent and of lost packets.
     fn finish(self) -> (u64, u64) {
         self.stop.store(true, Ordering::Release);
         let sent = self.sent.join().expect("the sender ends");
@@ -81,7 +81,7 @@ impl Stream {
     }
 }
 
-/// The three of them.
+/// The three routers.
 struct Site<'a> {
     net: &'a Net,
     third: String,
@@ -234,7 +234,7 @@ impl<'a> Site<'a> {
         });
     }
 
-    /// Everybody has everybody's routes, and all of our restart is over.
+    /// Waits until every router has the others' routes and our restart has ended.
     fn await_settled(&self) {
         until("both neighbors have sent their tables", LIMIT_S, || {
             let (neighbors, rib) =
@@ -252,7 +252,7 @@ impl<'a> Site<'a> {
         });
     }
 
-    /// What neighbors took out of their kernels' tables.
+    /// Routes that the neighbors removed from their kernels' tables.
     fn removed(&self) -> String {
         let logs = [self.net.namespace(End::Left), self.third.clone()];
         let lines = logs.iter().map(|name| fs::read_to_string(self.path(&format!("{name}.monitor"))));
@@ -260,7 +260,7 @@ impl<'a> Site<'a> {
         text.lines().filter(|line| line.contains("Deleted")).map(|line| format!("{line}\n")).collect()
     }
 
-    /// All that happened to routes, for who has to find out why something was lost.
+    /// All changes of routes, to find out why a packet was lost.
     fn history(&self) -> String {
         let names = [self.net.namespace(End::Left), self.net.namespace(End::Right), self.third.clone()];
         let each = |name: &String| {
@@ -276,7 +276,8 @@ impl<'a> Site<'a> {
 
     fn streams(&self) -> [Stream; 2] {
         let left = self.net.namespace(End::Left);
-        // New ports each time: a program that is being started still holds the sockets of the streams before.
+        // New ports each time, because a program that is just starting still holds the sockets of earlier
+        // streams.
         let [a, b] = [(); 2].map(|()| {
             let of = |namespace: &str, address: &str| self.socket(namespace, &format!("{address}:0"));
             (of(&left, "21.0.0.1"), of(&self.third, "23.0.0.1"))
@@ -289,7 +290,7 @@ fn assert_nothing_lost(site: &Site<'_>, streams: [Stream; 2], what: &str) {
     for stream in streams {
         let (sent, lost) = stream.finish();
         println!("{what}: {sent} packets sent, {lost} lost");
-        // A packet in five milliseconds at least, so that the second and a half without us is full of them.
+        // At least one packet per five milliseconds, so the second and a half without our process is covered.
         assert!(sent > 300, "{what}: only {sent} packets were sent");
         assert_eq!(lost, 0, "{what}: of {sent}\n{}", site.history());
     }
@@ -309,7 +310,7 @@ fn no_packet_is_lost_over_our_restart() {
     site.await_settled();
     assert!(!site.log().contains("restart: "), "a cold start is no restart: {}", site.log());
 
-    // Killed, while one of the routes goes.
+    // Killed while one of the routes disappears.
     let streams = site.streams();
     thread::sleep(Duration::from_millis(500));
     let before = site.removed();
@@ -321,7 +322,7 @@ fn no_packet_is_lost_over_our_restart() {
     site.bird_config(&["21.0.0.0/24"]);
     assert!(site.ask_bird("configure").contains("Reconfigured"));
     thread::sleep(Duration::from_millis(1500));
-    assert_eq!(site.installed().len(), 3, "the kernel has them all");
+    assert_eq!(site.installed().len(), 3, "the kernel has all prefixes");
     site.start_thalweg();
     site.await_installed("the stale route goes", &["21.0.0.0/24", "23.0.0.0/24"]);
     site.await_settled();
@@ -332,9 +333,9 @@ fn no_packet_is_lost_over_our_restart() {
         "{log}"
     );
     let removed = site.removed().replacen(&before, "", 1);
-    assert!(removed.lines().all(|line| line.contains("21.0.1.0/24")), "neighbors took out:\n{removed}");
+    assert!(removed.lines().all(|line| line.contains("21.0.1.0/24")), "neighbors removed:\n{removed}");
 
-    // Stopped for the next one.
+    // Stopped to be replaced by the next process.
     let streams = site.streams();
     thread::sleep(Duration::from_millis(500));
     assert_eq!(site.ask(&["stop", "--keep-routes"]), "");
@@ -347,7 +348,7 @@ fn no_packet_is_lost_over_our_restart() {
     });
     site.await_settled();
     assert_nothing_lost(&site, streams, "stop --keep-routes");
-    assert_eq!(site.removed().replacen(&before, "", 1), removed, "neighbors took nothing more out");
+    assert_eq!(site.removed().replacen(&before, "", 1), removed, "neighbors removed nothing more");
 
     // Stopped for good.
     assert_eq!(site.ask(&["stop"]), "");

@@ -1,7 +1,7 @@
 //! One neighbor misbehaves; the others must not notice.
 //!
-//! Beside the one that is in trouble there are two that behave: one announces a table, one (the monitor) must be
-//! told it. They are the laboratory's own neighbors; so is the trouble, or BIRD where a real one is stopped.
+//! Two neighbors behave well: the steady one announces a table, and the monitor must receive it. Both are the
+//! laboratory's own. The misbehaving neighbor is too, except that BIRD is used where a real daemon is stopped.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use crate::net::{End, Net, until};
 use crate::router::{Family, Make, Route, Router, Spec};
 use crate::thalweg::Thalweg;
 
-/// Addresses of the neighbors that behave, of the monitor, and of the one that does not.
+/// Addresses of the steady neighbor, the monitor, and the neighbor in trouble.
 const STEADY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 20);
 const MONITOR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 21);
 const TROUBLE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 30);
@@ -32,7 +32,7 @@ fn neighbors(address: Ipv4Addr, as_number: u32) -> Neighbors {
     Neighbors { count: 1, address, as_number }
 }
 
-/// The daemon with its neighbors, none of which has connected.
+/// The daemon and its neighbors, before any has connected.
 struct Stage<'a> {
     net: &'a Net,
     thalweg: Thalweg<'a>,
@@ -65,13 +65,15 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The two that behave, connected.
+    /// Connects the steady neighbor and the monitor.
     fn steady(&self) -> Client {
         let config = self.config(&[(STEADY, STEADY_AS), (MONITOR, MONITOR_AS)], true);
-        self.net.within(End::Right, || Client::connect(&config)).expect("those that behave come up")
+        self.net
+            .within(End::Right, || Client::connect(&config))
+            .expect("the well-behaved neighbors' sessions come up")
     }
 
-    /// The steady one announces `table` and the monitor is told all of it, and nothing else but `more`.
+    /// The steady neighbor announces `table`; the monitor must receive all of it and nothing else but `more`.
     fn converges(&mut self, client: &Client, table: &Table, more: &[(IpPrefix, u64)]) {
         let stream = table.announce(0, PathKind::Any, true);
         let expected: Vec<_> =
@@ -82,16 +84,16 @@ impl<'a> Stage<'a> {
         self.holds(client);
     }
 
-    /// Waits for the expected state; neighbors that behave keep their sessions.
+    /// Waits for the expected state; the well-behaved neighbors keep their sessions.
     fn holds(&mut self, client: &Client) {
         self.thalweg.check().expect("the daemon lives");
-        let reached = client.wait(CONVERGE).expect("sessions of those that behave stay up");
+        let reached = client.wait(CONVERGE).expect("the well-behaved neighbors' sessions stay up");
         assert!(
             reached.is_some(),
             "not converged: (expected, right, present) = {:?}",
             client.monitor().state()
         );
-        client.check().expect("sessions of those that behave stay up");
+        client.check().expect("the well-behaved neighbors' sessions stay up");
         assert_eq!(client.monitor().heard().foreign_paths, 0);
         for neighbor in [STEADY, MONITOR] {
             assert_eq!(self.thalweg.state(neighbor.into()).expect("an answer"), "established");
@@ -111,13 +113,13 @@ fn table(prefixes: usize, seed: u64) -> Table {
     Table::made(prefixes, Packing::Real, neighbors(STEADY, STEADY_AS), seed)
 }
 
-/// RFC 4271 5.1.3: on a network that all of them share, packets between two neighbors do not pass through us.
+/// RFC 4271 5.1.3: on a network that all routers share, packets between two neighbors do not pass through us.
 #[test]
 fn a_next_hop_on_a_shared_network_stays() {
     let Some(net) = Net::new() else { return };
     let mut stage =
         Stage::new(&net, |spec| Spec { families: vec![Family::V4], third_party_next_hops: true, ..spec });
-    // ExaBGP takes any next hop, also one that lives on its own machine.
+    // ExaBGP accepts any next hop, even an address of its own machine.
     let make: Make = crate::exabgp::make;
     let spec = Spec { families: vec![Family::V4], ..Spec::new(End::Right) };
     let Some(mut exabgp) = make(&net, spec) else { return };
@@ -134,7 +136,7 @@ fn a_next_hop_on_a_shared_network_stays() {
     });
 }
 
-/// Nobody hears of it when a host is gone: the hold timer ends the session, and its routes go.
+/// A host vanishes without a packet: the hold timer ends the session, and its routes go.
 #[test]
 fn a_connection_that_is_half_open() {
     let Some(net) = Net::new() else { return };
@@ -155,7 +157,7 @@ fn a_connection_that_is_half_open() {
     stage.converges(&steady, &table(1000, 1), &[]);
 }
 
-/// Pages that a large table had go back to the system, not only to the allocator.
+/// When a large table is gone, its memory returns to the system, not only to the allocator.
 #[test]
 fn memory_goes_back_when_routes_have_gone() {
     const ROUTES: usize = 100_000;
@@ -166,7 +168,7 @@ fn memory_goes_back_when_routes_have_gone() {
     let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
     let begun_kib = stage.thalweg.memory_kib();
-    // Prefixes that the steady neighbor's table does not have.
+    // Prefixes outside the steady neighbor's table.
     let prefix = |n: usize| format!("100.{}.{}.{}/31", n >> 15, (n >> 7) & 255, (n & 127) * 2);
     let prefixes: Vec<IpPrefix> = (0..ROUTES).map(|n| prefix(n).parse().expect("a prefix")).collect();
     let parts = prefixes.chunks(ROUTES / 4);
@@ -191,10 +193,11 @@ fn memory_goes_back_when_routes_have_gone() {
         most = most.max(left);
         if left < most / 2 { Ok(()) } else { Err(format!("{left} KiB of {most}")) }
     });
-    steady.check().expect("sessions of those that behave stay up");
+    steady.check().expect("the well-behaved neighbors' sessions stay up");
 }
 
-/// A real neighbor is stopped while a table goes out: it holds up nobody, and catches up when it goes on.
+/// A real neighbor is stopped while a table is sent: it delays no other neighbor, and catches up when it
+/// continues.
 #[test]
 fn a_neighbor_that_stops_reading() {
     let Some(net) = Net::new() else { return };
@@ -207,7 +210,7 @@ fn a_neighbor_that_stops_reading() {
     let steady = stage.steady();
     bird.signal("STOP");
     let before_kib = stage.thalweg.memory_kib();
-    // The same prefixes with other attributes, many times: more than sockets hold.
+    // The same prefixes many times with other attributes: more than the sockets' buffers hold.
     for seed in 1..=10 {
         let prefixes = table(20_000, 1).prefixes().to_vec();
         let again = Table::of(prefixes, Packing::Real, neighbors(STEADY, STEADY_AS), seed);
@@ -223,8 +226,8 @@ fn a_neighbor_that_stops_reading() {
     stage.holds(&steady);
 }
 
-/// Garbage ends its own session, if it has one, and nothing else. Each round has a neighbor of its own: after an
-/// error a daemon may take its time before it lets the same one in again.
+/// Garbage ends at most its own session. Each round uses another neighbor, because a daemon may refuse the same
+/// one for a while after an error.
 #[test]
 fn a_neighbor_that_sends_garbage() {
     const ROUNDS: u32 = 30;
@@ -241,17 +244,17 @@ fn a_neighbor_that_sends_garbage() {
         let config = stage.config(&[neighbor(round)], false);
         let mut noise: Vec<u8> = (0..1 + rng.below(4000)).map(|_| rng.next_u64() as u8).collect();
         if round % 3 == 0 {
-            // Before any OPEN.
+            // Before an OPEN.
             net.within(End::Right, || shout(neighbor(round).0, config.daemon, &noise));
         } else {
-            // Under a header that is right, in a session that is up.
+            // With a valid header, in an established session.
             let mut bytes = Vec::new();
             noise.truncate(600);
             let any = 1 + rng.below(6) as u8;
             let kind = if round % 3 == 1 { kind::UPDATE } else { any };
             message::message(&mut bytes, kind, |out| out.extend_from_slice(&noise));
             let client = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
-            // The daemon may have closed before all of it is out.
+            // The daemon may close the connection before everything is sent.
             let _ = client.send_bytes(0, &bytes);
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -260,7 +263,7 @@ fn a_neighbor_that_sends_garbage() {
     stage.converges(&steady, &table(2000, 3), &[]);
 }
 
-/// Connects from an address, sends bytes and goes.
+/// Connects from an address, sends bytes and disconnects.
 fn shout(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::new(from.into(), 0).into()).expect("an address");
@@ -272,7 +275,8 @@ fn shout(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) {
     }
 }
 
-/// 100,000 changes a minute of one neighbor, for ten seconds: those that behave get theirs meanwhile.
+/// One neighbor sends changes at a rate of 100,000 per minute for ten seconds; the well-behaved neighbors'
+/// changes still arrive.
 #[test]
 fn a_neighbor_that_flaps() {
     const SECONDS: u64 = 8;
@@ -282,7 +286,7 @@ fn a_neighbor_that_flaps() {
     let steady = stage.steady();
     let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
-    // Prefixes that no made table has: host routes.
+    // Host routes, which no generated table has.
     let mut on = Stream::default();
     let prefixes: Vec<IpPrefix> = (0..PER_SECOND / 20)
         .map(|i| format!("198.51.{}.{}/32", i / 256, i % 256).parse().expect("a prefix"))
@@ -295,7 +299,8 @@ fn a_neighbor_that_flaps() {
     std::thread::scope(|scope| {
         let flaps = scope.spawn(|| {
             let begun = Instant::now();
-            // Twenty times a second, each time as many changes; an even number of times, so that all end up there.
+            // Twenty times a second, with equal numbers of changes. The number of rounds is even, so all prefixes
+            // are announced at the end.
             for tick in 0..20 * SECONDS {
                 let due = begun + Duration::from_millis(50 * tick);
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -305,14 +310,14 @@ fn a_neighbor_that_flaps() {
         });
         let mut seed = 10;
         while !flaps.is_finished() {
-            // Each time another table: the steady neighbor's own prefixes must be right within the time.
+            // Another table in each round: the steady neighbor's prefixes must be right within the time limit.
             seed += 1;
             let table = table(3000, 5);
             let again =
                 Table::of(table.prefixes().to_vec(), Packing::Real, neighbors(STEADY, STEADY_AS), seed);
             let stream = again.announce(0, PathKind::Any, true);
             let messages = stream.messages();
-            // Flapping prefixes come and go, so that the goal is reached when all of them happen to be there.
+            // Flapping prefixes come and go; the goal is reached once all of them are present.
             let expected = again.expected(PathKind::Any, true, Some(0)).chain(more.iter().copied());
             steady.monitor().expect(expected, 0, Goal::Table);
             steady.send(&[stream], &[Run { peer: 0, messages }]).expect("the daemon reads");
@@ -327,7 +332,7 @@ fn a_neighbor_that_flaps() {
     stage.trouble_is(true, 1);
 }
 
-/// A neighbor is killed in the middle of its table: what it had announced goes, and nothing else.
+/// A neighbor is killed while it announces its table: its announced routes go, and nothing else.
 #[test]
 fn a_neighbor_that_is_killed() {
     let Some(net) = Net::new() else { return };
@@ -339,7 +344,7 @@ fn a_neighbor_that_is_killed() {
     for round in 1..=3 {
         let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
         let part = stream.ends[stream.messages() * round / 4];
-        // Whole messages and half of the next one.
+        // Whole messages and half of the next.
         trouble.send_bytes(0, &stream.bytes[..part + 10]).expect("the daemon reads");
         drop(trouble);
         stage.trouble_is(false, 5);

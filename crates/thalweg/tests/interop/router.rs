@@ -1,12 +1,12 @@
-//! What all BGP daemons have in common, as far as the tests ask: a configuration in our words, and questions
-//! whose answers come from the daemon's own command line.
+//! The interface of all BGP daemons in these tests: a configuration in our terms, and queries that are answered
+//! through the daemon's own command line.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::net::{End, Net};
 
-/// An address family, and the session it has for itself: IPv4 routes over IPv4, IPv6 ones over IPv6.
+/// An address family. Each has its own session: IPv4 routes over IPv4, IPv6 routes over IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     V4,
@@ -16,7 +16,7 @@ pub(crate) enum Family {
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 impl Family {
-    /// An end's address of the family.
+    /// An end's address in this family.
     pub(crate) fn address(self, end: End) -> IpAddr {
         match self {
             Family::V4 => end.v4().into(),
@@ -24,41 +24,40 @@ impl Family {
         }
     }
 
-    /// Whether a prefix belongs to it.
+    /// Whether a prefix belongs to this family.
     pub(crate) fn has(self, prefix: &str) -> bool {
         prefix.contains(':') == (self == Family::V6)
     }
 }
 
-/// How a daemon is configured.
+/// The configuration of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
-    /// Where it runs.
     pub(crate) end: End,
     pub(crate) as_number: u32,
-    /// The neighbor's; the neighbor runs at the other end.
+    /// The AS of the neighbor, which runs at the other end.
     pub(crate) neighbor_as: u32,
     pub(crate) families: Vec<Family>,
-    /// What it originates, as text.
+    /// Prefixes that it originates, as text.
     pub(crate) networks: Vec<String>,
     /// TCP MD5 (RFC 2385).
     pub(crate) password: Option<String>,
-    /// Sends and takes several paths of a prefix (RFC 7911).
+    /// Sends and receives several paths of a prefix (RFC 7911).
     pub(crate) add_path: bool,
-    /// Keeps routes of a neighbor that restarts, and asks to be treated so (RFC 4724).
+    /// Keeps routes of a restarting neighbor, and asks the neighbor to do the same (RFC 4724).
     pub(crate) graceful_restart: bool,
-    /// Waits to be connected to.
+    /// Waits for connections instead of connecting.
     pub(crate) passive: bool,
     pub(crate) hold_time_s: u16,
-    /// More IPv4 neighbors at the other end: address and AS. All of them wait.
+    /// More IPv4 neighbors at the other end: address and AS. All of them connect to this daemon.
     pub(crate) others: Vec<(Ipv4Addr, u32)>,
-    /// Sends next hops of the network they share as they are (RFC 4271 5.1.3). All others live on one machine here, where a
-    /// daemon takes another's address for its own and refuses the route; so it is off unless asked for.
+    /// Does not change next hops on a shared network (RFC 4271 5.1.3). Off by default, because all the other
+    /// neighbors live on one machine, whose daemon would take their addresses for its own and refuse the routes.
     pub(crate) third_party_next_hops: bool,
 }
 
 impl Spec {
-    /// A daemon at an end, with both families and nothing else.
+    /// A daemon at an end, with both families and no further options.
     pub(crate) fn new(end: End) -> Spec {
         let number = |end| if end == End::Left { 65001 } else { 65002 };
         Spec {
@@ -99,68 +98,67 @@ impl Spec {
     }
 }
 
-/// A route as a daemon shows it.
+/// A route as shown by a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Route {
     pub(crate) path: Vec<u32>,
     pub(crate) next_hop: Option<IpAddr>,
 }
 
-/// Routes by prefix: those learned from neighbors, all paths of each in order.
+/// Routes by prefix, as learned from neighbors, with all paths in order.
 pub(crate) type Routes = BTreeMap<String, Vec<Route>>;
 
-/// A daemon that runs.
+/// A running daemon.
 pub(crate) trait Router {
-    /// Which.
     fn name(&self) -> &'static str;
 
-    /// Whether its process still runs.
+    /// Fails if its process has ended.
     fn check(&mut self) -> Result<(), String>;
 
-    /// Whether the family's session with the neighbor at the other end is up. `Err` says what it is instead.
+    /// Whether the family's session with the neighbor at the other end is up. `Err` has its actual state.
     fn established(&mut self, family: Family) -> Result<(), String>;
 
-    /// Routes it has learned.
+    /// Its learned routes.
     fn routes(&mut self, family: Family) -> Result<Routes, String>;
 
-    /// Originates more.
+    /// Originates more networks.
     fn announce(&mut self, networks: &[String]);
 
-    /// Originates less.
+    /// Stops originating these networks.
     fn withdraw(&mut self, networks: &[String]);
 
-    /// Asks the neighbor for everything again.
+    /// Asks the neighbor for all routes again (route refresh).
     fn refresh(&mut self, family: Family);
 
-    /// Whether it stands being asked for everything again.
+    /// Whether it handles a route refresh request from its neighbor.
     fn can_be_asked(&self) -> bool {
         true
     }
 
-    /// Ends it as a power failure would.
+    /// Kills it, as a power failure would.
     fn kill(&mut self);
 
-    /// Ends it as an administrator would.
+    /// Stops it, as an administrator would.
     fn stop(&mut self);
 
-    /// Starts it again after either, with what it originates by now.
+    /// Starts it again after `kill` or `stop`, with the networks that it originates by then.
     fn start(&mut self);
 
-    /// Stops and continues its process.
+    /// Sends a signal to its process, to stop or to continue it.
     fn signal(&mut self, signal: &str);
 }
 
-/// Makes a daemon in a network, running; `None`, said loudly, if its program is not here.
+/// Starts a daemon in a network; `None`, with a loud message, if its program is not installed.
 pub(crate) type Make = for<'a> fn(&'a Net, Spec) -> Option<Box<dyn Router + 'a>>;
 
-/// Prefixes to originate: `count` of each family, with a number in them that tells sources apart.
+/// Prefixes to originate: `count` of each family. `source` is part of them and tells sources apart.
 pub(crate) fn networks(source: u8, count: usize) -> Vec<String> {
     let v4 = (0..count).map(|i| format!("{}.{}.{}.0/24", 20 + source, i / 256, i % 256));
     let v6 = (0..count).map(|i| format!("2001:db8:{source:x}:{:x}::/64", i + 1));
     v4.chain(v6).collect()
 }
 
-/// Numbers in a text, such as an AS path with sets in braces.
+/// The numbers in text such as an AS path with sets in braces.
 pub(crate) fn numbers(text: &str) -> Vec<u32> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }

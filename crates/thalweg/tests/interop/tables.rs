@@ -1,4 +1,5 @@
-//! Whole tables and several paths: the laboratory's neighbors announce them to one daemon, which tells the other.
+//! Whole tables and several paths: the laboratory's neighbors announce them to one daemon, which passes them on
+//! to the other.
 //!
 //! ```text
 //! right namespace                 left namespace
@@ -22,7 +23,7 @@ use crate::net::{End, Net, until, until_done};
 use crate::router::{Family, Make, Route, Router, Spec};
 use crate::{bird, frr, gobgp, openbgpd, thalweg};
 
-/// Where the laboratory's neighbors are.
+/// The address of the laboratory's first neighbor.
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 40);
 
 fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
@@ -46,10 +47,10 @@ fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
     net.within(End::Right, || Client::connect(&config)).expect("the laboratory's neighbors come up")
 }
 
-/// Paths by prefix, and whether there are sets in them.
+/// Paths by prefix, and whether they contain sets.
 type Paths = BTreeMap<String, (Vec<u32>, bool)>;
 
-/// Waits until `router` holds exactly these paths, behind the AS of the daemon it has them from.
+/// Waits until `router` has exactly these paths, each behind the AS of the daemon that announced them.
 fn holds(router: &mut dyn Router, expected: &Paths, limit_s: u64) {
     let what = format!("{}: the whole table", router.name());
     let sorted = |path: &[u32]| {
@@ -82,7 +83,7 @@ fn holds(router: &mut dyn Router, expected: &Paths, limit_s: u64) {
     });
 }
 
-/// A real full table through `left` to `right`.
+/// A real full table, from `left` to `right`.
 fn full_table(left: Make, right: Make, limit_s: u64) {
     let Some(path) = shared("mrt/rib.ris-rrc00.20000111.0032.td2.gz") else { return };
     let Some(net) = Net::new() else { return };
@@ -132,7 +133,8 @@ fn a_full_table_to_openbgpd() {
     full_table(thalweg::make, openbgpd::make, 30);
 }
 
-/// Three neighbors announce the same prefixes: all three paths go to `right`, and the rest when one goes.
+/// Three neighbors announce the same prefixes: `right` receives all three paths, and the rest remain when one
+/// neighbor goes.
 fn add_path(left: Make, right: Make) {
     let Some(net) = Net::new() else { return };
     let neighbors = Neighbors { count: 3, address: FIRST, as_number: 64_640 };
@@ -184,7 +186,7 @@ fn several_paths_to_gobgp() {
     add_path(thalweg::make, gobgp::make);
 }
 
-/// The same through daemons that are known to work: that the questions are understood.
+/// Control: the same through established daemons.
 #[test]
 fn several_paths_and_a_full_table_between_rivals() {
     crate::control(|| {

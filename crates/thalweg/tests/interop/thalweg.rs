@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::net::{Net, Process, address, until};
 use crate::router::{Family, Route, Router, Routes, Spec, numbers};
 
-/// The binary under test: the one that cargo built for these tests, or the one named, such as an optimized one.
+/// The binary under test: the one that cargo built for these tests, or a named one, such as an optimized build.
 static BINARY: LazyLock<String> = LazyLock::new(|| {
     std::env::var("THALWEG_INTEROP_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_thalweg").to_owned())
 });
@@ -34,7 +34,7 @@ fn names(family: Family) -> &'static str {
 }
 
 impl<'a> Thalweg<'a> {
-    /// A daemon that runs.
+    /// A running daemon.
     pub(crate) fn start_in(net: &'a Net, spec: Spec) -> Thalweg<'a> {
         let mut thalweg = Thalweg { net, spec, folder: net.folder("thalweg"), process: None };
         thalweg.start();
@@ -104,7 +104,7 @@ impl Thalweg<'_> {
         if output.status.success() { Ok(text) } else { Err(text + &wrong) }
     }
 
-    /// Objects of an answer: in a list, or one after another.
+    /// The objects of an answer, in a list or one after another.
     fn json(&self, arguments: &[&str]) -> Result<Vec<Value>, String> {
         let text = self.ask(&[arguments, &["--format", "json"]].concat())?;
         let mut objects = Vec::new();
@@ -119,7 +119,7 @@ impl Thalweg<'_> {
 
     fn reload(&self) {
         fs::write(self.path("thalweg.toml"), self.configuration()).expect("writing");
-        self.ask(&["reload"]).expect("it reloads");
+        self.ask(&["reload"]).expect("the reload succeeds");
     }
 
     /// The state of the session with a neighbor.
@@ -130,7 +130,6 @@ impl Thalweg<'_> {
         state.map(str::to_lowercase).ok_or_else(|| format!("{neighbor} is not among {neighbors:?}"))
     }
 
-    /// Its process's memory, in KiB.
     /// A counter of the session with a neighbor.
     pub(crate) fn counter(&self, neighbor: std::net::IpAddr, name: &str) -> Result<u64, String> {
         let views = self.json(&["show", "bgp", "neighbor", &neighbor.to_string()])?;
@@ -139,17 +138,17 @@ impl Thalweg<'_> {
         number.ok_or_else(|| format!("no {name} in {views:?}"))
     }
 
-    /// Does something with a neighbor.
+    /// Runs a command on a neighbor.
     pub(crate) fn neighbor(&self, neighbor: std::net::IpAddr, what: &str) {
-        self.ask(&["bgp", what, &neighbor.to_string()]).expect("it does");
+        self.ask(&["bgp", what, &neighbor.to_string()]).expect("the command succeeds");
     }
 
-    /// Lets it open no more files than it has open, or (`false`) as many as it wants.
+    /// `true`: limits its open files to those that it has open now. `false`: lifts the limit.
     pub(crate) fn limit_files(&self, is_limited: bool) {
         self.process.as_ref().expect("it runs").limit_files(is_limited);
     }
 
-    /// All of its log.
+    /// Its whole log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -179,7 +178,7 @@ impl Router for Thalweg<'_> {
         let mut routes = Routes::new();
         for route in self.json(&["show", "bgp", "routes"])? {
             let prefix = route["prefix"].as_str().unwrap_or_default();
-            // What it originates itself has no neighbor.
+            // Routes that it originates have no neighbor.
             let is_local = route["neighbor"].as_str().is_none_or(|neighbor| neighbor == "local");
             if !family.has(prefix) || is_local {
                 continue;

@@ -1,4 +1,4 @@
-//! The laboratory for BGP daemons.
+//! `lab bgp`.
 
 use super::{experiment, report, results};
 
@@ -32,10 +32,11 @@ fn schedulings_of_the_bgp_daemon() {
     let cells = json["results"]["cells"].as_array().expect("cells");
     let cores = thalweg_lab::cores::Cores::here().expect("cores");
     let (steps, all) = (cores.steps().len(), cores.count() as u64);
-    // Two loads for each number of cores: per-peer, two schedulings with one and two threads for each, and serial.
+    // Two loads. Each has serial once, and for each number of cores per-peer and two schedulings with one and
+    // with two threads per core.
     let speed_ups = 2 * (1 + steps * (1 + 2 * 2));
-    // Four schedulings each: functions and those on one core, five mixes, three ways, two tables, eight loads. Per-peer with
-    // two pollers and four tables.
+    // Four schedulings each for: functions, functions on one core, five mixes, three ways, two tables, eight
+    // loads. In addition, per-peer with two pollers and with four tables.
     assert_eq!(cells.len(), speed_ups + 4 * (2 + 5 + 3 + 2 + 8) + 2 + 4, "{json}");
     for cell in cells {
         let (part, scheduling) = (&cell["cell"]["part"], cell["cell"]["scheduling"].as_str().unwrap_or(""));
@@ -45,7 +46,7 @@ fn schedulings_of_the_bgp_daemon() {
         assert!(at("cores") <= Some(all) && at("cores") >= Some(1), "{cell}");
         let threads = match (scheduling, at("threads_per_core")) {
             ("serial", None) => 1,
-            // A master, the neighbors and the monitor; the eight loads have two neighbors.
+            // A master, the neighbors and the monitor. The eight loads have two neighbors.
             ("per-peer", None) => {
                 let is_table = cell["cell"]["load"]
                     .as_str()
@@ -107,7 +108,7 @@ fn misses_and_worth(json: &serde_json::Value) {
     match json["results"]["caches"].as_array().map_or(&[][..], Vec::as_slice) {
         [] => {
             let said = left_out.iter().find_map(|why| why.as_str().filter(|why| why.starts_with("valgrind")));
-            thalweg_testdata::skipped(said.expect("why there are no caches"));
+            thalweg_testdata::skipped(said.expect("the reason for missing caches"));
         }
         curves => {
             let misses = |curve: &serde_json::Value| -> Vec<f64> {
@@ -121,7 +122,8 @@ fn misses_and_worth(json: &serde_json::Value) {
                 assert!(misses[0] > *misses.last().expect("one"), "the smallest cache misses most: {curve}");
                 assert!(curve["accesses_per_update"].as_f64() > Some(100.0), "{curve}");
             }
-            // What one core touches, three do; each has to fetch what others write.
+            // One core and three cores touch the same bytes, but each of the three must fetch what the others
+            // write.
             assert_eq!(curves[0]["touched_bytes"], curves[1]["touched_bytes"], "{json}");
             let unavoidable = |at: usize| curves[at]["unavoidable_per_update"].as_f64();
             assert!(unavoidable(1) > unavoidable(0), "{json}");

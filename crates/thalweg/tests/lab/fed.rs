@@ -1,4 +1,5 @@
-//! A daemon that is fed a trace: a simulated router's configuration, with its neighbors on loopback addresses.
+//! A daemon that is fed a trace: it has a simulated router's configuration, with the neighbors on loopback
+//! addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -22,7 +23,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The daemon's learned routes once they are as they should be, or after a while.
+/// The daemon's learned routes, once they are as expected or after a time limit.
 pub(crate) fn hear(
     configuration: &str,
     replay: &Replay,

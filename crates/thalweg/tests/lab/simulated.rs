@@ -1,4 +1,5 @@
-//! Simulated networks through the real binary: convergence, policies that never end, packets, the routers of one AS.
+//! Simulated networks through the real binary: convergence, policies without a stable state, packets, the routers
+//! of one AS.
 
 use std::path::Path;
 
@@ -7,7 +8,8 @@ use thalweg_sim::gadgets::{GADGETS, Gadget};
 
 use super::{experiment, of_repository, report, results, support};
 
-/// Every part, small: it ends, measures something, and says of each published statement whether it holds here.
+/// Every part, with small networks. Each ends, measures something, and says for each published statement whether
+/// it holds here.
 #[test]
 fn what_is_known_of_convergence() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -25,7 +27,7 @@ fn what_is_known_of_convergence() {
     }
     let bad = parts[2]["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["what"] == "BAD"));
     assert_eq!(bad.expect("BAD")["values"][3], 10.0, "it never ends, whatever the latencies");
-    // The same seed, the same answer, with another number of threads.
+    // The same seed gives the same answer with another number of threads.
     let again = tempfile::tempdir().expect("a folder");
     let arguments = ["lab", "convergence", "--quick", "--only", "events,growth", "--threads", "3"];
     let again = results(&experiment(&arguments, again.path()), again.path());
@@ -43,7 +45,8 @@ fn write_gadget(gadget: &Gadget, folder: &Path) {
     }
 }
 
-/// Configurations of one's own: policies without a stable state are named with their round; mistakes with their line.
+/// Configurations of the reader's own: policies without a stable state are reported with their cycle, mistakes
+/// with their line.
 #[test]
 fn policies_that_never_end_are_named() {
     let gadget = |name| GADGETS.iter().find(|gadget| gadget.name == name).expect("a gadget");
@@ -92,7 +95,7 @@ fn policies_that_never_end_are_named() {
     );
 }
 
-/// What a simulated router holds forwards packets: each leaves by the port of the neighbor with the best route.
+/// Packets use a simulated router's table: each leaves through the port of the neighbor with the best route.
 #[test]
 fn packets_for_a_simulated_router() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -109,7 +112,7 @@ fn packets_for_a_simulated_router() {
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
     let summary: Value = serde_json::from_slice(&replayed.stdout).expect("JSON");
     assert_eq!((&summary["packets_in"], &summary["packets_out"]), (&3000.into(), &3000.into()), "{summary}");
-    // What leaves by each port, from the table and the trace alone.
+    // The packets for each port, computed from the table and the trace alone.
     let hops: Vec<(String, String)> = text("prefixes.txt")
         .lines()
         .filter_map(|line| line.split_once(".0/24 "))
@@ -135,7 +138,8 @@ fn packets_for_a_simulated_router() {
     }
 }
 
-/// Routers of one AS: a mesh uses the nearest exits; reflectors need fewer sessions, and their clients hear less.
+/// Routers of one AS: with a full mesh each uses the nearest exit; route reflectors need fewer sessions, and
+/// their clients learn fewer paths.
 #[test]
 fn routers_of_one_as() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -161,7 +165,7 @@ fn routers_of_one_as() {
     assert!(text.contains("--load does not go with --zoo"), "{text}");
 }
 
-/// Computing takes virtual time if it is asked to: slower routers converge later, with the same routes.
+/// Computing can take virtual time: slower routers converge later, with the same routes.
 #[test]
 fn computing_takes_virtual_time() {
     let converged = |more: &[&str]| {
@@ -177,5 +181,5 @@ fn computing_takes_virtual_time() {
     let slow = converged(&["--processing", "measured", "--processing-scale", "500"]);
     assert_eq!((none.1, slow.1), (0, 256));
     assert!(slow.0 > 1.05 * none.0, "{none:?} {slow:?}");
-    assert_eq!(none.2, slow.2, "each router has each prefix, however long it takes");
+    assert_eq!(none.2, slow.2, "every router has every prefix");
 }

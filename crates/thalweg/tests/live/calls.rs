@@ -1,4 +1,4 @@
-//! Telephone calls: SIP and the media that it is for, through NAT and queues, beside a stream that fills the line.
+//! Telephone calls: SIP with its media through NAT and queues, beside a stream that fills the link.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use crate::site::{OFFICE, OUTSIDE, Site, eventually, has};
 use crate::wire::{Stop, Wire};
 
 const CALLS: u64 = 10;
-/// Two seconds of A-law, which sipp sends as a packet of 160 bytes each 20 ms.
+/// Two seconds of A-law, which sipp sends as a packet of 160 bytes every 20 ms.
 const MEDIA_BYTES: usize = 16_000;
 const MEDIA_PACKETS: u64 = MEDIA_BYTES as u64 / 160;
-/// Where the server takes media, and sends them back from.
+/// The port where the server receives media and from which it sends them back.
 const MEDIA_PORT: u16 = 6000;
 /// A-law, in the second byte of RTP (RFC 3551).
 const PCMA: u8 = 8;
 
-/// A call: INVITE, media for two seconds, BYE. The caller's address in it is an inside one: the server sends media to where
-/// they come from, as servers that expect NAT do.
+/// A call: INVITE, media for two seconds, BYE. The messages contain the caller's inside address; the server sends
+/// media to where they come from, as servers that expect NAT do.
 fn scenario(media: &str) -> String {
     let message = |first: &str, sequence: u8, to: &str, rest: &str| {
         format!(
@@ -95,7 +95,7 @@ fn calls_with_media(driver: &str) {
         let output = site.output(&office, "sipp", &[&caller[..], &["-timeout", "60s"]].concat());
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "all calls succeed: {said}");
-        // What the caller's machine had no time to send was not lost here.
+        // The router did not lose packets that the caller's machine was too busy to send.
         let heard = |of: &AtomicU64| of.load(Ordering::Relaxed);
         assert!(heard(&went) > CALLS * MEDIA_PACKETS / 2, "{} packets of media arrived", heard(&went));
         eventually("all media come back", || (heard(&came_back) == heard(&went)).then_some(()));

@@ -1,4 +1,4 @@
-//! Captures of a router that forwards: what is in the files, when they end, and that packets do not notice.
+//! Captures on a running router: what their files contain, when they end, and that they do not affect forwarding.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Site, eventually, has};
 
 const THALWEG: &str = env!("CARGO_BIN_EXE_thalweg");
 
-/// A capture by the program into a file of this name; it has begun.
+/// Starts the program's capture into a file of this name and waits until it has begun.
 fn start(site: &Site, name: &str, arguments: &[&str]) -> Process {
     let (file, control) = (site.file(name).display().to_string(), site.file("router.sock"));
     let control = control.display().to_string();
@@ -32,12 +32,12 @@ fn wait(capture: &mut Process) {
     eventually("the capture ends", || capture.has_ended().then_some(()));
 }
 
-/// What the captures have said at their ends, the last word last.
+/// What the captures printed at their ends, in order.
 fn said(site: &Site) -> String {
     site.log().lines().rfind(|line| line.contains(" packets captured")).unwrap_or_default().to_owned()
 }
 
-/// The name of the interface and the frame of each packet of a file.
+/// For each packet of a file, the name of its interface and its frame.
 fn packets(site: &Site, name: &str) -> Vec<(String, Vec<u8>)> {
     read(&fs::read(site.file(name)).expect("the capture is there"))
 }
@@ -68,7 +68,7 @@ fn ends(packets: &[(String, Vec<u8>)]) -> Vec<(&str, String, String)> {
     ends.map(|(interface, source, destination)| (interface.as_str(), source, destination)).collect()
 }
 
-/// So many echo requests, one after the other, that are answered.
+/// Sends `count` echo requests, one after another; all must be answered.
 fn ping(site: &Site, from: Host, to: &str, count: u32) -> String {
     site.said(&site.namespace(from), "ping", &["-c", &count.to_string(), "-i", "0.01", "-W", "5", to])
 }
@@ -89,16 +89,16 @@ fn captures_under(arguments: &[&str]) {
     let answer = ("lan", OUTSIDE.v4.to_owned(), OFFICE.v4.to_owned());
     assert_eq!(ends(&packets(&site, "arrived")), vec![from_office("lan"); 3]);
     assert_eq!(ends(&packets(&site, "nat")), vec![translated("lan"); 3]);
-    // Behind the look-up packets are those of the port they leave by, with its link's header.
+    // Behind the look-up, packets belong to their egress port and have its link header.
     let routed = packets(&site, "route");
-    // The next request may be on its way before an answer is: only a flow has an order.
+    // The next request may be captured before an answer: order holds only within a flow.
     let (out, back): (Vec<_>, Vec<_>) = routed.into_iter().partition(|(interface, _)| interface == "wan");
     assert_eq!(ends(&out), vec![translated("wan"); 3]);
     assert_eq!(ends(&back), vec![answer; 3]);
     let to_outside = site.mac_of(&site.namespace(OUTSIDE), "eth0");
     assert!(out.iter().all(|(_, frame)| frame[..6] == to_outside));
 
-    // What is dropped is in the file as often as in the counters.
+    // The file has as many dropped packets as the counters.
     let dropped = |counters: &Value| counters["dropped"]["no-route"].as_u64().unwrap_or(0);
     let counted = dropped(&router.counters_add_up());
     let mut lost = start(&site, "dropped", &["--reason", "no-route"]);
@@ -107,7 +107,7 @@ fn captures_under(arguments: &[&str]) {
     assert!(!pinged.status.success());
     let counted = dropped(&router.counters_add_up()) - counted;
     assert!(lost.end(), "Ctrl-C ends a capture well: {}", site.log());
-    // It was translated before it was found that there is no way.
+    // NAT translated the packet before the look-up found no route.
     let lost = packets(&site, "dropped");
     assert_eq!(
         ends(&lost),
@@ -120,7 +120,7 @@ fn captures_under(arguments: &[&str]) {
     );
     comments_are_read(&site);
 
-    // A capture goes on behind another plan.
+    // A capture continues after a reload.
     let mut over = start(&site, "over", &["nat", "--filter", "icmp dst 198.51.100.2", "-c", "4"]);
     ping(&site, OFFICE, OUTSIDE.v4, 2);
     let other = config("auto").replace("200 Mbit/s", "100 Mbit/s");
@@ -132,10 +132,10 @@ fn captures_under(arguments: &[&str]) {
         [vec![translated("lan"); 2], vec![translated("guest"); 2]].concat()
     );
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// Another program reads the files too.
+/// Another program can read the files.
 fn comments_are_read(site: &Site) {
     if !has("tshark") {
         return;
@@ -181,7 +181,8 @@ fn captures_in_a_farm() {
     captures_under(&["--model", "farm", "--workers", "2"]);
 }
 
-/// What the router itself sends leaves with the TTL that hosts give (RFC 1122), and is seen by who captures what is sent.
+/// Packets of the router itself have the TTL that hosts use (RFC 1122), and captures of sent packets contain
+/// them.
 #[test]
 fn the_routers_own_packets_leave_whole() {
     let Some(site) = Site::new() else { return };
@@ -215,7 +216,7 @@ fn the_routers_own_packets_leave_whole() {
     router.counters_add_up();
 }
 
-/// Captures that are in the way of nobody: so many at a time, and one that nobody ends ends with its client.
+/// The number of captures is limited, and a capture without a stop condition ends with its client.
 #[test]
 fn captures_are_limited_and_end_with_their_clients() {
     let Some(site) = Site::new() else { return };
@@ -247,7 +248,7 @@ fn captures_are_limited_and_end_with_their_clients() {
     router.counters_add_up();
 }
 
-/// A client that takes nothing: its packets are counted as not captured, and pass.
+/// If a client does not read, its packets are counted as not captured, and still forwarded.
 #[test]
 fn a_slow_reader_loses_counted_packets_only() {
     let Some(site) = Site::new() else { return };
@@ -264,9 +265,9 @@ fn a_slow_reader_loses_counted_packets_only() {
     let client = site.within(&site.namespace(OFFICE), || UdpSocket::bind("0.0.0.0:0").expect("a port"));
     let came = || router.one("counters")["received"].as_u64().expect("a number");
     let before = came();
-    eventually("more has come than can wait", || {
+    eventually("more packets arrived than fit into the queue", || {
         for number in 0..2000u32 {
-            client.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 9)).expect("it goes");
+            client.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 9)).expect("sending succeeds");
             if number % 64 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -275,7 +276,7 @@ fn a_slow_reader_loses_counted_packets_only() {
     });
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     let mut rest = Vec::new();
-    reader.read_to_end(&mut rest).expect("all comes");
+    reader.read_to_end(&mut rest).expect("the whole answer arrives");
     let end = rest.windows(9).rposition(|bytes| bytes == b"{\"item\":{").expect("a summary");
     let (file, summary) = rest.split_at(end);
     let summary: Value =
@@ -287,7 +288,7 @@ fn a_slow_reader_loses_counted_packets_only() {
     router.counters_add_up();
 }
 
-/// Flows in the kernel come up for as long as a capture would miss them.
+/// While a capture would miss them, flows in the kernel return to the router.
 #[test]
 fn offload_pauses() {
     let Some(site) = Site::new() else { return };
@@ -315,7 +316,7 @@ fn offload_pauses() {
     router.counters_add_up();
 }
 
-/// The control socket is where the configuration has it, without BGP too.
+/// The configuration sets the path of the control socket, without BGP too.
 #[test]
 fn the_control_socket_is_configured() {
     let Some(site) = Site::new() else { return };
@@ -324,10 +325,12 @@ fn the_control_socket_is_configured() {
         .expect("the folder is writable");
     let mut router = site.start(&site.router(), THALWEG, &["run", &file.display().to_string()]);
     let show = |what| site.output(&site.router(), THALWEG, &["show", what, "--socket", &control]);
-    eventually("it answers there", || show("ports").status.success().then_some(()));
+    eventually("the router answers on the configured socket", || {
+        show("ports").status.success().then_some(())
+    });
     fs::write(&file, config("auto")).expect("the folder is writable");
     let reloaded = site.output(&site.router(), THALWEG, &["reload", "--socket", &control]);
     let text = String::from_utf8_lossy(&reloaded.stdout).into_owned();
     assert!(text.contains("[control] socket changed: it takes effect with a restart"), "{text}");
-    assert!(router.end(), "it ends when asked to");
+    assert!(router.end(), "the router stops with success");
 }

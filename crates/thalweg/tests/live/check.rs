@@ -1,4 +1,4 @@
-//! `thalweg check` on interfaces: what ports would come to, and what is in the way.
+//! `thalweg check` on interfaces: how ports would be driven, and what prevents it.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn port(name: &str, interface: &str, more: &str) -> String {
     format!("[ports.{name}]\ninterface = \"{interface}\"\n{more}\n")
 }
 
-/// The priority that forwarding threads will have is said, and without the right to the best one what is missing.
+/// Says which priority the forwarding threads will have and, if it is not the best one, which right is missing.
 #[test]
 fn the_priority_of_workers_is_said() {
     let Some(site) = Site::new() else { return };
@@ -38,7 +38,7 @@ fn the_priority_of_workers_is_said() {
     assert!(text.contains("Forwarding threads get priority normal here."), "{text}");
     assert!(text.contains("instead of realtime") && text.contains("LimitRTPRIO=1"), "{text}");
     let (json, _) = check(&site, &config, &["--offline"]);
-    assert_eq!(json["workers"]["priority_here"], Value::Null, "nobody was asked");
+    assert_eq!(json["workers"]["priority_here"], Value::Null, "no neighbor request was sent");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn ports_are_told_what_they_will_get() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Nothing is left on them, when the kernel has taken it apart.
+    // The kernel's asynchronous clean-up leaves nothing attached.
     for interface in ["lan", "guest", "few"] {
         eventually("the program is gone", || {
             let said = site.said(&here, "ip", &["-d", "link", "show", interface]);
@@ -108,7 +108,7 @@ fn ports_are_told_what_they_will_get() {
     assert!(!text.contains("here and now"), "{text}");
 }
 
-/// Interfaces that a router has: who it is, in `check` and in a second router's words.
+/// An interface that another router uses: `check` and a second router name that router.
 #[test]
 fn an_interface_has_one_router() {
     let Some(site) = Site::new() else { return };
@@ -130,7 +130,7 @@ fn an_interface_has_one_router() {
             !second.status.success() && said.contains("port lan: lan: another router (process "),
             "{said}"
         );
-        // The first goes on.
+        // The first router continues.
         router.counters_add_up();
         let twice = [port("a", "lan", ""), port("b", "lan", "")].concat();
         drop(router);
@@ -143,7 +143,7 @@ fn an_interface_has_one_router() {
     }
 }
 
-/// A port that carries VLANs is shown with the driver that it gets, and they with its MAC address.
+/// A port with VLANs is shown with the driver that it will get, and its VLANs with its MAC address.
 #[test]
 fn a_trunk_is_shown_as_it_will_be() {
     let Some(site) = Site::new() else { return };

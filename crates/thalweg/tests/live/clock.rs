@@ -1,8 +1,8 @@
-//! The wall clock jumps, as when somebody sets it or a time server is reached at last: nothing that the router remembers
-//! ends by that, and nothing lives longer. What it tells others of packets has the new time.
+//! The wall clock jumps, as when a person sets it or NTP first reaches a server. No state of the router may
+//! expire early or live longer because of it. Timestamps for others have the new time.
 //!
-//! Only the router's process sees the clock jump: `libfaketime` stands between it and the C library, and reads from a file
-//! what to add. The monotonic clock is left as it is, as the kernel leaves it.
+//! Only the router's process sees the jump: `libfaketime`, between it and the C library, reads an offset from a
+//! file. The monotonic clock does not change, as with a real jump.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,12 +37,12 @@ active_timeout_s = 1
 idle_timeout_s = 1
 "#;
 
-/// Of a session without packets, by the configuration's default.
+/// The configuration's default for a session without packets.
 const UDP_SESSION_S: u64 = 300;
-/// Further apart than anything that could be taken for the true time.
+/// Far enough apart that no offset can be mistaken for another one.
 const JUMPS_HOURS: [i64; 5] = [5, -7, 26, -1, 0];
 
-/// Where Debian has the library for programs with threads.
+/// Debian's path of the library for programs with threads.
 fn library() -> Option<PathBuf> {
     let folders = fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
     let found = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
@@ -54,7 +54,7 @@ fn library() -> Option<PathBuf> {
     found
 }
 
-/// Seconds from the epoch of a time as a log has it.
+/// Seconds since the epoch of a time in a log.
 fn seconds(stamp: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| stamp.get(range)?.parse::<i64>().ok();
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
@@ -66,15 +66,15 @@ fn seconds(stamp: &str) -> Option<i64> {
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-/// Seconds from the epoch, by a clock that nobody sets.
+/// Seconds since the epoch, by a clock that does not jump.
 fn true_time(site: &Site) -> i64 {
     site.said(&site.router(), "date", &["+%s"]).trim().parse().expect("seconds")
 }
 
-/// How far the router's wall clock is from the true one, in whole hours, by what it writes into its log.
+/// The offset of the router's wall clock in whole hours, from the timestamps in its log.
 fn hours_off(site: &Site, router: &Router<'_>) -> Option<i64> {
     let before = site.log().lines().count();
-    router.reload("[ports.lan\n").expect_err("no TOML");
+    router.reload("[ports.lan\n").expect_err("invalid TOML");
     let log = site.log();
     let line = log.lines().skip(before).find(|line| line.contains("not valid"))?;
     let off = seconds(line)? - true_time(site);
@@ -87,17 +87,17 @@ fn socket(site: &Site, host: Host, at: &str) -> UdpSocket {
     socket
 }
 
-/// Sends by a session and waits for the answer; where the far end saw it come from.
+/// Sends a datagram of a session and waits for the answer; returns the source address that the server saw.
 fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     from.send_to(b"there", "198.51.100.2:7000").expect("sent");
     let mut buffer = [0; 16];
-    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
     server.send_to(b"back", seen).expect("sent");
     uninterrupted(|| from.recv(&mut buffer)).expect("the answer arrives");
     seen.to_string()
 }
 
-/// What a collector was sent.
+/// What a collector has received.
 #[derive(Default)]
 struct Records {
     importer: Importer,
@@ -114,7 +114,7 @@ impl Records {
         }
     }
 
-    /// How far ends of flows are from the true time, in whole hours.
+    /// The offsets of flow ends from the true time, in whole hours.
     fn ends_hours_off(&self, now_s: i64) -> BTreeSet<i64> {
         let ends = self.all.iter().map(|record| (record.counters.last_ns / 1_000_000_000) as i64 - now_s);
         ends.map(|off| (off + off.signum() * 1800) / 3600).collect()
@@ -155,11 +155,11 @@ fn the_wall_clock_jumps() {
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind("198.51.100.2:7001").expect("a port"));
     let mut client = site
         .within(&site.namespace(OFFICE), || TcpStream::connect("198.51.100.2:7001").expect("it connects"));
-    let (mut stream, _) = listener.accept().expect("somebody comes");
+    let (mut stream, _) = listener.accept().expect("a client connects");
     for socket in [&client, &stream] {
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     }
-    // How long the silent one has been so, and how long everything has taken by a clock that nobody sets.
+    // How long the silent session has been idle, and how much time has really passed.
     let begun = std::time::Instant::now();
     let mut records = Records::default();
 
@@ -168,17 +168,17 @@ fn the_wall_clock_jumps() {
         eventually("the router's clock has jumped", || {
             (hours_off(&site, &router) == Some(hours)).then_some(())
         });
-        // Old sessions go on, translated as before, and new ones are made.
+        // Old sessions continue with the same translation, and new ones are created.
         assert_eq!(there_and_back(&busy, &server), seen_of_busy, "{hours} hours");
-        client.write_all(b"there").expect("it goes");
-        stream.read_exact(&mut [0; 5]).expect("it comes");
-        stream.write_all(b"back").expect("it goes");
-        client.read_exact(&mut [0; 4]).expect("it comes back");
+        client.write_all(b"there").expect("sending succeeds");
+        stream.read_exact(&mut [0; 5]).expect("data arrives");
+        stream.write_all(b"back").expect("sending succeeds");
+        client.read_exact(&mut [0; 4]).expect("the reply arrives");
         let new = socket(&site, OFFICE, "10.1.0.2:0");
         there_and_back(&new, &server);
         assert!(site.pings(OFFICE, OUTSIDE.v6), "{hours} hours");
 
-        // Records have the new time, and are as long as was measured.
+        // Records have the new time, and the measured duration.
         eventually("the flow meter has seen it", || {
             (router.one("flow-cache")["clock_steps"].as_u64() >= Some(jumps)).then_some(())
         });
@@ -188,7 +188,7 @@ fn the_wall_clock_jumps() {
             records.ends_hours_off(true_time(&site)).contains(&hours).then_some(())
         });
 
-        // The silent session has aged by what passed in truth, and so have all others.
+        // The silent session and all others have aged by the time that really passed.
         let all = sessions(&router);
         let most_s = begun.elapsed().as_secs() + 1;
         for session in &all {
@@ -198,7 +198,7 @@ fn the_wall_clock_jumps() {
         }
         let public = |seen: &String| all.iter().any(|session| session["public"] == **seen);
         assert!(public(&seen_of_silent) && public(&seen_of_busy), "{hours} hours: {all:?}");
-        // Neighbors stay known.
+        // Neighbors stay resolved.
         let neighbors = router.show(&["neighbors"]).expect("the router answers");
         for address in [OFFICE.v4, OUTSIDE.v4, OFFICE.v6, OUTSIDE.v6] {
             let known = neighbors.iter().any(|one| one["address"] == address && one["mac"].is_string());
@@ -210,5 +210,5 @@ fn the_wall_clock_jumps() {
     assert!(longest.is_some_and(|ns| ns <= 1_000_000_000), "{longest:?} ns, longer than the active timeout");
     assert!(site.log().contains("the wall clock was set forward by"), "{}", site.log());
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }

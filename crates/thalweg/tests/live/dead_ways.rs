@@ -1,13 +1,14 @@
-//! Links and gateways that die: packets go another way where there is one, and come back.
+//! Links and gateways that die: packets take another path if there is one, and return.
 //!
-//! The office reaches 203.0.113.0/28 by the guest's or the outside's namespace, which both have all of its addresses.
+//! The office reaches 203.0.113.0/28 through the guest's or the outside's namespace; both have all of its
+//! addresses.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
 
-/// What both transits have.
+/// The network behind both transits.
 const BEYOND: &str = "203.0.113.0/28";
 
 const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = [\"10.1.0.1/24\"]\n\n\
@@ -26,17 +27,17 @@ fn site() -> Option<Site> {
     Some(site)
 }
 
-/// The kernel forgets routes with a link.
+/// The kernel forgets its routes when a link goes down, so this adds them again.
 pub(crate) fn back_to_office(site: &Site, transit: Host) {
     site.ip(&site.namespace(transit), &format!("route replace default via {}", transit.gateway_v4));
 }
 
-/// Whether every address beyond answers the office, at the first question.
+/// Whether every address beyond answers the office's first request.
 fn all_answer(site: &Site) -> bool {
     (1..15).all(|host| site.pings(OFFICE, &format!("203.0.113.{host}")))
 }
 
-/// The neighbors that a prefix is sent to.
+/// The next hops of a prefix.
 fn ways(router: &Router<'_>, prefix: &str) -> Option<Vec<String>> {
     let view = router.show(&["fib", prefix])?.pop()?;
     let ways = view["next_hops"].as_array()?.iter();
@@ -53,7 +54,7 @@ fn goes_by(router: &Router<'_>, prefix: &str, expected: &[Host]) {
     });
 }
 
-/// The far end of a transit's veth.
+/// Takes the far end of a transit's veth up or down.
 fn far_end(site: &Site, transit: Host, is_up: bool) {
     let state = if is_up { "up" } else { "down" };
     site.ip(&site.namespace(transit), &format!("link set eth0 {state}"));
@@ -65,7 +66,7 @@ fn far_end(site: &Site, transit: Host, is_up: bool) {
 #[test]
 fn equal_ways_are_left_when_they_die_and_used_when_they_are_back() {
     let Some(site) = site() else { return };
-    // A third gateway is nobody: it must not take a share either.
+    // The third gateway does not exist, so it must not get a share.
     let via = format!("via = [\"{}\", \"{}\", \"10.2.0.77\"]", GUEST.v4, OUTSIDE.v4);
     let router =
         site.run_alone(&format!("{PORTS}[[routes]]\nprefix = \"{BEYOND}\"\n{via}\n"), &["--log", "debug"]);
@@ -75,12 +76,12 @@ fn equal_ways_are_left_when_they_die_and_used_when_they_are_back() {
     // The far end goes down, then our own.
     far_end(&site, GUEST, false);
     goes_by(&router, BEYOND, &[OUTSIDE]);
-    assert!(all_answer(&site), "nothing goes by the dead link");
+    assert!(all_answer(&site), "nothing leaves by the dead link");
     far_end(&site, GUEST, true);
     goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
     site.ip(&site.router(), "link set wan down");
     goes_by(&router, BEYOND, &[GUEST]);
-    assert!(all_answer(&site), "nothing goes by the port that is down");
+    assert!(all_answer(&site), "nothing leaves by the port that is down");
     site.ip(&site.router(), "link set wan up");
     back_to_office(&site, OUTSIDE);
     goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
@@ -95,7 +96,7 @@ fn a_route_with_a_higher_metric_stands_by() {
         format!("[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"{}\"\nmetric = {metric}\n\n", via.v4)
     };
     let last = "[[routes]]\nprefix = \"0.0.0.0/0\"\naction = \"unreachable\"\nmetric = 4294967295\n";
-    // The order in the file does not matter.
+    // The order of routes in the file does not matter.
     let config = format!("{PORTS}{}{}{last}", route(OUTSIDE, 20), route(GUEST, 10));
     let router = site.run_alone(&config, &[]);
     goes_by(&router, "0.0.0.0/0", &[GUEST]);
@@ -115,12 +116,13 @@ fn a_route_with_a_higher_metric_stands_by() {
     goes_by(&router, "0.0.0.0/0", &[GUEST]);
     eventually("all addresses answer again", || all_answer(&site).then_some(()));
 
-    // The gateway is silent although its link is up: it is probed, found dead, and found again.
+    // The gateway is silent although its link is up: the router probes it, declares it dead, and finds it again
+    // later.
     let guest = site.namespace(GUEST);
     site.ip(&guest, "link set eth0 arp off");
     let begun = Instant::now();
     while ways(&router, "0.0.0.0/0").as_deref() != Some(&[OUTSIDE.v4.to_owned()][..]) {
-        assert!(begun.elapsed() < Duration::from_secs(120), "a silent gateway is found out");
+        assert!(begun.elapsed() < Duration::from_secs(120), "the silent gateway is declared dead");
         std::thread::sleep(Duration::from_millis(200));
     }
     println!("a silent gateway was left after {:.1} s", begun.elapsed().as_secs_f64());
@@ -154,13 +156,13 @@ pub(crate) struct Bird<'t> {
     pub(crate) transit: Host,
     pub(crate) asn: u32,
     pub(crate) hold_time_s: u32,
-    /// What it announces.
+    /// The network that it announces.
     pub(crate) prefix: &'t str,
-    /// What it does with that first.
+    /// The first statements of its export filter.
     pub(crate) filter: &'t str,
 }
 
-/// One with a session that a hold timer would end after four minutes.
+/// A session whose hold timer would take four minutes to end it.
 const SLOW: Bird<'static> = Bird { transit: GUEST, asn: 65002, hold_time_s: 240, prefix: BEYOND, filter: "" };
 
 pub(crate) fn bird(site: &Site, bird: &Bird<'_>) -> Process {
@@ -178,7 +180,7 @@ pub(crate) fn bird(site: &Site, bird: &Bird<'_>) -> Process {
     site.start(&site.namespace(transit), "bird", &["-f", "-c", &file, "-s", &control])
 }
 
-/// A neighbor of the router with a hold time, and what is the same for all.
+/// The router's configuration for a BGP neighbor, including the part that all share.
 pub(crate) fn neighbor(bird: &Bird<'_>) -> String {
     let Bird { transit, asn, hold_time_s, .. } = bird;
     format!(
@@ -202,7 +204,7 @@ fn a_link_that_goes_down_ends_its_sessions_and_bgp_goes_another_way() {
     if !has("bird") {
         return;
     }
-    // The guest's path is the shorter one.
+    // The guest's AS path is shorter.
     let other = Bird { transit: OUTSIDE, asn: 65003, filter: "bgp_path.prepend(65003);", ..SLOW };
     let router = site.run_alone(&format!("{PORTS}{BGP}{}{}", neighbor(&SLOW), neighbor(&other)), &[]);
     let _guest = bird(&site, &SLOW);
@@ -226,7 +228,8 @@ fn a_link_that_goes_down_ends_its_sessions_and_bgp_goes_another_way() {
     eventually("all addresses answer again", || all_answer(&site).then_some(()));
 }
 
-/// The network of a port that is down is no way to it: BGP's route takes over, and goes when the port is back.
+/// The network of a port that is down does not count as reachable: BGP's route takes over, until the port is up
+/// again.
 #[test]
 fn the_network_of_a_port_that_is_down_is_reached_another_way() {
     const NETWORK: &str = "198.51.100.0/24";
@@ -243,7 +246,7 @@ fn the_network_of_a_port_that_is_down_is_reached_another_way() {
         eventually(&format!("{NETWORK} is {source_is}"), || (source()? == source_is).then_some(()));
     };
     let learned = || router.show(&["bgp", "route", NETWORK, "--exact"])?.pop().map(drop);
-    eventually("the other way is known", learned);
+    eventually("the other path is learned", learned);
     from("connected");
     far_end(&site, OUTSIDE, false);
     from("bgp");

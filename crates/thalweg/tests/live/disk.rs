@@ -1,5 +1,5 @@
-//! A router whose disk is full, or turns read-only: it says so, forwards as before, stores again when it can, and what it lost is
-//! counted and no success.
+//! A router whose disk is full or becomes read-only: it says so, continues to forward, and stores records again
+//! when it can. It counts lost records and then does not exit with success.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
 
-/// Bytes that the small disk is filled with: all but some 100 kB.
+/// Bytes that fill the small disk except for about 100 kB.
 const FILLER: usize = 8_250_000;
 
 fn config(store: &Path) -> String {
@@ -21,7 +21,7 @@ fn config(store: &Path) -> String {
     )
 }
 
-/// What runs the router where this folder is a small disk, with so much on it.
+/// The command prefix that runs the router with a small disk at `disk`, on which `filled` bytes are used.
 fn on_small_disk(disk: &Path, filled: usize) -> Vec<String> {
     let script = format!(
         "set -e; mount -t tmpfs -o size=8m none \"$0\"; head -c {filled} /dev/zero > \"$0\"/filler; exec \"$@\""
@@ -40,12 +40,12 @@ fn forwards(site: &Site) {
     eventually("the router forwards", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
 }
 
-/// Waits until the log has these words so often.
+/// Waits until the log has these words `times` times.
 fn says(site: &Site, words: &str, times: usize) {
     eventually(words, || (site.log().matches(words).count() >= times).then_some(()));
 }
 
-/// Waits until the store does, or does not, say why it takes nothing.
+/// Waits until the store reports that it fails, or that it does not.
 fn store(router: &Router<'_>, fails: bool) -> Value {
     eventually("the store's state is shown", || {
         let mut view = router.one("flow-cache");
@@ -65,7 +65,7 @@ fn a_full_disk_stops_no_packet_and_is_told() {
     let Some(site) = Site::new() else { return };
     let disk = small_disk(&site);
     let mut router = start(&site, &disk, FILLER);
-    // Nothing has to be lost first.
+    // The failure is reported before records are lost.
     says(&site, "no flow records are written", 1);
     let outlet = store(&router, true);
     assert!(outlet["error"].as_str().is_some_and(|error| error.contains("keep_free")), "{outlet}");
@@ -74,7 +74,7 @@ fn a_full_disk_stops_no_packet_and_is_told() {
     assert!(status.contains("flow records do not reach"), "{status}");
     assert!(router.said(&["flow-cache"], 100).contains("keep_free"));
     forwards(&site);
-    // There is room: what waited is stored, and all is well.
+    // With free space, pending records are stored and the error disappears.
     let kept = File::open(router.process.inside(&disk)).expect("the disk");
     fs::remove_file(router.process.inside(&disk).join("filler")).expect("it is there");
     says(&site, "flow records can be written", 1);
@@ -87,7 +87,7 @@ fn a_full_disk_stops_no_packet_and_is_told() {
     let top: Value = serde_json::from_str(&site.said(&site.router(), program, &top)).expect("JSON");
     assert!(top["total"]["packets"].as_u64() >= Some(3), "those of the time without room, too: {top}");
 
-    // The end comes while it is full: what waited is lost, and that is no success.
+    // Stopped while the disk is full, the router loses pending records and fails.
     let mut router = start(&site, &disk, FILLER);
     says(&site, "no flow records are written", 2);
     store(&router, true);

@@ -1,11 +1,11 @@
-//! DPDK's devices as ports of a router; and what a program says that has none.
+//! DPDK devices as ports of a router; and the messages of a program without DPDK.
 
 use std::fs;
 
 use crate::programs::config;
 use crate::site::Site;
 
-/// What `check` says of the ports, by their order.
+/// What `check` says about the ports, in their order.
 fn checked(site: &Site, config: &str) -> Vec<serde_json::Value> {
     let file = site.file("check.toml");
     fs::write(&file, config).expect("the folder is writable");
@@ -15,7 +15,7 @@ fn checked(site: &Site, config: &str) -> Vec<serde_json::Value> {
     json["ports"].as_array().expect("ports").iter().map(|port| port["interface"].clone()).collect()
 }
 
-/// A configuration that asks for DPDK is told how to get it.
+/// A configuration that asks for DPDK gets an explanation of how to build it in.
 #[cfg_attr(not(feature = "dpdk"), test)]
 #[cfg_attr(feature = "dpdk", allow(dead_code))]
 fn a_program_without_dpdk_says_how_to_get_it() {
@@ -42,7 +42,7 @@ mod built_in {
     use crate::programs::everything_works;
     use crate::site::{OFFICE, OUTSIDE, eventually};
 
-    /// Every port by `net_af_packet`, whose ring of 512 frames would not say what it missed.
+    /// All ports on `net_af_packet`. Its default ring of 512 frames would drop frames without counting them.
     fn by_af_packet() -> String {
         config("dpdk").replace("net_pcap", "net_af_packet").replace("phy_mac=1", "framecnt=4096")
     }
@@ -62,7 +62,7 @@ mod built_in {
         everything_works("dpdk", &["--model", "farm", "--workers", "2"]);
     }
 
-    /// Ports stay open while plans are exchanged, whose threads are others each time; links are followed.
+    /// Ports stay open across reloads, although each plan has new threads; link states are followed.
     #[test]
     fn reloads_and_links_on_dpdk() {
         let Some(site) = Site::new() else { return };
@@ -73,21 +73,24 @@ mod built_in {
         assert_eq!(of("mode")[0], "dpdk net_af_packet on lan");
         for round in 0..5 {
             let more = format!("[[routes]]\nprefix = \"192.0.2.{round}/32\"\nvia = \"{}\"\n", OUTSIDE.v4);
-            router.reload(&(by_af_packet() + &more)).expect("it is taken over");
+            router.reload(&(by_af_packet() + &more)).expect("the reload succeeds");
             assert!(site.pings(OFFICE, OUTSIDE.v4), "round {round}");
         }
-        let said = router.reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n")).expect_err("it is not");
+        let said = router
+            .reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n"))
+            .expect_err("another DPDK option needs a restart");
         assert!(said.contains("[dpdk] differs, which needs a restart"), "{said}");
-        let said =
-            router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("it is not");
+        let said = router
+            .reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048"))
+            .expect_err("another DPDK option needs a restart");
         assert!(said.contains("`device` of [ports.lan] differs"), "{said}");
-        // The veth to the outside is pulled, and plugged in again.
+        // The veth's link to the outside goes down and up again.
         site.ip(&site.namespace(OUTSIDE), "link set eth0 down");
         eventually("the link is seen to be down", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
         site.ip(&site.namespace(OUTSIDE), "link set eth0 up");
         eventually("it is back", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
         router.counters_add_up();
-        // Its interfaces are one router's.
+        // An interface belongs to one router only.
         let findings = checked(&site, &by_af_packet())[0]["findings"].to_string();
         assert!(findings.contains("lan: another router (process "), "{findings}");
     }
@@ -117,7 +120,7 @@ mod built_in {
         assert!(ports[2]["findings"].to_string().contains("No such device"), "{}", ports[2]);
         assert!(ports[3]["mode"].to_string().contains("not tried"), "{}", ports[3]);
         assert_eq!(fs::read_to_string(&capture).expect("it is there"), "kept");
-        // An environment that cannot be: each port says so.
+        // An invalid EAL argument: each port reports it.
         let bad = config.concat() + "[dpdk]\neal = [\"--no-such-argument\"]\n";
         let findings = checked(&site, &bad)[1]["findings"].to_string();
         assert!(

@@ -1,5 +1,5 @@
-//! The same traffic gives the same bytes out, whichever driver it comes and goes by; the oracle is a replay of the same
-//! packets from files.
+//! The same traffic gives the same bytes with every driver. The reference is a replay of the same packets from
+//! files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,17 +16,17 @@ use crate::wire::{Wire, is_traffic};
 const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
 const MTU: u32 = 9000;
 
-/// The router's address on a veth.
+/// The router's MAC address on a veth.
 fn near(host: Host) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, host.number()])
 }
 
-/// The address at a veth's far end.
+/// The MAC address at a veth's far end.
 fn far(host: Host) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0xff, host.number()])
 }
 
-/// Packets of hosts, in the language of the replay's scenarios. First those from inside, then what answers them.
+/// Packets of hosts, in the language of replay scenarios: first those from inside, then the answers to them.
 const INSIDE: &str = "
     ip 10.1.0.9 > 198.51.100.2 udp 4000 > 53
     ip 10.1.0.9 > 198.51.100.2 udp 4000 > 53 data 1
@@ -72,14 +72,14 @@ const OUTSIDE_IN: &str = "
     ip 2001:db8:9::2 > 2001:db8:1::9 udp 53 > 4000 data 100
     ip 2001:db8:9::2 > 2001:db8:2::7 tcp 80 > 4000 SA";
 
-/// Frames as they are on the veth of a host.
+/// The frames of a host on its veth.
 fn frames(of: Host, lines: &str) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let mut frame = build::line(&format!("0 eth {line}")).frame;
         frame[..6].copy_from_slice(&near(of).0);
         frame[6..12].copy_from_slice(&far(of).0);
-        // Padding, which real cards add to short frames, is nobody's: half of the short ones have it.
+        // Network cards pad short frames, and padding must not matter: half of the short frames have it.
         if frame.len() < 60 && frames.len() % 2 == 0 {
             frame.resize(60, 0xee);
         }
@@ -88,11 +88,11 @@ fn frames(of: Host, lines: &str) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Datagrams that the far end's kernel sends: to the address, port, and with bytes.
+/// Datagrams that the far end's kernel sends: destination, and bytes.
 const OF_THE_KERNEL: [(&str, usize); 4] =
     [("198.51.100.2", 1), ("198.51.100.2", 1400), ("2001:db8:9::2", 33), ("10.2.0.7", 7000)];
 
-/// What a wire would see of them: checksums that the kernel leaves to hardware are right.
+/// The frames of these datagrams on the wire, with the checksums that the kernel leaves to hardware.
 fn of_the_kernel() -> Vec<Vec<u8>> {
     let line = |(to, bytes): &(&str, usize)| match to.contains(':') {
         true => format!("ip 2001:db8:1::2 > {to} udp 4500 > 4501 data {bytes}"),
@@ -101,7 +101,7 @@ fn of_the_kernel() -> Vec<Vec<u8>> {
     let lines: Vec<String> = OF_THE_KERNEL.iter().map(line).collect();
     let mut frames = frames(OFFICE, &lines.join("\n"));
     for frame in frames.iter_mut().filter(|frame| frame[12] == 8) {
-        // Padding is not the kernel's; Don't Fragment is.
+        // The kernel does not pad, and sets Don't Fragment.
         let length = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
         frame.truncate(length);
         frame[20] |= 0x40;
@@ -110,7 +110,7 @@ fn of_the_kernel() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Numbers an IPv4 packet 0, with the checksum that belongs to it.
+/// Sets an IPv4 packet's identification to 0 and corrects the checksum.
 fn without_identification(frame: &mut [u8]) {
     frame[18..20].fill(0);
     frame[24..26].fill(0);
@@ -118,7 +118,7 @@ fn without_identification(frame: &mut [u8]) {
     frame[24..26].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Packets that may not be cut are the kernel's, which numbers them as it likes: the numbers are left out.
+/// The kernel chooses the identification of packets with Don't Fragment freely, so it is cleared.
 fn comparable(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     for frame in frames.iter_mut().filter(|frame| frame[12] == 8 && frame[20] & 0x40 != 0) {
         assert_eq!(finish(sum(&frame[14..34], 0)), 0, "the header's checksum is right");
@@ -127,7 +127,7 @@ fn comparable(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// How packets get to the router.
+/// How packets reach the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Files,
@@ -159,13 +159,13 @@ fn config(by: By) -> String {
         );
         if let Some(driver) = driver {
             config += &match driver {
-                // `net_af_packet` and `net_tap` take no packets longer than Ethernet's.
+                // `net_pcap`, because `net_af_packet` and `net_tap` accept no packets longer than Ethernet's.
                 "dpdk" => format!("device = \"net_pcap{},iface={},phy_mac=1\"\n", host.number(), host.port),
                 _ => format!("interface = \"{}\"\n", host.port),
             };
             config += &format!("driver = \"{driver}\"\n");
         }
-        // AF_XDP has what the interface has, which is the same.
+        // AF_XDP uses the interface's address, which is the same.
         if matches!(by, By::Files | By::Tap) {
             config += &format!("mac = \"{}\"\n", near(host));
         }
@@ -173,10 +173,10 @@ fn config(by: By) -> String {
     config + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
 }
 
-/// What left by each port.
+/// The frames sent by each port.
 type Out = BTreeMap<&'static str, Vec<Vec<u8>>>;
 
-/// By files: all of one port, then all of the other.
+/// From files: all packets of one port, then all of the other.
 fn replayed() -> Out {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -218,7 +218,7 @@ fn replayed() -> Out {
     out
 }
 
-/// The frames of a capture in the old format, of this machine's order of bytes.
+/// The frames of a capture in the classic format, in this machine's byte order.
 fn captured(file: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut rest = &file[24..];
@@ -230,7 +230,7 @@ fn captured(file: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// By a driver, on veths; `None` where there are none.
+/// Through a driver, on veths; `None` if no veths can be made.
 fn live(by: By, expected: &Out) -> Option<Out> {
     let site = Site::new()?;
     let here = site.router();
@@ -241,7 +241,7 @@ fn live(by: By, expected: &Out) -> Option<Out> {
             continue;
         }
         if by == By::XdpGeneric {
-            // The kernel takes no program into the driver of a veth with more queues at its other end.
+            // The kernel attaches no native XDP program to a veth whose other end has more queues.
             site.ip(&there, "link del eth0");
             let queues = format!(
                 "link add eth0 numtxqueues 2 type veth peer name {} numrxqueues 1 netns {here}",
@@ -290,7 +290,7 @@ fn live(by: By, expected: &Out) -> Option<Out> {
         By::Tap => send(&mut office, of_the_kernel()),
         _ => site.within(&site.namespace(OFFICE), the_kernel_sends),
     }
-    // What answers needs the sessions of what it answers.
+    // Answers need the sessions of the packets that they answer.
     let to_outside = outside.receive(expected["wan"].len(), is_traffic);
     send(&mut outside, frames(OUTSIDE, OUTSIDE_IN));
     let to_office = office.receive(expected["lan"].len(), is_traffic);
@@ -305,14 +305,15 @@ fn live(by: By, expected: &Out) -> Option<Out> {
 fn the_kernel_sends() {
     for (to, bytes) in OF_THE_KERNEL {
         let from = if to.contains(':') { OFFICE.v6 } else { OFFICE.v4 };
-        // A program that another test is just starting holds what was open here for a moment, the socket before this one too.
+        // A program that another test is just starting briefly holds copies of open sockets, perhaps of the one
+        // closed here.
         let socket = eventually("its own address", || UdpSocket::bind((from, 4500)).ok());
         let payload: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
-        assert_eq!(socket.send_to(&payload, (to, 4501)).expect("it goes"), bytes);
+        assert_eq!(socket.send_to(&payload, (to, 4501)).expect("sending succeeds"), bytes);
     }
 }
 
-/// Frames by addresses and protocol, in the order in which they came.
+/// Frames by addresses and protocol, each in the order of arrival.
 fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<Vec<u8>, Vec<&[u8]>> {
     let mut flows: BTreeMap<Vec<u8>, Vec<&[u8]>> = BTreeMap::new();
     for frame in frames {

@@ -1,4 +1,4 @@
-//! What goes wrong: links, neighbors, processes. The router recovers, and its counters still add up.
+//! Failures of links, neighbors and processes. The router recovers, and its counters still add up.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ fn config(driver: &str) -> String {
 }
 
 fn started(site: &Site) {
-    // Kept over a link that goes down.
+    // The kernel deletes this route when the link goes down.
     let outside = site.namespace(OUTSIDE);
     site.ip(&outside, "route add default via 198.51.100.1");
 }
@@ -39,14 +39,14 @@ fn faults(driver: &str, arguments: &[&str]) {
     site.ip(&here, "link set wan up");
     passes_again(&site);
 
-    // The neighbor gets another MAC address, without a word.
+    // The neighbor gets another MAC address without announcing it.
     site.ip(&outside, "link set eth0 down");
     site.ip(&outside, "link set eth0 address 02:00:00:00:77:01");
     site.ip(&outside, "link set eth0 up");
     site.ip(&outside, "route replace default via 198.51.100.1");
     passes_again(&site);
 
-    // A smaller MTU: packets that may not be cut are answered for, and their senders learn.
+    // A smaller MTU: for packets that may not be fragmented, the router sends ICMP errors, and senders adapt.
     site.ip(&here, "link set wan mtu 1280");
     eventually("the sender learns of the smaller MTU", || {
         let arguments = ["-c", "1", "-W", "1", "-M", "do", "-s", "1400", OUTSIDE.v4];
@@ -57,12 +57,12 @@ fn faults(driver: &str, arguments: &[&str]) {
     site.ip(&here, "link set wan mtu 1500");
     passes_again(&site);
 
-    // The port gets another MAC address: its neighbors hear of it when they ask.
+    // The port gets another MAC address; neighbors learn it when they ask.
     site.ip(&here, "link set wan address 02:00:00:00:77:02");
     site.ip(&outside, "neigh flush all");
     passes_again(&site);
 
-    // The veth is pulled in the midst of a transfer, and plugged in again.
+    // The veth's link goes down during a transfer, and up again.
     let moved = transfer_over_a_gap(&site, || {
         site.ip(&outside, "link set eth0 down");
         eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
@@ -71,7 +71,7 @@ fn faults(driver: &str, arguments: &[&str]) {
     });
     assert_eq!(moved, TRANSFER_BYTES);
 
-    // The interface goes away and comes back under its name, twice.
+    // The interface disappears and returns under its name, twice.
     for round in 0..2 {
         site.ip(&here, "link del wan");
         eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
@@ -83,7 +83,7 @@ fn faults(driver: &str, arguments: &[&str]) {
         });
     }
 
-    // Asleep for longer than neighbors are asked for, with packets on their way.
+    // Suspended for longer than the router keeps asking for neighbors, with packets in flight.
     let office_ping = ["-c", "20", "-i", "0.2", "-W", "5", OUTSIDE.v4];
     let pinging = site.start(&office, "ping", &office_ping);
     router.process.signal("STOP");
@@ -98,18 +98,19 @@ fn faults(driver: &str, arguments: &[&str]) {
 
 const TRANSFER_BYTES: usize = 40 << 20;
 
-/// Bytes that got from the office to the outside by TCP, with something happening when a part of them has.
+/// Transfers bytes from the office to the outside by TCP and runs `gap` in the middle; returns the bytes that
+/// arrived.
 fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 9000)).expect("a port"));
     let mut client = site.within(&site.namespace(OFFICE), || {
-        TcpStream::connect((OUTSIDE.v4, 9000)).expect("somebody listens")
+        TcpStream::connect((OUTSIDE.v4, 9000)).expect("a listener exists")
     });
-    let (server, _) = listener.accept().expect("somebody comes");
+    let (server, _) = listener.accept().expect("a client connects");
     client.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
     server.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     std::thread::scope(|scope| {
-        // The reader says how much came.
+        // The reader reports how much arrived.
         scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_BYTES]));
         let (mut server, mut buffer) = (server, vec![0; 64 << 10]);
         let mut moved = uninterrupted(|| server.read(&mut buffer)).expect("it begins");
@@ -121,7 +122,7 @@ fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
     })
 }
 
-/// How long a connection may take to find out that its way is back: TCP asks less and less often.
+/// The longest time for a connection to notice that its path is back: TCP retries less and less often.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
@@ -139,7 +140,7 @@ fn faults_by_af_xdp() {
     faults("af_xdp", &[]);
 }
 
-/// A router that was killed leaves nothing behind that its successor minds.
+/// A killed router leaves nothing behind that disturbs the next one.
 #[test]
 fn killed_and_started_again() {
     let Some(site) = Site::new() else { return };
@@ -153,8 +154,8 @@ fn killed_and_started_again() {
     }
 }
 
-/// More than any ring holds, while the router sleeps: what did not fit is counted as missed by the driver, and the counters
-/// are right about the rest. Afterwards everything passes as before.
+/// Sends more than any ring holds while the router is suspended. The driver counts the packets that did not fit
+/// as missed, the counters are right for the rest, and later packets pass as before.
 fn overflow(driver: &str) {
     const FRAMES: u64 = 20_000;
     let Some(site) = Site::new() else { return };
@@ -175,7 +176,7 @@ fn overflow(driver: &str) {
     router.process.signal("CONT");
     let counters = router.counters_add_up();
     let (came, missed) = (ports("received") - before.0, ports("missed") - before.1);
-    assert!(came >= 64, "what the ring holds comes: {came}");
+    assert!(came >= 64, "the frames in the ring arrive: {came}");
     assert!(came < sent, "the ring is smaller than what was sent: {came} of {sent}");
     assert!(missed > 0, "{sent} were sent, {came} came, none was missed: {counters}");
     passes_again(&site);
@@ -192,10 +193,11 @@ fn memory_for_frames_runs_out_by_af_xdp() {
     overflow("af_xdp");
 }
 
-/// As many frames as rings hold for 50 ms at 60,000 a second come while the router sleeps: none is lost.
+/// While the router is suspended, as many frames arrive as rings hold for 50 ms at 60,000 per second: none is
+/// lost.
 fn nothing_overflows(driver: &str) {
     const FRAMES: usize = 3000;
-    /// A veth's own queue has places for 256.
+    /// A veth's own queue has 256 entries.
     const AT_ONCE: usize = 64;
     let Some(site) = Site::new() else { return };
     started(&site);

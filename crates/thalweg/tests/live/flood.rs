@@ -1,4 +1,4 @@
-//! Far more packets than the router can forward: what keeps it in the network goes on.
+//! Far more packets than the router can forward: everything that keeps the router in its network continues.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use crate::dead_ways::{BGP, Bird, back_to_office, bird, established, neighbor};
 use crate::site::{OFFICE, OUTSIDE, Site, eventually, has};
 use crate::wire::Stop;
 
-/// Two hold times and more.
+/// More than two hold times.
 const LASTS: Duration = Duration::from_secs(20);
 
 const SENDERS: usize = 2;
 
-/// Real-time workers, as a router has them unless it is told otherwise. What can leave is a small part of what two cores send:
-/// how much a busy machine forwards is nobody's guess.
+/// Real-time workers, the default. The egress rate is a small part of what two cores send, because the forwarding
+/// rate of a busy machine is unknown.
 const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = [\"10.1.0.1/24\"]\n\n\
      [ports.wan]\ninterface = \"wan\"\ndriver = \"af_packet\"\naddresses = [\"198.51.100.1/24\"]\nmirror = true\n\n\
      [workers]\npriority = \"realtime\"\n\n[[qos.egress]]\nport = \"wan\"\nrate = \"1 Mbit/s\"\n\n";
@@ -50,7 +50,7 @@ fn a_session_with_a_short_hold_time_stays_up() {
         for socket in &sockets {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // Nobody listens there, which the host says now and then.
+                    // The port is closed, so the kernel reports an error for some sends.
                     sent.fetch_add(u64::from(socket.send(&[0; 18]).is_ok()), Ordering::Relaxed);
                 }
             });

@@ -1,4 +1,4 @@
-//! Flow metering in a router that runs: what a collector is told of it, and what stays in a dataset.
+//! Flow metering in a running router: the records that a collector and a dataset receive.
 
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
@@ -12,9 +12,9 @@ use thalweg_wire::netflow::decode::Source;
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
 use thalweg_testdata::{uninterrupted, with_room};
 
-/// A network that BIRD announces.
+/// An address of the network that BIRD announces.
 const BEYOND: &str = "203.0.113.5";
-/// Datagrams each way.
+/// Datagrams in each direction.
 const DATAGRAMS: usize = 30;
 
 fn config(site: &Site, collector: u16) -> String {
@@ -31,7 +31,7 @@ fn config(site: &Site, collector: u16) -> String {
     )
 }
 
-/// BIRD outside: its arguments.
+/// The arguments of BIRD outside.
 fn bird(site: &Site) -> [String; 2] {
     let text = format!(
         "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route 203.0.113.0/24 blackhole; }}\n\
@@ -49,7 +49,7 @@ fn amount(view: &Value, name: &str) -> (u64, u64) {
     (of("packets"), of("bytes"))
 }
 
-/// What was seen is reported, in the cache, or belongs to no flow.
+/// Every packet that the meter saw is exported, in the cache, or belongs to no flow.
 fn counters_add_up(router: &Router<'_>) -> Value {
     eventually("the flow meter's counters balance", || {
         let view = router.one("flow-cache");
@@ -63,7 +63,7 @@ fn counters_add_up(router: &Router<'_>) -> Value {
     })
 }
 
-/// All that a collector was sent.
+/// All records that a collector has received.
 fn collected(socket: &UdpSocket) -> Vec<FlowRecord> {
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let (mut importer, mut records) = (Importer::default(), Vec::new());
@@ -104,7 +104,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let mut public = None;
     for _ in 0..DATAGRAMS {
         client.send_to(&[1; 20], (BEYOND, 7000)).expect("sent");
-        let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+        let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
         server.send_to(&[2; 40], seen).expect("sent");
         uninterrupted(|| client.recv_from(&mut buffer)).expect("the answer arrives");
         public = Some(seen);
@@ -119,7 +119,8 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     });
     let counters = counters_add_up(&router);
     assert!(counters["flows"].as_u64() >= Some(3), "{counters}");
-    // Nothing is on disk yet: flows are in the cache, and a query of the dataset sees them, with what tables know of them.
+    // Nothing is on disk yet. A query of the dataset sees the flows in the cache, with fields from routing
+    // tables.
     let program = env!("CARGO_BIN_EXE_thalweg");
     let folder = site.file("flows").display().to_string();
     let top = ["flows", "--data", &folder, "--format", "json", "top", "dst-as", "src net 10.0.0.0/8"];
@@ -133,7 +134,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     assert!(beyond_as.is_some_and(|row| row["packets"].as_u64() >= Some(DATAGRAMS as u64)), "{live}");
     let mode = fs::metadata(site.file("flows").join(".live.sock")).expect("the socket").permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
     assert!(neighbor.end(), "BIRD ends");
 
     let records = collected(&collector);
@@ -169,7 +170,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     assert_eq!(kept["live"]["writer"], "nobody");
 }
 
-/// Datagrams that programs of the router's namespace gave to the kernel: what it cuts from one call counts once.
+/// Datagrams that programs of the router's namespace passed to the kernel; segments of one call count once.
 fn given_to_kernel(site: &Site) -> u64 {
     let text = site.said(&site.router(), "cat", &["/proc/net/snmp"]);
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
@@ -178,7 +179,7 @@ fn given_to_kernel(site: &Site) -> u64 {
     columns().nth(place).and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// How many datagrams a collector has, and how often the kernel was called for them.
+/// The number of datagrams that a collector received, and of kernel calls that sent them.
 fn datagrams_and_calls(site: &Site, collector: &UdpSocket, send: impl FnOnce()) -> (u64, u64) {
     let before = given_to_kernel(site);
     send();
@@ -192,7 +193,8 @@ fn datagrams_and_calls(site: &Site, collector: &UdpSocket, send: impl FnOnce()) 
     (datagrams, calls)
 }
 
-/// The last records are delivered while the meter's totals are due, as they are right after a reload.
+/// The router stops while the meter's totals are due, as they are right after a reload; it must still deliver the
+/// last records and exit.
 #[test]
 fn a_router_that_is_stopped_while_totals_are_due_ends() {
     let Some(site) = Site::new() else { return };
@@ -201,7 +203,7 @@ fn a_router_that_is_stopped_while_totals_are_due_ends() {
                   [flows]\ncollectors = [\"v5://127.0.0.1:9\"]\n";
     for _ in 0..3 {
         let mut router = site.run_alone(config, &[]);
-        router.reload(&config.replace("driver", "mtu = 1400\ndriver")).expect("it is taken over");
+        router.reload(&config.replace("driver", "mtu = 1400\ndriver")).expect("the reload succeeds");
         assert!(router.process.end());
     }
 }

@@ -1,5 +1,5 @@
-//! Bad weather: packets that nobody should send, by every driver. The router goes on, others' packets pass, and in the end
-//! every packet is accounted for.
+//! Hostile packets, with every driver. The router continues, other hosts' packets pass, and at the end every
+//! packet is accounted for.
 
 mod frames;
 
@@ -15,11 +15,11 @@ use frames::VethPair;
 use thalweg_testdata::uninterrupted;
 use thalweg_wire::MacAddr;
 
-/// Frames sent before it is awaited that the router has seen them: fewer than any driver's ring has places.
+/// Frames sent before waiting until the router has seen them: fewer than fit into any driver's ring.
 const BATCH: usize = 1000;
-/// The neighbor that sends what is bad, which is not the guest that has the veth.
+/// The source of hostile packets; another address than that of the guest on this veth.
 const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x66, 0x66]);
-/// Where the random changes begin.
+/// The seed of the random changes.
 const SEED: u64 = 0x7468_616c_7765_6721;
 
 fn config(driver: &str) -> String {
@@ -33,14 +33,14 @@ fn config(driver: &str) -> String {
     ports + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
 }
 
-/// Somebody whose packets have to pass: asks and is answered, by datagrams, until it is told to stop.
+/// A host whose packets must pass: it sends requests and receives answers until told to stop.
 struct Conversation {
     stop: AtomicBool,
     rounds: AtomicU32,
 }
 
 impl Conversation {
-    /// The office talks to the outside while `work` is done; how many times it was answered.
+    /// Runs `work` while the office talks to the outside; returns the number of answers.
     fn beside(site: &Site, work: impl FnOnce(&Conversation)) -> u32 {
         let server =
             site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((OUTSIDE.v4, 7)).expect("a port"));
@@ -53,7 +53,7 @@ impl Conversation {
         std::thread::scope(|scope| {
             scope.spawn(|| talk.answer(&server));
             scope.spawn(|| talk.ask(&client));
-            // Whatever becomes of the work, the others end.
+            // Stops the others even if `work` panics.
             let stop = Stop(&talk.stop);
             talk.goes_on();
             work(&talk);
@@ -76,7 +76,7 @@ impl Conversation {
         let mut buffer = [0; 64];
         let mut number = 0_u32;
         while !self.stop.load(Ordering::Relaxed) {
-            // It may be refused while the router is not up yet.
+            // Sending can fail until the router is up.
             let _ = socket.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 7));
             while let Ok((length, _)) = uninterrupted(|| socket.recv_from(&mut buffer)) {
                 if buffer[..length] == number.to_be_bytes() {
@@ -88,7 +88,7 @@ impl Conversation {
         }
     }
 
-    /// Waits until three more questions were answered.
+    /// Waits for three more answers.
     fn goes_on(&self) {
         let before = self.rounds.load(Ordering::Relaxed);
         eventually("others' packets pass", || {
@@ -97,21 +97,22 @@ impl Conversation {
     }
 }
 
-/// Frames that the guests' port has heard of: taken, missed, or for others.
+/// Frames that reached the guests' port: received, missed, or addressed to others.
 fn seen(router: &Router<'_>) -> u64 {
     let ports = router.show(&["ports"]).expect("the router answers");
     let guest = ports.iter().find(|port| port["name"] == "guest").expect("the port is there");
     ["received", "missed", "foreign"].iter().map(|field| guest[field].as_u64().expect("a number")).sum()
 }
 
-/// Sends everything a batch at a time; how many frames went.
+/// Sends everything in batches; returns the number of frames sent.
 fn send(router: &mut Router<'_>, wire: &mut Wire, frames: &[Vec<u8>]) -> u64 {
     let mut sent = 0;
     for batch in frames.chunks(BATCH) {
         let before = seen(router);
         let went = wire.send(batch.iter().map(Vec::as_slice)) as u64;
         sent += went;
-        // A tag that is cut off is thrown away before any port sees it, so all need not come.
+        // The kernel drops a frame with a truncated tag before any port sees it, so not all frames need to
+        // arrive.
         let mut last = before;
         eventually("the port has seen the frames", || {
             assert!(!router.process.has_ended(), "the router ended");
@@ -138,19 +139,19 @@ fn hostile(driver: &str, arguments: &[&str]) {
             talk.goes_on();
         }
     });
-    // Frames of less than a header no interface takes; all others went.
+    // No interface sends a frame shorter than a header; all others were sent.
     assert!(sent as usize >= frames.len() - 100, "{sent} of {} frames went", frames.len());
     let came = seen(&router) - before;
     assert!(came + 400 >= sent, "of {sent} frames the port saw {came}");
     assert!(rounds > 20, "{rounds}");
     let counters = router.counters_add_up();
     let dropped = counters["dropped"].as_object().expect("reasons").len();
-    // Reasons of every stage: what was sent was bad in many ways.
+    // The packets are bad in many ways, so stages of every kind drop some.
     assert!(dropped >= 15, "{counters}");
     drop(wire);
-    eventually("the guest is there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("the guest is reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -168,14 +169,14 @@ fn hostile_packets_in_a_pipeline() {
     hostile("auto", &["--model", "pipeline", "--workers", "2"]);
 }
 
-/// A scan of a /64 (RFC 6583): neighbors that are known stay known and are reached without delay, one that speaks for
-/// itself gets in, and what waits is bounded.
+/// A scan of a /64 (RFC 6583): known neighbors stay resolved and reachable without delay, a neighbor that
+/// announces itself is accepted, and the number of waiting packets is bounded.
 #[test]
 fn a_scan_of_many_addresses() {
     let Some(site) = Site::new() else { return };
     let mut router = site.run(&config("auto"), &[]);
     let guest = site.namespace(GUEST);
-    eventually("the guest is known", || site.pings(OFFICE, GUEST.v6).then_some(()));
+    eventually("the guest is resolved", || site.pings(OFFICE, GUEST.v6).then_some(()));
     let near = site.mac_of(&site.router(), "lan");
     let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", STRANGER);
     let mut rounds = 0;
@@ -192,12 +193,12 @@ fn a_scan_of_many_addresses() {
         for batch in frames.chunks(512) {
             wire.send(batch.iter().map(Vec::as_slice));
         }
-        // In the midst of it, the known neighbor is reached at the first try.
+        // In the middle of the scan, the first packet to the known neighbor is answered.
         rounds += u32::from(site.pings(OFFICE, GUEST.v6));
         if part == 5 {
             site.ip(&guest, "addr add 2001:db8:2::77/64 dev eth0 nodad");
             let arguments = ["-c", "1", "-W", "1", "-I", "2001:db8:2::77", OFFICE.v6];
-            eventually("a new neighbor that speaks gets in", || {
+            eventually("a neighbor that announces itself is accepted", || {
                 site.output(&guest, "ping", &arguments).status.success().then_some(())
             });
         }
@@ -211,7 +212,7 @@ fn a_scan_of_many_addresses() {
     }
     assert_eq!(rounds, 10, "the known neighbor is reached");
     assert!(!router.process.has_ended(), "the router ended");
-    eventually("nobody is waited for", || {
+    eventually("no packet waits for a neighbor", || {
         (router.one("counters")["waiting_for_neighbor"] == 0).then_some(())
     });
     router.counters_add_up();

@@ -1,5 +1,5 @@
-//! The router as a host among others: programs of the system on mirrors, what is for all on a link, addresses and routes
-//! that come and go, interfaces that are not there yet.
+//! The router as a host among others: the system's programs on mirrors, broadcast on links, addresses and routes
+//! that come and go, interfaces that do not exist yet.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually, has};
 use crate::wire::Wire;
 use thalweg_wire::MacAddr;
 
-/// Mirrors, and nothing about the kernel.
+/// Ports with mirrors; all options of the kernel are defaults.
 const MIRRORED: &str = r#"
 [ports.lan]
 interface = "lan"
@@ -36,7 +36,7 @@ fn port(router: &Router<'_>, name: &str) -> Value {
     ports.into_iter().find(|port| port["name"] == name).expect("the port is there")
 }
 
-/// `mirror = true` is enough for the system to answer somebody who is not on the link.
+/// `mirror = true` is enough for the system to answer a host that is not on the link.
 #[test]
 fn who_is_beyond_a_link_is_answered() {
     let Some(site) = Site::new() else { return };
@@ -53,7 +53,7 @@ fn who_is_beyond_a_link_is_answered() {
     router.counters_add_up();
 }
 
-/// A gateway that no network of the port holds, as hosters have it.
+/// A gateway outside of the port's networks, as hosting providers have it.
 #[test]
 fn a_lone_address_with_a_gateway_on_the_link() {
     let Some(site) = Site::new() else { return };
@@ -83,7 +83,8 @@ onlink = true
 "#;
     let router = site.run_alone(config, &[]);
     eventually("a packet goes by the gateway and back", || site.pings(OFFICE, "192.0.2.9").then_some(()));
-    // Programs of the system go the same way, and others on the link find the address though they are in no network.
+    // The system's programs use the same path, and other hosts on the link resolve the address although it is in
+    // no network.
     eventually("the system reaches it", || {
         let arguments = ["-c", "1", "-W", "1", "-I", "203.0.113.7", "192.0.2.9"];
         site.output(&site.router(), "ping", &arguments).status.success().then_some(())
@@ -97,8 +98,8 @@ onlink = true
     router.counters_add_up();
 }
 
-/// DHCP both ways: hosts behind the router have their server on a mirror, and the router has its address from outside. Blocks
-/// of public ports that follow from inside addresses wait for it.
+/// DHCP in both directions: a server on a mirror serves hosts behind the router, and the router gets its outside
+/// address by DHCP. NAT's port blocks, which depend on that address, wait for it.
 #[test]
 fn dhcp_on_mirrors() {
     let Some(site) = Site::new() else { return };
@@ -143,7 +144,7 @@ inside = ["10.1.0.0/26"]
     };
     let _inside_server = serve(&system, "tw-lan", "10.1.0.50,10.1.0.60");
     let _outside_server = serve(&outside, "eth0", "198.51.100.50,198.51.100.60");
-    // The client's script is our own: that of the system would change the machine's resolver.
+    // Our own script for the client: the system's would change the machine's resolver.
     let script = site.file("dhclient-script");
     let text = "#!/bin/sh\ncase $reason in\nBOUND|RENEW|REBIND|REBOOT)\n\
                 length=$(echo $new_subnet_mask | awk -F. '{n=0;for(i=1;i<=4;i++){v=$i;while(v>0){n+=v%2;v=int(v/2)}}print n}')\n\
@@ -164,13 +165,13 @@ inside = ["10.1.0.0/26"]
         site.start(namespace, "dhclient", &all)
     };
 
-    // The router's address, and with it the way out, NAT's public address.
+    // The router's address brings the default route and NAT's public address.
     let _routers = start(&system, "tw-wan");
-    eventually("the port has an address and a way out", || {
+    eventually("the port has an address and a default route", || {
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?.to_string();
         (route.contains("198.51.100.2") && route.contains("wan")).then_some(())
     });
-    // A host's, by the server on the mirror: its request is from 0.0.0.0 to all.
+    // A host gets an address from the server on the mirror: its request is from 0.0.0.0 to the broadcast address.
     let _hosts = start(&office, "eth0");
     eventually("the host has an address", || {
         let own = site.said(&office, "ip", &["-4", "addr", "show", "dev", "eth0"]);
@@ -179,11 +180,11 @@ inside = ["10.1.0.0/26"]
     eventually("NAT has the address", || site.pings(OFFICE, "192.0.2.9").then_some(()));
     assert_eq!(dropped(&router, "martian-source"), 0);
 
-    // Without its address the router has no way out, and NAT none to translate to.
+    // Without its address the router has no default route, and NAT no address to translate to.
     let arguments = client(&system, "tw-wan");
     let all: Vec<&str> = ["-r"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
     site.said(&system, "dhclient", &all);
-    eventually("the way is gone", || {
+    eventually("the default route is gone", || {
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?;
         (route["action"] == "no route").then_some(())
     });
@@ -193,7 +194,7 @@ inside = ["10.1.0.0/26"]
     router.counters_add_up();
 }
 
-/// What goes to all, or came to all: never out by another port, never translated, whatever is checked.
+/// Broadcast packets are never forwarded and never translated, with any validation.
 #[test]
 fn what_is_for_all_stays_on_its_link() {
     let Some(site) = Site::new() else { return };
@@ -221,7 +222,7 @@ fn what_is_for_all_stays_on_its_link() {
         let all = MacAddr::BROADCAST;
         let group = MacAddr([1, 0, 0x5e, 0, 0, 5]);
         let before = dropped(&router, "link-broadcast");
-        // A DHCP server's offer to the router, in a frame to all as some send it.
+        // A DHCP server's offer to the router, in a broadcast frame as some servers send it.
         let mut offer = frame(all, "0 eth ip 10.1.0.9 > 10.1.0.77 udp 67 > 68 data 240");
         let message = &mut offer[14 + 28..];
         (message[0], message[2]) = (2, 6);
@@ -240,10 +241,11 @@ fn what_is_for_all_stays_on_its_link() {
         ];
         let last = frame(near, "0 eth ip 10.1.0.9 > 192.0.2.9 udp 4006 > 9 data 99");
         office.send(for_all.iter().chain(&to_one).chain([&last]).map(Vec::as_slice));
-        eventually("frames to all for one host are dropped by name", || {
+        eventually("unicast packets in broadcast frames are dropped with a reason", || {
             (dropped(&router, "link-broadcast") == before + 2).then_some(())
         });
-        // Behind all of them: what is forwarded has come out, and nothing of the others.
+        // The last frame is forwarded. It has come out, so all earlier ones have been handled, and none of them
+        // came out.
         let ours =
             |frame: &[u8]| frame.get(12..14) == Some(&[8, 0]) && matches!(frame.get(23), Some(17 | 89));
         let sizes = |frames: Vec<Vec<u8>>| frames.iter().map(Vec::len).collect::<Vec<_>>();
@@ -255,7 +257,8 @@ fn what_is_for_all_stays_on_its_link() {
     }
 }
 
-/// A neighbor that BGP cannot reach because its port has no mirror: said at once, with what to do about it.
+/// A BGP neighbor that cannot be reached because its port has no mirror: the log says so at once, and how to
+/// change it.
 #[test]
 fn a_neighbor_on_a_port_without_a_mirror_is_said() {
     let Some(site) = Site::new() else { return };
@@ -272,7 +275,7 @@ fn a_neighbor_on_a_port_without_a_mirror_is_said() {
     assert!(log.contains("`mirror = true` in [ports.wan]"), "{log}");
 }
 
-/// An interface that is not there is waited for; the others work meanwhile.
+/// The router waits for a missing interface; the other ports work meanwhile.
 fn waits_for_an_interface(driver: &str) {
     let Some(site) = Site::new() else { return };
     let system = site.router();
@@ -299,7 +302,7 @@ fn waits_for_an_interface(driver: &str) {
         eventually("its mirror is like it", || (site.mac_of(&system, "tw-guest") == mac).then_some(()));
         eventually("the router itself answers", || site.pings(GUEST, GUEST.gateway_v4).then_some(()));
         site.ip(&system, "link del guest");
-        eventually("others go on", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+        eventually("the other ports still work", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     }
 }
 

@@ -1,4 +1,5 @@
-//! The forwarding table and the kernel's, kept in step: routes that programs put into the kernel, and the router's own.
+//! The forwarding table in sync with the kernel's: routes that programs put into the kernel, and the router's
+//! own.
 
 mod neighbors;
 
@@ -53,7 +54,7 @@ fn kernel_sync(router: &Router<'_>, what: &str) -> u64 {
     router.one("forwarding")["kernel_sync"][what].as_u64().unwrap_or_else(|| panic!("{what} is a number"))
 }
 
-/// What the kernel has of the router's routes.
+/// The router's routes in the kernel.
 fn exported(site: &Site) -> String {
     let of = |family: &str| site.said(&site.router(), "ip", &[family, "route", "show", "proto", "116"]);
     of("-4") + &of("-6")
@@ -72,14 +73,14 @@ fn has_routes_of_ours(site: &Site) {
 fn routes_that_come_and_go_are_followed() {
     let Some(site) = site() else { return };
     let system = site.router();
-    // What a router that was killed would have left.
+    // A route as left by a killed router.
     site.ip(&system, "route add blackhole 192.0.2.200/32 proto 116 metric 116");
     let router = site.run(CONFIG, &[]);
     has_routes_of_ours(&site);
-    assert!(!exported(&site).contains("192.0.2.200"), "what a predecessor left is removed");
+    assert!(!exported(&site).contains("192.0.2.200"), "the predecessor's route is removed");
     assert_eq!(fib(&router, BEHIND)["action"], "no route");
 
-    // By a mirror, by a port's interface, and with another metric behind the first.
+    // Through a mirror, through a port's interface, and with a higher metric behind the first.
     site.ip(&system, "route add 203.0.113.128/25 via 198.51.100.2 dev outside0 metric 20");
     site.ip(&system, "route add blackhole 203.0.113.128/25 metric 30");
     eventually("packets go where the kernel says", || site.pings(OFFICE, BEHIND).then_some(()));
@@ -95,9 +96,9 @@ fn routes_that_come_and_go_are_followed() {
         (fib(&router, BEHIND)["action"] == "blackhole").then_some(())
     });
     site.ip(&system, "route del blackhole 203.0.113.128/25");
-    eventually("there is none", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
+    eventually("no route is left", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
 
-    // The router's own stand before others' of the same prefix, and are never taken for others'.
+    // The router's own routes win over others' of the same prefix, and are never taken for others'.
     site.ip(&system, "route add blackhole 192.0.2.0/25 metric 5");
     site.ip(&system, "route add 203.0.113.0/24 via 198.51.100.2 dev outside0");
     eventually("one is imported, one is behind", || {
@@ -109,27 +110,28 @@ fn routes_that_come_and_go_are_followed() {
     assert!(site.pings(OFFICE, "192.0.2.1"));
     site.ip(&system, "route del blackhole 192.0.2.0/25 metric 5");
 
-    // Several ways.
+    // Several next hops.
     site.ip(
         &system,
         "-6 route add 2001:db8:99::/48 nexthop via 2001:db8:9::2 dev outside0 nexthop via 2001:db8:1::2 dev tw-lan",
     );
-    let ways = eventually("both ways are taken", || {
+    let ways = eventually("both next hops are used", || {
         let view = fib(&router, "2001:db8:99::1");
         (view["next_hops"].as_array().map(Vec::len) == Some(2)).then_some(view)
     });
     assert_eq!(ways["source"], "kernel", "{ways}");
 
-    // The kernel drops a route with its link, and says nothing of it.
+    // The kernel deletes a route with its link and sends no notification.
     site.ip(&system, "link set outside0 down");
-    eventually("it is followed", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
+    eventually("the deletion is followed", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
     site.ip(&system, "link set outside0 up");
     site.ip(&system, "-6 addr replace 2001:db8:9::1/64 dev outside0");
     eventually("ours are back", || exported(&site).contains("192.0.2.0/25").then_some(()));
     assert_eq!(kernel_sync(&router, "import_drift"), 0, "{}", router.one("forwarding"));
 }
 
-/// Somebody takes the router's routes out of the kernel, and puts in another: found, mended, counted.
+/// Another program deletes the router's routes from the kernel and adds one: the router finds, repairs and counts
+/// that.
 #[test]
 fn drift_is_mended_and_counted() {
     let Some(site) = site() else { return };
@@ -139,28 +141,28 @@ fn drift_is_mended_and_counted() {
     let before = kernel_sync(&router, "export_drift");
     site.ip(&system, "route del 192.0.2.0/25 proto 116");
     site.ip(&system, "route add blackhole 192.0.2.200/32 proto 116 metric 116");
-    eventually("both are mended", || {
+    eventually("both changes are repaired", || {
         let said = exported(&site);
         (said.contains("192.0.2.0/25") && !said.contains("192.0.2.200")).then_some(())
     });
-    eventually("and counted", || (kernel_sync(&router, "export_drift") >= before + 2).then_some(()));
-    // Another configuration's routes take their place.
+    eventually("the drift is counted", || (kernel_sync(&router, "export_drift") >= before + 2).then_some(()));
+    // After a reload, the new configuration's routes replace the old ones.
     let other = CONFIG.replace("192.0.2.0/25", "192.0.2.0/26");
-    router.reload(&other).expect("it is taken over");
+    router.reload(&other).expect("the reload succeeds");
     eventually("the kernel has the new route only", || {
         let said = exported(&site);
         (said.contains("192.0.2.0/26 via") && !said.contains("192.0.2.0/25")).then_some(())
     });
-    // A successor of a router that was killed has the same routes.
+    // The successor of a killed router has the same routes.
     router.process.kill();
     drop(router);
     let mut router = site.run(CONFIG, &[]);
     has_routes_of_ours(&site);
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
     assert_eq!(exported(&site), "", "nothing is left behind");
 }
 
-/// OSPF on a mirror: BIRD learns a network from a neighbor, puts it into the kernel, and packets go there.
+/// OSPF on a mirror: BIRD learns a network from a neighbor and puts it into the kernel, and packets follow.
 #[test]
 fn a_routing_daemon_on_a_mirror_fills_the_table() {
     let Some(site) = site() else { return };
@@ -195,8 +197,8 @@ fn a_routing_daemon_on_a_mirror_fills_the_table() {
     router.counters_add_up();
 }
 
-/// The router sleeps while more routes come and go than the kernel keeps news of: it says that news were lost, reads
-/// everything again, and has what the kernel has.
+/// While the router is suspended, more routes change than the kernel queues notifications for. The router says
+/// that notifications were lost, reads everything again, and ends with the kernel's routes.
 #[test]
 fn lost_news_are_made_up_for() {
     const ROUTES: u32 = 48 << 10;
@@ -212,18 +214,18 @@ fn lost_news_are_made_up_for() {
         site.said(&site.router(), "ip", &["-batch", &site.file(name).display().to_string()]);
     };
     router.process.signal("STOP");
-    // Some of them are replaced, and the first are gone again.
+    // Some of them are replaced, and the first are deleted again.
     batch("add", "add", 0..ROUTES, " via 198.51.100.2 dev outside0");
     batch("replace", "replace", 1000..20_000, " via 198.51.100.2 dev outside0");
     batch("del", "del", 0..1000, "");
     router.process.signal("CONT");
     let (last, gone) = (prefix(ROUTES - 1), prefix(7));
-    eventually("what came last is there", || (fib(&router, &last)["source"] == "kernel").then_some(()));
-    eventually("what went is not", || (fib(&router, &gone)["action"] == "no route").then_some(()));
+    eventually("the last added route is there", || (fib(&router, &last)["source"] == "kernel").then_some(()));
+    eventually("the removed route is gone", || (fib(&router, &gone)["action"] == "no route").then_some(()));
     let expected = imported + u64::from(ROUTES) - 1000;
     eventually("the tables are equal", || (kernel_sync(&router, "imported") == expected).then_some(()));
     assert!(numbers()[0] > overruns, "{}", router.one("forwarding"));
-    assert_eq!(numbers()[1], drift, "what was lost is no drift");
+    assert_eq!(numbers()[1], drift, "lost notifications do not count as drift");
     assert!(site.pings(OFFICE, OUTSIDE.v4));
     router.counters_add_up();
 }

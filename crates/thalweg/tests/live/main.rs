@@ -1,5 +1,5 @@
-//! The router on live interfaces, with real programs around it: hosts in namespaces that the tests make, joined to the
-//! router by veths. Needs root; says so loudly elsewhere.
+//! The router on live interfaces with real programs around it: hosts in namespaces, joined to the router by
+//! veths. The tests need root, and say loudly when they are skipped without it.
 
 #![cfg(target_os = "linux")]
 

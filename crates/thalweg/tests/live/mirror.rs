@@ -1,4 +1,4 @@
-//! Mirrors: programs of the system on the router's ports.
+//! Mirrors: the system's programs on the router's ports.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
 mirror = "outside0"
 "#;
 
-/// The system reaches neighbors by mirrors, and they reach it; addresses and link state are the port's.
+/// The system and neighbors reach each other through mirrors; a mirror has its port's addresses and link state.
 #[test]
 fn the_system_is_on_the_ports() {
     let Some(site) = Site::new() else { return };
@@ -35,7 +35,7 @@ fn the_system_is_on_the_ports() {
     assert_eq!(mac("outside0"), mac("wan"), "a mirror has its port's MAC address");
     assert_eq!(mac("tw-lan"), mac("lan"));
 
-    // The veth is pulled: the mirror's goes too, and comes back with it.
+    // The veth's link goes down: the mirror's follows, and goes up with it.
     let has_carrier = |wanted: &str| {
         let said = site.output(&system, "cat", &["/sys/class/net/outside0/carrier"]);
         (String::from_utf8_lossy(&said.stdout).trim() == wanted).then_some(())
@@ -50,7 +50,7 @@ fn the_system_is_on_the_ports() {
     router.counters_add_up();
 }
 
-/// BIRD on the mirror has a session with BIRD outside, and both learn what the other has.
+/// BIRD on the mirror has a session with BIRD outside; each learns the other's networks.
 #[test]
 fn a_routing_daemon_speaks_by_a_mirror() {
     let Some(site) = Site::new() else { return };

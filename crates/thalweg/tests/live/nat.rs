@@ -1,4 +1,4 @@
-//! NAT between real hosts: what it shows of its sessions, and what a host is told that gets none.
+//! NAT between real hosts: the shown sessions, and the error that a host gets when it is refused a session.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -33,18 +33,18 @@ fn socket(site: &Site, host: crate::site::Host, at: &str) -> UdpSocket {
     socket
 }
 
-/// Sends by a session and waits for the answer; where the far end saw it come from.
+/// Sends a datagram of a session and waits for the answer; returns the source address that the server saw.
 fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     from.send(b"there").expect("sent");
     let mut buffer = [0; 16];
-    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
     server.send_to(b"back", seen).expect("sent");
     let n = uninterrupted(|| from.recv(&mut buffer)).expect("the answer arrives");
     assert_eq!(&buffer[..n], b"back");
     seen.to_string()
 }
 
-/// Addresses of the outside network that are NAT's alone: the router answers for them, or nothing comes back.
+/// Addresses of the outside network that only NAT has: the router must answer ARP and ND for them.
 #[test]
 fn a_pool_on_the_outside_network_is_answered_for() {
     let Some(site) = Site::new() else { return };
@@ -56,10 +56,10 @@ fn a_pool_on_the_outside_network_is_answered_for() {
     let seen = there_and_back(&client, &server);
     assert!(seen.starts_with("198.51.100.77:"), "{seen}");
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// A piece of a UDP datagram from the office to the server: its bytes from `at` on.
+/// A fragment of a UDP datagram from the office to the server: `length` bytes from `at`.
 fn piece(datagram: &[u8], at: usize, length: usize) -> Vec<u8> {
     let more = at + length < datagram.len();
     let field = (at / 8) as u16 | u16::from(more) << 13;
@@ -71,8 +71,8 @@ fn piece(datagram: &[u8], at: usize, length: usize) -> Vec<u8> {
     testing::ipv4(header, &datagram[at..at + length])
 }
 
-/// RFC 4787, REQ-14a: pieces that come before the one with the ports get through, and those that wait for one that never
-/// comes are given up.
+/// RFC 4787, REQ-14a: fragments that arrive before the one with the ports get through. If that one never comes,
+/// they are dropped.
 #[test]
 fn fragments_out_of_order_get_through() {
     let Some(site) = Site::new() else { return };
@@ -91,19 +91,19 @@ fn fragments_out_of_order_get_through() {
         std::thread::sleep(Duration::from_millis(15));
     }
     let mut buffer = [0; 128];
-    let (length, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
+    let (length, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
     assert_eq!(&buffer[..length], &datagram[8..]);
     assert!(seen.to_string().starts_with("198.51.100.1:"), "{seen}");
 
     let mut lonely = piece(&datagram, 24, 24);
     lonely[5] += 1;
     raw.send_to(&lonely, &to.into()).expect("sent");
-    eventually("the piece without a first is given up", || {
+    eventually("the fragment without a first one is dropped", || {
         let counters = router.one("counters");
         (counters["dropped"]["fragment-without-first"] == 1).then_some(())
     });
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
         sockets.push((socket, seen));
     }
 
-    // One more than it may have: it is told, and those it has go on.
+    // One session more than the limit is refused with an ICMP error; the existing ones continue.
     let refused = socket(&site, OFFICE, "10.1.0.2:0");
     refused.connect("198.51.100.2:7000").expect("connected");
     refused.send(b"there").expect("sent");

@@ -1,4 +1,4 @@
-//! NAT beside the router's own programs, in front of hosts that misbehave, and for protocols without ports.
+//! NAT beside the router's own programs, for misbehaving hosts, and for protocols without ports.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -69,7 +69,7 @@ fn hears(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     (buffer[..length].to_vec(), from)
 }
 
-/// Waits until the mirrors have their addresses: then programs can be there.
+/// Waits until the mirrors have their addresses, so that programs can use them.
 fn mirrors_are_up(site: &Site) {
     for host in [OFFICE, OUTSIDE] {
         eventually("the system reaches its neighbors", || {
@@ -81,8 +81,8 @@ fn mirrors_are_up(site: &Site) {
     }
 }
 
-/// A guest that sends from the port of a service of the router does not get the service's packets, and a program of the
-/// router gets its replies on a port that a guest has.
+/// A guest that sends from the port number of one of the router's services does not receive the service's
+/// packets, and a program of the router receives its replies on a port number that a guest uses.
 #[test]
 fn programs_of_the_router_keep_their_ports() {
     let Some(site) = Site::new() else { return };
@@ -100,13 +100,13 @@ fn programs_of_the_router_keep_their_ports() {
     let service = udp(&site, &site.router(), "0.0.0.0:51820");
     eventually("the port is the router's", || (counter(&router, "router_displaced") == 1).then_some(()));
     guest.send_to(b"again", "198.51.100.2:7000").expect("sent");
-    assert_ne!(hears(&server).1.port(), 51_820, "the guest has another");
+    assert_ne!(hears(&server).1.port(), 51_820, "the guest has another address");
     server.send_to(b"for the service", "198.51.100.1:51820").expect("sent");
     assert_eq!(hears(&service).0, b"for the service");
     service.send_to(b"answer", "198.51.100.2:7000").expect("sent");
     assert_eq!(hears(&server), (b"answer".to_vec(), "198.51.100.1:51820".parse().expect("an address")));
 
-    // The other way round: the guest has the port that a program of the router asks from.
+    // The opposite: a guest uses the port number from which a program of the router sends.
     let other = udp(&site, &site.namespace(OUTSIDE), "198.51.100.2:7001");
     let guest = udp(&site, &site.namespace(OFFICE), "10.1.0.2:40000");
     guest.send_to(b"guest", "198.51.100.2:7000").expect("sent");
@@ -119,11 +119,11 @@ fn programs_of_the_router_keep_their_ports() {
     other.send_to(b"reply", "198.51.100.1:40000").expect("sent");
     assert_eq!(hears(&asking).0, b"reply");
     server.send_to(b"for the guest", seen).expect("sent");
-    assert_eq!(hears(&guest).0, b"for the guest", "its session goes on");
+    assert_eq!(hears(&guest).0, b"for the guest", "its session stays up");
     router.counters_add_up();
 }
 
-/// What a server in a namespace answers to each connection: the address it was asked from.
+/// Runs a server in a namespace that answers each connection with the client's address.
 fn serve(site: &Site, namespace: &str, at: &str) {
     let listener = site.within(namespace, || TcpListener::bind(at)).expect("a listener");
     std::thread::spawn(move || {
@@ -135,7 +135,7 @@ fn serve(site: &Site, namespace: &str, at: &str) {
     });
 }
 
-/// Whom a server sees when a host connects to it; `None` if it cannot.
+/// The source address that a server sees when a host connects; `None` if it cannot connect.
 fn asks(site: &Site, from: Host, to: &str, timeout: Duration) -> Option<String> {
     let to: SocketAddr = to.parse().expect("an address");
     let mut stream = site.within(&site.namespace(from), || TcpStream::connect_timeout(&to, timeout)).ok()?;
@@ -145,8 +145,8 @@ fn asks(site: &Site, from: Host, to: &str, timeout: Duration) -> Option<String> 
     Some(seen)
 }
 
-/// Inside hosts reach programs of the router by its public address, and servers by port forwards only where their lists let
-/// them.
+/// Inside hosts reach the router's programs by its public address, and reach servers through port forwards only
+/// if access lists permit it.
 #[test]
 fn the_public_address_from_inside() {
     let Some(site) = Site::new() else { return };
@@ -164,14 +164,14 @@ fn the_public_address_from_inside() {
     assert!(seen.starts_with("198.51.100.1:"), "RFC 4787 REQ-9: {seen}");
     let seen = asks(&site, OUTSIDE, "198.51.100.1:8080", TIMEOUT).expect("the forward works");
     assert!(seen.starts_with("198.51.100.2:"), "{seen}");
-    // The same packet, from a guest: its list keeps it from the office.
+    // The same from a guest: its access list denies packets to the office.
     assert_eq!(asks(&site, GUEST, "198.51.100.1:8080", Duration::from_millis(1500)), None);
     let dropped = router.one("counters")["dropped"].clone();
     assert!(dropped["acl-denied"].as_u64() > Some(0), "{dropped}");
     router.counters_add_up();
 }
 
-/// An IPv4 packet; the kernel fills in checksum and length of its header.
+/// An IPv4 packet; the kernel fills in the header's checksum and length.
 fn raw(protocol: u8, source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let header = Ipv4Repr {
         identification: 1,
@@ -188,8 +188,8 @@ fn syn(port: u16) -> Vec<u8> {
     segment
 }
 
-/// A host's flood of SYNs, from its own address and from forged ones, leaves other hosts theirs; then its sessions are
-/// ended.
+/// A host floods SYNs from its own address and from forged ones. Other hosts keep their sessions, and the flood's
+/// sessions can then be cleared.
 #[test]
 fn a_flood_leaves_others_their_nat_and_can_be_cleared() {
     let Some(site) = Site::new() else { return };
@@ -199,18 +199,18 @@ fn a_flood_leaves_others_their_nat_and_can_be_cleared() {
         .within(&site.namespace(OFFICE), || Socket::new(Domain::IPV4, Type::RAW, Some(255.into())))
         .expect("a raw socket");
     let to: SocketAddr = "198.51.100.77:0".parse().expect("an address");
-    // To an address that nobody has: nothing answers, not even with a RST.
+    // To an unused address, so that nothing answers, not even with a RST.
     for port in 1024..=40_000u16 {
         let own = raw(6, [10, 1, 0, 2], [198, 51, 100, 77], &syn(port));
         let forged = raw(6, [10, 9, (port >> 8) as u8, port as u8], [198, 51, 100, 77], &syn(port));
-        // A full buffer is not the router's business.
+        // A full socket buffer does not matter here.
         let _ = flood.send_to(&own, &to.into());
         let _ = flood.send_to(&forged, &to.into());
     }
     eventually("the flood meets its limit", || (counter(&router, "host_limit") > 0).then_some(()));
     assert!(counter(&router, "spoofed") > 0, "forged sources get no session");
     let sessions = counter(&router, "sessions_active");
-    assert!((640..=1700).contains(&sessions), "about what one host may have: {sessions}");
+    assert!((640..=1700).contains(&sessions), "about the limit of one host: {sessions}");
 
     let server = udp(&site, &site.namespace(OUTSIDE), "198.51.100.2:7000");
     let guests: Vec<UdpSocket> = (0..20).map(|_| udp(&site, &site.namespace(GUEST), "10.2.0.2:0")).collect();
@@ -236,7 +236,8 @@ fn a_flood_leaves_others_their_nat_and_can_be_cleared() {
     router.counters_add_up();
 }
 
-/// A server that resets an open connection, by the system's own TCP: the RST is proven, so the session is about to leave.
+/// A server resets an open connection through the system's own TCP. The RST is in the window, so the session
+/// moves to its short timeout.
 #[test]
 fn a_connection_that_its_server_resets_is_over() {
     let Some(site) = Site::new() else { return };
@@ -252,18 +253,18 @@ fn a_connection_that_its_server_resets_is_over() {
     };
     let mut buffer = [0; 8];
     server.write_all(b"request?").expect("sent");
-    client.read_exact(&mut buffer).expect("it arrives");
-    // With this the client acknowledges what it has read.
+    client.read_exact(&mut buffer).expect("data arrives");
+    // With this segment the client acknowledges what it has read.
     client.write_all(b"request!").expect("sent");
-    server.read_exact(&mut buffer).expect("it arrives");
+    server.read_exact(&mut buffer).expect("data arrives");
     assert_eq!(state().as_deref(), Some("established"));
     SockRef::from(&server).set_linger(Some(Duration::ZERO)).expect("a socket option");
     drop(server);
     assert!(uninterrupted(|| client.read(&mut buffer)).is_err(), "the client has the RST");
-    eventually("the session is about to leave", || (state()? == "aborted").then_some(()));
+    eventually("the session is aborted", || (state()? == "aborted").then_some(()));
 }
 
-/// GRE passes by address; a second host to the same peer is refused by name.
+/// GRE passes, translated by address; a second host to the same peer is refused with a drop reason.
 #[test]
 fn a_protocol_without_ports_passes() {
     let Some(site) = Site::new() else { return };
@@ -281,7 +282,7 @@ fn a_protocol_without_ports_passes() {
         |address: &str| socket2::SockAddr::from(format!("{address}:0").parse::<SocketAddr>().expect("one"));
     office.send_to(&[0, 0, 8, 0, 1], &to("198.51.100.2")).expect("sent");
     let mut buffer = [0; 64];
-    let length = uninterrupted(|| server.read(&mut buffer)).expect("it arrives");
+    let length = uninterrupted(|| server.read(&mut buffer)).expect("data arrives");
     assert_eq!((&buffer[12..16], &buffer[20..length]), (&[198, 51, 100, 1][..], &[0, 0, 8, 0, 1][..]));
     server.send_to(&[0, 0, 8, 0, 2], &to("198.51.100.1")).expect("sent");
     let length = uninterrupted(|| office.read(&mut buffer)).expect("the answer arrives");

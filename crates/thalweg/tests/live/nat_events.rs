@@ -1,4 +1,4 @@
-//! What collectors are told of a router's NAT, by the collectors: our own decoder, and nfcapd with nfdump.
+//! NAT event records of a running router, read by our own decoder and by nfcapd with nfdump.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,11 +12,11 @@ use thalweg_wire::netflow::element as ie;
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
 use thalweg_testdata::{uninterrupted, with_room};
 
-/// The protocol's number.
+/// The protocol number.
 const UDP: u64 = 17;
 /// Sessions of the office.
 const SESSIONS: usize = 12;
-/// Sessions that a subscriber may have, in blocks of 16.
+/// The limit of sessions per subscriber; blocks have 16 ports.
 const PORTS_MAX: usize = 20;
 
 fn config(logging: &str, collectors: [u16; 2]) -> String {
@@ -36,7 +36,7 @@ fn socket(site: &Site, host: crate::site::Host, at: &str) -> UdpSocket {
     socket
 }
 
-/// A data record about NAT: numbers and addresses by element.
+/// A data record of a NAT event: its numbers and addresses by information element.
 #[derive(Clone, Debug)]
 struct Event {
     code: u64,
@@ -45,7 +45,7 @@ struct Event {
 }
 
 impl Event {
-    /// The public endpoint, with its protocol: identifiers of ICMP are apart from ports of UDP.
+    /// The public endpoint with its protocol, because ICMP identifiers and UDP ports are separate.
     fn public(&self) -> (u64, SocketAddr) {
         let port = self.numbers[&ie::POST_NAPT_SOURCE_TRANSPORT_PORT] as u16;
         (
@@ -55,7 +55,7 @@ impl Event {
     }
 }
 
-/// All events that came.
+/// All events that have arrived.
 fn events(socket: &UdpSocket) -> Vec<Event> {
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let (mut decoder, mut events) = (Decoder::default(), Vec::new());
@@ -65,7 +65,7 @@ fn events(socket: &UdpSocket) -> Vec<Event> {
             let mut event = Event { code: 0, numbers: BTreeMap::new(), addresses: BTreeMap::new() };
             for field in record.fields() {
                 let FieldName::Element(id) = field.name else { continue };
-                // Four bytes may be either.
+                // A field of four bytes may be a number or an address.
                 event.addresses.extend(field.address().map(|address| (id, address)));
                 event.numbers.extend(field.unsigned().map(|number| (id, number)));
             }
@@ -80,13 +80,13 @@ fn events(socket: &UdpSocket) -> Vec<Event> {
     events
 }
 
-/// What NAT counts.
+/// A counter of NAT.
 fn counter(router: &Router<'_>, name: &str) -> u64 {
     let view = router.show(&["nat", "--counters"]).expect("it answers").pop().expect("one");
     view["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {view}"))
 }
 
-/// nfcapd in the router's namespace, and what nfdump says of what it got.
+/// nfcapd in the router's namespace; nfdump reads its files.
 struct Nfcapd<'a> {
     site: &'a Site,
     process: crate::site::Process,
@@ -106,7 +106,7 @@ impl<'a> Nfcapd<'a> {
         nfcapd
     }
 
-    /// Its line in the kernel's list.
+    /// nfcapd's line in the kernel's list of sockets.
     fn sockets(&self) -> String {
         let list = self.site.said(&self.site.router(), "cat", &["/proc/net/udp"]);
         let ours = format!(":{:04X} ", self.port);
@@ -118,7 +118,7 @@ impl<'a> Nfcapd<'a> {
             let line = self.sockets();
             line.split_whitespace().nth(4).filter(|queues| queues.ends_with(":00000000")).map(|_| ())
         });
-        // A signal that comes just before nfcapd reads its socket is forgotten there: it is sent again.
+        // nfcapd forgets a signal that arrives just before it reads its socket, so the signal is repeated.
         eventually("nfcapd ends", || {
             self.process.signal("TERM");
             self.process.has_ended().then_some(())
@@ -127,7 +127,7 @@ impl<'a> Nfcapd<'a> {
     }
 }
 
-/// Events of this code in what nfdump says; 1.7.1 has no names for them.
+/// Events with this code in nfdump's output; version 1.7.1 has no names for them.
 fn by_nfdump(text: &str, code: u64) -> usize {
     let code = format!("{code}:");
     let is_one = |line: &&str| line.split_whitespace().take(4).eq(["nat", "event", "=", &code]);
@@ -148,7 +148,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
         let nfcapd = Nfcapd::start(&site, theirs);
         let began_ms = LiveClock::start().now_ns() / 1_000_000;
         let mut router = site.run(&config(logging, [port_of(&ours), theirs]), &[]);
-        // Pings by which it was seen that the router runs have sessions too.
+        // The pings that waited for the router to start have sessions too.
         let pings = counter(&router, "sessions_created") as usize;
         let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
         let mut publics = BTreeSet::new();
@@ -157,14 +157,14 @@ fn collectors_are_told_who_had_which_port_and_when() {
             let client = socket(&site, OFFICE, "10.1.0.2:0");
             client.send_to(b"there", "198.51.100.2:7000").expect("sent");
             if n < SESSIONS || (logging == "blocks" && n < PORTS_MAX) {
-                let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).expect("it arrives");
+                let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).expect("data arrives");
                 publics.insert((UDP, seen));
             } else if logging != "blocks" {
                 break;
             }
             clients.push(client);
         }
-        // One more was sent above and need not have come yet.
+        // The datagram sent last may not have arrived yet.
         let made = eventually("all sessions are there", || {
             let made = counter(&router, "sessions_created") as usize;
             (made == pings + if logging == "blocks" { PORTS_MAX } else { SESSIONS + 1 }).then_some(made)
@@ -175,13 +175,13 @@ fn collectors_are_told_who_had_which_port_and_when() {
             (told == counter(&router, "events")).then_some(told as usize)
         });
         if logging == "blocks" {
-            // Two blocks, and somebody at its limit.
+            // Two blocks, and one event for a subscriber at its limit.
             assert_eq!(told, 3);
         } else {
             assert_eq!(told, made);
         }
         assert_eq!(counter(&router, "events_dropped"), 0);
-        assert!(router.process.end(), "it ends when asked to");
+        assert!(router.process.end(), "the router stops with success");
         let ended_ms = LiveClock::start().now_ns() / 1_000_000;
 
         let events = events(&ours);

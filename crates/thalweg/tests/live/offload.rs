@@ -1,4 +1,4 @@
-//! Flows that the kernel forwards after the router has decided about them: nobody at either end may notice.
+//! Flows that the kernel forwards by the router's decisions. Neither end may notice.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
-/// All ports have flows in the kernel.
+/// A configuration where every port may have flows in the kernel.
 pub(crate) fn config(more: &str) -> String {
     let port = |host: Host| {
         format!(
@@ -25,16 +25,16 @@ pub(crate) fn offloaded(router: &Router<'_>) -> u64 {
     router.one("counters")["offloaded"].as_u64().expect("a number")
 }
 
-/// Datagrams to an echo server and back, one after the other, each another.
+/// Sends `count` different datagrams to an echo server, each after the answer to the one before.
 pub(crate) fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     let mut buffer = [0; 2048];
     for number in 0..datagrams {
         let sent = vec![number as u8; 1 + number as usize % 1400];
-        client.send_to(&sent, to).expect("it goes");
-        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it comes");
+        client.send_to(&sent, to).expect("sending succeeds");
+        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
         assert_eq!(buffer[..length], sent);
-        server.send_to(&buffer[..length], sender).expect("it goes back");
-        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("it comes back");
+        server.send_to(&buffer[..length], sender).expect("the reply is sent");
+        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("the reply arrives");
         assert_eq!(buffer[..length], sent);
     }
 }
@@ -56,7 +56,7 @@ fn flows_in_the_kernel() {
     let ports = router.show(&["ports"]).expect("the router answers");
     assert!(ports.iter().all(|port| port["mode"] == "af_xdp generic copy, offload"), "{ports:?}");
 
-    // Between two inside networks nothing is translated.
+    // Nothing is translated between two inside networks.
     let (client, server) = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
     converse(&client, &server, "10.1.0.2:7", 500);
     let without_nat = offloaded(&router);
@@ -68,7 +68,8 @@ fn flows_in_the_kernel() {
     let without_nat = offloaded(&router);
     assert!(without_nat - before > 600, "{} of 1000 packets of IPv6", without_nat - before);
 
-    // Through NAT. Local senders leave checksums unfinished unless they are told not to; those go up.
+    // Through NAT. Local senders leave checksums to hardware unless `ethtool` turns that off; such packets go to
+    // the router.
     let has_ethtool = has("ethtool");
     if has_ethtool {
         for namespace in [&office, &guest, &outside] {
@@ -82,7 +83,7 @@ fn flows_in_the_kernel() {
         assert!(with_nat > 600, "{with_nat} of 1000 translated packets were forwarded by the kernel");
     }
 
-    // A neighbor gets another address while a flow to it is in the kernel.
+    // A neighbor changes its MAC address while a flow to it is in the kernel.
     for change in ["down", "address 02:00:00:00:be:ef", "up"] {
         site.ip(&outside, &format!("link set eth0 {change}"));
     }
@@ -100,7 +101,7 @@ fn flows_in_the_kernel() {
     }
     let counters = router.counters_add_up();
     assert!(counters["offloaded"].as_u64() < counters["received"].as_u64(), "{counters}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -110,7 +111,8 @@ fn flows_in_drivers() {
         return;
     }
     let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
-    // A veth takes what is redirected to it if its other end merges segments; nobody there finishes checksums.
+    // A veth accepts redirected packets only if its other end has GRO on. TX checksum offload is off, because
+    // nothing there would complete checksums.
     for namespace in [&office, &guest, &outside] {
         site.said(namespace, "ethtool", &["-K", "eth0", "tx", "off", "gro", "on"]);
     }
@@ -133,7 +135,8 @@ fn flows_in_drivers() {
         assert!(forwarded - before > 600, "{} of 1000 packets to {to}", forwarded - before);
         before = forwarded;
     }
-    // A driver that takes nothing any more gets nothing any more, and nobody loses a thing.
+    // When a driver no longer accepts redirected packets, the router stops redirecting to it, and no packet is
+    // lost.
     site.said(&office, "ethtool", &["-K", "eth0", "gro", "off"]);
     std::thread::sleep(Duration::from_millis(1500));
     let (client, server) = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
@@ -142,10 +145,11 @@ fn flows_in_drivers() {
     let way_back = offloaded(&router) - before;
     assert!(way_back <= 100, "{way_back} packets: those to the office went up");
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// Another configuration: flows in the kernel follow it at once, by another way, under a list, to another public address.
+/// After a reload, flows in the kernel follow the new configuration at once: another path, an access list,
+/// another public address.
 #[test]
 fn flows_in_the_kernel_follow_a_reload() {
     let Some(site) = Site::new() else { return };
@@ -155,11 +159,11 @@ fn flows_in_the_kernel_follow_a_reload() {
     let route = |via: &str| format!("\n[[routes]]\nprefix = \"203.0.113.0/24\"\nvia = \"{via}\"\n");
     let first = config("") + &route(OUTSIDE.v4);
     let mut router = site.run(&first, &[]);
-    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     eventually("the server is there", || site.pings(GUEST, "203.0.113.1").then_some(()));
     for namespace in [&office, &guest, &outside] {
         if has("ethtool") {
-            // Checksums that a local sender leaves unfinished keep translated packets out of the kernel.
+            // Local senders must complete checksums, otherwise translated packets stay out of the kernel.
             site.said(namespace, "ethtool", &["-K", "eth0", "tx", "off"]);
         }
     }
@@ -182,14 +186,14 @@ fn flows_in_the_kernel_follow_a_reload() {
     };
     all_pass();
 
-    // A list that denies what the kernel forwards: not one packet more of it passes.
+    // An access list that denies a flow in the kernel: not one more of its packets passes.
     let list = "\n[[acl]]\nname = \"closed\"\ndefault = \"permit\"\n\n[[acl.rules]]\naction = \"deny\"\n\
                 destination = \"10.1.0.2/32\"\nprotocol = \"udp\"\n";
     let port = "interface = \"guest\"\n";
     let closed = first.replace(port, &format!("{port}acl_in = \"closed\"\n")) + list;
-    router.reload(&closed).expect("it is taken over");
+    router.reload(&closed).expect("the reload succeeds");
     for _ in 0..50 {
-        inside.0.send_to(b"no", "10.1.0.2:7").expect("it goes");
+        inside.0.send_to(b"no", "10.1.0.2:7").expect("sending succeeds");
     }
     eventually("they are denied", || {
         let counters = router.one("counters");
@@ -199,15 +203,15 @@ fn flows_in_the_kernel_follow_a_reload() {
     inside.1.set_nonblocking(true).expect("it is a socket");
     assert!(uninterrupted(|| inside.1.recv_from(&mut [0; 16])).is_err(), "one has come through");
     inside.1.set_nonblocking(false).expect("it is a socket");
-    // Others' go on, and a port with a list has no flows in the kernel.
+    // Other flows continue, and a port with an access list has no flows in the kernel.
     let before = offloaded(&router);
     converse(&beyond.0, &beyond.1, "203.0.113.1:7", 50);
     let from_guest = offloaded(&router) - before;
     assert!(from_guest <= 50, "only answers may be forwarded by the kernel: {from_guest}");
-    router.reload(&first).expect("it is taken over");
+    router.reload(&first).expect("the reload succeeds");
     all_pass();
 
-    // Another gateway: the other address of the same host, seen by the MAC address it is given.
+    // Another gateway: another address of the same host, recognized by its own MAC address.
     site.ip(&outside, "link add other link eth0 type macvlan mode bridge");
     site.ip(&outside, "link set other up");
     site.ip(&outside, "addr del 198.51.100.3/24 dev eth0");
@@ -221,7 +225,7 @@ fn flows_in_the_kernel_follow_a_reload() {
         site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.rp_filter=0")]);
     }
     let moved = config("") + &route("198.51.100.3");
-    router.reload(&moved).expect("it is taken over");
+    router.reload(&moved).expect("the reload succeeds");
     eventually("the other gateway is resolved", || {
         let neighbors = router.show(&["neighbors"])?;
         let found = neighbors.iter().find(|one| one["address"] == "198.51.100.3")?;
@@ -232,20 +236,20 @@ fn flows_in_the_kernel_follow_a_reload() {
     assert!(came() >= before + 100, "packets go by the other gateway: {} of 100", came() - before);
     all_pass();
 
-    // Another public address: what the server sees is that, from the first packet on.
+    // Another public address: the server sees it from the first packet on.
     site.ip(&outside, "route add 192.0.2.9/32 via 198.51.100.1");
     let nat = "addresses = [\"198.51.100.1\"]";
     let other = moved.replace(nat, "addresses = [\"192.0.2.9\"]");
     assert_ne!(other, moved);
-    router.reload(&other).expect("it is taken over");
+    router.reload(&other).expect("the reload succeeds");
     for number in 0..20u8 {
-        beyond.0.send_to(&[number], "203.0.113.1:7").expect("it goes");
-        let (_, sender) = uninterrupted(|| beyond.1.recv_from(&mut [0; 16])).expect("it comes");
+        beyond.0.send_to(&[number], "203.0.113.1:7").expect("sending succeeds");
+        let (_, sender) = uninterrupted(|| beyond.1.recv_from(&mut [0; 16])).expect("data arrives");
         assert_eq!(sender.ip().to_string(), "192.0.2.9");
-        beyond.1.send_to(&[number], sender).expect("it goes back");
-        uninterrupted(|| beyond.0.recv_from(&mut [0; 16])).expect("it comes back");
+        beyond.1.send_to(&[number], sender).expect("the reply is sent");
+        uninterrupted(|| beyond.0.recv_from(&mut [0; 16])).expect("the reply arrives");
     }
     all_pass();
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }

@@ -1,4 +1,4 @@
-//! The language in which the replay's scenarios write down packets.
+//! Packets in the language of replay scenarios.
 
 #[path = "../../../replay/tests/scenario/build.rs"]
 pub(crate) mod build;

@@ -1,4 +1,4 @@
-//! What people do with a network, through NAT and queues: echo, traceroute, files, datagrams, streams, calls.
+//! Everyday use of a network, through NAT and queues: ping, traceroute, files, datagrams, streams, calls.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
-/// A router with NAT for two inside networks, and a port to the outside that is shaped.
+/// A router with NAT for two inside networks and a shaped outside port.
 pub(crate) fn config(driver: &str) -> String {
     let port = |host: Host| {
         let interface = match driver {
-            // The kernel puts fragments together for `net_af_packet`, which is then too long.
+            // `net_pcap`: for `net_af_packet`, the kernel would reassemble fragments into packets that are too
+            // long for it.
             "dpdk" => format!("device = \"net_pcap{},iface={},phy_mac=1\"", host.number(), host.port),
             _ => format!("interface = \"{}\"", host.port),
         };
@@ -39,7 +40,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     let mut router = site.run(&config(driver), arguments);
     let (office, guest) = (site.namespace(OFFICE), site.namespace(GUEST));
 
-    // Echo: through NAT, without NAT, to the router itself, to nobody, to nowhere.
+    // Ping: through NAT, without NAT, to the router itself, to a missing host, to an address without a route.
     for to in [OUTSIDE.v4, OUTSIDE.v6, GUEST.v4, GUEST.v6, OFFICE.gateway_v4, OUTSIDE.gateway_v6] {
         eventually(to, || site.pings(OFFICE, to).then_some(()));
     }
@@ -48,10 +49,10 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
         let output = site.output(&office, "ping", &["-c", "1", "-W", "8", to]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert!(unreachable("10.2.0.77").contains("Destination Host Unreachable"), "nobody answers there");
+    assert!(unreachable("10.2.0.77").contains("Destination Host Unreachable"), "the host does not answer");
     assert!(unreachable("192.0.2.1").contains("Destination Net Unreachable"), "there is no route");
 
-    // A large packet that may be cut is, one that may not is answered for.
+    // A large packet that may be fragmented is; one that may not is answered with an ICMP error.
     site.ip(&site.namespace(GUEST), "link set eth0 mtu 1500");
     assert!(site.output(&office, "ping", &["-c", "1", "-W", "2", "-s", "4000", OUTSIDE.v4]).status.success());
 
@@ -61,7 +62,7 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     if has("iperf3") {
         let _server = site.start(&site.namespace(OUTSIDE), "iperf3", &["-s", "-1"]);
         let client = ["-c", OUTSIDE.v4, "-n", "4M", "-J"];
-        // It ends well, with its mistake in JSON, where nobody listens yet.
+        // iperf3 exits with success and an error in its JSON while nothing listens yet.
         let sent = eventually("iperf3 listens", || {
             let output = site.output(&office, "iperf3", &client);
             let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -76,12 +77,12 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     let counters = router.counters_add_up();
     assert_eq!(counters["queued"], 0, "{counters}");
     let ports = router.show(&["ports"]).expect("the router answers");
-    // A busy machine may miss frames; none that was taken may fail.
+    // A busy machine may miss frames, but no received one may fail.
     assert!(ports.iter().all(|port| port["failed"] == 0), "{ports:?}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// Each hop is seen: the router by the address on this side, then the host.
+/// Every hop is visible: the router with its address on this side, then the host.
 fn traceroutes(site: &Site) {
     if !has("traceroute") {
         return;
@@ -89,7 +90,7 @@ fn traceroutes(site: &Site) {
     for (to, hops) in
         [(OUTSIDE.v4, [OFFICE.gateway_v4, OUTSIDE.v4]), (OUTSIDE.v6, [OFFICE.gateway_v6, OUTSIDE.v6])]
     {
-        // Slowly: errors to one host are limited.
+        // Slowly, because ICMP errors to one host are rate-limited.
         let said = eventually("all hops answer", || {
             let arguments = ["-n", "-q", "1", "-w", "2", "-z", "200", to];
             let said = site.said(&site.namespace(OFFICE), "traceroute", &arguments);
@@ -101,13 +102,13 @@ fn traceroutes(site: &Site) {
     }
 }
 
-/// A file over HTTP, larger than any queue.
+/// Fetches a file over HTTP that is larger than any queue.
 fn a_file_is_fetched(site: &Site, from: &str) {
     const BYTES: usize = 3 << 20;
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 8080)).expect("a port"));
     let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let (mut stream, _) = listener.accept().expect("a client connects");
         let mut request = [0; 1024];
         let read = uninterrupted(|| stream.read(&mut request)).expect("a request");
         assert!(request[..read].starts_with(b"GET /file "), "a request for the file");
@@ -122,17 +123,17 @@ fn a_file_is_fetched(site: &Site, from: &str) {
         assert_eq!(site.said(from, "curl", &arguments), format!("200 {BYTES}"));
     } else {
         site.within(from, || {
-            let mut stream = TcpStream::connect((OUTSIDE.v4, 8080)).expect("somebody listens");
+            let mut stream = TcpStream::connect((OUTSIDE.v4, 8080)).expect("a listener exists");
             stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").expect("it is read");
             let mut all = Vec::new();
             stream.read_to_end(&mut all).expect("an answer");
             assert!(all.len() > BYTES);
         });
     }
-    server.join().expect("the server is content");
+    server.join().expect("the server does not panic");
 }
 
-/// Datagrams to an echo server, which sees NAT's address and not the sender's.
+/// Datagrams to an echo server, which sees NAT's address instead of the sender's.
 fn datagrams_come_back(site: &Site, from: &str) {
     let server = site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((OUTSIDE.v4, 7)).expect("a port"));
     let client = site.within(from, || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
@@ -142,11 +143,11 @@ fn datagrams_come_back(site: &Site, from: &str) {
     let mut buffer = [0; 2048];
     for number in 0..200u32 {
         let sent = vec![number as u8; 1 + number as usize * 7];
-        client.send_to(&sent, (OUTSIDE.v4, 7)).expect("it goes");
-        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it comes");
+        client.send_to(&sent, (OUTSIDE.v4, 7)).expect("sending succeeds");
+        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
         assert_eq!((&buffer[..length], sender.ip().to_string().as_str()), (&sent[..], OUTSIDE.gateway_v4));
-        server.send_to(&buffer[..length], sender).expect("it goes back");
-        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("it comes back");
+        server.send_to(&buffer[..length], sender).expect("the reply is sent");
+        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("the reply arrives");
         assert_eq!(&buffer[..length], &sent[..]);
     }
 }

@@ -1,10 +1,11 @@
-//! What an operator asks of a router on live interfaces: is it well, which rule did it, how fast, which routes.
+//! What operators ask a router on live interfaces: is it healthy, which rule matched, what are the rates, which
+//! routes are there.
 
 use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually};
 
-/// A list whose first rule counts pings, and a policer that sees all.
+/// An access list whose first rule counts pings, and a policer for all packets.
 const CONFIG: &str = r#"
 [ports.lan]
 interface = "lan"
@@ -63,7 +64,7 @@ fn a_router_without_bgp_answers_every_question() {
     let many = ["-c", "20", "-i", "0.01", OUTSIDE.v4];
     site.said(&site.namespace(OFFICE), "ping", &many);
 
-    // The rule that it was, and the policer.
+    // The rule that matched, and the policer.
     let rules = router.show(&["acl"]).expect("it answers");
     let rule = |name: &str| rules.iter().find(|rule| rule["rule"] == name).expect("it is there");
     assert!(number(&rule("pings")["packets"]) >= 20, "{rules:?}");
@@ -73,7 +74,7 @@ fn a_router_without_bgp_answers_every_question() {
     assert_eq!((&policer["class"], &policer["red"]), (&"default".into(), &0.into()));
     assert!(number(&policer["green"]) >= 40, "{policer}");
 
-    // How fast, once counters were looked at twice.
+    // Rates appear once counters have been read twice.
     eventually("the port has a rate", || {
         site.said(&site.namespace(OFFICE), "ping", &many);
         let ports = router.show(&["ports"])?;
@@ -90,15 +91,16 @@ fn a_router_without_bgp_answers_every_question() {
             .map(|_| ())
     });
 
-    // A list that a reload leaves as it is goes on counting.
+    // A list that a reload does not change keeps its counters.
     let before = number(&router.show(&["acl"]).expect("it answers")[0]["packets"]);
-    let said = router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("it is taken over");
+    let said =
+        router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("the reload succeeds");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("1 route added, 1 removed; "), "{said}");
     assert!(last.contains(" kept; paused ") && last.ends_with('s'), "{said}");
     assert!(number(&router.show(&["acl"]).expect("it answers")[0]["packets"]) >= before);
 
-    // Routes without BGP, by both names.
+    // Routes without BGP, by both command names.
     let routes = router.show(&["fib"]).expect("it answers");
     let source = |prefix: &str| {
         let route =
@@ -119,7 +121,7 @@ fn a_router_without_bgp_answers_every_question() {
     );
     assert!(router.show(&["bgp", "routes", "--neighbor", "x"]).is_none(), "there are no neighbors");
 
-    // A port that goes down is what is wrong.
+    // A port that is down is reported as the problem.
     let status = router.one("status");
     assert_eq!(
         (&status["ports"]["up"], &status["problems"]),
@@ -136,7 +138,7 @@ fn a_router_without_bgp_answers_every_question() {
     assert_eq!(router.one("version")["router"], env!("CARGO_PKG_VERSION"));
     assert!(router.one("config")["text"].as_str().is_some_and(|text| text.contains("203.0.113.0/25")));
 
-    // For people, on terminals of any width.
+    // Output for people, on terminals of any width.
     let questions =
         ["ports", "counters", "queues", "acl", "policers", "arp", "nat", "fib", "routes", "forwarding"];
     for width in [60, 80, 100, 200] {
@@ -147,10 +149,10 @@ fn a_router_without_bgp_answers_every_question() {
         }
     }
     assert!(router.said(&["status"], 80).contains("\nwrong:\n  port guest is down"));
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// The example of an office as it is, but for the names of interfaces.
+/// The office example as it is, except for the names of interfaces.
 #[test]
 fn the_example_office_routes_and_translates() {
     let Some(site) = Site::new() else { return };
@@ -162,11 +164,11 @@ fn the_example_office_routes_and_translates() {
     assert!(site.pings(OFFICE, OFFICE.gateway_v4), "the mirror answers");
     let sessions = router.show(&["nat"]).expect("it answers");
     assert!(!sessions.is_empty(), "it is translated");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// The example of a border router as it is, but for the names of interfaces, between two transits that announce what it takes
-/// and what it does not.
+/// The border router example as it is, except for the names of interfaces. Its two transits announce routes that
+/// it accepts and routes that it rejects.
 #[test]
 fn the_example_border_router_takes_routes_of_its_transits() {
     let Some(site) = Site::new() else { return };
@@ -183,7 +185,7 @@ fn the_example_border_router_takes_routes_of_its_transits() {
     ] {
         site.ip(&office, arguments);
     }
-    // Each announces the same network, one of its own, and what nobody should.
+    // Each transit announces a common network, one of its own, and prefixes that must not be announced.
     let transit = |host: Host, asn: u32, net: &str, of_its_own: &str| {
         let namespace = site.namespace(host);
         let (its, ours) = (format!("{net}.1"), format!("{net}.2"));
@@ -217,8 +219,8 @@ fn the_example_border_router_takes_routes_of_its_transits() {
             router.show(&["fib", address])?.pop()?.to_string().contains(port).then_some(())
         });
     }
-    eventually("what both have is reached", || site.pings(OFFICE, "8.8.8.8").then_some(()));
-    assert_eq!(action("10.9.9.9"), Some("no route".into()), "nobody's addresses are not taken");
+    eventually("the network that both announce is reachable", || site.pings(OFFICE, "8.8.8.8").then_some(()));
+    assert_eq!(action("10.9.9.9"), Some("no route".into()), "unused addresses are not claimed");
     for (_process, namespace, socket) in &transits {
         eventually("a transit gets the router's network and not the other's", || {
             let ask = ["show", "bgp", "routes", "--socket", socket, "--format", "json"];
@@ -229,5 +231,5 @@ fn the_example_border_router_takes_routes_of_its_transits() {
             (has("192.0.2.0/24") && has("9.1.0.0/16") != has("9.2.0.0/16")).then_some(())
         });
     }
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }

@@ -1,5 +1,5 @@
-//! Several receive queues, each with a worker of its own: flows stay in order both ways through NAT, every queue has its
-//! share, and the counters add up.
+//! Several receive queues, each with its own worker: flows stay in order in both directions through NAT, every
+//! queue has its share, and the counters add up.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,18 +15,19 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use thalweg_testdata::uninterrupted;
 
 const FLOWS: usize = 32;
-/// Datagrams of each flow, there and back.
+/// Datagrams of each flow in each direction.
 const DATAGRAMS: u64 = 400;
-/// Of one flow that are on their way at most: all of all flows fit into any ring, those to a server into its socket.
+/// The limit of a flow's datagrams in flight: those of all flows fit into any ring, those to one server into its
+/// socket.
 const WINDOW: u64 = 8;
-/// Flows that a server has.
+/// Flows per server.
 const PER_SERVER: usize = 4;
-/// Bytes of datagrams that go whole, and of those that their sender cuts.
+/// Sizes of datagrams that are sent whole, and of those that the sender fragments.
 const WHOLE: Range<usize> = 16..1216;
 const CUT: Range<usize> = 1600..2800;
-/// Nothing is this late; what is not there by then is lost.
+/// No datagram is this late; one that has not arrived by then is lost.
 const LOST: Duration = Duration::from_secs(20);
-/// Of the first server.
+/// The first server's port.
 const PORT: u16 = 7000;
 
 fn config(driver: &str, more: &str) -> String {
@@ -42,7 +43,7 @@ fn config(driver: &str, more: &str) -> String {
     )
 }
 
-/// Cables with two queues at each end.
+/// Veths with two queues at each end.
 fn with_queues(site: &Site) {
     let here = site.router();
     for host in [OFFICE, GUEST, OUTSIDE] {
@@ -60,7 +61,7 @@ fn with_queues(site: &Site) {
     }
 }
 
-/// A server that sends everything back, and sees the datagrams of each flow in order.
+/// A server that sends everything back, and checks that each flow's datagrams arrive in order.
 fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u64)> {
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let mut flows: HashMap<SocketAddr, (u64, u64)> = HashMap::new();
@@ -71,7 +72,7 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u6
         let (of, due) = flows.entry(sender).or_insert((flow, 0));
         assert_eq!((*of, *due), (flow, number), "in order, and a public endpoint for each flow: {sender}");
         *due += 1;
-        socket.send_to(&buffer[..length], sender).expect("it goes back");
+        socket.send_to(&buffer[..length], sender).expect("the reply is sent");
     }
     flows
 }
@@ -80,26 +81,27 @@ fn numbers(datagram: &[u8]) -> [u64; 2] {
     [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().expect("eight bytes")))
 }
 
-/// What else comes: whether the one that was due is late or lost.
+/// Receives what follows, which shows whether the missing datagram is late or lost.
 fn rest(socket: &UdpSocket) -> Vec<[u64; 2]> {
     socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
     let mut buffer = [0; 4096];
     std::iter::from_fn(|| uninterrupted(|| socket.recv(&mut buffer)).ok().map(|_| numbers(&buffer))).collect()
 }
 
-/// Packets that the kernel dropped before any program saw them, on all processors and in all namespaces: their backlogs were full.
+/// Packets that the kernel dropped because a processor's backlog was full, on all processors and in all
+/// namespaces.
 fn dropped_by_kernel() -> u64 {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").expect("Linux");
     let dropped = text.lines().filter_map(|cpu| u64::from_str_radix(cpu.split_whitespace().nth(1)?, 16).ok());
     dropped.sum()
 }
 
-/// Sends numbered datagrams, a few at a time, and has each back in order.
+/// Sends numbered datagrams, a few at a time, and checks that all return in order.
 fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>) {
     let bytes_of = |number: u64| bytes.start + (number as usize * 37 + flow as usize) % bytes.len();
     socket.set_read_timeout(Some(LOST)).expect("a timeout");
     let mut buffer = [0; 4096];
-    // What is cut takes several times its bytes of a receiver's memory.
+    // A fragmented datagram takes several times its bytes of a receiver's memory.
     let window = if bytes == CUT { WINDOW / 4 } else { WINDOW };
     let (mut sent, mut due) = (0, 0);
     let dropped = dropped_by_kernel();
@@ -108,8 +110,9 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
             let mut datagram = vec![0; bytes_of(sent)];
             datagram[..8].copy_from_slice(&flow.to_be_bytes());
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
-            // Not connected: connected sockets number what is cut each by itself, and numbers would meet.
-            socket.send_to(&datagram, to).expect("it goes");
+            // Not connected: each connected socket has its own counter for the identification of fragments, so
+            // identifications could collide.
+            socket.send_to(&datagram, to).expect("sending succeeds");
             sent += 1;
         }
         let length = uninterrupted(|| socket.recv(&mut buffer))
@@ -127,11 +130,11 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
     }
 }
 
-/// Flows from inside to servers at an address, all at once; both ends see each in order.
+/// Flows from inside to servers at an address, all at once; both ends check their order.
 fn flows_pass(site: &Site, router: &Router<'_>, server_at: &str, bytes: Range<usize>) {
     for host in [OFFICE, GUEST] {
-        // Who is not known yet is waited for, but not with many packets.
-        eventually("neighbors are known", || site.pings(host, server_at).then_some(()));
+        // Resolve neighbors first, because few packets may wait for an unresolved one.
+        eventually("neighbors are resolved", || site.pings(host, server_at).then_some(()));
     }
     let bind = |host: Host, at: (&str, u16)| {
         site.within(&site.namespace(host), || UdpSocket::bind(at).expect("a port"))
@@ -139,7 +142,8 @@ fn flows_pass(site: &Site, router: &Router<'_>, server_at: &str, bytes: Range<us
     let ports = PORT..PORT + (FLOWS / PER_SERVER) as u16;
     let servers: Vec<UdpSocket> = ports.map(|port| bind(OUTSIDE, (server_at, port))).collect();
     let any = if server_at.contains(':') { "::" } else { "0.0.0.0" };
-    // Two hosts behind one address number what they cut alike now and then: only one has such.
+    // Two hosts behind one public address sometimes use the same identification for fragments, so only one host
+    // sends them.
     let host_of = |flow| if flow % 2 == 0 || bytes == CUT { OFFICE } else { GUEST };
     let clients: Vec<UdpSocket> = (0..FLOWS).map(|flow| bind(host_of(flow), (any, 0))).collect();
     let stop = AtomicBool::new(false);
@@ -158,7 +162,7 @@ fn flows_pass(site: &Site, router: &Router<'_>, server_at: &str, bytes: Range<us
         let servers: Vec<_> = servers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let flows = servers.into_iter().flat_map(|server| server.expect("everything came in order"));
         let flows = flows.collect();
-        // Where what is missing was lost.
+        // Shows where a missing datagram was lost.
         let told = || (router.one("counters"), router.show(&["ports"]));
         assert!(clients.iter().all(Result::is_ok), "a client had not all back: {:?}", told());
         flows
@@ -172,19 +176,20 @@ fn of_queues(port: &Value) -> Vec<u64> {
     queues.map(|queue| queue["received"].as_u64().expect("a number")).collect()
 }
 
-/// Each queue of each port has had its share, and each worker its packets.
+/// Checks that each queue of each port received its share, and each worker its packets.
 fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
     let counters = router.counters_add_up();
     for port in router.show(&["ports"]).expect("the router answers") {
         let by_queue = of_queues(&port);
         assert_eq!(by_queue.len(), queues, "{port}");
-        // Of many queues one may have no flow.
+        // With many queues, one may have no flow.
         let had_some = by_queue.iter().filter(|received| **received >= DATAGRAMS).count();
         assert!(had_some >= 2, "{port}");
     }
     let threads = counters["workers"].as_array().expect("a list");
     assert_eq!(threads.len(), workers, "{counters}");
-    let packets: Vec<u64> = threads.iter().map(|it| it["packets"].as_u64().expect("its own")).collect();
+    let packets: Vec<u64> =
+        threads.iter().map(|it| it["packets"].as_u64().expect("a counter of this worker")).collect();
     assert!(packets.iter().all(|packets| *packets >= DATAGRAMS), "{counters}");
     let received = counters["received"].as_u64().expect("a number");
     let own = counters["own"].as_u64().expect("a number");
@@ -198,7 +203,7 @@ fn a_worker_for_each(site: &Site, driver: &str) {
     flows_pass(site, &router, OUTSIDE.v4, CUT);
     flows_pass(site, &router, OUTSIDE.v6, WHOLE);
     queues_had_their_shares(&router, 2, 2);
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -224,9 +229,10 @@ fn queues_are_dealt_out_to_workers() {
         let mut router = site.run(&config("af_packet", &more), &arguments);
         flows_pass(&site, &router, OUTSIDE.v4, WHOLE);
         queues_had_their_shares(&router, queues, lanes);
-        let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("it is refused");
+        let refused =
+            router.reload(&config("af_packet", "queues = 7\n")).expect_err("the request is refused");
         assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
-        assert!(router.process.end(), "it ends when asked to");
+        assert!(router.process.end(), "the router stops with success");
     }
 }
 
@@ -238,7 +244,7 @@ fn a_core() -> usize {
     cores.trim().split(['-', ',']).next().expect("one").parse().expect("a number")
 }
 
-/// What a command of the program says of a configuration, where it is to run.
+/// The output of a program's command that reads a configuration, run in the router's namespace.
 fn of_configuration(site: &Site, command: &str, text: &str, arguments: &[&str]) -> Output {
     let file = site.file("asked.toml");
     std::fs::write(&file, text).expect("the folder is writable");
@@ -247,7 +253,7 @@ fn of_configuration(site: &Site, command: &str, text: &str, arguments: &[&str]) 
     site.output(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments)
 }
 
-/// Which worker each queue belongs to, and on which core that is: as the configuration says it.
+/// The configuration assigns each queue to a worker, and each worker to a core.
 #[test]
 fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     let Some(site) = Site::alone() else { return };
@@ -272,11 +278,11 @@ fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     let (counters, ports) = router.packets_add_up();
     let of_queue = |queue: usize| ports.iter().map(|port| of_queues(port)[queue]).sum::<u64>();
     let workers = counters["workers"].as_array().expect("a list");
-    let packets = |at: usize| workers[at]["packets"].as_u64().expect("its own");
+    let packets = |at: usize| workers[at]["packets"].as_u64().expect("a counter of this worker");
     assert_eq!(packets(1), of_queue(0), "{counters} {ports:?}");
     assert!(packets(0) >= of_queue(1), "its own, and what the router made: {counters} {ports:?}");
     assert!(workers.iter().all(|worker| worker["cores"].as_str() == Some(&core.to_string())), "{counters}");
-    let chunks = |at: usize| workers[at]["chunks"].as_u64().expect("its own");
+    let chunks = |at: usize| workers[at]["chunks"].as_u64().expect("a counter of this worker");
     assert!((0..2).all(|at| packets(at) <= chunks(at) * 2), "at most two in a chunk: {counters}");
 
     let other = text.replace("queue_workers = [1, 0]", "queue_workers = [0, 1]");
@@ -284,7 +290,7 @@ fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
     assert!(refused.contains("`queue_workers` of [ports.lan]"), "{refused}");
     let said = router.reload(&text.replace("busy_poll_us = 50", "busy_poll_us = 60")).expect("it is taken");
     assert!(said.contains("[workers] changed: it takes effect with a restart"), "{said}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 
     for (text, arguments, why) in [
         (text.clone(), &["--workers", "1"][..], "run with --workers 2 or more"),

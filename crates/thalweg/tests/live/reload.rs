@@ -1,8 +1,9 @@
-//! Configurations change under load, and no packet is lost.
+//! Reloads under load, without losing a packet.
 //!
-//! Clients send numbered datagrams through the router and get each of them back: through NAT to a server on the link, by a
-//! gateway to one behind it, and between inside networks. A client has few datagrams on their way at a time, so that no
-//! ring and no socket buffer can overflow, however slow the machine: what does not come back was lost by the router.
+//! Clients send numbered datagrams through the router and get each of them back: through NAT to a server on the
+//! link, through a gateway to a server behind it, and between inside networks. A client has few datagrams in
+//! flight, so no ring and no socket buffer can overflow, however slow the machine: if a datagram does not return,
+//! the router lost it.
 
 mod ports;
 mod steady;
@@ -21,19 +22,19 @@ use serde_json::Value;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually};
 use thalweg_testdata::uninterrupted;
 
-/// Datagrams of a client that are on their way at most.
+/// The limit of a client's datagrams in flight.
 const WINDOW: u64 = 16;
 const PAUSE: Duration = Duration::from_millis(2);
-/// Nothing is this late; what is not there by then is lost.
+/// No datagram is this late; one that has not arrived by then is lost.
 const LOST: Duration = Duration::from_secs(20);
-/// What every client must have exchanged under each configuration.
+/// Datagrams that every client must exchange under each configuration.
 const PER_CONFIGURATION: u64 = 200;
 
-/// A server behind a gateway, and the two addresses that the gateway has.
+/// A server behind a gateway, and the gateway's two addresses.
 const BEYOND: &str = "203.0.113.1";
 const GATEWAYS: [&str; 2] = [OUTSIDE.v4, "198.51.100.3"];
 
-/// What may differ.
+/// The parts that differ between configurations.
 #[derive(Clone)]
 struct Settings {
     routes: String,
@@ -70,7 +71,7 @@ fn config(driver: &str, settings: &Settings) -> String {
     )
 }
 
-/// Configurations one after the other; each differs from the one before in something, the last is the first.
+/// A sequence of configurations. Each differs from the one before; the last equals the first.
 fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
     let many: String = (0..600)
         .map(|n| {
@@ -114,7 +115,7 @@ fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
     ]
 }
 
-/// Whom servers saw, by the number of the client.
+/// The source addresses that servers saw, by client number.
 type Seen = Arc<Mutex<HashMap<u64, Vec<SocketAddr>>>>;
 
 /// Servers and clients.
@@ -122,12 +123,12 @@ struct Traffic {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<u64>>,
     servers: Vec<JoinHandle<()>>,
-    /// By client, datagrams that came back.
+    /// Returned datagrams, by client.
     back: Arc<[AtomicU64]>,
     seen: Seen,
 }
 
-/// Who speaks, to whom, and to which of its addresses.
+/// Client, server, and the server's address.
 type Flow = (Host, Host, &'static str);
 
 const FLOWS: [Flow; 5] = [
@@ -171,7 +172,7 @@ impl Traffic {
         Self { stop, clients, servers, back, seen }
     }
 
-    /// Waits until every client has had so many more back.
+    /// Waits until every client has received `more` further datagrams.
     fn passes(&self, more: u64) {
         let until: Vec<_> = self.back.iter().map(|back| back.load(Ordering::Acquire) + more).collect();
         eventually("datagrams pass", || {
@@ -182,7 +183,8 @@ impl Traffic {
         });
     }
 
-    /// Ends it: how many datagrams were sent, all of which came back, and whom servers saw.
+    /// Stops all clients and checks that every datagram returned. Returns their number, and the source addresses
+    /// that servers saw.
     fn end(self) -> (u64, HashMap<u64, Vec<SocketAddr>>) {
         self.stop.store(true, Ordering::Release);
         let sent = self.clients.into_iter().map(|client| client.join().expect("it lost nothing")).sum();
@@ -192,7 +194,7 @@ impl Traffic {
     }
 }
 
-/// Sends back what comes.
+/// Sends back every datagram.
 fn answer(socket: &UdpSocket, stop: &AtomicBool, seen: &Seen) {
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let mut buffer = [0; 2048];
@@ -205,22 +207,22 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool, seen: &Seen) {
             of_client.push(sender);
         }
         drop(seen);
-        socket.send_to(&buffer[..length], sender).expect("it goes back");
+        socket.send_to(&buffer[..length], sender).expect("the reply is sent");
     }
 }
 
-/// Sends numbered datagrams and takes each back once; how many.
+/// Sends numbered datagrams and receives each exactly once; returns their number.
 fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64) -> u64 {
     socket.set_read_timeout(Some(LOST)).expect("a timeout");
     let mut buffer = [0; 2048];
     let (mut sent, mut waiting) = (0u64, Vec::new());
     loop {
         while waiting.len() < WINDOW as usize && !stop.load(Ordering::Acquire) {
-            // Of all sizes up to a thousand bytes.
+            // Sizes up to a thousand bytes.
             let mut datagram = vec![0; 16 + (sent as usize * 37) % 984];
             datagram[..8].copy_from_slice(&client.to_be_bytes());
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
-            socket.send(&datagram).expect("it goes");
+            socket.send(&datagram).expect("sending succeeds");
             waiting.push(sent);
             sent += 1;
         }
@@ -234,7 +236,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
             let number = u64::from_be_bytes(buffer[8..16].try_into().expect("eight bytes"));
             assert_eq!(length, 16 + (number as usize * 37) % 984);
             let place = waiting.iter().position(|waiting| *waiting == number);
-            waiting.swap_remove(place.expect("each comes back once"));
+            waiting.swap_remove(place.expect("a datagram returned twice or was never sent"));
             back.fetch_add(1, Ordering::AcqRel);
         }
         thread::sleep(PAUSE);
@@ -250,7 +252,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     }
     let mut router = site.run(&config(driver, &base()), arguments);
     eventually("the gateway answers", || site.pings(OFFICE, BEYOND).then_some(()));
-    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let lost_at_first = lost(&router.one("counters"));
     let traffic = Traffic::start(&site);
     traffic.passes(PER_CONFIGURATION);
@@ -261,8 +263,8 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
         traffic.passes(PER_CONFIGURATION);
     }
 
-    // What cannot be taken over changes nothing.
-    let refused = |text: &str| router.reload(text).expect_err("it is refused");
+    // A refused reload changes nothing.
+    let refused = |text: &str| router.reload(text).expect_err("the request is refused");
     let good = config(driver, &base());
     assert!(refused("[ports.lan\n").contains("router.toml:1"), "no TOML");
     let of_guest = format!("interface = \"guest\"\ndriver = \"{driver}\"");
@@ -271,7 +273,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     traffic.passes(PER_CONFIGURATION);
     assert_eq!(router.reload(&good).as_deref(), Ok("nothing changed\n"));
 
-    // A packet that is only spoken of leaves nothing behind.
+    // `trace packet` changes no counter.
     let before = router.one("counters");
     let view = router.trace(&format!("lan ip {} -> {BEYOND} udp 7777 -> 9", OFFICE.v4));
     assert_eq!(view["outcome"], "sent", "{view}");
@@ -291,10 +293,10 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     let counters = router.counters_add_up();
     assert_eq!(counters["queued"], 0, "{counters}");
     assert_eq!(lost(&counters), lost_at_first, "{counters}");
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
-/// What was dropped for reasons that a reload could bring about.
+/// Packets dropped for reasons that a reload could cause.
 fn lost(counters: &Value) -> Vec<(String, Value)> {
     let reasons = [
         "transmit-failed",

@@ -1,4 +1,4 @@
-//! A small network: hosts around a router, each in a namespace of its own, joined to it by a veth.
+//! A small network: a router and hosts around it, each in its own namespace and joined to the router by a veth.
 //!
 //! ```text
 //! office 10.1.0.2 ──┐                         ┌── outside 198.51.100.2, 2001:db8:9::2
@@ -6,7 +6,7 @@
 //! guest  10.2.0.2 ──┘   dmz                   └
 //! ```
 //!
-//! Names contain the process that made them; whatever was made goes when its owner does, after a panic too.
+//! Names contain the process ID. Everything is removed when its owner is dropped, also after a panic.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::fs::{self, File};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use thalweg_wire::MacAddr;
 
-/// How long anything may take on a busy machine.
+/// The time limit for each step, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
-/// Between two looks at counters that are to stand still: longer than drivers' counters take to be published.
+/// The time between two readings of counters that must not change: longer than drivers take to publish theirs.
 const STILL: Duration = Duration::from_millis(250);
 
 /// A host: its letter, the router's interface to it, and its addresses.
@@ -35,7 +35,7 @@ pub(crate) struct Host {
     pub(crate) gateway_v4: &'static str,
     pub(crate) v6: &'static str,
     pub(crate) gateway_v6: &'static str,
-    /// It has a default route by the router.
+    /// It has a default route through the router.
     is_inside: bool,
 }
 
@@ -72,17 +72,17 @@ pub(crate) const OUTSIDE: Host = Host {
 const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
 
 impl Host {
-    /// Its number, from 1: the last byte of addresses made up for it.
+    /// Its number, from 1: the last byte of addresses that tests derive for it.
     pub(crate) fn number(self) -> u8 {
         HOSTS.iter().position(|host| *host == self).map_or(0, |place| place as u8 + 1)
     }
 }
 
-/// Who else may have traffic meanwhile. What the kernel's cores hold of packets between interfaces (`netdev_max_backlog`) is for
-/// all namespaces together, and what finds no room there is lost.
+/// Sites that may have traffic at the same time share this lock. The kernel's backlog per core
+/// (`netdev_max_backlog`) serves all namespaces together, and a packet that finds it full is lost.
 static COMPANY: RwLock<()> = RwLock::new(());
 
-/// Kept until the site is gone.
+/// Held as long as the site exists.
 enum Company {
     Others { _among: RwLockReadGuard<'static, ()> },
     Nobody { _alone: RwLockWriteGuard<'static, ()> },
@@ -96,12 +96,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Makes them; `None`, said loudly, where that is not allowed.
+    /// Makes the site; `None`, with a loud message, without the right to.
     pub(crate) fn new() -> Option<Self> {
         Self::among(Company::Others { _among: COMPANY.read() })
     }
 
-    /// The same for a test that may lose nothing: no other site is there meanwhile.
+    /// Same as `new`, for a test that must not lose a packet: no other site exists at the same time.
     pub(crate) fn alone() -> Option<Self> {
         Self::among(Company::Nobody { _alone: COMPANY.write() })
     }
@@ -146,7 +146,8 @@ impl Site {
         ip(&format!("-n {router} link set {} up", host.port))
     }
 
-    /// Has the hosts finish the checksums of what they send, as on a wire; whether that can be done.
+    /// Turns off checksum offload at the hosts, so that packets have checksums as on a wire; whether that is
+    /// possible.
     pub(crate) fn finishes_checksums(&self) -> bool {
         let can = has("ethtool");
         for host in HOSTS.into_iter().filter(|_| can) {
@@ -155,17 +156,17 @@ impl Site {
         can
     }
 
-    /// A new veth for a host whose veth is gone.
+    /// A new veth for a host that has lost its own.
     pub(crate) fn veth(&self, host: Host) {
-        self.join(host).expect("ip does it");
+        self.join(host).expect("ip succeeds");
     }
 
-    /// The router's namespace.
+    /// The name of the router's namespace.
     pub(crate) fn router(&self) -> String {
         format!("{}r", self.name)
     }
 
-    /// A host's namespace.
+    /// The name of a host's namespace.
     pub(crate) fn namespace(&self, host: Host) -> String {
         format!("{}{}", self.name, host.letter)
     }
@@ -176,10 +177,10 @@ impl Site {
 
     /// Runs `ip` in a namespace.
     pub(crate) fn ip(&self, namespace: &str, arguments: &str) {
-        ip(&format!("-n {namespace} {arguments}")).expect("ip does it");
+        ip(&format!("-n {namespace} {arguments}")).expect("ip succeeds");
     }
 
-    /// Does something in a namespace: threads and sockets made by it are there.
+    /// Runs `work` in a namespace; its threads and sockets belong to that namespace.
     pub(crate) fn within<T: Send>(&self, namespace: &str, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(Path::new("/run/netns").join(namespace)).expect("the namespace");
         thread::scope(|scope| {
@@ -199,7 +200,7 @@ impl Site {
         command.output().expect("ip runs")
     }
 
-    /// What a program that must succeed said.
+    /// The output of a program, which must succeed.
     #[track_caller]
     pub(crate) fn said(&self, namespace: &str, program: &str, arguments: &[&str]) -> String {
         let output = self.output(namespace, program, arguments);
@@ -209,7 +210,7 @@ impl Site {
         said
     }
 
-    /// Starts a program in a namespace; it is killed when the value goes.
+    /// Starts a program in a namespace; dropping the value kills it.
     pub(crate) fn start(&self, namespace: &str, program: &str, arguments: &[&str]) -> Process {
         let log = File::options().create(true).append(true).open(self.file("log")).expect("a log");
         let child = Command::new("ip")
@@ -223,19 +224,19 @@ impl Site {
         Process(child)
     }
 
-    /// Starts the router and waits until it answers and reaches what is outside.
+    /// Starts the router and waits until it answers queries and reaches the outside.
     pub(crate) fn run(&self, config: &str, arguments: &[&str]) -> Router<'_> {
         let router = self.run_alone(config, arguments);
         eventually("the router forwards", || self.pings(OFFICE, OUTSIDE.v4).then_some(()));
         router
     }
 
-    /// Starts the router and waits until it answers.
+    /// Starts the router and waits until it answers queries.
     pub(crate) fn run_alone(&self, config: &str, arguments: &[&str]) -> Router<'_> {
         self.run_within(config, arguments, &[])
     }
 
-    /// The same with variables, each `NAME=VALUE`, in the environment of the router alone.
+    /// Same as `run_alone`, with environment variables (`NAME=VALUE`) for the router.
     pub(crate) fn run_within(&self, config: &str, arguments: &[&str], environment: &[String]) -> Router<'_> {
         let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
         fs::write(&file, beside_others(config)).expect("the folder is writable");
@@ -252,7 +253,7 @@ impl Site {
         router
     }
 
-    /// What processes said.
+    /// The log of all processes.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
@@ -263,7 +264,7 @@ impl Site {
         text.trim().parse().expect("a MAC address")
     }
 
-    /// Whether a host answers another's echo request.
+    /// Whether a host answers another host's ping.
     pub(crate) fn pings(&self, from: Host, to: &str) -> bool {
         self.output(&self.namespace(from), "ping", &["-c", "1", "-W", "1", to]).status.success()
     }
@@ -276,24 +277,23 @@ impl Drop for Site {
         }
         let all = HOSTS.iter().map(|host| self.namespace(*host)).chain([self.router()]);
         for namespace in all {
-            // What could not be made is not there.
+            // If a namespace could not be made, this fails and nothing is left.
             let _ = ip(&format!("netns del {namespace}"));
         }
     }
 }
 
-/// A process that is killed when the value goes.
+/// A process that is killed when dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Whether it is over.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Kills it as nothing can that it could answer to.
+    /// Kills it with a signal that it cannot catch.
     pub(crate) fn kill(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -304,18 +304,18 @@ impl Process {
         assert!(sent.is_ok_and(|status| status.success()), "kill -{signal}");
     }
 
-    /// Asks it to end and waits; whether it ended well.
+    /// Asks it to stop and waits; whether its exit was a success.
     pub(crate) fn end(&mut self) -> bool {
         self.end_code() == Some(0)
     }
 
-    /// Asks it to end and waits; its exit code.
+    /// Asks it to stop and waits; returns its exit code.
     pub(crate) fn end_code(&mut self) -> Option<i32> {
         self.signal("TERM");
-        eventually("it ends", || self.0.try_wait().expect("it is ours")).code()
+        eventually("it ends", || self.0.try_wait().expect("the process is our child")).code()
     }
 
-    /// A path as it has it, where file systems may be mounted that others do not see.
+    /// A path as the process sees it, because it may have mounts of its own.
     pub(crate) fn inside(&self, path: &Path) -> PathBuf {
         Path::new(&format!("/proc/{}/root", self.0.id())).join(path.strip_prefix("/").expect("a whole path"))
     }
@@ -327,14 +327,14 @@ impl Drop for Process {
     }
 }
 
-/// The configuration for a router that runs beside others: workers at real-time priority would take the cores from the
-/// programs of other tests. What a configuration says itself stays.
+/// The configuration for a router that runs beside others. Workers at real-time priority would take the cores
+/// from other tests' programs, so the priority is normal unless the configuration sets it.
 fn beside_others(config: &str) -> String {
     let ordinary = if config.contains("[workers]") { "" } else { "\n[workers]\npriority = \"normal\"\n" };
     format!("{config}{ordinary}")
 }
 
-/// A router that runs.
+/// A running router.
 pub(crate) struct Router<'s> {
     site: &'s Site,
     pub(crate) process: Process,
@@ -342,12 +342,12 @@ pub(crate) struct Router<'s> {
 }
 
 impl Router<'_> {
-    /// Where it is asked.
+    /// The path of its control socket.
     pub(crate) fn socket(&self) -> &str {
         &self.socket
     }
 
-    /// What it answers, an object a line.
+    /// The router's answer to `show`, one object per line.
     pub(crate) fn show(&self, what: &[&str]) -> Option<Vec<Value>> {
         let mut arguments = vec!["show"];
         arguments.extend(what);
@@ -360,7 +360,7 @@ impl Router<'_> {
             .then(|| text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect())
     }
 
-    /// What it answers to a person whose terminal is so wide.
+    /// The router's answer to `show` on a terminal of this width.
     pub(crate) fn said(&self, what: &[&str], width: usize) -> String {
         let columns = format!("COLUMNS={width}");
         let mut arguments =
@@ -369,12 +369,12 @@ impl Router<'_> {
         self.site.said(&self.site.router(), "env", &arguments)
     }
 
-    /// Gives it another configuration and has it read; what it says, or why it refuses.
+    /// Reloads with another configuration; returns the output, or why it was refused.
     pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
         self.ask_to_reload(config, &[])
     }
 
-    /// The same, but it only says what it would do.
+    /// Same as `reload`, but only reports what would change.
     pub(crate) fn compare(&self, config: &str) -> Result<String, String> {
         self.ask_to_reload(config, &["--dry-run"])
     }
@@ -387,25 +387,25 @@ impl Router<'_> {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    /// What it would do with a packet.
+    /// The router's answer to `trace packet`.
     pub(crate) fn trace(&self, packet: &str) -> Value {
         let arguments = ["trace", "packet", packet, "--socket", &self.socket, "--format", "json"];
         let text = self.site.said(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// One object of an answer of one.
+    /// The only object of an answer.
     pub(crate) fn one(&self, what: &str) -> Value {
         self.show(&[what]).expect("the router answers").pop().expect("an answer")
     }
 
-    /// Waits until nothing is on its way, and checks that every packet is accounted for: what came in and what the
-    /// router itself made is what went out, waits, was for the router, or was dropped by name. The drivers' counters
-    /// must say the same as the router's.
+    /// Waits until no packet is in flight, and checks that every packet is accounted for: received ones and the
+    /// router's own were sent, wait, were for the router, or were dropped with a reason. The drivers' counters
+    /// must agree with the router's.
     pub(crate) fn counters_add_up(&self) -> Value {
         let (counters, ports) = self.packets_add_up();
         let number = |value: &Value| value.as_u64().expect("a number");
-        // What a VLAN's port has received and sent is among what its parent's driver has.
+        // A VLAN port's packets are part of its parent's driver counters.
         let has_driver = |port: &&Value| !port["mode"].as_str().is_some_and(|mode| mode.contains(", VLAN "));
         let of_ports =
             |field: &str| ports.iter().filter(has_driver).map(|port| number(&port[field])).sum::<u64>();
@@ -421,16 +421,17 @@ impl Router<'_> {
         counters
     }
 
-    /// The same but for the drivers, which a port that is gone has no more. The counters, and the ports.
+    /// Same as `counters_add_up`, without the drivers' counters, which a removed port no longer has. Returns the
+    /// counters and the ports.
     pub(crate) fn packets_add_up(&self) -> (Value, Vec<Value>) {
         let mut last = Value::Null;
         let (counters, ports) = eventually("the counters stand still", || {
             let mut now = (self.one("counters"), self.show(&["ports"]).expect("the router answers"));
-            // The time that workers have used never stands still.
+            // Ignore the workers' CPU time, which always increases.
             for worker in now.0["workers"].as_array_mut().into_iter().flatten() {
                 worker["cpu_ms"].take();
             }
-            // Rates go down for seconds after the last packet.
+            // Rates decline for seconds after the last packet.
             now.1.iter_mut().for_each(|port| drop(port["rates"].take()));
             let both = serde_json::json!([now.0, now.1]);
             let still = both == last;
@@ -451,7 +452,7 @@ impl Router<'_> {
     }
 }
 
-/// Asks until the answer is there.
+/// Repeats a question until it has an answer.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -464,7 +465,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// Whether a program is available; said loudly if not.
+/// Whether a program is installed; says loudly if not.
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let there = there.is_ok_and(|output| output.status.success());

@@ -1,4 +1,4 @@
-//! The system as a neighbor of the router, on an interface that the router makes.
+//! The system as a neighbor of the router, on an interface that the router creates.
 
 use crate::site::{OUTSIDE, Site, eventually};
 
@@ -13,7 +13,8 @@ interface = "wan"
 addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
 "#;
 
-/// Without `mac` the router has another address on the veth than the system has, so that they hear each other.
+/// Without `mac`, the router's address on the TAP link differs from the system's, otherwise they could not reach
+/// each other.
 #[test]
 fn the_system_is_a_neighbor() {
     let Some(site) = Site::new() else { return };
@@ -39,7 +40,7 @@ fn the_system_is_a_neighbor() {
         let said = site.said(&system, "ip", &["neigh", "show", "10.9.0.1", "dev", "twsystem"]);
         let found = said.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).map(str::to_owned);
         let own = site.said(&system, "cat", &["/sys/class/net/twsystem/address"]);
-        (found.expect("the router is resolved"), own.trim().to_owned())
+        (found.expect("the neighbor entry is resolved"), own.trim().to_owned())
     };
     let (routers, own) = macs();
     assert_ne!(routers, own);
@@ -47,7 +48,7 @@ fn the_system_is_a_neighbor() {
     let port = ports.iter().find(|port| port["name"] == "system").expect("the port is there");
     assert_eq!(port["mac"], routers, "{ports:?}");
 
-    // The system takes another address, and the very one that the router has: the router has another then.
+    // When the system changes its address, even to the router's own, the router's address differs again.
     for mac in ["02:00:00:00:99:02", &routers] {
         site.ip(&system, &format!("link set twsystem address {mac}"));
         site.ip(&system, "neigh flush dev twsystem");
@@ -57,7 +58,7 @@ fn the_system_is_a_neighbor() {
         assert_ne!(routers, own);
     }
 
-    // The interface is deleted; the router makes it anew.
+    // The interface is deleted; the router creates it again.
     site.ip(&system, "link del twsystem");
     eventually("the interface is there again", || {
         site.output(&system, "ip", &["link", "show", "twsystem"]).status.success().then_some(())

@@ -1,4 +1,4 @@
-//! A router on a stick: two hosts in VLANs of their own, one veth to the router, which passes between them.
+//! A router on a stick: two hosts in separate VLANs, and one veth to the router, which forwards between them.
 //!
 //! ```text
 //! office ── lan ──┐                             ┌ office.10
@@ -6,9 +6,9 @@
 //! guest ─ guest ──┘                             └ guest.20
 //! ```
 //!
-//! The switch is a thread of this test: it tags what comes from a host and takes the tag off what goes there. A tag that
-//! it writes lies in the frame when it reaches the router's interface: XDP finds it there, and AF_PACKET beside the
-//! frame, where the kernel has put it. Both hosts have one MAC address, so that one address is the switch's.
+//! The switch is a thread of this test: it tags frames from hosts and untags frames to them. A tag that it writes
+//! is in the frame when it reaches the router's interface: XDP finds it there, and AF_PACKET beside the frame,
+//! where the kernel has put it. Both hosts have the same MAC address, so one address stands for the switch.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
@@ -28,7 +28,7 @@ const HOSTS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 1]);
 const ROUTERS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 2]);
 const VLANS: [(Host, u16); 2] = [(OFFICE, 10), (GUEST, 20)];
 
-/// The router's end of the veth, and the switch's.
+/// The router's end of the trunk, and the switch's.
 const UPLINK: &str = "uplink";
 const TRUNK: &str = "trunk";
 
@@ -66,7 +66,7 @@ rate = "500 Mbit/s"
     )
 }
 
-/// Tags and untags frames until it is told to stop.
+/// Tags and untags frames until stopped.
 struct Switch {
     source: LiveSource,
     /// Access ports, then the trunk.
@@ -92,7 +92,8 @@ impl Switch {
 
     fn run(mut self, stop: &AtomicBool, guests_vlan: &AtomicU16) {
         while !stop.load(Ordering::Acquire) {
-            let Some(chunk) = self.source.next_chunk(Duration::from_millis(50)).expect("it waits") else {
+            let Some(chunk) = self.source.next_chunk(Duration::from_millis(50)).expect("a timer is running")
+            else {
                 continue;
             };
             let guests_vlan = guests_vlan.load(Ordering::Acquire);
@@ -108,7 +109,7 @@ impl Switch {
                     }
                 };
                 let Some((to, frame)) = to else { continue };
-                // A host that is slow loses packets, as at any switch.
+                // Packets to a slow host are lost, as with any switch.
                 let _ = self.tx[to].push(&frame);
             }
             self.tx.iter_mut().for_each(|tx| drop(tx.flush()));
@@ -116,7 +117,7 @@ impl Switch {
     }
 }
 
-/// The access port that a tag stands for, and the frame without it.
+/// The access port of a frame's tag, and the frame without the tag.
 fn to_host(frame: &[u8], vlans: [u16; 2]) -> Option<(usize, Vec<u8>)> {
     let [0x81, 0x00, tag @ ..] = frame.get(12..16)? else { return None };
     let vlan = u16::from_be_bytes([tag[0], tag[1]]);
@@ -124,13 +125,14 @@ fn to_host(frame: &[u8], vlans: [u16; 2]) -> Option<(usize, Vec<u8>)> {
     Some((port, [&frame[..12], &frame[16..]].concat()))
 }
 
-/// Does something while office and guests are behind the switch; what it is given is the guests' VLAN, for it to change.
+/// Runs `act` while office and guests are behind the switch. Its argument is the guests' VLAN, which it may
+/// change.
 pub(crate) fn behind_a_switch(site: &Site, act: impl FnOnce(&AtomicU16)) {
     let router_namespace = site.router();
     site.ip(&router_namespace, &format!("link add {UPLINK} type veth peer name {TRUNK}"));
     site.ip(&router_namespace, &format!("link set {UPLINK} address {}", ROUTERS_MAC));
     for interface in [UPLINK, TRUNK] {
-        // The kernel's own packets have no business there.
+        // Keeps the kernel's own packets off the trunk.
         site.said(&router_namespace, "sysctl", &["-q", &format!("net.ipv6.conf.{interface}.disable_ipv6=1")]);
         site.ip(&router_namespace, &format!("link set {interface} up"));
     }
@@ -174,7 +176,7 @@ fn on_a_stick(driver: &str, mode: &str) {
         }
         hops_are_seen(&site);
         a_stream_passes(&site);
-        // The mirror of a VLAN is the system's way into it.
+        // Through a VLAN's mirror the system is in the VLAN.
         eventually("the system is in the VLAN", || {
             let arguments = ["-c", "1", "-W", "1", "-I", "tw-office", OFFICE.v4];
             site.output(&site.router(), "ping", &arguments).status.success().then_some(())
@@ -194,7 +196,7 @@ fn on_a_stick(driver: &str, mode: &str) {
     });
 }
 
-/// Ends the switch, when a test fails too.
+/// Stops the switch, also after a panic.
 struct StopsAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for StopsAtEnd<'_> {
@@ -207,7 +209,8 @@ fn dropped(counters: &Value, reason: &str) -> u64 {
     counters["dropped"][reason].as_u64().unwrap_or(0)
 }
 
-/// What came in and what the router put in went out, waits, was for the router, or was dropped by name.
+/// Checks that received packets and the router's own were sent, wait, were for the router, or were dropped with a
+/// reason.
 fn accounts_for_everything(counters: &Value) {
     let number = |key: &str| counters[key].as_u64().expect("a number");
     assert_eq!(number("queued"), 0, "{counters}");
@@ -253,13 +256,14 @@ fn vlans_by_af_xdp() {
     on_a_stick("af_xdp", "af_xdp");
 }
 
-/// Left to itself, a port with sub-interfaces takes the driver that sees every tag.
+/// Without a driver in the configuration, a port with VLANs gets the driver that sees every tag.
 #[test]
 fn vlans_by_whatever_sees_tags() {
     on_a_stick("auto", "af_packet");
 }
 
-/// A veth whose port has no VLANs: frames of one are others', a priority alone is none, and what has no tag passes.
+/// A port without VLANs: tagged frames are for others, a priority tag (VLAN 0) counts as untagged, and untagged
+/// frames pass.
 fn without_vlans(driver: &str) {
     const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 9]);
     const FRAMES: u64 = 20;

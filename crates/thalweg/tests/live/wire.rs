@@ -1,4 +1,4 @@
-//! The far end of a port's veth without a host behind it: any frame goes in, every frame is seen.
+//! The far end of a port's veth without a host: the test sends and sees any frame.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use thalweg_wire::MacAddr;
 
 use crate::site::Site;
 
-/// Long enough for anything that comes at all.
+/// Longer than any frame takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// What has not come so long after the last frame does not come.
+/// No frame arrives this long after the last one.
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// An interface at the end of a veth.
@@ -21,12 +21,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The interface of a namespace; frames to `mac` and to groups are seen, and its system sees none.
+    /// The interface of a namespace. Sees frames to `mac` and to groups; the system sees none.
     pub(crate) fn open(site: &Site, namespace: &str, interface: &str, mac: MacAddr) -> Self {
         Self::with(site, namespace, PacketOptions { mac: Some(mac), ..PacketOptions::new(interface) })
     }
 
-    /// The same beside the interface's system, which sees everything too.
+    /// Same as `open`, beside the interface's system, which sees everything too.
     pub(crate) fn beside(site: &Site, namespace: &str, interface: &str, mac: MacAddr) -> Self {
         let options = PacketOptions { mac: Some(mac), exclusive: false, ..PacketOptions::new(interface) };
         Self::with(site, namespace, options)
@@ -40,7 +40,8 @@ impl Wire {
         Self { source, tx: port.tx }
     }
 
-    /// Sends frames in order; those that no interface takes (too long, too short) are left out. How many went.
+    /// Sends frames in order, without those that no interface accepts (too long, too short). Returns how many
+    /// were sent.
     pub(crate) fn send<'f>(&mut self, frames: impl IntoIterator<Item = &'f [u8]>) -> usize {
         let before = self.tx.counters();
         for frame in frames {
@@ -57,7 +58,7 @@ impl Wire {
         (self.tx.counters().frames - before.frames) as usize
     }
 
-    /// Looks at everything that comes until it is stopped.
+    /// Passes every arriving frame to `see` until stopped.
     pub(crate) fn watch(&mut self, stop: &AtomicBool, mut see: impl FnMut(&[u8])) {
         while !stop.load(Ordering::Relaxed) {
             if let Some(chunk) = self.source.next_chunk(SILENCE).expect("the interface is there") {
@@ -66,7 +67,7 @@ impl Wire {
         }
     }
 
-    /// The frames that come until `enough` of those that `wanted` takes have, and those shortly behind them.
+    /// Receives until `enough` frames fulfill `wanted`; returns these and any that follow shortly.
     pub(crate) fn receive(&mut self, enough: usize, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let began = Instant::now();
         let mut frames: Vec<Vec<u8>> = Vec::new();
@@ -84,7 +85,7 @@ impl Wire {
     }
 }
 
-/// Ends what runs beside a test, however the test ends.
+/// Stops what runs beside a test, also after a panic.
 pub(crate) struct Stop<'s>(pub(crate) &'s AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -93,7 +94,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Whether a frame is IP that somebody sent to somebody: no ARP, no Neighbor Discovery, nothing to all.
+/// Whether a frame is unicast IP: not ARP, Neighbor Discovery or broadcast.
 pub(crate) fn is_traffic(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         _ if frame.first().is_some_and(|byte| byte & 1 == 1) => false,

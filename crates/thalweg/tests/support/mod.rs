@@ -1,4 +1,4 @@
-//! What all tests of the binary need: where the repository is, and the binary run there.
+//! Helpers for all tests of the binary: the repository's root, and running the binary there.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -3,13 +3,13 @@ use proptest::prelude::*;
 use std::net::Ipv6Addr;
 use thalweg_base::{IpPrefix, Prefix};
 
-/// Bytes from hexadecimal; blanks are free.
+/// Bytes from hexadecimal; blanks are ignored.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     digits.chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect()
 }
 
-/// A record around a body, whose length field says `length` or the truth.
+/// A record around a body; the length field is `length`, or the true length.
 fn record(kind: u16, subtype: u16, body: &[u8], length: Option<usize>) -> Vec<u8> {
     let mut out = 1_000_000_000_u32.to_be_bytes().to_vec();
     out.extend(kind.to_be_bytes());
@@ -60,21 +60,21 @@ fn table_dump_is_read_in_all_its_layouts() {
     assert_eq!(clean_lines(&record(12, 1, &single, None)), line("10.0.0.0/8"));
     let batch = hex(&format!("{head}{one}{two}"));
     let both = line("10.0.0.0/8") + &line("10.1.0.0/16");
-    // As collectors of 2000 wrote it, and as it would be right; another record follows.
+    // As collectors of 2000 wrote it, and with the right length; another record follows.
     for length in [batch.len() - 4, batch.len()] {
         let mut file = record(12, 1, &batch, Some(length));
         file.extend(record(12, 1, &single, Some(single.len() - 4)));
         file.extend(record(12, 1, &single, None));
         assert_eq!(clean_lines(&file), format!("{both}{0}{0}", line("10.0.0.0/8")));
     }
-    // Four bytes more do not make this one right: it is broken, and the next follows.
+    // With four bytes more it is still broken, and the next one is read.
     let mut file = record(12, 1, &batch[..batch.len() - 1], None);
     file.extend(record(12, 1, &single, None));
     let (text, faults) = lines(&file);
     assert_eq!(text, line("10.0.0.0/8"));
     let expected = Expected::Bytes { what: "attributes", wanted: 20, left: 19 };
     assert_eq!(faults, [Fault { at: 12 + 4 + 38 + 18, expected }]);
-    // Two octet of AS make four in the later subtypes.
+    // Two-byte AS numbers become four bytes in the later subtypes.
     let body = hex(&format!(
         "00000000 20010db8{zero} 20 01 00000000 20010db8{zero} 00030d40 0018 {FOUR_OCTET_ATTRIBUTES}",
         zero = "00".repeat(12)
@@ -209,7 +209,7 @@ BGP4MP|1000000000|A|198.18.0.1|64496|0.0.0.0/0|64496 64497|IGP|192.0.2.1|0|0||NA
 BGP4MP|1000000000|A|198.18.0.1|64496|2001:db9::/32|64496 64497|IGP|2001:db8::9|0|0||NAG||
 ";
     assert_eq!(clean_lines(&bgp4mp(1, &message)), expected);
-    // Sent by the collector: the peer is the peer still.
+    // Sent by the collector: the peer stays the same.
     let local = expected.replace("BGP4MP", "BGP4MP_LOCAL");
     assert_eq!(clean_lines(&bgp4mp(6, &message)), local);
 
@@ -221,7 +221,7 @@ BGP4MP_AP|1000000000|A|198.18.0.1|64496|10.0.0.0/8|43|64496 64497|IGP|192.0.2.1|
 ";
     assert_eq!(clean_lines(&bgp4mp(8, &message)), with_ids);
     assert_eq!(clean_lines(&bgp4mp(10, &message)), with_ids.replace("BGP4MP", "BGP4MP_LOCAL"));
-    // The subtype says that there are no path identifiers, but so 172.17.0.0/24 cannot be read.
+    // The subtype says that there are no path identifiers, but without them 172.17.0.0/24 cannot be read.
     let hidden = update("", TWO_OCTET_ATTRIBUTES, "0000002a 18ac1100");
     let line =
         "BGP4MP_AP|1000000000|A|198.18.0.1|64496|172.17.0.0/24|42|64496 64497|IGP|192.0.2.1|0|0||NAG||\n";
@@ -332,12 +332,12 @@ fn as4_path_replaces_the_end_of_as_path() {
     let newer = "c0110a 0202 00030d40 00030d41";
     assert_eq!(merged(path, newer), "64496 200000 200001|");
     assert_eq!(merged(path, ""), "64496 23456 23456|");
-    // Longer than AS_PATH: of no use.
+    // Longer than AS_PATH, so it is ignored.
     assert_eq!(merged("02015ba0", newer), "23456|");
-    // A set is one hop, and a segment may be cut.
+    // A set is one hop, and a sequence can be cut.
     assert_eq!(merged("0202fbf05ba0 01025ba0fbf1", newer), "64496 200000 200001|");
     assert_eq!(merged("0102fbf0fbf1 02025ba05ba0", newer), "{64496,64497} 200000 200001|");
-    // AGGREGATOR of AS_TRANS gives way; of another AS it takes AS4_PATH along.
+    // An AGGREGATOR of AS_TRANS is replaced; one of another AS invalidates AS4_PATH.
     let aggregator = "c00706 5ba0 c0000202 c01208 00030d40 c0000203";
     assert_eq!(merged(path, &format!("{newer}{aggregator}")), "64496 200000 200001|200000 192.0.2.3");
     let aggregator = "c00706 fbf0 c0000202 c01208 00030d40 c0000203";
@@ -402,7 +402,7 @@ fn broken_records_say_what_was_expected_and_where() {
         let found = fault(&bytes);
         assert!(found.starts_with(expected), "{found}, not {expected}");
     }
-    // What comes before the fault is printed.
+    // Everything before the fault is printed.
     let (text, faults) = lines(&bgp4mp(1, &update("", TWO_OCTET_ATTRIBUTES, "0d0b0d 0b")));
     assert_eq!(text.matches("11.8.0.0/13").count(), 1);
     let expected = Expected::Bytes { what: "a prefix", wanted: 2, left: 0 };
@@ -534,7 +534,7 @@ proptest! {
         let (record, length) = frame(&file).unwrap().unwrap();
         prop_assert_eq!((length, record.time_s, record.microseconds), (first, seconds, Some(microseconds)));
         let Ok(Content::Message(read)) = decoder.decode(&record) else { panic!("a message") };
-        // AS_TRANS stands for what two bytes cannot hold.
+        // AS_TRANS stands for numbers beyond two bytes.
         let shown = if two && asn > 0xffff { 23456 } else { asn };
         prop_assert_eq!((read.peer.asn, read.as_size), (shown, as_size));
         prop_assert_eq!((read.peer.address, read.local, read.direction), (peer.address, local, direction));
@@ -554,7 +554,7 @@ proptest! {
         marker: bool,
     ) {
         if marker && kind >= 16 && body.len() > 60 {
-            // So that messages are reached.
+            // So that the messages are reached.
             body[4..8].copy_from_slice(&[0, 0, 0, 1]);
             body[16..32].fill(0xff);
             let length = (body.len() - 16) as u16;

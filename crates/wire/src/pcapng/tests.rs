@@ -59,7 +59,7 @@ impl Writer {
     }
 }
 
-/// Every frame, read with as few bytes as the reader asks for; the error that ended it, if any.
+/// Every frame, read with as few bytes as the reader requests; and the error that ended reading, if any.
 #[allow(clippy::type_complexity)]
 fn read_all(bytes: &[u8]) -> (Vec<(Vec<u8>, u32, Option<u64>, usize)>, Option<PcapngError>) {
     let mut reader = SectionReader::new();
@@ -130,7 +130,7 @@ fn all_kinds_of_blocks_in_both_orders_and_two_sections() {
     assert_eq!(reader.interfaces()[1].link, LinkType::RawIp);
 }
 
-/// The options of a packet, which the reader passes over.
+/// The options of a packet, which the reader skips.
 #[test]
 fn packets_are_written_with_what_is_known() {
     let mut out = Vec::new();

@@ -3,7 +3,7 @@ use crate::checksum;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
-/// The obvious reference: split at white space, one rule a line, everything through the standard library.
+/// The obvious reference: splits at white space, one rule per line, everything through the standard library.
 fn obvious(line: &[u8], order: FieldOrder) -> Option<Vec<String>> {
     let fields: Vec<&[u8]> = line.split(|&b| b <= b' ').filter(|f| !f.is_empty()).collect();
     let until = fields.iter().position(|f| f[0] == b'#').filter(|&i| i == 0 || i == 6);
@@ -87,10 +87,10 @@ fn told(line: &TraceLine<'_>) -> Vec<String> {
     ]
 }
 
-/// Parses through every door and insists that all agree.
+/// Parses with every entry point and checks that all agree.
 fn parse_all_ways(text: &[u8], order: FieldOrder) -> Option<TraceLine<'_>> {
     let careful = parse_line(text, order);
-    // With much behind the line, so that the fast half takes it.
+    // With many bytes behind the line, so that the fast half parses it.
     let mut buffer = text.to_vec();
     buffer.push(b'\n');
     buffer.extend_from_slice(&[b'x'; 100]);
@@ -248,7 +248,7 @@ proptest! {
         prop_assert_eq!(text.pop(), Some(b'\n'));
         prop_assert_eq!(parse_all_ways(&text, order), Some(line));
 
-        // And through a packet: everything but the application's name survives when ports do.
+        // And through a packet: everything but the application's name survives if there are ports.
         let mut slot = [0xee; PACKET_SLOT];
         let len = line.write_packet(&mut slot);
         let back = TraceLine::of_packet(port, &slot[..len], application).unwrap();
@@ -270,7 +270,7 @@ proptest! {
     }
 }
 
-/// Lengths and checksums, computed the long way.
+/// Lengths and checksums, computed plainly.
 fn assert_valid(ip: &[u8], protocol: u8, v6: bool) {
     let (header_len, pseudo) = if v6 {
         assert_eq!(usize::from(u16::from_be_bytes([ip[4], ip[5]])) + 40, ip.len());

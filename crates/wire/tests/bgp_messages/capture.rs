@@ -1,10 +1,10 @@
-//! The BGP in capture files: frames, TCP segments, streams. As simple as it can be.
+//! BGP in capture files: frames, TCP segments, streams. As simple as possible.
 
 use std::collections::BTreeMap;
 
 use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RecordHeader};
 
-/// One direction of a connection: addresses and ports as they stand, and its bytes without holes.
+/// One direction of a connection: addresses and ports as in the packets, and its bytes without gaps.
 pub(crate) struct Stream {
     pub(crate) key: Key,
     next_sequence: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Stream {
 /// Source and destination, each an address and a port.
 pub(crate) type Key = (Vec<u8>, u16, Vec<u8>, u16);
 
-/// Streams to or from port 179, and packets that hold no such thing.
+/// Streams to or from port 179, and the number of other packets.
 pub(crate) fn streams(file: &[u8]) -> (Vec<Stream>, usize) {
     let mut streams: Vec<Stream> = Vec::new();
     let mut others = 0;
@@ -62,7 +62,8 @@ fn frames(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     if file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) {
         // pcapng, little-endian: enhanced packet blocks; all interfaces here are Ethernet.
-        let number = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("whole")) as usize;
+        let number =
+            |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("a complete message")) as usize;
         let mut at = 0;
         while at + 12 <= file.len() {
             if number(at) == 6 {
@@ -72,7 +73,8 @@ fn frames(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
         }
         return found;
     }
-    let header = FileHeader::parse(file[..FILE_HEADER_LEN].try_into().expect("whole")).expect("a capture");
+    let header = FileHeader::parse(file[..FILE_HEADER_LEN].try_into().expect("a complete message"))
+        .expect("a capture");
     let mut rest = &file[FILE_HEADER_LEN..];
     while let Some((record, after)) = rest.split_first_chunk() {
         let record = RecordHeader::parse(&header, record).expect("a record");
@@ -94,13 +96,13 @@ fn ip(link: u32, frame: &[u8]) -> Option<&[u8]> {
         }
         101 | 12 => Some(frame),
         113 => frame.get(16..),
-        // A header of Juniper's before that of Ethernet.
+        // Juniper's header comes before the Ethernet header.
         178 => frame.windows(3).position(|three| three == [8, 0, 0x45]).map(|at| &frame[at + 2..]),
         _ => None,
     }
 }
 
-/// Ends, sequence number (that of the first byte) and payload of a TCP packet.
+/// Endpoints, sequence number (of the first byte) and payload of a TCP packet.
 fn tcp(packet: &[u8]) -> Option<(Key, u32, &[u8])> {
     let (from, to, segment) = match packet.first()? >> 4 {
         4 if packet.get(9) == Some(&6) => {

@@ -1,4 +1,4 @@
-//! What other programs read in the same messages, as the lines that [`facts`](super::facts) writes.
+//! Other programs' readings of the same messages, as the lines that [`facts`](super::facts) writes.
 
 use serde_json::Value;
 
@@ -90,8 +90,7 @@ pub(crate) fn netgauze_open(message: &Value) -> Option<String> {
     Some(format!("open {} {} {}", numbers[0], numbers[1], text(&open["bgp_id"])))
 }
 
-/// The lines of the JSON that ExaBGP has for a message, but what is said of families other than IPv4 and IPv6
-/// unicast.
+/// The lines of ExaBGP's JSON for a message, without families other than IPv4 and IPv6 unicast.
 pub(crate) fn exabgp(message: &Value) -> Vec<String> {
     let update = &message["neighbor"]["message"]["update"];
     let attribute = &update["attribute"];
@@ -141,13 +140,13 @@ pub(crate) fn exabgp(message: &Value) -> Vec<String> {
 pub(crate) struct Dumped {
     /// `Update 95`
     pub(crate) head: String,
-    /// AS_PATH as it stands, `empty`, or nothing.
+    /// AS_PATH as printed, `empty`, or nothing.
     pub(crate) as_path: Option<String>,
     /// Prefixes in the order of the text.
     pub(crate) prefixes: Vec<String>,
 }
 
-/// The messages of a text of tcpdump's, in order.
+/// The messages in tcpdump's text, in order.
 pub(crate) fn tcpdump(text: &str) -> Vec<Dumped> {
     let mut messages: Vec<Dumped> = Vec::new();
     for line in text.lines() {
@@ -162,7 +161,7 @@ pub(crate) fn tcpdump(text: &str) -> Vec<Dumped> {
             let path = path.split_once("]: ").map_or("", |(_, path)| path);
             message.as_path = Some(path.trim().replace("empty", ""));
         }
-        // Routes are the lines that are deeper than the attributes and begin with a prefix.
+        // Routes are the lines that are indented more than the attributes and begin with a prefix.
         let mut words = line.split_whitespace();
         if line.starts_with("\t    ")
             && let Some(prefix) = words.next().filter(|word| is_prefix(word.trim_end_matches(',')))

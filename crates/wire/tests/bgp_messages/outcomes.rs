@@ -1,6 +1,6 @@
-//! What becomes of the messages of each file, counted. docs/bgp-design.md says why where others read more.
+//! The outcomes of each file's messages. docs/bgp-design.md says why others read more in some.
 
-/// Captures whose text goes on behind damage that ends a stream for us.
+/// Captures in which tcpdump continues behind damage that ends the stream for us.
 pub(crate) const TCPDUMP_GOES_ON: &[&str] =
     &["bgp-bgp_capabilities_print-oobr-1.pcap", "bgp_mp_reach_nlri-oobr.pcap"];
 

@@ -1,7 +1,7 @@
-//! The collection that the Logstash project keeps of what exporters send.
+//! The Logstash project's collection of exporters' messages.
 //!
-//! Counts and sums are those of `tshark -d udp.port==2055,cflow -T json` (4.0) on the same bytes in one capture per exporter:
-//! flows, `cflow.bytes`, `cflow.packets`. Where tshark and we differ, it is said beside the row.
+//! Counts and sums are those of `tshark -d udp.port==2055,cflow -T json` (4.0) on the same bytes in one capture
+//! per exporter: flows, `cflow.bytes`, `cflow.packets`. Differences are explained beside the row.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ struct Exporter {
     options_records: u64,
     bytes: u64,
     packets: u64,
-    /// Sets whose template nobody sent.
+    /// Sets whose template was never sent.
     unknown: u64,
     /// Sets with bytes behind their last record that are not zeros.
     tails: u64,
@@ -53,7 +53,7 @@ const EXPORTERS: &[Exporter] = &[
     exporter(&["netflow9_test_cisco_wlc_tpl", "netflow9_test_cisco_wlc_data261"], 19, 142_991_108, 133_708),
     Exporter { options_records: 1, ..exporter(&["netflow9_test_fortigate_fortios_521_tpl", "netflow9_test_fortigate_fortios_521_data256", "netflow9_test_fortigate_fortios_521_data257"], 1, 152, 3) },
     exporter(&["netflow9_test_fortigate_fortios_542_appid_tpl258-269", "netflow9_test_fortigate_fortios_542_appid_data258_262"], 17, 29_492, 105),
-    // tshark gives up at the options template, whose set is not padded; what follows is whole.
+    // tshark stops at the options template, whose set is not padded; the rest is complete.
     Exporter { options_records: 1, ..exporter(&["netflow9_test_invalid01"], 2, 194, 2) },
     // The templates 259 and 262 of five and one sets are not in the collection.
     Exporter { unknown: 6, ..exporter(&["netflow9_test_iptnetflow_reduced_size_encoding_tpldata260"], 12, 7_598, 74) },
@@ -66,10 +66,10 @@ const EXPORTERS: &[Exporter] = &[
     exporter(&["netflow9_test_valid01"], 7, 1_128, 13),
 ];
 
-/// Files of several messages, cut here: the collection has them as one.
+/// Files of several messages, split here: the collection has them in one piece.
 const SEVERAL: [&str; 2] = ["ipfix", "netflow5"];
 
-/// Files that are no messages.
+/// Files without a valid message.
 const REFUSED: [&str; 2] = ["netflow5_test_invalid01", "netflow5_test_invalid02"];
 
 fn read(root: &Path, name: &str) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn read(root: &Path, name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All records of some messages of one exporter, as they are visited, with the fields of each.
+/// All records of one exporter's messages, in the order of visits, with the fields of each.
 fn decoded(
     decoder: &mut Decoder,
     messages: &[&[u8]],
@@ -119,7 +119,7 @@ fn every_exporter_is_understood() {
         assert_eq!((bytes, packets), (exporter.bytes, exporter.packets), "{name}: bytes, packets");
         assert_eq!(counters.sets_unknown, exporter.unknown, "{name}: unknown sets");
         assert_eq!(counters.sets_with_tail, exporter.tails, "{name}: sets with tails");
-        // In the opposite order the data waits for the templates, and nothing changes but the order.
+        // In the opposite order the data waits for the templates, and only the order changes.
         let mut backwards = Decoder::default();
         let (mut bytes, mut packets) = (0, 0);
         let messages: Vec<&[u8]> = messages.iter().rev().copied().collect();
@@ -165,7 +165,7 @@ fn values_of_an_ipfix_file_of_two_messages() {
     assert_eq!(reports.iter().map(|report| report.records).collect::<Vec<_>>(), [6, 1, 5]);
     assert!(reports.iter().all(|report| report.first_fault.is_none()), "{reports:?}");
 
-    // In one piece, what follows the first message's length does not belong to it.
+    // In one piece, bytes beyond the first message's length do not belong to it.
     let mut decoder = Decoder::default();
     let reports = decoded(&mut decoder, &[&file], |_, _| {});
     assert_eq!(reports[0].first_fault.unwrap().kind, FaultKind::Trailing(file.len() - first));
@@ -176,7 +176,7 @@ fn values_of_an_ipfix_file_of_two_messages() {
 fn values_of_netflow_5() {
     let Some(root) = thalweg_testdata::shared("flow-export/datagrams") else { return };
     let file = read(&root, "netflow5");
-    // 2, 4, ... records: datagram after datagram, each with its header.
+    // 2, 4, ... records: one datagram after another, each with its header.
     let (mut rest, mut messages) = (file.as_slice(), Vec::new());
     while !rest.is_empty() {
         let (message, behind) = rest.split_at(24 + 48 * usize::from(rest[3]));
@@ -250,7 +250,7 @@ fn values_of_some_exporters() {
     let nbar = ["netflow9_test_cisco_nbar_opttpl260"];
     assert_eq!(said(&nbar, TemplateKind::Options, "applicationName"), "\"egp\"");
     assert_eq!(said(&nbar, TemplateKind::Options, "applicationId"), "[1, 0, 0, 8]");
-    // A scope of no bytes.
+    // A scope of zero bytes.
     let srx = ["netflow9_test_juniper_srx_tplopt"];
     assert_eq!(said(&srx, TemplateKind::Options, "Scope(1)"), "[]");
     assert_eq!(said(&srx, TemplateKind::Options, "samplingAlgorithm"), "2");

@@ -1,6 +1,7 @@
-//! Captures of routers, record by record against what NetGauze's decoder wrote down of them.
+//! Routers' captures, compared record by record with NetGauze's decoding.
 //!
-//! NetGauze gives values names ("UDP", "activetimeout"); those that occur are below. Everything else is compared as it is.
+//! NetGauze replaces some values by names ("UDP", "activetimeout"); those that occur are below. Everything else
+//! is compared unchanged.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ const CAPTURES: [(&str, &str); 7] = [
     ("srv6", "srv6"),
 ];
 
-/// Names that NetGauze has for numbers.
+/// NetGauze's names for numbers.
 const NAMES: [(&str, &str, u64); 13] = [
     ("protocolIdentifier", "\"ICMP\"", 1),
     ("protocolIdentifier", "\"IPv4\"", 4),
@@ -128,7 +129,7 @@ fn is_same(field: &Field<'_>, ours: &Value<'_>, element: &str, theirs: &Json) ->
             let theirs: Vec<u64> = theirs.iter().filter_map(Json::as_u64).collect();
             theirs == ours.iter().map(|byte| u64::from(*byte)).collect::<Vec<_>>()
         }
-        // Elements that the registry gives bytes, NetGauze a number of so many bytes.
+        // Elements that the registry defines as bytes and NetGauze as numbers.
         (Value::Bytes(_), Json::Number(theirs)) => theirs.as_u64() == number,
         _ => field.name == FieldName::Element(0),
     }

@@ -1,4 +1,4 @@
-//! Captures of routers against tshark, where that is installed.
+//! Routers' captures compared with tshark, if it is installed.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use thalweg_wire::netflow::decode::{Decoder, FieldName, Source, TemplateKind};
 use thalweg_wire::netflow::element::*;
 
-/// Elements and tshark's names of them, in templates of the captures compared.
+/// Elements in the templates of these captures, with tshark's names.
 const FIELDS: [(u16, &str); 8] = [
     (OCTET_DELTA_COUNT, "cflow.octets"),
     (PACKET_DELTA_COUNT, "cflow.packets"),
@@ -73,7 +73,7 @@ fn flows_are_those_of_tshark() {
             });
             handled.unwrap();
         }
-        // tshark reads the capture twice, and so decodes data in front of its template in its place; here it waits.
+        // tshark reads the capture twice, so it decodes data before its template in place; here it waits.
         ours.sort();
         theirs.sort();
         assert!(ours.len() >= 12, "{capture}: {} flows", ours.len());

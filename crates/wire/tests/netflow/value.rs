@@ -1,4 +1,4 @@
-//! What a field says by its element's type, to compare it with what others read.
+//! A field's value by its element's type, for comparison with other readers.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use thalweg_wire::MacAddr;
 use thalweg_wire::netflow::decode::{Field, Header};
 use thalweg_wire::netflow::element::DataType;
 
-/// Bytes where the type is unknown or the length does not go with it.
+/// Bytes if the type is unknown or does not fit the length.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value<'a> {
     Unsigned(u64),

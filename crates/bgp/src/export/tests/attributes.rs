@@ -1,4 +1,4 @@
-//! Known answers: what the attributes of a route become on the way to each kind of neighbor.
+//! Known answers: the attributes of a route as sent to each kind of neighbor.
 
 use std::net::Ipv4Addr;
 
@@ -25,7 +25,7 @@ fn from(kind: PeerKind) -> Origins {
     Origins { kind: Some(kind), router_id: Ipv4Addr::new(10, 0, 0, 9), changed: Marks::default(), prepend: 0 }
 }
 
-/// The attributes in hexadecimal, blanks between.
+/// The attributes in hexadecimal, separated by blanks.
 fn sent(view: &ExportView, origins: Origins, attrs: &AttrRef) -> String {
     let mut block = Block::default();
     attributes(view, Family::Ipv4, attrs, origins, &mut block);
@@ -66,7 +66,7 @@ fn a_reflected_route_names_its_originator_and_clusters() {
         builder.set(0x80, 10, &[2, 2, 2, 2]).unwrap();
     });
     assert!(sent(&view, client, &reflected).ends_with("8009040a000001 800a080101010102020202"));
-    // Outside the AS there is none of it.
+    // Outside the AS it is removed.
     assert!(sent(&external(), client, &reflected).ends_with("400304c0000264"));
 }
 
@@ -78,7 +78,7 @@ fn confederation_segments_come_and_go() {
     let member = route(|builder| builder.prepend(65_002, 1, SegmentKind::ConfederationSequence).unwrap());
     let answer = sent(&external(), from(PeerKind::Confederation), &member);
     assert!(answer.contains("40020a02020000fde80000fc58"), "{answer}");
-    // So they do behind what a policy prepended.
+    // So they are behind an AS that a policy prepended.
     let prepended = route(|builder| {
         builder.prepend(65_002, 1, SegmentKind::ConfederationSequence).unwrap();
         builder.prepend(65_000, 1, SegmentKind::Sequence).unwrap();
@@ -136,7 +136,7 @@ fn a_route_server_leaves_path_next_hop_and_med_and_takes_its_communities_out() {
 fn private_numbers_go_and_the_neighbors_own_is_overridden() {
     let private = route(|builder| builder.prepend(4_200_000_001, 2, SegmentKind::Sequence).unwrap());
     let view = ExportView { private_as: PrivateAs::Remove, ..external() };
-    // 64600 is private too.
+    // 64600 is a private AS number too.
     assert!(sent(&view, from(EXTERNAL), &private).contains("40020602010000fde8"));
     let view = ExportView { as_override: true, remote_as: Some(64_600), ..external() };
     assert!(sent(&view, from(EXTERNAL), &route(|_| {})).contains("40020a02020000fde80000fde8"));

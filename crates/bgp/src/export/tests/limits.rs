@@ -1,4 +1,4 @@
-//! What bounds do: longest messages, attributes that are too long, slow readers of dumps, memory of idle groups.
+//! Limits: longest messages, attributes that are too long, slow readers of dumps, memory of idle groups.
 
 use thalweg_wire::bgp::Family;
 
@@ -17,7 +17,7 @@ fn joined(view: &ExportView) -> World {
     world
 }
 
-/// Both families, longest messages of 4096 and of 65,535 bytes. A /24 takes four bytes, a /48 seven.
+/// Both families, with maximum lengths of 4096 and 65,535 bytes. A /24 takes four bytes, a /48 seven.
 #[test]
 fn messages_are_as_long_as_they_may_be() {
     for (view, family, messages) in [
@@ -31,7 +31,7 @@ fn messages_are_as_long_as_they_may_be() {
         assert_eq!(world.groups[0].counters().messages, messages, "{family:?}");
         world.settle(&mut XorShift64Star::new(1));
         assert_eq!(world.check().routes, 4 * 5_000);
-        // Withdrawals too: these attributes fit into no message.
+        // The same for withdrawals: these attributes fit into no message.
         world.announce(5, family, 0..5_000, &World::set(70_000, 16_380));
         world.settle(&mut XorShift64Star::new(1));
         assert_eq!(world.check().routes, 0);
@@ -43,7 +43,7 @@ fn messages_are_as_long_as_they_may_be() {
     assert_eq!((world.check().routes, world.groups[0].counters().messages), (4 * 40_000, 4));
 }
 
-/// A route whose attributes grew too long is withdrawn and counted; it comes back when they fit again.
+/// A route whose attributes became too long is withdrawn and counted; it is announced again when they fit.
 #[test]
 fn attributes_that_do_not_fit_are_withdrawn_and_counted() {
     for family in Family::ALL {
@@ -67,7 +67,7 @@ fn random_routes_in_extended_messages() {
     assert!(run_all(&extended(), 10..15, ExportLimits::default()).routes > 50);
 }
 
-/// The dump goes on without a reader that does not read, and keeps no more than it may.
+/// The dump continues without a member that does not read, and keeps a bounded amount for it.
 #[test]
 fn a_slow_reader_is_left_out_of_a_dump() {
     for dump_bytes_max in [1, 300_000] {
@@ -86,7 +86,7 @@ fn a_slow_reader_is_left_out_of_a_dump() {
     }
 }
 
-/// After much work a little gives back nearly all memory.
+/// After much work, a little work frees nearly all memory.
 #[test]
 fn an_idle_group_holds_little() {
     let mut world = joined(&external());

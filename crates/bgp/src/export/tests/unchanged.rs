@@ -1,4 +1,4 @@
-//! What changed only in what is not sent is not sent again (RFC 4271 9.2).
+//! A change of attributes that are not sent causes no UPDATE (RFC 4271 9.2).
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use crate::session::config::SendCommunities;
 
 const PREFIXES: usize = 20;
 
-/// Attributes of one path, changed.
+/// The attributes of one path, edited.
 fn attrs(edit: impl FnOnce(&mut AttrsBuilder)) -> AttrRef {
     let mut builder = AttrsBuilder::default();
     builder.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 50));
@@ -19,7 +19,7 @@ fn attrs(edit: impl FnOnce(&mut AttrsBuilder)) -> AttrRef {
     Interner::new(1).intern(&mut builder)
 }
 
-/// How many routes four members are sent, each, when these attributes take the place of plain ones.
+/// The routes that each of four members receives when these attributes replace plain ones.
 fn sent_again(view: &ExportView, new: &AttrRef) -> usize {
     let mut world = World::new(std::slice::from_ref(view), ExportLimits::default(), 7);
     world.join_all();
@@ -39,7 +39,7 @@ fn sent_again(view: &ExportView, new: &AttrRef) -> usize {
 fn med_and_local_pref_are_no_news_outside_the_as() {
     let changes =
         [attrs(|to| to.med = Some(9)), attrs(|to| to.local_pref = Some(7)), attrs(|to| to.weight = 3)];
-    // The quick way, and the one with an offer for each of several ranks.
+    // The short cut, and the path for several ranks.
     let codec = Codec { four_octet_as: true, add_path_send: [true; 2], ..Codec::default() };
     let ranked = ExportView { codec, add_path_depth: [3; 2], ..external() };
     for new in &changes {
@@ -69,7 +69,7 @@ fn what_is_sent_is_news() {
     }
 }
 
-/// A community that is not sent may still keep the route from the members: they are told that it is gone.
+/// A community that is not sent may still withhold the route from members: they receive a withdrawal.
 #[test]
 fn a_route_that_may_not_go_out_any_more_is_withdrawn() {
     let communities = SendCommunities { standard: false, ..SendCommunities::default() };

@@ -1,4 +1,4 @@
-//! Patterns against a text oracle: the same pattern as a regular expression over "64500 64501 ".
+//! Compares patterns with a text oracle: the same pattern as a regular expression over "64500 64501 ".
 
 use proptest::prelude::*;
 use regex_lite::Regex;
@@ -6,7 +6,7 @@ use regex_lite::Regex;
 use super::*;
 use crate::attrs::SegmentKind;
 
-/// The value of an AS_PATH: sequences as they come, in segments of at most 255.
+/// The value of an AS_PATH: sequences in segments of at most 255.
 fn path(asns: &[u32]) -> Vec<u8> {
     segments(&asns.chunks(255).map(|part| (SegmentKind::Sequence, part.to_vec())).collect::<Vec<_>>())
 }
@@ -24,7 +24,7 @@ fn matches(pattern: &str, asns: &[u32]) -> bool {
     AsPathPattern::new(pattern).expect(pattern).matches(AsPath::new(&path(asns)))
 }
 
-/// A pattern twice: as we write it, and for the oracle, where every number ends with a blank.
+/// A pattern in two forms: ours, and the oracle's, where every number ends with a blank.
 fn pattern() -> impl Strategy<Value = (String, String)> {
     let number = |n: u32| (n.to_string(), format!(r"(?:\b{n} )"));
     let any = r"(?:\b[0-9]+ )";
@@ -128,7 +128,7 @@ fn a_set_fits_if_a_member_does() {
     }
 }
 
-/// Text engines that go back need time exponential in the length for these.
+/// A backtracking engine needs exponential time for these.
 #[test]
 fn greedy_patterns_end() {
     let long = vec![1u32; 4000];

@@ -40,7 +40,7 @@ fn put(queue: &mut EgressQueue<u32>, class: u8, items: std::ops::Range<u32>) {
 fn drain(queue: &mut EgressQueue<u32>) -> Vec<u32> {
     std::iter::from_fn(|| match next(queue, 0) {
         Next::Packet { item, .. } => Some(item),
-        Next::Wait { .. } => panic!("an unshaped port makes nobody wait"),
+        Next::Wait { .. } => panic!("an unshaped port never makes packets wait"),
         Next::Empty => None,
     })
     .collect()

@@ -47,7 +47,8 @@ impl Ledger {
                 assert!(free_since <= event.time_ns, "two owners at a time");
             }
             Happening::Session { created: false, protocol, inside, public, remote } => {
-                let (owner, whom, since) = self.sessions.remove(&(protocol, public)).expect("it was told of");
+                let (owner, whom, since) =
+                    self.sessions.remove(&(protocol, public)).expect("an earlier event created it");
                 assert_eq!((owner, whom), (inside, remote));
                 assert!(since <= event.time_ns);
                 self.free_since.insert((protocol, public), event.time_ns);
@@ -57,7 +58,8 @@ impl Ledger {
                 assert_eq!(before, None, "a block of two");
             }
             Happening::Block { allocated: false, subscriber, public, ports } => {
-                let (owner, since) = self.blocks.remove(&(public, ports.0)).expect("it was told of");
+                let (owner, since) =
+                    self.blocks.remove(&(public, ports.0)).expect("an earlier event created it");
                 assert!(owner == subscriber && since <= event.time_ns);
             }
             _ => {}

@@ -45,7 +45,7 @@ fn the_router_keeps_its_replies_on_a_port_that_a_session_has() {
     let flow = OwnFlow { at: port(NatProtocol::Tcp, 40_000), remote: server };
     router.nat.claim(flow, router.now_ns);
     assert_eq!(router.enter(NatProtocol::Tcp, server, public), Err(DropReason::NatNoMapping));
-    assert_eq!(router.enter(NatProtocol::Tcp, remote(1, 80), public), Ok(guest), "the session goes on");
+    assert_eq!(router.enter(NatProtocol::Tcp, remote(1, 80), public), Ok(guest), "the session stays up");
     assert_eq!(router.enter(NatProtocol::Tcp, remote(7, 444), public), Ok(guest));
     let error = testing::icmp(
         u32::from(*remote(3, 0).ip()),
@@ -143,7 +143,7 @@ fn a_hairpin_to_nobody_is_the_routers_and_as_it_was() {
     testing::label(&router.labeler, &mut chunk, router.nat.shard_count() as u16);
     let shards = router.nat.shard_count();
     router.nat.run_groups(&mut chunk, 0..shards, shards);
-    router.nat.run_crossing(&mut chunk, &mut |_, _, _| panic!("there is nobody to be kept away from"));
+    router.nat.run_crossing(&mut chunk, &mut |_, _, _| panic!("no other host to keep away"));
     let packet = &chunk.packets()[0];
     assert_eq!(packet.drop_reason(), Some(DropReason::NatNoMapping));
     assert!(!packet.flags.has(PacketFlags::TRANSLATED));

@@ -24,7 +24,7 @@ fn a_packet_waits_for_the_answer_and_goes_on() {
     assert_eq!((&question[..6], &question[6..12], question.len()), (&[0xff; 6][..], &OUR_MAC.0[..], 60));
     assert_eq!(read(&question), (1, OUR_MAC, OUR4, MacAddr::ZERO, HOST4));
     assert_eq!(state(&table, HOST4), Some(NeighborState::Incomplete));
-    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START + MS).expect("it was asked for");
+    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START + MS).expect("the router had sent a request");
     assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC), forward(HOST4, HOST_MAC, b"packet")]);
     assert_eq!(state(&table, HOST4), Some(NeighborState::Reachable));
     assert_eq!(table.lookup(0, HOST4.into()), Some(HOST_MAC));
@@ -54,7 +54,7 @@ fn the_newest_three_packets_wait() {
     }
     let seen = outputs(&mut table);
     assert_eq!(seen[1..], [unreachable(HOST4, b"1", Unreachable::Displaced)], "and one question");
-    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START).expect("it was asked for");
+    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START).expect("the router had sent a request");
     let forwarded = [b"2", b"3", b"4"].map(|packet| forward(HOST4, HOST_MAC, packet));
     assert_eq!(outputs(&mut table)[1..], forwarded);
 }
@@ -62,7 +62,9 @@ fn the_newest_three_packets_wait() {
 #[test]
 fn who_asks_for_us_is_answered_and_known() {
     let mut table = table();
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("it is for us");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     let [Output::Send { port: 0, frame }, learnt] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(frame[..6], HOST_MAC);
     assert_eq!(read(frame), (2, OUR_MAC, OUR4, HOST_MAC, HOST4));
@@ -74,12 +76,16 @@ fn who_asks_for_us_is_answered_and_known() {
 fn addresses_that_nat_gives_out_are_answered_for_and_never_asked_from() {
     let public = Ipv4Addr::new(OUR4.octets()[0], OUR4.octets()[1], OUR4.octets()[2], 200);
     let mut table = table();
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect_err("it is nobody's yet");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START)
+        .expect_err("the address belongs to no one yet");
     let identity = PortIdentity { translated: vec![public], ..identity() };
     assert!(!identity.owns(public.into()), "it is not the router's own");
     table.set_port(0, Some(identity), START);
     outputs(&mut table);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect("it is for us");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START)
+        .expect("the frame is addressed to the router");
     let [Output::Send { frame, .. }, _] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(read(frame), (2, OUR_MAC, public, HOST_MAC, HOST4));
     // Another host claims it.
@@ -102,7 +108,9 @@ fn a_question_for_us_releases_what_waits() {
     let mut table = table();
     table.resolve(0, HOST4.into(), b"packet".to_vec(), START);
     only_frame(&mut table);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("it is for us");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     assert_eq!(outputs(&mut table)[1..], [resolved(HOST4, HOST_MAC), forward(HOST4, HOST_MAC, b"packet")]);
 }
 
@@ -112,20 +120,24 @@ fn gratuitous_arp_changes_the_known_and_adds_nobody() {
     let announced = |mac| arp_request((mac, HOST4), HOST4);
     assert_eq!(table.handle_arp(0, &announced(HOST_MAC), START), Err(Ignored::NotForUs));
     assert_eq!(outputs(&mut table), []);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("it is for us");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     outputs(&mut table);
-    table.handle_arp(0, &announced(OTHER_MAC), START + 1).expect("it is known");
+    table.handle_arp(0, &announced(OTHER_MAC), START + 1).expect("the neighbor is known");
     assert_eq!(outputs(&mut table), [changed(HOST4, OTHER_MAC)]);
     // And as a gratuitous reply, to all.
     let reply = arp(2, (HOST_MAC, HOST4), (HOST_MAC, HOST4), MacAddr::BROADCAST);
-    table.handle_arp(0, &reply, START + 2 * SECOND).expect("it is known");
+    table.handle_arp(0, &reply, START + 2 * SECOND).expect("the neighbor is known");
     assert_eq!(outputs(&mut table), [changed(HOST4, HOST_MAC)]);
 }
 
 #[test]
 fn two_that_claim_one_address_do_not_churn_the_table() {
     let mut table = table();
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("it is for us");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     for n in 0..1000 {
         let mac = [OTHER_MAC, HOST_MAC][n % 2];
         let _ = table.handle_arp(0, &arp_request((mac, HOST4), HOST4), START + MS * n as u64);
@@ -143,7 +155,7 @@ fn two_that_claim_one_address_do_not_churn_the_table() {
 fn probes_for_our_address_are_answered() {
     let mut table = table();
     let probe = arp_request((HOST_MAC, Ipv4Addr::UNSPECIFIED), OUR4);
-    table.handle_arp(0, &probe, START).expect("it is for us");
+    table.handle_arp(0, &probe, START).expect("the frame is addressed to the router");
     assert_eq!(read(&only_frame(&mut table)), (2, OUR_MAC, OUR4, HOST_MAC, Ipv4Addr::UNSPECIFIED));
     let probe = arp_request((HOST_MAC, Ipv4Addr::UNSPECIFIED), HOST4);
     assert_eq!(table.handle_arp(0, &probe, START), Err(Ignored::NotForUs));
@@ -223,6 +235,6 @@ fn a_port_of_a_vlan_speaks_with_its_tag() {
     assert_eq!(read(&question).4, host);
     let mut reply = arp(2, (HOST_MAC, host), (OUR_MAC, Ipv4Addr::new(10, 0, 1, 1)), OUR_MAC);
     reply.splice(12..12, [0x81, 0, 0xe0, 7]);
-    table.handle_arp(1, &reply, START).expect("priority bits are no part of the VLAN");
+    table.handle_arp(1, &reply, START).expect("priority bits are not part of the VLAN");
     assert_eq!(outputs(&mut table).len(), 2);
 }

@@ -111,7 +111,7 @@ fn play_arp((question, answer): &Exchange) {
     assert_eq!(outputs(&mut table), [resolved(target, answerer), forward(target, answerer, &[1])]);
     // As the answering host.
     let mut table = table_of_neighbor(answerer, target, 0);
-    table.handle_arp(0, question, START).expect("it is asked");
+    table.handle_arp(0, question, START).expect("the frame is a request to the router");
     let ours = outputs(&mut table);
     assert_eq!(first_frame(&ours)[..42], answer[..42]);
     assert_eq!(ours[1..], [resolved(from, asker)]);
@@ -129,7 +129,7 @@ fn play_nd((question, answer): &Exchange) {
     table.handle_nd(0, answer, START).expect("it answers the question");
     assert_eq!(outputs(&mut table), [resolved(target, answerer), forward(target, answerer, &[1])]);
     let mut table = table_of_neighbor(answerer, target, 0);
-    table.handle_nd(0, question, START).expect("it is asked");
+    table.handle_nd(0, question, START).expect("the frame is a request to the router");
     let ours = outputs(&mut table);
     let (answered, theirs) = (first_frame(&ours), &answer[..]);
     // The table is always a router, so flags and checksum may differ.

@@ -67,7 +67,9 @@ fn invented_hosts_fill_a_port_and_no_more() {
     let now = START + SECOND;
     table.resolve(0, host6(5000).into(), b"packet".to_vec(), now);
     outputs(&mut table);
-    table.handle_nd(0, &advertisement((mac(5000), host6(5000)), 0x60), now).expect("it was asked for");
+    table
+        .handle_nd(0, &advertisement((mac(5000), host6(5000)), 0x60), now)
+        .expect("the router had sent a request");
     let seen = outputs(&mut table);
     assert_eq!(
         seen,
@@ -119,7 +121,9 @@ fn wanted_and_static_neighbors_are_bounded() {
 fn a_clock_that_jumps_harms_nothing() {
     let mut table = table();
     table.want(0, HOST4.into(), START);
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START).expect("it is for us");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), START)
+        .expect("the frame is addressed to the router");
     for now in [u64::MAX, 0, START, u64::MAX - 1, 1] {
         table.handle_timer(now);
         table.resolve(0, HOST6.into(), b"packet".to_vec(), now);

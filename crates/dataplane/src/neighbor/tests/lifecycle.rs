@@ -4,8 +4,10 @@ use super::*;
 use NeighborState::{Delay, Failed, Incomplete, Probe, Reachable, Stale, Static};
 
 fn known(table: &mut Table, now: u64) {
-    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), now).expect("it is for us");
-    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it is known");
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), OUR4), now)
+        .expect("the frame is addressed to the router");
+    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("the neighbor is known");
     assert_eq!(state(table, HOST4), Some(Reachable));
     outputs(table);
 }
@@ -26,7 +28,7 @@ fn an_unused_neighbor_that_answers_stays() {
         for output in outputs(&mut table) {
             assert!(is_probe(&output), "{output:?}");
             probes += 1;
-            table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it is known");
+            table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("the neighbor is known");
             assert_eq!(state(&table, HOST4), Some(Reachable));
         }
     }
@@ -100,7 +102,9 @@ fn a_port_that_goes_down_takes_its_neighbors_along() {
 fn an_address_change_keeps_those_still_on_the_link() {
     let mut table = table();
     known(&mut table, START);
-    table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("it is for us");
+    table
+        .handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START)
+        .expect("the frame is addressed to the router");
     outputs(&mut table);
     table.set_port(0, Some(identity()), START);
     assert_eq!(outputs(&mut table), [], "nothing changed");
@@ -122,7 +126,9 @@ fn a_new_mac_of_ours_is_announced_and_used() {
         seen.iter().all(|o| matches!(o, Output::Send { frame, .. } if frame[6..12] == moved.mac)),
         "{seen:?}"
     );
-    table.handle_arp(0, &arp_request((OUR_MAC, HOST4), OUR4), START).expect("that MAC is another's now");
+    table
+        .handle_arp(0, &arp_request((OUR_MAC, HOST4), OUR4), START)
+        .expect("the MAC address belongs to another host");
 }
 
 #[test]
@@ -173,11 +179,11 @@ fn a_wanted_gateway_is_asked_for_until_it_answers() {
     }
     table.resolve(0, HOST4.into(), b"packet".to_vec(), now);
     only_frame(&mut table);
-    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it was asked for");
+    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("the router had sent a request");
     assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC), forward(HOST4, HOST_MAC, b"packet")]);
     // It goes away and comes back.
     let seen = run_until(&mut table, now + 120 * SECOND);
-    let gone = seen.iter().position(|output| *output == lost(HOST4)).expect("it is found out");
+    let gone = seen.iter().position(|output| *output == lost(HOST4)).expect("the loss is detected");
     assert!(matches!(seen[gone + 1], Output::Send { .. }), "and asked for at once");
     table.unwant(0, HOST4.into());
     run_until(&mut table, now + 200 * SECOND);
@@ -215,7 +221,7 @@ fn a_gateway_that_changes_its_mac_address_silently_is_found_out_within_33_second
         let mut table = table_of(NeighborConfig { seed, ..NeighborConfig::default() });
         assert!(table.want(0, HOST4.into(), START));
         only_frame(&mut table);
-        table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START).expect("it was asked for");
+        table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START).expect("the router had sent a request");
         assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC)]);
         let mut seen = Vec::new();
         let found = loop {
@@ -236,7 +242,7 @@ fn a_gateway_that_changes_its_mac_address_silently_is_found_out_within_33_second
             "{} s",
             (found - START) / SECOND
         );
-        table.handle_arp(0, &arp_reply((OTHER_MAC, HOST4)), found).expect("it was asked for");
+        table.handle_arp(0, &arp_reply((OTHER_MAC, HOST4)), found).expect("the router had sent a request");
         assert_eq!(outputs(&mut table), [resolved(HOST4, OTHER_MAC)]);
     }
 }
@@ -252,13 +258,13 @@ fn neighbors_are_probed_as_if_they_were_used() {
     assert!(table.want(0, HOST4.into(), START + 60 * SECOND));
     only_frame(&mut table);
     let mut now = START + 60 * SECOND;
-    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it was asked for");
+    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("the router had sent a request");
     assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC)]);
     while now < START + 600 * SECOND {
         now = table.next_deadline().expect("a known neighbor has a timer");
         table.handle_timer(now);
         assert!(outputs(&mut table).iter().all(is_probe));
-        table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it is known");
+        table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("the neighbor is known");
         assert_eq!(state(&table, HOST4), Some(Reachable));
     }
 }

@@ -29,7 +29,9 @@ fn a_packet_waits_for_the_answer_and_goes_on() {
     let mut expected = nd_message(135, 0, HOST6, Some((1, OUR_MAC)));
     expected[2..4].copy_from_slice(&message[2..4]);
     assert_eq!(message, expected);
-    table.handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED | OVERRIDE), START).expect("asked for");
+    table
+        .handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED | OVERRIDE), START)
+        .expect("the router had sent a solicitation");
     assert_eq!(outputs(&mut table), [resolved(HOST6, HOST_MAC), forward(HOST6, HOST_MAC, b"packet")]);
     assert_eq!(state(&table, HOST6), Some(NeighborState::Reachable));
 }
@@ -44,13 +46,15 @@ fn link_local_neighbors_are_asked_for_by_link_local_addresses() {
         "fe80::ff:fe00:1".parse::<Ipv6Addr>().expect("an address"),
         "made from 02:00:00:00:00:01"
     );
-    assert!(table.port(0).expect("up").owns(source.into()));
+    assert!(table.port(0).expect("the port is up").owns(source.into()));
 }
 
 #[test]
 fn who_asks_for_us_is_answered_and_known() {
     let mut table = table();
-    table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("it is for us");
+    table
+        .handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START)
+        .expect("the frame is addressed to the router");
     let [Output::Send { frame, .. }, learnt] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(frame[..6], HOST_MAC);
     let (source, destination, message) = read(frame);
@@ -67,7 +71,7 @@ fn a_probe_without_the_option_is_answered_to_its_sender() {
     let mut table = table();
     let probe = nd_message(135, 0, OUR6, None);
     let frame = icmp6((HOST_MAC, OUR_MAC), (HOST6, OUR6), 255, &probe);
-    table.handle_nd(0, &frame, START).expect("it is for us");
+    table.handle_nd(0, &frame, START).expect("the frame is addressed to the router");
     assert_eq!(only_frame(&mut table)[..6], HOST_MAC);
     assert_eq!(table.view().count(), 0, "nothing was said of its MAC address");
 }
@@ -78,7 +82,7 @@ fn duplicate_address_detection_of_our_address_is_answered_to_all() {
     let (mac, group) = group_of(OUR6);
     let probe = nd_message(135, 0, OUR6, None);
     let frame = icmp6((HOST_MAC, mac), (Ipv6Addr::UNSPECIFIED, group), 255, &probe);
-    table.handle_nd(0, &frame, START).expect("it is for us");
+    table.handle_nd(0, &frame, START).expect("the frame is addressed to the router");
     let frame = only_frame(&mut table);
     assert_eq!(frame[..6], [0x33, 0x33, 0, 0, 0, 1]);
     let (source, destination, message) = read(&frame);
@@ -109,7 +113,7 @@ fn advertisements_follow_appendix_c() {
             let mut table = table();
             let now = in_state(&mut table, before);
             let from = if other { OTHER_MAC } else { HOST_MAC };
-            table.handle_nd(0, &advertisement((from, HOST6), flags), now).expect("it is known");
+            table.handle_nd(0, &advertisement((from, HOST6), flags), now).expect("the neighbor is known");
             let what = format!("{before:?}, flags {flags:#x}, other MAC: {other}");
             assert_eq!(state(&table, HOST6), Some(expected), "{what}");
             assert_eq!(table.lookup(0, HOST6.into()), Some(mac.unwrap_or(HOST_MAC)), "{what}");
@@ -123,11 +127,15 @@ fn advertisements_follow_appendix_c() {
 
 /// Brings the host into a state; returns the time then.
 fn in_state(table: &mut Table, wanted: NeighborState) -> u64 {
-    table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("it is for us");
+    table
+        .handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START)
+        .expect("the frame is addressed to the router");
     let mut now = START;
     match wanted {
         NeighborState::Reachable => {
-            table.handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED), now).expect("it is known");
+            table
+                .handle_nd(0, &advertisement((HOST_MAC, HOST6), SOLICITED), now)
+                .expect("the neighbor is known");
         }
         NeighborState::Delay => table.used(0, HOST6.into(), now),
         NeighborState::Probe => {
@@ -147,7 +155,9 @@ fn an_unsolicited_answer_makes_the_incomplete_stale() {
     let mut table = table();
     table.resolve(0, HOST6.into(), b"packet".to_vec(), START);
     only_frame(&mut table);
-    table.handle_nd(0, &advertisement((HOST_MAC, HOST6), 0x80), START).expect("asked for");
+    table
+        .handle_nd(0, &advertisement((HOST_MAC, HOST6), 0x80), START)
+        .expect("the router had sent a solicitation");
     assert_eq!(outputs(&mut table), [resolved(HOST6, HOST_MAC), forward(HOST6, HOST_MAC, b"packet")]);
     assert_eq!(state(&table, HOST6), Some(NeighborState::Stale));
     assert!(table.view().all(|view| view.is_router));
@@ -237,8 +247,9 @@ fn router_advertisements_are_sent_and_asked_for() {
     assert_eq!(message[4..16], [64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0], "64 hops, 1800 s");
     assert_eq!(message[16..24], [1, 1, 2, 0, 0, 0, 0, 1]);
     assert_eq!(message[24..32], [5, 1, 0, 0, 0, 0, 0x05, 0xdc]);
-    let prefix =
-        |bytes: &[u8]| (bytes[2], bytes[3], Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[16..]).expect("16")));
+    let prefix = |bytes: &[u8]| {
+        (bytes[2], bytes[3], Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[16..]).expect("16 bytes")))
+    };
     assert_eq!(prefix(&message[32..64]), (64, 0xc0, "2001:db8::".parse().expect("an address")));
     assert_eq!(prefix(&message[64..96]), (56, 0x80, "2001:db8:5::".parse().expect("an address")));
     assert_eq!(message.len(), 96, "link-local prefixes are not told");

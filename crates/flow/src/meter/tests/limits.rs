@@ -1,4 +1,4 @@
-//! What must hold when there is too much of something, or when somebody wants there to be.
+//! Limits under overload and attack.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn flow(n: u32) -> Sample {
     Sample { arrival_ns: START_NS + u64::from(n), ..tcp }
 }
 
-/// Flows that were evicted one by one, and what is kept of them.
+/// Each evicted flow is reported, and the cache stays bounded.
 #[test]
 fn a_flood_is_bounded_evicted_and_counted() {
     for biflow in [false, true] {
@@ -49,7 +49,7 @@ fn flows_that_go_on_outlive_a_flood() {
     assert_eq!(whole, 20, "each flow of 200 packets is one flow");
 }
 
-/// Most flows of a flood are not let in. A flow that continues is; until then each of its packets is a record.
+/// Most flows of a flood are not admitted. A flow that continues is; until then each of its packets is a record.
 #[test]
 fn flows_that_begin_in_a_flood_are_let_in() {
     for (fates, biflow) in [(false, false), (true, false), (false, true)] {
@@ -144,7 +144,7 @@ fn neighboring_keys_spread_evenly() {
     let mut halves = [[0u32; 256]; 2];
     let count = 1 << 20;
     for n in 0..count {
-        // Ports and hosts counted up, as scanners do.
+        // Consecutive ports and hosts, as scanners use.
         let hash = crate::key::Key([(10 << 24 | n >> 10) << 32 | 0x0b00_0001, (n & 1023) << 48 | 6 << 24, 0])
             .hash(&matching);
         halves[0][(hash as u32 >> 24) as usize] += 1;

@@ -1,9 +1,9 @@
-//! The rules of the meter in their plainest form. Knows packets by their descriptions, not by their bytes.
+//! The meter's rules in their plainest form. Uses descriptions of packets, not their bytes.
 
 use super::*;
 use std::collections::BTreeMap;
 
-/// A tick of the wheel: what is over is reported when the clock is in a later tick.
+/// A tick of the wheel: an expired flow is reported when the clock is in a later tick.
 fn is_over(deadline_ns: u64, clock_ns: u64) -> bool {
     const TICK_NS: u64 = 1 << 28;
     deadline_ns / TICK_NS < clock_ns / TICK_NS
@@ -11,11 +11,11 @@ fn is_over(deadline_ns: u64, clock_ns: u64) -> bool {
 
 #[derive(Clone, Debug)]
 struct Flow {
-    /// Of its first packet.
+    /// The key of its first packet.
     key: FlowKey,
     /// First direction, opposite direction.
     halves: [Option<Counters>; 2],
-    /// Last packets of both directions, those that were reported too.
+    /// Times of the last packets of both directions, including reported ones.
     lasts_ns: [u64; 2],
     fins: [bool; 2],
     ended: bool,
@@ -105,7 +105,7 @@ impl Reference {
         }
     }
 
-    /// What flows are told apart by.
+    /// The fields that distinguish flows.
     fn identity(&self, key: FlowKey) -> FlowKey {
         if !self.options.biflow {
             return key;
@@ -216,7 +216,8 @@ fn reason(flow: &Flow) -> EndReason {
     if flow.ended { EndReason::EndDetected } else { EndReason::IdleTimeout }
 }
 
-/// Whether a packet with this key goes against the flow's first. One from an endpoint to itself goes with it.
+/// Whether a packet with this key goes against the flow's first direction. One from an endpoint to itself does
+/// not.
 fn is_reverse(key: &FlowKey, first: &FlowKey) -> bool {
     (key.src, key.src_port, key.dst) != (first.src, first.src_port, first.dst)
 }

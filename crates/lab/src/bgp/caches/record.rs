@@ -1,7 +1,8 @@
-//! Addresses of a program under `valgrind --tool=lackey`, and the marks that say whose they are.
+//! Records the addresses that a program accesses, with `valgrind --tool=lackey`, and marks that say to which turn
+//! they belong.
 //!
-//! A mark is a store to one of 256 bytes of the program, whose address it prints before it begins. So marks stand in
-//! the stream of accesses where they belong.
+//! A mark is a store to one of 256 bytes of the program, whose address it prints first. So marks are part of the
+//! stream of accesses, in the right places.
 
 use super::{Access, At, Caches, Curve, Turn};
 use std::io::{self, BufRead, BufReader};
@@ -9,26 +10,26 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What is not a turn.
+/// The mark between turns.
 pub const PAUSE: u8 = 0;
-/// Everything was done.
+/// The mark at the end of the run.
 pub const END: u8 = 1;
 const FIRST_TURN: u8 = 2;
 
 static MARKS: [AtomicU8; 256] = [const { AtomicU8::new(0) }; 256];
 
-/// Where marks are, as [`Recorder`] wants it.
+/// The address of the marks, as [`Recorder`] needs it.
 pub fn marks_address() -> String {
     format!("{:p}", MARKS.as_ptr())
 }
 
-/// The mark of a neighbor's turn; neighbors beyond the 127th share the last one's.
+/// The mark of a neighbor's turn; neighbors beyond the 127th share a mark.
 pub fn turn_mark(neighbor: usize, at: At) -> u8 {
     let turn = u8::try_from(neighbor).unwrap_or(u8::MAX).min(126) * 2 + u8::from(at == At::Table);
     FIRST_TURN + turn.min(u8::MAX - FIRST_TURN)
 }
 
-/// Sets a mark.
+/// Stores a mark.
 pub(crate) fn mark(mark: u8) {
     MARKS[usize::from(mark)].store(1, Ordering::Relaxed);
 }
@@ -36,15 +37,15 @@ pub(crate) fn mark(mark: u8) {
 /// Why there are no addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// There is no valgrind. What it says can be installed.
+    /// valgrind cannot be started.
     #[error("valgrind, which lists the addresses that a program touches, cannot be started: {0}")]
     NoValgrind(#[source] io::Error),
-    /// The program under it.
+    /// The recorded program failed.
     #[error("under valgrind: {0}")]
     Program(String),
 }
 
-/// Takes the lines of lackey to the caches.
+/// Passes lackey's output to the cache model.
 pub struct Recorder {
     marks: u64,
     caches: Caches,
@@ -54,12 +55,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Marks are at this address.
+    /// A recorder for a program whose marks are at this address.
     pub fn new(marks: u64, neighbors: usize) -> Self {
         Self { marks, caches: Caches::new(neighbors), turn: None, turns: 0, has_ended: false }
     }
 
-    /// Takes a line; one that is no load or store is passed over.
+    /// Processes a line; ignores lines without a load or store.
     pub fn take(&mut self, line: &[u8]) {
         let Some((access, also_loads)) = parse(line) else { return };
         if access.stores
@@ -78,14 +79,14 @@ impl Recorder {
     fn marked(&mut self, mark: u8) {
         self.turn = mark.checked_sub(FIRST_TURN).map(|mark| {
             let at = if mark % 2 == 1 { At::Table } else { At::Reading };
-            // A turn begins by reading.
+            // Each turn begins by reading.
             self.turns += usize::from(at == At::Reading);
             Turn { neighbor: usize::from(mark / 2), number: self.turns, at }
         });
         self.has_ended |= mark == END;
     }
 
-    /// What came of it; none if the program did not come to its end.
+    /// The resulting curves; `None` if the program did not finish.
     pub fn curves(&self, updates: u64) -> Option<Vec<Curve>> {
         self.has_ended.then(|| self.caches.curves(updates))
     }
@@ -105,7 +106,7 @@ fn parse(line: &[u8]) -> Option<(Access, bool)> {
     Some((Access { address, bytes: bytes.parse().ok()?, stores }, loads_too))
 }
 
-/// Runs a program that prints its marks' address and then, when it has ended, how many UPDATEs it had.
+/// Runs a program that prints the address of its marks and, at its end, the number of UPDATEs.
 pub(crate) fn record(
     program: &Path,
     arguments: &[String],
@@ -124,14 +125,14 @@ pub(crate) fn record(
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (out, err) = out.zip(err).ok_or_else(|| failed("it has no output"))?;
     let recorded = listen(BufReader::new(out), BufReader::with_capacity(1 << 20, err), neighbors);
-    // It may still have much to say to nobody.
+    // It may still be writing output that is not needed.
     let _ = child.kill();
     let status = child.wait().map_err(|error| RecordError::Program(error.to_string()))?;
     recorded.map_err(|error| RecordError::Program(format!("{error} ({status})")))
 }
 
 fn listen(mut out: impl BufRead, mut err: impl BufRead, neighbors: usize) -> io::Result<Vec<Curve>> {
-    // Until the program has said where its marks are, there are none to find.
+    // Marks cannot be recognized before the program has printed their address.
     let (mut recorder, mut line, mut said) = (None, Vec::new(), Vec::new());
     loop {
         line.clear();
@@ -172,10 +173,10 @@ mod tests {
             mark(second) + " M 1040,4\n L 5001,1\n" + &mark(END),
         ];
         let curves = listen("2\n".as_bytes(), said.concat().as_bytes(), 2).unwrap();
-        // 1000, 1040, 1040 twice and 5001; a load from the marks is no mark.
+        // 1000, 1040, 1040 twice and 5001; a load from the marks' address is not a mark.
         assert_eq!(curves[0].accesses_per_update, 2.5);
         assert_eq!((curves[0].touched_bytes, curves[0].unavoidable_per_update), (192, 1.5));
-        // The second core has to fetch what the first one wrote.
+        // The second core must fetch what the first one wrote.
         assert_eq!(curves[1].unavoidable_per_update, 2.0);
         assert_eq!(curves[0].points[0].table_misses_per_update, 0.5);
         let cut = said.concat().replace(&mark(END), "");

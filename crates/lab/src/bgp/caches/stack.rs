@@ -1,14 +1,14 @@
-//! The lines of one bank in the order of their last use, and how far down the accessed ones were.
+//! The lines of one bank in the order of their last use, and the depth at which accesses find them.
 //!
-//! A line stands at the *place* of its last access; a Fenwick tree counts the places that are taken, so how many lines
-//! were used since is two sums. When places run out, lines move to the first ones in their order.
+//! A line has the *place* of its last access; a Fenwick tree counts the occupied places, so the number of lines
+//! used since then is the difference of two sums. When places run out, lines are renumbered in their order.
 
 use super::At;
 use std::collections::HashMap;
 
-/// Distances are told apart by their number of binary digits, up to 2^32 lines.
+/// Distances are classified by their number of binary digits, up to 2^32 lines.
 pub(super) const CLASSES: u32 = 32;
-/// The class of accesses for which there is no good copy.
+/// The class of accesses without a valid copy.
 const NO_COPY: usize = CLASSES as usize + 1;
 const FIRST_PLACES: usize = 1 << 12;
 
@@ -17,7 +17,7 @@ pub(super) struct Stack {
     lines: HashMap<u64, Standing>,
     tree: Vec<u32>,
     next: usize,
-    /// Accesses by class of distance, reading and at the table; the last class: no copy, or a worthless one.
+    /// Accesses by class of distance, when reading and at the table; the last class has no valid copy.
     found: [Vec<u64>; 2],
 }
 
@@ -28,7 +28,7 @@ struct Standing {
 }
 
 impl Stack {
-    /// Accesses a line that has this version. A store to a copy that was good until now makes it the newest.
+    /// Accesses a line that has this version. A store to a valid copy keeps the copy valid.
     pub(super) fn touch(&mut self, line: u64, version: u32, stores: bool, at: At) {
         if self.next == self.tree.len() {
             self.make_room();
@@ -41,7 +41,7 @@ impl Stack {
         let class = match before.as_ref().filter(|before| is_good(before)) {
             Some(before) => {
                 let since = self.lines.len() - self.taken_up_to(before.place);
-                // No line since: 0; one: 1; two or three: 2.
+                // Distance 0 is class 0; 1 is 1; 2 and 3 are 2.
                 (usize::BITS - since.leading_zeros()).min(CLASSES) as usize
             }
             None => NO_COPY,
@@ -80,7 +80,7 @@ impl Stack {
         }
     }
 
-    /// Lines that stand at this place or before it.
+    /// The number of lines at this place or before it.
     fn taken_up_to(&self, place: usize) -> usize {
         let (mut at, mut sum) = (place + 1, 0);
         while at > 0 {
@@ -105,14 +105,14 @@ mod tests {
     use super::*;
     use thalweg_base::XorShift64Star;
 
-    /// Against a list that is walked from its top, for every size of cache, over more accesses than there are places.
+    /// Compares with a plain list, for every size of cache, over more accesses than there are places.
     #[test]
     fn distances_are_those_of_a_list() {
         let mut rng = XorShift64Star::new(5);
         let (mut stack, mut list) = (Stack::default(), Vec::<u64>::new());
         let mut misses = [0; 13];
         for access in 0..30_000 {
-            // Some lines far more often than others.
+            // Some lines are accessed far more often than others.
             let most = 1 + rng.below(if access < 15_000 { 300 } else { 3000 });
             let line = u64::from(rng.below(most));
             let depth = list.iter().rev().position(|known| *known == line);

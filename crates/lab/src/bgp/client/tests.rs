@@ -1,4 +1,4 @@
-//! The client against a neighbor of a few lines that copies every UPDATE to the last session, as it comes.
+//! The client with a minimal neighbor that copies every UPDATE to the last session.
 
 use super::super::message::{NextHops, Said, path_hash, read_update};
 use super::super::monitor::Goal;
@@ -11,7 +11,7 @@ use thalweg_base::IpPrefix;
 const AS: u32 = 65000;
 const MONITOR: Ipv4Addr = Ipv4Addr::new(127, 0, 99, 1);
 
-/// Accepts sessions until the test ends. `greet` is what it says after the OPEN.
+/// Accepts sessions until the test ends; sends `greet` after its OPEN.
 fn mirror(greet: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ fn serve(mut stream: TcpStream, greet: &[u8], monitor: &Mutex<Option<TcpStream>>
     };
     message::open(&mut bytes, &fields);
     bytes.extend_from_slice(greet);
-    // Before the session is up, so that the sender finds it.
+    // Before the session is established, so that the sender finds it.
     if stream.peer_addr()?.ip() == MONITOR {
         *monitor.lock() = Some(stream.try_clone()?);
     }
@@ -84,7 +84,7 @@ fn config(daemon: SocketAddr, neighbors: Neighbors) -> ClientConfig {
     }
 }
 
-/// What the mirror's monitor should hold: paths without their first AS.
+/// The routes that the mirror's monitor should have: paths without their first AS.
 fn reflected(streams: &[Stream]) -> Vec<(IpPrefix, u64)> {
     let mut paths = Vec::new();
     for stream in streams {
@@ -144,13 +144,13 @@ fn many_sessions_come_up_and_each_has_its_address() {
 #[test]
 fn a_peer_that_does_not_answer_is_named() {
     let neighbors = Neighbors { count: 1, address: Ipv4Addr::new(127, 0, 96, 1), as_number: 64_600 };
-    // A port that nobody listens on: bound, then let go.
+    // A port without a listener: bound, then closed.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut config = config(nobody, neighbors);
     config.connect_timeout = Duration::from_millis(100);
     let error = Client::connect(&config).unwrap_err().to_string();
     assert!(error.starts_with("0 of 2 sessions") && error.contains("127.0.96.1"), "{error}");
-    // One that answers with a NOTIFICATION.
+    // A neighbor that answers with a NOTIFICATION.
     let mut bytes = Vec::new();
     message::message(&mut bytes, kind::NOTIFICATION, |out| out.extend([6, 5]));
     config.daemon = mirror(Vec::leak(bytes));

@@ -10,7 +10,7 @@ use plots::plots;
 use tables::heading;
 use thalweg_text::Table;
 
-/// The tables of each part that was measured, and what the thesis says about it.
+/// The tables of each measured part, with the thesis's statements.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     let parts = Part::ALL.into_iter().flat_map(|part| tables::tables(outcome, part));
     parts.chain(judged(outcome)).collect()
@@ -21,7 +21,7 @@ fn judged(outcome: &Outcome) -> Option<Table> {
     claims::table(&claims::judge("bgp", &results))
 }
 
-/// The whole report. `lead` may say what was found.
+/// The whole report. `lead` may give the findings.
 pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Report {
     let mut report = Report::new("BGP schedulings compared", lead, origin);
     for part in Part::ALL {

@@ -1,4 +1,4 @@
-//! With generated numbers: what is compared with what, and what is shown of it.
+//! Comparisons and their tables, with generated numbers.
 
 use super::super::caches::{Access, At, Caches, Turn};
 use super::super::functions::{FunctionTime, FunctionTimes, MessageBytes};
@@ -104,7 +104,7 @@ fn speed_up_is_over_serial_with_the_same_load() {
     }
     let functions = outcome.of(Part::Functions).next().unwrap();
     assert_eq!(functions.functions_ns["table_update"].median, 270.0, "per UPDATE");
-    // Two cores for fourteen threads: at most two work at a time.
+    // Fourteen threads on two cores: at most two work at a time.
     let of =
         |scheduling: &str| outcome.of(Part::Functions).find(|c| c.cell.scheduling == scheduling).unwrap();
     assert_eq!(of("per-peer").function_speed_ups["table_update"], 270.0 / (216.0 / 2.0));
@@ -124,8 +124,8 @@ fn every_part_is_in_the_tables_and_in_the_report() {
     for word in words.into_iter().chain(["figure 4.9", "not run (needs 8 cores)", "> 5.5", "2492.9"]) {
         assert!(text.contains(word), "{word} in {text}");
     }
-    // 4 microseconds, a quarter of the bytes are headers; a fifth and a half less in all on two cores, so 2.5 and 4 times
-    // less on each; two loads.
+    // 4 microseconds, of which a quarter of the bytes are headers. On two cores the total is a fifth and a half
+    // less, so 2.5 and 4 times less on each; two loads.
     let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
     let cells = |name: &str| row(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     for (name, numbers) in [
@@ -137,10 +137,11 @@ fn every_part_is_in_the_tables_and_in_the_report() {
             "payload read (share)",
             "1.00 3.00 µs 2.40 µs 2.50 2.40 µs 2.50 1.50 µs 4.00 1.50 µs 4.00 1087.2 135.3 8.0",
         ),
-        // Of 4270 nanoseconds; the paper's figure and its own table do not agree.
+        // Shares of 4270 nanoseconds; the thesis's figure and its own table disagree.
         ("parsing and table", "6 % 70 % 17 %"),
         ("reading from TCP", "94 % 26 % 61 %"),
-        // 2500 less 100 ns, of 4271 an UPDATE and of four fifths and half of that; 4000 of the 271 that are left.
+        // The saved 2500 - 100 ns, relative to 4271 ns per UPDATE and to four fifths and half of it; and 4000 ns
+        // relative to the remaining 271.
         ("large buffered reads for two", "+56.2 % +70.2 % +112.4 % – –"),
         ("reading for nothing", "+1476.0 % +1476.0 % +1476.0 % 5.85 % 6.67 %"),
     ] {
@@ -160,19 +161,19 @@ fn every_part_is_in_the_tables_and_in_the_report() {
         Part::ALL.len() + 1,
         "two loads of speed-ups and of traces, none of ablations"
     );
-    assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "what is left out is said");
+    assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "the report lists what was left out");
     assert_eq!(
         html.matches("PBTS in the thesis").count(),
         2 * 4,
         "for each load a name and a mark in the legend, and two points: {html}"
     );
-    // Parts that were not measured are not there.
+    // Parts that were not measured do not appear.
     let mut few = Outcome { cells: Vec::new(), caches: Vec::new(), ..outcome };
     few.finish();
-    assert_eq!(super::tables(&few).len(), 1, "without functions nobody knows what receiving is worth");
+    assert_eq!(super::tables(&few).len(), 1, "without times by function there is no gain from receiving");
 }
 
-/// Slowness that is planted in a part of the trace, or in the larger table, shows in its numbers and in no other's.
+/// Slowness planted in a part of the trace, or in the larger table, appears in its own numbers only.
 #[test]
 fn what_a_trace_says_moves_with_the_trace() {
     let of = |first: f64, last: f64| Blocks::of([[first; 20], [last; 20]].concat()).unwrap();

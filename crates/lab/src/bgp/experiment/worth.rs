@@ -1,5 +1,5 @@
-//! Table 5.1: what a way to receive is worth for a whole daemon, computed from what an UPDATE costs it and what receiving a
-//! message costs in each way. The thesis's row is a limit study too: stream accesses in a cycle.
+//! Table 5.1: the gain of a way to receive for the whole daemon, computed from the cost of an UPDATE and the cost
+//! of receiving a message each way. The thesis's row is a limit too: it assumes stream accesses in one cycle.
 
 use serde::Serialize;
 
@@ -8,21 +8,21 @@ use crate::bgp::receive::Strategy;
 use crate::bgp::schedulings::AS_IN_A_TABLE;
 use crate::stats::distinct;
 
-/// The row that no hardware can better.
+/// The row that no hardware can exceed.
 pub(super) const FOR_NOTHING: &str = "reading for nothing (no hardware can gain more)";
 
-/// A gain under one scheduling.
+/// The gain of one change under one scheduling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worth {
-    /// What is received how.
+    /// What is received, and how.
     pub way: String,
     pub scheduling: String,
-    /// By how much of its processor time now the daemon would be slower the other way; by what share of the rest it would be
-    /// faster if reading cost nothing.
+    /// For another way: how much slower the daemon would be, as a share of its present processor time. For free
+    /// reading: how much faster, as a share of the remaining time.
     pub gain: f64,
 }
 
-/// All that follows from what was measured; nothing if a part is missing.
+/// All gains that follow from the measurements; none if a part is missing.
 pub(super) fn worth(outcome: &Outcome) -> Vec<Worth> {
     let cpu_ns = |strategy| {
         let mut of_it = outcome.receive.iter().filter(|row| row.strategy == strategy);
@@ -39,7 +39,7 @@ pub(super) fn worth(outcome: &Outcome) -> Vec<Worth> {
         };
         for strategy in [Strategy::Buffered, Strategy::Uring] {
             if let Some(ns) = cpu_ns(strategy) {
-                // As much more would two reads take, over what the daemon takes now.
+                // The extra time of two reads, relative to the daemon's present time.
                 push(format!("{strategy} for two reads a message"), (two - ns) / whole(cell));
             }
         }

@@ -1,5 +1,5 @@
-//! The speaker driven by one thread, a turn at a time, in an order that follows from the seed: for looking at what it
-//! touches, not for timing it.
+//! Drives the speaker with one thread, one turn at a time, in an order that follows from the seed. For recording
+//! memory accesses, not for timing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +17,13 @@ use crate::bgp::monitor::Monitor;
 use crate::bgp::order::{Arrival, Mix, Run, order};
 use crate::bgp::scenario::Scenario;
 
-/// Sessions come up in a few rounds; so many without that is a fault.
+/// Sessions come up within a few rounds; more than this is a bug.
 const ROUNDS_MAX: usize = 1000;
 
-/// Plays a scenario's last phase in a realistic order, one neighbor's messages after the other's, and marks turns; how many
-/// UPDATEs it had.
+/// Plays a scenario's last phase in a realistic order of the neighbors' messages, and marks turns; returns the
+/// number of UPDATEs.
 ///
-/// Errors say what did not come up, or which routes are wrong in the end.
+/// Errors name sessions that did not come up, or routes that are wrong at the end.
 pub(crate) fn alone(scenario: &Scenario, seed: u64) -> Result<u64, String> {
     let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
     let speaker = speaker_of(scenario, &world, SchedulingKind::Serial, Advertise::None, false)?;
@@ -52,7 +52,7 @@ pub(crate) fn alone(scenario: &Scenario, seed: u64) -> Result<u64, String> {
     Ok(phase.updates() as u64)
 }
 
-/// A run's messages, after those that were said.
+/// The messages of a run, behind those already sent.
 fn part(stream: &Stream, said: usize, run: Run) -> Stream {
     let begin = said.checked_sub(1).map_or(0, |last| stream.ends[last]);
     let ends: Vec<usize> = stream.ends[said..said + run.messages].iter().map(|end| end - begin).collect();
@@ -63,7 +63,7 @@ fn part(stream: &Stream, said: usize, run: Run) -> Stream {
 struct Player<'s> {
     speaker: &'s Speaker,
     worker: SpeakerWorker,
-    /// In the order in which neighbors connected, which is theirs.
+    /// In the order in which the neighbors connected, which is their numbering.
     sessions: Vec<usize>,
     now_ms: u64,
 }
@@ -91,7 +91,7 @@ impl Player<'_> {
         Err("sessions did not come up".to_owned())
     }
 
-    /// Does what a thread does for a session that is ready; whether that was anything.
+    /// Does a thread's work for a ready session; returns whether there was any.
     fn turn(&mut self, neighbor: usize) -> bool {
         let session = self.sessions[neighbor];
         self.now_ms += 1;

@@ -1,9 +1,8 @@
-//! Receiving by io_uring: one multishot receive that completes again and again into buffers the kernel was given
-//! in advance.
+//! Receives with io_uring: one multishot receive that completes repeatedly into buffers provided in advance.
 //!
-//! `unsafe` is in two places: pushing a submission, whose promise (what it points to lives until it completes) the
-//! kernel cannot check, and reading back a buffer. It pays for itself only in what it shows: how much of the cost of
-//! receiving system calls are. The laboratory measures that (`thalweg lab bgp`, "receive"); nothing else uses it.
+//! `unsafe` is needed in two places: pushing a submission, where the kernel cannot check that the memory lives
+//! until completion, and reading a buffer. Its purpose is only to show which part of the cost of receiving is
+//! system calls. The laboratory measures that (`thalweg lab bgp`, "receive"); nothing else uses it.
 #![allow(unsafe_code)]
 
 use super::{Received, take};
@@ -12,14 +11,14 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Buffers given to the kernel, and the bytes of each: 1 MiB in all, as much as the socket itself holds.
+/// The number of provided buffers, and the bytes of each: 1 MiB in all, as much as the socket holds.
 const BUFFERS: u16 = 32;
 const BUFFER: usize = 32 << 10;
 const GROUP: u16 = 7;
 const RECEIVE: u64 = 1;
 const PROVIDE: u64 = 2;
 
-/// Whether the kernel lets us have a ring at all.
+/// Whether the kernel permits a ring at all.
 #[cfg(test)]
 pub(super) fn is_allowed() -> bool {
     IoUring::new(4).is_ok()
@@ -38,7 +37,8 @@ pub(super) fn receive(socket: &TcpStream) -> io::Result<Received> {
     let outcome = unsafe { run(&mut ring, &mut buffers, &receive, &all, &mut received) };
     drop(ring);
     if outcome.is_err() {
-        // The receive may still be armed, and dropping a ring does not wait for it: the buffers, 1 MiB, stay.
+        // The receive may still be active, and dropping a ring does not wait for it, so the buffers (1 MiB) are
+        // leaked.
         std::mem::forget(buffers);
     }
     outcome.map(|()| received)
@@ -122,7 +122,7 @@ unsafe fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
     unsafe { ring.submission().push(entry) }.map_err(|_| io::Error::other("the submission queue is full"))
 }
 
-/// Messages of a buffer; the part of one at its end is carried over.
+/// Counts the messages of a buffer; keeps the incomplete one at its end.
 fn handle(bytes: &[u8], carried: &mut Vec<u8>, received: &mut Received) -> io::Result<()> {
     if carried.is_empty() {
         let taken = take(bytes, received)?;

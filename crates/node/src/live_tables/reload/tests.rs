@@ -34,7 +34,7 @@ fn ends(tables: &LiveTables, address: IpAddr) -> Vec<Path> {
 
 fn turn(tables: &mut LiveTables, before: &RouterConfig, after: &RouterConfig, slice: usize) {
     let mut change = tables.begin_routes(RouteDifference::between(before, after)).expect("numbers");
-    while !tables.change_routes(&mut change, slice).expect("room") {}
+    while !tables.change_routes(&mut change, slice).expect("enough room") {}
     tables.finish_routes(change);
 }
 
@@ -167,7 +167,7 @@ proptest! {
         }
         turn(&mut tables, &first, &second, slice);
         let mut undone = tables.begin_routes(RouteDifference::between(&second, &first)).expect("numbers");
-        while undone.done < stop && !tables.change_routes(&mut undone, 1).expect("room") {}
+        while undone.done < stop && !tables.change_routes(&mut undone, 1).expect("enough room") {}
         while !tables.undo_routes(&mut undone, slice) {}
         let mut same = LiveTables::new(&second).expect("tables");
         agree(&mut tables, &mut same);

@@ -1,4 +1,4 @@
-//! Frames that nobody should send: malformed, impossible, forged, and changed at random.
+//! Frames that no host should send: malformed, impossible, forged, and mutated at random.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use thalweg_wire::checksum::{finish, sum};
 use crate::packets::build;
 use crate::site::{GUEST, OFFICE, OUTSIDE};
 
-/// The link addresses of who sends and of the router's port.
+/// The MAC addresses of the sender and of the router's port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VethPair {
     pub(super) from: MacAddr,
@@ -17,12 +17,12 @@ pub(super) struct VethPair {
 }
 
 impl VethPair {
-    /// A packet in the language of the scenarios.
+    /// The frame of a packet in the language of scenarios.
     fn line(self, line: &str) -> Vec<u8> {
         self.framed(&build::line(&format!("0 eth {line}")).frame[12..])
     }
 
-    /// Type and content behind the addresses.
+    /// A frame with this EtherType and payload.
     fn framed(self, rest: &[u8]) -> Vec<u8> {
         [self.to.as_ref(), self.from.as_ref(), rest].concat()
     }
@@ -32,7 +32,7 @@ impl VethPair {
     }
 }
 
-/// Good packets of a guest, which the bad ones are made from.
+/// Valid packets of a guest, from which the bad ones are made.
 const GOOD: [&str; 10] = [
     "ip 10.2.0.66 > 198.51.100.2 udp 4000 > 9 data 30",
     "ip 10.2.0.66 > 198.51.100.2 options 94040000 udp 4000 > 9 data 30",
@@ -64,12 +64,12 @@ pub(super) fn all(veth: VethPair, corpus: &Path, seed: u64) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Every beginning of good frames.
+/// Every prefix of the valid frames.
 fn cut_off(good: &[Vec<u8>]) -> Vec<Vec<u8>> {
     good.iter().flat_map(|frame| (14..frame.len()).map(|bytes| frame[..bytes].to_vec())).collect()
 }
 
-/// Every value of the fields that say how long things are, and wrong checksums.
+/// Every value of the length fields, and wrong checksums.
 fn bad_headers(veth: VethPair, good: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut with = |frame: &[u8], at: usize, value: &[u8], mend: bool| {
@@ -105,21 +105,21 @@ fn bad_headers(veth: VethPair, good: &[Vec<u8>]) -> Vec<Vec<u8>> {
         // The data offset and flags of TCP.
         with(&good[2], 46, &[byte << 2, byte.wrapping_mul(37)], true);
     }
-    // A header checksum that is wrong, and the kinds of frames that are no IP.
+    // A wrong header checksum, and EtherTypes that do not fit the content.
     with(&good[0], 24, &[0, 0], false);
     with(&good[0], 24, &[0xff, 0xff], false);
     for kind in [0u16, 46, 0x05dc, 0x05ff, 0x0806, 0x8035, 0x86dd, 0x88cc, 0x8847, 0x8864, 0x88e5, 0xffff] {
         with(&good[0], 12, &kind.to_be_bytes(), false);
         with(&good[6], 12, &kind.to_be_bytes(), false);
     }
-    // Longer than any MTU here, whose sender may be told or not.
+    // Longer than any MTU here; the router may answer the sender with an error.
     for bytes in [1473, 1500] {
         frames.push(veth.line(&format!("ip 10.2.0.66 > 198.51.100.2 udp 1 > 2 data {bytes}")));
     }
     frames
 }
 
-/// Makes the checksum of an IPv4 header right, if it is one.
+/// Corrects the header checksum if the frame is IPv4.
 fn mend_header(frame: &mut [u8]) {
     let end = 14 + usize::from(frame[14] & 15) * 4;
     if end >= 34 && end <= frame.len() {
@@ -129,7 +129,8 @@ fn mend_header(frame: &mut [u8]) {
     }
 }
 
-/// IPv4 options: lengths of nothing, too short, beyond the header; routes that the sender chooses; records without room.
+/// IPv4 options with lengths of zero, too short, or beyond the header; source routes; record options without
+/// room.
 fn bad_options(veth: VethPair) -> Vec<Vec<u8>> {
     let options = [
         "00000000",
@@ -161,11 +162,11 @@ fn bad_options(veth: VethPair) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Fragments that overlap, are tiny, end beyond what a packet may have, or never have a first.
+/// Fragments that overlap, are tiny, end beyond the maximum packet length, or never have a first one.
 fn bad_fragments(veth: VethPair) -> Vec<Vec<u8>> {
     let mut lines = Vec::new();
     for to in [OUTSIDE.v4, OFFICE.v4, GUEST.gateway_v4] {
-        // One inside the other; the same twice; the header overwritten.
+        // One inside the other; the same twice; one that overwrites the header.
         lines.push(format!("ip 10.2.0.66 > {to} id 1 more udp 1 > 2 data 56"));
         lines.push(format!("ip 10.2.0.66 > {to} id 1 frag 24 proto 17 data 4"));
         lines.push(format!("ip 10.2.0.66 > {to} id 1 frag 8 more proto 17 data 56"));
@@ -185,14 +186,15 @@ fn bad_fragments(veth: VethPair) -> Vec<Vec<u8>> {
         {
             lines.push(format!("ip 2001:db8:2::66 > {to} frag6 {offset} 7{more} proto 17 data {bytes}"));
         }
-        // Not a fragment at all, and a fragment of a fragment.
+        // An atomic fragment, and a fragment of a fragment.
         lines.push(format!("ip 2001:db8:2::66 > {to} frag6 0 8 udp 1 > 2 data 8"));
         lines.push(format!("ip 2001:db8:2::66 > {to} frag6 0 8 more frag6 8 9 udp 1 > 2 data 8"));
     }
     lines.iter().map(|line| veth.line(line)).collect()
 }
 
-/// From and to addresses that nobody has, from the router itself, from the receiver.
+/// Sources and destinations that no host has, the router's own address as source, and the same address as source
+/// and destination.
 fn impossible_addresses(veth: VethPair) -> Vec<Vec<u8>> {
     let v4 = [
         "0.0.0.0",
@@ -236,7 +238,8 @@ fn impossible_addresses(veth: VethPair) -> Vec<Vec<u8>> {
             }
         }
     }
-    // To all neighbors what is for one, and from the router's own neighbor and a group.
+    // Unicast packets in broadcast and multicast frames, frames from the router's own MAC address and from a
+    // group.
     for mac in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]].map(MacAddr) {
         frames.push(VethPair { to: mac, ..veth }.line(GOOD[0]));
         frames.push(VethPair { from: mac, ..veth }.line(GOOD[0]));
@@ -245,7 +248,7 @@ fn impossible_addresses(veth: VethPair) -> Vec<Vec<u8>> {
     frames
 }
 
-/// ICMP errors about errors, about packets that were never sent, cut off, and all types and codes.
+/// ICMP errors about errors and about packets that were never sent, truncated ones, and all types and codes.
 fn nonsense_errors(veth: VethPair) -> Vec<Vec<u8>> {
     let mut lines = Vec::new();
     for to in ["198.51.100.1", "10.2.0.1", "10.1.0.2"] {
@@ -269,7 +272,7 @@ fn nonsense_errors(veth: VethPair) -> Vec<Vec<u8>> {
         lines.push(format!("ip 2001:db8:2::66 > 2001:db8:9::2 error {kind} 9 0 {quote}"));
     }
     let mut frames: Vec<Vec<u8>> = lines.iter().map(|line| veth.line(line)).collect();
-    // Each type, and quotes cut off anywhere.
+    // Each type, and quoted packets truncated anywhere.
     let error = veth.line(&lines[1]);
     for kind in 0..=255 {
         let mut frame = error.clone();
@@ -280,7 +283,7 @@ fn nonsense_errors(veth: VethPair) -> Vec<Vec<u8>> {
     frames
 }
 
-/// An IPv4 packet cut to a length that its header knows of; ICMP's checksum is right.
+/// An IPv4 packet truncated to a length that its header states; the ICMP checksum is right.
 fn with_length(mut frame: Vec<u8>, bytes: usize) -> Vec<u8> {
     frame.truncate(bytes);
     let length = (bytes - 14) as u16;
@@ -294,7 +297,7 @@ fn with_length(mut frame: Vec<u8>, bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// VLAN tags that are cut off, stacked, and of VLANs that nobody has.
+/// Truncated and stacked VLAN tags, and tags of VLANs that do not exist.
 fn tags(veth: VethPair, good: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for kind in [0x8100u16, 0x88a8, 0x9100] {
@@ -347,7 +350,8 @@ fn header_chains(veth: VethPair) -> Vec<Vec<u8>> {
             frames.push(chain(&[plain(60), (kind, vec![length, 0, 0, 0, 0, 0, 0])], 59, &[]));
         }
     }
-    // Options longer than their header; a jumbo payload that is none; routing of type 0; hop-by-hop not first.
+    // Options longer than their header; a false jumbo payload; routing header type 0; hop-by-hop options that are
+    // not first.
     for options in [
         [0, 5, 200, 0, 0, 0, 0],
         [0, 0xc2, 4, 0, 1, 0, 0],
@@ -364,7 +368,8 @@ fn header_chains(veth: VethPair) -> Vec<Vec<u8>> {
     frames
 }
 
-/// ARP and Neighbor Discovery: malformed, unasked, for others, in the router's name and in the names of hosts.
+/// ARP and Neighbor Discovery: malformed, unsolicited, for others, in the router's name and in other hosts'
+/// names.
 fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let arp = |operation: u16, sender_mac: MacAddr, sender: [u8; 4], target: [u8; 4]| {
@@ -391,7 +396,7 @@ fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
             }
         }
     }
-    // More neighbors than a port's table has room for, each asking for the router.
+    // More neighbors than fit into a port's table, each asking for the router.
     for i in 0..5000u16 {
         let [high, low] = i.to_be_bytes();
         frames.push(arp(1, MacAddr([2, 9, 0, 0, high, low]), [10, 2, 0, low.max(3)], router));
@@ -431,7 +436,7 @@ fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
     frames
 }
 
-/// An ICMPv6 message whose length and checksum are right.
+/// Corrects length and checksum of an ICMPv6 message.
 fn with_icmp6(mut frame: Vec<u8>) -> Vec<u8> {
     let length = (frame.len() - 54) as u16;
     frame[18..20].copy_from_slice(&length.to_be_bytes());
@@ -441,7 +446,7 @@ fn with_icmp6(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// What fuzzing has found worth keeping, as frames and as the content of frames.
+/// The fuzz targets' corpora, as whole frames and as payloads.
 fn corpora(veth: VethPair, corpus: &Path) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let folders = fs::read_dir(corpus)
@@ -455,7 +460,8 @@ fn corpora(veth: VethPair, corpus: &Path) -> Vec<Vec<u8>> {
         for kind in [0x0800, 0x86dd, 0x0806, 0x8100] {
             frames.push(veth.typed(kind, &bytes[..bytes.len().min(1500)]));
         }
-        // A router's input has lengths before its frames; anything from there on may be one.
+        // In the corpus of the router target, lengths precede the frames; a frame can start at any of these
+        // offsets.
         for at in [0, 2, 4, 8] {
             if let Some(frame) = bytes.get(at..).filter(|frame| frame.len() >= 14) {
                 let frame = &frame[..frame.len().min(1514)];
@@ -466,7 +472,7 @@ fn corpora(veth: VethPair, corpus: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Good frames with a few bytes changed, or cut off, or with something behind.
+/// Valid frames with a few bytes changed, truncated, or with trailing bytes.
 fn mutants(good: &[Vec<u8>], seed: u64) -> Vec<Vec<u8>> {
     let mut state = seed | 1;
     let mut chance = move |below: usize| {

@@ -1,4 +1,4 @@
-//! Neighbors in step: those that people set in the kernel, and the router's own on its mirrors.
+//! Neighbors in sync: those that people set in the kernel, and the router's own on its mirrors.
 
 use std::net::UdpSocket;
 
@@ -32,7 +32,7 @@ address = "198.51.100.200"
 mac = "02:00:00:00:02:00"
 "#;
 
-/// The entries of one interface that are the router's.
+/// The router's entries on one interface.
 fn ours(site: &Site, interface: &str) -> String {
     let all = site.said(&site.router(), "ip", &["-d", "neigh", "show", "dev", interface, "nud", "all"]);
     let ours = all.lines().filter(|line| line.contains("extern_learn") && line.contains("proto 116"));
@@ -59,7 +59,7 @@ fn number(router: &Router<'_>, what: &str) -> u64 {
     view["kernel_sync"]["neighbors"][what].as_u64().unwrap_or_else(|| panic!("{what} is a number: {view}"))
 }
 
-/// What the router says of an address.
+/// The router's entry for an address.
 fn neighbor(router: &Router<'_>, port: &str, address: &str) -> Option<Value> {
     let all = router.show(&["neighbors"]).expect("the router answers");
     all.into_iter().find(|each| each["port"] == port && each["address"] == address)
@@ -87,16 +87,16 @@ fn what_the_router_has_resolved_is_on_its_mirrors() {
     has(&site, "tw-lan", OFFICE.v6, &mac_text(&site, OFFICE));
     assert_eq!(source(&router, "lan", OFFICE.v4).as_deref(), Some("learned"));
     assert_eq!(source(&router, "wan", "198.51.100.200").as_deref(), Some("configured"));
-    // The system sends by it, and has not asked: an answer to a question of its own would not change the entry.
+    // The system uses the entry without asking: the answer to a question of its own would not change the entry.
     for address in [OFFICE.v4, OFFICE.v6] {
         let arguments = ["-c", "1", "-W", "5", "-I", "tw-lan", address];
         assert!(site.output(&system, "ping", &arguments).status.success(), "the system reaches {address}");
         has(&site, "tw-lan", address, &mac_text(&site, OFFICE));
     }
-    // Not taken for somebody else's.
+    // The router does not take its own entries for others'.
     assert_eq!((number(&router, "imported"), number(&router, "import_drift")), (0, 0));
 
-    // A neighbor that has another MAC address, and one that goes.
+    // One neighbor changes its MAC address, another disappears.
     site.ip(&office, "link set eth0 down");
     has_not(&site, "tw-lan", OFFICE.v4);
     site.ip(&office, "link set eth0 address 02:00:00:00:77:01");
@@ -105,7 +105,7 @@ fn what_the_router_has_resolved_is_on_its_mirrors() {
     eventually("packets pass again", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     has(&site, "tw-lan", OFFICE.v4, "02:00:00:00:77:01");
 
-    // Somebody takes one of the router's away, and puts in one that looks like it.
+    // Another program deletes one of the router's entries, and adds one that looks like it.
     let before = number(&router, "export_drift");
     site.ip(&system, "neigh del 198.51.100.2 dev outside0");
     let made_up = "lladdr 02:00:00:00:00:99 dev outside0 nud noarp extern_learn protocol 116";
@@ -115,7 +115,7 @@ fn what_the_router_has_resolved_is_on_its_mirrors() {
     eventually("drift is counted", || (number(&router, "export_drift") >= before + 2).then_some(()));
     assert_eq!(number(&router, "import_drift"), 0);
     router.counters_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
     let left = site.said(&system, "ip", &["-d", "neigh", "show", "nud", "all"]);
     assert!(!left.contains("proto 116"), "{left}");
 }
@@ -128,7 +128,7 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
     let nobody = "02:00:00:00:0b:ad";
     let arp = |command: &str| site.ip(&system, &format!("neigh {command}"));
 
-    // On a mirror, on a port's interface; link-local too.
+    // On a mirror and on a port's interface; a link-local address too.
     arp(&format!("add 198.51.100.77 lladdr {nobody} dev outside0 nud permanent"));
     arp(&format!("add 198.51.100.78 lladdr {nobody} dev wan nud noarp"));
     arp(&format!("add fe80::77 lladdr {nobody} dev tw-lan nud permanent"));
@@ -143,12 +143,14 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
         (&"forward".into(), &nobody.into()),
         "{view}"
     );
-    // What was set on the mirror is not put there again; what was set on the interface is.
+    // The router does not copy an entry from a mirror to the same mirror; it copies one from the port's
+    // interface.
     has(&site, "outside0", "198.51.100.78", nobody);
     assert!(!ours(&site, "outside0").contains("198.51.100.77"));
     assert!(number(&router, "left_alone") >= 2);
 
-    // None of the port's networks, an address that the configuration knows, and what the kernel itself has learned.
+    // An address outside of the port's networks, an address from the configuration, and an entry that the kernel
+    // has learned.
     arp(&format!("add 203.0.113.77 lladdr {nobody} dev outside0 nud permanent"));
     arp(&format!("replace 198.51.100.200 lladdr {nobody} dev outside0 nud permanent"));
     arp(&format!("add 198.51.100.79 lladdr {nobody} dev wan nud stale"));
@@ -160,28 +162,31 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
     assert_eq!(neighbor(&router, "wan", "198.51.100.79"), None);
     assert_eq!(neighbor(&router, "wan", "203.0.113.77"), None);
 
-    // Packets go where somebody said; when it is taken back, the neighbor itself is asked.
+    // Packets follow a person's entry. Once it is deleted, the router asks the neighbor itself.
     arp(&format!("replace 198.51.100.2 lladdr {nobody} dev outside0 nud permanent"));
     is_from(&router, "wan", OUTSIDE.v4, "kernel");
-    assert!(!site.pings(OFFICE, OUTSIDE.v4), "packets go to nobody");
+    assert!(
+        !site.pings(OFFICE, OUTSIDE.v4),
+        "packets must follow the static entry, to an address that does not exist"
+    );
     arp("del 198.51.100.2 dev outside0");
     eventually("the neighbor itself was asked", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     assert_eq!(source(&router, "wan", OUTSIDE.v4).as_deref(), Some("learned"));
     arp("del 198.51.100.77 dev outside0");
-    eventually("nobody answers for it, and it is forgotten", || {
+    eventually("the unanswered neighbor is removed", || {
         neighbor(&router, "wan", "198.51.100.77").is_none_or(|found| found["mac"].is_null()).then_some(())
     });
 
-    // Another configuration: what was configured is the kernel's now, and what was not on link is.
+    // After a reload, an entry of the old configuration comes from the kernel, and one that was not on link is.
     let configured =
         "\n[[neighbors]]\nport = \"wan\"\naddress = \"198.51.100.200\"\nmac = \"02:00:00:00:02:00\"\n";
     let other =
         CONFIG.replace(configured, "").replace("198.51.100.1/24", "198.51.100.1/24\", \"203.0.113.1/24");
     assert_ne!(other.len(), CONFIG.len());
-    router.reload(&other).expect("it is taken over");
+    router.reload(&other).expect("the reload succeeds");
     is_from(&router, "wan", "198.51.100.200", "kernel");
     is_from(&router, "wan", "203.0.113.77", "kernel");
-    eventually("the counts follow", || {
+    eventually("the counters change", || {
         let counts = ["imported", "imported_behind", "not_on_link"].map(|what| number(&router, what));
         (counts == [4, 0, 0]).then_some(())
     });
@@ -189,7 +194,7 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
     router.counters_add_up();
 }
 
-/// A scan of a /64, and of all addresses of an IPv4 network, fills nothing of the kernel's.
+/// A scan of a /64, and of all addresses of an IPv4 network, adds nothing to the kernel's table.
 #[test]
 fn a_scan_leaves_the_kernels_table_as_it_is() {
     let Some(site) = super::site() else { return };
@@ -197,7 +202,7 @@ fn a_scan_leaves_the_kernels_table_as_it_is() {
     assert!(site.pings(OFFICE, GUEST.v6) && site.pings(OFFICE, GUEST.v4));
     has(&site, "tw-guest", GUEST.v4, &mac_text(&site, GUEST));
     has(&site, "tw-guest", GUEST.v6, &mac_text(&site, GUEST));
-    // The guest's own link-local address may turn up at any time.
+    // Ignores the guest's own link-local address, which may appear at any time.
     let known = || {
         let all = ours(&site, "tw-guest");
         all.lines()
@@ -210,7 +215,7 @@ fn a_scan_leaves_the_kernels_table_as_it_is() {
         (UdpSocket::bind("0.0.0.0:0").expect("a port"), UdpSocket::bind("[::]:0").expect("a port"))
     });
     for host in 0..3000u32 {
-        // Hosts that do not exist; the socket may hear of it.
+        // The hosts do not exist; the socket may report that.
         let _ = v6.send_to(b"?", format!("[2001:db8:2::1:{host:x}]:9"));
         let _ = v4.send_to(b"?", format!("10.2.0.{}:9", 3 + host % 250));
     }
@@ -220,6 +225,6 @@ fn a_scan_leaves_the_kernels_table_as_it_is() {
     });
     assert_eq!(known(), before);
     let entries = site.said(&site.router(), "ip", &["neigh", "show", "dev", "tw-guest", "nud", "all"]);
-    assert!(entries.lines().count() < 30, "the kernel was not asked for them either: {entries}");
+    assert!(entries.lines().count() < 30, "the kernel did not resolve them either: {entries}");
     router.counters_add_up();
 }

@@ -1,4 +1,4 @@
-//! Ports and VLANs come and go under load: what passes by others loses nothing.
+//! Ports and VLANs come and go under load; traffic on other ports loses nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::vlan::behind_a_switch;
 
 const MIRROR: &str = "tw-guest";
-/// A router with `lan` and `wan`, and what else there is; `inside` are further ports inside of NAT.
+/// A router with `lan` and `wan`, and `more`; `inside` lists further inside ports of NAT.
 fn config(driver: &str, more: &str, inside: &str) -> String {
     let port = |host: Host| of_host(host, driver, "");
     format!(
@@ -45,7 +45,7 @@ fn has_interface(site: &Site, name: &str) -> bool {
     site.output(&site.router(), "ip", &["link", "show", name]).status.success()
 }
 
-/// The guests' port: it works, with NAT, a queue and a mirror, and is seen.
+/// Checks that the guests' port works, with NAT, a queue and a mirror, and is shown.
 fn guests_are_served(site: &Site, router: &Router<'_>) {
     eventually("guests reach the office", || site.pings(GUEST, OFFICE.v4).then_some(()));
     eventually("guests reach what is outside", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
@@ -81,11 +81,11 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
     let shaped = "[[qos.egress]]\nport = \"guest\"\nrate = \"100 Mbit/s\"\n";
     let three = format!("{}{shaped}", config(driver, &mirrored, ", \"guest\""));
     for _ in 0..2 {
-        let said = router.compare(&three).expect("it could be taken over");
+        let said = router.compare(&three).expect("the reload would succeed");
         assert!(said.starts_with("port guest: added\n") && said.contains("routes added"), "{said}");
         assert_eq!(names(&router), ["lan", "wan"], "nothing has changed");
         reload(&three, &["port guest: added", "paused "]);
-        assert_eq!(names(&router), ["lan", "wan", "guest"], "new ones come behind");
+        assert_eq!(names(&router), ["lan", "wan", "guest"], "new ports are appended");
         guests_are_served(&site, &router);
         reload(&two, &["port guest: removed", "paused ", " ended"]);
         assert_eq!(names(&router), ["lan", "wan"]);
@@ -93,30 +93,30 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
             !translated(&router).iter().any(|inside| inside.starts_with(GUEST.v4)),
             "its sessions are over"
         );
-        assert!(!site.pings(GUEST, OFFICE.v4), "it forwards nothing");
+        assert!(!site.pings(GUEST, OFFICE.v4), "the router forwards nothing");
         eventually("its mirror is gone", || (!has_interface(&site, MIRROR)).then_some(()));
         let neighbors = router.show(&["neighbors"]).expect("the router answers");
         assert!(neighbors.iter().all(|each| each["address"] != GUEST.v4), "{neighbors:?}");
     }
 
-    // What cannot be taken over changes nothing, and leaves nothing open.
+    // A refused reload changes nothing and leaves nothing open.
     let driven = two.replacen(driver, "tap", 1);
     let said = router.compare(&driven).expect_err("it would be refused");
     assert!(said.contains("`driver` of [ports.lan]"), "{said}");
     let refused = |text: &str, why: &[&str]| {
-        let said = router.reload(text).expect_err("it is refused");
+        let said = router.reload(text).expect_err("the request is refused");
         assert!(why.iter().all(|why| said.contains(why)) && said.contains("nothing was changed"), "{said}");
         assert_eq!(names(&router), ["lan", "wan"]);
         assert!(!site.pings(GUEST, OFFICE.v4));
         traffic.passes(PER_CONFIGURATION);
     };
-    // A mirror with the name of an interface that is there already: by then the port itself is open.
+    // The mirror's name is taken by an existing interface; the router notices after it has opened the port.
     site.ip(&site.router(), "link add taken0 type veth peer name taken1");
     refused(&three.replace(MIRROR, "taken0"), &["taken0"]);
     let renamed = two.replace("[ports.lan]", "[ports.office]").replace("\"lan\"]", "\"office\"]");
     refused(&renamed, &["lan moves from port lan to port office"]);
 
-    // An interface that is not there yet.
+    // An interface that does not exist yet.
     let late = "[ports.late]\ninterface = \"late0\"\naddresses = [\"10.9.0.1/24\"]\n";
     reload(&config(driver, late, ""), &["port late: added"]);
     site.ip(&site.router(), "link add late0 type veth peer name late1");
@@ -135,7 +135,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
         assert_eq!(addresses.len(), 1, "client {client} kept its public endpoint over all: {addresses:?}");
     }
     router.packets_add_up();
-    assert!(router.process.end(), "it ends when asked to");
+    assert!(router.process.end(), "the router stops with success");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn ports_in_a_pipeline() {
     ports_come_and_go("auto", &["--model", "pipeline", "--workers", "2"]);
 }
 
-/// VLANs come, change their number and go, on a veth that others use meanwhile.
+/// VLANs appear, change their number and disappear, on a veth that others use meanwhile.
 fn vlans_come_and_go(driver: &str) {
     let Some(site) = Site::new() else { return };
     let text = |guests: Option<u16>| {
@@ -191,7 +191,7 @@ fn vlans_come_and_go(driver: &str) {
             eventually("the VLAN reaches out, through NAT", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
             eventually("and the office", || site.pings(GUEST, OFFICE.v4).then_some(()));
         };
-        assert!(!site.pings(GUEST, OFFICE.v4), "the router does not know the VLAN");
+        assert!(!site.pings(GUEST, OFFICE.v4), "the router has no such VLAN");
         reload(&text(Some(20)), &["port guest.20: added"]);
         works();
         assert!(translated(&router).iter().any(|inside| inside.starts_with(GUEST.v4)));
@@ -200,7 +200,7 @@ fn vlans_come_and_go(driver: &str) {
         eventually("the system reaches it by the mirror", || to_vlan().then_some(()));
 
         guests_vlan.store(99, Ordering::Release);
-        assert!(!site.pings(GUEST, OFFICE.v4), "the router knows no such VLAN");
+        assert!(!site.pings(GUEST, OFFICE.v4), "the router has no such VLAN");
         reload(&text(Some(99)), &["port guest.20: opened anew"]);
         works();
         let ports = router.show(&["ports"]).expect("the router answers");
@@ -214,7 +214,7 @@ fn vlans_come_and_go(driver: &str) {
         let (_, seen) = traffic.end();
         assert!(seen.values().all(|addresses| addresses.len() == 1), "{seen:?}");
         router.counters_add_up();
-        assert!(router.process.end(), "it ends when asked to");
+        assert!(router.process.end(), "the router stops with success");
     });
 }
 

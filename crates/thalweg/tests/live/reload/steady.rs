@@ -1,9 +1,9 @@
-//! A stream at a steady rate, whatever the router does: what was sent, what arrived, and where the rest is.
+//! A stream at a steady rate during reloads: how much was sent, how much arrived, and where the rest is.
 //!
-//! The stream does not wait, so a machine that is busy may overflow a ring; the ports count that. The test demands that
-//! every packet is accounted for; how many were lost, and how long nothing was received, is printed for
-//! `docs/reload.md`. `THALWEG_RELOAD_RATE=100000` measures all drivers and models at that many packets a second, with the
-//! whole table of the Internet.
+//! The stream does not wait, so rings may overflow on a busy machine; the ports count that. The test demands that
+//! every packet is accounted for. It prints how many packets were lost and how long none was received, for
+//! `docs/reload.md`. `THALWEG_RELOAD_RATE=100000` measures all drivers and models at that many packets per
+//! second, with a full Internet table.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,27 +20,27 @@ use super::{BEYOND, GATEWAYS, Settings, base, config, configurations};
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
 use thalweg_testdata::{uninterrupted, with_room};
 
-/// Packets a second where nobody asks for more.
+/// Packets per second by default.
 const RATE: u64 = 5_000;
-/// A burst a millisecond.
+/// One burst per millisecond.
 const TICK: Duration = Duration::from_millis(1);
-/// What a sender that was held up makes up for.
+/// The longest delay that a sender catches up with.
 const LATE: Duration = Duration::from_millis(10);
 /// Prefixes of the generated table.
 const MADE_UP: u32 = 30_000;
 
-/// What one reload did to a stream.
+/// The effect of one reload on a stream.
 #[derive(Debug)]
 struct Measured {
     sent: u64,
     received: u64,
-    /// Frames that ports could not take, and packets dropped by name.
+    /// Frames missed by ports, and packets dropped with a reason.
     missed: u64,
     dropped: u64,
     said: String,
 }
 
-/// Datagrams from the office to the server beyond the gateway.
+/// Datagrams from the office to the server behind the gateway.
 struct Stream<'s> {
     site: &'s Site,
     rate: u64,
@@ -68,7 +68,7 @@ impl<'s> Stream<'s> {
         Self { site, rate, received, stop, receiver: Some(receiver) }
     }
 
-    /// Sends for as long as `work` takes and a little before and after; what arrived of it.
+    /// Sends while `work` runs, and a little before and after; returns what arrived.
     fn over(&self, router: &Router<'_>, work: impl FnOnce() -> String + Send) -> Measured {
         let before = self.received.load(Ordering::Acquire);
         let (missed_before, dropped_before) = losses(router);
@@ -85,7 +85,7 @@ impl<'s> Stream<'s> {
             ends.store(true, Ordering::Release);
             (sender.join().expect("it sends"), said)
         });
-        // The first of a connection waits for nobody, and the last are soon there.
+        // The neighbors are resolved, so the first packets do not wait, and the last arrive soon.
         let (received, missed, dropped) = eventually("every packet is accounted for", || {
             let received = self.received.load(Ordering::Acquire) - before;
             let (missed, dropped) = losses(router);
@@ -100,13 +100,13 @@ impl Drop for Stream<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(receiver) = self.receiver.take() {
-            // It does nothing that could fail.
+            // The thread does nothing that could fail.
             let _ = receiver.join();
         }
     }
 }
 
-/// A burst a tick. A sender that comes late makes up for [`LATE`] at most: what the machine took from it is no load.
+/// Sends one burst per tick. A late sender catches up with at most [`LATE`], so a slow machine lowers the load.
 fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
     let mut last = Instant::now();
     let (mut sent, mut owed_us) = (0u64, 0u64);
@@ -114,7 +114,7 @@ fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
         owed_us += last.elapsed().min(LATE).as_micros() as u64 * rate;
         last = Instant::now();
         for _ in 0..owed_us / 1_000_000 {
-            socket.send(&sent.to_be_bytes()).expect("it goes");
+            socket.send(&sent.to_be_bytes()).expect("sending succeeds");
             sent += 1;
         }
         owed_us %= 1_000_000;
@@ -123,7 +123,7 @@ fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
     sent
 }
 
-/// Frames that ports could not take, and packets dropped by name.
+/// Frames missed by ports, and packets dropped with a reason.
 fn losses(router: &Router<'_>) -> (u64, u64) {
     let ports = router.show(&["ports"]).expect("the router answers");
     let count = |port: &Value| port["missed"].as_u64().unwrap_or_default();
@@ -131,7 +131,8 @@ fn losses(router: &Router<'_>) -> (u64, u64) {
     (ports.iter().map(count).sum(), dropped.values().filter_map(Value::as_u64).sum())
 }
 
-/// A table: the Internet's where it is to be measured and here, else a generated one. How many prefixes it has.
+/// Writes a table: the Internet's if this run measures and the file is there, otherwise a generated one. Returns
+/// its number of prefixes.
 fn table(site: &Site, measures: bool) -> u64 {
     let real = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz").filter(|_| measures);
     let file: PathBuf = site.file("table.txt");
@@ -153,7 +154,7 @@ fn table(site: &Site, measures: bool) -> u64 {
     }
 }
 
-/// The routes of the table by one gateway or the other.
+/// Settings with the table's routes through one gateway or the other.
 fn with_table(gateway: &str) -> Settings {
     let hops = format!("default_next_hops = [\"{gateway}\", \"{}\"]", "2001:db8:9::2");
     Settings { rest: format!("[routing]\nfiles = [\"table.txt\"]\n{hops}\n"), ..base() }
@@ -177,13 +178,14 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
         let last = said.lines().last().unwrap_or_default();
         let counts = format!("sent {sent}, received {received}, missed {missed}, dropped {dropped}");
         println!("MEASURED {name}: {what}: {counts}; {last}");
-        // Of other packets, questions of hosts among them, some may be missed or dropped too.
+        // Missed and dropped packets may include others than the stream's, such as hosts' neighbor requests.
         assert!(received <= sent && sent - received <= missed + dropped, "{name}, {what}: {measured:?}");
     };
     let nothing = stream.over(&router, || "no reload".to_owned());
     show("nothing", &nothing);
     for (what, settings) in configurations(&site) {
-        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("it reloads"));
+        let measured =
+            stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
         show(what, &measured);
     }
     let prefixes = table(&site, measures);
@@ -193,7 +195,8 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
         ("it goes", base()),
     ] {
         let begun = Instant::now();
-        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("it reloads"));
+        let measured =
+            stream.over(&router, || router.reload(&config(&settings)).expect("the reload succeeds"));
         show(&format!("{what} ({prefixes} prefixes, {:.1} s)", begun.elapsed().as_secs_f64()), &measured);
     }
 }

@@ -1,5 +1,5 @@
-//! A reload of everything at once: routes, NAT, an access list, and with them what BGP takes and announces. BIRD is the
-//! neighbor, by a mirror; its session stays, and no datagram is lost.
+//! One reload changes everything: routes, NAT, an access list, and BGP's imports and exports. BIRD is the
+//! neighbor, through a mirror; its session stays up, and no datagram is lost.
 
 use std::fs;
 
@@ -10,14 +10,14 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 
 const OTHER_GATEWAY: &str = "198.51.100.3";
 
-/// What differs.
+/// The parts that differ between configurations.
 #[derive(Clone, Copy)]
 struct Settings {
-    /// A prefix that BIRD announces and that is not taken.
+    /// A prefix that BIRD announces and the router rejects.
     unwanted: &'static str,
-    /// The next hop that the way to the server beyond gets.
+    /// The next hop that import sets for the route to the server.
     next_hop: &'static str,
-    /// Networks that BIRD is told of.
+    /// Networks that the router announces to BIRD.
     networks: &'static str,
     routes: &'static str,
     nat: &'static str,
@@ -98,7 +98,7 @@ default = "accept"
     )
 }
 
-/// BIRD at a host: its arguments.
+/// The arguments of BIRD at a host.
 fn bird(site: &Site, host: Host) -> [String; 2] {
     let networks = ["203.0.113.0/24", "198.18.1.0/24", "198.18.2.0/24", "198.18.3.0/24"];
     let networks: String = networks.map(|network| format!("route {network} blackhole; ")).concat();
@@ -117,7 +117,7 @@ fn fib(router: &Router<'_>, destination: &str) -> Value {
     router.show(&["fib", destination]).expect("the router answers").pop().expect("an answer")
 }
 
-/// Waits until both sides have what the configuration asks for.
+/// Waits until both sides have the routes that the configuration asks for.
 fn tables_are(site: &Site, router: &Router<'_>, control: &str, settings: &Settings) {
     let is_second = settings.unwanted == SECOND.unwanted;
     let leads = |destination: &str| {
@@ -161,7 +161,7 @@ fn at_once(driver: &str) {
     let mut neighbor = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
     tables_are(&site, &router, &control, &FIRST);
     eventually("the server beyond answers", || site.pings(OFFICE, BEYOND).then_some(()));
-    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let session = || {
         let one = router.show(&["bgp", "neighbors"]).expect("the router answers").pop().expect("a neighbor");
         let number = |key: &str| one[key].as_u64().unwrap_or_else(|| panic!("{key}: {one}"));
@@ -173,18 +173,19 @@ fn at_once(driver: &str) {
     let traffic = Traffic::start(&site);
     traffic.passes(PER_CONFIGURATION);
     for settings in [SECOND, FIRST, SECOND, FIRST] {
-        let said = router.reload(&config(driver, &settings)).expect("it is taken over");
+        let said = router.reload(&config(driver, &settings)).expect("the reload succeeds");
         assert!(said.contains("paused ") && said.contains("network"), "{said}");
         traffic.passes(PER_CONFIGURATION);
         tables_are(&site, &router, &control, &settings);
         traffic.passes(PER_CONFIGURATION);
         let (state, flaps, now_s) = session();
-        assert_eq!((state.as_deref(), flaps), (Some("Established"), 0), "the session goes on");
+        assert_eq!((state.as_deref(), flaps), (Some("Established"), 0), "the session stays up");
         assert!(now_s >= uptime_s, "{now_s} s, before {uptime_s} s");
         uptime_s = now_s;
     }
 
-    // What BGP refuses, nothing else takes either: the neighbor's AS and a route at once, then one that is wrong.
+    // If BGP refuses a reload, no part of it takes effect: an unknown policy first, then a configuration without
+    // BGP.
     let before = router.one("counters")["dropped"].clone();
     let wrong = config(driver, &SECOND).replace("import = \"from-outside\"", "import = \"nobody\"");
     assert!(router.reload(&wrong).expect_err("there are no such rules").contains("nobody"));
@@ -202,7 +203,7 @@ fn at_once(driver: &str) {
     }
     let counters = router.counters_add_up();
     assert_eq!(super::lost(&counters), lost_at_first, "{counters}");
-    assert!(neighbor.end() && router.process.end(), "they end when asked to");
+    assert!(neighbor.end() && router.process.end(), "the daemons stop with success");
 }
 
 #[test]
@@ -215,7 +216,8 @@ fn with_bgp_by_af_xdp() {
     at_once("af_xdp");
 }
 
-/// A port comes with a BGP neighbor, and goes: the session by it comes and ends at once, that by another port goes on.
+/// A port with a BGP neighbor comes and goes: the session starts and ends with it, and the session on another
+/// port stays up.
 #[test]
 fn a_port_with_a_neighbor_comes_and_goes() {
     let Some(site) = Site::new() else { return };
@@ -251,14 +253,14 @@ fn a_port_with_a_neighbor_comes_and_goes() {
     let is_up = |host: Host| session(host).filter(|(state, _)| state == "Established");
     eventually("the first session comes", || is_up(OUTSIDE));
     for flaps in 1..=2 {
-        assert!(router.reload(&three).expect("it is taken over").contains("port guest: added"));
+        assert!(router.reload(&three).expect("the reload succeeds").contains("port guest: added"));
         eventually("the session on the new port comes", || is_up(GUEST));
-        // The neighbor stays configured: its session ends with the port, long before its hold time.
+        // The neighbor stays configured; its session ends with the port, long before the hold time.
         let without = format!("{two}{}", neighbor(GUEST));
-        assert!(router.reload(&without).expect("it is taken over").contains("port guest: removed"));
+        assert!(router.reload(&without).expect("the reload succeeds").contains("port guest: removed"));
         eventually("it ends with the port", || session(GUEST).filter(|(_, ended)| *ended == flaps));
         assert!(is_up(GUEST).is_none());
         assert_eq!(is_up(OUTSIDE), Some(("Established".to_owned(), 0)), "the other goes on");
     }
-    assert!(birds.iter_mut().all(|bird| bird.end()) && router.process.end(), "they end when asked to");
+    assert!(birds.iter_mut().all(|bird| bird.end()) && router.process.end(), "the daemons stop with success");
 }

@@ -1,4 +1,4 @@
-//! RFC 7606 rule by rule, and what RFC 6793 puts together. The reference and the properties are in tests/.
+//! RFC 7606 rule by rule, and the merging of RFC 6793. The reference and the properties are in tests/.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +33,7 @@ fn body(attributes: &[&[u8]], reach: &[u8]) -> Vec<u8> {
     [&[0, 0], &(attributes.len() as u16).to_be_bytes()[..], &attributes, reach].concat()
 }
 
-/// The verdict about usual attributes and this one.
+/// The verdict for typical attributes with this one.
 fn with(
     extra: &[u8],
     codec: &Codec,
@@ -67,7 +67,7 @@ fn reset(extra: &[u8], subcode: u8) {
     assert_eq!((error.code, error.subcode), (error::UPDATE, subcode), "{extra:02x?}");
 }
 
-/// The verdict about exactly these attributes, with one route announced.
+/// The verdict for exactly these attributes, with one announced route.
 fn exactly(attributes: &[&[u8]]) -> Verdict {
     Update::parse(&body(attributes, ROUTE), &FOUR, &EXTERNAL).expect("no reset").verdict
 }
@@ -102,7 +102,7 @@ fn flags_that_conflict_withdraw_and_others_do_not() {
     withdrawn(&[0xc0, 6, 0], &EXTERNAL, Fault::Flags(0xc0));
     withdrawn(&[0x80, 35, 4, 0, 0, 0, 1], &EXTERNAL, Fault::Flags(0x80));
     assert_eq!(exactly(&[&[0xc0, 1, 1, 0], AS_PATH, NEXT_HOP]), problem(1, Fault::Flags(0xc0)));
-    // PARTIAL, a length of two bytes without need, and bits without meaning.
+    // PARTIAL, an unnecessary two-byte length, and undefined bits.
     good(&[0xe0, 8, 4, 0, 0, 0, 1], &EXTERNAL);
     good(&[0x9f, 4, 0, 4, 0, 0, 0, 1], &EXTERNAL);
     reset(&[0x40, 14, 5, 0, 1, 1, 0, 0], e::ATTRIBUTE_FLAGS);
@@ -168,7 +168,7 @@ fn repetitions_are_discarded_but_not_of_prefixes() {
     discarded(ORIGIN, &FOUR, &EXTERNAL, Fault::Duplicate);
     let twice: &[u8] = &[0xc0, 99, 1, 1];
     let both = body(&[ORIGIN, AS_PATH, NEXT_HOP, twice, &[0xc0, 99, 1, 2]], ROUTE);
-    let update = Update::parse(&both, &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&both, &FOUR, &EXTERNAL).expect("a valid message");
     assert_eq!((update.verdict, update.discards.len()), (Verdict::Good, 1));
     let unknown: Vec<_> = update.attributes().filter(|each| each.code == 99).map(|each| each.value).collect();
     assert_eq!(unknown, [[1]], "the first one counts");
@@ -197,7 +197,7 @@ fn malformed_attributes_without_routes_reset_unless_discarded() {
     let discarded = body(&[&[0x40, 6, 1, 9]], &[]);
     let update = Update::parse(&discarded, &FOUR, &EXTERNAL).expect("no reset");
     assert_eq!((update.verdict, update.discards.len()), (Verdict::Good, 1));
-    // Prefixes that are announced in a family nobody keeps are something to withdraw.
+    // Prefixes announced in an unsupported family count as routes to withdraw.
     let foreign = body(&[&[0x40, 1, 1, 9], &[0x80, 14, 9, 0, 25, 70, 4, 192, 0, 2, 1, 0]], &[]);
     assert!(Update::parse(&foreign, &FOUR, &EXTERNAL).is_ok());
 }
@@ -284,7 +284,7 @@ fn reach_and_unreach() {
     let both = [global.octets(), local.octets()].concat();
     let route = [32, 0x20, 1, 0xd, 0xb8];
     let body = body(&[&mp_reach(2, &both, &route), ORIGIN, AS_PATH], &[]);
-    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("a valid message");
     let reach = update.mp_reach.expect("it is there");
     assert_eq!(reach.next_hop, NextHop::V6 { global, link_local: Some(local) });
     assert_eq!((update.verdict, reach.routes.len(), reach.routes.family()), (Verdict::Good, 1, Family::Ipv6));
@@ -314,7 +314,7 @@ fn families_that_are_not_kept_are_passed_over() {
     let evpn: &[u8] = &[0x80, 14, 9, 0, 25, 70, 4, 192, 0, 2, 1, 0];
     let gone: &[u8] = &[0x80, 15, 5, 0, 25, 70, 200, 1];
     let body = body(&[evpn, gone, ORIGIN, AS_PATH], &[]);
-    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&body, &FOUR, &EXTERNAL).expect("a valid message");
     let family = Some(AfiSafi { afi: 25, safi: 70 });
     assert_eq!((update.foreign_reach, update.foreign_unreach), (family, family));
     assert!(!update.announces() && update.mp_reach.is_none() && update.end_of_rib().is_none());
@@ -333,7 +333,7 @@ fn the_view_of_a_usual_update() {
     finish_attributes(&mut out, attributes);
     write_nlri(&mut out, None, Prefix::new(0xc633_6400u32, 24).unwrap());
     finish_message(&mut out, message).unwrap();
-    let update = Update::parse(&out[19..], &FOUR, &EXTERNAL).expect("sound");
+    let update = Update::parse(&out[19..], &FOUR, &EXTERNAL).expect("a valid message");
     assert_eq!(update.next_hop, Some(Ipv4Addr::new(192, 0, 2, 1)));
     assert_eq!((update.med, update.local_pref, update.origin), (Some(7), None, Origin::Igp));
     let flags: Vec<(u8, u8)> = update.attributes().map(|each| (each.code, each.flags)).collect();
@@ -349,7 +349,7 @@ fn the_view_of_a_usual_update() {
 fn host_bits_and_path_identifiers() {
     let codec = Codec { add_path_receive: [true, false], ..FOUR };
     let body = body(&[ORIGIN, AS_PATH, NEXT_HOP], &[0, 0, 0, 5, 20, 10, 1, 0xff, 0, 0, 0, 6, 0]);
-    let update = Update::parse(&body, &codec, &EXTERNAL).expect("sound");
+    let update = Update::parse(&body, &codec, &EXTERNAL).expect("a valid message");
     let routes: Vec<_> = update.reach_v4.iter().map(|(id, prefix)| (id, prefix.to_string())).collect();
     assert_eq!(routes, [(5, "10.1.240.0/20".to_owned()), (6, "0.0.0.0/0".to_owned())]);
     assert_eq!(update.reach_v4.iter().len(), 2);
@@ -357,7 +357,7 @@ fn host_bits_and_path_identifiers() {
 
 #[test]
 fn ends_of_ribs() {
-    let end = |bytes: &[u8]| Update::parse(bytes, &FOUR, &EXTERNAL).expect("sound").end_of_rib();
+    let end = |bytes: &[u8]| Update::parse(bytes, &FOUR, &EXTERNAL).expect("a valid message").end_of_rib();
     assert_eq!(end(&[0, 0, 0, 0]), Some(Family::Ipv4));
     assert_eq!(end(&body(&[&[0x80, 15, 3, 0, 2, 1]], &[])), Some(Family::Ipv6));
     assert_eq!(end(&body(&[&[0x80, 15, 3, 0, 1, 1]], &[])), Some(Family::Ipv4));
@@ -372,14 +372,14 @@ fn ends_of_ribs() {
     }
 }
 
-/// The path that a neighbor with two octet meant by AS_PATH and AS4_PATH.
+/// The path that a neighbor with two-octet AS numbers meant by AS_PATH and AS4_PATH.
 fn merged(two_octet: &[u8], as4_path: &[u8], extra: &[u8]) -> String {
     let path = [&[0x40, 2, two_octet.len() as u8], two_octet].concat();
     let real = [&[0xc0, 17, as4_path.len() as u8], as4_path].concat();
     let peer = PeerFacts { in_confederation: true, ..INTERNAL };
-    // AS4_PATH before AS_PATH: their order says nothing.
+    // AS4_PATH before AS_PATH: the order has no meaning.
     let body = body(&[&real, extra, ORIGIN, &path, NEXT_HOP], ROUTE);
-    let update = Update::parse(&body, &TWO, &peer).expect("sound");
+    let update = Update::parse(&body, &TWO, &peer).expect("a valid message");
     assert_eq!(update.verdict, Verdict::Good);
     AsPath::new(update.as_path(&mut Vec::new())).to_string()
 }
@@ -395,18 +395,18 @@ fn as4_path_takes_the_place_of_as_trans() {
     assert_eq!(merged(&two(&[[0, 9], T, T]), &four(&[70000, 70001]), &[]), "9 70000 70001");
     assert_eq!(merged(&two(&[T, T]), &four(&[70000, 70001]), &[]), "70000 70001");
     assert_eq!(merged(&two(&[T]), &four(&[70000, 70001]), &[]), "23456", "shorter than AS4_PATH");
-    // A set is one; a sequence is cut, a set never.
+    // A set counts one; a sequence can be cut, a set cannot.
     let set = [1, 2, 0, 7, 0, 8];
     let path = [&two(&[[0, 9], T])[..], &set].concat();
     assert_eq!(merged(&path, &[2, 1, 0, 1, 0, 0], &[]), "9 23456 65536");
-    // Confederation segments that lead AS_PATH are kept, those in AS4_PATH are not.
+    // Confederation segments at the start of AS_PATH are kept, those in AS4_PATH are not.
     let confederation = [3, 1, 0xfd, 0xe9];
     let path = [&confederation[..], &two(&[[0, 9], T])].concat();
     assert_eq!(merged(&path, &four(&[70000]), &[]), "(65001) 9 70000");
     assert_eq!(merged(&path, &four(&[9, 70000]), &[]), "(65001) 9 70000");
     let with_confederation = [&[3, 1, 0, 0, 0xfd, 0xe9][..], &four(&[70000])].concat();
     assert_eq!(merged(&path, &with_confederation, &[]), "(65001) 9 70000");
-    // An AGGREGATOR that is not AS_TRANS beside AS4_AGGREGATOR: what has four bytes is out of date.
+    // An AGGREGATOR other than AS_TRANS beside AS4_AGGREGATOR: the four-octet attributes are obsolete.
     let known: &[u8] = &[0xc0, 7, 6, 0, 9, 1, 2, 3, 4];
     let trans: &[u8] = &[0xc0, 7, 6, 0x5b, 0xa0, 1, 2, 3, 4];
     let real: &[u8] = &[0xc0, 18, 8, 0, 1, 0x11, 0x70, 5, 6, 7, 8];
@@ -421,7 +421,7 @@ fn aggregators_of_two_bytes() {
     let parse = |extra: &[&[u8]]| {
         let path: &[u8] = &[0x40, 2, 4, 2, 1, 0xfb, 0xf0];
         let body = body(&[&[ORIGIN, path, NEXT_HOP], extra].concat(), ROUTE);
-        Update::parse(&body, &TWO, &EXTERNAL).expect("sound").aggregator()
+        Update::parse(&body, &TWO, &EXTERNAL).expect("a valid message").aggregator()
     };
     let trans: &[u8] = &[0xc0, 7, 6, 0x5b, 0xa0, 1, 2, 3, 4];
     let known: &[u8] = &[0xc0, 7, 6, 0, 9, 1, 2, 3, 4];

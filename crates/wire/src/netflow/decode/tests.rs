@@ -1,4 +1,4 @@
-//! Behavior by small messages made here, and a tiny encoder whose messages must come back.
+//! Small handmade messages, and a tiny encoder whose messages must be decoded unchanged.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn netflow5(sequence: u32, second: u32, records: u16) -> Vec<u8> {
     message
 }
 
-/// A template's entry of elements and their lengths.
+/// A template of elements and their lengths.
 fn template(id: u16, fields: &[(u16, u16)]) -> Vec<u8> {
     let mut entry = [id.to_be_bytes(), (fields.len() as u16).to_be_bytes()].concat();
     for (element, bytes) in fields {
@@ -52,12 +52,12 @@ fn template(id: u16, fields: &[(u16, u16)]) -> Vec<u8> {
     entry
 }
 
-/// Template 256 as most tests have it: records of one and two bytes.
+/// Template 256 of most tests: records of one and two bytes.
 fn short_template() -> Vec<u8> {
     template(256, &[(PROTOCOL_IDENTIFIER, 1), (SOURCE_TRANSPORT_PORT, 2)])
 }
 
-/// What a message's records hold, as names and bytes.
+/// The contents of a message's records, as names and bytes.
 type Seen = Vec<Vec<(FieldName, Vec<u8>)>>;
 
 fn take(decoder: &mut Decoder, source: Source, message: &[u8], now_ns: u64) -> (Report, Seen) {
@@ -68,7 +68,7 @@ fn take(decoder: &mut Decoder, source: Source, message: &[u8], now_ns: u64) -> (
     (handled.unwrap(), seen)
 }
 
-/// How many records a message brings.
+/// The number of records in a message.
 fn records(decoder: &mut Decoder, source: Source, message: &[u8]) -> usize {
     take(decoder, source, message, 0).1.len()
 }
@@ -118,7 +118,7 @@ fn netflow_5_has_a_layout_a_sampler_and_an_engine() {
     assert_eq!(report.header.domain, 0x0102);
     assert_eq!(report.header.sampling_interval, Some(1000));
     assert_eq!(report.header.export_ns, 100 * SECOND_NS + 7);
-    // Cut off: what is whole counts.
+    // Truncated: complete records count.
     let (report, seen) = take(&mut decoder, UDP, &netflow5(2, 100, 3)[..24 + 48 + 47], 0);
     assert_eq!(seen.len(), 1);
     assert_eq!(kind_of(&report), FaultKind::RecordCount { says: 3, has: 1 });
@@ -148,12 +148,12 @@ fn data_waits_for_its_template_and_keeps_its_order() {
     assert_eq!((report.sets_unknown, seen.len()), (2, 0));
     records(&mut decoder, UDP, &ipfix(3, 1, &[set(256, &[3, 0, 3])]));
     assert_eq!(decoder.waiting().0, 3);
-    // Another domain's template, of the same number, is none of ours.
+    // Another domain's template with the same number does not apply.
     let mut elsewhere = ipfix(0, 1, &[set(2, &short_template())]);
     elsewhere[15] = 78;
     assert_eq!(records(&mut decoder, UDP, &elsewhere), 0);
     assert_eq!(records(&mut decoder, Source::datagrams(2), &ipfix(0, 1, &[set(2, &short_template())])), 0);
-    // In front of its template in the same message, and behind it.
+    // Before its template in the same message, and behind it.
     let both = ipfix(4, 1, &[set(256, &[4, 0, 4]), set(2, &short_template()), set(256, &[5, 0, 5])]);
     let (report, seen) = take(&mut decoder, UDP, &both, 0);
     let firsts: Vec<u8> = seen.iter().map(|record| record[0].1[0]).collect();
@@ -193,14 +193,14 @@ fn templates_are_bounded_expire_and_change() {
     assert_eq!(take(&mut decoder, UDP, &ipfix(0, 1, &[set(258, &[6])]), 10 * SECOND_NS).1.len(), 1);
     assert_eq!(take(&mut decoder, UDP, &ipfix(1, 1, &[set(258, &[6])]), 11 * SECOND_NS).1.len(), 0);
     assert_eq!(decoder.counters().templates_expired, 1);
-    // Renewed, the data that came meanwhile is read.
+    // Once the template is renewed, the data that waited is read.
     assert_eq!(take(&mut decoder, UDP, &ipfix(2, 1, &[entry(258)]), 11 * SECOND_NS).1.len(), 1);
     // Another layout under the same number.
     let other = set(2, &template(258, &[(SOURCE_TRANSPORT_PORT, 2)]));
     let (_, seen) = take(&mut decoder, UDP, &ipfix(2, 1, &[other, set(258, &[1, 2])]), 11 * SECOND_NS);
     assert_eq!(seen, [[(FieldName::Element(SOURCE_TRANSPORT_PORT), vec![1, 2])]]);
     assert_eq!(decoder.counters().templates_changed, 1);
-    // A stream's templates live as long as it does.
+    // A stream's templates live as long as the stream.
     let mut decoder = Decoder::new(limits);
     take(&mut decoder, TCP, &ipfix(0, 1, &[entry(256)]), 0);
     assert_eq!(take(&mut decoder, TCP, &ipfix(0, 1, &[set(256, &[6])]), 99 * SECOND_NS).1.len(), 1);
@@ -222,10 +222,10 @@ fn templates_are_withdrawn_over_streams_only() {
     assert_eq!(known(&decoder), [256, 257, 258]);
     records(&mut decoder, TCP, &ipfix(0, 1, &[set(2, &[1, 0, 0, 0])]));
     assert_eq!(known(&decoder), [257, 258]);
-    // Not of this kind, and not known.
+    // Of another kind, and unknown.
     records(&mut decoder, TCP, &ipfix(0, 1, &[set(2, &[1, 2, 0, 0, 9, 9, 0, 0])]));
     assert_eq!((known(&decoder), decoder.counters().withdrawals_ignored), (vec![257, 258], 2));
-    // All of a kind: the number of the set.
+    // All templates of a kind: the set's number.
     records(&mut decoder, TCP, &ipfix(0, 1, &[set(2, &[0, 2, 0, 0])]));
     assert_eq!(known(&decoder), [258]);
     records(&mut decoder, TCP, &ipfix(0, 1, &[set(3, &[0, 3, 0, 0])]));
@@ -275,7 +275,7 @@ fn each_version_counts_its_own_units() {
     assert_eq!(order(&netflow9(11, 1, 9, &[set(256, &[1, 0, 1, 1, 0, 1])])), Order::InOrder);
     assert_eq!(order(&netflow9(12, 1, 9, &[])), Order::InOrder);
     assert_eq!(order(&netflow9(12, 1, 9, &[])), Order::Repeated);
-    // Data records, options among them, templates not.
+    // Data records, including options, without templates.
     let options = set(3, &[1, 2, 0, 2, 0, 1, 0, 149, 0, 1, 0, 41, 0, 1]);
     assert_eq!(order(&ipfix(u32::MAX, 1, &[set(2, &short_template()), options])), Order::Unchecked);
     assert_eq!(order(&ipfix(u32::MAX, 1, &[set(256, &[1, 0, 1]), set(258, &[1, 1])])), Order::InOrder);
@@ -316,14 +316,14 @@ fn faults_end_their_set_and_no_more() {
     );
     let low = set(2, &template(255, &[(IP_VERSION, 1)]));
     assert_eq!(fault(&mut decoder, &[low, data.clone()]), (Some((20, FaultKind::TemplateId(255))), 1));
-    // More fields than there are.
+    // More fields than the set has room for.
     let mut short = template(257, &[(IP_VERSION, 1)]);
     short[3] = 2;
     assert_eq!(
         fault(&mut decoder, &[set(2, &short), data.clone()]),
         (Some((28, FaultKind::TemplateShort { id: 257 })), 1)
     );
-    // An enterprise number that is not there.
+    // A missing enterprise number.
     let cut = set(2, &template(257, &[(0x8001, 1)]));
     assert_eq!(
         fault(&mut decoder, &[cut, data.clone()]),
@@ -336,7 +336,7 @@ fn faults_end_their_set_and_no_more() {
     assert_eq!(fault(&mut decoder, &[hollow, data.clone()]), (Some((20, FaultKind::TemplateEmpty(257))), 1));
     let scopes = set(3, &[1, 1, 0, 1, 0, 2, 0, 149, 0, 4]);
     assert_eq!(fault(&mut decoder, &[scopes, data.clone()]), (Some((20, FaultKind::TemplateScopes(257))), 1));
-    // A set that is longer than the message: nobody knows where the next begins.
+    // A set longer than the message: the start of the next one is unknown.
     let mut long = data.clone();
     long[3] = 200;
     let lost = FaultKind::SetLength { says: 200, has: 14 };
@@ -357,7 +357,7 @@ fn fields_of_variable_length() {
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[0].iter().map(|field| field.1.len()).collect::<Vec<_>>(), [2, 1, 300]);
     assert_eq!(seen[1].iter().map(|field| field.1.len()).collect::<Vec<_>>(), [0, 1, 0]);
-    // One that ends behind its set: what was before it stays.
+    // A record that ends behind its set: those before it stay.
     let (report, seen) = take(&mut decoder, UDP, &ipfix(2, 1, &[set(256, &[0, 6, 0, 5, b'a', b'b', 1])]), 0);
     assert_eq!(seen.len(), 1);
     assert_eq!(
@@ -382,7 +382,8 @@ fn enterprises_reverses_and_scopes_are_told_apart() {
     assert_eq!(names[0].element().unwrap().name, "octetDeltaCount");
     assert_eq!(names[1].element(), None);
 
-    // NetFlow 9: lengths of scopes and options in bytes, scopes of its own, vendors' numbers without an enterprise.
+    // NetFlow 9: lengths of scopes and options in bytes, its own scopes, vendors' elements without an enterprise
+    // number.
     let options = [1, 0, 0, 4, 0, 8, 0, 2, 0, 4, 0, 34, 0, 2, 0x80, 0xe8, 0, 1];
     let data = set(256, &[0, 0, 0, 9, 0, 100, 5]);
     let mut decoder = Decoder::default();
@@ -415,7 +416,7 @@ fn tails_are_noticed_and_padding_is_not() {
     assert_eq!((decoder.counters().sets_with_tail, decoder.counters().records), (1, 2));
 }
 
-/// A field of a random template: name, length in the template, and what a record has in it.
+/// A field of a random template: name, length in the template, and its value in a record.
 fn arbitrary_field() -> impl Strategy<Value = (FieldName, u16)> {
     let name = prop_oneof![
         (0u16..0x8000).prop_map(FieldName::Element),
@@ -487,7 +488,7 @@ impl Written {
             }
             content.extend(value);
         }
-        // Padding has to be shorter than any record.
+        // Padding must be shorter than any record.
         let bytes_min: usize = self
             .fields
             .iter()
@@ -506,7 +507,7 @@ impl Written {
 }
 
 proptest! {
-    /// Whatever is written comes back, whether the template comes before or behind.
+    /// Everything written is decoded, whether the template comes before or after.
     #[test]
     fn what_is_written_is_read(written in arbitrary_written(), padding in 0usize..4, template_first: bool) {
         let mut sets = vec![written.template_set(), written.data_set(padding)];

@@ -1,4 +1,4 @@
-//! The experiment's plots, each with a sentence that says how to read it.
+//! The experiment's plots, each with a sentence on how to read it.
 
 use super::super::{CellResult, Outcome, Part, SERIAL};
 use super::tables::{function_names, heading};
@@ -10,7 +10,7 @@ use thalweg_text::units::Unit;
 
 const RANGE: &str = "Error bars: fastest and slowest run.";
 
-/// Schedulings in the order they were first run; the place of one is its color in every plot.
+/// Schedulings in the order of their first run; the index of one is its color in every plot.
 fn schedulings(outcome: &Outcome) -> Vec<&str> {
     distinct(outcome.cells.iter().map(|cell| cell.cell.scheduling.as_str()))
 }
@@ -43,7 +43,7 @@ pub(super) fn plots(outcome: &Outcome, part: Part) -> Vec<(String, String)> {
     }
 }
 
-/// A plot by cores for each load, and one by threads per core.
+/// A plot over cores for each load, and one over threads per core.
 fn speed_ups(outcome: &Outcome) -> Vec<(String, String)> {
     let mut plots = Vec::new();
     for load in distinct(outcome.of(Part::SpeedUp).map(|cell| cell.cell.load.as_str())) {
@@ -125,7 +125,7 @@ fn by_function(outcome: &Outcome, part: Part) -> BarChart {
     BarChart::new(heading(part), axis, series, groups.collect())
 }
 
-/// A plot for each table along the trace.
+/// A plot along the trace for each table.
 fn along(outcome: &Outcome) -> Vec<(String, String)> {
     let loads = distinct(outcome.of(Part::Blocks).map(|cell| cell.cell.load.as_str()));
     let plot = |load: &str| {

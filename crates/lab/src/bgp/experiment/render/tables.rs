@@ -1,4 +1,4 @@
-//! The experiment's tables, the thesis's numbers beside ours where it gives them.
+//! The experiment's tables, with the thesis's numbers beside ours if there are any.
 
 use super::super::worth::FOR_NOTHING;
 use super::super::{CellResult, Outcome, Part, SERIAL, Shares, Worth};
@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use thalweg_text::units::{Unit, count};
 use thalweg_text::{Align, Table};
 
-/// Functions of the thesis's table 4.2: what a daemon calls each, what it is called here, and the thesis's line. In its
-/// order; reading once as measured and once as a share. Whatever else a daemon counts follows by name.
+/// The functions of the thesis's table 4.2, in its order: the daemon's name for each, the name shown here, and
+/// the thesis's line. Reading appears twice, as measured and as a share. Other functions of a daemon follow by
+/// name.
 const FUNCTIONS: [(&str, &str, &str); 8] = [
     ("table_update", "table update", "table_update"),
     ("payload_parse", "payload parse, with policy", "payload_parse"),
@@ -51,7 +52,7 @@ fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "–".to_owned())
 }
 
-/// The tables of a part, if it was measured.
+/// The tables of a part; none if it was not measured.
 pub(super) fn tables(outcome: &Outcome, part: Part) -> Vec<Table> {
     let cells: Vec<&CellResult> = outcome.of(part).collect();
     match part {
@@ -182,7 +183,7 @@ fn eight_loads(outcome: &Outcome, cells: &[&CellResult]) -> Table {
         .table()
 }
 
-/// Names of all functions counted: those of the thesis first.
+/// Names of all counted functions: those of the thesis first.
 pub(super) fn function_names<'a>(cells: &[&'a CellResult]) -> Vec<(&'a str, &'a str)> {
     let mut names: Vec<(&str, &str)> = FUNCTIONS
         .iter()
@@ -197,13 +198,13 @@ pub(super) fn function_names<'a>(cells: &[&'a CellResult]) -> Vec<(&'a str, &'a 
     names
 }
 
-/// What the thesis has in this place of its table 4.2, of a function that a daemon counts.
+/// The thesis's number at this place of its table 4.2, for a daemon's function.
 fn thesis(key: &str, place: usize) -> Option<f64> {
     let (.., line) = FUNCTIONS.iter().find(|(known, ..)| *known == key)?;
     claims::series("003/table-4.2").get(*line)?.get(place).copied()
 }
 
-/// The columns of a table by function, with a pair of them for each parallel scheduling.
+/// The columns of a table by function, with two columns for each parallel scheduling.
 fn function_table(
     outcome: &Outcome,
     what: &str,
@@ -271,7 +272,7 @@ fn functions(outcome: &Outcome, cells: &[&CellResult]) -> Option<Table> {
     Some(table)
 }
 
-/// What a parallel scheduling costs on one core, over serial.
+/// The cost of a parallel scheduling on one core, relative to serial.
 fn overheads(outcome: &Outcome, cells: &[&CellResult]) -> Option<Table> {
     let serial = cells.iter().find(|c| c.cell.scheduling == SERIAL)?;
     let others: Vec<&&CellResult> = cells.iter().filter(|c| c.cell.scheduling != SERIAL).collect();
@@ -287,7 +288,8 @@ fn overheads(outcome: &Outcome, cells: &[&CellResult]) -> Option<Table> {
     Some(table)
 }
 
-/// Figure 4.4: shares of serial's time, ours, the figure's and those that table 4.2's cycles come to.
+/// Figure 4.4: shares of serial's time, as measured here, as in the figure, and as computed from table 4.2's
+/// cycles.
 fn shares(cells: &[&CellResult]) -> Option<Table> {
     let serial = cells.iter().find(|c| c.cell.scheduling == SERIAL)?.shares?;
     let cycles: BTreeMap<String, f64> = claims::series("003/table-4.2")
@@ -350,7 +352,7 @@ fn receive(outcome: &Outcome) -> Table {
         .table()
 }
 
-/// Table 5.1, the thesis's hardware assist beside.
+/// Table 5.1, with the thesis's hardware assist.
 fn worth(outcome: &Outcome) -> Option<Table> {
     let schedulings = distinct(outcome.worth.iter().map(|worth| worth.scheduling.as_str()));
     if schedulings.is_empty() {
@@ -377,7 +379,7 @@ fn worth(outcome: &Outcome) -> Option<Table> {
     Some(table)
 }
 
-/// Section 3.3: what PBTS's poller and locks are worth.
+/// Section 3.3: the effect of PBTS's poller and locks.
 fn ablations(outcome: &Outcome, cells: &[&CellResult]) -> Table {
     let base = |cell: &CellResult| if cell.updates_are_read() { OWN_POLLER } else { Locked::Shards.name() };
     let over = |result: &CellResult| {
@@ -410,7 +412,7 @@ fn caches(outcome: &Outcome) -> Table {
         .number("cores", |curve| curve.cores.to_string())
         .number("accesses", |curve| Unit::Plain.format(curve.accesses_per_update))
         .number("touched", |curve| Unit::Bytes.format(curve.touched_bytes as f64));
-    // Every other size: the plot has all.
+    // Every other size; the plot has all.
     let sizes: Vec<u64> = outcome
         .caches
         .first()
