@@ -76,7 +76,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             poller.poll(self.control, self.clock, busy, due_ms)?;
             // Sessions are ready here only with a common poller.
             while let Some(session) = poller.turns().next() {
-                threads.get(&session).iter().for_each(|thread| thread.waker.ring());
+                threads.get(&session).iter().for_each(|thread| thread.waker.wake());
             }
             let now = self.clock.now_ms();
             busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
@@ -91,7 +91,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
                     Notice::Closed(session) => {
                         if let Some(old) = threads.remove(&session) {
                             old.end.store(true, Ordering::Release);
-                            old.waker.ring();
+                            old.waker.wake();
                         }
                     }
                 }
@@ -110,7 +110,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
     ) -> io::Result<()> {
         if let Some(running) = threads.get(&session) {
             self.control.attach(session, &running.registry, Token(session))?;
-            running.waker.ring();
+            running.waker.wake();
             return Ok(());
         }
         let poller = Poller::open()?;

@@ -35,6 +35,8 @@ struct WorkerQueue<B> {
     /// The worker's export queue may have changes.
     export: AtomicBool,
     write: AtomicBool,
+    /// A session of the worker has a new connection, so its timers have changed.
+    opened: AtomicBool,
     waker: ThreadWaker,
     registry: Registry,
 }
@@ -50,7 +52,7 @@ struct Pool<'c, C: ControlPlane> {
 
 pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
     let wakers = Wakers::default();
-    let (mut all_eyes, mut queues) = (Vec::new(), Vec::new());
+    let (mut pollers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..threads {
         let poller = Poller::open()?;
         wakers.add(poller.waker());
@@ -58,27 +60,28 @@ pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBoo
             inbox: Mutex::new(VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX)),
             export: AtomicBool::new(false),
             write: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
             waker: poller.waker(),
             registry: poller.registry().try_clone()?,
         });
-        all_eyes.push(poller);
+        pollers.push(poller);
     }
     control.begin(threads, wakers.clone());
     control.attach_listeners(&queues[0].registry, LISTENERS)?;
-    let shop = Pool { control, stop, clock: Clock::start(), wakers, queues, in_flight: AtomicUsize::new(0) };
+    let pool = Pool { control, stop, clock: Clock::start(), wakers, queues, in_flight: AtomicUsize::new(0) };
     thread::scope(|scope| {
         let mut handles = Vec::new();
         let mut result = Ok(());
         let mut own = None;
-        for (index, poller) in all_eyes.into_iter().enumerate() {
+        for (index, poller) in pollers.into_iter().enumerate() {
             if index == 0 {
                 own = Some(poller);
                 continue;
             }
-            let shop = &shop;
+            let pool = &pool;
             let spawned = thread::Builder::new()
                 .name(format!("shard-{index}"))
-                .spawn_scoped(scope, move || shop.work(index, poller));
+                .spawn_scoped(scope, move || pool.work(index, poller));
             match spawned {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
@@ -88,7 +91,7 @@ pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBoo
             }
         }
         if let Some(poller) = own {
-            result = result.and(shop.work(0, poller));
+            result = result.and(pool.work(0, poller));
         }
         for handle in handles {
             result = result.and(handle.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))));
@@ -121,6 +124,9 @@ impl<C: ControlPlane> Pool<'_, C> {
                 }
                 self.control.write(&mut worker, session, now);
             }
+            if self.queues[index].opened.swap(false, Ordering::SeqCst) {
+                due_ms = 0;
+            }
             busy |= poller.housekeeping(self.control, &mut worker, share, &mut due_ms, now);
             busy |= self.export(&mut worker, share, now);
             if self.queues[index].write.swap(false, Ordering::SeqCst) || busy {
@@ -130,8 +136,8 @@ impl<C: ControlPlane> Pool<'_, C> {
                 if let Notice::Opened(session) = notice {
                     let queue = &self.queues[session % self.queues.len()];
                     self.control.attach(session, &queue.registry, Token(session))?;
-                    queue.waker.ring();
-                    due_ms = 0;
+                    queue.opened.store(true, Ordering::SeqCst);
+                    queue.waker.wake();
                 }
             }
         }
@@ -154,7 +160,7 @@ impl<C: ControlPlane> Pool<'_, C> {
             for owner in owners {
                 let queue = &self.queues[owner];
                 queue.inbox.lock().push_back(batch.clone());
-                queue.waker.ring();
+                queue.waker.wake();
             }
         }
         reading.more
@@ -207,7 +213,113 @@ impl<C: ControlPlane> Pool<'_, C> {
     fn set_flag_of_all(&self, flag: impl Fn(&WorkerQueue<C::Batch>) -> &AtomicBool) {
         for queue in &self.queues {
             flag(queue).store(true, Ordering::SeqCst);
-            queue.waker.ring();
+            queue.waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Exported, Reading};
+    use super::*;
+
+    /// Opens a connection of a session that belongs to the second worker, seen by the first.
+    #[derive(Default)]
+    struct Opening {
+        stop: AtomicBool,
+        wakers: Mutex<Wakers>,
+        has_ticked: AtomicBool,
+        has_opened: AtomicBool,
+        is_attached: AtomicBool,
+        /// Rounds of the second worker since the connection was attached.
+        rounds: AtomicUsize,
+        /// The second worker's timers ran since then.
+        is_done: AtomicBool,
+    }
+
+    impl Opening {
+        fn end(&self) {
+            self.stop.store(true, Ordering::SeqCst);
+            self.wakers.lock().wake_all();
+        }
+    }
+
+    impl ControlPlane for Opening {
+        type Worker = ();
+        type Batch = ();
+
+        fn worker(&self) {}
+
+        fn shards(&self) -> usize {
+            2
+        }
+
+        fn begin(&self, _: usize, wakers: Wakers) {
+            *self.wakers.lock() = wakers;
+        }
+
+        fn attach_listeners(&self, _: &Registry, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attach(&self, _: usize, _: &Registry, _: Token) -> io::Result<()> {
+            self.is_attached.store(true, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn accept(&self, (): &mut (), _: u64) {}
+
+        fn ready(&self, _: usize, _: bool, _: bool) {}
+
+        fn read(&self, (): &mut (), _: usize, _: u64) -> Reading<()> {
+            Reading { batch: None, more: false }
+        }
+
+        fn touches(&self, (): &(), _: usize) -> bool {
+            false
+        }
+
+        fn apply(&self, (): &mut (), _: usize, (): &(), _: u64) {}
+
+        fn export(&self, (): &mut (), _: usize, _: bool, _: u64) -> Exported {
+            Exported::default()
+        }
+
+        fn write(&self, (): &mut (), _: usize, _: u64) {}
+
+        fn write_share(&self, (): &mut (), _: Share, _: u64) {}
+
+        /// The next timer is far away, unless a connection opens.
+        fn tick(&self, (): &mut (), share: Share, now_ms: u64) -> u64 {
+            if share.index == 1 {
+                self.has_ticked.store(true, Ordering::SeqCst);
+                if self.is_attached.load(Ordering::SeqCst) {
+                    self.is_done.store(true, Ordering::SeqCst);
+                    self.end();
+                }
+            }
+            now_ms + 1_000_000
+        }
+
+        fn background_work(&self, (): &mut (), share: Share, _: u64) -> bool {
+            let is_attached = self.is_attached.load(Ordering::SeqCst);
+            if share.index == 1 && is_attached && self.rounds.fetch_add(1, Ordering::SeqCst) == 20 {
+                self.end();
+            }
+            false
+        }
+
+        fn poll_notice(&self) -> Option<Notice> {
+            let is_first = thread::current().name() != Some("shard-1");
+            let may = is_first && self.has_ticked.load(Ordering::SeqCst);
+            (may && !self.has_opened.swap(true, Ordering::SeqCst)).then_some(Notice::Opened(1))
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_session_looks_at_its_timers_when_it_opens() {
+        let opening = Opening::default();
+        run(&opening, 2, &opening.stop).expect("threads");
+        assert!(opening.is_done.load(Ordering::SeqCst));
     }
 }

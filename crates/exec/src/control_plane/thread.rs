@@ -19,7 +19,7 @@ const WAKER: Token = Token(usize::MAX);
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
 
-/// The longest sleep, so that a thread looks again even if no waker rang.
+/// The longest sleep, so that a thread looks again even if nobody wakes it.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 
 /// Counts milliseconds since the scheduling began.
@@ -44,12 +44,12 @@ struct ThreadWakerInner {
     waker: Waker,
     asleep: AtomicBool,
     /// Set while the thread is awake, this prevents its next sleep.
-    rung: AtomicBool,
+    is_woken: AtomicBool,
 }
 
 impl ThreadWaker {
-    pub(super) fn ring(&self) {
-        self.0.rung.store(true, Ordering::SeqCst);
+    pub(super) fn wake(&self) {
+        self.0.is_woken.store(true, Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::SeqCst) {
             // An error means that the poller is gone, and its thread with it.
             let _ = self.0.waker.wake();
@@ -64,7 +64,7 @@ pub struct Wakers(Arc<Mutex<Vec<ThreadWaker>>>);
 impl Wakers {
     /// Wakes all threads.
     pub fn wake_all(&self) {
-        self.0.lock().iter().for_each(ThreadWaker::ring);
+        self.0.lock().iter().for_each(ThreadWaker::wake);
     }
 
     pub(super) fn add(&self, waker: ThreadWaker) {
@@ -93,7 +93,7 @@ impl Poller {
         let waker = ThreadWaker(Arc::new(ThreadWakerInner {
             waker,
             asleep: AtomicBool::new(false),
-            rung: AtomicBool::new(false),
+            is_woken: AtomicBool::new(false),
         }));
         Ok(Self {
             poll,
@@ -135,8 +135,8 @@ impl Poller {
         control.background_work(worker, share, now_ms)
     }
 
-    /// Takes events from the kernel. Unless `busy`, sleeps until there is one, until `until_ms` or until the waker
-    /// rings.
+    /// Takes events from the kernel. Unless `busy`, sleeps until there is one, until `until_ms` or until somebody
+    /// wakes the thread.
     pub(super) fn poll<C: ControlPlane>(
         &mut self,
         control: &C,
@@ -147,13 +147,13 @@ impl Poller {
         let mut timeout = Duration::ZERO;
         if !busy && self.turns.is_empty() {
             self.waker.0.asleep.store(true, Ordering::SeqCst);
-            if !self.waker.0.rung.load(Ordering::SeqCst) {
+            if !self.waker.0.is_woken.load(Ordering::SeqCst) {
                 timeout = Duration::from_millis(until_ms.saturating_sub(clock.now_ms())).min(SLEEP_MAX);
             }
         }
         let polled = self.poll.poll(&mut self.events, Some(timeout));
         self.waker.0.asleep.store(false, Ordering::SeqCst);
-        self.waker.0.rung.store(false, Ordering::SeqCst);
+        self.waker.0.is_woken.store(false, Ordering::SeqCst);
         match polled {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
