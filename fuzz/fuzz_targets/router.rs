@@ -19,7 +19,7 @@ use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer};
 use thalweg_dataplane::nat::testing::checksums;
 use thalweg_dataplane::nat::{Labeler, NatConfig, NatProtocol, PortForward};
-use thalweg_dataplane::police::{ColorAction, Meter, Police, PolicerConfig};
+use thalweg_dataplane::police::{ColorAction, Marker, Police, PolicerConfig};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router, SharedNextHops};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_dataplane::vlan::VlanTable;
@@ -118,10 +118,10 @@ fn plan() -> RouterPlan {
         ..Match::default()
     };
     let bulk = Match { destinations: vec!["2001:db8::/32".parse().expect("a network")], ..Match::default() };
-    let meter = Meter::TwoRate { cir_bps: 8_000, cbs_bytes: 600, pir_bps: 16_000, pbs_bytes: 1200 };
+    let marker = Marker::TwoRate { cir_bps: 8_000, cbs_bytes: 600, pir_bps: 16_000, pbs_bytes: 1200 };
     let policer =
-        |meter, red| PolicerConfig { meter, color_aware: true, yellow: ColorAction::Remark(12), red };
-    let single = Meter::SingleRate { cir_bps: 8_000, cbs_bytes: 600, ebs_bytes: 600 };
+        |marker, red| PolicerConfig { marker, color_aware: true, yellow: ColorAction::Remark(12), red };
+    let single = Marker::SingleRate { cir_bps: 8_000, cbs_bytes: 600, ebs_bytes: 600 };
     let connected = [("10.0.0.0/16", 1), ("10.1.0.0/16", 2), ("2001:db8:1::/64", 1)];
     let connected = connected.map(|(net, port)| (net.parse().expect(net), port));
     RouterPlan::new(RouterParts {
@@ -135,7 +135,7 @@ fn plan() -> RouterPlan {
         classifier: Classifier::new([(voice, 0), (marked, 1), (web, 2), (bulk, 3)], 3),
         police: Police::new(&[
             None,
-            Some(policer(meter, ColorAction::Drop)),
+            Some(policer(marker, ColorAction::Drop)),
             Some(policer(single, ColorAction::Remark(14))),
             None,
         ]),

@@ -1,6 +1,6 @@
 //! The types that every crate shares: packets in chunks, drop reasons, hashes that assign flows to shards,
-//! prefixes, tables bounded by age, seeded randomness, limits for repeated log lines, and enums with a word
-//! for each value ([`words!`]).
+//! prefixes, tables bounded by age, seeded randomness, limits for repeated log lines, calls that signals end, and
+//! enums with a word for each value ([`words!`]).
 //!
 //! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The
 //! bytes of a chunk stay where the source put them, in one [`Slab`], until the sink has written them. A
@@ -17,6 +17,7 @@ mod aged_sets;
 mod chunk;
 mod exclusive;
 mod hash;
+mod interrupted;
 mod memory;
 mod packet;
 mod prefix;
@@ -31,6 +32,7 @@ pub use aged_sets::AgedSets;
 pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Origin, ShardIndex};
 pub use exclusive::{Exclusion, Exclusive, OneThread};
 pub use hash::{mix64, symmetric_flow_hash};
+pub use interrupted::uninterrupted;
 pub use memory::{HUGE_PAGE, Refused, ZeroedMemory, prefer_huge_pages, prefetch, prefetch_all, prefetch_at};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};
 pub use prefix::{Address, IpPrefix, LengthOutOfRange, Prefix, PrefixTextError};

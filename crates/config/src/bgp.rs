@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_base::IpPrefix;
+use thalweg_bgp::peer::PeerKind;
 use thalweg_bgp::policy::{ACCEPT, Policy, PolicyError, REJECT};
 use thalweg_bgp::rib::{DampingConfig, DecisionConfig};
-use thalweg_bgp::session::config::{
-    BGP_PORT, CapabilityConfig, Confederation, DynamicRange, NeighborConfig, RemoteAs,
-};
+use thalweg_bgp::session::config::{BGP_PORT, CapabilityConfig, Confederation, DynamicRange, NeighborConfig};
 use thalweg_bgp::session::import::is_martian;
 use thalweg_exec::THREADS_MAX;
 use thalweg_exec::control_plane::SchedulingKind;
@@ -154,22 +153,27 @@ static DAMPING_TABLE: Table = Table::new(
         &MAX_SUPPRESS_S,
     ],
 );
-static WITHDRAWAL_PENALTY: Key<f32> =
-    Key::number("withdrawal_penalty", PENALTY).default(1000.0).help("penalty of a withdrawal");
-static ATTRIBUTE_CHANGE_PENALTY: Key<f32> =
-    Key::number("attribute_change_penalty", PENALTY).default(500.0).help("penalty of an attribute change");
+static WITHDRAWAL_PENALTY: Key<f32> = Key::number("withdrawal_penalty", PENALTY)
+    .default(DampingConfig::DEFAULT.withdrawal_penalty)
+    .help("penalty of a withdrawal");
+static ATTRIBUTE_CHANGE_PENALTY: Key<f32> = Key::number("attribute_change_penalty", PENALTY)
+    .default(DampingConfig::DEFAULT.attribute_change_penalty)
+    .help("penalty of an attribute change");
 static SUPPRESS_THRESHOLD: Key<f32> = Key::number("suppress_threshold", PENALTY)
-    .default(6000.0)
+    .default(DampingConfig::DEFAULT.suppress_threshold)
     .help("suppress threshold: a route above it is not used");
 static REUSE_THRESHOLD: Key<f32> = Key::number("reuse_threshold", PENALTY)
-    .default(750.0)
+    .default(DampingConfig::DEFAULT.reuse_threshold)
     .help("reuse threshold: a route below it is used again");
-static PENALTY_MAX: Key<f32> = Key::number("penalty_max", PENALTY).default(50_000.0).help("maximum penalty");
-static HALF_LIFE_S: Key<u32> =
-    Key::number("half_life_s", 1..=TIME_MAX_S).unit("seconds").default(900).help("half-life of a penalty");
+static PENALTY_MAX: Key<f32> =
+    Key::number("penalty_max", PENALTY).default(DampingConfig::DEFAULT.penalty_max).help("maximum penalty");
+static HALF_LIFE_S: Key<u32> = Key::number("half_life_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(DampingConfig::DEFAULT.half_life_s)
+    .help("half-life of a penalty");
 static MAX_SUPPRESS_S: Key<u32> = Key::number("max_suppress_s", 1..=TIME_MAX_S)
     .unit("seconds")
-    .default(3600)
+    .default(DampingConfig::DEFAULT.max_suppress_s)
     .help("maximum time that a route is suppressed");
 
 static KERNEL: Key<Sub> =
@@ -180,6 +184,7 @@ static KERNEL_TABLE_NUMBER: Key<u32> = Key::number("table", 1..=U32)
     .default(254)
     .restart(Differs::Bgp(|old, new| old.kernel.table != new.kernel.table))
     .help("kernel table; 254 is the main table");
+// After the routes of administrators and DHCP clients.
 static METRIC: Key<u32> = Key::number("metric", 1..=U32)
     .default(116)
     .restart(Differs::Bgp(|old, new| old.kernel.metric != new.kernel.metric))
@@ -546,25 +551,14 @@ fn base(address: IpAddr, settings: &Settings, common: &Common) -> NeighborConfig
     config
 }
 
-fn is_internal(config: &NeighborConfig) -> Option<bool> {
-    match (&config.remote_as, config.local_as) {
-        (RemoteAs::One(_), 0) => None,
-        (RemoteAs::One(asn), own) => Some(*asn == own),
-        _ => None,
-    }
-}
-
 fn finish_neighbor(reader: &mut Reader, raw: &RawBgpNeighbor, common: &Common) -> NeighborConfig {
     let mut config = base(raw.address.value, &raw.settings, common);
     config.group = raw.group.clone();
     if let Some(name) = &raw.name {
         config.name = name.value.clone();
     }
-    raw.settings.check(reader, &config, is_internal(&config));
-    let external = match config.remote_as {
-        RemoteAs::One(asn) => config.kind(asn) == thalweg_bgp::peer::PeerKind::External,
-        _ => true,
-    };
+    raw.settings.check(reader, &config);
+    let external = config.certain_kind().is_none_or(|kind| kind == PeerKind::External);
     let missing = match (&config.import.rules, &config.export.rules) {
         (None, None) => Some("`import` nor `export`: nothing will come from it or go to it"),
         (None, Some(_)) => Some("`import`: nothing that it sends will be accepted"),
@@ -590,7 +584,7 @@ fn finish_group(reader: &mut Reader, raw: &RawGroup, common: &Common) -> GroupCo
             template.capabilities.families = [has(true), has(false)];
         }
         template.passive = true;
-        raw.settings.check(reader, &template, is_internal(&template));
+        raw.settings.check(reader, &template);
         let prefixes = raw.ranges.iter().map(|at| at.value).collect();
         Arc::new(DynamicRange { prefixes, max: raw.max, template })
     });

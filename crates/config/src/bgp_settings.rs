@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use thalweg_bgp::peer::Role;
+use thalweg_bgp::peer::{PeerKind, Role};
 use thalweg_bgp::session::config::{
     AddPathConfig, GracefulRestartConfig, HonorBlackhole, MaxPrefixes, MaxPrefixesAction, NeighborConfig,
     Password, PrivateAs, RemoteAs, SendCommunities,
@@ -92,20 +92,14 @@ static DESCRIPTION: Key<String> =
     Key::by("description", "text", |reader, item| reader.string(item, "text").map(str::to_owned))
         .help("description, not interpreted")
         .sets(|config, value| config.description = Some(value.clone()));
-static ENABLED: Key<bool> = Key::flag("enabled")
-    .default(true)
-    .session()
-    .help("`false`: keep the session down")
-    .sets(|config, value| config.enabled = *value);
-static PASSIVE: Key<bool> = Key::flag("passive")
-    .default(false)
-    .help("accept connections, but open none")
-    .sets(|config, value| config.passive = *value);
+static ENABLED: Key<bool> =
+    Key::flag("enabled").session().help("`false`: keep the session down").field(|config| &mut config.enabled);
+static PASSIVE: Key<bool> =
+    Key::flag("passive").help("accept connections, but open none").field(|config| &mut config.passive);
 static PORT: Key<u16> = Key::number("port", 1..=U16)
-    .default(179)
     .session()
     .help("TCP port to connect to")
-    .sets(|config, value| config.transport.port = *value);
+    .field(|config| &mut config.transport.port);
 static LOCAL_ADDRESS: Key<IpAddr> = Key::text("local_address", "an address", values::address)
     .otherwise("the route's")
     .session()
@@ -134,10 +128,9 @@ static HOLD_TIME_S: Key<u16> = Key::by("hold_time_s", "0 or 3 to 65535 seconds",
     .sets(|config, value| config.timers.hold_time_s = *value);
 static HOLD_TIME_MIN_S: Key<u16> = Key::number("hold_time_min_s", 0..=U16)
     .unit("seconds")
-    .default(0)
     .session()
     .help("refuse a neighbor that offers a shorter hold time")
-    .sets(|config, value| config.timers.hold_time_min_s = *value);
+    .field(|config| &mut config.timers.hold_time_min_s);
 static KEEPALIVE_S: Key<u16> = Key::number("keepalive_s", 1..=21_845)
     .unit("seconds")
     .otherwise("a third of the hold time")
@@ -146,19 +139,16 @@ static KEEPALIVE_S: Key<u16> = Key::number("keepalive_s", 1..=21_845)
     .sets(|config, value| config.timers.keepalive_s = Some(*value));
 static CONNECT_RETRY_S: Key<u16> = Key::number("connect_retry_s", 1..=U16)
     .unit("seconds")
-    .default(30)
     .help("connect retry time, at most")
-    .sets(|config, value| config.timers.connect_retry_s = *value);
+    .field(|config| &mut config.timers.connect_retry_s);
 static IDLE_HOLD_S: Key<u16> = Key::number("idle_hold_s", 0..=U16)
     .unit("seconds")
-    .default(1)
     .help("idle time after the first [protocol error](bgp.md#when-a-session-ends)")
-    .sets(|config, value| config.timers.idle_hold_s = *value);
+    .field(|config| &mut config.timers.idle_hold_s);
 static IDLE_HOLD_MAX_S: Key<u16> = Key::number("idle_hold_max_s", 1..=U16)
     .unit("seconds")
-    .default(120)
     .help("idle time after repeated errors, at most")
-    .sets(|config, value| config.timers.idle_hold_max_s = *value);
+    .field(|config| &mut config.timers.idle_hold_max_s);
 static SEND_HOLD_S: Key<u32> = Key::number("send_hold_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .otherwise("the larger of 480 and twice the hold time")
@@ -166,56 +156,46 @@ static SEND_HOLD_S: Key<u32> = Key::number("send_hold_s", 1..=TIME_MAX_S)
     .sets(|config, value| config.timers.send_hold_s = Some(*value));
 static MRAI_MS: Key<u32> = Key::number("mrai_ms", 0..=600_000)
     .unit("milliseconds")
-    .default(0)
     .help("minimum route advertisement interval of a prefix (MRAI)")
-    .sets(|config, value| config.timers.mrai_ms = *value);
+    .field(|config| &mut config.timers.mrai_ms);
 static MRAI_WITHDRAWALS: Key<bool> = Key::flag("mrai_withdrawals")
-    .default(true)
     .help("apply `mrai_ms` to withdrawals too (RFC 4271 9.2.1.1): see [bgp.md](bgp.md#minimum-route-advertisement-interval)")
-    .sets(|config, value| config.timers.mrai_withdrawals = *value);
+    .field(|config| &mut config.timers.mrai_withdrawals);
 static ROLE: Key<Role> = Key::word("role", &ROLES)
     .session()
     .help("the neighbor's role to us (RFC 9234)")
     .sets(|config, value| config.role = Some(*value));
 static ROLE_STRICT: Key<bool> = Key::flag("role_strict")
-    .default(false)
     .session()
     .help("refuse a neighbor that announces no role")
-    .sets(|config, value| config.role_strict = *value);
+    .field(|config| &mut config.role_strict);
 static MAX_PREFIXES: Key<[Option<MaxPrefixes>; 2]> = Key::by("max_prefixes", "a table", max_prefixes).keys(&MAX_PREFIXES_TABLE).otherwise("no limit").help("`{ ipv4 = 1000, ipv6 = 200, warn_percent = 75, action = \"stop\", restart_s = 300 }`; actions `\"warn\"`, `\"restart\"`, `\"stop\"`").sets(|config, value| config.max_prefixes = *value);
 static ALLOW_OWN_AS: Key<u8> = Key::number("allow_own_as", 0..=10)
     .unit("times")
-    .default(0)
     .help("how often our AS may appear in a path")
-    .sets(|config, value| config.import.allow_own_as = *value);
+    .field(|config| &mut config.import.allow_own_as);
 static AS_SET: Key<bool> = Key::word("as_set", &[("reject", true), ("accept", false)])
-    .default(true)
     .help("paths with sets (RFC 9774)")
-    .sets(|config, value| config.import.reject_as_set = *value);
+    .field(|config| &mut config.import.reject_as_set);
 static FIRST_AS_CHECK: Key<bool> = Key::flag("first_as_check")
-    .default(true)
     .help("an external path must begin with the neighbor's AS")
-    .sets(|config, value| config.import.first_as_check = *value);
-static MARTIAN_CHECK: Key<bool> = Key::flag("martian_check").default(true).help("ignore prefixes that no network has (RFC 4271 6.3): within 0/8, 127/8, 224/3, ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8").sets(|config, value| config.import.martian_check = *value);
+    .field(|config| &mut config.import.first_as_check);
+static MARTIAN_CHECK: Key<bool> = Key::flag("martian_check").help("ignore prefixes that no network has (RFC 4271 6.3): within 0/8, 127/8, 224/3, ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8").field(|config| &mut config.import.martian_check);
 static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard packets to routes with the community BLACKHOLE (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
 static ROUTE_REFLECTOR_CLIENT: Key<bool> = Key::flag("route_reflector_client")
-    .default(false)
     .session()
     .help("the neighbor is a route reflector client")
-    .sets(|config, value| config.export.route_reflector_client = *value);
+    .field(|config| &mut config.export.route_reflector_client);
 static ROUTE_SERVER_CLIENT: Key<bool> = Key::flag("route_server_client")
-    .default(false)
     .session()
     .help("the neighbor is a route server client (RFC 7947)")
-    .sets(|config, value| config.export.route_server_client = *value);
+    .field(|config| &mut config.export.route_server_client);
 static NEXT_HOP_SELF: Key<bool> = Key::flag("next_hop_self")
-    .default(false)
     .help("always announce our address as next hop ([bgp.md](bgp.md#next-hops))")
-    .sets(|config, value| config.export.next_hop_self = *value);
+    .field(|config| &mut config.export.next_hop_self);
 static NEXT_HOP_UNCHANGED: Key<bool> = Key::flag("next_hop_unchanged")
-    .default(false)
     .help("always announce the route's own next hop")
-    .sets(|config, value| config.export.next_hop_unchanged = *value);
+    .field(|config| &mut config.export.next_hop_unchanged);
 static NEXT_HOP: Key<Vec<IpAddr>> = Key::by("next_hop", "an address or a list", next_hops)
     .otherwise("our address for the session")
     .help("our next hop to announce, one address for each family")
@@ -224,9 +204,8 @@ static PRIVATE_AS: Key<PrivateAs> = Key::word(
     "private_as",
     &[("keep", PrivateAs::Keep), ("remove", PrivateAs::Remove), ("replace", PrivateAs::Replace)],
 )
-.default(PrivateAs::Keep)
 .help("what to do with private AS numbers in announced paths")
-.sets(|config, value| config.export.private_as = *value);
+.field(|config| &mut config.export.private_as);
 static SEND_COMMUNITIES: Key<SendCommunities> = Key::by(
     "send_communities",
     "true, false, or a list of `\"standard\"`, `\"extended\"`, `\"large\"`",
@@ -243,30 +222,25 @@ static ADD_PATH: Key<[AddPathConfig; 2]> = Key::by("add_path", "a table", add_pa
     .sets(|config, value| config.capabilities.add_path = *value);
 static GRACEFUL_RESTART: Key<GracefulRestart> = Key::by("graceful_restart", "true, false, or a table", graceful_restart).keys(&GRACEFUL_RESTART_TABLE).otherwise("off; `forwarding_preserved` is true unless this router forwards packets itself, and cannot be true then").session().help("`true`, or `{ time_s = 120, stale_path_s = 360, notification = true, forwarding_preserved = true }`: see [bgp.md](bgp.md#graceful-restart)");
 static FOUR_OCTET_AS: Key<bool> = Key::flag("four_octet_as")
-    .default(true)
     .session()
     .help("offer four-octet AS numbers (RFC 6793)")
-    .sets(|config, value| config.capabilities.four_octet_as = *value);
+    .field(|config| &mut config.capabilities.four_octet_as);
 static ROUTE_REFRESH: Key<bool> = Key::flag("route_refresh")
-    .default(true)
     .session()
     .help("offer route refresh (RFC 2918)")
-    .sets(|config, value| config.capabilities.route_refresh = *value);
+    .field(|config| &mut config.capabilities.route_refresh);
 static ENHANCED_REFRESH: Key<bool> = Key::flag("enhanced_refresh")
-    .default(true)
     .session()
     .help("offer enhanced route refresh (RFC 7313)")
-    .sets(|config, value| config.capabilities.enhanced_refresh = *value);
+    .field(|config| &mut config.capabilities.enhanced_refresh);
 static EXTENDED_MESSAGES: Key<bool> = Key::flag("extended_messages")
-    .default(true)
     .session()
     .help("offer extended messages (RFC 8654)")
-    .sets(|config, value| config.capabilities.extended_messages = *value);
+    .field(|config| &mut config.capabilities.extended_messages);
 static EXTENDED_NEXT_HOP: Key<bool> = Key::flag("extended_next_hop")
-    .default(false)
     .session()
     .help("IPv4 routes may have IPv6 next hops (RFC 8950)")
-    .sets(|config, value| config.capabilities.extended_next_hop = *value);
+    .field(|config| &mut config.capabilities.extended_next_hop);
 
 /// Rule sets in order, with their positions in the text.
 pub(crate) type Chain = Vec<At<Arc<str>>>;
@@ -346,8 +320,11 @@ impl Settings {
         self.others.get(key.name()).map_or(0..0, |at| at.span.clone())
     }
 
-    /// Reports values that contradict each other. `internal`: whether the neighbor is in our AS, if known.
-    pub(crate) fn check(&self, reader: &mut Reader, config: &NeighborConfig, internal: Option<bool>) {
+    /// Reports values that contradict each other.
+    pub(crate) fn check(&self, reader: &mut Reader, config: &NeighborConfig) {
+        // Without an AS of our own, which is reported elsewhere, it is neither.
+        let kind = config.certain_kind().filter(|_| config.local_as != 0);
+        let internal = kind.map(PeerKind::is_internal);
         let mut conflict = |span: &Range<usize>, message: String, expected: &str| {
             reader.error(ErrorKind::Conflict, span, message, expected);
         };

@@ -121,20 +121,13 @@ pub struct GroupConfig {
 }
 
 /// How routes are installed in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelConfig {
     pub table: u32,
     /// The metric of our routes.
     pub metric: u32,
     /// Seconds between scans for routes that others removed or changed.
     pub repair_s: u32,
-}
-
-impl Default for KernelConfig {
-    fn default() -> Self {
-        // The main table; after the routes of administrators and DHCP clients.
-        Self { table: 254, metric: 116, repair_s: 60 }
-    }
 }
 
 /// What is written in MRT format (RFC 6396).

@@ -33,7 +33,7 @@ pub(crate) struct Key<T: 'static> {
     read: Read<T>,
     default: Option<T>,
     show: fn(&Self, &T) -> String,
-    set: Option<fn(&mut NeighborConfig, &T)>,
+    place: Place<T>,
     table: Option<&'static Table>,
 }
 
@@ -63,6 +63,14 @@ enum Absent {
     /// A default that depends on the rest of the configuration, in words.
     Words(&'static str),
     Required,
+}
+
+/// Where the value of a shared key goes in a neighbor's configuration.
+enum Place<T: 'static> {
+    Nowhere,
+    By(fn(&mut NeighborConfig, &T)),
+    /// The field's default is the row's too.
+    Field(fn(&mut NeighborConfig) -> &mut T),
 }
 
 /// How a value is read.
@@ -219,7 +227,7 @@ impl<T: 'static> Key<T> {
         let (former, unit, help, example) = (None, "", "", "");
         let (absent, reload) = (Absent::Nothing, Reload::Live);
         let facts = Facts { name, former, unit, help, absent, example, reload };
-        Self { facts, read, default: None, show, set: None, table: None }
+        Self { facts, read, default: None, show, place: Place::Nowhere, table: None }
     }
 
     /// The meaning in a line of Markdown; links are relative to `docs/`.
@@ -273,7 +281,15 @@ impl<T: 'static> Key<T> {
 
     /// Applies the value to a neighbor or to all neighbors of a group.
     pub(crate) const fn sets(mut self, set: fn(&mut NeighborConfig, &T)) -> Self {
-        self.set = Some(set);
+        self.place = Place::By(set);
+        self
+    }
+
+    /// The value becomes this field of a neighbor, or of all neighbors of a group; a missing key means the field's
+    /// default.
+    pub(crate) const fn field(mut self, field: fn(&mut NeighborConfig) -> &mut T) -> Self {
+        self.place = Place::Field(field);
+        self.facts.absent = Absent::Value;
         self
     }
 
@@ -297,11 +313,17 @@ impl<T: Value> Key<T> {
 
     /// The default, if the row alone defines it.
     pub(crate) fn default_value(&self, reader: &mut Reader) -> Option<T> {
-        let Absent::Toml(text) = self.facts.absent else { return self.default.clone() };
+        let Absent::Toml(text) = self.facts.absent else { return self.own_default() };
         let document = format!("value = {text}");
         let table = DeTable::parse(&document).ok()?;
         let value = table.get_ref().get("value")?.get_ref();
         self.value(reader, &Item { key: self.facts.name, value, span: 0..0 })
+    }
+
+    fn own_default(&self) -> Option<T> {
+        let Place::Field(field) = self.place else { return self.default.clone() };
+        let mut neighbor = NeighborConfig::new([0; 4].into(), 0, 0, [0; 4].into());
+        Some(field(&mut neighbor).clone())
     }
 }
 
@@ -365,7 +387,7 @@ impl<T: Value> Row for Key<T> {
     fn info(&self) -> KeyInfo {
         let facts = &self.facts;
         let default = match facts.absent {
-            Absent::Value => self.default.as_ref().map(|value| (self.show)(self, value)),
+            Absent::Value => self.own_default().map(|value| (self.show)(self, &value)),
             Absent::Toml(text) => Some(text.to_owned()),
             Absent::Nothing | Absent::Words(_) | Absent::Required => None,
         };
@@ -411,12 +433,18 @@ impl<T: Value> Row for Key<T> {
     }
 
     fn is_setting(&self) -> bool {
-        self.set.is_some()
+        !matches!(self.place, Place::Nowhere)
     }
 
     fn setting(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Setting> {
-        let (set, value) = (self.set?, self.value(reader, item)?);
-        Some(Arc::new(move |config: &mut NeighborConfig| set(config, &value)))
+        let value = self.value(reader, item)?;
+        match self.place {
+            Place::Nowhere => None,
+            Place::By(set) => Some(Arc::new(move |config: &mut NeighborConfig| set(config, &value))),
+            Place::Field(field) => {
+                Some(Arc::new(move |config: &mut NeighborConfig| *field(config) = value.clone()))
+            }
+        }
     }
 }
 

@@ -101,24 +101,28 @@ static TIMEOUTS_TABLE: Table = Table::new(
     &[&UDP_S, &TCP_ESTABLISHED_S, &TCP_TRANSITORY_S, &TCP_ABORTED_S, &ICMP_S, &OTHER_S],
 );
 
-static UDP_S: Key<u32> =
-    Key::number("udp_s", TIMEOUT_S).unit("seconds").default(300).help("UDP (RFC 4787 section 4.3)");
+static UDP_S: Key<u32> = Key::number("udp_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(NatTimeouts::DEFAULT.udp_s)
+    .help("UDP (RFC 4787 section 4.3)");
 static TCP_ESTABLISHED_S: Key<u32> = Key::number("tcp_established_s", TIMEOUT_S)
     .unit("seconds")
-    .default(7440)
+    .default(NatTimeouts::DEFAULT.tcp_established_s)
     .help("established TCP (RFC 5382 section 5)");
 static TCP_TRANSITORY_S: Key<u32> = Key::number("tcp_transitory_s", TIMEOUT_S)
     .unit("seconds")
-    .default(240)
+    .default(NatTimeouts::DEFAULT.tcp_transitory_s)
     .help("TCP that opens or closes (RFC 5382 section 5)");
-static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(10).help(
+static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(NatTimeouts::DEFAULT.tcp_aborted_s).help(
     "TCP that was refused or reset, [beyond doubt](nat.md#what-one-host-may-take); at most `tcp_transitory_s`",
 );
-static ICMP_S: Key<u32> =
-    Key::number("icmp_s", TIMEOUT_S).unit("seconds").default(60).help("ICMP queries (RFC 5508 section 3.2)");
+static ICMP_S: Key<u32> = Key::number("icmp_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(NatTimeouts::DEFAULT.icmp_s)
+    .help("ICMP queries (RFC 5508 section 3.2)");
 static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
     .unit("seconds")
-    .default(600)
+    .default(NatTimeouts::DEFAULT.bare_s)
     .help("protocols without ports: GRE, ESP, SCTP and all others");
 
 static FORWARDS: Key<Sub> =

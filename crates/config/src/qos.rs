@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 
 use ipnet::IpNet;
 use thalweg_dataplane::classify::Match;
-use thalweg_dataplane::police::{ColorAction, Meter, PolicerConfig};
+use thalweg_dataplane::police::{ColorAction, Marker, PolicerConfig};
 use thalweg_dataplane::schedule::Service;
 use thalweg_wire::application::{self, APPLICATIONS};
 
@@ -295,21 +295,21 @@ fn read_policer(reader: &mut Reader, mut section: Section<'_>) -> Option<Policer
     let red = read_red(reader, &mut section);
     section.finish(reader);
     let (cir, cbs) = (cir?, cbs?);
-    let meter = if two_rate? {
-        two_rate_meter(reader, &cir, &cbs, &pir?, &pbs?)?
+    let marker = if two_rate? {
+        two_rate_marker(reader, &cir, &cbs, &pir?, &pbs?)?
     } else {
-        single_rate_meter(reader, &cir, &cbs, &ebs?)?
+        single_rate_marker(reader, &cir, &cbs, &ebs?)?
     };
-    Some(PolicerConfig { meter, color_aware, yellow, red })
+    Some(PolicerConfig { marker, color_aware, yellow, red })
 }
 
-fn two_rate_meter(
+fn two_rate_marker(
     reader: &mut Reader,
     cir: &At<u64>,
     cbs: &At<u64>,
     pir: &At<u64>,
     pbs: &At<u64>,
-) -> Option<Meter> {
+) -> Option<Marker> {
     if pir.value < cir.value {
         let message = "the peak rate is below the committed rate";
         reader.error(ErrorKind::Conflict, &pir.span, message, "at least `cir` (RFC 2698 section 2)");
@@ -318,7 +318,7 @@ fn two_rate_meter(
     for (key, burst) in [("cbs", cbs), ("pbs", pbs)] {
         check_burst(reader, key, burst)?;
     }
-    Some(Meter::TwoRate {
+    Some(Marker::TwoRate {
         cir_bps: cir.value,
         cbs_bytes: cbs.value,
         pir_bps: pir.value,
@@ -326,7 +326,7 @@ fn two_rate_meter(
     })
 }
 
-fn single_rate_meter(reader: &mut Reader, cir: &At<u64>, cbs: &At<u64>, ebs: &At<u64>) -> Option<Meter> {
+fn single_rate_marker(reader: &mut Reader, cir: &At<u64>, cbs: &At<u64>, ebs: &At<u64>) -> Option<Marker> {
     if cbs.value == 0 && ebs.value == 0 {
         let message = "both bursts are zero, so no packet would pass";
         let expected = "`cbs` or `ebs` above zero (RFC 2697 section 2)";
@@ -335,7 +335,7 @@ fn single_rate_meter(reader: &mut Reader, cir: &At<u64>, cbs: &At<u64>, ebs: &At
     }
     let larger = if cbs.value >= ebs.value { ("cbs", cbs) } else { ("ebs", ebs) };
     check_burst(reader, larger.0, larger.1)?;
-    Some(Meter::SingleRate { cir_bps: cir.value, cbs_bytes: cbs.value, ebs_bytes: ebs.value })
+    Some(Marker::SingleRate { cir_bps: cir.value, cbs_bytes: cbs.value, ebs_bytes: ebs.value })
 }
 
 /// RFC 2697 and 2698: a burst must hold the largest packet, or that packet never passes.

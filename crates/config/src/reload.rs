@@ -166,10 +166,7 @@ fn policies_changed(
     neighbor: &NeighborConfig,
 ) -> (bool, bool) {
     // The kind matters only without configured rules; a change of AS resets the session anyway.
-    let kind = |config: &NeighborConfig| match config.remote_as {
-        thalweg_bgp::session::config::RemoteAs::One(asn) => config.kind(asn),
-        _ => PeerKind::External,
-    };
+    let kind = |config: &NeighborConfig| config.certain_kind().unwrap_or(PeerKind::External);
     let policy = |config: &BgpConfig, rules: &Option<Vec<Arc<str>>>, neighbor: &NeighborConfig| {
         config.policy(rules.as_deref(), kind(neighbor))
     };

@@ -11,6 +11,8 @@ use thalweg_ports::kernel::KernelError;
 use thalweg_ports::tcp::TcpError;
 use thalweg_probe::ProbeError;
 
+use crate::priority::UnusableCore;
+
 /// Why a router does not start, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -25,9 +27,8 @@ pub enum RunError {
     Socket { path: PathBuf, error: io::Error },
     #[error(transparent)]
     Tables(#[from] BuildError),
-    /// A core cannot be used: which, and what to do.
-    #[error("{0}")]
-    Cores(String),
+    #[error(transparent)]
+    Cores(#[from] UnusableCore),
     #[error(transparent)]
     Ports(OpenError),
     #[error(transparent)]

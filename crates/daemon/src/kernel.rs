@@ -9,7 +9,7 @@
 //! waits for the end of the restart. At the end our routes are removed, unless they are to stay for the next
 //! process.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub(crate) struct KernelForwarding {
 
 impl Forwarding for KernelForwarding {
     fn status(&self) -> ForwardingView {
-        self.lock().clone()
+        self.view.lock().clone()
     }
 
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError> {
@@ -51,16 +51,12 @@ impl Forwarding for KernelForwarding {
     }
 
     fn routes(&self, _after: Option<IpPrefix>, _most: usize) -> Result<Vec<FibRouteView>, AnswerError> {
-        let table = self.lock().kernel.as_ref().map_or(254, |kernel| kernel.table);
+        let table = self.view.lock().kernel.as_ref().map_or(254, |kernel| kernel.table);
         Err(AnswerError::InKernel(format!("show table {table}")))
     }
 }
 
-impl KernelForwarding {
-    fn lock(&self) -> MutexGuard<'_, ForwardingView> {
-        self.view.lock()
-    }
-}
+impl KernelForwarding {}
 
 /// The state of the thread.
 pub(crate) struct KernelThread {
@@ -248,7 +244,7 @@ impl KernelThread {
             ..self.totals.clone()
         };
         let view = view_of("kernel", &self.outlet, self.inbox.counters());
-        *self.shared.lock() = ForwardingView { kernel: Some(kernel), ..view };
+        *self.shared.view.lock() = ForwardingView { kernel: Some(kernel), ..view };
     }
 
     fn finish(mut self) {

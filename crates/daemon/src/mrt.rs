@@ -6,7 +6,7 @@
 //!
 //! When the router ends, it completes a dump in progress and the file of updates.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl UpdateRecorder {
             return;
         }
         let time = timestamp();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.bytes + bytes + ENTRY_BYTES > self.waiting_bytes_max {
             state.dropped += 1;
             return;
@@ -104,7 +104,7 @@ impl UpdateRecorder {
 
     /// Everything that waits, how many reads were dropped, and whether the recorder is closed.
     pub(crate) fn take(&self, timeout: Duration) -> (VecDeque<Seen>, u64, bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.queue.is_empty() && !state.is_closed {
             self.ready.wait_for(&mut state, timeout);
         }
@@ -114,12 +114,8 @@ impl UpdateRecorder {
 
     /// Has the thread finish its files and end.
     pub(crate) fn close(&self) {
-        self.lock().is_closed = true;
+        self.state.lock().is_closed = true;
         self.ready.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RecorderState> {
-        self.state.lock()
     }
 }
 

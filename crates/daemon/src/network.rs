@@ -9,9 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use thalweg_base::IpPrefix;
-use thalweg_bgp::peer::PeerKind;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_bgp::session::config::RemoteAs;
 use thalweg_node::speaker::{ByteStream, Incoming, Network};
 use thalweg_ports::kernel::NetworkView;
 use thalweg_ports::tcp::{
@@ -122,18 +120,12 @@ fn options(neighbor: &NeighborConfig) -> SocketOptions {
     let hop_limit = match (transport.ttl_security_hops, transport.multihop_ttl) {
         (Some(hops), _) => HopLimit::Gtsm(hops),
         (None, Some(ttl)) => HopLimit::Send(ttl),
-        (None, None) if is_external(neighbor) && !neighbor.address.is_loopback() => HopLimit::Send(1),
+        (None, None) if neighbor.certain_kind().is_some_and(|kind| neighbor.is_one_hop_away(kind)) => {
+            HopLimit::Send(1)
+        }
         (None, None) => HopLimit::Any,
     };
     SocketOptions { hop_limit, ..SocketOptions::default() }
-}
-
-/// Whether the neighbor is certainly external: a range of AS numbers may include our own.
-fn is_external(neighbor: &NeighborConfig) -> bool {
-    match neighbor.remote_as {
-        RemoteAs::One(asn) => neighbor.kind(asn) == PeerKind::External,
-        RemoteAs::AnyOf(_) | RemoteAs::Any => false,
-    }
 }
 
 struct TcpStream(Stream);
@@ -179,5 +171,30 @@ fn progress(result: Result<Progress, TcpError>) -> io::Result<usize> {
         Ok(Progress::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
         Ok(Progress::Closed) => Ok(0),
         Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_bgp::session::config::RemoteAs;
+
+    use super::{HopLimit, NeighborConfig, options};
+
+    #[test]
+    fn packets_to_external_neighbors_go_one_hop() {
+        let mut neighbor =
+            NeighborConfig::new([198, 18, 1, 1].into(), 64_600, 65_000, [198, 18, 0, 1].into());
+        let mut sent = |remote_as| {
+            neighbor.remote_as = remote_as;
+            options(&neighbor).hop_limit
+        };
+        assert_eq!(sent(RemoteAs::One(64_600)), HopLimit::Send(1));
+        assert_eq!(sent(RemoteAs::One(65_000)), HopLimit::Any);
+        assert_eq!(sent(RemoteAs::AnyOf(vec![(64_512, 64_600)])), HopLimit::Send(1));
+        assert_eq!(sent(RemoteAs::Any), HopLimit::Any, "an internal neighbor may be further away");
+        neighbor.transport.multihop_ttl = Some(4);
+        assert_eq!(options(&neighbor).hop_limit, HopLimit::Send(4));
+        neighbor.transport.ttl_security_hops = Some(2);
+        assert_eq!(options(&neighbor).hop_limit, HopLimit::Gtsm(2));
     }
 }

@@ -3,7 +3,7 @@
 mod nat;
 mod rates;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use thalweg_config::{Class, PortConfig, RouterConfig, WorkersConfig};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
-use thalweg_dataplane::police::{ColorAction, ColorCounts, Meter};
+use thalweg_dataplane::police::{ColorAction, ColorCounts, Marker};
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
 use thalweg_live::{
@@ -27,7 +27,7 @@ use thalweg_node::control::{
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
 use thalweg_node::plan::NatStage;
-use thalweg_node::speaker::{BgpReloadError, Speaker};
+use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 use thalweg_probe::OutletStatus;
@@ -58,7 +58,7 @@ impl PacketSide {
     ) -> Result<Self, RunError> {
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
         let priority = priority_of(config);
-        priority::cores(&config.workers).map_err(RunError::Cores)?;
+        priority::cores(&config.workers)?;
         let workers = run.workers.unwrap_or(config.workers.count);
         let model = ModelOptions {
             pin_cores: config.workers.cores.clone(),
@@ -95,7 +95,7 @@ impl PacketSide {
         let weak = Arc::downgrade(self);
         flows.set_meter(move || {
             let packets = weak.upgrade()?;
-            let router = packets.lock();
+            let router = packets.router.read();
             router.plan().flows().map(|flows| flows.meter.clone())
         });
         if let Some(speaker) = speaker {
@@ -104,7 +104,7 @@ impl PacketSide {
     }
 
     fn flow_totals(&self) -> Option<MeterTotals> {
-        self.lock().plan().flows().map(|flows| flows.totals())
+        self.router.read().plan().flows().map(|flows| flows.totals())
     }
 
     fn flow_cache(&self) -> Result<FlowCacheView, AnswerError> {
@@ -127,7 +127,7 @@ impl PacketSide {
 
     /// Whether it stopped forwarding by itself.
     pub(crate) fn has_ended(&self) -> bool {
-        self.lock().has_ended()
+        self.router.read().has_ended()
     }
 
     /// Stops forwarding, after a reload in progress. Fails if flow records were lost, but reports that only once.
@@ -140,17 +140,17 @@ impl PacketSide {
 
     /// The changes that another configuration would make, or why it would be refused.
     pub(crate) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, ReloadError> {
-        self.lock().compare(config)
+        self.router.read().compare(config)
     }
 
-    /// Applies another configuration. `also` runs when nothing else can fail any more; if it fails, nothing is
-    /// changed.
+    /// Applies another configuration. `also` runs when nothing can fail any more; its lines become part of the
+    /// result.
     pub(crate) fn reload(
         &self,
         config: &Arc<RouterConfig>,
-        also: impl FnOnce() -> Result<Vec<String>, BgpReloadError>,
+        also: impl FnOnce() -> Vec<String>,
     ) -> Result<Vec<String>, ReloadError> {
-        let router = self.lock();
+        let router = self.router.read();
         let prepared = router.prepare(config.clone())?;
         // Made before the reload: it may be a full table.
         let routes = ConfiguredRoutes::of(config);
@@ -167,12 +167,12 @@ impl PacketSide {
         &self,
         neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
     ) -> Option<KernelNeighborCounts> {
-        self.lock().set_kernel_neighbors(neighbors)
+        self.router.read().set_kernel_neighbors(neighbors)
     }
 
     /// The configuration in force.
     pub(crate) fn config(&self) -> Arc<RouterConfig> {
-        self.lock().config()
+        self.router.read().config()
     }
 
     /// The capacity of NAT's table.
@@ -183,22 +183,18 @@ impl PacketSide {
     /// Traces a described packet.
     fn trace(&self, packet: &str) -> Result<TraceView, AnswerError> {
         let spec = PacketSpec::parse(packet).map_err(AnswerError::failed)?;
-        let router = self.lock();
+        let router = self.router.read();
         let (config, plan) = (router.config(), router.plan());
         let around = Around { router: &router, tables: &self.tables };
         explain(&config, &plan, &around, &spec, router.clock().now_ns()).map_err(AnswerError::failed)
     }
 
-    fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
-        self.router.read()
-    }
-
     fn name(&self, port: u16) -> String {
-        self.lock().port_name(port).unwrap_or_default()
+        self.router.read().port_name(port).unwrap_or_default()
     }
 
     fn ports(&self) -> Vec<PortView> {
-        let ports = self.lock().ports();
+        let ports = self.router.read().ports();
         let up = |port| self.tables.read().port(port).is_some_and(|link| link.is_up);
         let view = |port: PortStatus| PortView {
             name: port.name,
@@ -245,7 +241,7 @@ impl PacketSide {
 
     /// The rules of access lists and their matches.
     fn access_lists(&self) -> Vec<AclRuleView> {
-        let router = self.lock();
+        let router = self.router.read();
         let (config, plan) = (router.config(), router.plan());
         let ports = |is_bound: &dyn Fn(&PortConfig) -> bool| {
             let bound = config.ports.iter().filter(|port| is_bound(port));
@@ -273,14 +269,14 @@ impl PacketSide {
 
     /// The classes with a policer, and their packets by color.
     fn policers(&self) -> Vec<PolicerView> {
-        let router = self.lock();
+        let router = self.router.read();
         let (config, counts) = (router.config(), router.plan().color_counts());
         let classes = config.qos.classes.iter().zip(counts);
         let view = |(class, counts): (&Class, Option<ColorCounts>)| {
             let (policer, counts) = (class.policer?, counts?);
-            let (committed_bps, peak_bps) = match policer.meter {
-                Meter::TwoRate { cir_bps, pir_bps, .. } => (cir_bps, Some(pir_bps)),
-                Meter::SingleRate { cir_bps, .. } => (cir_bps, None),
+            let (committed_bps, peak_bps) = match policer.marker {
+                Marker::TwoRate { cir_bps, pir_bps, .. } => (cir_bps, Some(pir_bps)),
+                Marker::SingleRate { cir_bps, .. } => (cir_bps, None),
             };
             let red_action = if policer.red == ColorAction::Drop { "drop" } else { "remark" };
             Some(PolicerView {
@@ -309,8 +305,11 @@ impl PacketSide {
             problems.push("the router stopped forwarding packets: see the log".to_owned());
         }
         let sessions_max = self.nat_sessions_max();
-        let nat =
-            self.lock().nat().map(|nat| NatUse { sessions: nat.counters().sessions_active, sessions_max });
+        let nat = self
+            .router
+            .read()
+            .nat()
+            .map(|nat| NatUse { sessions: nat.counters().sessions_active, sessions_max });
         if let Some(nat) = nat.filter(|nat| nat.sessions * 10 >= nat.sessions_max * 9) {
             problems.push(format!(
                 "NAT's table is nearly full: {} of {} sessions ([nat] sessions_max)",
@@ -330,7 +329,7 @@ impl PacketSide {
     }
 
     fn counters(&self) -> Result<CountersView, AnswerError> {
-        let router = self.lock();
+        let router = self.router.read();
         let numbers = router.ask(|host| host.numbers()).ok_or(AnswerError::HostSilent)?;
         let counters = router.counters();
         let sum = |of: fn(&thalweg_live::PortCounters) -> &thalweg_live::Traffic| {
@@ -357,7 +356,7 @@ impl PacketSide {
     }
 
     pub(crate) fn neighbors(&self) -> Result<Vec<NeighborView>, AnswerError> {
-        let views = self.lock().ask(|host| {
+        let views = self.router.read().ask(|host| {
             let source = |each: &Neighbor| host.neighbor_source(each.port, each.address);
             host.neighbors().map(|each| (each, source(&each))).collect::<Vec<_>>()
         });
@@ -374,7 +373,7 @@ impl PacketSide {
     }
 
     fn queues(&self) -> Vec<QueueView> {
-        let router = self.lock();
+        let router = self.router.read();
         let mut views = Vec::new();
         for PortStatus { port, name, .. } in router.ports() {
             let of_port = router.with_queue(port, |queue| {
@@ -438,7 +437,7 @@ impl PacketSide {
             }
             PacketRequest::NatClear(which) => {
                 let cleared = self.nat().and_then(|(nat, now_ns)| nat::clear(&nat, now_ns, which));
-                emit_all(cleared.inspect(|_| self.lock().end_leases()).map(|cleared| [cleared]), emit)
+                emit_all(cleared.inspect(|_| self.router.read().end_leases()).map(|cleared| [cleared]), emit)
             }
             PacketRequest::NatSessions(filter) => match self.nat() {
                 Ok((nat, now_ns)) => nat::sessions(&nat, now_ns, filter, emit),
@@ -453,7 +452,7 @@ impl PacketSide {
 
     /// The NAT stage and the time of its packets. It holds no lock, because the client may be slow.
     fn nat(&self) -> Result<(Arc<NatStage>, u64), AnswerError> {
-        let router = self.lock();
+        let router = self.router.read();
         let nat = router.nat().ok_or(AnswerError::NoNat)?;
         Ok((nat, router.clock().now_ns()))
     }
@@ -465,7 +464,7 @@ impl PacketSide {
         client: &mut dyn CaptureClient,
     ) -> io::Result<Result<CaptureSummary, AnswerError>> {
         // Only the beginning holds the lock: a capture may last.
-        let begun = self.lock().capture(request);
+        let begun = self.router.read().capture(request);
         match begun {
             Ok(capture) => capture.run(client).map(Ok),
             Err(why) => Ok(Err(AnswerError::failed(why))),

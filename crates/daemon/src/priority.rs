@@ -1,7 +1,7 @@
 //! The priority and the cores that forwarding threads get on this machine. Of a priority that is lower than configured,
 //! `check` says what is missing, and `run` warns; without its cores no router starts.
 
-use std::fs;
+use std::{fs, io};
 
 use thalweg_config::WorkersConfig;
 use thalweg_exec::{Priority, core_is_usable};
@@ -32,17 +32,21 @@ pub fn here(wanted: Priority) -> (Priority, Option<String>) {
     (allowed, remark)
 }
 
-/// Whether threads can be bound to the configured cores; if not, why, and what to do.
-pub fn cores(workers: &WorkersConfig) -> Result<(), String> {
-    for &core in workers.cores.iter().flatten() {
-        if let Err(error) = core_is_usable(core) {
-            return Err(format!(
-                "[workers] cores: no thread can be bound to core {core} ({error}): choose one that this machine has and this \
-                 process may use (`lscpu --extended`; of a container or systemd unit, its cpuset)"
-            ));
-        }
-    }
-    Ok(())
+/// A configured core that cannot be used, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "[workers] cores: no thread can be bound to core {core} ({error}): choose one that this machine has and this process may \
+     use (`lscpu --extended`; of a container or systemd unit, its cpuset)"
+)]
+pub struct UnusableCore {
+    core: usize,
+    error: io::Error,
+}
+
+/// Whether threads can be bound to the configured cores.
+pub fn cores(workers: &WorkersConfig) -> Result<(), UnusableCore> {
+    let mut cores = workers.cores.iter().flatten();
+    cores.try_for_each(|&core| core_is_usable(core).map_err(|error| UnusableCore { core, error }))
 }
 
 /// A warning if the kernel's limit for real-time threads is too low; -1 is no limit.
@@ -63,9 +67,9 @@ mod tests {
     #[test]
     fn a_core_that_is_not_there_is_said() {
         let workers = WorkersConfig { cores: Some(vec![1023]), ..WorkersConfig::default() };
-        let why = cores(&workers).expect_err("this machine has 1024 cores?");
+        let why = cores(&workers).expect_err("this machine has 1024 cores?").to_string();
         assert!(why.contains("core 1023") && why.contains("lscpu"), "{why}");
-        assert_eq!(cores(&WorkersConfig::default()), Ok(()));
+        assert!(cores(&WorkersConfig::default()).is_ok());
     }
 
     #[test]

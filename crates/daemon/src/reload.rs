@@ -1,17 +1,18 @@
 //! Applies another configuration to a running router: both halves of it, or none.
 //!
-//! The file is read and checked as at the start. Then the packet half prepares all it needs and changes its routes,
-//! which can be undone; the BGP half accepts or refuses its part; only then the rest follows, which cannot fail.
+//! The file is read and checked as at the start. Then the BGP half accepts its part or refuses it, and changes
+//! nothing yet; the packet half prepares all it needs, changes its routes, which can be undone, and its plan. Only
+//! then BGP applies what it accepted, which cannot fail.
 //!
 //! Addresses that programs give to mirrors of ports are applied the same way, to the configuration in force. Its
 //! text is kept for that, because the file may have changed since without a request to reload it.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
-use thalweg_node::speaker::Speaker;
+use thalweg_node::speaker::{PreparedBgp, Speaker};
 
 use crate::error::ConfigurationError;
 use crate::identity::Identity;
@@ -63,7 +64,7 @@ impl Configurations {
 
     /// The changes that a reload would make, or why it would be refused. Changes of BGP are not listed.
     fn compare(&self) -> Result<Vec<String>, ConfigurationError> {
-        let in_force = self.lock();
+        let in_force = self.in_force.lock();
         let (_, config) = self.read(&in_force).map_err(ConfigurationError::Invalid)?;
         bgp_of(&config, self.speaker.as_deref())?;
         Ok(self.packets.as_ref().map_or(Ok(Vec::new()), |packets| packets.compare(&config))?)
@@ -77,7 +78,7 @@ impl Configurations {
     }
 
     fn reload(&self) -> Result<Vec<String>, ConfigurationError> {
-        let mut in_force = self.lock();
+        let mut in_force = self.in_force.lock();
         let refused = |what: &str, why: ConfigurationError| {
             tracing::error!("cannot reload {}, which {what}: {why}", self.path.display());
             self.identity.reloaded(Err(&why.to_string()));
@@ -115,7 +116,7 @@ impl Configurations {
         found: impl FnOnce(&RouterConfig) -> Vec<LearnedAddress>,
     ) -> Result<Option<Learned>, ConfigurationError> {
         let Some(packets) = &self.packets else { return Ok(None) };
-        let mut in_force = self.lock();
+        let mut in_force = self.in_force.lock();
         let found = found(&packets.config());
         if found == in_force.learned {
             return Ok(None);
@@ -134,16 +135,12 @@ impl Configurations {
             .source
             .config_in_places(&taken, &in_force.places)
             .map_err(ConfigurationError::Address)?;
-        packets.reload(&Arc::new(config), || Ok(Vec::new()))?;
+        packets.reload(&Arc::new(config), Vec::new)?;
         let before = std::mem::replace(&mut in_force.learned, taken.clone());
         let only_in = |these: &[LearnedAddress], those: &[LearnedAddress]| {
             these.iter().filter(|each| !those.contains(each)).cloned().collect()
         };
         Ok(Some(Learned { come: only_in(&taken, &before), gone: only_in(&before, &taken), refused }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, InForce> {
-        self.in_force.lock()
     }
 }
 
@@ -173,11 +170,12 @@ fn apply(
 ) -> Result<Vec<String>, ConfigurationError> {
     let has_interfaces = config.ports.iter().any(|port| port.interface.is_some());
     let bgp = bgp_of(config, speaker)?;
-    let speak = || bgp.map_or_else(|| Ok(Vec::new()), |(speaker, bgp)| speaker.reload(bgp));
+    let bgp = bgp.map(|(speaker, bgp)| speaker.prepare_reload(bgp)).transpose()?;
+    let speak = || bgp.map_or_else(Vec::new, PreparedBgp::apply);
     match packets {
         Some(packets) => Ok(packets.reload(config, speak)?),
         None if has_interfaces => Err(ConfigurationError::Interfaces),
-        None => Ok(speak()?),
+        None => Ok(speak()),
     }
 }
 

@@ -136,7 +136,7 @@ impl NoteKeeper {
 
     fn update(&self, speaker: &Speaker) {
         let mut neighbors = words(&speaker.restart_neighbors());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if speaker.is_restarting() {
             // Neighbors that have not come back yet still keep our routes.
             let missing =
@@ -151,13 +151,9 @@ impl NoteKeeper {
     pub(crate) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
         match on_stop {
             OnStop::KeepRoutes => self.update(speaker),
-            OnStop::RemoveRoutes => self.lock().write(&self.path, Vec::new()),
+            OnStop::RemoveRoutes => self.state.lock().write(&self.path, Vec::new()),
         }
-        self.lock().is_closed = true;
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.lock().is_closed = true;
     }
 }
 
@@ -218,7 +214,7 @@ mod tests {
         let path = path(&folder.path().join("one.sock"));
         assert_eq!(read(&path), None);
         let keeper = NoteKeeper::new(path.clone(), None);
-        keeper.lock().write(&path, words(&neighbors()));
+        keeper.state.lock().write(&path, words(&neighbors()));
         assert_eq!(read(&path), Some(neighbors()));
         for change in ["boot", "namespace"] {
             let mut note: Note = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -229,7 +225,7 @@ mod tests {
         }
         fs::write(&path, "{").unwrap();
         assert_eq!(read(&path), None);
-        keeper.lock().write(&path, Vec::new());
+        keeper.state.lock().write(&path, Vec::new());
         assert!(!path.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -239,9 +235,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = path(&folder.path().join("one.sock"));
         let keeper = NoteKeeper::new(path.clone(), None);
-        keeper.lock().write(&path, words(&neighbors()));
-        keeper.lock().is_closed = true;
-        keeper.lock().write(&path, Vec::new());
+        keeper.state.lock().write(&path, words(&neighbors()));
+        keeper.state.lock().is_closed = true;
+        keeper.state.lock().write(&path, Vec::new());
         assert_eq!(read(&path), Some(neighbors()));
     }
 }

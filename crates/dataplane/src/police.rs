@@ -30,7 +30,7 @@ pub enum Color {
 
 /// A marker with its rates (bits per second) and bursts (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meter {
+pub enum Marker {
     /// RFC 2697: one rate, a committed and an excess burst.
     SingleRate {
         /// Committed information rate.
@@ -66,7 +66,7 @@ pub enum ColorAction {
 /// A class's policer as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicerConfig {
-    pub meter: Meter,
+    pub marker: Marker,
     /// Whether the packet's incoming color counts (its AF drop precedence, RFC 2597).
     pub color_aware: bool,
     pub yellow: ColorAction,
@@ -95,9 +95,9 @@ pub struct Policer {
 impl Policer {
     /// A policer with full buckets.
     pub fn new(config: PolicerConfig) -> Self {
-        let (committed_bytes, other_bytes) = match config.meter {
-            Meter::SingleRate { cbs_bytes, ebs_bytes, .. } => (cbs_bytes, ebs_bytes),
-            Meter::TwoRate { cbs_bytes, pbs_bytes, .. } => (cbs_bytes, pbs_bytes),
+        let (committed_bytes, other_bytes) = match config.marker {
+            Marker::SingleRate { cbs_bytes, ebs_bytes, .. } => (cbs_bytes, ebs_bytes),
+            Marker::TwoRate { cbs_bytes, pbs_bytes, .. } => (cbs_bytes, pbs_bytes),
         };
         Self {
             config,
@@ -118,9 +118,9 @@ impl Policer {
         self.fill(now_ns);
         let incoming = if self.config.color_aware { incoming } else { Color::Green };
         let need = units(u64::from(bytes));
-        let color = match self.config.meter {
-            Meter::SingleRate { .. } => self.mark_single_rate(need, incoming),
-            Meter::TwoRate { .. } => self.mark_two_rate(need, incoming),
+        let color = match self.config.marker {
+            Marker::SingleRate { .. } => self.mark_single_rate(need, incoming),
+            Marker::TwoRate { .. } => self.mark_two_rate(need, incoming),
         };
         match color {
             Color::Green => self.counts.green += 1,
@@ -142,13 +142,13 @@ impl Policer {
             return;
         }
         self.filled_at_ns = Some(now_ns);
-        match self.config.meter {
-            Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
+        match self.config.marker {
+            Marker::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
                 let filled = self.committed.saturating_add(cir_bps.saturating_mul(elapsed));
                 self.committed = filled.min(units(cbs_bytes));
                 self.other = self.other.saturating_add(filled - self.committed).min(units(ebs_bytes));
             }
-            Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => {
+            Marker::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => {
                 let add = |level: u64, rate: u64, cap: u64| {
                     level.saturating_add(rate.saturating_mul(elapsed)).min(units(cap))
                 };

@@ -38,4 +38,5 @@ pub mod report;
 pub mod seeds;
 pub mod stages;
 pub mod stats;
+pub mod unexpected;
 pub mod workload;

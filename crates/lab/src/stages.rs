@@ -20,6 +20,7 @@ pub mod render;
 pub use measure::{Bed, StageError, StageTicks};
 
 use crate::stats::{Summary, shuffle};
+use crate::unexpected::Unexpected;
 use clock::Calibration;
 use serde::Serialize;
 use std::fmt;
@@ -57,9 +58,9 @@ impl fmt::Display for Workload {
 
 /// As on the command line: `one`, `full`, `full-zipf` or `nat:SESSIONS`.
 impl FromStr for Workload {
-    type Err = String;
+    type Err = Unexpected;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Unexpected> {
         match text {
             "one" => return Ok(Workload::OneRoute),
             "full" => return Ok(Workload::FullTable),
@@ -69,8 +70,8 @@ impl FromStr for Workload {
         let sessions = text.strip_prefix("nat:").and_then(|number| number.parse().ok());
         match sessions {
             Some(sessions) if (1..=SESSIONS_MAX).contains(&sessions) => Ok(Workload::Nat(sessions)),
-            Some(_) => Err(format!("{text:?}: expected 1 to {SESSIONS_MAX} sessions")),
-            None => Err(format!("{text:?}: expected one, full, full-zipf or nat:SESSIONS, such as nat:4000")),
+            Some(_) => Err(Unexpected::new(text, format!("1 to {SESSIONS_MAX} sessions"))),
+            None => Err(Unexpected::new(text, "one, full, full-zipf or nat:SESSIONS, such as nat:4000")),
         }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) struct Parts {
     pub(crate) tables: Arc<ForwardingTables>,
     pub(crate) outboxes: Outboxes,
     /// Sends frames that wait in outboxes once their time has come.
-    pub(crate) server: Arc<QueueClock>,
+    pub(crate) queue_clock: Arc<QueueClock>,
     pub(crate) injector: Injector,
     pub(crate) mirrors: Mirrors,
     pub(crate) outside: Option<u16>,
@@ -135,7 +135,7 @@ pub struct Host {
     icmp: IcmpWriter,
     tables: Arc<ForwardingTables>,
     outboxes: Outboxes,
-    server: Arc<QueueClock>,
+    queue_clock: Arc<QueueClock>,
     injector: Injector,
     early_fragments: EarlyFragments,
     mirrors: Mirrors,
@@ -161,7 +161,7 @@ impl Host {
             icmp: parts.icmp,
             tables: parts.tables,
             outboxes: parts.outboxes,
-            server: parts.server,
+            queue_clock: parts.queue_clock,
             injector: parts.injector,
             early_fragments: EarlyFragments::default(),
             mirrors: parts.mirrors,
@@ -520,7 +520,7 @@ impl Host {
         };
         let mut open = outbox.open();
         send(&mut open);
-        open.close(now_ns, &self.server);
+        open.close(now_ns, &self.queue_clock);
     }
 
     /// Keeps the gateways of all routes resolved.

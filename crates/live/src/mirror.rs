@@ -168,7 +168,7 @@ pub(crate) struct Forwarder {
     queues: Vec<(u16, u16)>,
     halves: HalvesSlot,
     outboxes: Outboxes,
-    server: Arc<QueueClock>,
+    queue_clock: Arc<QueueClock>,
     counters: Arc<Counters>,
     class: Arc<AtomicU8>,
     own: OwnTraffic,
@@ -179,7 +179,7 @@ impl Forwarder {
         (mirrors, halves): (MirrorHalves, HalvesSlot),
         clock: LiveClock,
         outboxes: Outboxes,
-        server: Arc<QueueClock>,
+        queue_clock: Arc<QueueClock>,
         counters: Arc<Counters>,
         class: Arc<AtomicU8>,
         own: OwnTraffic,
@@ -187,7 +187,7 @@ impl Forwarder {
         let options = SourceOptions { chunk_packets: CHUNK_PACKETS, ..SourceOptions::default() };
         let queues = mirrors.iter().map(|(port, _)| (*port, 0)).collect();
         let source = LiveSource::new(mirrors, options, clock)?;
-        Ok(Self { source, queues, halves, outboxes, server, counters, class, own })
+        Ok(Self { source, queues, halves, outboxes, queue_clock, counters, class, own })
     }
 
     /// Ends a wait for frames.
@@ -209,7 +209,7 @@ impl Forwarder {
                         self.own.sent(frame, now_ns);
                         let mut open = outbox.open();
                         open.send_own(self.class.load(Ordering::Relaxed), frame, now_ns);
-                        open.close(now_ns, &self.server);
+                        open.close(now_ns, &self.queue_clock);
                     }
                 }
                 Ok(None) => {}

@@ -212,9 +212,7 @@ impl FlowOffload {
     /// Advances the clock of leases until `stop` returns true, and ends all leases when tables, interfaces or
     /// drivers change.
     pub(crate) fn run(&self, tables: &ForwardingTables, stop: impl Fn() -> bool) {
-        let links = Links::open()
-            .inspect_err(|error| tracing::warn!("cannot watch for interfaces that return: {error}"))
-            .ok();
+        let (mut links, mut has_failed) = (None, false);
         let mut features = self.features();
         let mut seen_routes = None;
         let mut seen = None;
@@ -223,7 +221,12 @@ impl FlowOffload {
                 return;
             }
             let route_changes = self.look_at_tables(tables);
-            let mut has_moved = self.find_interfaces(&links);
+            let found = self.find_interfaces(&mut links);
+            if let (Err(error), false) = (&found, has_failed) {
+                tracing::warn!("cannot watch for interfaces that return: {error}");
+            }
+            has_failed = found.is_err();
+            let mut has_moved = found.unwrap_or(false);
             let is_new_second = turn.is_multiple_of(TURNS_PER_S);
             if let Some(features) = features.as_mut().filter(|_| is_new_second) {
                 has_moved |= self.look_at_features(features).unwrap_or_else(|error| {
@@ -266,14 +269,17 @@ impl FlowOffload {
     }
 
     /// Returns whether an interface has disappeared, returned or been replaced.
-    fn find_interfaces(&self, links: &Option<Links>) -> bool {
+    fn find_interfaces(&self, links: &mut Option<Links>) -> io::Result<bool> {
+        let links = match links {
+            Some(links) => links,
+            None => links.insert(Links::open()?),
+        };
         let mut has_moved = false;
         for way in self.ways_out.iter().flatten() {
-            let Some(links) = links else { continue };
             let now = links.index(&way.name).unwrap_or(0);
             has_moved |= way.interface.swap(now, Ordering::Relaxed) != now;
         }
-        has_moved
+        Ok(has_moved)
     }
 
     /// Needed only in native mode: an XDP program in a driver can only redirect to drivers that accept it.

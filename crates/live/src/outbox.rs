@@ -16,7 +16,7 @@
 
 mod reload;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -396,10 +396,10 @@ impl Opened<'_> {
         }
     }
 
-    /// Flushes the driver, and leaves what remains to `server`.
-    pub(crate) fn close(self, now_ns: u64, server: &QueueClock) {
+    /// Flushes the driver, and leaves what remains to `queue_clock`.
+    pub(crate) fn close(self, now_ns: u64, queue_clock: &QueueClock) {
         if self.finish(now_ns) != Rest::Empty {
-            server.ring();
+            queue_clock.wake();
         }
     }
 
@@ -438,22 +438,17 @@ fn keep(spare: &mut Vec<Frame>, frame: Frame) {
 }
 
 /// Serves queues whose frames must wait for their time, on a thread of its own.
+#[derive(Default)]
 pub(crate) struct QueueClock {
-    bell: Mutex<bool>,
-    rung: parking_lot::Condvar,
-}
-
-impl Default for QueueClock {
-    fn default() -> Self {
-        Self { bell: Mutex::new(false), rung: parking_lot::Condvar::new() }
-    }
+    is_woken: Mutex<bool>,
+    woken: Condvar,
 }
 
 impl QueueClock {
     /// Wakes the thread: a frame may be due earlier than it computed.
-    pub(crate) fn ring(&self) {
-        *self.bell.lock() = true;
-        self.rung.notify_one();
+    pub(crate) fn wake(&self) {
+        *self.is_woken.lock() = true;
+        self.woken.notify_one();
     }
 
     /// Serves all queues until `stop` returns true.
@@ -474,11 +469,11 @@ impl QueueClock {
     }
 
     fn sleep(&self, wait: Duration) {
-        let mut bell = self.bell.lock();
-        if !*bell && !wait.is_zero() {
-            self.rung.wait_for(&mut bell, wait);
+        let mut is_woken = self.is_woken.lock();
+        if !*is_woken && !wait.is_zero() {
+            self.woken.wait_for(&mut is_woken, wait);
         }
-        *bell = false;
+        *is_woken = false;
     }
 }
 

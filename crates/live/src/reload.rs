@@ -5,8 +5,8 @@
 //! | prepare | compare, build the next plan, compare routes, allocate, open new ports | yes: nothing has changed |
 //! | gateways | number new targets; resolve their gateways before a packet needs them | yes: nothing has changed |
 //! | routes | by difference, slice by slice | yes: they are put back |
-//! | BGP | reloads the same file | yes: routes are put back |
-//! | turn | with no packet in the plan: plan, NAT, policers, queues | only if the packet thread is stuck |
+//! | turn | with no packet in the plan: plan, NAT, policers, queues | if the packet thread is stuck: routes are put back |
+//! | BGP | applies its part of the file, which it accepted before | no |
 //! | afterwards | free numbers of old routes; addresses, static neighbors, mirrors, MTUs | no |
 //!
 //! State survives: NAT sessions and their public ports, tokens of policers, packets in queues, neighbors and
@@ -31,7 +31,6 @@ use thalweg_node::BuildError;
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live_tables::{PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Migrated, NextPlan};
-use thalweg_node::speaker::BgpReloadError;
 use thalweg_text::units::{count, counted, duration};
 
 use crate::host::{HostChange, PortChange};
@@ -70,9 +69,6 @@ pub enum ReloadError {
     /// A port or an interface cannot be opened or changed.
     #[error("{0}")]
     Refused(String),
-    /// BGP refused it.
-    #[error(transparent)]
-    Bgp(BgpReloadError),
     /// Another reload interfered, or a thread did not answer in time.
     #[error("{0}")]
     Stuck(&'static str),
@@ -94,8 +90,6 @@ pub struct Prepared {
 }
 
 struct Exchanged {
-    /// Lines from the reload of BGP.
-    more: Vec<String>,
     routes_took: Duration,
     swapped: Swapped,
     taken_over: Migrated,
@@ -143,12 +137,12 @@ impl LiveRouter {
         Ok(Prepared { before, config, successor, routes, host, ports, turns, changes })
     }
 
-    /// Takes the configuration over. `also` reloads BGP after the routes have changed and before the turn; if it
-    /// fails, the routes are put back. Its lines become part of the result.
+    /// Takes the configuration over. `also` runs when nothing can fail any more: BGP takes over its part. Its lines
+    /// become part of the result.
     pub fn reload(
         &self,
         prepared: Prepared,
-        also: impl FnOnce() -> Result<Vec<String>, BgpReloadError>,
+        also: impl FnOnce() -> Vec<String>,
     ) -> Result<Reloaded, ReloadError> {
         let mut in_force = self.config_in_force();
         let Prepared { before, config, successor, routes, host, mut ports, turns, mut changes } = prepared;
@@ -156,7 +150,7 @@ impl LiveRouter {
             return Err(ReloadError::Stuck("another reload ran meanwhile: try again"));
         }
         if !turns {
-            changes.extend(also().map_err(ReloadError::Bgp)?);
+            changes.extend(also());
             *in_force = config;
             return Ok(Reloaded { changes, ..Reloaded::default() });
         }
@@ -165,8 +159,8 @@ impl LiveRouter {
         if let Some(ports) = &ports {
             self.begin_ports(ports, &config);
         }
-        let exchanged = self.change_routes_and_turn(&config, (routes, successor), ports.as_mut(), also);
-        let Exchanged { more, routes_took, swapped, taken_over } = match exchanged {
+        let exchanged = self.change_routes_and_turn(&config, (routes, successor), ports.as_mut());
+        let Exchanged { routes_took, swapped, taken_over } = match exchanged {
             Ok(exchanged) => exchanged,
             Err(error) => {
                 if let Some(ports) = ports {
@@ -177,7 +171,7 @@ impl LiveRouter {
                 return Err(error);
             }
         };
-        changes.extend(more);
+        changes.extend(also());
         let lost = ports.map_or(0, |ports| self.finish_ports(ports, &ways_before, (&before, &config)));
         self.apply_off_path(&in_force, &config, host);
         *in_force = config;
@@ -192,21 +186,14 @@ impl LiveRouter {
         config: &RouterConfig,
         (routes, successor): (RouteDifference, NextPlan),
         ports: Option<&mut PortsChange>,
-        also: impl FnOnce() -> Result<Vec<String>, BgpReloadError>,
     ) -> Result<Exchanged, ReloadError> {
         let begun = Instant::now();
         let mut change = self.change_routes(routes, &ports)?;
         let routes_took = begun.elapsed();
-        let exchanged = also().map_err(ReloadError::Bgp).and_then(|more| {
-            let (swapped, taken_over) = self.turn(config, successor, ports)?;
-            Ok(Exchanged { more, routes_took, swapped, taken_over })
-        });
-        if exchanged.is_err() {
-            self.undo_routes(&mut change);
-            return exchanged;
-        }
+        let (swapped, taken_over) =
+            self.turn(config, successor, ports).inspect_err(|_| self.undo_routes(&mut change))?;
         self.tables.finish_routes(change);
-        exchanged
+        Ok(Exchanged { routes_took, swapped, taken_over })
     }
 
     fn change_routes(
@@ -293,7 +280,7 @@ impl LiveRouter {
                 NotSwapped::TimedOut => "the packets on their way do not come to an end; nothing was changed",
             })
         })?;
-        self.server.ring();
+        self.queue_clock.wake();
         let taken = *taken.lock();
         Ok((swapped, taken))
     }
@@ -313,7 +300,7 @@ impl LiveRouter {
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
         let nat = self.nat();
         if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
-            tracing::error!("the host thread is busy: addresses and static_neighbors change when it is free");
+            tracing::error!("the host thread is busy: addresses and static neighbors change when it is free");
         }
     }
 }

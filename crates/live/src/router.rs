@@ -69,7 +69,7 @@ pub struct PortStatus {
 pub struct LiveRouter {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) wakers: Vec<SourceWaker>,
-    pub(crate) server: Arc<QueueClock>,
+    pub(crate) queue_clock: Arc<QueueClock>,
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) packets: Option<JoinHandle<()>>,
     pub(crate) counters: Arc<Counters>,
@@ -236,7 +236,7 @@ impl LiveRouter {
         self.stop.store(true, Ordering::Release);
         self.counters.taps.end_all();
         self.wakers.iter().for_each(SourceWaker::wake);
-        self.server.ring();
+        self.queue_clock.wake();
         Stopping {
             packets: self.packets.take(),
             threads: std::mem::take(&mut self.threads),

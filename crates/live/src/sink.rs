@@ -31,7 +31,7 @@ const REFUSALS: Rate = Rate::per_second(1000, 100);
 #[derive(Clone)]
 pub(crate) struct SinkParts {
     pub(crate) outboxes: Outboxes,
-    pub(crate) server: Arc<QueueClock>,
+    pub(crate) queue_clock: Arc<QueueClock>,
     pub(crate) host: ToHost,
     pub(crate) counters: Arc<Counters>,
     pub(crate) exchange: Arc<Exchange>,
@@ -79,7 +79,7 @@ impl LiveSink {
             {
                 open.send(packet.class, chunk.egress_frame(i), now_ns);
             }
-            open.close(now_ns, &self.parts.server);
+            open.close(now_ns, &self.parts.queue_clock);
         }
     }
 

@@ -179,7 +179,7 @@ impl LiveRouter {
         Self {
             stop: Arc::default(),
             wakers: Vec::new(),
-            server: Arc::default(),
+            queue_clock: Arc::default(),
             threads: Vec::new(),
             packets: None,
             counters,
@@ -220,7 +220,7 @@ impl LiveRouter {
             icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
             tables: self.tables.clone(),
             outboxes: self.outboxes.clone(),
-            server: self.server.clone(),
+            queue_clock: self.queue_clock.clone(),
             injector,
             mirrors,
             outside: config.nat.as_ref().map(|nat| nat.outside_port),
@@ -276,7 +276,7 @@ impl LiveRouter {
     fn sink_parts(&self, host: ToHost) -> SinkParts {
         SinkParts {
             outboxes: self.outboxes.clone(),
-            server: self.server.clone(),
+            queue_clock: self.queue_clock.clone(),
             host,
             counters: self.counters.clone(),
             exchange: self.exchange.clone(),
@@ -306,11 +306,12 @@ impl LiveRouter {
 
     /// The thread runs even without mirrors, because a reload may add some.
     fn spawn_mirrors(&mut self, halves: MirrorHalves) -> Result<(), OpenError> {
-        let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
+        let (outboxes, queue_clock) = (self.outboxes.clone(), self.queue_clock.clone());
         let (class, counters) = (self.class.clone(), self.counters.clone());
         let own = OwnTraffic::new(self.plan.clone());
         let later = self.mirror_halves.clone();
-        let forwarder = Forwarder::new((halves, later), self.clock, outboxes, server, counters, class, own);
+        let forwarder =
+            Forwarder::new((halves, later), self.clock, outboxes, queue_clock, counters, class, own);
         let forwarder = forwarder.map_err(OpenError::System)?;
         self.wakers.push(forwarder.waker());
         self.spawn("mirror", move |stop| forwarder.run(stop))
@@ -324,14 +325,14 @@ impl LiveRouter {
 
     /// Queues send by the clock, so this thread has the priority of those that process packets.
     fn spawn_egress(&mut self, priority: Priority) -> Result<(), OpenError> {
-        let (outboxes, server, clock) = (self.outboxes.clone(), self.server.clone(), self.clock);
+        let (outboxes, queue_clock, clock) = (self.outboxes.clone(), self.queue_clock.clone(), self.clock);
         self.spawn("egress", move |stop| {
             let mut rank = Rank::take(priority);
             let ends = || {
                 rank.look();
                 stop.load(Ordering::Acquire)
             };
-            server.run(&outboxes, || clock.now_ns(), ends);
+            queue_clock.run(&outboxes, || clock.now_ns(), ends);
         })
     }
 

@@ -10,6 +10,7 @@ use thalweg_config::RouterConfig;
 use thalweg_node::egress_tags;
 use thalweg_ports::live::{RxCounters, TxCounters};
 use thalweg_wire::ethernet::{ADDRESS_BYTES, HEADER_BYTES};
+use thalweg_wire::vlan::id_of;
 
 use crate::counters::PortCounters;
 use crate::open::OpenError;
@@ -37,7 +38,7 @@ pub(crate) fn with_sub_interfaces(
         }
         subs.push(outbox.sub_interface(tag));
         if states[usize::from(index)].is_none() {
-            let sub = PortState::sub_interface(port, state, tag.tci);
+            let sub = PortState::sub_interface(port, state, id_of(tag.tci));
             states[usize::from(index)] = Some(Arc::new(sub));
         }
     }

@@ -25,7 +25,7 @@ mod networks;
 mod others;
 mod reload;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -191,8 +191,8 @@ impl LiveTables {
         for &(neighbor, mac) in news {
             let (port, address) = neighbor;
             let before = match mac {
-                Some(mac) => self.lock().macs.insert(neighbor, mac),
-                None => self.lock().macs.remove(&neighbor),
+                Some(mac) => self.neighbors.lock().macs.insert(neighbor, mac),
+                None => self.neighbors.lock().macs.remove(&neighbor),
             };
             self.note_silent(neighbor, mac.is_none());
             match (mac, self.hosts.get(&neighbor).copied()) {
@@ -238,10 +238,10 @@ impl LiveTables {
         let differs = match is_silent {
             // Other neighbors are not probed again, and nothing depends on them.
             true => {
-                let may = self.is_gateway(neighbor) && self.lock().silent.len() < SILENT_MAX;
-                may && self.lock().silent.insert(neighbor)
+                let may = self.is_gateway(neighbor) && self.neighbors.lock().silent.len() < SILENT_MAX;
+                may && self.neighbors.lock().silent.insert(neighbor)
             }
-            false => self.lock().silent.remove(&neighbor),
+            false => self.neighbors.lock().silent.remove(&neighbor),
         };
         self.life_changes += u64::from(differs);
     }
@@ -258,17 +258,17 @@ impl LiveTables {
 
     /// Whether a path is known to be dead: its link is down, or its neighbor was probed and does not answer.
     pub fn is_dead(&self, port: u16, neighbor: Option<IpAddr>) -> bool {
-        self.lock().is_dead(port, neighbor)
+        self.neighbors.lock().is_dead(port, neighbor)
     }
 
     /// Neighbors that were probed and do not answer.
     pub fn silent(&self) -> Vec<(u16, IpAddr)> {
-        self.lock().silent.iter().copied().collect()
+        self.neighbors.lock().silent.iter().copied().collect()
     }
 
     /// Neighbors with a known MAC address, in no order.
     pub fn neighbors(&self) -> Vec<((u16, IpAddr), MacAddr)> {
-        self.lock().macs.iter().map(|(neighbor, mac)| (*neighbor, *mac)).collect()
+        self.neighbors.lock().macs.iter().map(|(neighbor, mac)| (*neighbor, *mac)).collect()
     }
 
     /// Changes whenever [`Self::neighbors`] changes.
@@ -278,7 +278,7 @@ impl LiveTables {
 
     /// Updates or adds a port. A removed port is one that stays down.
     pub fn set_port(&mut self, port: u16, link: PortLink) {
-        let changed = self.lock().set_port(port, link);
+        let changed = self.neighbors.lock().set_port(port, link);
         if changed {
             self.life_changes += 1;
             self.renew_groups();
@@ -298,7 +298,7 @@ impl LiveTables {
 
     /// The link of a port; `None` for an unknown port.
     pub fn port(&self, port: u16) -> Option<PortLink> {
-        self.lock().ports.get(usize::from(port)).copied()
+        self.neighbors.lock().ports.get(usize::from(port)).copied()
     }
 
     /// The neighbor for which a packet waits that matched this number.
@@ -307,7 +307,7 @@ impl LiveTables {
         if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
             return Some((u16::try_from(link).ok()?, address));
         }
-        let (paths, _) = self.lock().in_use(self.groups.get(usize::from(number.checked_sub(1)?))?);
+        let (paths, _) = self.neighbors.lock().in_use(self.groups.get(usize::from(number.checked_sub(1)?))?);
         match *paths.get(NextHops::member_of(paths.len(), flow_hash))? {
             Path::Neighbor { port, address } => Some((port, address)),
             Path::Glean { port } => Some((port, destination)),
@@ -323,14 +323,14 @@ impl LiveTables {
         destination: Option<IpAddr>,
     ) -> Vec<(u16, Option<IpAddr>, Option<MacAddr>)> {
         let way = |port: u16, address: Option<IpAddr>| {
-            let mac = address.and_then(|address| self.lock().macs.get(&(port, address)).copied());
+            let mac = address.and_then(|address| self.neighbors.lock().macs.get(&(port, address)).copied());
             (port, address, mac)
         };
         if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
             return u16::try_from(link).map(|port| way(port, Some(address))).into_iter().collect();
         }
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
-        let paths = group.map(|group| self.lock().in_use(group).0).unwrap_or_default();
+        let paths = group.map(|group| self.neighbors.lock().in_use(group).0).unwrap_or_default();
         let path = |path: Path| match path {
             Path::Neighbor { port, address } => Some(way(port, Some(address))),
             Path::Glean { port } => Some(way(port, destination)),
@@ -365,7 +365,7 @@ impl LiveTables {
     /// What happens to packets that match this number of a configured route.
     pub fn ending_of(&self, number: HopNumber) -> &'static str {
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
-        match group.and_then(|group| self.lock().in_use(group).0.into_iter().next()) {
+        match group.and_then(|group| self.neighbors.lock().in_use(group).0.into_iter().next()) {
             Some(Path::Drop(reason)) => reason.name(),
             Some(Path::Local { .. }) => DropReason::Local.name(),
             Some(Path::Neighbor { .. } | Path::Glean { .. }) => "forward",
@@ -458,10 +458,6 @@ impl LiveTables {
             self.tables.set_base_group(number, group);
         }
         self.tables.renew();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Neighbors> {
-        self.neighbors.lock()
     }
 }
 

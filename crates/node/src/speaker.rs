@@ -41,8 +41,8 @@ mod scan;
 mod shards;
 mod slot;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::collections::{HashMap, VecDeque};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -66,8 +66,8 @@ pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
 pub use query::SessionFacts;
 pub(crate) use query::explained;
-pub use reload::BgpReloadError;
 pub(crate) use reload::origination;
+pub use reload::{BgpReloadError, PreparedBgp};
 pub use restart_progress::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;
@@ -96,6 +96,8 @@ pub struct Speaker {
     network: Box<dyn Network>,
     slots: RwLock<Vec<Arc<PeerSlot>>>,
     by_address: Mutex<HashMap<IpAddr, PeerId>>,
+    /// Addresses of neighbors that a prepared reload adds.
+    reserved: Mutex<HashSet<IpAddr>>,
     peers: RwLock<Arc<PeerTable>>,
     shards: Vec<ShardSlot>,
     export_queues: OnceLock<Vec<ExportQueue>>,
@@ -164,6 +166,23 @@ pub struct SpeakerOptions {
     pub interner: Option<Arc<Interner>>,
 }
 
+impl SpeakerOptions {
+    /// For a speaker that nobody listens to and that begins without routes.
+    pub fn new(network: impl Network + 'static, seed: u64) -> Self {
+        Self {
+            network: Box::new(network),
+            readers: Vec::new(),
+            observer: None,
+            seed,
+            limits: ExportLimits::default(),
+            scheduling: String::new(),
+            profile_functions: false,
+            restart: None,
+            interner: None,
+        }
+    }
+}
+
 impl Speaker {
     /// Builds a speaker. Nothing happens before a scheduling runs it.
     pub fn new(config: Arc<BgpConfig>, options: SpeakerOptions) -> io::Result<Self> {
@@ -182,6 +201,7 @@ impl Speaker {
             network: options.network,
             slots: RwLock::default(),
             by_address: Mutex::default(),
+            reserved: Mutex::default(),
             peers: RwLock::default(),
             export_queues: OnceLock::new(),
             groups: Mutex::default(),
@@ -260,7 +280,7 @@ impl Speaker {
     }
 
     fn notice(&self, notice: Notice) {
-        lock(&self.notices).push_back(notice);
+        self.notices.lock().push_back(notice);
         self.wake();
     }
 
@@ -280,15 +300,15 @@ impl Speaker {
     }
 
     /// The neighbor at an address: a configured one, or a new one if a dynamic range covers the address.
-    fn neighbor_at(&self, address: IpAddr, now: Millis) -> Result<Arc<PeerSlot>, String> {
-        let known = lock(&self.by_address).get(&address).copied();
+    fn neighbor_at(&self, address: IpAddr, now: Millis) -> Result<Arc<PeerSlot>, Stranger> {
+        let known = self.by_address.lock().get(&address).copied();
         if let Some(slot) = known.and_then(|id| self.slot(id.index())) {
             return Ok(slot);
         }
         let config = self.config();
         let ranges = config.groups.iter().filter_map(|group| group.dynamic.as_ref());
         let range = ranges.into_iter().find(|range| range.contains(address));
-        let range = range.ok_or("no neighbor is configured at this address")?;
+        let range = range.ok_or(Stranger::Unknown)?;
         let group = range.template.group.clone();
         let in_use = self.slots_in_use();
         let members = in_use.iter().filter(|slot| {
@@ -296,11 +316,21 @@ impl Speaker {
             state.dynamic && state.config.group == group
         });
         if members.count() >= range.max {
-            let group = group.as_deref().unwrap_or_default();
-            return Err(format!("group {group} has its {} dynamic neighbors (`dynamic_max`)", range.max));
+            return Err(Stranger::OneTooMany { group: group.unwrap_or_default(), max: range.max });
         }
-        self.add_neighbor(Arc::new(range.neighbor(address)), true, now).map_err(|error| error.to_string())
+        Ok(self.add_neighbor(Arc::new(range.neighbor(address)), true, now)?)
     }
+}
+
+/// Why a connection is from no neighbor.
+#[derive(Debug, thiserror::Error)]
+enum Stranger {
+    #[error("no neighbor is configured at this address")]
+    Unknown,
+    #[error("group {group} has its {max} dynamic neighbors (`dynamic_max`)")]
+    OneTooMany { group: Arc<str>, max: usize },
+    #[error(transparent)]
+    Refused(#[from] io::Error),
 }
 
 impl ControlPlane for Speaker {
@@ -319,7 +349,7 @@ impl ControlPlane for Speaker {
     fn begin(&self, export_queues: usize, wakers: Wakers) {
         let export_queues: Vec<ExportQueue> = (0..export_queues).map(|_| ExportQueue::default()).collect();
         if let Some(first) = export_queues.first() {
-            first.work().readers = std::mem::take(&mut *lock(&self.readers));
+            first.work().readers = std::mem::take(&mut *self.readers.lock());
         }
         // A speaker runs once; a second scheduling would find the export queues of the first.
         let _ = self.export_queues.set(export_queues);
@@ -416,7 +446,7 @@ impl ControlPlane for Speaker {
     }
 
     fn poll_notice(&self) -> Option<Notice> {
-        lock(&self.notices).pop_front()
+        self.notices.lock().pop_front()
     }
 }
 
@@ -505,7 +535,7 @@ impl Speaker {
         }
         self.signatures_due_ms.store(now.0 + SIGNATURES_LOOK_MS, Ordering::Relaxed);
         let Some(faults) = self.network.signature_faults() else { return };
-        lock(&self.signatures).look(faults, now, || {
+        self.signatures.lock().look(faults, now, || {
             let slots = self.slots_in_use();
             let waiting = slots.iter().filter_map(|slot| {
                 let state = slot.lock();
@@ -563,10 +593,4 @@ impl Speaker {
         }
         more
     }
-}
-
-/// Ignores poisoning. State stays whole after a panic: calls under a lock either finish or, in a session, are
-/// caught and end the session.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

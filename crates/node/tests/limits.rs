@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use thalweg_base::Prefix;
-use thalweg_bgp::export::ExportLimits;
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpNeighborView, BgpRequest};
@@ -70,17 +69,7 @@ fn last_words(mut stream: UnixStream) -> Option<Notification> {
 
 fn run(kind: SchedulingKind, threads: usize) {
     let (network, mut door) = local::network();
-    let options = SpeakerOptions {
-        network: Box::new(network),
-        readers: Vec::new(),
-        observer: None,
-        seed: 1,
-        limits: ExportLimits::default(),
-        restart: None,
-        scheduling: kind.to_string(),
-        profile_functions: false,
-        interner: None,
-    };
+    let options = SpeakerOptions::new(network, 1);
     let speaker = Speaker::new(config(), options).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {

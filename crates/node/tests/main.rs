@@ -1,6 +1,7 @@
 //! The tests of this folder that need no program of their own, in one program because that compiles faster.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod direct;
 mod lanes;
 mod limits;
 mod local;

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use thalweg_base::Prefix;
-use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::Negotiated;
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
@@ -118,17 +117,7 @@ fn check_others(speaker: &Speaker, routes: usize) {
 }
 
 fn speaker(config: Arc<BgpConfig>, network: LocalNetwork, tap: &Arc<Stumbling>) -> Speaker {
-    let options = SpeakerOptions {
-        network: Box::new(network),
-        readers: Vec::new(),
-        observer: Some(tap.clone()),
-        seed: 1,
-        limits: ExportLimits::default(),
-        restart: None,
-        scheduling: "under test".to_owned(),
-        profile_functions: false,
-        interner: None,
-    };
+    let options = SpeakerOptions { observer: Some(tap.clone()), ..SpeakerOptions::new(network, 1) };
     Speaker::new(config, options).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! A configuration that is refused, at whatever step, changes nothing, and the next one is accepted.
+//! A configuration that is refused or withdrawn, at whatever step, changes nothing, and the next one is accepted.
 //!
 //! The test's network records the expected neighbors, and refuses what a test wants refused, such as a password
 //! that is too long for a kernel.
@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control_plane::{ControlPlane, Registry, Token, Wakers};
@@ -83,17 +82,7 @@ fn config(network: &str, neighbors: &[(u8, &str)]) -> Arc<BgpConfig> {
 }
 
 fn speaker(network: &Picky, config: Arc<BgpConfig>) -> io::Result<Speaker> {
-    let options = SpeakerOptions {
-        network: Box::new(network.clone()),
-        readers: Vec::new(),
-        observer: None,
-        seed: 1,
-        limits: ExportLimits::default(),
-        restart: None,
-        scheduling: "none".to_owned(),
-        profile_functions: false,
-        interner: None,
-    };
+    let options = SpeakerOptions::new(network.clone(), 1);
     let speaker = Speaker::new(config, options)?;
     speaker.begin(1, Wakers::default());
     Ok(speaker)
@@ -149,6 +138,27 @@ fn what_is_refused_changes_nothing() {
         assert!(Arc::ptr_eq(&speaker.config(), &before), "{neighbors:?}");
         assert_eq!(picture(&speaker), then, "{neighbors:?}");
     }
+}
+
+/// The other half of the router may still refuse what BGP has accepted.
+#[test]
+fn what_is_accepted_and_not_applied_changes_nothing() {
+    let network = Picky::default();
+    let before = config(OLD, &[(1, "one"), (2, ""), (3, "three")]);
+    let speaker = speaker(&network, before.clone()).expect("a speaker");
+    let (passwords, then) = (network.passwords(), picture(&speaker));
+    let after = config(NEW, &[(1, "uno"), (2, "due"), (4, "four")]);
+    let prepared = speaker.prepare_reload(after.clone()).expect("a good configuration");
+    assert_ne!(network.passwords(), passwords, "the system was asked");
+    assert!(Arc::ptr_eq(&speaker.config(), &before));
+    assert_eq!(picture(&speaker), then);
+    drop(prepared);
+    assert_eq!(network.passwords(), passwords);
+    assert_eq!(picture(&speaker), then);
+    let done = speaker.prepare_reload(after.clone()).expect("a good configuration").apply();
+    assert!(done.contains(&"neighbor 198.51.100.4 added".to_owned()), "{done:?}");
+    assert!(Arc::ptr_eq(&speaker.config(), &after));
+    assert_eq!(network.passwords().len(), 3);
 }
 
 #[test]

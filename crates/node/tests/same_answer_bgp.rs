@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use thalweg_base::{IpPrefix, Prefix};
-use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::{Change, RouteAddress, SHARDS, SharedChanges, shard_of};
 use thalweg_config::{BgpConfig, RouterConfig};
@@ -171,15 +170,8 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
     let (network, mut door) = local::network();
     let told = Told::default();
     let options = SpeakerOptions {
-        network: Box::new(network),
         readers: vec![Box::new(told.clone())],
-        observer: None,
-        seed: threads as u64,
-        limits: ExportLimits::default(),
-        restart: None,
-        scheduling: kind.to_string(),
-        profile_functions: false,
-        interner: None,
+        ..SpeakerOptions::new(network, threads as u64)
     };
     let speaker = Speaker::new(config(), options).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use thalweg_base::IpPrefix;
-use thalweg_bgp::export::ExportLimits;
 use thalweg_config::RouterConfig;
 use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteView};
@@ -36,17 +35,7 @@ fn with_speaker(test: impl FnOnce(&Speaker, &mut Door, &mut Vec<UnixStream>)) {
     let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
     let config = Arc::new(config.unwrap_or_else(|errors| panic!("{errors}")).bgp.unwrap());
     let (network, mut door) = local::network();
-    let options = SpeakerOptions {
-        network: Box::new(network),
-        readers: Vec::new(),
-        observer: None,
-        seed: 1,
-        limits: ExportLimits::default(),
-        restart: None,
-        scheduling: "sharded".to_owned(),
-        profile_functions: false,
-        interner: None,
-    };
+    let options = SpeakerOptions::new(network, 1);
     let speaker = Speaker::new(config, options).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {

@@ -46,7 +46,6 @@ mod installer;
 mod message;
 mod monitor;
 mod neighbors;
-mod objects;
 mod repair;
 mod route;
 mod socket;

@@ -28,6 +28,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use thalweg_base::uninterrupted;
 use thalweg_wire::mrt::{
     Content, Decoder, Fault, HEADER_BYTES, PeerIndex, Record, RecordType, TooLong, frame,
 };
@@ -290,10 +291,9 @@ impl MrtReader {
             self.buffer.resize(self.filled + READ_BYTES, 0);
         }
         let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
-        match self.source.read(room) {
+        match uninterrupted(|| self.source.read(room)) {
             Ok(0) => self.ended = true,
             Ok(n) => self.filled += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 self.failure = Some(error);
                 self.ended = true;

@@ -1,14 +1,13 @@
-//! TCP for BGP: listeners, connections, their options, and one poller per thread.
+//! TCP for BGP: listeners, connections, their options.
 //!
 //! ```text
-//! Listener::bind ── accept ──> Stream ── apply(options) ── register ──> Poller (one per thread)
+//! Listener::bind ── accept ──> Stream ── apply(options)
 //! connect(local, remote, options) ──> Stream ── writable ── connected()?
 //! ```
 //!
 //! Nothing here blocks. A [`Stream`] is read and written through `&self`, so that one thread may read while
-//! another writes. A call that is not possible now returns [`Progress::WouldBlock`], and an event of the
-//! [`Poller`] says when it is. Events are *edge-triggered*: after one, read (or write) until `WouldBlock`, or
-//! remember that there is more.
+//! another writes. A call that is not possible now returns [`Progress::WouldBlock`]; the scheduling's poller
+//! (`crates/exec`) says when it is.
 //!
 //! What BGP needs from TCP, and where it is:
 //!
@@ -38,12 +37,10 @@ mod error;
 mod listener;
 mod md5;
 mod options;
-mod poller;
 mod stream;
 
 pub use error::{KEY_LENGTH_MAX, TcpError};
 pub use listener::{BACKLOG, ListenOptions, Listener};
 pub use md5::{Md5Key, SignatureFaults};
 pub use options::{CLASS_SELECTOR_6, HopLimit, SocketOptions};
-pub use poller::{EVENTS_PER_POLL, Event, Events, Interest, Poller, Registrar, Waker};
 pub use stream::{Progress, SLICES_MAX, Stream, connect};

@@ -286,38 +286,6 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn objects_move_all_their_routes_at_once() {
-    in_namespace("kernel::objects_move_all_their_routes_at_once", || {
-        let v0 = veth();
-        let mut kernel = open();
-        let gateway =
-            |address: &str| RouteTarget::Gateway { address: address.parse().unwrap(), interface: Some(v0) };
-        kernel.set_object(1001, gateway("198.18.0.2"), false).unwrap();
-        kernel.set_object(1002, gateway("2001:db8::2"), true).unwrap();
-        let changes: Vec<_> = (0..100)
-            .map(|number| {
-                let (v6, id) = (number % 2 == 0, 1001 + u32::from(number % 2 == 0));
-                RouteChange::Replace(KernelRoute {
-                    prefix: numbered(number, v6),
-                    target: RouteTarget::Object(id),
-                })
-            })
-            .collect();
-        assert_eq!(kernel.apply(&changes).unwrap().replaced, 100);
-        assert!(ours(&mut kernel).values().all(|target| matches!(target, RouteTarget::Object(1001 | 1002))));
-        kernel.set_object(1001, gateway("198.18.0.3"), false).unwrap();
-        assert!(ip("route get 10.0.1.7").contains("via 198.18.0.3"));
-        kernel.set_object(1001, RouteTarget::Blackhole, false).unwrap();
-        assert!(ip("nexthop show id 1001").contains("blackhole"));
-        let error = kernel.set_object(1003, via("192.0.2.1"), false).expect_err("no interface");
-        assert!(matches!(error, KernelError::Refused { .. }), "{error}");
-        assert_eq!(kernel.remove_objects().unwrap(), 2);
-        kernel.remove_object(1001).unwrap();
-        assert!(ours(&mut kernel).is_empty(), "routes go with their objects");
-    });
-}
-
-#[test]
 fn the_view_says_what_next_hops_resolve_to() {
     in_namespace("kernel::the_view_says_what_next_hops_resolve_to", || {
         let v0 = veth();

@@ -6,8 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use thalweg_ports::tcp::{
-    HopLimit, Interest, ListenOptions, Listener, Md5Key, Poller, Progress, SocketOptions, Stream, TcpError,
-    connect,
+    HopLimit, ListenOptions, Listener, Md5Key, Progress, SocketOptions, Stream, TcpError, connect,
 };
 
 /// A test that waits longer has failed; normally none waits nearly as long.
@@ -124,59 +123,6 @@ fn a_reset_is_an_error_of_the_connection() {
     assert!(
         matches!(&error, TcpError::Connection { source } if source.kind() == std::io::ErrorKind::ConnectionReset)
     );
-}
-
-#[test]
-fn events_name_their_socket() {
-    let mut poller = Poller::new().unwrap();
-    let listener = listen("127.0.0.1:0");
-    poller.registrar().register(&listener, 1, Interest::Read).unwrap();
-    let ours = connect(None, listener.address(), &SocketOptions::default(), None).unwrap();
-    poller.registrar().register(&ours, 2, Interest::Both).unwrap();
-    let mut seen = Vec::new();
-    until("both events", || {
-        seen.extend(poller.poll(Some(TIMEOUT)).unwrap().iter());
-        let accepts = seen.iter().any(|event| event.token == 1 && event.readable);
-        let writes = seen.iter().any(|event| event.token == 2 && event.writable);
-        (accepts && writes).then_some(())
-    });
-    assert!(ours.connected().unwrap());
-    let (theirs, _) = listener.accept().unwrap().unwrap();
-    assert!(listener.accept().unwrap().is_none());
-
-    send(&theirs, b"x");
-    until("readable", || {
-        poller
-            .poll(Some(TIMEOUT))
-            .unwrap()
-            .iter()
-            .any(|event| event.token == 2 && event.readable)
-            .then_some(())
-    });
-    poller.registrar().deregister(&ours).unwrap();
-    send(&theirs, b"y");
-    assert_eq!(poller.poll(Some(Duration::ZERO)).unwrap().iter().count(), 0);
-
-    // A new registration reports data that is already readable, from another thread too.
-    let registrar = poller.clone_registrar().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| registrar.register(&ours, 3, Interest::Read).unwrap());
-    });
-    let events: Vec<_> = poller.poll(Some(TIMEOUT)).unwrap().iter().collect();
-    assert!(events.iter().any(|event| event.token == 3 && event.readable), "{events:?}");
-}
-
-#[test]
-fn another_thread_ends_a_poll() {
-    let mut poller = Poller::new().unwrap();
-    let waker = poller.waker();
-    std::thread::scope(|scope| {
-        scope.spawn(move || waker.wake().unwrap());
-        let events = poller.poll(None).unwrap();
-        assert!(events.woken());
-        assert_eq!(events.iter().count(), 0);
-    });
-    assert!(!poller.poll(Some(Duration::ZERO)).unwrap().woken(), "once");
 }
 
 #[test]

@@ -13,17 +13,18 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 pub use datagrams::{Datagram, datagrams};
+pub use thalweg_base::uninterrupted;
 
 /// The path of a file or folder of test data, if it exists. `path` is relative to the data's root.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let root = std::env::var_os("THALWEG_SHARED").map_or_else(beside, PathBuf::from);
-    find(&root, path).map_err(|why| skipped(&why)).ok()
+    find(&root, path).map_err(|why| skipped(&why.to_string())).ok()
 }
 
-fn find(root: &Path, path: &str) -> Result<PathBuf, String> {
+fn find(root: &Path, path: &str) -> io::Result<PathBuf> {
     let path = root.join("data").join(path);
-    let missing = |error| format!("{}: {error}; set THALWEG_SHARED", path.display());
+    let missing = |error| io::Error::other(format!("{}: {error}; set THALWEG_SHARED", path.display()));
     std::fs::canonicalize(&path).map_err(missing)
 }
 
@@ -43,34 +44,13 @@ pub fn with_room(socket: UdpSocket) -> UdpSocket {
     }
 }
 
-/// Repeats a call that a signal interrupted. The kernel interrupts every read of a socket with a timeout when the
-/// process is stopped and continued, whatever its signal handlers say.
-pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::path::Path;
 
     #[test]
-    fn what_a_signal_ended_is_done_again() {
-        let mut results = [Ok(7), Err(io::ErrorKind::Interrupted), Err(io::ErrorKind::Interrupted)].to_vec();
-        let result = super::uninterrupted(|| {
-            results.pop().expect("no call more than it takes").map_err(io::Error::from)
-        });
-        assert_eq!(result.expect("the third call succeeds"), 7);
-    }
-
-    #[test]
     fn what_is_not_there_is_named() {
-        let why = super::find(Path::new("no/such"), "pcap").expect_err("nothing is there");
+        let why = super::find(Path::new("no/such"), "pcap").expect_err("nothing is there").to_string();
         assert!(why.starts_with("no/such/data/pcap: ") && why.ends_with("; set THALWEG_SHARED"), "{why}");
     }
 }

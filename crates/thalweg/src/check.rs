@@ -13,7 +13,7 @@ use thalweg_base::DropReason;
 use thalweg_config::{Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, ports_text};
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::nat::{BlockAllocation, HostLimits, NatConfig, PortForward, SubscriberConfig};
-use thalweg_dataplane::police::{ColorAction, Meter, PolicerConfig};
+use thalweg_dataplane::police::{ColorAction, Marker, PolicerConfig};
 use thalweg_dataplane::schedule::Service;
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 use thalweg_wire::application;
@@ -291,19 +291,19 @@ fn match_text(config: &RouterConfig, m: &Match) -> String {
 
 fn policer(policer: Option<PolicerConfig>, separator: &str) -> String {
     let Some(p) = policer else { return "none".to_owned() };
-    let meter = match p.meter {
-        Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => format!(
+    let marker = match p.marker {
+        Marker::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => format!(
             "{} / {}{separator}peak {} / {}",
             exact_bit_rate(cir_bps),
             exact_bytes(cbs_bytes),
             exact_bit_rate(pir_bps),
             exact_bytes(pbs_bytes)
         ),
-        Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
+        Marker::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
             format!("{} / {} + {}", exact_bit_rate(cir_bps), exact_bytes(cbs_bytes), exact_bytes(ebs_bytes))
         }
     };
-    let mut parts = vec![meter];
+    let mut parts = vec![marker];
     if p.color_aware {
         parts.push("color-aware".to_owned());
     }

@@ -13,7 +13,7 @@
 //!
 //! Memory: `bytes_max`, one block, and what a member may hold ([`super::member`]).
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -168,18 +168,18 @@ impl GroupLog {
 
     /// The totals so far and the memory held.
     pub fn counters(&self) -> LogCounters {
-        self.lock().counters
+        self.inner.lock().counters
     }
 
     /// The versions up to which everything is or was in the log.
     pub fn versions(&self) -> Arc<Versions> {
-        self.lock().versions.clone()
+        self.inner.lock().versions.clone()
     }
 
     /// The earliest versions that a follower may have to catch up from: shards keep tombstones that are later.
     /// `None` without followers.
     pub fn floor(&self) -> Option<Versions> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut floor: Option<Versions> = None;
         if inner.followers.is_empty() {
             return None;
@@ -194,21 +194,21 @@ impl GroupLog {
 
     /// The bytes that can be pushed before followers fall behind.
     pub fn room(&self) -> usize {
-        self.bytes_max.saturating_sub(self.lock().counters.bytes_held)
+        self.bytes_max.saturating_sub(self.inner.lock().counters.bytes_held)
     }
 
     /// Whether some follower has read everything.
     pub(super) fn someone_waits(&self) -> bool {
-        self.lock().at_end > 0
+        self.inner.lock().at_end > 0
     }
 
     pub(super) fn follower_count(&self) -> usize {
-        self.lock().followers.len()
+        self.inner.lock().followers.len()
     }
 
     /// Adds a follower at the end, or moves it there.
     pub(super) fn follow(&self, peer: PeerId) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.leave(peer);
         let end = inner.end();
         inner.at_end += 1;
@@ -217,14 +217,14 @@ impl GroupLog {
     }
 
     pub(super) fn unfollow(&self, peer: PeerId) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.leave(peer);
         inner.trim();
     }
 
     /// Adds a block and drops old ones if necessary. Blocks that no follower will read are not kept.
     pub(super) fn push(&self, block: Block) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let bytes = block.memory_bytes();
         inner.counters.blocks += 1;
         inner.counters.bytes += block.bytes.len() as u64;
@@ -242,18 +242,18 @@ impl GroupLog {
 
     /// Records that everything up to these versions is in the log, although they had nothing to send.
     pub(super) fn pass(&self, versions: Arc<Versions>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.versions = versions;
         inner.trim();
     }
 
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
     }
 
     /// What the follower has; `None` unless it is lagging.
     pub(super) fn lag(&self, peer: PeerId) -> Option<Lag> {
-        match self.lock().followers.get(&peer)? {
+        match self.inner.lock().followers.get(&peer)? {
             Place::At(_) => None,
             Place::Lagging(lag) => Some(lag.clone()),
         }
@@ -262,7 +262,7 @@ impl GroupLog {
     /// What a follower has that has read everything before block `place`: up to which versions, and whether it may
     /// be by an old view.
     pub(super) fn has(&self, peer: PeerId, place: u64) -> Lag {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if let Some(Place::Lagging(lag)) = inner.followers.get(&peer) {
             return lag.clone();
         }
@@ -279,18 +279,18 @@ impl GroupLog {
 
     /// Marks that the view is being replaced: versions do not cover what that adds.
     pub(super) fn begin_view(&self) {
-        self.lock().view_until = u64::MAX;
+        self.inner.lock().view_until = u64::MAX;
     }
 
     /// Marks that everything from the replacement is in the log.
     pub(super) fn end_view(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.view_until = inner.end();
     }
 
     /// Makes all followers lagging.
     pub(super) fn abandon(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.followers.clear();
         inner.blocks.clear();
         inner.at_end = 0;
@@ -299,7 +299,7 @@ impl GroupLog {
 
     /// Records that the follower has everything up to these versions only, whatever it read.
     pub(super) fn fall_behind(&self, peer: PeerId, since: Arc<Versions>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.leave(peer);
         inner.followers.insert(peer, Place::Lagging(Lag { since, by_old_view: true }));
         inner.counters.lagging += 1;
@@ -315,7 +315,7 @@ impl GroupLog {
         held: &mut VecDeque<Arc<Block>>,
         bytes_max: usize,
     ) -> Found {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(&Place::At(before)) = inner.followers.get(&peer) else { return Found::Lagging };
         if place > before {
             inner.count_at(before, -1);
@@ -341,12 +341,7 @@ impl GroupLog {
 
     /// The number that the next pushed block will have.
     pub(super) fn end(&self) -> u64 {
-        self.lock().end()
-    }
-
-    /// After a panic under the lock, the log is still consistent enough to read.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
+        self.inner.lock().end()
     }
 }
 

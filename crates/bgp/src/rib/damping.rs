@@ -63,18 +63,23 @@ pub struct DampingConfig {
     pub records_max: usize,
 }
 
+impl DampingConfig {
+    /// What a configuration without keys means.
+    pub const DEFAULT: Self = Self {
+        withdrawal_penalty: 1000.0,
+        attribute_change_penalty: 500.0,
+        suppress_threshold: 6000.0,
+        reuse_threshold: 750.0,
+        penalty_max: 50_000.0,
+        half_life_s: 15 * 60,
+        max_suppress_s: 60 * 60,
+        records_max: 65_536,
+    };
+}
+
 impl Default for DampingConfig {
     fn default() -> Self {
-        Self {
-            withdrawal_penalty: 1000.0,
-            attribute_change_penalty: 500.0,
-            suppress_threshold: 6000.0,
-            reuse_threshold: 750.0,
-            penalty_max: 50_000.0,
-            half_life_s: 15 * 60,
-            max_suppress_s: 60 * 60,
-            records_max: 65_536,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -482,6 +482,23 @@ impl NeighborConfig {
         }
     }
 
+    /// The kind of the neighbor, if it is certain before OPEN: with a range of ASes, if that contains none of ours.
+    pub fn certain_kind(&self) -> Option<PeerKind> {
+        if let RemoteAs::One(asn) = self.remote_as {
+            return Some(self.kind(asn));
+        }
+        let members = self.confederation.iter().flat_map(|confederation| &confederation.members);
+        let has_ours = members.chain([&self.local_as]).any(|asn| self.remote_as.matches(*asn));
+        (!has_ours).then_some(PeerKind::External)
+    }
+
+    /// Whether a neighbor of this kind must be one hop away: an external one without a larger distance. Its session
+    /// ends when the link to it does.
+    pub fn is_one_hop_away(&self, kind: PeerKind) -> bool {
+        let hops = self.transport.ttl_security_hops.or(self.transport.multihop_ttl);
+        kind == PeerKind::External && hops.is_none_or(|hops| hops <= 1) && !self.address.is_loopback()
+    }
+
     /// The AS number that a neighbor of this kind sees: outside the confederation, the confederation's.
     pub fn shown_as(&self, kind: PeerKind) -> u32 {
         match (&self.confederation, kind) {
@@ -574,6 +591,43 @@ mod tests {
         assert_eq!(config.kind(65_001), PeerKind::Confederation);
         assert_eq!(config.shown_as(PeerKind::External), 64_500);
         assert_eq!(config.shown_as(PeerKind::Confederation), 65_000);
+    }
+
+    #[test]
+    fn ranges_of_as_numbers_may_leave_the_kind_open() {
+        let mut config = neighbor();
+        assert_eq!(config.certain_kind(), Some(PeerKind::External));
+        let mut kind_of = |remote_as| {
+            config.remote_as = remote_as;
+            config.certain_kind()
+        };
+        assert_eq!(kind_of(RemoteAs::One(65_000)), Some(PeerKind::Internal));
+        assert_eq!(kind_of(RemoteAs::Any), None);
+        assert_eq!(
+            kind_of(RemoteAs::AnyOf(vec![(64_512, 64_600), (65_001, 65_010)])),
+            Some(PeerKind::External)
+        );
+        assert_eq!(kind_of(RemoteAs::AnyOf(vec![(64_512, 65_000)])), None);
+        config.confederation = Some(Arc::new(Confederation { id: 64_500, members: vec![65_000, 65_001] }));
+        config.remote_as = RemoteAs::AnyOf(vec![(65_001, 65_010)]);
+        assert_eq!(config.certain_kind(), None);
+    }
+
+    #[test]
+    fn external_neighbors_are_one_hop_away_unless_configured_otherwise() {
+        let mut config = neighbor();
+        assert!(config.is_one_hop_away(PeerKind::External));
+        assert!(!config.is_one_hop_away(PeerKind::Internal));
+        assert!(!config.is_one_hop_away(PeerKind::Confederation));
+        config.transport.ttl_security_hops = Some(1);
+        assert!(config.is_one_hop_away(PeerKind::External));
+        config.transport.ttl_security_hops = Some(2);
+        assert!(!config.is_one_hop_away(PeerKind::External));
+        config.transport = TransportConfig { multihop_ttl: Some(3), ..neighbor().transport };
+        assert!(!config.is_one_hop_away(PeerKind::External));
+        config.transport.multihop_ttl = None;
+        config.address = [127, 0, 0, 1].into();
+        assert!(!config.is_one_hop_away(PeerKind::External));
     }
 
     #[test]

@@ -177,7 +177,7 @@ pub(super) fn offer(config: &NeighborConfig, state: OfferState) -> Open {
     open
 }
 
-/// The neighbor's kind, as far as it is known before its OPEN.
+/// What our OPEN takes the neighbor for, before its own says it: with ranges of ASes, what the first is.
 fn expected_kind(config: &NeighborConfig) -> PeerKind {
     match &config.remote_as {
         RemoteAs::One(asn) => config.kind(*asn),

@@ -10,7 +10,7 @@ use thalweg_config::{
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
 };
-use thalweg_dataplane::police::{ColorAction, Meter};
+use thalweg_dataplane::police::{ColorAction, Marker};
 use thalweg_dataplane::schedule::Service;
 use thalweg_wire::MacAddr;
 
@@ -239,14 +239,14 @@ fn classes_keep_their_order_and_default_is_always_there() {
     assert_eq!(voice.matches[1].destination_ports[1], 5060..=5060);
     assert_eq!(voice.matches[1].ports_in, [1]);
     let policer = voice.policer.expect("a policer");
-    let meter =
-        Meter::TwoRate { cir_bps: 2_000_000, cbs_bytes: 65_536, pir_bps: 4_000_000, pbs_bytes: 128_000 };
-    assert_eq!(policer.meter, meter);
+    let marker =
+        Marker::TwoRate { cir_bps: 2_000_000, cbs_bytes: 65_536, pir_bps: 4_000_000, pbs_bytes: 128_000 };
+    assert_eq!(policer.marker, marker);
     assert_eq!((policer.color_aware, policer.yellow), (true, ColorAction::Remark(12)));
     assert_eq!(policer.red, ColorAction::Remark(14));
     let bulk = config.qos.classes[2].policer.expect("a policer");
-    let meter = Meter::SingleRate { cir_bps: 1_000_000_000, cbs_bytes: 1 << 20, ebs_bytes: 0 };
-    assert_eq!((bulk.meter, bulk.red), (meter, ColorAction::Drop));
+    let marker = Marker::SingleRate { cir_bps: 1_000_000_000, cbs_bytes: 1 << 20, ebs_bytes: 0 };
+    assert_eq!((bulk.marker, bulk.red), (marker, ColorAction::Drop));
 }
 
 #[test]

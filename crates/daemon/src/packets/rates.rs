@@ -1,7 +1,7 @@
 //! Rates of ports and queues: counters are sampled once a second, and a rate is their growth over the last few
 //! seconds.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ impl Rates {
     pub(super) fn look(&self, at: Instant, ports: &[PortView], queues: &[QueueView]) {
         let ports = ports.iter().map(|port| (port.name.clone(), of_port(port))).collect();
         let queues = queues.iter().map(|queue| (name_of(queue), [queue.sent, queue.sent_bytes])).collect();
-        let mut samples = self.lock();
+        let mut samples = self.0.lock();
         samples.push_back(Sample { at, ports, queues });
         while samples.len() > KEPT {
             samples.pop_front();
@@ -43,7 +43,7 @@ impl Rates {
 
     /// Sets the rates of ports.
     pub(super) fn rate_ports(&self, now: Instant, ports: &mut [PortView]) {
-        let samples = self.lock();
+        let samples = self.0.lock();
         let Some((first, seconds)) = span(&samples, now) else { return };
         for port in ports {
             let Some(before) = first.ports.get(&port.name) else { continue };
@@ -59,17 +59,13 @@ impl Rates {
 
     /// Sets the rates of queues.
     pub(super) fn rate_queues(&self, now: Instant, queues: &mut [QueueView]) {
-        let samples = self.lock();
+        let samples = self.0.lock();
         let Some((first, seconds)) = span(&samples, now) else { return };
         for queue in queues {
             let Some(before) = first.queues.get(&name_of(queue)) else { continue };
             let [packets, bytes] = rates([queue.sent, queue.sent_bytes], *before, seconds);
             queue.rates = Some(QueueRates { packets_per_s: packets, bits_per_s: 8 * bytes });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Sample>> {
-        self.0.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!              +--> class "voice"      [bucket] --+ level 0 --+
 //!              |                                  |           |   strict share
-//!   enqueue ---+--> class "signaling" [bucket] --+ level 1 --+--------+
+//!   enqueue ---+--> class "signaling"  [bucket] --+ level 1 --+--------+
 //!   by class   |                                                       +-- [port's bucket] --> dequeue
 //!   (limits)   +--> class "work"   [bucket, CoDel] --+ weight 4 -------+
 //!              |                                     |     deficit round robin

@@ -101,16 +101,21 @@ pub struct NatTimeouts {
     pub bare_s: u32,
 }
 
+impl NatTimeouts {
+    /// What a configuration without keys means.
+    pub const DEFAULT: Self = Self {
+        udp_s: 300,
+        tcp_established_s: 7440,
+        tcp_transitory_s: 240,
+        tcp_aborted_s: 10,
+        icmp_s: 60,
+        bare_s: 600,
+    };
+}
+
 impl Default for NatTimeouts {
     fn default() -> Self {
-        Self {
-            udp_s: 300,
-            tcp_established_s: 7440,
-            tcp_transitory_s: 240,
-            tcp_aborted_s: 10,
-            icmp_s: 60,
-            bare_s: 600,
-        }
+        Self::DEFAULT
     }
 }
 

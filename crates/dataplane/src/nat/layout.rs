@@ -149,56 +149,56 @@ impl Layout {
         1 << self.shard_bits
     }
 
-    /// The number of ports in a lane: those of one protocol, address and parity that one shard owns.
-    pub(crate) fn lane_ports(&self) -> usize {
+    /// The number of ports in a bitmap: those of one protocol, address and parity that one shard owns.
+    pub(crate) fn bitmap_ports(&self) -> usize {
         PORTS_PER_PARITY >> self.shard_bits
     }
 
-    /// The number of lanes in a shard.
-    pub(crate) fn lanes(&self) -> usize {
+    /// The number of bitmaps in a shard.
+    pub(crate) fn bitmaps(&self) -> usize {
         NatProtocol::ALL.len() * self.addresses.len() * 2
     }
 
-    /// The lane of a port.
+    /// The bitmap of a port.
     #[inline(always)]
-    pub(crate) fn lane(&self, protocol: NatProtocol, address: usize, parity: u16) -> usize {
+    pub(crate) fn bitmap(&self, protocol: NatProtocol, address: usize, parity: u16) -> usize {
         (protocol as usize * self.addresses.len() + address) * 2 + usize::from(parity)
     }
 
-    /// The index of a port in its lane: the shard's blocks one after another, half of each.
+    /// The index of a port in its bitmap: the shard's blocks one after another, half of each.
     #[inline(always)]
-    pub(crate) fn lane_place(&self, port: u16) -> usize {
+    pub(crate) fn bitmap_place(&self, port: u16) -> usize {
         let (port, half_bits) = (usize::from(port), self.block_bits - 1);
         port >> (self.shard_bits + self.block_bits) << half_bits | (port >> 1) & ((1 << half_bits) - 1)
     }
 
-    /// The port at an index of a lane.
-    pub(crate) fn lane_port(&self, shard: u16, parity: u16, place: usize) -> u16 {
+    /// The port at an index of a bitmap.
+    pub(crate) fn bitmap_port(&self, shard: u16, parity: u16, place: usize) -> u16 {
         let half_bits = self.block_bits - 1;
         let block = (place >> half_bits << self.shard_bits) | usize::from(shard);
         let within = (place & ((1 << half_bits) - 1)) << 1;
         (block << self.block_bits | within) as u16 | parity
     }
 
-    /// The indexes of a range of ports in the lanes of any shard, rounded to whole blocks.
-    pub(crate) fn lane_places(&self, ports: &RangeInclusive<u16>) -> RangeInclusive<usize> {
+    /// The indexes of a range of ports in the bitmaps of any shard, rounded to whole blocks.
+    pub(crate) fn bitmap_places(&self, ports: &RangeInclusive<u16>) -> RangeInclusive<usize> {
         let half_bits = self.block_bits - 1;
         let row = |port: u16| usize::from(port) >> (self.shard_bits + self.block_bits);
         row(*ports.start()) << half_bits..=row(*ports.end()) << half_bits | ((1 << half_bits) - 1)
     }
 
     /// The index of a port's block among its shard's blocks of one address.
-    pub(crate) fn lane_block(&self, port: u16) -> usize {
+    pub(crate) fn bitmap_block(&self, port: u16) -> usize {
         usize::from(port) >> (self.shard_bits + self.block_bits)
     }
 
-    /// The lane indexes of a shard's block.
+    /// The bitmap indexes of a shard's block.
     pub(crate) fn block_places(&self, block: usize) -> Range<usize> {
         block << (self.block_bits - 1)..(block + 1) << (self.block_bits - 1)
     }
 
     /// Blocks that a shard owns on each address, including those that are not assignable.
-    pub(crate) fn lane_blocks(&self) -> usize {
+    pub(crate) fn bitmap_blocks(&self) -> usize {
         1 << (16 - self.shard_bits - self.block_bits)
     }
 
@@ -308,15 +308,15 @@ mod tests {
             let layout = Layout::new(&config);
             let mut seen = std::collections::HashSet::new();
             for port in 0..=u16::MAX {
-                let lane = layout.lane(NatProtocol::Icmp, 1, port & 1);
-                assert!(lane < layout.lanes() && layout.lane_place(port) < layout.lane_ports());
-                assert!(seen.insert((layout.port_shard(port), lane, layout.lane_place(port))));
-                let back = layout.lane_port(layout.port_shard(port), port & 1, layout.lane_place(port));
+                let bitmap = layout.bitmap(NatProtocol::Icmp, 1, port & 1);
+                assert!(bitmap < layout.bitmaps() && layout.bitmap_place(port) < layout.bitmap_ports());
+                assert!(seen.insert((layout.port_shard(port), bitmap, layout.bitmap_place(port))));
+                let back = layout.bitmap_port(layout.port_shard(port), port & 1, layout.bitmap_place(port));
                 assert_eq!(back, port);
-                assert!(layout.lane_places(&(port..=port)).contains(&layout.lane_place(port)));
-                let block = layout.lane_block(port);
-                assert!(block < layout.lane_blocks());
-                assert!(layout.block_places(block).contains(&layout.lane_place(port)));
+                assert!(layout.bitmap_places(&(port..=port)).contains(&layout.bitmap_place(port)));
+                let block = layout.bitmap_block(port);
+                assert!(block < layout.bitmap_blocks());
+                assert!(layout.block_places(block).contains(&layout.bitmap_place(port)));
             }
         }
     }

@@ -114,7 +114,7 @@ pub(crate) struct Subscribers {
     /// By address, then by the shard's block index.
     blocks: Box<[Block]>,
     /// Blocks of one address.
-    lane_blocks: usize,
+    bitmap_blocks: usize,
     free: Box<[FreeList]>,
     subscribers: HashMap<u32, Subscriber>,
     blocks_used: u64,
@@ -124,7 +124,7 @@ impl Subscribers {
     /// The blocks of one shard; `None` without a configuration of subscribers.
     pub(crate) fn new(layout: &Layout, shard: u16, config: Option<&SubscriberConfig>) -> Option<Box<Self>> {
         let (config, plan) = config.zip(layout.blocks.clone())?;
-        let lane_blocks = layout.lane_blocks();
+        let bitmap_blocks = layout.bitmap_blocks();
         let given_out = plan.first..plan.first + plan.per_address;
         let mut this = Self {
             ports_max: config.ports_max,
@@ -132,17 +132,17 @@ impl Subscribers {
             blocks_max: config.blocks_max(),
             hold_s: config.hold_s,
             shard,
-            blocks: vec![Block::default(); lane_blocks * layout.addresses.len()].into_boxed_slice(),
-            lane_blocks,
+            blocks: vec![Block::default(); bitmap_blocks * layout.addresses.len()].into_boxed_slice(),
+            bitmap_blocks,
             free: vec![FreeList::default(); layout.addresses.len()].into_boxed_slice(),
             // Twice the possible number, so that removing and inserting never reallocates.
-            subscribers: HashMap::with_capacity(2 * lane_blocks * layout.addresses.len()),
+            subscribers: HashMap::with_capacity(2 * bitmap_blocks * layout.addresses.len()),
             blocks_used: 0,
             plan,
         };
         for at in 0..this.blocks.len() {
             if !this.plan.is_deterministic()
-                && given_out.contains(&layout.block_number(shard, at % lane_blocks))
+                && given_out.contains(&layout.block_number(shard, at % bitmap_blocks))
             {
                 this.put_back(at, 0);
             }
@@ -198,9 +198,9 @@ impl Subscribers {
         subscriber.used[protocol as usize] += 1;
         subscriber.blocks = blocks;
         subscriber.first = if is_another { at as u32 + 1 } else { known.first };
-        let public = at / self.lane_blocks;
+        let public = at / self.bitmap_blocks;
         let is_unpaired =
-            is_another && known.first != 0 && public != (known.first as usize - 1) / self.lane_blocks;
+            is_another && known.first != 0 && public != (known.first as usize - 1) / self.bitmap_blocks;
         let given_out = is_another.then(|| self.given_out(layout, at)).flatten();
         Ok(Taken { address: public, port, is_unpaired, given_out })
     }
@@ -210,7 +210,7 @@ impl Subscribers {
         if self.plan.is_deterministic() {
             return None;
         }
-        let ports = self.plan.ports(layout.block_number(self.shard, at % self.lane_blocks));
+        let ports = self.plan.ports(layout.block_number(self.shard, at % self.bitmap_blocks));
         Some((*ports.start(), *ports.end()))
     }
 
@@ -237,11 +237,11 @@ impl Subscribers {
             let mut list = first;
             while let Some(at) = list.checked_sub(1) {
                 let at = at as usize;
-                let places = layout.block_places(at % self.lane_blocks);
+                let places = layout.block_places(at % self.bitmap_blocks);
                 let start = places.start + start % places.len();
-                let lane = layout.lane(protocol, at / self.lane_blocks, parity);
-                if let Some(place) = ports.take_within(lane, places, start) {
-                    return Some((at, layout.lane_port(self.shard, parity, place)));
+                let bitmap = layout.bitmap(protocol, at / self.bitmap_blocks, parity);
+                if let Some(place) = ports.take_within(bitmap, places, start) {
+                    return Some((at, layout.bitmap_port(self.shard, parity, place)));
                 }
                 list = self.blocks[at].next;
             }
@@ -263,11 +263,11 @@ impl Subscribers {
             if public >= layout.addresses.len() {
                 return Err(Refusal::NoBlock);
             }
-            public * self.lane_blocks + layout.lane_block(*self.plan.ports(block).start())
+            public * self.bitmap_blocks + layout.bitmap_block(*self.plan.ports(block).start())
         } else {
             let home = match known.first {
                 0 => layout.paired_address(address),
-                first => (first as usize - 1) / self.lane_blocks,
+                first => (first as usize - 1) / self.bitmap_blocks,
             };
             let addresses = self.free.len();
             let mut order = (0..addresses).map(|n| (home + n) % addresses);
@@ -299,7 +299,7 @@ impl Subscribers {
     }
 
     fn put_back(&mut self, at: usize, held_until_s: u32) {
-        let list = &mut self.free[at / self.lane_blocks];
+        let list = &mut self.free[at / self.bitmap_blocks];
         let this = at as u32 + 1;
         // Blocks are not released in the order of the end of their hold time either.
         let mut previous = list.tail;
@@ -330,7 +330,7 @@ impl Subscribers {
         (public, port): (usize, u16),
         ended_s: u32,
     ) -> Option<(u16, u16)> {
-        let at = public * self.lane_blocks + layout.lane_block(port);
+        let at = public * self.bitmap_blocks + layout.bitmap_block(port);
         let Some(subscriber) = self.subscribers.get_mut(&inside) else {
             debug_assert!(false, "a session without a subscriber");
             return None;
@@ -388,10 +388,10 @@ impl Subscribers {
         let end = from.saturating_add(count).min(self.blocks.len());
         for (at, block) in self.blocks.iter().enumerate().take(end).skip(from) {
             if block.used != [0; 3] {
-                let number = layout.block_number(self.shard, at % self.lane_blocks);
+                let number = layout.block_number(self.shard, at % self.bitmap_blocks);
                 show(BlockInfo {
                     inside: block.owner.into(),
-                    public: layout.addresses[at / self.lane_blocks].into(),
+                    public: layout.addresses[at / self.bitmap_blocks].into(),
                     ports: self.plan.ports(number),
                     sessions: block.used,
                 });

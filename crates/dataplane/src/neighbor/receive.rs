@@ -13,7 +13,7 @@ use thalweg_wire::arp::{ArpOperation, ArpRepr, ArpView};
 use thalweg_wire::{EtherType, MacAddr};
 
 /// The minimum time between two defenses of an address (RFC 5227 2.4 c, DEFEND_INTERVAL).
-const DEFENCES: Rate = Rate { interval_ns: 10_000_000_000, burst: 1 };
+const DEFENSES: Rate = Rate { interval_ns: 10_000_000_000, burst: 1 };
 /// The minimum time between router advertisements to all (RFC 4861 10, MIN_DELAY_BETWEEN_RAS), and the longest
 /// random delay of solicited ones (MAX_RA_DELAY_TIME).
 const ADVERTISEMENTS_APART_NS: u64 = 3_000_000_000;
@@ -236,7 +236,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     /// Defends one of our addresses that another neighbor uses, at a limited rate.
     fn defend(&mut self, port: u16, identity: &PortIdentity, address: IpAddr, now_ns: u64) {
-        let may = self.ports.get_mut(&port).is_some_and(|port| port.defences.take(DEFENCES, now_ns));
+        let may = self.ports.get_mut(&port).is_some_and(|port| port.defenses.take(DEFENSES, now_ns));
         if may {
             self.announce(port, identity, address);
         }

@@ -28,7 +28,7 @@ const WANTED_PAUSE_NS: u64 = 1_000_000_000;
 pub(super) struct Port {
     pub(super) identity: PortIdentity,
     solicitations: TokenBucket,
-    pub(super) defences: TokenBucket,
+    pub(super) defenses: TokenBucket,
     announcements_left: u8,
     /// When the next announcement is due; `u64::MAX` is never. Likewise for advertisements.
     announce_ns: u64,
@@ -210,7 +210,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         let entry = Port {
             identity,
             solicitations: TokenBucket::default(),
-            defences: TokenBucket::default(),
+            defenses: TokenBucket::default(),
             announcements_left: ANNOUNCEMENTS,
             announce_ns: now_ns,
             advertisements_sent: 0,

@@ -1,6 +1,6 @@
 //! Moves the state of policers to a new configuration, so that a reload gives no one a second burst.
 
-use super::{Meter, Police, Policer, units};
+use super::{Marker, Police, Policer, units};
 
 impl Police {
     /// Takes over tokens, counters and time of earlier policers. `places[class]` is the class's former index, if it
@@ -27,9 +27,9 @@ impl Policer {
         }
         let mut old = old.clone();
         old.fill(now_ns);
-        let (committed_bytes, other_bytes) = match self.config.meter {
-            Meter::SingleRate { cbs_bytes, ebs_bytes, .. } => (cbs_bytes, ebs_bytes),
-            Meter::TwoRate { cbs_bytes, pbs_bytes, .. } => (cbs_bytes, pbs_bytes),
+        let (committed_bytes, other_bytes) = match self.config.marker {
+            Marker::SingleRate { cbs_bytes, ebs_bytes, .. } => (cbs_bytes, ebs_bytes),
+            Marker::TwoRate { cbs_bytes, pbs_bytes, .. } => (cbs_bytes, pbs_bytes),
         };
         self.committed = old.committed.min(units(committed_bytes));
         self.other = old.other.min(units(other_bytes));
@@ -39,11 +39,11 @@ impl Policer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Color, ColorAction, Meter, Police, Policer, PolicerConfig};
+    use super::super::{Color, ColorAction, Marker, Police, Policer, PolicerConfig};
 
     fn config(cbs_bytes: u64) -> PolicerConfig {
         PolicerConfig {
-            meter: Meter::SingleRate { cir_bps: 8_000, cbs_bytes, ebs_bytes: 0 },
+            marker: Marker::SingleRate { cir_bps: 8_000, cbs_bytes, ebs_bytes: 0 },
             color_aware: false,
             yellow: ColorAction::Pass,
             red: ColorAction::Drop,

@@ -3,14 +3,14 @@ use crate::ingress::Ingress;
 use crate::test_support::*;
 use proptest::prelude::*;
 
-fn config(meter: Meter) -> PolicerConfig {
-    PolicerConfig { meter, color_aware: true, yellow: ColorAction::Pass, red: ColorAction::Drop }
+fn config(marker: Marker) -> PolicerConfig {
+    PolicerConfig { marker, color_aware: true, yellow: ColorAction::Pass, red: ColorAction::Drop }
 }
 
 /// The markers in the RFCs' terms, in exact fractions of a byte (nanoseconds times bits), one event at a time: the
 /// slow reference.
 struct Reference {
-    meter: Meter,
+    marker: Marker,
     c: i128,
     e: i128,
     at: u64,
@@ -19,9 +19,9 @@ struct Reference {
 impl Reference {
     fn caps(&self) -> (i128, i128) {
         let unit = |b: u64| i128::from(b) * 8_000_000_000;
-        match self.meter {
-            Meter::SingleRate { cbs_bytes, ebs_bytes, .. } => (unit(cbs_bytes), unit(ebs_bytes)),
-            Meter::TwoRate { cbs_bytes, pbs_bytes, .. } => (unit(cbs_bytes), unit(pbs_bytes)),
+        match self.marker {
+            Marker::SingleRate { cbs_bytes, ebs_bytes, .. } => (unit(cbs_bytes), unit(ebs_bytes)),
+            Marker::TwoRate { cbs_bytes, pbs_bytes, .. } => (unit(cbs_bytes), unit(pbs_bytes)),
         }
     }
 
@@ -30,8 +30,8 @@ impl Reference {
         self.at = now;
         let (cap_c, cap_e) = self.caps();
         let need = i128::from(bytes) * 8_000_000_000;
-        match self.meter {
-            Meter::SingleRate { cir_bps, .. } => {
+        match self.marker {
+            Marker::SingleRate { cir_bps, .. } => {
                 let tokens = i128::from(cir_bps) * dt;
                 let to_c = tokens.min(cap_c - self.c);
                 self.c += to_c;
@@ -46,7 +46,7 @@ impl Reference {
                     Color::Red
                 }
             }
-            Meter::TwoRate { cir_bps, pir_bps, .. } => {
+            Marker::TwoRate { cir_bps, pir_bps, .. } => {
                 self.c = (self.c + i128::from(cir_bps) * dt).min(cap_c);
                 self.e = (self.e + i128::from(pir_bps) * dt).min(cap_e);
                 if incoming == Color::Red || self.e - need < 0 {
@@ -64,23 +64,23 @@ impl Reference {
     }
 }
 
-fn meters() -> impl Strategy<Value = Meter> {
+fn markers() -> impl Strategy<Value = Marker> {
     let rate = 0u64..2_000_000_000;
     let burst = 0u64..20_000;
     prop_oneof![
         (rate.clone(), burst.clone(), burst.clone())
-            .prop_map(|(cir_bps, cbs_bytes, ebs_bytes)| Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes }),
+            .prop_map(|(cir_bps, cbs_bytes, ebs_bytes)| Marker::SingleRate { cir_bps, cbs_bytes, ebs_bytes }),
         (rate.clone(), burst.clone(), rate, burst).prop_map(|(cir_bps, cbs_bytes, more, pbs_bytes)| {
-            Meter::TwoRate { cir_bps, cbs_bytes, pir_bps: cir_bps + more, pbs_bytes }
+            Marker::TwoRate { cir_bps, cbs_bytes, pir_bps: cir_bps + more, pbs_bytes }
         }),
     ]
 }
 
 proptest! {
     #[test]
-    fn marks_as_the_rfcs_do(meter in meters(), events in proptest::collection::vec((0u64..100_000, 20u32..1600, 0u8..3), 1..200)) {
-        let mut policer = Policer::new(config(meter));
-        let mut reference = Reference { meter, c: 0, e: 0, at: 0 };
+    fn marks_as_the_rfcs_do(marker in markers(), events in proptest::collection::vec((0u64..100_000, 20u32..1600, 0u8..3), 1..200)) {
+        let mut policer = Policer::new(config(marker));
+        let mut reference = Reference { marker, c: 0, e: 0, at: 0 };
         (reference.c, reference.e) = reference.caps();
         policer.fill(0);
         let mut now = 0;
@@ -94,8 +94,8 @@ proptest! {
 
 #[test]
 fn a_gap_of_years_saturates() {
-    let meter = Meter::TwoRate { cir_bps: u64::MAX, cbs_bytes: 2000, pir_bps: u64::MAX, pbs_bytes: 3000 };
-    let mut policer = Policer::new(config(meter));
+    let marker = Marker::TwoRate { cir_bps: u64::MAX, cbs_bytes: 2000, pir_bps: u64::MAX, pbs_bytes: 3000 };
+    let mut policer = Policer::new(config(marker));
     let colors = |p: &mut Policer, now| [0, 1, 2].map(|_| p.mark(now, 1500, Color::Green));
     let full = [Color::Green, Color::Yellow, Color::Red];
     assert_eq!(colors(&mut policer, 5), full);
@@ -115,8 +115,8 @@ fn drop_precedence_is_the_incoming_color() {
 
 #[test]
 fn remarking_keeps_ecn_and_checksum() {
-    let meter = Meter::SingleRate { cir_bps: 0, cbs_bytes: 0, ebs_bytes: 100 };
-    let mut class = config(meter);
+    let marker = Marker::SingleRate { cir_bps: 0, cbs_bytes: 0, ebs_bytes: 100 };
+    let mut class = config(marker);
     class.yellow = ColorAction::Remark(12);
     let mut police = Police::new(&[Some(class)]);
     let ip = with_ipv4_field(udp4([10, 0, 0, 1], [192, 0, 2, 1], 1, 2, b"x"), 1, &[46 << 2 | 3]);

@@ -89,7 +89,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             poller.poll(self.control, self.machine, busy, due_ms)?;
             // Sessions are ready here only with a common poller.
             while let Some(session) = poller.turns().next() {
-                threads.get(&session).iter().for_each(|thread| thread.waker.ring());
+                threads.get(&session).iter().for_each(|thread| thread.waker.wake());
             }
             let now = self.machine.now_ms();
             busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
@@ -104,7 +104,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
                     Notice::Closed(session) => {
                         if let Some(old) = threads.remove(&session) {
                             old.end.store(true, Ordering::Release);
-                            old.waker.ring();
+                            old.waker.wake();
                         }
                     }
                 }
@@ -123,7 +123,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
     ) -> io::Result<()> {
         if let Some(running) = threads.get(&session) {
             running.sockets.attach(self.control, session)?;
-            running.waker.ring();
+            running.waker.wake();
             return Ok(());
         }
         let name = format!("peer-{session}");

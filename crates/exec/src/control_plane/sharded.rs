@@ -34,6 +34,8 @@ struct WorkerQueue<B> {
     /// The worker's export queue may have changes.
     export: AtomicBool,
     write: AtomicBool,
+    /// A session of the worker has a new connection, so its timers have changed.
+    opened: AtomicBool,
     waker: ThreadWaker,
     sockets: Sockets,
 }
@@ -64,6 +66,7 @@ pub(super) fn run<C: ControlPlane>(
             inbox: Mutex::new(VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX)),
             export: AtomicBool::new(false),
             write: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
             waker: poller.waker(),
             sockets: poller.sockets().clone(),
         });
@@ -128,6 +131,9 @@ impl<C: ControlPlane> Pool<'_, C> {
                 }
                 self.control.write(&mut worker, session, now);
             }
+            if self.queues[index].opened.swap(false, Ordering::SeqCst) {
+                due_ms = 0;
+            }
             busy |= poller.housekeeping(self.control, &mut worker, share, &mut due_ms, now);
             busy |= self.export(&mut worker, share, now);
             if self.queues[index].write.swap(false, Ordering::SeqCst) || busy {
@@ -137,8 +143,8 @@ impl<C: ControlPlane> Pool<'_, C> {
                 if let Notice::Opened(session) = notice {
                     let queue = &self.queues[session % self.queues.len()];
                     queue.sockets.attach(self.control, session)?;
-                    queue.waker.ring();
-                    due_ms = 0;
+                    queue.opened.store(true, Ordering::SeqCst);
+                    queue.waker.wake();
                 }
             }
         }
@@ -161,7 +167,7 @@ impl<C: ControlPlane> Pool<'_, C> {
             for owner in owners {
                 let queue = &self.queues[owner];
                 queue.inbox.lock().push_back(batch.clone());
-                queue.waker.ring();
+                queue.waker.wake();
             }
         }
         reading.more
@@ -214,7 +220,113 @@ impl<C: ControlPlane> Pool<'_, C> {
     fn set_flag_of_all(&self, flag: impl Fn(&WorkerQueue<C::Batch>) -> &AtomicBool) {
         for queue in &self.queues {
             flag(queue).store(true, Ordering::SeqCst);
-            queue.waker.ring();
+            queue.waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Exported, Reading, Registry, Token};
+    use super::*;
+
+    /// Opens a connection of a session that belongs to the second worker, seen by the first.
+    #[derive(Default)]
+    struct Opening {
+        stop: AtomicBool,
+        wakers: Mutex<Wakers>,
+        has_ticked: AtomicBool,
+        has_opened: AtomicBool,
+        is_attached: AtomicBool,
+        /// Rounds of the second worker since the connection was attached.
+        rounds: AtomicUsize,
+        /// The second worker's timers ran since then.
+        is_done: AtomicBool,
+    }
+
+    impl Opening {
+        fn end(&self) {
+            self.stop.store(true, Ordering::SeqCst);
+            self.wakers.lock().wake_all();
+        }
+    }
+
+    impl ControlPlane for Opening {
+        type Worker = ();
+        type Batch = ();
+
+        fn worker(&self) {}
+
+        fn shards(&self) -> usize {
+            2
+        }
+
+        fn begin(&self, _: usize, wakers: Wakers) {
+            *self.wakers.lock() = wakers;
+        }
+
+        fn attach_listeners(&self, _: &Registry, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attach(&self, _: usize, _: &Registry, _: Token) -> io::Result<()> {
+            self.is_attached.store(true, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn accept(&self, (): &mut (), _: u64) {}
+
+        fn ready(&self, _: usize, _: bool, _: bool) {}
+
+        fn read(&self, (): &mut (), _: usize, _: u64) -> Reading<()> {
+            Reading { batch: None, more: false }
+        }
+
+        fn touches(&self, (): &(), _: usize) -> bool {
+            false
+        }
+
+        fn apply(&self, (): &mut (), _: usize, (): &(), _: u64) {}
+
+        fn export(&self, (): &mut (), _: usize, _: bool, _: u64) -> Exported {
+            Exported::default()
+        }
+
+        fn write(&self, (): &mut (), _: usize, _: u64) {}
+
+        fn write_share(&self, (): &mut (), _: Share, _: u64) {}
+
+        /// The next timer is far away, unless a connection opens.
+        fn tick(&self, (): &mut (), share: Share, now_ms: u64) -> u64 {
+            if share.index == 1 {
+                self.has_ticked.store(true, Ordering::SeqCst);
+                if self.is_attached.load(Ordering::SeqCst) {
+                    self.is_done.store(true, Ordering::SeqCst);
+                    self.end();
+                }
+            }
+            now_ms + 1_000_000
+        }
+
+        fn background_work(&self, (): &mut (), share: Share, _: u64) -> bool {
+            let is_attached = self.is_attached.load(Ordering::SeqCst);
+            if share.index == 1 && is_attached && self.rounds.fetch_add(1, Ordering::SeqCst) == 20 {
+                self.end();
+            }
+            false
+        }
+
+        fn poll_notice(&self) -> Option<Notice> {
+            let is_first = thread::current().name() != Some("shard-1");
+            let may = is_first && self.has_ticked.load(Ordering::SeqCst);
+            (may && !self.has_opened.swap(true, Ordering::SeqCst)).then_some(Notice::Opened(1))
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_session_looks_at_its_timers_when_it_opens() {
+        let opening = Opening::default();
+        run(&opening, 2, &Machine::real(), &opening.stop).expect("threads");
+        assert!(opening.is_done.load(Ordering::SeqCst));
     }
 }

@@ -21,7 +21,7 @@ const WAKER: Token = Token(usize::MAX);
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 1024;
 
-/// The longest sleep, so that a thread looks again even if no waker rang.
+/// The longest sleep, so that a thread looks again even if nobody wakes it.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 
 /// Wakes one thread that sleeps in its poller; costs no system call if the thread is awake.
@@ -32,7 +32,7 @@ struct ThreadWakerInner {
     wakes: Wakes,
     asleep: AtomicBool,
     /// Set while the thread is awake, this prevents its next sleep.
-    rung: AtomicBool,
+    is_woken: AtomicBool,
 }
 
 enum Wakes {
@@ -42,12 +42,12 @@ enum Wakes {
 
 impl ThreadWaker {
     fn new(wakes: Wakes) -> Self {
-        let (asleep, rung) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self(Arc::new(ThreadWakerInner { wakes, asleep, rung }))
+        let (asleep, is_woken) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self(Arc::new(ThreadWakerInner { wakes, asleep, is_woken }))
     }
 
-    pub(super) fn ring(&self) {
-        self.0.rung.store(true, Ordering::SeqCst);
+    pub(super) fn wake(&self) {
+        self.0.is_woken.store(true, Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::SeqCst) {
             match &self.0.wakes {
                 // An error means that the poller is gone, and its thread with it.
@@ -65,7 +65,7 @@ pub struct Wakers(Arc<Mutex<Vec<ThreadWaker>>>);
 impl Wakers {
     /// Wakes all threads.
     pub fn wake_all(&self) {
-        self.0.lock().iter().for_each(ThreadWaker::ring);
+        self.0.lock().iter().for_each(ThreadWaker::wake);
     }
 
     pub(super) fn add(&self, waker: ThreadWaker) {
@@ -187,7 +187,7 @@ impl Poller {
         control.background_work(worker, share, now_ms)
     }
 
-    /// Takes events. Unless `busy`, sleeps until there is one, until `until_ms` or until the waker rings.
+    /// Takes events. Unless `busy`, sleeps until there is one, until `until_ms` or until somebody wakes the thread.
     pub(super) fn poll<C: ControlPlane>(
         &mut self,
         control: &C,
@@ -198,13 +198,13 @@ impl Poller {
         let mut timeout = Duration::ZERO;
         if !busy && self.turns.is_empty() {
             self.waker.0.asleep.store(true, Ordering::SeqCst);
-            if !self.waker.0.rung.load(Ordering::SeqCst) {
+            if !self.waker.0.is_woken.load(Ordering::SeqCst) {
                 timeout = Duration::from_millis(until_ms.saturating_sub(machine.now_ms())).min(SLEEP_MAX);
             }
         }
         let polled = self.events.wait(timeout);
         self.waker.0.asleep.store(false, Ordering::SeqCst);
-        self.waker.0.rung.store(false, Ordering::SeqCst);
+        self.waker.0.is_woken.store(false, Ordering::SeqCst);
         match polled {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,

@@ -14,7 +14,7 @@
 //! socket buffers take no more, and then it goes on (SIGCONT). The load then comes from outside the daemon's budget
 //! of cores, as far as it fits into the buffers; [`Run::preloaded_share`] says how far that was.
 
-use super::client::{Client, ClientConfig, ClientError, Speaker};
+use super::client::{Client, ClientConfig, ClientError, Ended, Speaker};
 use super::daemon::{Advertise, DAEMON_AS, Daemon, DaemonError, DaemonSpec, MONITOR};
 use super::functions::{FunctionTime, FunctionTimes};
 use super::monitor::Goal;
@@ -307,9 +307,9 @@ fn feed(
                 }
                 let begun = Moment::now();
                 daemon.resume().map_err(BenchError::Daemon)?;
-                let result = sender.join().unwrap_or_else(|_| {
-                    Err(ClientError::Down { session: 0, why: "the sender panicked".into() })
-                });
+                let result = sender
+                    .join()
+                    .unwrap_or_else(|_| Err(ClientError::Down { session: 0, why: Ended::Panicked }));
                 result.map_err(failed)?;
                 Ok((begun, (last - before) as f64 / bytes as f64))
             })

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use thalweg_base::uninterrupted;
 use thalweg_wire::bgp::Family;
 
 /// How long a sender waits for a daemon that does not read.
@@ -92,13 +93,31 @@ pub enum ClientError {
     },
     /// An established session ended.
     #[error("session {session} went down: {why}")]
-    Down { session: usize, why: String },
+    Down { session: usize, why: Ended },
     /// The daemon did not read for [`SEND_WAIT`].
     #[error("the daemon has not read from session {session} for {} s", SEND_WAIT.as_secs())]
     NotReading { session: usize },
     /// A system call failed.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
+}
+
+/// Why a session ended.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Ended {
+    #[error("closed by the daemon")]
+    Closed,
+    #[error("sent {0}")]
+    Malformed(#[from] Malformed),
+    #[error("NOTIFICATION {code}/{subcode}")]
+    Notification { code: u8, subcode: u8 },
+    /// Its socket failed; several threads learn of it.
+    #[error("{0}")]
+    Socket(Arc<io::Error>),
+    #[error("cannot watch its socket: {0}")]
+    Watching(Arc<io::Error>),
+    #[error("its thread panicked")]
+    Panicked,
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> ClientError {
@@ -132,7 +151,7 @@ struct Shared {
     monitor: Mutex<Monitor>,
     heard: Condvar,
     /// The first session that ended, and why.
-    down: Mutex<Option<(usize, String)>>,
+    down: Mutex<Option<(usize, Ended)>>,
     stop: AtomicBool,
     hold_time: Duration,
     monitored: bool,
@@ -235,7 +254,7 @@ impl Client {
                 .collect();
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
             for (session, result) in results.into_iter().enumerate() {
-                result.map_err(|_| ClientError::Down { session, why: "its thread panicked".into() })??;
+                result.map_err(|_| ClientError::Down { session, why: Ended::Panicked })??;
             }
             Ok(Instant::now())
         })
@@ -380,7 +399,7 @@ fn establish(mut stream: TcpStream, mut hold_time_s: u16) -> io::Result<Opened> 
                     let hold_time = Duration::from_secs(u64::from(hold_time_s));
                     return Ok(Opened { stream, rest: bytes[length..].to_vec(), hold_time });
                 }
-                kind::NOTIFICATION => return Err(wrong(notification(body))),
+                kind::NOTIFICATION => return Err(wrong(notification(body).to_string())),
                 other => return Err(wrong(format!("message of type {other} while opening"))),
             }
             bytes.drain(..length);
@@ -392,9 +411,9 @@ fn establish(mut stream: TcpStream, mut hold_time_s: u16) -> io::Result<Opened> 
     }
 }
 
-fn notification(body: &[u8]) -> String {
+fn notification(body: &[u8]) -> Ended {
     let code = |at: usize| body.get(at).copied().unwrap_or(0);
-    format!("NOTIFICATION {}/{}", code(0), code(1))
+    Ended::Notification { code: code(0), subcode: code(1) }
 }
 
 /// Writes to sessions, and waits where a socket is full.
@@ -423,14 +442,13 @@ impl<'a> Writer<'a> {
         let mut rest = bytes;
         let mut waited = Duration::ZERO;
         while !rest.is_empty() {
-            match (&session.stream).write(&rest[..rest.len().min(WRITE_MAX)]) {
-                Ok(0) => return Err(ClientError::Down { session: at, why: "closed while writing".into() }),
+            match uninterrupted(|| (&session.stream).write(&rest[..rest.len().min(WRITE_MAX)])) {
+                Ok(0) => return Err(ClientError::Down { session: at, why: Ended::Closed }),
                 Ok(written) => {
                     rest = &rest[written..];
                     session.counters.sent_bytes.fetch_add(written as u64, Ordering::Relaxed);
                     waited = Duration::ZERO;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     waited += self.wait(at, session)?;
                     if waited > SEND_WAIT {
@@ -440,10 +458,8 @@ impl<'a> Writer<'a> {
                 Err(error) => {
                     // The daemon's last message explains more than the broken pipe does.
                     let why = self.shared.down.lock().as_ref().map(|(_, why)| why.clone());
-                    return Err(ClientError::Down {
-                        session: at,
-                        why: why.unwrap_or_else(|| error.to_string()),
-                    });
+                    let why = why.unwrap_or_else(|| Ended::Socket(Arc::new(error)));
+                    return Err(ClientError::Down { session: at, why });
                 }
             }
         }
@@ -485,7 +501,7 @@ impl Reader {
             let fd = session.stream.as_raw_fd();
             let watched = self.poll.registry().register(&mut SourceFd(&fd), Token(at), Interest::READABLE);
             if let Err(error) = watched {
-                return lost(&shared, at, format!("cannot watch its socket: {error}"));
+                return lost(&shared, at, Ended::Watching(Arc::new(error)));
             }
             // The bytes received during the handshake come before those received since.
             let early = std::mem::take(&mut self.carried[at]);
@@ -498,7 +514,7 @@ impl Reader {
         while !shared.stop.load(Ordering::Acquire) {
             match self.poll.poll(&mut events, Some(TICK)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    return lost(&shared, 0, format!("cannot poll: {error}"));
+                    return lost(&shared, 0, Ended::Watching(Arc::new(error)));
                 }
                 _ => {}
             }
@@ -518,28 +534,27 @@ impl Reader {
     }
 
     /// Reads until nothing is left.
-    fn handle_readable(&mut self, at: usize) -> Result<(), String> {
+    fn handle_readable(&mut self, at: usize) -> Result<(), Ended> {
         let shared = Arc::clone(&self.shared);
         let Some(session) = shared.sessions.get(at) else { return Ok(()) };
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = loop {
-            match (&session.stream).read(&mut buffer) {
-                Ok(0) => break Err("closed by the daemon".to_owned()),
+            match uninterrupted(|| (&session.stream).read(&mut buffer)) {
+                Ok(0) => break Err(Ended::Closed),
                 Ok(read) => {
                     if let Err(why) = self.handle_bytes(at, &buffer[..read]) {
                         break Err(why);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break Err(error.to_string()),
+                Err(error) => break Err(Ended::Socket(Arc::new(error))),
             }
         };
         self.buffer = buffer;
         result
     }
 
-    fn handle_bytes(&mut self, at: usize, bytes: &[u8]) -> Result<(), String> {
+    fn handle_bytes(&mut self, at: usize, bytes: &[u8]) -> Result<(), Ended> {
         let session = &self.shared.sessions[at];
         session.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut carried = std::mem::take(&mut self.carried[at]);
@@ -566,20 +581,17 @@ impl Reader {
     }
 
     /// Handles all complete messages and returns how many bytes they were.
-    fn take(&self, at: usize, bytes: &[u8]) -> Result<usize, String> {
+    fn take(&self, at: usize, bytes: &[u8]) -> Result<usize, Ended> {
         let session = &self.shared.sessions[at];
         let is_monitor = self.shared.monitored && at + 1 == self.shared.sessions.len();
         let mut monitor = is_monitor.then(|| self.shared.monitor.lock());
         let now = Instant::now();
         let (mut taken, mut updates, mut others) = (0, 0, 0);
-        let malformed = |wrong: Malformed| format!("sent {wrong}");
-        while let Some((kind, body, length)) =
-            message::frame(&bytes[taken..], MESSAGE_MAX).map_err(malformed)?
-        {
+        while let Some((kind, body, length)) = message::frame(&bytes[taken..], MESSAGE_MAX)? {
             match (kind, &mut monitor) {
                 (kind::UPDATE, Some(monitor)) => {
                     updates += 1;
-                    monitor.handle_update(body, now).map_err(malformed)?;
+                    monitor.handle_update(body, now)?;
                 }
                 (kind::UPDATE, None) => updates += 1,
                 (kind::NOTIFICATION, _) => return Err(notification(body)),
@@ -607,7 +619,7 @@ fn keepalive(session: &Session) {
     }
 }
 
-fn lost(shared: &Shared, session: usize, why: String) {
+fn lost(shared: &Shared, session: usize, why: Ended) {
     if shared.stop.load(Ordering::Acquire) {
         return;
     }

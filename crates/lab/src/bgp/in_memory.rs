@@ -29,14 +29,14 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use thalweg_base::IpPrefix;
-use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_config::RouterConfig;
+use thalweg_config::{ConfigErrors, RouterConfig};
 use thalweg_exec::control_plane::{
-    ControlCosts, ControlRecorder, SchedulingKind, SchedulingOptions, schedule, schedule_with_common_poller,
+    ControlCosts, ControlRecorder, SchedulingKind, SchedulingOptions, UnknownScheduling, schedule,
+    schedule_with_common_poller,
 };
 use thalweg_exec::monotonic_time;
-use thalweg_node::control::{BgpRequest, RouteFilter};
+use thalweg_node::control::{AnswerError, BgpRequest, RouteFilter};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::Family;
 
@@ -45,7 +45,7 @@ use crate::bgp::daemon::{Advertise, DAEMON_AS, MONITOR, configuration, route_of,
 use crate::bgp::feed::{Cast, Feed, window};
 use crate::bgp::functions::FunctionTimes;
 use crate::bgp::message::kind::UPDATE;
-use crate::bgp::message::{OpenFields, Stream, frame, keepalive, open};
+use crate::bgp::message::{Malformed, OpenFields, Stream, frame, keepalive, open};
 use crate::bgp::monitor::Monitor;
 use crate::bgp::order::{self, Arrival, Way, order};
 use crate::bgp::scenario::{Phase, Scenario};
@@ -79,6 +79,54 @@ pub(crate) struct Spec {
     pub(crate) timeout: Duration,
 }
 
+/// Why a speaker in this process was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum InMemoryError {
+    #[error(transparent)]
+    Scheduling(#[from] UnknownScheduling),
+    #[error(transparent)]
+    Configuration(#[from] ConfigErrors),
+    #[error("the configuration has no [bgp]")]
+    NoBgp,
+    #[error("the load has no phase")]
+    NoPhase,
+    #[error("{what}: {error}")]
+    System { what: &'static str, error: io::Error },
+    #[error("the scheduling panicked")]
+    Panicked,
+    #[error("sessions did not come up")]
+    NotUp,
+    #[error("neighbor {0} is not read")]
+    NotRead(usize),
+    #[error("only {done} of {sent} UPDATEs were processed in time")]
+    NotProcessed { done: u64, sent: u64 },
+    #[error("not converged: of {expected} prefixes {right} are right, {there} are there")]
+    NotConverged { expected: usize, right: usize, there: usize },
+    #[error("{table}: of {expected} best paths {right} are right, {there} are there")]
+    WrongPaths { table: &'static str, expected: usize, right: usize, there: usize },
+    #[error("the speaker wrote: {0}")]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Request(#[from] AnswerError),
+    #[error("no answer about functions")]
+    NoAnswer,
+    #[error("the answer about functions: {0}")]
+    Functions(serde_json::Error),
+    #[error("no route: {0}")]
+    NoRoute(serde_json::Value),
+}
+
+impl InMemoryError {
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+
+    fn not_converged(monitor: &Monitor) -> Self {
+        let (expected, right, there) = monitor.state();
+        Self::NotConverged { expected, right, there }
+    }
+}
+
 impl Spec {
     /// Whether the speaker counts times, and reports what it has processed.
     fn counts(&self) -> bool {
@@ -93,28 +141,21 @@ fn speaker_of(
     scheduling: SchedulingKind,
     advertise: Advertise,
     profile_functions: bool,
-) -> Result<Speaker, String> {
+) -> Result<Speaker, InMemoryError> {
     let text = configuration(LOCAL, scenario, advertise);
-    let config =
-        RouterConfig::from_text("in-memory.toml", &text, Path::new("")).map_err(|e| e.to_string())?;
-    let bgp = config.bgp.map(Arc::new).ok_or("the configuration has no [bgp]")?;
+    let config = RouterConfig::from_text("in-memory.toml", &text, Path::new(""))?;
+    let bgp = config.bgp.map(Arc::new).ok_or(InMemoryError::NoBgp)?;
     let options = SpeakerOptions {
-        network: Box::new(MemoryNetwork { world: world.clone() }),
-        readers: Vec::new(),
-        observer: None,
-        seed: 1,
-        limits: ExportLimits::default(),
         scheduling: scheduling.to_string(),
         profile_functions,
-        interner: None,
-        restart: None,
+        ..SpeakerOptions::new(MemoryNetwork { world: world.clone() }, 1)
     };
-    Speaker::new(bgp, options).map_err(|error| format!("neighbors: {error}"))
+    Speaker::new(bgp, options).map_err(InMemoryError::system("neighbors"))
 }
 
 /// Runs all phases of a scenario; returns the results of the last one.
-pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
-    let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
+pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, InMemoryError> {
+    let world = Arc::new(World::new(scenario).map_err(InMemoryError::system("socket pairs"))?);
     let speaker = speaker_of(scenario, &world, spec.scheduling, spec.advertise, spec.counts())?;
     let stop = Arc::new(AtomicBool::new(false));
     let options = SchedulingOptions { kind: spec.scheduling, threads: spec.threads };
@@ -128,15 +169,15 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
         let result = phases(spec, scenario, &world, speaker);
         stop.store(true, Ordering::Release);
         speaker.wake();
-        let ended = routing.join().map_err(|_| "the scheduling panicked".to_owned())?;
-        ended.map_err(|error| format!("the scheduling: {error}"))?;
+        let ended = routing.join().map_err(|_| InMemoryError::Panicked)?;
+        ended.map_err(InMemoryError::system("the scheduling"))?;
         result
     })
 }
 
 /// Runs a scenario under the serial scheduling, and records what its last phase costs.
-pub(crate) fn record(spec: &Spec, scenario: &Scenario) -> Result<(Run, ControlCosts), String> {
-    let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
+pub(crate) fn record(spec: &Spec, scenario: &Scenario) -> Result<(Run, ControlCosts), InMemoryError> {
+    let world = Arc::new(World::new(scenario).map_err(InMemoryError::system("socket pairs"))?);
     let speaker = speaker_of(scenario, &world, SchedulingKind::Serial, spec.advertise, spec.counts())?;
     let (recorder, stop) = (ControlRecorder::new(&speaker), Arc::new(AtomicBool::new(false)));
     let options = SchedulingOptions { kind: SchedulingKind::Serial, threads: 1 };
@@ -150,22 +191,22 @@ pub(crate) fn record(spec: &Spec, scenario: &Scenario) -> Result<(Run, ControlCo
         });
         stop.store(true, Ordering::Release);
         speaker.wake();
-        let ended = routing.join().map_err(|_| "the scheduling panicked".to_owned())?;
-        ended.map_err(|error| format!("the scheduling: {error}"))?;
+        let ended = routing.join().map_err(|_| InMemoryError::Panicked)?;
+        ended.map_err(InMemoryError::system("the scheduling"))?;
         result.map(|run| (run, recorder.finish(spec.advertise == Advertise::None)))
     })
 }
 
 /// Waits until all sessions are up; when the run must end.
-fn come_up(spec: &Spec, scenario: &Scenario, speaker: &Speaker) -> Result<Instant, String> {
+fn come_up(spec: &Spec, scenario: &Scenario, speaker: &Speaker) -> Result<Instant, InMemoryError> {
     let end = Instant::now() + spec.timeout;
     while !all_up(speaker, scenario.neighbors.count + 1) {
-        pause(end, || "sessions did not come up".to_owned())?;
+        pause(end, || InMemoryError::NotUp)?;
     }
     Ok(end)
 }
 
-fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) -> Result<Run, String> {
+fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) -> Result<Run, InMemoryError> {
     let end = come_up(spec, scenario, speaker)?;
     play(spec, scenario, (world, speaker), end)
 }
@@ -175,9 +216,9 @@ fn play(
     scenario: &Scenario,
     (world, speaker): (&World, &Speaker),
     end: Instant,
-) -> Result<Run, String> {
+) -> Result<Run, InMemoryError> {
     let mut monitor = Monitor::new(DAEMON_AS);
-    let mut last = Err("the load has no phase".to_owned());
+    let mut last = Err(InMemoryError::NoPhase);
     for phase in &scenario.phases {
         let way = spec.way.unwrap_or(Way::ThreadPerPeer);
         let runs = order(&phase.streams, way, Arrival { file: &scenario.arrival, seed: spec.seed });
@@ -193,7 +234,7 @@ fn run_phase(
     monitor: &mut Monitor,
     (phase, runs): (&Phase, &[order::Run]),
     end: Instant,
-) -> Result<Run, String> {
+) -> Result<Run, InMemoryError> {
     monitor.expect(phase.expected.iter().copied(), phase.marks, phase.goal);
     world.lock_heard().clear();
     let times = || if spec.counts() { functions(speaker) } else { Ok(FunctionTimes::default()) };
@@ -214,7 +255,7 @@ fn run_phase(
         }
     };
     if monitor.reached().is_none() {
-        return Err(not_converged(monitor));
+        return Err(InMemoryError::not_converged(monitor));
     }
     let after = times()?;
     let begun_ns = u64::try_from(begun.1.as_nanos()).unwrap_or(u64::MAX);
@@ -240,10 +281,10 @@ fn used_s() -> f64 {
 }
 
 /// Waits until the monitor has received every expected route; returns the processor time used by then.
-fn told(world: &World, monitor: &mut Monitor, begun: Instant, end: Instant) -> Result<f64, String> {
+fn told(world: &World, monitor: &mut Monitor, begun: Instant, end: Instant) -> Result<f64, InMemoryError> {
     let mut listened_to = 0;
     loop {
-        pause(end, || not_converged(monitor))?;
+        pause(end, || InMemoryError::not_converged(monitor))?;
         let heard = world.lock_heard();
         let told_at = heard.told_at.last().map_or(begun, |(at, _)| *at);
         if world.feed.is_read() && told_at.elapsed() > QUIET {
@@ -263,10 +304,10 @@ fn worked_off(
     speaker: &Speaker,
     (before, sent): (u64, u64),
     end: Instant,
-) -> Result<u64, String> {
+) -> Result<u64, InMemoryError> {
     let mut done = 0;
     loop {
-        pause(end, || format!("only {done} of {sent} UPDATEs were processed in time"))?;
+        pause(end, || InMemoryError::NotProcessed { done, sent })?;
         if world.feed.is_read() {
             let progress = functions(speaker)?.progress;
             done = progress.updates.saturating_sub(before);
@@ -277,38 +318,30 @@ fn worked_off(
     }
 }
 
-fn not_converged(monitor: &Monitor) -> String {
-    let (expected, right, there) = monitor.state();
-    format!("not converged: of {expected} prefixes {right} are right, {there} are there")
-}
-
-fn functions(speaker: &Speaker) -> Result<FunctionTimes, String> {
+fn functions(speaker: &Speaker) -> Result<FunctionTimes, InMemoryError> {
     let mut items = answer(speaker, &BgpRequest::Functions)?;
-    let times = items.pop().ok_or("no answer about functions")?;
-    serde_json::from_value(times).map_err(|error| format!("the answer about functions: {error}"))
+    let times = items.pop().ok_or(InMemoryError::NoAnswer)?;
+    serde_json::from_value(times).map_err(InMemoryError::Functions)
 }
 
 /// The speaker's best routes.
-fn table(speaker: &Speaker) -> Result<Vec<(IpPrefix, u64)>, String> {
+fn table(speaker: &Speaker) -> Result<Vec<(IpPrefix, u64)>, InMemoryError> {
     let best = RouteFilter { best: true, ..RouteFilter::default() };
     let items = answer(speaker, &BgpRequest::Routes(best))?;
-    items.iter().map(|view| route_of(view).ok_or_else(|| format!("no route: {view}"))).collect()
+    items.into_iter().map(|view| route_of(&view).ok_or(InMemoryError::NoRoute(view))).collect()
 }
 
-fn answer(speaker: &Speaker, request: &BgpRequest) -> Result<Vec<serde_json::Value>, String> {
+fn answer(speaker: &Speaker, request: &BgpRequest) -> Result<Vec<serde_json::Value>, InMemoryError> {
     let mut items = Vec::new();
     let mut take = |item| {
         items.push(item);
         Ok(())
     };
-    speaker
-        .answer(request, &mut take)
-        .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())?;
+    speaker.answer(request, &mut take).map_err(InMemoryError::system("an answer"))??;
     Ok(items)
 }
 
-fn pause(end: Instant, what: impl FnOnce() -> String) -> Result<(), String> {
+fn pause(end: Instant, what: impl FnOnce() -> InMemoryError) -> Result<(), InMemoryError> {
     if Instant::now() > end {
         return Err(what());
     }
@@ -429,13 +462,12 @@ impl Heard {
     }
 
     /// Passes whole messages from `start` on to the monitor; returns the position reached.
-    fn replay_to(&self, monitor: &mut Monitor, start: usize) -> Result<usize, String> {
+    fn replay_to(&self, monitor: &mut Monitor, start: usize) -> Result<usize, Malformed> {
         let mut rest = self.bytes.get(start..).unwrap_or_default();
         let mut at = self.told_at.iter();
         let mut now = at.next();
         while !rest.is_empty() {
-            let framed = frame(rest, MESSAGE_MAX).map_err(|error| format!("the speaker wrote: {error}"))?;
-            let Some((kind, body, length)) = framed else { break };
+            let Some((kind, body, length)) = frame(rest, MESSAGE_MAX)? else { break };
             let end = self.bytes.len() - rest.len() + length;
             // A message arrives with its last byte.
             while let Some((_, up_to)) = now
@@ -445,7 +477,7 @@ impl Heard {
             }
             let heard_at = now.map_or_else(Instant::now, |(at, _)| *at);
             if kind == UPDATE {
-                monitor.handle_update(body, heard_at).map_err(|error| format!("an UPDATE: {error}"))?;
+                monitor.handle_update(body, heard_at)?;
             }
             rest = &rest[length..];
         }
@@ -604,7 +636,7 @@ mod tests {
         for advertise in [Advertise::None, Advertise::Monitor] {
             let short =
                 Spec { timeout: Duration::from_secs(1), ..spec(SchedulingKind::Serial, advertise, None) };
-            let error = measure(&short, &scenario).unwrap_err();
+            let error = measure(&short, &scenario).unwrap_err().to_string();
             assert!(error.contains("of 50 prefixes 49 are right"), "{error}");
         }
     }

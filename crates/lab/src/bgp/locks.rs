@@ -25,7 +25,8 @@ use thalweg_bgp::rib::{RibShard, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatch, RouteBatchBuilder, SHARDS, WITHDRAWN, shard_of};
 
 use super::bench::Run;
-use super::message::{HEADER_LEN, MESSAGE_MAX, Said, Stream, frame, read_update};
+use super::in_memory::InMemoryError;
+use super::message::{HEADER_LEN, MESSAGE_MAX, Malformed, Said, Stream, frame, read_update};
 use super::scenario::Scenario;
 use crate::cores::Cores;
 use crate::cpu_time::process_cpu_s;
@@ -33,7 +34,7 @@ use crate::cpu_time::process_cpu_s;
 thalweg_base::words! {
     /// A table, and where its locks are.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Locked {
+    pub enum Locked {
         OneLock => "trie, one lock",
         Shards => "trie, a lock per shard",
         Nodes => "trie, locks per node",
@@ -271,10 +272,10 @@ fn batch(interner: &Interner, neighbor: usize, routes: &[Route]) -> RouteBatch {
     builder.finish(peer_of(neighbor), 1)
 }
 
-fn routes_of(stream: &Stream) -> Result<Said4, String> {
+fn routes_of(stream: &Stream) -> Result<Said4, Malformed> {
     let mut said = Vec::with_capacity(stream.messages());
     let mut rest = stream.bytes.as_slice();
-    while let Some((_, body, length)) = frame(rest, MESSAGE_MAX).map_err(|error| error.to_string())? {
+    while let Some((_, body, length)) = frame(rest, MESSAGE_MAX)? {
         debug_assert!(length >= HEADER_LEN);
         let mut routes = Vec::new();
         let mut add = |prefix: IpPrefix, hops| {
@@ -287,8 +288,7 @@ fn routes_of(stream: &Stream) -> Result<Said4, String> {
             Said::Announced(prefix, path) => {
                 add(prefix, u32::try_from(path.numbers().count()).unwrap_or(u32::MAX).max(1));
             }
-        })
-        .map_err(|error| error.to_string())?;
+        })?;
         said.push(routes);
         rest = &rest[length..];
     }
@@ -307,24 +307,20 @@ fn expected(said: &[Said4]) -> Best {
 }
 
 /// Applies the messages of a scenario's last phase, with one thread per neighbor.
-pub(crate) fn measure(locked: Locked, scenario: &Scenario, cores: &Cores) -> Result<Run, String> {
-    let phase = scenario.phases.last().ok_or("the load has no phase")?;
+pub(crate) fn measure(locked: Locked, scenario: &Scenario, cores: &Cores) -> Result<Run, InMemoryError> {
+    let phase = scenario.phases.last().ok_or(InMemoryError::NoPhase)?;
     let said = phase.streams.iter().map(routes_of).collect::<Result<Vec<_>, _>>()?;
     let table: Box<dyn Table> = match locked {
         Locked::Rib => Box::new(Rib::new(&said)),
         _ => Box::new(Tries::new(locked)),
     };
-    let (elapsed_s, cpu_s) =
-        cores.run(|| applied(&*table, &said)).map_err(|error| format!("cores: {error}"))?;
+    let (elapsed_s, cpu_s) = cores.run(|| applied(&*table, &said)).map_err(InMemoryError::system("cores"))?;
     let best = table.best();
     let expected = expected(&said);
     if best != expected {
         let right = expected.iter().filter(|(prefix, path)| best.get(prefix) == Some(path)).count();
-        return Err(format!(
-            "{locked}: of {} best paths {right} are right, {} are there",
-            expected.len(),
-            best.len()
-        ));
+        let (expected, there) = (expected.len(), best.len());
+        return Err(InMemoryError::WrongPaths { table: locked.name(), expected, right, there });
     }
     let digest = best.iter().fold(0, |sum, (prefix, neighbor)| {
         mix64(sum ^ u64::from(prefix.address()) << 8 ^ u64::from(prefix.length()) ^ (*neighbor as u64) << 40)

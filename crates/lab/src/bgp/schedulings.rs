@@ -14,7 +14,7 @@ use crate::bgp::bench::{BenchError, Feed, Run, RunSpec, measure};
 use crate::bgp::caches::{self, RecordError};
 use crate::bgp::daemon::{Advertise, DaemonSpec};
 use crate::bgp::experiment::{self, Cell, ExperimentError, Outcome, Part, RunOptions, SERIAL};
-use crate::bgp::in_memory;
+use crate::bgp::in_memory::{self, InMemoryError};
 use crate::bgp::locks::{self, Locked};
 use crate::bgp::message::Stream;
 use crate::bgp::order::{Mix, Way};
@@ -62,7 +62,7 @@ pub enum MeasureError {
     Daemon(BenchError),
     /// The speaker in this process failed.
     #[error("in memory: {0}")]
-    InMemory(String),
+    InMemory(#[from] InMemoryError),
 }
 
 /// What to measure, and how.
@@ -208,11 +208,11 @@ impl Loads {
             _ => None,
         };
         if let Some(locked) = Locked::ALL.into_iter().find(|locked| locked.name() == cell.load) {
-            return locks::measure(locked, scenario, &cores).map_err(MeasureError::InMemory);
+            return Ok(locks::measure(locked, scenario, &cores)?);
         }
         if cell.load == IN_MEMORY || matches!(cell.part, Part::Mixes | Part::Blocks | Part::Ablations) {
             let spec = in_memory::Spec {
-                scheduling: cell.scheduling.parse().map_err(|e| MeasureError::InMemory(format!("{e}")))?,
+                scheduling: cell.scheduling.parse().map_err(InMemoryError::Scheduling)?,
                 threads,
                 common_poller: cell.load == COMMON_POLLER,
                 cores,
@@ -222,7 +222,7 @@ impl Loads {
                 seed: setting.runs.seed,
                 timeout: TIMEOUT,
             };
-            return in_memory::measure(&spec, scenario).map_err(MeasureError::InMemory);
+            return Ok(in_memory::measure(&spec, scenario)?);
         }
         let feed = match cell.load.as_str() {
             IN_BUFFERS => Feed::Preloaded,
@@ -330,7 +330,7 @@ pub fn caches(setting: &Setting, outcome: &mut Outcome) -> Result<(), BgpError> 
 }
 
 /// Plays what all neighbors send by one thread, to be recorded for the cache model; returns the number of UPDATEs.
-pub fn alone(neighbors: Neighbors, prefixes: usize, seed: u64) -> Result<u64, String> {
+pub fn alone(neighbors: Neighbors, prefixes: usize, seed: u64) -> Result<u64, InMemoryError> {
     in_memory::alone(&Scenario::overlap(prefixes, Packing::Real, neighbors, seed), seed)
 }
 

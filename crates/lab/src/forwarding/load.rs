@@ -2,6 +2,7 @@
 
 use super::ForwardingError;
 use super::frame::PORT_ECHO;
+use crate::unexpected::Unexpected;
 use crate::workload::destinations::{Destinations, Kind};
 use crate::workload::frames::Endpoint;
 use crate::workload::prefixes;
@@ -58,14 +59,14 @@ impl fmt::Display for Scenario {
 
 /// As on the command line: `one:FLOWS`, `full:FLOWS` or `nat:FLOWS`.
 impl FromStr for Scenario {
-    type Err = String;
+    type Err = Unexpected;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected one:FLOWS, full:FLOWS or nat:FLOWS, such as one:1");
+    fn from_str(text: &str) -> Result<Self, Unexpected> {
+        let wrong = || Unexpected::new(text, "one:FLOWS, full:FLOWS or nat:FLOWS, such as one:1");
         let (kind, flows) = text.split_once(':').ok_or_else(wrong)?;
         let flows: usize = flows.parse().map_err(|_| wrong())?;
         if !(1..=FLOWS_MAX).contains(&flows) {
-            return Err(format!("{text:?}: expected 1 to {FLOWS_MAX} flows"));
+            return Err(Unexpected::new(text, format!("1 to {FLOWS_MAX} flows")));
         }
         let (nat, full_table) = match kind {
             "one" => (false, false),
@@ -75,7 +76,7 @@ impl FromStr for Scenario {
         };
         // A port for each flow of a translated host, behind one address.
         if nat && flows > 60_000 {
-            return Err(format!("{text:?}: one public address has ports for 60000 flows at most"));
+            return Err(Unexpected::new(text, "at most 60000 flows: one public address has no more ports"));
         }
         Ok(Self { nat, full_table, flows })
     }

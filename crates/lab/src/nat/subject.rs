@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
+use thalweg_base::uninterrupted;
 
 /// The network of inside hosts.
 pub const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
@@ -118,12 +119,7 @@ pub fn forget_all(topology: &Topology) -> Result<(f64, u64), ForwardingError> {
         // A message without an address goes to the kernel.
         socket.send(&FORGET_ALL)?;
         let mut answer = [0; 256];
-        let length = loop {
-            match socket.read(&mut answer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                length => break length?,
-            }
-        };
+        let length = uninterrupted(|| socket.read(&mut answer))?;
         let elapsed_s = begin.elapsed().as_secs_f64();
         match answer.get(..length).and_then(|answer| Some((answer.get(4..6)?, answer.get(16..20)?))) {
             Some((kind, [0, 0, 0, 0])) if kind == ERROR => Ok((elapsed_s, before)),

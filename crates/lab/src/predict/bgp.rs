@@ -18,7 +18,7 @@ use thalweg_exec::control_plane::{
 
 use super::{Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, contention};
 use crate::bgp::daemon::Advertise;
-use crate::bgp::in_memory::{self, Spec};
+use crate::bgp::in_memory::{self, InMemoryError, Spec};
 use crate::bgp::scenario::Scenario;
 use crate::bgp::table::{Neighbors, Packing};
 use crate::cores::Cores;
@@ -109,7 +109,7 @@ pub fn calibrate(
     let record = |cores: &Cores| {
         let (run, costs) =
             in_memory::record(&spec(SchedulingKind::Serial, 1, cores.clone(), options.seed), &scenario)?;
-        Ok::<_, String>((run.updates, run.elapsed_s, costs))
+        Ok::<_, InMemoryError>((run.updates, run.elapsed_s, costs))
     };
     let one = here.first(1);
     record(&one).map_err(failed)?;

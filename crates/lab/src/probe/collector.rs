@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use thalweg_base::mix64;
+use thalweg_base::{mix64, uninterrupted};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::{Limits, Source, stream_message_bytes};
@@ -221,13 +221,12 @@ fn connected(mut connection: TcpStream, kept: &mut Kept) -> io::Result<()> {
     let mut len = 0;
     loop {
         let room = received.get_mut(len..).unwrap_or_default();
-        match connection.read(room) {
+        match uninterrupted(|| connection.read(room)) {
             Ok(0) => {
                 kept.collected.faults += u64::from(len > 0);
                 return Ok(());
             }
             Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
         let mut from = 0;

@@ -14,6 +14,7 @@
 //! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011.
 //! Only *ratios* are compared with it, and every table names its source.
 
+use crate::unexpected::Unexpected;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -230,14 +231,15 @@ impl fmt::Display for Configuration {
 }
 
 impl FromStr for Configuration {
-    type Err = String;
+    type Err = Unexpected;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Unexpected> {
         let expected = || {
-            format!(
-                "{text:?}: expected a shape such as serial, 1R+2W, 1R>2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or \
-                 tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned, @small or @queens:6 if wanted"
-            )
+            let expected = format!(
+                "a shape such as serial, 1R+2W, 1R>2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or tokens:2, with at \
+                 most {THREADS_MAX} threads of a kind, and behind it @pinned, @small or @queens:6 if wanted"
+            );
+            Unexpected::new(text, expected)
         };
         let mut parts = text.split('@');
         let shape = parts.next().unwrap_or_default();
@@ -309,7 +311,7 @@ mod tests {
             "(1R+1W",
         ];
         for text in wrong {
-            let error = text.parse::<Configuration>().unwrap_err();
+            let error = text.parse::<Configuration>().unwrap_err().to_string();
             assert!(error.contains(&format!("{text:?}")) && error.contains("2x(1R+1W)"), "{error}");
         }
     }

@@ -17,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use thalweg_base::uninterrupted;
 
 /// The sender's pause when nothing is due.
 const NAP: Duration = Duration::from_micros(60);
@@ -85,9 +86,8 @@ impl Stream {
         }
         let mut first = 0;
         while first < due {
-            match self.sender.send(first, due) {
+            match uninterrupted(|| self.sender.send(first, due)) {
                 Ok(sent) => first += sent.max(1),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The link is full, so the frame is lost.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => first += 1,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => first += 1,

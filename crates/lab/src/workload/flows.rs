@@ -14,6 +14,7 @@
 //! flows.
 
 use super::frames::{Endpoint, Frame, FrameSource, tcp, udp};
+use crate::unexpected::Unexpected;
 use std::fmt;
 use std::str::FromStr;
 use thalweg_base::{XorShift64Star, mix64};
@@ -51,13 +52,12 @@ impl fmt::Display for Spread {
 }
 
 impl FromStr for Spread {
-    type Err = String;
+    type Err = Unexpected;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Unexpected> {
         let expected = || {
-            format!(
-                "{text:?}: expected zipf:FLOWS, uniform:FLOWS or unique, with FLOWS from 1 to {FLOWS_MAX}"
-            )
+            let expected = format!("zipf:FLOWS, uniform:FLOWS or unique, with FLOWS from 1 to {FLOWS_MAX}");
+            Unexpected::new(text, expected)
         };
         let flows = |digits: &str| {
             digits.parse().ok().filter(|flows| (1..=FLOWS_MAX).contains(flows)).ok_or_else(expected)
@@ -219,7 +219,7 @@ mod tests {
             assert_eq!(spread.to_string().parse(), Ok(spread));
         }
         for wrong in ["", "zipf", "zipf:0", "zipf:x", "uniform:100000001", "unique:3", "flood"] {
-            let error = wrong.parse::<Spread>().unwrap_err();
+            let error = wrong.parse::<Spread>().unwrap_err().to_string();
             assert!(error.contains("expected zipf:FLOWS") && error.contains(wrong), "{error}");
         }
     }

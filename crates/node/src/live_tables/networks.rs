@@ -94,7 +94,7 @@ impl LiveTables {
     }
 
     fn has_link(&self, number: NextHopId) -> bool {
-        let neighbors = self.lock();
+        let neighbors = self.neighbors.lock();
         self.group_of(number).is_some_and(|group| group.paths().any(|path| neighbors.has_link(path)))
     }
 }

@@ -7,19 +7,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use thalweg_bgp::peer::{Millis, PeerKind};
-use thalweg_bgp::session::config::RemoteAs;
-use thalweg_bgp::session::{Connection, NeighborConfig};
+use thalweg_bgp::peer::Millis;
+use thalweg_bgp::session::Connection;
 
+use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
-use super::{Speaker, lock};
 
 impl Speaker {
     /// The addresses of external neighbors one hop away.
     pub fn direct_neighbors(&self) -> Vec<IpAddr> {
         let slots = self.slots_in_use();
-        let configs = slots.iter().map(|slot| slot.lock().config.clone());
-        configs.filter(|config| is_direct(config)).map(|config| config.address).collect()
+        let direct = slots.iter().filter_map(|slot| {
+            let state = slot.lock();
+            let kind = state.negotiated.as_ref().map(|negotiated| negotiated.kind);
+            let kind = kind.or_else(|| state.config.certain_kind())?;
+            state.config.is_one_hop_away(kind).then_some(state.config.address)
+        });
+        direct.collect()
     }
 
     /// Ends the session with a neighbor whose link is down. `what` describes the event in the log.
@@ -54,7 +58,7 @@ impl Speaker {
         now: Millis,
         act: impl FnOnce(&Self, &Arc<PeerSlot>, &mut PeerState),
     ) {
-        let id = lock(&self.by_address).get(&neighbor).copied();
+        let id = self.by_address.lock().get(&neighbor).copied();
         let Some(slot) = id.and_then(|id| self.slot(id.index())) else { return };
         {
             let mut state = slot.lock();
@@ -63,14 +67,4 @@ impl Speaker {
         }
         self.write_slot(&slot, now);
     }
-}
-
-/// Whether a neighbor is external and on one of our links.
-fn is_direct(neighbor: &NeighborConfig) -> bool {
-    let is_external = match neighbor.remote_as {
-        RemoteAs::One(asn) => neighbor.kind(asn) == PeerKind::External,
-        RemoteAs::AnyOf(_) | RemoteAs::Any => true,
-    };
-    let hops = neighbor.transport.ttl_security_hops.or(neighbor.transport.multihop_ttl);
-    is_external && hops.is_none_or(|hops| hops <= 1) && !neighbor.address.is_loopback()
 }

@@ -189,6 +189,7 @@ impl Speaker {
         self.change_peers(|peers| peers.insert(info));
         self.set_import_policy(state, negotiated);
         state.negotiated = Some(negotiated.clone());
+        state.limit_hops(negotiated);
         self.observers.each(|observer| observer.state_changed(negotiated, true));
         self.sessions_changed.store(true, Ordering::Release);
         self.restart.handle_up(state.config.address, negotiated, now);

@@ -20,8 +20,6 @@ use thalweg_bgp::route::SharedChanges;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control_plane::Exported;
 
-use super::lock;
-
 /// Changes held back at most.
 const PENDING_MAX: usize = 8192;
 
@@ -112,16 +110,16 @@ pub(super) struct RunningDump {
 
 impl ExportQueue {
     pub(super) fn push(&self, changes: SharedChanges) {
-        lock(&self.inbox).push_back(changes);
+        self.inbox.lock().push_back(changes);
     }
 
     /// Sets of changes that wait.
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.inbox).len()
+        self.inbox.lock().len()
     }
 
     pub(super) fn work(&self) -> MutexGuard<'_, ExportWork> {
-        lock(&self.work)
+        self.work.lock()
     }
 
     /// The earliest time at which a delayed group may send.
@@ -136,7 +134,7 @@ impl ExportQueue {
         loop {
             let Some(mut work) = self.work.try_lock() else { return exported };
             loop {
-                let next = lock(&self.inbox).pop_front();
+                let next = self.inbox.lock().pop_front();
                 let Some(changes) = next else { break };
                 // The table is fetched after the changes: their neighbor may just have come up.
                 work.take_in(&changes, &peers(), now_ms);
@@ -152,7 +150,7 @@ impl ExportQueue {
             exported.held = work.pending > 0;
             drop(work);
             // Another thread may have added changes and left because we held the queue.
-            if lock(&self.inbox).is_empty() {
+            if self.inbox.lock().is_empty() {
                 return exported;
             }
         }
@@ -233,6 +231,6 @@ impl GroupSlot {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
-        lock(&self.state)
+        self.state.lock()
     }
 }

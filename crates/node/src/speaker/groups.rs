@@ -20,10 +20,10 @@ use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control_plane::Share;
 use thalweg_wire::bgp::Family;
 
+use super::Speaker;
 use super::export_queue::{GroupSlot, GroupState, Mrai, RunningDump};
 use super::profile::Function;
 use super::slot::{PeerSlot, PeerState, Sending};
-use super::{Speaker, lock};
 use crate::control::UpdateGroupView;
 
 /// Prefixes read from a shard in one step of a dump.
@@ -105,7 +105,7 @@ impl Speaker {
 
     /// Finds or makes the group with this view, and raises its member count so that it is not removed as unused.
     fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai: Mrai) -> Arc<GroupSlot> {
-        let mut groups = lock(&self.groups);
+        let mut groups = self.groups.lock();
         groups.retain(|slot| {
             let used = slot.members.load(Ordering::Acquire) > 0 || slot.has_dumps.load(Ordering::Acquire);
             if !used {
@@ -138,7 +138,7 @@ impl Speaker {
             share.has(group.queue) && (is_wanted || group.dumps_can_go_on.load(Ordering::Acquire))
         };
         // This runs after every step of other work, and there is nearly always nothing to do.
-        let groups: Vec<_> = lock(&self.groups).iter().filter(has_work).cloned().collect();
+        let groups: Vec<_> = self.groups.lock().iter().filter(has_work).cloned().collect();
         for group in &groups {
             if group.wants.swap(false, Ordering::AcqRel) {
                 self.profile.time(Function::Export, || self.begin_dumps(group));
@@ -274,7 +274,7 @@ impl Speaker {
     pub(super) fn update_tombstone_floors(&self) {
         let mut floor = self.rib_versions();
         let mut lower = |versions: Versions| floor = earliest(&floor, &versions);
-        let groups = lock(&self.groups).clone();
+        let groups = self.groups.lock().clone();
         // A member's need moves from its log to its wants to a dump and back to a log. Reading in this order sees
         // it in at least one place, whatever moves meanwhile.
         for group in &groups {
@@ -316,7 +316,7 @@ impl Speaker {
     }
 
     pub(super) fn group_views(&self) -> Vec<UpdateGroupView> {
-        let groups = lock(&self.groups).clone();
+        let groups = self.groups.lock().clone();
         let views = groups.iter().map(|slot| {
             let counters = slot.lock().group.counters();
             UpdateGroupView {

@@ -11,7 +11,7 @@ use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::Event;
 use thalweg_wire::bgp::Family;
 
-use super::lock;
+use super::Stranger;
 use super::restart_progress::Released;
 
 /// Minimum time between two lines about connections of strangers.
@@ -35,14 +35,14 @@ pub(super) fn session(neighbor: &str, event: &Event) {
 #[derive(Default)]
 pub(super) struct Strangers {
     count: AtomicU64,
-    refused: Mutex<(Throttle, Option<(SocketAddr, String)>)>,
+    refused: Mutex<(Throttle, Option<(SocketAddr, Stranger)>)>,
     failed: Mutex<(Throttle, Option<io::Error>)>,
     /// Accepting failed and must be tried again.
     accept_again: AtomicBool,
 }
 
 impl Strangers {
-    pub(super) fn refused(&self, remote: SocketAddr, why: String, now: Millis) {
+    pub(super) fn refused(&self, remote: SocketAddr, why: Stranger, now: Millis) {
         self.count.fetch_add(1, Ordering::Relaxed);
         note(&self.refused, (remote, why));
         self.log_refused(now);
@@ -79,7 +79,7 @@ impl Strangers {
 
     /// Whether nothing is held back and accepting works.
     pub(super) fn is_calm(&self) -> bool {
-        let is_told = lock(&self.refused).1.is_none() && lock(&self.failed).1.is_none();
+        let is_told = self.refused.lock().1.is_none() && self.failed.lock().1.is_none();
         is_told && !self.accept_again.load(Ordering::Acquire)
     }
 
@@ -91,14 +91,14 @@ impl Strangers {
 
 /// Keeps the latest event for the next line.
 fn note<T>(waiting: &Mutex<(Throttle, Option<T>)>, what: T) {
-    let mut waiting = lock(waiting);
+    let mut waiting = waiting.lock();
     waiting.0.note(1);
     waiting.1 = Some(what);
 }
 
 /// The number of events and the latest one, if a line is due.
 fn due<T>(waiting: &Mutex<(Throttle, Option<T>)>, now: Millis) -> Option<(u64, T)> {
-    let mut waiting = lock(waiting);
+    let mut waiting = waiting.lock();
     let count = waiting.0.due(now.0, STRANGERS_MS)?;
     Some((count, waiting.1.take()?))
 }
@@ -144,6 +144,10 @@ pub(super) fn password_stays(neighbor: &str, error: &io::Error) {
         neighbor,
         "cannot change the password of the listening sockets, so the old one still holds: {error}"
     );
+}
+
+pub(super) fn hops_not_limited(neighbor: &str, error: &io::Error) {
+    tracing::warn!(neighbor, "cannot set the TTL of what it is sent: {error}");
 }
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {

@@ -8,7 +8,7 @@
 //! Memory freed this way stays with the allocator, in the arenas of the threads that applied the routes. When much
 //! has gone and routes are at rest, the system gets it back: never while routes converge.
 
-use super::{Speaker, lock};
+use super::Speaker;
 
 /// Stripes of the attribute table swept at a time: with a million sets, a millisecond or two.
 const STRIPES_PER_LOOK: usize = 4;
@@ -63,7 +63,7 @@ impl Speaker {
             gone += counters.withdrawn + counters.replaced;
             paths += counters.paths.iter().sum::<usize>() as u64;
         }
-        let mut state = lock(&self.give_back);
+        let mut state = self.give_back.lock();
         let is_at_rest = gone == std::mem::replace(&mut state.seen, gone);
         let since = gone - state.round_at;
         if state.stripe.is_none() && since > 0 && (is_at_rest || since * PART >= paths) {

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
+use thalweg_base::uninterrupted;
 use thalweg_bgp::peer::Millis;
 use thalweg_wire::bgp::{Notification, error};
 
-use super::lock;
 use super::network::ByteStream;
 
 /// Time that the other end has to close, in milliseconds.
@@ -54,7 +54,7 @@ impl Partings {
         if parting.step(&mut [0; 4096]) {
             return;
         }
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         match whose {
             Whose::Stranger if all.len() >= STRANGERS_MAX => return,
             Whose::Neighbor if all.len() >= PARTING_MAX => drop(all.pop_front()),
@@ -65,12 +65,12 @@ impl Partings {
 
     /// Whether no connection is left.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        self.0.lock().is_empty()
     }
 
     /// Serves all connections; returns whether any are left.
     pub(super) fn look(&self, now: Millis) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         if all.is_empty() {
             return false;
         }
@@ -86,20 +86,18 @@ impl Parting {
     fn step(&mut self, buffer: &mut [u8]) -> bool {
         let mut has_ended = false;
         for _ in 0..READS_PER_LOOK {
-            match self.stream.read(buffer) {
+            match uninterrupted(|| self.stream.read(buffer)) {
                 Ok(0) => has_ended = true,
                 Ok(_) => continue,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return true,
             }
             break;
         }
         while !self.words.is_empty() {
-            match self.stream.write_vectored(&[IoSlice::new(&self.words)]) {
+            match uninterrupted(|| self.stream.write_vectored(&[IoSlice::new(&self.words)])) {
                 Ok(0) => return true,
                 Ok(written) => drop(self.words.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
             }
         }

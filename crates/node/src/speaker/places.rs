@@ -1,8 +1,8 @@
 //! Assigns slots to neighbors.
 //!
 //! Two things can fail: there may be [`PEERS_MAX`] neighbors already, and the kernel may refuse a password on a
-//! listening socket. Both are checked before anything changes, and passwords already set are restored when
-//! something else fails: either all neighbors get their slots or none does.
+//! listening socket. A reload [reserves](Reservation) both before anything changes: either all its neighbors get
+//! their slots or none does.
 
 use std::io;
 use std::sync::Arc;
@@ -10,98 +10,114 @@ use std::sync::Arc;
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 
-use super::network::Network;
 use super::slot::{PathCounts, PeerSlot, PeerState};
-use super::{Speaker, lock, log};
+use super::{Speaker, log};
 
 /// Neighbors at most, dynamic ones included.
 pub(super) const PEERS_MAX: usize = 16_384;
 
-/// Neighbors that the network was told to expect. Dropping it undoes that, unless it was [kept](Self::keep).
-pub(super) struct Expecting<'a> {
-    network: &'a dyn Network,
-    undo: Vec<(Arc<NeighborConfig>, bool)>,
+/// What a prepared reload holds: slots for new neighbors, and passwords on listening sockets. Dropping it gives them
+/// back, unless it was [used](Self::give_slots).
+pub(super) struct Reservation<'s> {
+    speaker: &'s Speaker,
+    expected: Vec<Arc<NeighborConfig>>,
 }
 
-impl<'a> Expecting<'a> {
-    pub(super) fn new(network: &'a dyn Network) -> Self {
-        Self { network, undo: Vec::new() }
-    }
-
-    /// Expects a neighbor, in place of the one expected at its address before.
-    pub(super) fn expect(
-        &mut self,
-        neighbor: &Arc<NeighborConfig>,
-        was: Option<Arc<NeighborConfig>>,
-    ) -> io::Result<()> {
-        self.network.expect(neighbor, true)?;
-        self.undo.push(was.map_or_else(|| (neighbor.clone(), false), |was| (was, true)));
+impl Reservation<'_> {
+    /// Expects a neighbor, in place of the one at its address.
+    pub(super) fn expect(&mut self, neighbor: &Arc<NeighborConfig>) -> io::Result<()> {
+        self.speaker.network.expect(neighbor, true)?;
+        self.expected.push(neighbor.clone());
         Ok(())
     }
 
-    pub(super) fn keep(mut self) {
-        self.undo.clear();
+    /// Gives the neighbors for whom slots were reserved their slots, and starts their sessions.
+    pub(super) fn give_slots(mut self, neighbors: &[Arc<NeighborConfig>], now: Millis) {
+        self.expected.clear();
+        let mut slots = self.speaker.slots.write();
+        let replaced =
+            neighbors.iter().map(|neighbor| self.speaker.place(&mut slots, neighbor, false, now).1);
+        let replaced: Vec<PeerId> = replaced.flatten().collect();
+        drop(slots);
+        replaced.into_iter().for_each(|id| self.speaker.retire_replaced(id, now));
     }
 }
 
-impl Drop for Expecting<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        while let Some((neighbor, expected)) = self.undo.pop() {
-            if let Err(error) = self.network.expect(&neighbor, expected) {
+        for neighbor in self.expected.drain(..) {
+            let restored = match self.speaker.config_at(&neighbor) {
+                Some(was) => self.speaker.network.expect(&was, true),
+                None => self.speaker.network.expect(&neighbor, false),
+            };
+            if let Err(error) = restored {
                 log::password_stays(&neighbor.name, &error);
             }
         }
+        self.speaker.reserved.lock().clear();
     }
 }
 
 impl Speaker {
-    /// Gives a neighbor a slot and starts its session.
+    /// Reserves slots for new neighbors; one reload at a time.
+    pub(super) fn reserve(&self, neighbors: &[Arc<NeighborConfig>]) -> io::Result<Reservation<'_>> {
+        let slots = self.slots.read();
+        check_room(in_use(&slots), neighbors.len())?;
+        self.reserved.lock().extend(neighbors.iter().map(|neighbor| neighbor.address));
+        Ok(Reservation { speaker: self, expected: Vec::new() })
+    }
+
+    /// Gives a neighbor a slot and starts its session. A neighbor that already has the address is retired.
     pub(super) fn add_neighbor(
         &self,
         config: Arc<NeighborConfig>,
         dynamic: bool,
         now: Millis,
     ) -> io::Result<Arc<PeerSlot>> {
-        let mut expecting = Expecting::new(&*self.network);
-        let added = self
-            .add_neighbors(std::slice::from_ref(&config), dynamic, now, || expecting.expect(&config, None))?;
-        expecting.keep();
-        added.into_iter().next().ok_or_else(|| io::Error::other("there is no place"))
+        let mut slots = self.slots.write();
+        {
+            let reserved = self.reserved.lock();
+            if reserved.contains(&config.address) {
+                return Err(io::Error::other("a reload that is under way configures this neighbor"));
+            }
+            check_room(in_use(&slots), reserved.len() + 1)?;
+        }
+        self.network.expect(&config, true)?;
+        let (slot, replaced) = self.place(&mut slots, &config, dynamic, now);
+        drop(slots);
+        if let Some(id) = replaced {
+            self.retire_replaced(id, now);
+        }
+        Ok(slot)
     }
 
-    /// Gives neighbors slots and starts their sessions, if there is a slot for each and `consent`, called after
-    /// that check, succeeds. A neighbor that already has one of the addresses is retired.
-    pub(super) fn add_neighbors(
+    /// Puts a neighbor into the first free slot, or a new one. Returns the slot, and the neighbor that had the
+    /// address.
+    fn place(
         &self,
-        configs: &[Arc<NeighborConfig>],
+        slots: &mut Vec<Arc<PeerSlot>>,
+        config: &Arc<NeighborConfig>,
         dynamic: bool,
         now: Millis,
-        consent: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<Vec<Arc<PeerSlot>>> {
-        let mut slots = self.slots.write();
-        let free = slots.iter().map(|slot| slot.is_free() && !slot.is_withdrawing());
-        let places = places(free, configs.len(), PEERS_MAX)
-            .ok_or_else(|| io::Error::other(format!("there may be {PEERS_MAX} neighbors")))?;
-        consent()?;
-        let (mut added, mut replaced) = (Vec::with_capacity(configs.len()), Vec::new());
-        for (&index, config) in places.iter().zip(configs) {
-            let slot = self.new_slot(index, config, dynamic, now);
-            match slots.get_mut(index) {
-                Some(place) => {
-                    self.shards.iter().for_each(|shard| shard.rib().forget_peer(slot.id));
-                    *place = slot.clone();
-                }
-                None => slots.push(slot.clone()),
+    ) -> (Arc<PeerSlot>, Option<PeerId>) {
+        let index = slots.iter().position(|slot| is_free(slot)).unwrap_or(slots.len());
+        let slot = self.new_slot(index, config, dynamic, now);
+        match slots.get_mut(index) {
+            Some(place) => {
+                self.shards.iter().for_each(|shard| shard.rib().forget_peer(slot.id));
+                *place = slot.clone();
             }
-            replaced.extend(lock(&self.by_address).insert(config.address, slot.id));
-            added.push(slot);
+            None => slots.push(slot.clone()),
         }
-        drop(slots);
-        for slot in replaced.iter().filter_map(|id| self.slot(id.index())) {
+        let replaced = self.by_address.lock().insert(config.address, slot.id);
+        (slot, replaced)
+    }
+
+    fn retire_replaced(&self, id: PeerId, now: Millis) {
+        if let Some(slot) = self.slot(id.index()) {
             let mut state = slot.lock();
             self.retire(&slot, &mut state, now);
         }
-        Ok(added)
     }
 
     fn new_slot(
@@ -133,7 +149,7 @@ impl Speaker {
 
     /// The configuration of the neighbor at this address now.
     pub(super) fn config_at(&self, config: &NeighborConfig) -> Option<Arc<NeighborConfig>> {
-        let id = lock(&self.by_address).get(&config.address).copied()?;
+        let id = self.by_address.lock().get(&config.address).copied()?;
         let slot = self.slot(id.index())?;
         let was = slot.lock().config.clone();
         Some(was)
@@ -141,51 +157,47 @@ impl Speaker {
 
     /// Frees the neighbor's address, unless another neighbor already has it.
     pub(super) fn give_up_address(&self, slot: &PeerSlot, config: &NeighborConfig) {
-        let mut by_address = lock(&self.by_address);
+        let mut by_address = self.by_address.lock();
         if by_address.get(&config.address) != Some(&slot.id) {
             return;
         }
         by_address.remove(&config.address);
         drop(by_address);
+        if self.reserved.lock().contains(&config.address) {
+            // The next neighbor there is expected already.
+            return;
+        }
         if let Err(error) = self.network.expect(config, false) {
             log::password_stays(&config.name, &error);
         }
     }
 }
 
-/// Indexes of `wanted` slots: free ones first, then new ones. `None` if there would be more than `max`.
-fn places(free: impl Iterator<Item = bool>, wanted: usize, max: usize) -> Option<Vec<usize>> {
-    let (mut count, mut places) = (0, Vec::with_capacity(wanted));
-    for is_free in free {
-        if is_free && places.len() < wanted {
-            places.push(count);
-        }
-        count += 1;
+fn is_free(slot: &PeerSlot) -> bool {
+    slot.is_free() && !slot.is_withdrawing()
+}
+
+fn in_use(slots: &[Arc<PeerSlot>]) -> usize {
+    slots.iter().filter(|slot| !is_free(slot)).count()
+}
+
+/// Fails unless `wanted` more neighbors get slots.
+fn check_room(in_use: usize, wanted: usize) -> io::Result<()> {
+    match in_use + wanted <= PEERS_MAX {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("there may be {PEERS_MAX} neighbors"))),
     }
-    let more = wanted - places.len();
-    places.extend(count..count + more);
-    (more == 0 || count + more <= max).then_some(places)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::places;
-
-    #[test]
-    fn free_places_are_taken_first() {
-        let free = [false, true, false, true];
-        let at_most = |wanted, max| places(free.into_iter(), wanted, max);
-        assert_eq!(at_most(0, 4), Some(vec![]));
-        assert_eq!(at_most(1, 4), Some(vec![1]));
-        assert_eq!(at_most(2, 4), Some(vec![1, 3]));
-        assert_eq!(at_most(4, 6), Some(vec![1, 3, 4, 5]));
-    }
+    use super::{PEERS_MAX, check_room};
 
     #[test]
     fn there_are_only_so_many() {
-        assert_eq!(places([true, false].into_iter(), 2, 2), None);
-        assert_eq!(places([false; 3].into_iter(), 1, 3), None);
-        assert_eq!(places([true; 3].into_iter(), 3, 3), Some(vec![0, 1, 2]));
-        assert_eq!(places(std::iter::empty(), 1, 0), None);
+        assert!(check_room(PEERS_MAX - 1, 1).is_ok());
+        assert!(check_room(PEERS_MAX, 0).is_ok());
+        assert!(check_room(PEERS_MAX - 1, 2).is_err());
+        assert!(check_room(PEERS_MAX, 1).is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use thalweg_base::IpPrefix;
 use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
 use thalweg_bgp::peer::{Millis, PeerId};
@@ -14,10 +15,10 @@ use thalweg_bgp::session::{Connection, Importer, NeighborConfig, Session, StopRe
 use thalweg_text::units::{count, counted};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
-use super::places::Expecting;
+use super::Speaker;
+use super::places::Reservation;
 use super::shards::Work;
 use super::slot::{PeerSlot, PeerState};
-use super::{Speaker, lock};
 use thalweg_config::{BgpConfig, BgpDiff, OnStop, Refiltered, diff};
 
 /// Why a speaker does not take another configuration. Nothing was changed.
@@ -29,6 +30,73 @@ pub enum BgpReloadError {
     /// There are too many neighbors.
     #[error("{0}; nothing was changed")]
     Places(io::Error),
+}
+
+/// A configuration that a speaker can apply; meanwhile no other can be prepared. Dropping it changes nothing.
+#[must_use]
+pub struct PreparedBgp<'s> {
+    speaker: &'s Speaker,
+    diff: BgpDiff,
+    new: Arc<BgpConfig>,
+    reserved: Reservation<'s>,
+    _one_at_a_time: MutexGuard<'s, ()>,
+}
+
+impl PreparedBgp<'_> {
+    /// Applies the configuration. Only what differs is touched, and sessions whose settings are the same stay up.
+    /// Returns what was done, in words.
+    pub fn apply(self) -> Vec<String> {
+        let Self { speaker, diff, new, reserved, _one_at_a_time } = self;
+        let now = Millis(speaker.now_ms.load(Ordering::Relaxed));
+        *speaker.config.write() = new.clone();
+        reserved.give_slots(&diff.added, now);
+        let mut done = diff.restart.clone();
+        for neighbor in &diff.removed {
+            speaker.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
+            done.push(format!("neighbor {} removed", neighbor.name));
+        }
+        done.extend(diff.added.iter().map(|neighbor| format!("neighbor {} added", neighbor.name)));
+        for neighbor in &diff.reset {
+            speaker.for_neighbor(neighbor, now, |_, _, state| {
+                state.take_config(neighbor);
+                match neighbor.enabled {
+                    true => {
+                        state.session.handle_stop(StopReason::ConfigChanged, now);
+                        state.session.handle_start(now);
+                    }
+                    false => state.session.handle_stop(StopReason::Shutdown { text: String::new() }, now),
+                }
+            });
+            done.push(format!("neighbor {} begins anew", neighbor.name));
+        }
+        for neighbor in &diff.quiet {
+            speaker.for_neighbor(neighbor, now, |_, _, state| state.take_config(neighbor));
+            done.push(format!("neighbor {} has new settings", neighbor.name));
+        }
+        for each in &diff.refiltered {
+            speaker.for_neighbor(&each.neighbor, now, |speaker, slot, state| {
+                speaker.refilter(slot, state, each, &mut done);
+            });
+        }
+        for group in &diff.groups_changed {
+            speaker.refilter_dynamic(&new, group, now, &mut done);
+        }
+        for group in &diff.groups_removed {
+            speaker.retire_dynamic(group, now);
+            done.push(format!("group {group} has no dynamic neighbors any more"));
+        }
+        if !(diff.networks_added.is_empty() && diff.networks_removed.is_empty()) {
+            speaker.change_networks(&diff.networks_added, &diff.networks_removed);
+            let (added, removed) = (diff.networks_added.len(), diff.networks_removed.len());
+            done.push(format!(
+                "{} announced, {} withdrawn",
+                counted(added as u64, "network"),
+                count(removed as u64)
+            ));
+        }
+        speaker.wake();
+        done
+    }
 }
 
 impl Speaker {
@@ -43,85 +111,23 @@ impl Speaker {
         self.apply_work(&Work::of_nobody(routes.finish(PeerId::LOCAL, now.seconds())));
     }
 
-    /// Applies another configuration. Only what differs is touched, and sessions whose settings are the same stay
-    /// up. Returns what was done, in words; after an error nothing has changed.
+    /// Applies another configuration. Returns what was done, in words; after an error nothing has changed.
     pub fn reload(&self, new: Arc<BgpConfig>) -> Result<Vec<String>, BgpReloadError> {
-        let _one_at_a_time = lock(&self.reloading);
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
-        let old = self.config();
-        let diff = diff(&old, &new);
-        self.take_in(&diff, &new, now)?;
-        // From here on nothing can be refused.
-        let mut done = diff.restart.clone();
-        for neighbor in &diff.removed {
-            self.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
-            done.push(format!("neighbor {} removed", neighbor.name));
-        }
-        done.extend(diff.added.iter().map(|neighbor| format!("neighbor {} added", neighbor.name)));
-        for neighbor in &diff.reset {
-            self.for_neighbor(neighbor, now, |_, _, state| {
-                state.take_config(neighbor);
-                match neighbor.enabled {
-                    true => {
-                        state.session.handle_stop(StopReason::ConfigChanged, now);
-                        state.session.handle_start(now);
-                    }
-                    false => state.session.handle_stop(StopReason::Shutdown { text: String::new() }, now),
-                }
-            });
-            done.push(format!("neighbor {} begins anew", neighbor.name));
-        }
-        for neighbor in &diff.quiet {
-            self.for_neighbor(neighbor, now, |_, _, state| state.take_config(neighbor));
-            done.push(format!("neighbor {} has new settings", neighbor.name));
-        }
-        for each in &diff.refiltered {
-            self.for_neighbor(&each.neighbor, now, |speaker, slot, state| {
-                speaker.refilter(slot, state, each, &mut done);
-            });
-        }
-        for group in &diff.groups_changed {
-            self.refilter_dynamic(&new, group, now, &mut done);
-        }
-        for group in &diff.groups_removed {
-            self.retire_dynamic(group, now);
-            done.push(format!("group {group} has no dynamic neighbors any more"));
-        }
-        if !(diff.networks_added.is_empty() && diff.networks_removed.is_empty()) {
-            self.change_networks(&diff.networks_added, &diff.networks_removed);
-            let (added, removed) = (diff.networks_added.len(), diff.networks_removed.len());
-            done.push(format!(
-                "{} announced, {} withdrawn",
-                counted(added as u64, "network"),
-                count(removed as u64)
-            ));
-        }
-        self.wake();
-        Ok(done)
+        Ok(self.prepare_reload(new)?.apply())
     }
 
-    /// The part of a reload that can be refused: slots for added neighbors, and passwords. On success the
-    /// configuration is in force; on failure nothing has changed.
-    fn take_in(&self, diff: &BgpDiff, new: &Arc<BgpConfig>, now: Millis) -> Result<(), BgpReloadError> {
-        let expected = diff.added.iter().chain(&diff.reset);
-        let expected: Vec<_> = expected.map(|neighbor| (neighbor, self.config_at(neighbor))).collect();
-        let mut expecting = Expecting::new(&*self.network);
-        let mut refused = None;
-        let added = self.add_neighbors(&diff.added, false, now, || {
-            for (neighbor, was) in expected {
-                expecting.expect(neighbor, was).inspect_err(|_| refused = Some(neighbor.name.clone()))?;
-            }
-            *self.config.write() = new.clone();
-            Ok(())
-        });
-        match (added, refused) {
-            (Ok(_), _) => {
-                expecting.keep();
-                Ok(())
-            }
-            (Err(error), Some(neighbor)) => Err(BgpReloadError::Neighbor { neighbor, error }),
-            (Err(error), None) => Err(BgpReloadError::Places(error)),
+    /// Does everything of a reload that can be refused: reserves slots for added neighbors, and sets passwords.
+    pub fn prepare_reload(&self, new: Arc<BgpConfig>) -> Result<PreparedBgp<'_>, BgpReloadError> {
+        let one_at_a_time = self.reloading.lock();
+        let diff = diff(&self.config(), &new);
+        let mut reserved = self.reserve(&diff.added).map_err(BgpReloadError::Places)?;
+        for neighbor in diff.added.iter().chain(&diff.reset) {
+            reserved.expect(neighbor).map_err(|error| {
+                let neighbor = neighbor.name.clone();
+                BgpReloadError::Neighbor { neighbor, error }
+            })?;
         }
+        Ok(PreparedBgp { speaker: self, diff, new, reserved, _one_at_a_time: one_at_a_time })
     }
 
     fn for_neighbor(

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::Speaker;
 use super::export_queue::{ExportQueue, GroupSlot};
-use super::{Speaker, lock};
 
 impl Speaker {
     /// What it will send follows from its routes and from what arrives alone: no change is held back, for an interval or for
@@ -19,7 +19,7 @@ impl Speaker {
         !self.restart.is_active()
             && self.export_queues().iter().all(is_sent)
             && self.shards.iter().all(|shard| !shard.has_work() && shard.rib().next_deadline().is_none())
-            && lock(&self.groups).iter().all(is_plain)
+            && self.groups.lock().iter().all(is_plain)
     }
 
     /// The time of the next timer, if nothing else is left to do: unless something arrives,
@@ -52,7 +52,7 @@ impl Speaker {
         let slots = self.slots.read();
         let deadlines = slots.iter().filter(|slot| !slot.is_free());
         let deadlines = deadlines.map(|slot| slot.deadline_ms.load(Ordering::Acquire));
-        let groups = lock(&self.groups);
+        let groups = self.groups.lock();
         let wanted = groups.iter().any(|group| group.wants.load(Ordering::Acquire));
         (!wanted).then(|| deadlines.min().unwrap_or(u64::MAX).min(next))
     }

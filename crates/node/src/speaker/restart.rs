@@ -30,7 +30,7 @@ use thalweg_wire::bgp::Family;
 use super::restart_progress::{EndMark, RestartNeighbor, Selection};
 use super::shards::ShardOp;
 use super::slot::PeerState;
-use super::{Speaker, lock, log};
+use super::{Speaker, log};
 
 /// Interval at which we check whether export queues have handed out the selected routes, in milliseconds.
 const EXPORT_AGAIN_MS: u64 = 5;
@@ -83,7 +83,7 @@ impl Speaker {
             return deadline_ms;
         }
         let defer_ms = u64::from(self.config().selection_deferral_s) * 1000;
-        let mut selections = lock(&self.restart.selections);
+        let mut selections = self.restart.selections.lock();
         for (family, why, missing) in self.restart.release(now, defer_ms) {
             log::selecting(family, why, &missing);
             let left = AtomicUsize::new(self.shards.len());
@@ -134,11 +134,11 @@ impl Speaker {
             return;
         }
         let awaited: BTreeSet<IpAddr> = {
-            let state = lock(&self.restart.state);
+            let state = self.restart.state.lock();
             state.families.iter().flat_map(|family| family.awaited.keys().copied()).collect()
         };
         for address in awaited {
-            let known = lock(&self.by_address).get(&address).copied();
+            let known = self.by_address.lock().get(&address).copied();
             let slot = known.and_then(|id| self.slot(id.index()));
             let is_dynamic = || {
                 self.config()

@@ -11,7 +11,6 @@ use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::Negotiated;
 use thalweg_wire::bgp::Family;
 
-use super::lock;
 use crate::control::RestartView;
 use thalweg_config::BgpConfig;
 
@@ -100,20 +99,20 @@ impl RestartProgress {
 
     /// Families in which selection has not begun.
     pub(super) fn deferred(&self) -> [bool; 2] {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         [0, 1].map(|family| state.families[family].phase == Phase::Deferred)
     }
 
     /// Whether sessions with these families must wait for their tables.
     pub(super) fn holds(&self, families: [bool; 2]) -> bool {
         self.is_active() && {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             (0..2).any(|family| families[family] && state.families[family].phase != Phase::Done)
         }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut lock(&self.state));
+        change(&mut self.state.lock());
         self.is_dirty.store(true, Ordering::Release);
     }
 
@@ -151,7 +150,7 @@ impl RestartProgress {
 
     /// Families in which selection begins now, why, and the neighbors that were still awaited.
     pub(super) fn release(&self, now: Millis, defer_ms: u64) -> Vec<(Family, Released, Vec<IpAddr>)> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let until = *state.until.get_or_insert(now.plus(defer_ms));
         let mut released = Vec::new();
         for family in Family::ALL {
@@ -172,7 +171,7 @@ impl RestartProgress {
 
     /// Notes that every shard has selected in the family and that readers have the result.
     pub(super) fn selected(&self, family: Family) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.families[family.index()].phase = Phase::Done;
         if state.families.iter().all(|family| family.phase == Phase::Done) {
             self.is_active.store(false, Ordering::Release);
@@ -181,7 +180,7 @@ impl RestartProgress {
 
     /// The next time at which a wait ends.
     pub(super) fn deadline(&self) -> Option<Millis> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let limits = state.families.iter().flat_map(|family| family.awaited.values().copied());
         limits.chain(state.until).min()
     }
@@ -191,7 +190,7 @@ impl RestartProgress {
         if !self.is_active() {
             return None;
         }
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let of = |wanted: Phase| {
             let families = Family::ALL.iter().zip(&state.families).filter(|(_, each)| each.phase == wanted);
             families.map(|(family, _)| family.to_string()).collect()

@@ -11,9 +11,9 @@ use thalweg_bgp::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
 use thalweg_bgp::rib::{NextHopView, RibAddress, ScanCursor, ScannedRoute};
 use thalweg_bgp::route::RouteBatch;
 
+use super::Speaker;
 use super::places::PEERS_MAX;
 use super::shards::{ShardOp, Work};
-use super::{Speaker, lock};
 
 /// Prefixes scanned while holding a shard's lock once: well below a millisecond.
 const SLICE_PREFIXES: usize = 1024;
@@ -108,7 +108,7 @@ impl Speaker {
     /// Sets which next hops can be reached, and at what cost; before the first call, all can, at no cost. Returns
     /// whether the view changed: then every route is decided again, in slices between other work.
     pub fn set_next_hops(&self, view: NextHopView) -> bool {
-        let mut current = lock(&self.next_hops);
+        let mut current = self.next_hops.lock();
         if **current == view {
             return false;
         }

@@ -24,7 +24,6 @@ use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawa
 use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
-use super::lock;
 use super::progress::Pending;
 use super::restart_progress::{EndMark, Selection};
 use super::slot::PeerSlot;
@@ -105,12 +104,12 @@ impl ShardSlot {
 
     /// Locks the shard; the caller holds it for a bounded time.
     pub(super) fn rib(&self) -> MutexGuard<'_, RibShard> {
-        lock(&self.rib)
+        self.rib.lock()
     }
 
     /// Queues work that no batch carries.
     pub(super) fn post(&self, op: ShardOp) {
-        lock(&self.posted).push_back(op);
+        self.posted.lock().push_back(op);
         self.has_work.store(true, Ordering::Release);
     }
 
@@ -182,7 +181,7 @@ impl ShardSlot {
         let peers = &*peers();
         self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         let is_finished = running.first_mut().is_some_and(|first| first.slice(&mut rib, peers, &mut changes));
         let finished = is_finished.then(|| running.remove(0).op);
         let more = !running.is_empty();
@@ -197,7 +196,7 @@ impl ShardSlot {
             _ => {}
         }
         // Posted after the loop above and before the flag was lowered.
-        if !lock(&self.posted).is_empty() {
+        if !self.posted.lock().is_empty() {
             self.has_work.store(true, Ordering::Release);
         }
         self.has_work()
@@ -205,7 +204,7 @@ impl ShardSlot {
 
     fn take_up_posted(&self, rib: &mut RibShard) {
         loop {
-            let posted = lock(&self.posted).pop_front();
+            let posted = self.posted.lock().pop_front();
             let Some(op) = posted else { return };
             self.take_up(rib, op);
         }
@@ -221,7 +220,7 @@ impl ShardSlot {
                     ShardOp::Sweep(slot, swept) => (slot.id, *swept) != (peer, family),
                     _ => true,
                 };
-                lock(&self.running).retain(other);
+                self.running.lock().retain(other);
                 let mut cursor = ScanCursor::START;
                 while !rib.mark_stale(peer, family, &mut cursor, SLICE_ROUTES) {}
             }
@@ -230,7 +229,7 @@ impl ShardSlot {
                 let waits = |each: &Running| {
                     matches!(each.op, ShardOp::NextHops(_)) && each.cursors == [ScanCursor::START; 2]
                 };
-                if !lock(&self.running).iter().any(waits) {
+                if !self.running.lock().iter().any(waits) {
                     self.begin(ShardOp::NextHops(view));
                 }
             }
@@ -248,7 +247,7 @@ impl ShardSlot {
     }
 
     fn begin(&self, op: ShardOp) {
-        lock(&self.running).push(Running { op, cursors: [ScanCursor::START; 2] });
+        self.running.lock().push(Running { op, cursors: [ScanCursor::START; 2] });
         self.has_work.store(true, Ordering::Release);
     }
 }
@@ -331,7 +330,7 @@ mod tests {
             slot.slice(0, Arc::default, |changes| looked_at += changes.v4.len());
             say(None);
             slices += 1;
-            assert!(lock(&slot.running).len() <= 2 && slices <= 4, "{looked_at} after {slices} slices");
+            assert!(slot.running.lock().len() <= 2 && slices <= 4, "{looked_at} after {slices} slices");
         }
         assert_eq!(best(), 0);
         for metric in [Some(1), None, Some(2)] {

@@ -9,14 +9,16 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use thalweg_base::uninterrupted;
 use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
 use thalweg_bgp::peer::{Millis, PeerId};
+use thalweg_bgp::session::config::RemoteAs;
 use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
 use thalweg_wire::bgp::Family;
 
 use super::export_queue::GroupSlot;
+use super::log;
 use super::network::ByteStream;
-use super::{lock, log};
 
 /// Bytes read from a socket in one turn. With the remainder of the turn before, the longest message fits.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -146,7 +148,7 @@ impl PeerSlot {
 
     /// Locks the state for one turn. The caller calls [`Self::write`] after it released the lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     pub(super) fn note_ready(&self, readable: bool, writable: bool) {
@@ -256,6 +258,25 @@ impl PeerState {
         }
     }
 
+    /// Limits how far packets go, if only OPEN has shown that a dynamic neighbor is external.
+    pub(super) fn limit_hops(&mut self, negotiated: &Negotiated) {
+        if self.config.certain_kind().is_some() {
+            return;
+        }
+        let [outgoing, incoming] = &mut self.links;
+        let link = match negotiated.connection {
+            Connection::Outgoing => outgoing,
+            Connection::Incoming => incoming,
+        };
+        if let Some(link) = link {
+            let remote_as = RemoteAs::One(negotiated.remote_as);
+            let config = NeighborConfig { remote_as, ..NeighborConfig::clone(&self.config) };
+            if let Err(error) = link.stream.apply(&config) {
+                log::hops_not_limited(&config.name, &error);
+            }
+        }
+    }
+
     pub(super) fn next_deadline_ms(&self) -> u64 {
         self.session.next_deadline().map_or(u64::MAX, |deadline| deadline.0)
     }
@@ -344,13 +365,12 @@ impl Link {
             }
             slices.extend(member.iter().flat_map(|member| member.slices()).take(SLICES_MAX - 1));
             let asked: usize = slices.iter().map(|slice| slice.len()).sum();
-            let written = match self.stream.write_vectored(&slices) {
+            let written = match uninterrupted(|| self.stream.write_vectored(&slices)) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.full = true;
                     break;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
             total += written;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::{Interest, Registry, Token};
 use thalweg_base::Prefix;
 use thalweg_bgp::session::NeighborConfig;
+use thalweg_bgp::session::config::RemoteAs;
 use thalweg_node::control::BgpRequest;
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker};
 use thalweg_wire::bgp::{
@@ -27,6 +28,7 @@ struct LocalStream {
     stream: mio::net::UnixStream,
     remote: SocketAddr,
     breaks: bool,
+    applied: Arc<Mutex<Vec<RemoteAs>>>,
 }
 
 impl ByteStream for LocalStream {
@@ -51,7 +53,8 @@ impl ByteStream for LocalStream {
         Ok((SocketAddr::from(([127, 0, 0, 1], 179)), self.remote))
     }
 
-    fn apply(&mut self, _: &NeighborConfig) -> io::Result<()> {
+    fn apply(&mut self, neighbor: &NeighborConfig) -> io::Result<()> {
+        self.applied.lock().unwrap().push(neighbor.remote_as.clone());
         Ok(())
     }
 
@@ -92,6 +95,8 @@ pub(crate) struct Door {
     bell: UnixStream,
     /// A thread that reads from connections made from now on panics.
     pub(crate) breaks: bool,
+    /// The ASes by which options of connections were chosen.
+    pub(crate) applied: Arc<Mutex<Vec<RemoteAs>>>,
 }
 
 impl Door {
@@ -101,7 +106,8 @@ impl Door {
         far.set_nonblocking(true).unwrap();
         let remote = SocketAddr::new(from.into(), 40_000);
         let stream = mio::net::UnixStream::from_std(far);
-        self.waiting.lock().unwrap().push_back(LocalStream { stream, remote, breaks: self.breaks });
+        let (breaks, applied) = (self.breaks, self.applied.clone());
+        self.waiting.lock().unwrap().push_back(LocalStream { stream, remote, breaks, applied });
         self.bell.write_all(&[1]).unwrap();
         near
     }
@@ -113,7 +119,10 @@ pub(crate) fn network() -> (LocalNetwork, Door) {
     doorbell.set_nonblocking(true).unwrap();
     let waiting = Arc::new(Mutex::new(VecDeque::new()));
     let doorbell = Mutex::new(mio::net::UnixStream::from_std(doorbell));
-    (LocalNetwork { waiting: waiting.clone(), doorbell }, Door { waiting, bell, breaks: false })
+    (
+        LocalNetwork { waiting: waiting.clone(), doorbell },
+        Door { waiting, bell, breaks: false, applied: Arc::default() },
+    )
 }
 
 /// Ends a scheduling and closes connections when dropped: if a test fails, its threads must end before it can.

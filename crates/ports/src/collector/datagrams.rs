@@ -17,6 +17,7 @@ use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thalweg_base::uninterrupted;
 use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
 /// The send buffer in bytes: with a full buffer the sender waits instead of losing datagrams.
@@ -219,11 +220,8 @@ impl Datagrams {
     fn hear_last_refusal(&mut self) {
         // Collectors send nothing, so anything received is an error. Without an error nothing is known, as
         // for every datagram.
-        let mut heard =
-            self.socket.set_read_timeout(Some(LAST_REFUSAL)).and_then(|()| self.socket.recv(&mut [0]));
-        while heard.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
-            heard = self.socket.recv(&mut [0]);
-        }
+        let set = self.socket.set_read_timeout(Some(LAST_REFUSAL));
+        let heard = set.and_then(|()| uninterrupted(|| self.socket.recv(&mut [0])));
         if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.note_refused();
             self.shared.set_report(&self.report);

@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use thalweg_base::uninterrupted;
 
 /// The longest time that a write waits for room.
 const WRITE_WAIT: Duration = Duration::from_millis(50);
@@ -87,17 +88,16 @@ impl Link {
     /// Writes queued data as far as possible without much waiting; returns whether all was written.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.has_pending() {
-            let written = match &mut self.tls {
+            let written = uninterrupted(|| match &mut self.tls {
                 None => self.socket.write(&self.pending[self.pending_written..]),
                 Some(tls) => tls.write_tls(&mut self.socket),
-            };
+            });
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => {
                     self.written += bytes as u64;
                     self.pending_written += bytes;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -136,15 +136,14 @@ impl Link {
         let closed = || io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the collector");
         let mut bytes = [0; 2048];
         loop {
-            let read = match &mut self.tls {
+            let read = uninterrupted(|| match &mut self.tls {
                 None => self.socket.read(&mut bytes),
                 Some(tls) => tls.read_tls(&mut self.socket),
-            };
+            });
             match read {
                 Ok(0) => return Err(closed()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
             if let Some(tls) = &mut self.tls {

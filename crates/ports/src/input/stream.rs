@@ -8,6 +8,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
+use thalweg_base::uninterrupted;
 
 /// Bytes that identify the format.
 const HEAD_BYTES: usize = 64;
@@ -67,10 +68,9 @@ impl Stream {
     /// Reads at least one byte unless the stream has ended.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
         while !self.ended && !buffer.is_empty() {
-            match self.source.read(buffer) {
+            match uninterrupted(|| self.source.read(buffer)) {
                 Ok(0) => self.ended = true,
                 Ok(n) => return n.min(buffer.len()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.failure = Some(error);
                     self.ended = true;

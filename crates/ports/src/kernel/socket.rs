@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
+use thalweg_base::uninterrupted;
 
 use super::error::{KernelError, Refusal};
 use super::message::{AttributesOf, HEADER, Message, MessageWriter, Messages, u32_at};
@@ -168,24 +169,17 @@ impl Netlink {
     }
 
     fn send(&self, requests: &MessageWriter) -> Result<(), KernelError> {
-        loop {
-            return match self.socket.send(requests.bytes()) {
-                Ok(_) => Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => Err(KernelError::Socket { source }),
-            };
-        }
+        let sent = uninterrupted(|| self.socket.send(requests.bytes()));
+        sent.map(drop).map_err(|source| KernelError::Socket { source })
     }
 
     fn receive(&mut self) -> Result<usize, KernelError> {
-        loop {
-            return match (&self.socket).read(&mut self.buffer) {
-                Ok(length) => Ok(length),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Err(KernelError::Overrun),
-                Err(source) => Err(KernelError::Socket { source }),
-            };
-        }
+        uninterrupted(|| (&self.socket).read(&mut self.buffer)).map_err(|source| {
+            match source.raw_os_error() {
+                Some(libc::ENOBUFS) => KernelError::Overrun,
+                _ => KernelError::Socket { source },
+            }
+        })
     }
 }
 

@@ -49,6 +49,9 @@ const GSO_ECN: u8 = 0x80;
 /// The most tags of a frame: a bound for the search.
 const TAGS_MAX: usize = 4;
 
+/// The longest header that [`link_header_bytes`] finds.
+pub(super) const LINK_HEADER_BYTES_MAX: usize = ETHERNET + TAGS_MAX * TAG_BYTES;
+
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_base::{ChunkBuilder, LinkType, uninterrupted};
 use thalweg_wire::MacAddr;
 
 use super::driver::{Driver, Opened, Probed, Request};
@@ -36,8 +36,6 @@ use super::{LiveError, NotTaken, Port, PortFacts, PortRx, PortTx, RxCounters, Tx
 
 const DEVICE: &str = "/dev/net/tun";
 const ETHERNET: usize = 14;
-/// Tags may come on top of the MTU.
-const TAGS: usize = 8;
 
 /// The options of a TAP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -259,7 +257,7 @@ impl PortRx for TapRx {
         }
         let mtu = self.shared.mtu();
         // One more byte, to detect a frame that is too long.
-        let room = mtu + ETHERNET + TAGS + 1;
+        let room = mtu + segment::LINK_HEADER_BYTES_MAX + 1;
         let mut taken = 0;
         // Refused frames count too, so that a flood of them cannot keep the thread here.
         for _ in 0..limit.min(ChunkBuilder::PACKETS_MAX - into.len()) {
@@ -303,18 +301,6 @@ struct TapTx {
     counters: TxCounters,
 }
 
-impl TapTx {
-    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        loop {
-            return match (&*self.file).write(frame) {
-                Ok(_) => Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(error),
-            };
-        }
-    }
-}
-
 impl PortTx for TapTx {
     fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
         if self.down {
@@ -323,8 +309,8 @@ impl PortTx for TapTx {
         if frame.len() > self.shared.mtu() + segment::link_header_bytes(frame) {
             return Err(NotTaken::TooLong);
         }
-        match self.send(frame) {
-            Ok(()) => {
+        match uninterrupted(|| (&*self.file).write(frame)) {
+            Ok(_) => {
                 self.counters.frames += 1;
                 self.counters.bytes += frame.len() as u64;
                 Ok(())

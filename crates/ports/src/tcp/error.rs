@@ -63,8 +63,6 @@ pub enum TcpError {
         /// Why it ended.
         source: io::Error,
     },
-    #[error("cannot wait for sockets: {source}")]
-    Poll { source: io::Error },
 }
 
 const ADDRESS_IN_USE: (ErrorKind, &str) =

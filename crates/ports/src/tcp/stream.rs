@@ -5,6 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use thalweg_base::uninterrupted;
 
 use super::error::{TcpError, option};
 use super::md5::{self, Md5Key};
@@ -166,13 +167,10 @@ fn connection(source: io::Error) -> TcpError {
 }
 
 #[inline]
-fn progress(mut call: impl FnMut() -> io::Result<usize>) -> Result<Progress, TcpError> {
-    loop {
-        match call() {
-            Ok(count) => return Ok(Progress::Bytes(count)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::WouldBlock),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(TcpError::Connection { source }),
-        }
+fn progress(call: impl FnMut() -> io::Result<usize>) -> Result<Progress, TcpError> {
+    match uninterrupted(call) {
+        Ok(count) => Ok(Progress::Bytes(count)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::WouldBlock),
+        Err(source) => Err(TcpError::Connection { source }),
     }
 }

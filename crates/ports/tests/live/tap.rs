@@ -97,3 +97,20 @@ fn a_name_in_use_says_so() {
         assert!(error.to_string().contains("another program is attached"), "{error}");
     });
 }
+
+#[test]
+fn a_frame_with_four_tags_is_taken_whole() {
+    in_namespace("live::tap::a_frame_with_four_tags_is_taken_whole", || {
+        quiet();
+        let (port, control) = tap::open(&options()).unwrap();
+        let mut tap = End::new(port);
+        // The host sends what its own MTU allows, with tags on top of ours.
+        ip("link set mirror0 mtu 1600");
+        let mut host = End::packet(control.name());
+        let plain = frames(MacAddr([2, 0, 0, 0, 0, 1]), MAC, 7).pop().unwrap();
+        assert_eq!(plain.len(), 1514);
+        let tagged = vec![[&plain[..12], &[0x81, 0, 0, 7].repeat(4), &plain[12..]].concat()];
+        host.send(&tagged);
+        assert_same(&tap.receive(1), &tagged);
+    });
+}

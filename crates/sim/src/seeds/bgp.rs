@@ -13,5 +13,5 @@ mod shrink;
 mod text;
 
 pub use life::run;
-pub use plan::{End, Event, Fault, Features, LinkPlan, Plan, Relationship, RouterPlan};
+pub use plan::{End, Event, Fault, Features, LinkPlan, Plan, PlanFault, Relationship, RouterPlan};
 pub(super) use shrink::STEPS;

@@ -38,9 +38,10 @@ pub enum PlanError {
     /// It is not valid TOML, or keys are missing.
     #[error("{0}")]
     Format(#[from] toml::de::Error),
-    /// It refers to something that does not exist.
-    #[error("{0}")]
-    Meaning(String),
+    #[error(transparent)]
+    Bgp(#[from] bgp::PlanFault),
+    #[error(transparent)]
+    Packets(#[from] packets::PlanFault),
 }
 
 impl Case {
@@ -62,11 +63,10 @@ impl Case {
             None => Self::Bgp(toml::from_str(text)?),
             Some(_) => Self::Packets(toml::from_str(text)?),
         };
-        let checked = match &case {
-            Self::Bgp(plan) => plan.check(),
-            Self::Packets(plan) => plan.check(),
-        };
-        checked.map_err(PlanError::Meaning)?;
+        match &case {
+            Self::Bgp(plan) => plan.check()?,
+            Self::Packets(plan) => plan.check()?,
+        }
         Ok(case)
     }
 

@@ -15,5 +15,7 @@ mod shrink;
 mod text;
 
 pub use life::run;
-pub use plan::{Act, ClassSetup, Deny, FlowSetup, Item, Kind, NatSetup, Piece, Plan, Protocol, Setup, Step};
+pub use plan::{
+    Act, ClassSetup, Deny, FlowSetup, Item, Kind, NatSetup, Piece, Plan, PlanFault, Protocol, Setup, Step,
+};
 pub(super) use shrink::STEPS;

@@ -123,7 +123,7 @@ fn files_that_make_no_sense_are_refused_with_the_place() {
         let mut plan = Plan::draw(1);
         change(&mut plan);
         match Case::from_text(&Case::Bgp(plan).to_text()) {
-            Err(PlanError::Meaning(why)) => why,
+            Err(PlanError::Bgp(fault)) => fault.to_string(),
             other => panic!("{other:?}"),
         }
     };

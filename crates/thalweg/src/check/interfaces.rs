@@ -36,6 +36,7 @@ impl Interfaces {
         let forwards = ports.iter().any(Option::is_some);
         let priority = forwards.then(|| thalweg_daemon::priority::here(config.workers.priority));
         let cores = thalweg_daemon::priority::cores(&config.workers).err().filter(|_| forwards);
+        let cores = cores.map(|error| error.to_string());
         Self { ports, priority, cores }
     }
 

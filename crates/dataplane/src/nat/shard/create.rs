@@ -154,20 +154,20 @@ impl NatShard {
         hash: u64,
     ) -> Option<(usize, u16)> {
         let start = if self.layout.preserves_ports() {
-            self.layout.lane_place(inside_port)
+            self.layout.bitmap_place(inside_port)
         } else {
-            (hash >> 8) as usize % self.layout.lane_ports()
+            (hash >> 8) as usize % self.layout.bitmap_ports()
         };
         let addresses = self.layout.addresses.len();
         let paired = self.layout.paired_address(inside_address);
         for parity in [inside_port & 1, !inside_port & 1] {
             for n in 0..addresses {
                 let address = (paired + n) % addresses;
-                let lane = self.layout.lane(protocol, address, parity);
-                if let Some(place) = self.ports.take_from(lane, start) {
+                let bitmap = self.layout.bitmap(protocol, address, parity);
+                if let Some(place) = self.ports.take_from(bitmap, start) {
                     self.counters.unpaired += u64::from(n != 0);
                     self.counters.odd_parity += u64::from(parity != inside_port & 1);
-                    return Some((address, self.layout.lane_port(self.shard, parity, place)));
+                    return Some((address, self.layout.bitmap_port(self.shard, parity, place)));
                 }
             }
         }

@@ -139,8 +139,8 @@ impl NatShard {
             self.unindex(at, self.layout.hash(session.key(end)));
         }
         let port = session.ports[1];
-        let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
-        self.ports.release(lane, self.layout.lane_place(port));
+        let bitmap = self.layout.bitmap(session.protocol, usize::from(session.public_index), port & 1);
+        self.ports.release(bitmap, self.layout.bitmap_place(port));
         match ended_s {
             Some(ended_s) => self.log_ended(&session, ended_s),
             None => self.log_displaced(&session, self.end_ns()),

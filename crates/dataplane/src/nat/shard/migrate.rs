@@ -129,8 +129,8 @@ impl NatShard {
             return None;
         }
         let index = self.layout.public_index(public)?;
-        let lane = self.layout.lane(session.protocol, index as usize, public_port & 1);
-        if !self.ports.take(lane, self.layout.lane_place(public_port)) {
+        let bitmap = self.layout.bitmap(session.protocol, index as usize, public_port & 1);
+        if !self.ports.take(bitmap, self.layout.bitmap_place(public_port)) {
             return None;
         }
         let longest_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);

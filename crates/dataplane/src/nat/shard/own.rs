@@ -118,21 +118,21 @@ impl NatShard {
 
     /// Removes a port from those for sessions; one outside their range is not among them.
     fn take_for_router(&mut self, port: &OwnPort) {
-        if let Some((lane, place)) = self.place_of(port) {
-            self.ports.take(lane, place);
+        if let Some((bitmap, place)) = self.place_of(port) {
+            self.ports.take(bitmap, place);
         }
     }
 
     fn give_back(&mut self, port: &OwnPort) {
-        if let (Some((lane, place)), true) = (self.place_of(port), self.port_range.contains(&port.port)) {
-            self.ports.release(lane, place);
+        if let (Some((bitmap, place)), true) = (self.place_of(port), self.port_range.contains(&port.port)) {
+            self.ports.release(bitmap, place);
         }
     }
 
     fn place_of(&self, port: &OwnPort) -> Option<(usize, usize)> {
         let index = self.layout.public_index(port.address.into())? as usize;
-        let lane = self.layout.lane(port.protocol, index, port.port & 1);
-        Some((lane, self.layout.lane_place(port.port)))
+        let bitmap = self.layout.bitmap(port.protocol, index, port.port & 1);
+        Some((bitmap, self.layout.bitmap_place(port.port)))
     }
 
     /// Claims a protocol without ports for the router, with a peer.

@@ -8,7 +8,7 @@ use mio::Token;
 use thalweg_exec::control_plane::{ControlPlane, Notice, SchedulingKind, Wakers};
 use thalweg_node::speaker::{Speaker, SpeakerWorker};
 
-use super::{World, all_up, not_converged, speaker_of, table};
+use super::{InMemoryError, World, all_up, speaker_of, table};
 use crate::bgp::caches::{At, END, PAUSE, mark, turn_mark};
 use crate::bgp::daemon::{Advertise, DAEMON_AS};
 use crate::bgp::feed::Cast;
@@ -24,13 +24,13 @@ const ROUNDS_MAX: usize = 1000;
 /// number of UPDATEs.
 ///
 /// Errors name sessions that did not come up, or routes that are wrong at the end.
-pub(crate) fn alone(scenario: &Scenario, seed: u64) -> Result<u64, String> {
-    let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
+pub(crate) fn alone(scenario: &Scenario, seed: u64) -> Result<u64, InMemoryError> {
+    let world = Arc::new(World::new(scenario).map_err(InMemoryError::system("socket pairs"))?);
     let speaker = speaker_of(scenario, &world, SchedulingKind::Serial, Advertise::None, false)?;
-    let poll = mio::Poll::new().map_err(|error| format!("a poller: {error}"))?;
+    let poll = mio::Poll::new().map_err(InMemoryError::system("a poller"))?;
     let mut player = Player { speaker: &speaker, worker: speaker.worker(), sessions: Vec::new(), now_ms: 0 };
     player.bring_up(&poll, scenario.neighbors.count + 1)?;
-    let phase = scenario.phases.last().ok_or("the load has no phase")?;
+    let phase = scenario.phases.last().ok_or(InMemoryError::NoPhase)?;
     let mut monitor = Monitor::new(DAEMON_AS);
     monitor.expect(phase.expected.iter().copied(), phase.marks, phase.goal);
     let mut said = vec![0; phase.streams.len()];
@@ -41,13 +41,13 @@ pub(crate) fn alone(scenario: &Scenario, seed: u64) -> Result<u64, String> {
         world.feed.load(Cast::new(parts, &[run]), u64::MAX, |peer| world.peers[peer].announce_readable());
         while player.turn(run.peer) {}
         if !world.feed.is_read() {
-            return Err(format!("neighbor {} is not read", run.peer));
+            return Err(InMemoryError::NotRead(run.peer));
         }
     }
     mark(END);
     monitor.take_table(table(&speaker)?, Instant::now());
     if monitor.reached().is_none() {
-        return Err(not_converged(&monitor));
+        return Err(InMemoryError::not_converged(&monitor));
     }
     Ok(phase.updates() as u64)
 }
@@ -69,8 +69,8 @@ struct Player<'s> {
 }
 
 impl Player<'_> {
-    fn bring_up(&mut self, poll: &mio::Poll, wanted: usize) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("registering: {error}");
+    fn bring_up(&mut self, poll: &mio::Poll, wanted: usize) -> Result<(), InMemoryError> {
+        let failed = |error| InMemoryError::System { what: "registering", error };
         self.speaker.begin(1, Wakers::default());
         self.speaker.attach_listeners(poll.registry(), Token(usize::MAX)).map_err(failed)?;
         for _ in 0..ROUNDS_MAX {
@@ -88,7 +88,7 @@ impl Player<'_> {
                 return Ok(());
             }
         }
-        Err("sessions did not come up".to_owned())
+        Err(InMemoryError::NotUp)
     }
 
     /// Does a thread's work for a ready session; returns whether there was any.
@@ -122,9 +122,9 @@ mod tests {
             Neighbors { count: 4, address: std::net::Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
         let mut scenario = Scenario::overlap(300, Packing::Real, neighbors, 7);
         let updates = scenario.phases[0].updates() as u64;
-        assert_eq!(alone(&scenario, 7), Ok(updates));
+        assert_eq!(alone(&scenario, 7).unwrap(), updates);
         scenario.phases[0].expected[3].1 ^= 2;
-        let error = alone(&scenario, 7).unwrap_err();
+        let error = alone(&scenario, 7).unwrap_err().to_string();
         assert!(error.contains("of 300 prefixes 299 are right"), "{error}");
     }
 }

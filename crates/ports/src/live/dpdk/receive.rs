@@ -14,9 +14,6 @@ use crate::live::{PortRx, RxCounters, is_for, segment};
 /// How often an idle device is asked whether it has a link.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The link header may be this long on top of the MTU: an Ethernet header and two tags.
-const LINK_BYTES_MAX: usize = 14 + 8;
-
 pub(super) struct DpdkRx {
     shared: Arc<Shared>,
     receiver: Receiver,
@@ -67,7 +64,7 @@ impl PortRx for DpdkRx {
             let at = into.next_frame_offset();
             let is_first = into.is_empty();
             let room = into.buffer_mut().get_mut(at..).unwrap_or_default();
-            if room.len() < self.shared.mtu() + LINK_BYTES_MAX && !is_first {
+            if room.len() < self.shared.mtu() + segment::LINK_HEADER_BYTES_MAX && !is_first {
                 break;
             }
             seen += 1;

@@ -107,11 +107,30 @@ impl PortTx for DpdkTx {
     }
 
     fn counters(&mut self) -> TxCounters {
-        let unsent = self.shared.device.counters().unsent.min(self.taken.frames);
-        TxCounters {
-            frames: self.taken.frames - unsent,
-            bytes: self.taken.bytes,
-            failed: self.taken.failed + unsent,
-        }
+        sent(self.taken, self.shared.device.counters().unsent)
+    }
+}
+
+/// What was sent of the frames that the device took. The device does not say how long those are that it did not
+/// send, so the mean length counts.
+fn sent(taken: TxCounters, unsent: u64) -> TxCounters {
+    let unsent = unsent.min(taken.frames);
+    let frames = taken.frames - unsent;
+    let bytes = u128::from(taken.bytes) * u128::from(frames) / u128::from(taken.frames.max(1));
+    TxCounters { frames, bytes: bytes as u64, failed: taken.failed + unsent }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_were_not_sent_have_no_bytes() {
+        let taken = TxCounters { frames: 10, bytes: 6_000, failed: 3 };
+        assert_eq!(sent(taken, 0), taken);
+        assert_eq!(sent(taken, 4), TxCounters { frames: 6, bytes: 3_600, failed: 7 });
+        assert_eq!(sent(taken, 11), TxCounters { frames: 0, bytes: 0, failed: 13 });
+        let none = TxCounters::default();
+        assert_eq!(sent(none, 1), none);
     }
 }

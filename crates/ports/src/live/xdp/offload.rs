@@ -36,7 +36,7 @@
 //! finished packet of 65,535.) In native mode on such an interface this applies to all packets, because the mark
 //! does not survive redirection.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -131,7 +131,7 @@ impl Offload {
             lease_epochs: AtomicU32::new(0),
             now: Mutex::new(State { generation: 1, epoch: 0, mac: MacAddr::ZERO }),
         };
-        offload.publish(&offload.lock())?;
+        offload.publish(&offload.now.lock())?;
         Ok(offload)
     }
 
@@ -155,13 +155,13 @@ impl Offload {
 
     /// The generation of decisions made now. Read it before examining the packet.
     pub fn generation(&self) -> u32 {
-        self.lock().generation
+        self.now.lock().generation
     }
 
     /// Lets the kernel forward the flow for a lease. Does nothing if `generation`, under which the action was
     /// decided, has ended.
     pub fn install(&self, key: &FlowKey, action: &FlowAction, generation: u32) -> io::Result<()> {
-        let State { generation: present, epoch, .. } = *self.lock();
+        let State { generation: present, epoch, .. } = *self.now.lock();
         if generation != present {
             return Ok(());
         }
@@ -180,21 +180,21 @@ impl Offload {
 
     /// Advances the clock of leases by one tick.
     pub fn advance(&self) -> io::Result<()> {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         now.epoch = now.epoch.wrapping_add(1);
         self.publish(&now)
     }
 
     /// Ends all leases.
     pub fn invalidate(&self) -> io::Result<()> {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         now.generation = now.generation.wrapping_add(1);
         self.publish(&now)
     }
 
     /// Changes the port's address.
     pub(super) fn set_mac(&self, mac: MacAddr) -> io::Result<()> {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         now.mac = mac;
         self.publish(&now)
     }
@@ -217,10 +217,6 @@ impl Offload {
 
     fn publish(&self, state: &State) -> io::Result<()> {
         self.state.update(&0_u32.to_ne_bytes(), &state.bytes())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.now.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::{End, Fault, Plan, Relationship};
+use super::plan::{End, Fault, Plan, PlanFault, Relationship};
 use super::text::number;
 use crate::chance::Random;
 
@@ -127,28 +127,24 @@ impl Plan {
     }
 
     /// At most one AS has several routers with sessions between them, and these have no policy.
-    pub(super) fn check_inside(&self) -> Result<(), String> {
+    pub(super) fn check_inside(&self) -> Result<(), PlanFault> {
         let firsts: Vec<usize> = self.routers.iter().filter_map(|router| router.inside).collect();
         let is_one = firsts.iter().all(|first| *first == firsts[0] && *first < self.routers.len());
         if !is_one || firsts.iter().any(|first| self.routers[*first].inside.is_some()) {
-            return Err(
-                "routers are inside several ASes, or inside of a router that is not the first".to_owned()
-            );
+            return Err(PlanFault::Inside);
         }
         for (at, router) in self.routers.iter().enumerate() {
             let is_apart = router.site_of.is_some() || router.route_server;
             let is_first_of_site = self.routers.iter().any(|other| other.site_of == Some(at));
             if self.is_inside(at) && (is_apart || is_first_of_site) {
-                return Err(format!(
-                    "router {at} is in an AS with internal sessions and a site or a route server"
-                ));
+                return Err(PlanFault::InsideAndSite(at));
             }
             if let Some(reflector) = router.client_of {
                 let is_linked =
                     self.links_of(at).any(|(link, _, other)| other == reflector && self.is_internal(link));
                 let is_mutual = self.routers.get(reflector).is_none_or(|other| other.client_of == Some(at));
                 if !is_linked || is_mutual || self.features.confederation {
-                    return Err(format!("router {reflector} cannot reflect routes for router {at}"));
+                    return Err(PlanFault::Reflector { reflector, router: at });
                 }
             }
         }
@@ -156,11 +152,11 @@ impl Plan {
             let changes = |fault: &Fault| matches!(*fault, Fault::Policy { link, now, .. } if link == number && now != End::default());
             let is_changed = self.rounds.iter().flatten().any(|event| changes(&event.what));
             if link.is.is_some() || link.ends != [End::default(); 2] || is_changed {
-                return Err(format!("link {number} is inside an AS: it has no relationship and no policy"));
+                return Err(PlanFault::InternalLink(number));
             }
         }
         if self.features.confederation && !self.is_tree_inside() {
-            return Err("the sessions of the confederation make a circle".to_owned());
+            return Err(PlanFault::Confederation);
         }
         Ok(())
     }

@@ -313,23 +313,59 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Why a plan is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanFault {
+    #[error("{0} routers; 1 to {ROUTERS_MAX} are possible")]
+    Routers(usize),
+    #[error("router {0} has more than {PREFIXES_MAX} prefixes")]
+    Prefixes(usize),
+    #[error("link {link} is between routers {a} and {b}")]
+    Ends { link: usize, a: usize, b: usize },
+    #[error("link {link} is the second between routers {a} and {b}")]
+    SecondLink { link: usize, a: usize, b: usize },
+    #[error("there is no such link, end or router: {0}")]
+    NotThere(Fault),
+    #[error("router {router} is a site of router {first}, which is none or a site itself")]
+    Site { router: usize, first: usize },
+    #[error("routers {0} and {1} of one AS are linked")]
+    Linked(usize, usize),
+    #[error(
+        "router {0} is a route server: it has no prefixes, policies or sites, and no other one beside it"
+    )]
+    RouteServer(usize),
+    #[error("routers {0:?} buy transit from each other in a circle")]
+    Providers(Vec<usize>),
+    #[error("routers are inside several ASes, or inside of a router that is not the first")]
+    Inside,
+    #[error("router {0} is in an AS with internal sessions and a site or a route server")]
+    InsideAndSite(usize),
+    #[error("router {reflector} cannot reflect routes for router {router}")]
+    Reflector { reflector: usize, router: usize },
+    #[error("link {0} is inside an AS: it has no relationship and no policy")]
+    InternalLink(usize),
+    #[error("the sessions of the confederation make a circle")]
+    Confederation,
+}
+
 impl Plan {
     /// Returns an error if the plan is invalid.
-    pub(in crate::seeds) fn check(&self) -> Result<(), String> {
+    pub(in crate::seeds) fn check(&self) -> Result<(), PlanFault> {
         let routers = self.routers.len();
         if !(1..=ROUTERS_MAX).contains(&routers) {
-            return Err(format!("{routers} routers; 1 to {ROUTERS_MAX} are possible"));
+            return Err(PlanFault::Routers(routers));
         }
         if let Some(at) = self.routers.iter().position(|router| router.prefixes > PREFIXES_MAX) {
-            return Err(format!("router {at} has more than {PREFIXES_MAX} prefixes"));
+            return Err(PlanFault::Prefixes(at));
         }
         let mut pairs = std::collections::BTreeSet::new();
         for (at, link) in self.links.iter().enumerate() {
+            let (a, b) = (link.a, link.b);
             if link.a >= routers || link.b >= routers || link.a == link.b {
-                return Err(format!("link {at} is between routers {} and {}", link.a, link.b));
+                return Err(PlanFault::Ends { link: at, a, b });
             }
             if !pairs.insert((link.a.min(link.b), link.a.max(link.b))) {
-                return Err(format!("link {at} is the second between routers {} and {}", link.a, link.b));
+                return Err(PlanFault::SecondLink { link: at, a, b });
             }
         }
         for event in self.rounds.iter().flatten() {
@@ -338,20 +374,18 @@ impl Plan {
                 && router.is_none_or(|router| router < routers)
                 && event.what.end() < 2;
             if !is_there {
-                return Err(format!("there is no such link, end or router: {}", event.what));
+                return Err(PlanFault::NotThere(event.what));
             }
         }
         for (at, router) in self.routers.iter().enumerate() {
             let first = router.site_of.unwrap_or(at);
             if self.routers.get(first).is_none_or(|first| first.site_of.is_some()) && first != at {
-                return Err(format!(
-                    "router {at} is a site of router {first}, which is none or a site itself"
-                ));
+                return Err(PlanFault::Site { router: at, first });
             }
             let is_other_site =
                 |other: usize| self.as_of(other) == self.as_of(at) && self.within(other) != self.within(at);
             if let Some((.., other)) = self.links_of(at).find(|(.., other)| is_other_site(*other)) {
-                return Err(format!("routers {at} and {other} of one AS are linked"));
+                return Err(PlanFault::Linked(at, other));
             }
         }
         self.check_route_servers()?;
@@ -360,7 +394,7 @@ impl Plan {
     }
 
     /// A route server remains one, has neither routes nor a policy of its own, and is not linked to another.
-    fn check_route_servers(&self) -> Result<(), String> {
+    fn check_route_servers(&self) -> Result<(), PlanFault> {
         let servers = (0..self.routers.len()).filter(|at| self.routers[*at].route_server);
         for at in servers {
             let own = RouterPlan { route_server: true, ..RouterPlan::default() };
@@ -373,16 +407,14 @@ impl Plan {
                 self.links[link].ends[end] == End::default() && !self.routers[other].route_server
             });
             if self.routers[at] != own || !is_plain || self.rounds.iter().flatten().any(changes) {
-                return Err(format!(
-                    "router {at} is a route server: it has no prefixes, policies or sites, and no other one beside it"
-                ));
+                return Err(PlanFault::RouteServer(at));
             }
         }
         Ok(())
     }
 
     /// With such a circle, best routes may never converge.
-    fn no_circle_of_providers(&self) -> Result<(), String> {
+    fn no_circle_of_providers(&self) -> Result<(), PlanFault> {
         let mut left: Vec<usize> = (0..self.routers.len()).collect();
         loop {
             let has_provider = |node: &usize| {
@@ -394,9 +426,7 @@ impl Plan {
             let rest: Vec<usize> = left.iter().copied().filter(has_provider).collect();
             match rest.len() {
                 0 => return Ok(()),
-                same if same == left.len() => {
-                    return Err(format!("routers {rest:?} buy transit from each other in a circle"));
-                }
+                same if same == left.len() => return Err(PlanFault::Providers(rest)),
                 _ => left = rest,
             }
         }

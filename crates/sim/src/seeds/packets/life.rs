@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
-use thalweg_config::RouterConfig;
+use thalweg_config::{ConfigErrors, RouterConfig};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::nat::{Cursor, EndedBy, SessionInfo, SessionState};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
@@ -440,7 +440,7 @@ impl Sink<Chunk> for Compare<'_> {
 }
 
 fn play<'p>(plan: &'p Plan, script: &mut Script<'p>) -> Result<(), Broken> {
-    let refused = |error: String| ("configurations are accepted", error);
+    let refused = |error: ConfigErrors| ("configurations are accepted", error.to_string());
     let config = |setup: &Setup| configuration(setup).map_err(refused);
     let mut in_force = config(script.setup)?;
     let first = tables(script.setup, &in_force)?;

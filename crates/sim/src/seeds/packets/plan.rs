@@ -369,30 +369,45 @@ pub enum Piece {
     Last,
 }
 
+/// Why a plan is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanFault {
+    #[error("there is no configuration: [[routers]] is missing")]
+    NoRouter,
+    #[error("{0} workers; 1 to 8 are possible")]
+    Workers(usize),
+    #[error("configuration {0} has more than {LANS_MAX} inside ports")]
+    InsidePorts(usize),
+    #[error("there is no configuration {0} to be put in force")]
+    NoConfiguration(usize),
+    #[error("{0} packets; {PACKETS_MAX} are possible")]
+    Packets(usize),
+}
+
 impl Plan {
     /// Returns an error if the plan is invalid.
-    pub(in crate::seeds) fn check(&self) -> Result<(), String> {
+    pub(in crate::seeds) fn check(&self) -> Result<(), PlanFault> {
         if self.routers.is_empty() {
-            return Err("there is no configuration: [[routers]] is missing".to_owned());
+            return Err(PlanFault::NoRouter);
         }
         if !(1..=8).contains(&self.workers) {
-            return Err(format!("{} workers; 1 to 8 are possible", self.workers));
+            return Err(PlanFault::Workers(self.workers));
         }
         for (at, setup) in self.routers.iter().enumerate() {
             if setup.more_lans >= LANS_MAX {
-                return Err(format!("configuration {at} has more than {LANS_MAX} inside ports"));
+                return Err(PlanFault::InsidePorts(at));
             }
         }
         for step in &self.steps {
             if let Act::Reload(setup) = step.what
                 && setup >= self.routers.len()
             {
-                return Err(format!("there is no configuration {setup} to be put in force"));
+                return Err(PlanFault::NoConfiguration(setup));
             }
         }
         match self.packets() {
             0..=PACKETS_MAX => Ok(()),
-            packets => Err(format!("{packets} packets; {PACKETS_MAX} are possible")),
+            packets => Err(PlanFault::Packets(packets)),
         }
     }
 

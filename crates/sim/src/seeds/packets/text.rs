@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use thalweg_config::RouterConfig;
+use thalweg_config::{ConfigErrors, RouterConfig};
 
 use super::frames::{FORWARD, inside, public};
 use super::plan::{ClassSetup, Deny, FlowSetup, NatSetup, Setup};
@@ -18,9 +18,8 @@ pub(super) const SMALL_MTU: usize = 400;
 pub(super) const BLOCKS: u16 = 2;
 
 /// The configuration of a setup.
-pub(super) fn configuration(setup: &Setup) -> Result<RouterConfig, String> {
-    let config = RouterConfig::from_text("router.toml", &text(setup), Path::new(""));
-    let mut config = config.map_err(|errors| errors.to_string())?;
+pub(super) fn configuration(setup: &Setup) -> Result<RouterConfig, ConfigErrors> {
+    let mut config = RouterConfig::from_text("router.toml", &text(setup), Path::new(""))?;
     if let (Some(flows), Some(wanted)) = (&mut config.flows, &setup.flows) {
         // Smaller than operators may configure it, so that a few packets fill it. A shard has at least 16
         // flows.
