@@ -11,8 +11,8 @@ use crate::network::NetworkError;
 
 /// No UPDATE for so long, beyond the interval between advertisements, is rest.
 const QUIET_US: u64 = 5_000_000;
-/// How often UPDATEs are counted where there may be too many.
-const LOOK_US: u64 = 1_000_000;
+/// How often UPDATEs are counted where there may be too many: a clique can send millions in a second.
+const LOOK_US: u64 = 50_000;
 /// A network that is not at rest after so long never will be.
 const LIMIT_US: u64 = 12 * 3_600_000_000;
 
@@ -113,10 +113,11 @@ impl Bed {
         }
         loop {
             let network = &mut self.simulation.network;
-            // Silence counts from the beginning of a look: a shorter one would never find any.
-            let is_over = network.run_until_quiet(self.quiet_us, self.quiet_us + LOOK_US)?.is_quiet;
+            network.run_us(LOOK_US)?;
+            let last_us = network.last_update_us();
+            let is_silent = last_us.max(begun_us) + self.quiet_us <= network.now_us();
+            let is_over = is_silent && network.sessions_down()? == 0;
             if is_over || network.traffic().updates - updates > updates_max {
-                let last_us = network.last_update_us();
                 return Ok((self.seen(begun_us, updates, last_us), is_over));
             }
         }
