@@ -28,12 +28,7 @@ pub(crate) fn next_us(place: &Place) -> u64 {
 }
 
 /// Runs a router through all its moments before the end of a window.
-fn run_one(
-    place: &Place,
-    number: u32,
-    end_us: u64,
-    worker: &mut SpeakerWorker,
-) -> Result<(), SimError> {
+fn run_one(place: &Place, number: u32, end_us: u64, worker: &mut SpeakerWorker) -> Result<(), SimError> {
     loop {
         let at_us = next_us(place);
         if at_us >= end_us {
@@ -99,12 +94,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Runs routers through their moments before `end_us`.
-    pub(crate) fn run(
-        &mut self,
-        places: &[Arc<Place>],
-        active: &[u32],
-        end_us: u64,
-    ) -> Result<(), SimError> {
+    pub(crate) fn run(&mut self, places: &[Arc<Place>], active: &[u32], end_us: u64) -> Result<(), SimError> {
         let worker = &mut self.worker;
         let shared = match &self.shared {
             Some(shared) if active.len() >= ROUTERS_MIN => shared,

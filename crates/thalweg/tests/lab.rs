@@ -689,7 +689,12 @@ fn policies_without_a_stable_state_are_named() {
     let output = experiment(&arguments, folder.path());
     let error = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1), "{error}");
-    for part in ["oscillating: the best paths to ", " at AS2, AS3, AS4 change ", "AS2 takes 3 1", "so this never ends"] {
+    for part in [
+        "oscillating: the best paths to ",
+        " at AS2, AS3, AS4 change ",
+        "AS2 takes 3 1",
+        "so this never ends",
+    ] {
         assert!(error.contains(part), "no \"{part}\": {error}");
     }
     let json = std::fs::read_to_string(report(folder.path()).join("results.json")).expect("numbers");

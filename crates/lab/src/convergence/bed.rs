@@ -159,7 +159,7 @@ impl Bed {
         let mut converged_s = Vec::new();
         for node in 0..self.simulation.network.len() {
             let watched = self.simulation.watch(node).take();
-            converged_s.extend(watched.prefixes.values().map(|seen| since_s(seen.last_us)));
+            converged_s.extend(watched.prefixes().map(|(_, seen)| since_s(seen.last_us)));
         }
         Seen {
             updates: self.simulation.network.traffic().updates - updates,

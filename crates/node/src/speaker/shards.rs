@@ -159,7 +159,8 @@ impl ShardSlot {
 
     /// Called after each change of the shard, while its lock is held.
     fn note_tombstones(&self, rib: &RibShard) {
-        let (has, had) = (rib.has_tombstones(), self.facts.tombstones.load(Ordering::Acquire) & self.bit != 0);
+        let (has, had) =
+            (rib.has_tombstones(), self.facts.tombstones.load(Ordering::Acquire) & self.bit != 0);
         if has && !had {
             self.facts.tombstones.fetch_or(self.bit, Ordering::AcqRel);
         } else if had && !has {
