@@ -168,7 +168,14 @@ impl Policy {
     /// content is meaningless.
     #[inline]
     pub fn evaluate(&self, route: &RouteContext<'_>, attrs: &Attrs, edit: &mut AttrsBuilder) -> Outcome {
-        Evaluation::run(&self.program, route, attrs, edit)
+        Evaluation::run(&self.program, route, Some(attrs), edit)
+    }
+
+    /// Decides about a route whose attributes are in `edit`, where they are changed. A set that the policy rejects
+    /// or changes is then never stored.
+    #[inline]
+    pub fn evaluate_in_place(&self, route: &RouteContext<'_>, edit: &mut AttrsBuilder) -> Outcome {
+        Evaluation::run(&self.program, route, None, edit)
     }
 
     /// Describes a rule for logs and `show`: "customers-in, rule 3 (no-bogons)".

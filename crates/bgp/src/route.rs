@@ -13,7 +13,7 @@ use std::sync::Arc;
 use thalweg_base::{Address, IpPrefix, Prefix, mix64};
 use thalweg_wire::bgp::Family;
 
-use crate::attrs::AttrRef;
+use crate::attrs::{AttrRef, AttrsBuilder};
 use crate::peer::PeerId;
 
 /// The number of shards, whatever the number of cores. A power of two.
@@ -128,9 +128,18 @@ impl RouteBatch {
     }
 }
 
-/// Collects the routes that a session decodes.
+/// Memory that decoding reuses.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) builder: AttrsBuilder,
+    /// An AS_PATH in its four-octet form.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Collects the routes that a session decodes. A worker has one for all of its sessions.
 #[derive(Debug, Default)]
 pub struct RouteBatchBuilder {
+    pub(crate) scratch: Scratch,
     attrs: Vec<AttrRef>,
     v4: Vec<RouteItem<u32>>,
     v6: Vec<RouteItem<u128>>,

@@ -78,7 +78,7 @@ use observer::Observers;
 use parting::{Partings, Whose};
 use profile::{Function, Profile};
 use restart_progress::RestartProgress;
-use shards::ShardSlot;
+use shards::{ShardFacts, ShardSlot};
 use slot::PeerSlot;
 
 /// Interval at which shards learn which tombstones nobody needs any more, in milliseconds.
@@ -100,6 +100,7 @@ pub struct Speaker {
     reserved: Mutex<HashSet<IpAddr>>,
     peers: RwLock<Arc<PeerTable>>,
     shards: Vec<ShardSlot>,
+    shard_facts: Arc<ShardFacts>,
     export_queues: OnceLock<Vec<ExportQueue>>,
     groups: Mutex<Vec<Arc<GroupSlot>>>,
     /// The latest known state of next hops.
@@ -135,7 +136,8 @@ pub struct Speaker {
     reloading: Mutex<()>,
 }
 
-/// Buffers that one thread reuses for all its work.
+/// Buffers that one thread reuses for all its work, also if it works for several speakers.
+#[derive(Default)]
 pub struct SpeakerWorker {
     /// Unprocessed bytes of the connection being read: the remainder of the turn before, and what arrived.
     buffer: Vec<u8>,
@@ -194,8 +196,10 @@ impl Speaker {
             damping: config.damping,
             first_version: 0,
         };
+        let (shards, shard_facts) = shards::all(shard);
         let speaker = Self {
-            shards: shards::all(shard),
+            shards,
+            shard_facts,
             shares_interner: options.interner.is_some(),
             interner: options.interner.unwrap_or_else(|| Arc::new(Interner::new(options.seed))),
             network: options.network,
@@ -339,7 +343,7 @@ impl ControlPlane for Speaker {
 
     fn worker(&self) -> SpeakerWorker {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        SpeakerWorker { buffer: Vec::new(), arrived: Vec::new(), builder: RouteBatchBuilder::default() }
+        SpeakerWorker::default()
     }
 
     fn shards(&self) -> usize {
@@ -581,6 +585,10 @@ impl Speaker {
 
     fn shard_background_work(&self, share: Share) -> bool {
         let mut more = false;
+        // This runs after every step of other work, and there is nearly always nothing to do.
+        if !self.shard_facts.has_work() {
+            return more;
+        }
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
             if shard.has_work() {
                 let deliver = |changes| {

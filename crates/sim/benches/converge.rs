@@ -28,6 +28,7 @@ fn seconds(threads: usize, begun: Instant) -> f64 {
 }
 
 fn main() {
+    thalweg_sim::restart_with_huge_pages();
     let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     let number = |at: usize, default: usize| numbers.get(at).copied().unwrap_or(default);
     let (routers, each, threads) = (number(0, 200), number(1, 3), number(2, 1));
@@ -50,10 +51,8 @@ fn main() {
     let mut simulation = Simulation::new(scenario, options).expect("a network");
     simulation.start(|_, _| None).expect("routers");
     let network = &mut simulation.network;
-    println!(
-        "{routers} routers, {links} links, {threads} threads; {} MB before anything happens",
-        resident_mb()
-    );
+    let idle = resident_mb();
+    println!("{routers} routers, {links} links, {threads} threads; {idle} MB before anything happens");
     let clock = Instant::now();
     let now_s = || seconds(threads, clock);
     let begun_s = now_s();
@@ -61,12 +60,18 @@ fn main() {
     let (took, traffic) = (now_s() - begun_s, network.traffic());
     let paths = |node| network.ask::<RibView>(node, &BgpRequest::Rib).expect("a view")[0].paths.ipv4;
     let held: u64 = (0..routers).map(paths).sum();
+    let resident = resident_mb();
     println!(
         "{took:8.3} s until quiet ({quiet:?}): {} UPDATEs, {:.0} a second, {held} paths, {} MB, digest {:032x}",
         traffic.updates,
         traffic.updates as f64 / took,
-        resident_mb(),
+        resident,
         network.digest()
+    );
+    println!(
+        "{:8.1} kB for an idle router, {:.0} B for a path",
+        idle as f64 * 1000.0 / routers as f64,
+        (resident - idle) as f64 * 1e6 / held as f64
     );
     let begun_s = now_s();
     network.run_us(20_000_000).expect("a run");

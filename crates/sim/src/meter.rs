@@ -1,5 +1,7 @@
 //! Counts the traffic of connections: it recognizes BGP messages in the stream, wherever the stream is cut.
 
+use std::collections::BTreeMap;
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The length of a step of time series.
@@ -20,9 +22,11 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// The UPDATEs by step since the last call.
-    pub(crate) fn take_steps(&mut self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut self.steps)
+    /// Adds the UPDATEs by step since the last call to a network's.
+    pub(crate) fn drain_steps(&mut self, all: &mut BTreeMap<u64, u64>) {
+        for (step, updates) in std::mem::take(&mut self.steps) {
+            *all.entry(step).or_default() += updates;
+        }
     }
 
     fn count(&mut self, now_us: u64, updates: u64) {
@@ -90,7 +94,14 @@ impl Framing {
     fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
         let (mut begun, mut touched) = (0, false);
         while let [first, rest @ ..] = bytes {
-            if self.seen < HEADER_BYTES {
+            // Messages are mostly whole.
+            if self.seen == 0
+                && let Some(header) = bytes.first_chunk::<HEADER_BYTES>()
+            {
+                self.header = [header[16], header[17], header[18]];
+                (self.seen, bytes) = (HEADER_BYTES, &bytes[HEADER_BYTES..]);
+                begun += u64::from(self.end_header());
+            } else if self.seen < HEADER_BYTES {
                 // Length and type follow the marker, which is not checked.
                 if self.seen >= HEADER_BYTES - 3 {
                     self.header[self.seen + 3 - HEADER_BYTES] = *first;
@@ -98,10 +109,7 @@ impl Framing {
                 self.seen += 1;
                 bytes = rest;
                 if self.seen == HEADER_BYTES {
-                    let length = usize::from(u16::from_be_bytes([self.header[0], self.header[1]]));
-                    self.left = length.saturating_sub(HEADER_BYTES);
-                    begun += u64::from(self.header[2] == UPDATE);
-                    touched |= self.header[2] == UPDATE;
+                    begun += u64::from(self.end_header());
                 }
             } else {
                 let taken = self.left.min(bytes.len());
@@ -113,7 +121,14 @@ impl Framing {
                 self.seen = 0;
             }
         }
-        (begun, touched)
+        (begun, touched || begun > 0)
+    }
+
+    /// The header is complete; returns whether it is an UPDATE's.
+    fn end_header(&mut self) -> bool {
+        let length = usize::from(u16::from_be_bytes([self.header[0], self.header[1]]));
+        self.left = length.saturating_sub(HEADER_BYTES);
+        self.header[2] == UPDATE
     }
 }
 

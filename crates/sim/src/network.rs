@@ -112,6 +112,8 @@ pub struct Network {
     starts: Vec<u64>,
     interner: Arc<Interner>,
     swept_at: u64,
+    /// UPDATEs sent, by step.
+    steps: BTreeMap<u64, u64>,
     registry: Arc<Registry>,
     _poll: Poll,
 }
@@ -132,6 +134,7 @@ impl Network {
             starts: Vec::new(),
             interner: Arc::new(Interner::new(options.seed)),
             swept_at: 0,
+            steps: BTreeMap::new(),
             registry: Arc::new(poll.registry().try_clone()?),
             _poll: poll,
         })
@@ -380,6 +383,9 @@ impl Network {
             }
             self.now_us = until_us;
             self.sweep();
+            for place in &self.places {
+                place.site.lock().sent.drain_steps(&mut self.steps);
+            }
             Ok(())
         })
     }
@@ -464,11 +470,7 @@ impl Network {
 
     /// The UPDATEs sent since the last call, by step of [`STEP_US`](crate::STEP_US).
     pub fn take_update_steps(&mut self) -> BTreeMap<u64, u64> {
-        let mut steps = BTreeMap::new();
-        for (step, updates) in self.places.iter().flat_map(|place| place.site.lock().sent.take_steps()) {
-            *steps.entry(step).or_default() += updates;
-        }
-        steps
+        std::mem::take(&mut self.steps)
     }
 
     /// A digest of every byte sent, with its time and connection.

@@ -44,7 +44,6 @@ enum Step {
 
 pub(crate) struct Router {
     pub(crate) speaker: Arc<Speaker>,
-    worker: SpeakerWorker,
     site: SharedSite,
     registry: Arc<Registry>,
     random: Random,
@@ -81,7 +80,6 @@ impl Router {
         speaker.begin(workers, Wakers::default());
         site.lock().set_up(true);
         Ok(Self {
-            worker: speaker.worker(),
             speaker: Arc::new(speaker),
             site,
             registry,
@@ -107,7 +105,7 @@ impl Router {
     }
 
     /// Does all work of a moment; returns false if there is no end to it.
-    pub(crate) fn run(&mut self, now_us: u64) -> io::Result<bool> {
+    pub(crate) fn run(&mut self, worker: &mut SpeakerWorker, now_us: u64) -> io::Result<bool> {
         let now_ms = now_us / 1000;
         {
             let mut site = self.site.lock();
@@ -120,14 +118,22 @@ impl Router {
         }
         let mut rests = 0;
         for _ in 0..ROUNDS_MAX {
-            let busy = self.round(now_ms)?;
+            let busy = self.round(worker, now_ms)?;
             rests = if busy { 0 } else { rests + 1 };
-            if rests == 2 {
+            if rests == self.idle_rounds() {
                 self.rest(now_ms);
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Rounds without work after which none is left. In random order a step may leave work for one before it.
+    fn idle_rounds(&self) -> usize {
+        match self.interleaving {
+            Interleaving::Fixed => 1,
+            Interleaving::Random => 2,
+        }
     }
 
     /// Skips checks that would find nothing.
@@ -144,24 +150,24 @@ impl Router {
     }
 
     /// Does each piece of work once; returns whether there may be more.
-    fn round(&mut self, now_ms: u64) -> io::Result<bool> {
+    fn round(&mut self, worker: &mut SpeakerWorker, now_ms: u64) -> io::Result<bool> {
         let mut busy = false;
         if self.site.lock().has_backlog() {
-            self.speaker.accept(&mut self.worker, now_ms);
+            self.speaker.accept(worker, now_ms);
             busy = true;
         }
         let mut steps = std::mem::take(&mut self.steps);
         steps.clear();
         steps.extend(self.turns.iter().copied().map(Step::Read));
-        for worker in 0..self.due_ms.len() {
-            steps.extend([Step::Apply(worker), Step::Background(worker)]);
-            steps.extend([Step::Export(worker), Step::Tick(worker)]);
+        for index in 0..self.due_ms.len() {
+            steps.extend([Step::Apply(index), Step::Background(index)]);
+            steps.extend([Step::Export(index), Step::Tick(index)]);
         }
         if self.interleaving == Interleaving::Random {
             self.random.shuffle(&mut steps);
         }
         for step in &steps {
-            busy |= self.step(*step, now_ms);
+            busy |= self.step(worker, *step, now_ms);
         }
         self.steps = steps;
         while let Some(notice) = self.speaker.poll_notice() {
@@ -176,11 +182,11 @@ impl Router {
     }
 
     /// Returns whether there may be more to do.
-    fn step(&mut self, step: Step, now_ms: u64) -> bool {
+    fn step(&mut self, worker: &mut SpeakerWorker, step: Step, now_ms: u64) -> bool {
         let of = self.due_ms.len();
         match step {
             Step::Read(session) => {
-                let reading = self.speaker.read(&mut self.worker, session, now_ms);
+                let reading = self.speaker.read(worker, session, now_ms);
                 if let Some(batch) = reading.batch {
                     let batch = Arc::new(batch);
                     self.inboxes.iter_mut().for_each(|inbox| inbox.push_back(batch.clone()));
@@ -188,35 +194,39 @@ impl Router {
                 if !reading.more {
                     self.turns.remove(&session);
                 }
-                self.speaker.write(&mut self.worker, session, now_ms);
+                self.speaker.write(worker, session, now_ms);
                 true
             }
             Step::Apply(index) => {
-                let Some(batch) = self.inboxes[index].pop_front() else { return false };
-                for shard in (index..self.speaker.shards()).step_by(of) {
-                    if self.speaker.touches(&batch, shard) {
-                        self.speaker.apply(&mut self.worker, shard, &batch, now_ms);
+                let waiting = self.inboxes[index].len();
+                // In random order the batches of a moment may be applied far apart.
+                let count = if self.interleaving == Interleaving::Random { waiting.min(1) } else { waiting };
+                for batch in self.inboxes[index].drain(..count) {
+                    for shard in (index..self.speaker.shards()).step_by(of) {
+                        if self.speaker.touches(&batch, shard) {
+                            self.speaker.apply(worker, shard, &batch, now_ms);
+                        }
                     }
                 }
-                true
+                count > 0
             }
             Step::Background(index) => {
-                let more = self.speaker.background_work(&mut self.worker, Share { index, of }, now_ms);
+                let more = self.speaker.background_work(worker, Share { index, of }, now_ms);
                 if more {
-                    self.speaker.write_share(&mut self.worker, Share::ALL, now_ms);
+                    self.speaker.write_share(worker, Share::ALL, now_ms);
                 }
                 more
             }
             Step::Export(index) => {
                 let all_applied = self.inboxes.iter().all(VecDeque::is_empty);
-                let exported = self.speaker.export(&mut self.worker, index, all_applied, now_ms);
+                let exported = self.speaker.export(worker, index, all_applied, now_ms);
                 if exported.grew {
-                    self.speaker.write_share(&mut self.worker, Share::ALL, now_ms);
+                    self.speaker.write_share(worker, Share::ALL, now_ms);
                 }
                 exported.grew || exported.held
             }
             Step::Tick(index) if self.due_ms[index] <= now_ms => {
-                self.due_ms[index] = self.speaker.tick(&mut self.worker, Share { index, of }, now_ms);
+                self.due_ms[index] = self.speaker.tick(worker, Share { index, of }, now_ms);
                 true
             }
             Step::Tick(_) => false,

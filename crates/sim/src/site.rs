@@ -330,6 +330,7 @@ impl Site {
             }
             _ => return,
         };
+        let was_told = end.readable || end.writable;
         match what {
             What::Open => {}
             What::Opened(accepted) => {
@@ -356,7 +357,9 @@ impl Site {
                 end.writable |= std::mem::take(&mut end.is_starved);
             }
         }
-        self.news.push(connection);
+        if !was_told && (end.readable || end.writable) {
+            self.news.push(connection);
+        }
     }
 
     fn arrive_open(&mut self, from: u32, connection: ConnectionId) {
@@ -373,7 +376,7 @@ impl Site {
 
     /// Collects the sessions with events. An end that the router has not registered yet keeps its events.
     pub(crate) fn take_news(&mut self, ready: &mut Vec<Ready>) {
-        for id in std::mem::take(&mut self.news) {
+        for id in self.news.drain(..) {
             let Some(end) = self.ends.get_mut(&id) else { continue };
             let Some(session) = end.token else { continue };
             let readable = std::mem::take(&mut end.readable);
@@ -457,8 +460,8 @@ impl Site {
         let asked: usize = slices.iter().map(|slice| slice.len()).sum();
         let taken = asked.min(link.capacity.saturating_sub(end.on_the_way));
         end.is_starved = taken < asked;
-        if taken == 0 && asked > 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
+        if taken == 0 {
+            return if asked > 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(0) };
         }
         end.on_the_way += taken;
         let mut bytes = Vec::with_capacity(taken);
@@ -473,16 +476,19 @@ impl Site {
         if end.is_silent {
             return Ok(taken);
         }
-        let (peer, mut at_us) = (end.peer, end.last_us.max(now_us + link.latency_us));
-        let rate = link.rate.max(1);
-        let mut pieces = Vec::new();
-        for piece in bytes.chunks(rate) {
-            at_us += piece.len() as u64 * 1000 / rate as u64;
-            pieces.push((at_us, piece.into()));
+        let (peer, rate) = (end.peer, link.rate.max(1));
+        let mut at_us = end.last_us.max(now_us + link.latency_us);
+        let takes_us = |bytes: usize| bytes as u64 * 1000 / rate as u64;
+        let before_last = (taken - 1) / rate * rate;
+        end.last_us = at_us + takes_us(before_last) + takes_us(taken - before_last);
+        if before_last == 0 {
+            // It arrives within a millisecond, as nearly everything does.
+            self.send_at(at_us + takes_us(taken), peer, id, What::Bytes(bytes.into()));
+            return Ok(taken);
         }
-        end.last_us = at_us;
-        for (at_us, piece) in pieces {
-            self.send_at(at_us, peer, id, What::Bytes(piece));
+        for piece in bytes.chunks(rate) {
+            at_us += takes_us(piece.len());
+            self.send_at(at_us, peer, id, What::Bytes(piece.into()));
         }
         Ok(taken)
     }

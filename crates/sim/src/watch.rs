@@ -1,11 +1,12 @@
 //! Records what a router's best paths did: how often they changed, when last, and how many prefixes became
 //! reachable.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
-use thalweg_base::{Address, IpPrefix};
+use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::{Change, SharedChanges};
 use thalweg_node::speaker::RouteReader;
@@ -27,10 +28,34 @@ pub struct Seen {
 /// What a watch saw since it was last reset.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
-    /// Only the prefixes that changed.
-    pub prefixes: HashMap<IpPrefix, Seen>,
+    /// Only the prefixes that changed, by family: every router has such tables, so they are small.
+    v4: HashMap<Prefix<u32>, Seen>,
+    v6: HashMap<Prefix<u128>, Seen>,
     /// By how much the number of prefixes with a best path grew or shrank, by step.
     pub reached: BTreeMap<u64, i64>,
+}
+
+impl Watched {
+    /// The prefixes that changed, in no order.
+    pub fn prefixes(&self) -> impl Iterator<Item = (IpPrefix, Seen)> + '_ {
+        let v4 = self.v4.iter().map(|(prefix, seen)| (IpPrefix::V4(*prefix), *seen));
+        v4.chain(self.v6.iter().map(|(prefix, seen)| (IpPrefix::V6(*prefix), *seen)))
+    }
+
+    fn take_in<A: Address>(
+        seen: &mut HashMap<Prefix<A>, Seen>,
+        reached: &mut BTreeMap<u64, i64>,
+        changes: &[Change<A>],
+        now_us: u64,
+    ) {
+        for change in changes {
+            let seen = seen.entry(change.prefix).or_insert(Seen { changes: 0, last_us: 0 });
+            *seen = Seen { changes: seen.changes + 1, last_us: now_us };
+            if change.old.is_some() != change.new.is_some() {
+                *reached.entry(now_us / STEP_US).or_default() += if change.new.is_some() { 1 } else { -1 };
+            }
+        }
+    }
 }
 
 /// Watches the best paths of a router. A router gets it when it [starts](crate::Start::watch).
@@ -63,8 +88,8 @@ impl Watch {
     /// The prefixes whose best path changed since a time.
     pub(crate) fn changed_since(&self, at_us: u64) -> Vec<IpPrefix> {
         let watched = self.watched.lock();
-        let changed = watched.prefixes.iter().filter(|(_, seen)| seen.last_us >= at_us);
-        changed.map(|(prefix, _)| *prefix).collect()
+        let changed = watched.prefixes().filter(|(_, seen)| seen.last_us >= at_us);
+        changed.map(|(prefix, _)| prefix).collect()
     }
 
     /// From now on, records each change of this prefix; of no prefix for `None`.
@@ -104,18 +129,9 @@ impl RouteReader for Watch {
             followed.take(now_us, &changes.v6, |change| IpPrefix::V6(change.prefix));
         }
         drop(followed);
-        let mut watched = self.watched.lock();
-        let v4 =
-            changes.v4.iter().map(|each| (IpPrefix::V4(each.prefix), each.old.is_some(), each.new.is_some()));
-        let v6 =
-            changes.v6.iter().map(|each| (IpPrefix::V6(each.prefix), each.old.is_some(), each.new.is_some()));
-        for (prefix, had, has) in v4.chain(v6) {
-            let seen = watched.prefixes.entry(prefix).or_insert(Seen { changes: 0, last_us: 0 });
-            *seen = Seen { changes: seen.changes + 1, last_us: now_us };
-            if had != has {
-                *watched.reached.entry(now_us / STEP_US).or_default() += if has { 1 } else { -1 };
-            }
-        }
+        let Watched { v4, v6, reached } = &mut *self.watched.lock();
+        Watched::take_in(v4, reached, &changes.v4, now_us);
+        Watched::take_in(v6, reached, &changes.v6, now_us);
     }
 
     fn flush(&mut self) {}

@@ -8,6 +8,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use thalweg_exec::thread_cpu_time;
+use thalweg_node::speaker::SpeakerWorker;
 
 use crate::error::SimError;
 use crate::router::Place;
@@ -27,7 +28,7 @@ pub(crate) fn next_us(place: &Place) -> u64 {
 }
 
 /// Runs a router through all its moments before the end of a window.
-fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
+fn run_one(place: &Place, number: u32, end_us: u64, worker: &mut SpeakerWorker) -> Result<(), SimError> {
     loop {
         let at_us = next_us(place);
         if at_us >= end_us {
@@ -38,7 +39,7 @@ fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
             None => place.site.lock().advance(at_us),
             Some(router) => {
                 let begun = place.site.lock().labor.timed.is_some().then(thread_cpu_time);
-                match router.run(at_us) {
+                match router.run(worker, at_us) {
                     Ok(true) => {}
                     Ok(false) => return Err(SimError::NoRest { router: number as usize, at_us }),
                     Err(source) => return Err(SimError::Router { router: number as usize, source }),
@@ -65,9 +66,9 @@ enum Failure {
 
 impl Window {
     /// Runs routers that no other thread has taken, until none is left.
-    fn work(&self) {
+    fn work(&self, worker: &mut SpeakerWorker) {
         while let Some((number, place)) = self.places.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let done = catch_unwind(AssertUnwindSafe(|| run_one(place, *number, self.end_us)));
+            let done = catch_unwind(AssertUnwindSafe(|| run_one(place, *number, self.end_us, worker)));
             let failure = match done {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => Failure::Error(error),
@@ -85,14 +86,22 @@ struct Shared {
 }
 
 /// The threads that run windows: the caller's, and others if there are any.
-pub(crate) struct Pool(Option<Arc<Shared>>);
+pub(crate) struct Pool {
+    /// The caller's.
+    worker: SpeakerWorker,
+    shared: Option<Arc<Shared>>,
+}
 
 impl Pool {
     /// Runs routers through their moments before `end_us`.
-    pub(crate) fn run(&self, places: &[Arc<Place>], active: &[u32], end_us: u64) -> Result<(), SimError> {
-        let shared = match &self.0 {
+    pub(crate) fn run(&mut self, places: &[Arc<Place>], active: &[u32], end_us: u64) -> Result<(), SimError> {
+        let worker = &mut self.worker;
+        let shared = match &self.shared {
             Some(shared) if active.len() >= ROUTERS_MIN => shared,
-            _ => return active.iter().try_for_each(|node| run_one(&places[*node as usize], *node, end_us)),
+            _ => {
+                let mut run = |node: &u32| run_one(&places[*node as usize], *node, end_us, worker);
+                return active.iter().try_for_each(&mut run);
+            }
         };
         let window = Arc::new(Window {
             places: active.iter().map(|node| (*node, places[*node as usize].clone())).collect(),
@@ -102,7 +111,7 @@ impl Pool {
         });
         *shared.window.lock() = Some(window.clone());
         shared.barrier.wait();
-        window.work();
+        window.work(worker);
         shared.barrier.wait();
         match window.failure.lock().take() {
             None => Ok(()),
@@ -114,7 +123,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(shared) = &self.0 {
+        if let Some(shared) = &self.shared {
             *shared.window.lock() = None;
             shared.barrier.wait();
         }
@@ -122,23 +131,25 @@ impl Drop for Pool {
 }
 
 /// Calls `body` with a pool of `threads` threads.
-pub(crate) fn with_threads<T>(threads: usize, body: impl FnOnce(&Pool) -> T) -> T {
+pub(crate) fn with_threads<T>(threads: usize, body: impl FnOnce(&mut Pool) -> T) -> T {
+    let worker = SpeakerWorker::default();
     if threads <= 1 {
-        return body(&Pool(None));
+        return body(&mut Pool { worker, shared: None });
     }
     let shared = Arc::new(Shared { barrier: Barrier::new(threads), window: Mutex::new(None) });
     thread::scope(|scope| {
         for _ in 1..threads {
             let shared = shared.clone();
             scope.spawn(move || {
+                let mut worker = SpeakerWorker::default();
                 loop {
                     shared.barrier.wait();
                     let Some(window) = shared.window.lock().clone() else { return };
-                    window.work();
+                    window.work(&mut worker);
                     shared.barrier.wait();
                 }
             });
         }
-        body(&Pool(Some(shared)))
+        body(&mut Pool { worker, shared: Some(shared) })
     })
 }

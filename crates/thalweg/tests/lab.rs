@@ -671,6 +671,49 @@ fn networks_of_routers() {
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
 }
 
+/// Three ASes that each prefer the way through the next one: an error that names them, their routes and the proof.
+#[test]
+fn policies_without_a_stable_state_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let graph = folder.path().join("as-rel.txt");
+    std::fs::write(&graph, "2|1|-1\n3|1|-1\n4|1|-1\n2|3|0\n3|4|0\n2|4|0\n").expect("writing");
+    for (asn, next) in [(2, 3), (3, 4), (4, 2)] {
+        let address = |asn: u32| format!("198.18.0.{asn}");
+        let mut text = format!(
+            "[bgp]\nas = {asn}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nimport = \"ranked\"\nexport = \"accept\"\n",
+            address(asn)
+        );
+        for other in (1..=4).filter(|other| *other != asn) {
+            text += &format!("[[bgp.neighbor]]\naddress = \"{}\"\nas = {other}\n", address(other));
+        }
+        for (path, pref) in [(format!("{next}_1"), 200), ("1".to_owned(), 100)] {
+            text += &format!(
+                "[[policy.rules.ranked]]\nmatch = {{ as_path = \"^{path}$\" }}\nset = {{ local_pref = {pref} }}\naction = \"accept\"\n"
+            );
+        }
+        text += "[[policy.rules.ranked]]\ndefault = \"reject\"\n";
+        std::fs::write(folder.path().join(format!("AS{asn}-router.toml")), text).expect("writing");
+    }
+    let [file, configurations] = [&graph, folder.path()].map(|path| path.to_str().expect("a path"));
+    let arguments = ["lab", "network", "--caida", file, "--configurations", configurations];
+    let output = experiment(&arguments, folder.path());
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    for part in [
+        "oscillating: the best paths to ",
+        " at AS2, AS3, AS4 change ",
+        "AS2 takes 3 1",
+        "so this never ends",
+    ] {
+        assert!(error.contains(part), "no \"{part}\": {error}");
+    }
+    let json = std::fs::read_to_string(report(folder.path()).join("results.json")).expect("numbers");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let oscillation = &json["results"]["phases"][0]["oscillation"];
+    assert_eq!(oscillation["ases"], serde_json::json!([2, 3, 4]));
+    assert!(oscillation["recurs_s"].is_number() && oscillation["round"].is_array(), "{oscillation}");
+}
+
 /// The second engine on a file of relationships, and its messages about invalid files and questions.
 #[test]
 fn routes_in_a_graph() {

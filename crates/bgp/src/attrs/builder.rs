@@ -193,6 +193,8 @@ impl AttrsBuilder {
             flags: 0,
             origin: self.origin,
             next_hop_length,
+            // 255 attributes of 64 KiB fit.
+            length: self.stored.len() as u32,
         };
         head.flags |= if self.med.is_some() { flag::MED } else { 0 };
         head.flags |= if self.local_pref.is_some() { flag::LOCAL_PREF } else { 0 };

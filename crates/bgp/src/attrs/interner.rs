@@ -6,7 +6,6 @@
 //! caller sweeps the rest ([`Interner::sweep_stripe`]).
 
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
 
 use hashbrown::HashTable;
 
@@ -27,6 +26,8 @@ pub struct Interner {
 #[derive(Default)]
 struct Stripe {
     sets: HashTable<AttrRef>,
+    /// Of the sets, without the table.
+    bytes: usize,
     sweep_at: usize,
 }
 
@@ -54,7 +55,8 @@ impl Interner {
         if stripe.sets.len() >= stripe.sweep_at.max(SWEEP_MIN) {
             stripe.sweep();
         }
-        let new = AttrRef(Arc::new(Attrs { head, bytes: bytes.into() }));
+        let new = AttrRef::new(head, bytes);
+        stripe.bytes += new.memory_bytes();
         stripe.sets.insert_unique(head.hash, new.clone(), |each| each.head.hash);
         new
     }
@@ -82,8 +84,7 @@ impl Interner {
         for stripe in &self.stripes {
             let stripe = stripe.lock();
             counters.sets += stripe.sets.len();
-            counters.bytes += stripe.sets.iter().map(|each| each.memory_bytes()).sum::<usize>();
-            counters.bytes += stripe.sets.capacity() * (size_of::<AttrRef>() + 1) * 8 / 7;
+            counters.bytes += stripe.bytes + stripe.sets.capacity() * (size_of::<AttrRef>() + 1) * 8 / 7;
         }
         counters
     }
@@ -96,7 +97,12 @@ impl Interner {
 
 impl Stripe {
     fn sweep(&mut self) {
-        self.sets.retain(|each| Arc::strong_count(&each.0) > 1);
+        let bytes = &mut self.bytes;
+        self.sets.retain(|each| {
+            let is_held = each.is_held_elsewhere();
+            *bytes -= if is_held { 0 } else { each.memory_bytes() };
+            is_held
+        });
         self.sweep_at = self.sets.len() * 2;
         if self.sets.capacity() > 4 * self.sets.len().max(SWEEP_MIN) {
             self.sets.shrink_to(self.sweep_at, |each| each.head.hash);
@@ -106,5 +112,5 @@ impl Stripe {
 
 /// A thread that panicked under the lock left a table that is whole: each change to it is one call.
 fn same(set: &Attrs, head: &Head, bytes: &[u8]) -> bool {
-    set.head == *head && *set.bytes == *bytes
+    set.head == *head && set.bytes == *bytes
 }

@@ -1,7 +1,8 @@
 //! Evaluates the rules of a policy for a route.
 //!
 //! Conditions read the original attribute set until a rule changes something, and the builder from then on; both
-//! implement [`View`]. The original set has the most frequently read values as plain fields.
+//! implement [`View`]. The original set has the most frequently read values as plain fields. Attributes that are in
+//! the builder from the beginning have no original set.
 
 use std::net::IpAddr;
 
@@ -149,7 +150,7 @@ impl View for AttrsBuilder {
 
 impl Condition {
     #[inline]
-    pub(super) fn holds(&self, route: &RouteContext<'_>, attrs: &impl View) -> bool {
+    pub(super) fn holds(&self, route: &RouteContext<'_>, attrs: &(impl View + ?Sized)) -> bool {
         match self {
             Self::Prefix(set) => set.contains(route.prefix),
             Self::PrefixLength(range) => range.contains(u32::from(route.prefix.length())),
@@ -195,9 +196,10 @@ type Decision = (Verdict, RuleId);
 pub(super) struct Evaluation<'a> {
     program: &'a Program,
     route: &'a RouteContext<'a>,
-    attrs: &'a Attrs,
+    /// The attributes; `None` if `edit` holds them.
+    original: Option<&'a Attrs>,
     edit: &'a mut AttrsBuilder,
-    /// If set, `edit` holds the attributes, and this records the other changes.
+    /// Set if a rule has changed the route.
     changed: Option<Changed>,
 }
 
@@ -206,10 +208,10 @@ impl<'a> Evaluation<'a> {
     pub(super) fn run(
         program: &'a Program,
         route: &'a RouteContext<'a>,
-        attrs: &'a Attrs,
+        original: Option<&'a Attrs>,
         edit: &'a mut AttrsBuilder,
     ) -> Outcome {
-        let mut evaluation = Self { program, route, attrs, edit, changed: None };
+        let mut evaluation = Self { program, route, original, edit, changed: None };
         let mut decision = None;
         for set in &program.chain {
             decision = evaluation.ask(*set);
@@ -233,8 +235,8 @@ impl<'a> Evaluation<'a> {
             }
             let id = RuleId { set: index, rule: place as u16 };
             for action in &rule.actions {
-                if self.changed.is_none() {
-                    self.edit.load(self.attrs);
+                if let Some(original) = self.original.take() {
+                    self.edit.load(original);
                 }
                 let changed = self.changed.get_or_insert_default();
                 if apply(action, self.route, self.edit, changed).is_err() {
@@ -255,9 +257,9 @@ impl<'a> Evaluation<'a> {
 
     #[inline]
     fn all(&self, conditions: &[Condition]) -> bool {
-        match self.changed {
-            None => conditions.iter().all(|each| each.holds(self.route, self.attrs)),
-            Some(_) => conditions.iter().all(|each| each.holds(self.route, &*self.edit)),
+        match self.original {
+            Some(attrs) => conditions.iter().all(|each| each.holds(self.route, attrs)),
+            None => conditions.iter().all(|each| each.holds(self.route, &*self.edit)),
         }
     }
 }

@@ -316,11 +316,14 @@ proptest! {
         let (interner, peer) = (Interner::new(1), peer());
         let mut builder = AttrsBuilder::default();
         let mut expected_builder = AttrsBuilder::default();
+        let mut in_place = AttrsBuilder::default();
         for route in routes {
             load(&mut builder, &route);
             let attrs = interner.intern(&mut builder);
             let context = RouteContext { prefix: route.prefix.into(), peer: &peer, source: None };
+            load(&mut in_place, &route);
             let outcome = policy.evaluate(&context, &attrs, &mut builder);
+            prop_assert_eq!(policy.evaluate_in_place(&context, &mut in_place), outcome);
             let mut expected = route.clone();
             let verdict = chain.iter().find_map(|set| interpret(&sets, *set, &mut expected));
             match outcome {
@@ -328,12 +331,15 @@ proptest! {
                 Outcome::Accept => {
                     prop_assert_eq!(verdict, Some(Verdict::Accept));
                     prop_assert_eq!(&expected, &route);
+                    prop_assert!(interner.intern(&mut in_place) == attrs);
                 }
                 Outcome::AcceptChanged(_) => {
                     prop_assert_eq!(verdict, Some(Verdict::Accept));
                     load(&mut expected_builder, &expected);
                     let (found, wanted) = (interner.intern(&mut builder), interner.intern(&mut expected_builder));
                     prop_assert!(found == wanted, "{found:?} instead of {wanted:?}");
+                    let found = interner.intern(&mut in_place);
+                    prop_assert!(found == wanted, "{found:?} in place instead of {wanted:?}");
                 }
             }
         }

@@ -79,7 +79,8 @@ pub struct FamilyRoutes<A> {
     lost: Option<u32>,
     renewal: u32,
     keys: Vec<Key>,
-    pub(super) damper: Option<Damper<A>>,
+    /// Few routers damp, and those without keep no room for it.
+    pub(super) damper: Option<Box<Damper<A>>>,
 }
 
 /// The reported paths of a prefix, by rank.
@@ -97,7 +98,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             lost: None,
             renewal: 0,
             keys: Vec::new(),
-            damper: config.damping.map(Damper::new),
+            damper: config.damping.map(|damping| Box::new(Damper::new(damping))),
         }
     }
 
@@ -121,7 +122,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.table.bytes()
             + self.paths.bytes()
             + self.tombstones.capacity() * size_of::<(u32, u32)>()
-            + self.damper.as_ref().map_or(0, Damper::bytes)
+            + self.damper.as_ref().map_or(0, |damper| damper.bytes())
     }
 
     /// The version from which a scan still shows every withdrawal, if it does not show all.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Update ──> key of the attributes ──> cache ─────────────── hit ──────────────┐
-//!                                        └ miss ─> checks ─> build ─> intern ─> policy ─> routes
+//!                                        └ miss ─> checks ─> build ─> policy ─> intern ─> routes
 //! ```
 //!
 //! Everything except a policy that examines prefixes depends only on the attributes and the next hop. They are
@@ -17,8 +17,10 @@
 //! 3.3): the router discards traffic for a route that still has it, if the neighbor's configuration honors that.
 //! Martian prefixes (RFC 4271 6.3) are skipped one by one.
 //!
-//! An UPDATE allocates nothing except for new attribute sets. Missing: next hops that are addresses of other
-//! interfaces of this router. Damping is part of the RIB.
+//! A policy that does not examine prefixes works on the attributes while they are built, so only what it accepts is
+//! interned. What a worker decodes with (`Scratch`) serves all of its neighbors. An UPDATE allocates nothing except
+//! for new attribute sets. Missing: next hops that are addresses of other interfaces of this router. Damping is part
+//! of the RIB.
 
 mod cache;
 mod checks;
@@ -38,7 +40,7 @@ use super::negotiate::Negotiated;
 use crate::attrs::{AttrRef, AttrsBuilder, Interner, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind};
 use crate::policy::{Outcome, Policy, RouteContext};
-use crate::route::{RouteAddress, RouteBatchBuilder, WITHDRAWN};
+use crate::route::{RouteAddress, RouteBatchBuilder, Scratch, WITHDRAWN};
 use cache::Cache;
 use checks::Checks;
 
@@ -61,9 +63,6 @@ pub struct Importer {
     facts: PeerFacts,
     checks: Checks,
     cache: Cache,
-    builder: AttrsBuilder,
-    edit: AttrsBuilder,
-    scratch: Vec<u8>,
     honor_blackhole: HonorBlackhole,
     counters: ImportCounters,
     /// The last prefix of each remark there was: most neighbors cause none.
@@ -167,9 +166,6 @@ impl Importer {
             facts: PeerFacts::default(),
             checks: Checks::default(),
             cache: Cache::default(),
-            builder: AttrsBuilder::default(),
-            edit: AttrsBuilder::default(),
-            scratch: Vec::new(),
             honor_blackhole: HonorBlackhole::No,
             counters: ImportCounters::default(),
             examples: Vec::new(),
@@ -320,7 +316,7 @@ impl Importer {
             return;
         }
         let first = A::to_ip_prefix(first);
-        let judged = self.judge(update, body, next_hop, first, A::FAMILY);
+        let judged = self.judge(update, body, next_hop, first, A::FAMILY, &mut out.scratch);
         let by_prefix = self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix());
         match judged {
             Ok(attrs) if by_prefix || attrs.has(flag::BLACKHOLE) => {
@@ -356,6 +352,7 @@ impl Importer {
         next_hop: NextHop,
         first: IpPrefix,
         family: Family,
+        scratch: &mut Scratch,
     ) -> Judged {
         let key = cache::Key::new(attribute_field(body), update, next_hop, family);
         if let Some(judged) = self.cache.get(&key) {
@@ -363,35 +360,49 @@ impl Importer {
             return judged.clone();
         }
         self.counters.cache_misses += 1;
-        let judged = self.judge_anew(update, next_hop, first);
+        let judged = self.judge_anew(update, next_hop, first, scratch);
         self.cache.put(&key, judged.clone());
         judged
     }
 
-    fn judge_anew(&mut self, update: &Update<'_>, next_hop: NextHop, first: IpPrefix) -> Judged {
-        let path = update.as_path(&mut self.scratch);
+    fn judge_anew(
+        &self,
+        update: &Update<'_>,
+        next_hop: NextHop,
+        first: IpPrefix,
+        scratch: &mut Scratch,
+    ) -> Judged {
+        let Scratch { builder, path } = scratch;
+        let path = update.as_path(path);
         self.checks.path(path)?;
         self.checks.next_hop(next_hop)?;
-        build(&mut self.builder, update, next_hop, path, self.four_octet_as);
-        self.checks.attributes(&mut self.builder)?;
-        let attrs = self.interner.intern(&mut self.builder);
+        build(builder, update, next_hop, path, self.four_octet_as);
+        self.checks.attributes(builder)?;
         match &self.policy {
-            None if self.peer.kind == PeerKind::External => Err(Rejection::NoPolicy),
-            None => Ok(self.shutting_down(attrs)),
-            Some(policy) if policy.depends_on_prefix() => Ok(attrs),
-            Some(_) => self.apply_policy(&attrs, first),
+            None if self.peer.kind == PeerKind::External => return Err(Rejection::NoPolicy),
+            None => {}
+            // It is applied to each prefix.
+            Some(policy) if policy.depends_on_prefix() => return Ok(self.interner.intern(builder)),
+            Some(policy) => {
+                let route = RouteContext { prefix: first, peer: &self.peer, source: None };
+                if let Outcome::Reject { .. } = policy.evaluate_in_place(&route, builder) {
+                    return Err(Rejection::Policy);
+                }
+            }
         }
+        let attrs = self.interner.intern(builder);
+        Ok(self.shutting_down(attrs, builder))
     }
 
     /// Applies the policy to one route.
-    fn apply_policy(&mut self, attrs: &AttrRef, prefix: IpPrefix) -> Judged {
+    fn apply_policy(&self, attrs: &AttrRef, prefix: IpPrefix, edit: &mut AttrsBuilder) -> Judged {
         let Some(policy) = &self.policy else { return Ok(attrs.clone()) };
         let route = RouteContext { prefix, peer: &self.peer, source: None };
-        match policy.evaluate(&route, attrs, &mut self.edit) {
-            Outcome::Accept => Ok(self.shutting_down(attrs.clone())),
+        match policy.evaluate(&route, attrs, edit) {
+            Outcome::Accept => Ok(self.shutting_down(attrs.clone(), edit)),
             Outcome::AcceptChanged(_) => {
-                let changed = self.interner.intern(&mut self.edit);
-                Ok(self.shutting_down(changed))
+                let changed = self.interner.intern(edit);
+                Ok(self.shutting_down(changed, edit))
             }
             Outcome::Reject { .. } => Err(Rejection::Policy),
         }
@@ -399,13 +410,13 @@ impl Importer {
 
     /// RFC 8326 4.1: a route from outside that will be withdrawn soon is the last choice.
     #[inline]
-    fn shutting_down(&mut self, attrs: AttrRef) -> AttrRef {
+    fn shutting_down(&self, attrs: AttrRef, edit: &mut AttrsBuilder) -> AttrRef {
         if !attrs.has(flag::GRACEFUL_SHUTDOWN) || self.peer.kind.is_internal() {
             return attrs;
         }
-        self.edit.load(&attrs);
-        self.edit.local_pref = Some(LOCAL_PREF_GRACEFUL_SHUTDOWN);
-        self.interner.intern(&mut self.edit)
+        edit.load(&attrs);
+        edit.local_pref = Some(LOCAL_PREF_GRACEFUL_SHUTDOWN);
+        self.interner.intern(edit)
     }
 
     /// RFC 4271 6.3: ignores such a prefix; a route from before the check was enabled is withdrawn.
@@ -417,7 +428,7 @@ impl Importer {
 
     /// RFC 7999 3.3: discards the traffic for a route that policy accepted with BLACKHOLE, if that is configured
     /// for the neighbor. The route stays in this AS (3.2).
-    fn blackhole(&mut self, attrs: AttrRef, prefix: IpPrefix) -> AttrRef {
+    fn blackhole(&mut self, attrs: AttrRef, prefix: IpPrefix, edit: &mut AttrsBuilder) -> AttrRef {
         if !attrs.has(flag::BLACKHOLE) {
             return attrs;
         }
@@ -426,17 +437,17 @@ impl Importer {
             return attrs;
         }
         self.remark(Remark::BlackholeHonored, 1, prefix);
-        self.edit.load(&attrs);
-        self.edit.discard = true;
+        edit.load(&attrs);
+        edit.discard = true;
         if attrs.flags & (flag::NO_EXPORT | flag::NO_ADVERTISE) == 0 {
             let communities: Vec<u32> = attrs.communities().chain([community::NO_EXPORT]).collect();
-            if self.edit.set_communities(&communities).is_err() {
+            if edit.set_communities(&communities).is_err() {
                 // 16,383 communities leave no room for another; a route that must not leave this AS is then not
                 // accepted.
-                self.edit.load(&attrs);
+                edit.load(&attrs);
             }
         }
-        self.interner.intern(&mut self.edit)
+        self.interner.intern(edit)
     }
 
     /// `by_policy`: `attrs` are those before policy, which looks at prefixes.
@@ -455,11 +466,14 @@ impl Importer {
                 continue;
             }
             let ip_prefix = A::to_ip_prefix(prefix);
-            let judged = if by_policy { self.apply_policy(attrs, ip_prefix) } else { Ok(attrs.clone()) };
+            let judged = match by_policy {
+                true => self.apply_policy(attrs, ip_prefix, &mut out.scratch.builder),
+                false => Ok(attrs.clone()),
+            };
             let index = match judged {
                 Ok(accepted) => {
                     self.counters.accepted += 1;
-                    let accepted = self.blackhole(accepted, ip_prefix);
+                    let accepted = self.blackhole(accepted, ip_prefix, &mut out.scratch.builder);
                     match &last {
                         Some((same, index)) if *same == accepted => *index,
                         _ => {

@@ -31,6 +31,7 @@ pub(crate) struct Route {
 pub(crate) struct End {
     pub(crate) session: Session,
     pub(crate) import: Importer,
+    pub(crate) interner: Arc<Interner>,
     out: RouteBatchBuilder,
     pub(crate) routes: BTreeMap<(IpPrefix, u32), Route>,
     pub(crate) log: Vec<Event>,
@@ -45,11 +46,13 @@ pub(crate) struct End {
 
 impl End {
     fn new(config: NeighborConfig, id: u16, seed: u64) -> Self {
-        let mut import = Importer::new(Arc::new(Interner::new(seed)));
+        let interner = Arc::new(Interner::new(seed));
+        let mut import = Importer::new(interner.clone());
         import.set_policy(Some(Arc::new(Policy::accept_all())));
         Self {
             session: Session::new(Arc::new(config), PeerId(id), seed),
             import,
+            interner,
             out: RouteBatchBuilder::default(),
             routes: BTreeMap::new(),
             log: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thalweg_bgp::attrs::flag;
 use thalweg_bgp::peer::Role;
-use thalweg_bgp::policy::Policy;
+use thalweg_bgp::policy::{Action, Amount, Policy, Rule, RuleLibrary, RuleSet, Verdict};
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_bgp::session::Remark;
 use thalweg_bgp::session::config::{Confederation, HonorBlackhole, RemoteAs};
@@ -144,6 +144,26 @@ fn no_policy_means_no_route_from_outside() {
     net.deliver(1, &announce(&[64_601], &["10.1.0.0/16", "10.2.0.0/16"]));
     assert!(net.ends[0].routes.is_empty());
     assert_eq!(rejected(&net, Rejection::NoPolicy), 2);
+}
+
+/// A set that a policy rejects, or changes before it is stored, takes no memory.
+#[test]
+fn what_a_policy_rejects_or_changes_is_not_interned() {
+    let mut net = Net::up();
+    let sets = |net: &Net| net.ends[0].interner.counters().sets;
+    net.ends[0].import.set_policy(Some(Arc::new(Policy::reject_all())));
+    net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
+    assert_eq!(sets(&net), 0);
+    let prefer = Rule {
+        actions: vec![Action::LocalPref(Amount::Set(200))],
+        verdict: Some(Verdict::Accept),
+        ..Rule::default()
+    };
+    let set = RuleSet { rules: vec![prefer], default: None };
+    let library = RuleLibrary { sets: [("prefer".into(), set)].into() };
+    net.ends[0].import.set_policy(Some(Arc::new(Policy::compile(&library, &["prefer".into()]).unwrap())));
+    net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
+    assert_eq!((sets(&net), net.ends[0].routes.values().next().unwrap().attrs.local_pref), (1, 200));
 }
 
 #[test]

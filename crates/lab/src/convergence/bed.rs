@@ -11,8 +11,8 @@ use crate::network::NetworkError;
 
 /// A network without UPDATEs for this long, beyond the MRAI, is at rest.
 const QUIET_US: u64 = 5_000_000;
-/// The interval between counts of UPDATEs when there may be too many.
-const LOOK_US: u64 = 1_000_000;
+/// The interval between counts of UPDATEs when there may be too many: a clique can send millions in a second.
+const LOOK_US: u64 = 50_000;
 /// A network that is not at rest after this time never will be.
 const LIMIT_US: u64 = 12 * 3_600_000_000;
 
@@ -114,10 +114,11 @@ impl Bed {
         }
         loop {
             let network = &mut self.simulation.network;
-            // Quiet time counts from the start of an interval, so the interval must not be shorter than it.
-            let is_over = network.run_until_quiet(self.quiet_us, self.quiet_us + LOOK_US)?.is_quiet;
+            network.run_us(LOOK_US)?;
+            let last_us = network.last_update_us();
+            let is_silent = last_us.max(begun_us) + self.quiet_us <= network.now_us();
+            let is_over = is_silent && network.sessions_down()? == 0;
             if is_over || network.traffic().updates - updates > updates_max {
-                let last_us = network.last_update_us();
                 return Ok((self.seen(begun_us, updates, last_us), is_over));
             }
         }
@@ -159,7 +160,7 @@ impl Bed {
         let mut converged_s = Vec::new();
         for node in 0..self.simulation.network.len() {
             let watched = self.simulation.watch(node).take();
-            converged_s.extend(watched.prefixes.values().map(|seen| since_s(seen.last_us)));
+            converged_s.extend(watched.prefixes().map(|(_, seen)| since_s(seen.last_us)));
         }
         Seen {
             updates: self.simulation.network.traffic().updates - updates,

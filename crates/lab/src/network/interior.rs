@@ -117,7 +117,7 @@ fn phases(mut interior: Interior, ibgp: Ibgp, progress: &dyn Fn(&str)) -> Result
                 sessions: interior.sessions().len(),
                 updates: interior.network.traffic().updates - before,
                 time_s: last_us.saturating_sub(begun_us) as f64 / 1e6,
-                changed: own.iter().map(|watch| watch.take().prefixes.len()).sum(),
+                changed: own.iter().map(|watch| watch.take().prefixes().count()).sum(),
                 routes: used.routes,
                 nearest: used.nearest,
                 detour_us: used.detour_us as f64 / (used.routes - used.nearest).max(1) as f64,

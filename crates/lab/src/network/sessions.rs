@@ -427,7 +427,7 @@ struct Seen {
 
 impl Seen {
     fn take(&mut self, watched: &thalweg_sim::watch::Watched, events_us: &[u64], begun_us: u64) {
-        for each in watched.prefixes.values() {
+        for (_, each) in watched.prefixes() {
             let at_us = each.last_us.saturating_sub(begun_us);
             let event = events_us.partition_point(|event_us| *event_us <= at_us);
             let since_us = event.checked_sub(1).and_then(|event| events_us.get(event)).copied().unwrap_or(0);

@@ -8,6 +8,7 @@
 //! Memory freed this way stays with the allocator, in the arenas of the threads that applied the routes. When much
 //! has gone and routes are at rest, the system gets it back: never while routes converge.
 
+use super::shards::ShardSlot;
 use super::Speaker;
 
 /// Stripes of the attribute table swept at a time: with a million sets, a millisecond or two.
@@ -51,7 +52,7 @@ impl GiveBack {
 impl Speaker {
     /// Runs one pass.
     pub(super) fn give_back(&self) {
-        self.shards.iter().for_each(|shard| shard.rib().bury());
+        self.shards.iter().for_each(ShardSlot::bury);
         if self.shares_interner {
             return;
         }

@@ -18,7 +18,8 @@ impl Speaker {
         };
         !self.restart.is_active()
             && self.export_queues().iter().all(is_sent)
-            && self.shards.iter().all(|shard| !shard.has_work() && shard.rib().next_deadline().is_none())
+            && !self.shard_facts.has_work()
+            && self.shards.iter().all(|shard| shard.rib().next_deadline().is_none())
             && self.groups.lock().iter().all(is_plain)
     }
 
@@ -31,17 +32,16 @@ impl Speaker {
             || !self.strangers.is_calm()
             || self.network.signature_faults().is_some()
             || !self.shares_interner
-            || self.shards.iter().any(|shard| shard.has_work());
+            || self.shard_facts.has_work()
+            || self.shard_facts.has_tombstones();
         if is_busy {
             return None;
         }
         let mut next = u64::MAX;
-        for shard in &self.shards {
-            let rib = shard.rib();
-            if rib.has_tombstones() {
-                return None;
-            }
-            next = next.min(rib.next_deadline().map_or(u64::MAX, |deadline| deadline.0));
+        // Only damping gives shards deadlines.
+        if self.config.read().damping.is_some() {
+            let deadlines = self.shards.iter().filter_map(|shard| shard.rib().next_deadline());
+            next = deadlines.map(|deadline| deadline.0).min().unwrap_or(next);
         }
         for queue in self.export_queues() {
             if queue.waiting() > 0 || queue.work().has_pending() {

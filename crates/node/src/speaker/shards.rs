@@ -17,7 +17,7 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal};
@@ -84,21 +84,45 @@ struct Running {
     cursors: [ScanCursor; 2],
 }
 
+/// What is known of all shards without looking at each: a bit for each shard.
+#[derive(Default)]
+pub(super) struct ShardFacts {
+    /// It has posted or long work.
+    work: AtomicU32,
+    /// It may keep withdrawn prefixes for readers.
+    tombstones: AtomicU32,
+}
+
+impl ShardFacts {
+    /// Whether a shard has posted or long work.
+    pub(super) fn has_work(&self) -> bool {
+        self.work.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a shard may keep withdrawn prefixes for readers.
+    pub(super) fn has_tombstones(&self) -> bool {
+        self.tombstones.load(Ordering::Acquire) != 0
+    }
+}
+
 /// One shard.
 pub(super) struct ShardSlot {
     rib: Mutex<RibShard>,
     posted: Mutex<VecDeque<ShardOp>>,
     running: Mutex<Vec<Running>>,
-    has_work: AtomicBool,
+    facts: Arc<ShardFacts>,
+    /// The shard's bit in the facts.
+    bit: u32,
 }
 
 impl ShardSlot {
-    fn new(config: ShardConfig) -> Self {
+    fn new(config: ShardConfig, facts: Arc<ShardFacts>) -> Self {
         Self {
+            bit: 1 << config.shard,
             rib: Mutex::new(RibShard::new(config)),
             posted: Mutex::default(),
             running: Mutex::default(),
-            has_work: AtomicBool::new(false),
+            facts,
         }
     }
 
@@ -110,12 +134,37 @@ impl ShardSlot {
     /// Queues work that no batch carries.
     pub(super) fn post(&self, op: ShardOp) {
         self.posted.lock().push_back(op);
-        self.has_work.store(true, Ordering::Release);
+        self.set_has_work(true);
     }
 
     /// Whether [`Self::slice`] has something to do.
     pub(super) fn has_work(&self) -> bool {
-        self.has_work.load(Ordering::Acquire)
+        self.facts.work.load(Ordering::Acquire) & self.bit != 0
+    }
+
+    fn set_has_work(&self, has_work: bool) {
+        match has_work {
+            true => self.facts.work.fetch_or(self.bit, Ordering::AcqRel),
+            false => self.facts.work.fetch_and(!self.bit, Ordering::AcqRel),
+        };
+    }
+
+    /// Drops some withdrawn prefixes that no reader needs.
+    pub(super) fn bury(&self) {
+        let mut rib = self.rib();
+        rib.bury();
+        self.note_tombstones(&rib);
+    }
+
+    /// Called after each change of the shard, while its lock is held.
+    fn note_tombstones(&self, rib: &RibShard) {
+        let (has, had) =
+            (rib.has_tombstones(), self.facts.tombstones.load(Ordering::Acquire) & self.bit != 0);
+        if has && !had {
+            self.facts.tombstones.fetch_or(self.bit, Ordering::AcqRel);
+        } else if had && !has {
+            self.facts.tombstones.fetch_and(!self.bit, Ordering::AcqRel);
+        }
     }
 
     /// Applies a batch, unless its session has ended, and passes the changes to `deliver` before another thread can
@@ -146,6 +195,7 @@ impl ShardSlot {
         for op in &work.after {
             self.take_up(&mut rib, op.clone());
         }
+        self.note_tombstones(&rib);
         if !changes.is_empty() {
             deliver(changes);
         }
@@ -185,8 +235,9 @@ impl ShardSlot {
         let is_finished = running.first_mut().is_some_and(|first| first.slice(&mut rib, peers, &mut changes));
         let finished = is_finished.then(|| running.remove(0).op);
         let more = !running.is_empty();
-        self.has_work.store(more, Ordering::Release);
+        self.set_has_work(more);
         drop(running);
+        self.note_tombstones(&rib);
         if !changes.is_empty() {
             deliver(changes);
         }
@@ -197,7 +248,7 @@ impl ShardSlot {
         }
         // Posted after the loop above and before the flag was lowered.
         if !self.posted.lock().is_empty() {
-            self.has_work.store(true, Ordering::Release);
+            self.set_has_work(true);
         }
         self.has_work()
     }
@@ -248,7 +299,7 @@ impl ShardSlot {
 
     fn begin(&self, op: ShardOp) {
         self.running.lock().push(Running { op, cursors: [ScanCursor::START; 2] });
-        self.has_work.store(true, Ordering::Release);
+        self.set_has_work(true);
     }
 }
 
@@ -280,9 +331,10 @@ impl Running {
     }
 }
 
-/// All shards of a RIB.
-pub(super) fn all(config: impl Fn(usize) -> ShardConfig) -> Vec<ShardSlot> {
-    (0..SHARDS).map(|shard| ShardSlot::new(config(shard))).collect()
+/// All shards of a RIB, and what is known of them together.
+pub(super) fn all(config: impl Fn(usize) -> ShardConfig) -> (Vec<ShardSlot>, Arc<ShardFacts>) {
+    let facts = Arc::new(ShardFacts::default());
+    ((0..SHARDS).map(|shard| ShardSlot::new(config(shard), facts.clone())).collect(), facts)
 }
 
 #[cfg(test)]
@@ -299,7 +351,7 @@ mod tests {
     #[test]
     fn next_hops_that_change_all_the_time_starve_nobody() {
         const ROUTES: usize = 3 * SLICE_ROUTES;
-        let slot = ShardSlot::new(ShardConfig::default());
+        let slot = ShardSlot::new(ShardConfig::default(), Arc::default());
         let mut attrs = AttrsBuilder::default();
         attrs.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 1));
         let mut routes = RouteBatchBuilder::default();

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use thalweg_ports::decompressed;
 
-use super::graph::{AsGraph, GraphBuilder, LATENCY_DEFAULT_US, Relation};
+use super::graph::{AsGraph, CIRCLE_SHOWN, GraphBuilder, LATENCY_DEFAULT_US, Relation};
 use super::{GraphError, TopologyError};
 
 /// The graph of a file.
@@ -22,8 +22,27 @@ pub struct CaidaFile {
     pub siblings: usize,
 }
 
-/// Reads a file, compressed or not.
+/// Reads a file, compressed or not. Providers in a circle are an error: such a network need not have a stable state.
 pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
+    let (builder, siblings) = links(path)?;
+    let graph = builder.build().map_err(|error| match error {
+        // The error names the line together with the file.
+        GraphError::Loop { line, .. } | GraphError::Contradiction { line, .. } => {
+            let words = error.to_string();
+            let message = words.split_once(": ").map_or(words.as_str(), |(_, message)| message).to_owned();
+            TopologyError::Line { path: path.to_owned(), line, message }
+        }
+        error => TopologyError::Graph { path: path.to_owned(), error },
+    })?;
+    match graph.providers_first() {
+        Ok(_) => Ok(CaidaFile { graph, siblings }),
+        Err(GraphError::ProviderCycle(asns)) => Err(circle(path, asns)?),
+        Err(error) => Err(TopologyError::Graph { path: path.to_owned(), error }),
+    }
+}
+
+/// The links of a file, and how many are between siblings.
+fn links(path: &Path) -> Result<(GraphBuilder, usize), TopologyError> {
     let bytes = File::open(path)
         .and_then(|file| {
             let mut bytes = Vec::new();
@@ -37,17 +56,20 @@ pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
         line,
         message,
     })?;
-    drop(bytes);
-    let graph = builder.build().map_err(|error| match error {
-        // The error names the line together with the file.
-        GraphError::Loop { line, .. } | GraphError::Contradiction { line, .. } => {
-            let words = error.to_string();
-            let message = words.split_once(": ").map_or(words.as_str(), |(_, message)| message).to_owned();
-            TopologyError::Line { path: path.to_owned(), line, message }
-        }
-        error => TopologyError::Graph { path: path.to_owned(), error },
-    })?;
-    Ok(CaidaFile { graph, siblings })
+    Ok((builder, siblings))
+}
+
+/// Names a circle of providers with its lines. The graph has none, so the file is read again.
+fn circle(path: &Path, asns: Vec<u32>) -> Result<TopologyError, TopologyError> {
+    let (builder, _) = links(path)?;
+    let customers = asns.iter().zip(asns.iter().cycle().skip(1));
+    let lines: Vec<usize> = customers.filter_map(|(a, b)| builder.line_between(*a, *b)).collect();
+    let line = lines.iter().copied().max().unwrap_or(0);
+    // As many as the error names ASes of a long circle.
+    let shown: Vec<String> = lines.iter().take(CIRCLE_SHOWN).map(usize::to_string).collect();
+    let more = if lines.len() > CIRCLE_SHOWN { " and others" } else { "" };
+    let message = format!("{}, by lines {}{more}", GraphError::ProviderCycle(asns), shown.join(", "));
+    Ok(TopologyError::Line { path: path.to_owned(), line, message })
 }
 
 /// Writes a graph as serial-1, so that other programs can read the same graph.
@@ -165,6 +187,10 @@ mod tests {
             ("1|2|7", "as-rel.txt:1: relationship \"7\" is none of -1, 0 and 2"),
             ("#\n1|1|0", "as-rel.txt:2: AS1 has a link to itself"),
             ("1|2|0\n2|1|-1", "as-rel.txt:2: AS2 is a provider of AS1, but line 1 made it a peer"),
+            (
+                "1|2|-1\n2|3|-1\n4|1|0\n3|1|-1",
+                "as-rel.txt:4: providers in a circle: AS1 -> AS3 -> AS2 -> AS1, by lines 4, 2, 1",
+            ),
         ] {
             assert_eq!(read(text.as_bytes()).unwrap_err(), error);
         }

@@ -108,12 +108,14 @@ pub enum GraphError {
     TooLarge,
 }
 
+/// The ASes of a circle that an error names.
+pub(super) const CIRCLE_SHOWN: usize = 12;
+
 /// A circle in words, shortened in the middle.
 fn circle(asns: &[u32]) -> String {
-    const SHOWN: usize = 12;
-    let mut words: Vec<String> = asns.iter().take(SHOWN).map(|asn| format!("AS{asn}")).collect();
-    if asns.len() > SHOWN {
-        words.push(format!("({} more)", asns.len() - SHOWN));
+    let mut words: Vec<String> = asns.iter().take(CIRCLE_SHOWN).map(|asn| format!("AS{asn}")).collect();
+    if asns.len() > CIRCLE_SHOWN {
+        words.push(format!("({} more)", asns.len() - CIRCLE_SHOWN));
     }
     words.extend(asns.first().map(|asn| format!("AS{asn}")));
     words.join(" -> ")
@@ -155,6 +157,12 @@ impl GraphBuilder {
     pub fn link(&mut self, a: u32, b: u32, relation: Relation, latency_us: u32, line: usize) {
         let line = u32::try_from(line).unwrap_or(u32::MAX);
         self.links.push(Link { a, b, relation, latency_us, line });
+    }
+
+    /// The line of a link between two ASes.
+    pub(super) fn line_between(&self, a: u32, b: u32) -> Option<usize> {
+        let is_it = |link: &&Link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a);
+        self.links.iter().find(is_it).and_then(|link| usize::try_from(link.line).ok())
     }
 
     /// Builds the graph. A repeated link counts once.

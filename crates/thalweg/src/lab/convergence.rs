@@ -31,6 +31,7 @@ pub(crate) struct LabConvergenceArgs {
 }
 
 pub(super) fn run(args: &LabConvergenceArgs, format: Format) -> Result<(), Failure> {
+    thalweg_sim::restart_with_huge_pages();
     let cores = std::thread::available_parallelism().ok();
     let options = Options {
         parts: if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() },

@@ -73,6 +73,7 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
         (args.aspa > 0.0, "--aspa"),
     ];
     refuse(&of_fixpoint, "fixpoint")?;
+    thalweg_sim::restart_with_huge_pages();
     let load = match (args.load, args.run.quick) {
         (None, true) => Some((Load::Links, EVENTS_QUICK)),
         (load, _) => load.map(|load| (load, args.events.get())),
