@@ -9,7 +9,10 @@
 //!   rounds x (set-ups, shuffled) x (cells of the set-up, shuffled)
 //!     cell: verify -> throughput -> latency -> frame loss -> back-to-back -> cost
 //!     set-up: a topology of its own, router started, after its cells the applications
+//!     routers with several ports and flows in both directions ([`ports`])
 //! ```
+//!
+//! [`ablation`] makes routers of ours that differ in one thing each, to be measured beside one another.
 //!
 //! The generator is measured first, alone, over a direct link: that is the *ceiling*, and where a router reaches it, the
 //! report says that the generator was the limit.
@@ -21,8 +24,9 @@
 //! A virtual link stands in for a network card: it has no rate, no queue of its own and its work is done in the
 //! sender's time. So figures compare routers on this machine in one run; they say nothing about hardware.
 //!
-//! Missing: IPv6, frames both ways at once, more than two ports, the RFC's filters and management traffic.
+//! Missing: IPv6, the RFC's filters and management traffic.
 
+pub mod ablation;
 pub mod application;
 pub mod experiment;
 pub mod frame;
@@ -31,6 +35,7 @@ pub mod load;
 pub mod method;
 pub mod namespace;
 pub(crate) mod packet_socket;
+pub mod ports;
 pub mod render;
 pub mod subject;
 pub mod tester;

@@ -15,10 +15,14 @@ use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Message sizes: the article's range, 1 byte to 64,000.
-pub const MESSAGE_BYTES: [usize; 8] = [1, 64, 256, 1024, 4096, 16_384, 32_768, 64_000];
+/// Message sizes: the article's range, 1 byte to 64,000, densely around what one segment holds with an MTU of 1436 and
+/// of 1500 (40 bytes of headers, 12 of time stamps).
+pub const MESSAGE_BYTES: [usize; 16] =
+    [1, 64, 256, 512, 1024, 1280, 1360, 1384, 1400, 1448, 1500, 2048, 4096, 16_384, 32_768, 64_000];
 /// Of a quick run.
 pub const MESSAGE_BYTES_QUICK: [usize; 3] = [1, 1024, 64_000];
+/// MTUs of the article.
+pub const MTUS: [usize; 2] = [1500, 1436];
 /// Round trips that are timed; as many as in the article.
 pub const ROUND_TRIPS: usize = 100;
 /// Round trips before those.
@@ -35,6 +39,8 @@ const STREAM: u8 = 2;
 /// What one message size came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchange {
+    /// The MTU of both programs' interfaces.
+    pub mtu: usize,
     pub message_bytes: usize,
     /// Half of each round trip's time.
     pub half_round_trip: Percentiles,
@@ -46,6 +52,7 @@ pub struct Exchange {
 pub fn exchange(
     topology: &Topology,
     way: Way,
+    mtu: usize,
     sizes: &[usize],
     stop: &AtomicBool,
 ) -> Result<Vec<Exchange>, ForwardingError> {
@@ -58,7 +65,7 @@ pub fn exchange(
         let serving = scope.spawn(move || serve(&listener));
         let result = topology.tester_a.inside(|| {
             let stream = connect(server)?;
-            sizes.iter().map(|bytes| measure(&stream, *bytes, stop)).collect::<io::Result<Vec<_>>>()
+            sizes.iter().map(|bytes| measure(&stream, mtu, *bytes, stop)).collect::<io::Result<Vec<_>>>()
         });
         if result.is_err() {
             // The server may still be waiting for somebody; this one says nothing.
@@ -86,7 +93,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))
 }
 
-fn measure(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> io::Result<Exchange> {
+fn measure(mut stream: &TcpStream, mtu: usize, message_bytes: usize, stop: &AtomicBool) -> io::Result<Exchange> {
     let mut message = vec![0x5a; message_bytes];
     request(stream, PING_PONG, message_bytes, WARM_UP + ROUND_TRIPS)?;
     let mut halves_ns = Vec::with_capacity(ROUND_TRIPS);
@@ -110,6 +117,7 @@ fn measure(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> i
     stream.read_exact(&mut [0])?;
     let elapsed_s = begin.elapsed().as_secs_f64();
     Ok(Exchange {
+        mtu,
         message_bytes,
         half_round_trip: Percentiles::of(halves_ns).unwrap_or_default(),
         bytes_per_second: (message_bytes * MESSAGES) as f64 / elapsed_s.max(f64::MIN_POSITIVE),
@@ -167,12 +175,12 @@ mod tests {
             let stream = connect(server).unwrap();
             let go_on = AtomicBool::new(false);
             for bytes in [1, 5000] {
-                let exchange = measure(&stream, bytes, &go_on).unwrap();
+                let exchange = measure(&stream, 1500, bytes, &go_on).unwrap();
                 assert_eq!((exchange.message_bytes, exchange.half_round_trip.samples), (bytes, ROUND_TRIPS));
                 assert!(exchange.bytes_per_second > 0.0);
             }
             let stop = AtomicBool::new(true);
-            assert_eq!(measure(&stream, 1, &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
+            assert_eq!(measure(&stream, 1500, 1, &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
             drop(stream);
             // In the middle of what was promised.
             assert!(serving.join().unwrap().is_err());

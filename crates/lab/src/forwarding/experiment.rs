@@ -15,11 +15,13 @@ pub use cell::{CellRun, CostRun, LatencyRun};
 pub use outcome::{ApplicationResult, CeilingResult, CellResult, CostResult, LatencyResult, Outcome, sum_up};
 
 use super::ForwardingError;
-use super::application::{self, Exchange, MESSAGE_BYTES};
+use super::application::{self, Exchange, MESSAGE_BYTES, MTUS};
 use super::frame::{FRAME_SIZES, FrameSize};
 use super::latency::Percentiles;
 use super::load::{RouteTable, Scenario, flows};
 use super::method::{BurstOptions, SearchOptions};
+use super::ports::{self, PORTS, PortsOptions, PortsRun};
+use super::subject::seen::Seen;
 use super::subject::{Label, Subject, Task};
 use super::tester::{Offer, Tester, Way};
 use super::topology::Topology;
@@ -47,12 +49,21 @@ pub enum Part {
     Cost,
     /// Throughput and latency (half of the round-trip time) of TCP, by message size.
     Application,
+    /// Routers with several ports and flows in both directions, beside what ports of 1 and 10 Gbit/s carry.
+    Ports,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 6] =
-        [Part::Throughput, Part::Latency, Part::Loss, Part::BackToBack, Part::Cost, Part::Application];
+    pub const ALL: [Part; 7] = [
+        Part::Throughput,
+        Part::Latency,
+        Part::Loss,
+        Part::BackToBack,
+        Part::Cost,
+        Part::Application,
+        Part::Ports,
+    ];
 }
 
 /// What to measure, and how long.
@@ -78,6 +89,10 @@ pub struct Options {
     pub latency_shares: Vec<f64>,
     /// Message sizes of applications.
     pub message_bytes: Vec<usize>,
+    /// MTUs of the testers' interfaces for applications.
+    pub mtus: Vec<usize>,
+    /// How many ports routers have, in the part that varies it.
+    pub ports: Vec<usize>,
     /// How long a router may take until it forwards.
     pub start_wait: Duration,
     /// Seed of flows and orders.
@@ -98,6 +113,8 @@ impl Default for Options {
             bursts: BurstOptions::default(),
             latency_shares: vec![0.1, 0.5, 0.9],
             message_bytes: MESSAGE_BYTES.to_vec(),
+            mtus: MTUS.to_vec(),
+            ports: PORTS.to_vec(),
             start_wait: Duration::from_secs(20),
             seed: XorShift64Star::DEFAULT_SEED,
         }
@@ -112,11 +129,27 @@ impl Options {
 
     /// Whether anything but applications is.
     fn has_frames(&self) -> bool {
-        self.parts.iter().any(|part| *part != Part::Application)
+        self.parts.iter().any(|part| !matches!(part, Part::Application | Part::Ports))
+    }
+
+    /// Whether the routers of the topology with two ports are measured.
+    fn has_pairs(&self) -> bool {
+        self.has_frames() || self.has(Part::Application)
     }
 
     fn mtu(&self) -> usize {
         self.frames.iter().map(|size| size.packet_bytes()).max().unwrap_or(0).max(1500)
+    }
+
+    fn of_ports(&self) -> PortsOptions<'_> {
+        PortsOptions {
+            ports: &self.ports,
+            frames: &self.frames,
+            mtu: self.mtu(),
+            trial_s: self.trial_s,
+            search: self.search,
+            start_wait: self.start_wait,
+        }
     }
 }
 
@@ -180,6 +213,10 @@ pub struct Measured {
     pub ceilings: Vec<CeilingRun>,
     /// Each cell with its runs.
     pub cells: Vec<(Cell, Vec<CellRun>)>,
+    /// What could be seen of routers, the last time that each ran.
+    pub seen: Vec<(Label, Seen)>,
+    /// Routers with several ports.
+    pub ports: Vec<PortsRun>,
     /// Applications: who (nobody: the direct link), whether with translation, what.
     pub applications: Vec<(Option<Label>, bool, Exchange)>,
     /// Who was left out, and why.
@@ -218,7 +255,11 @@ pub fn run(
         Measured { cells: cells.into_iter().map(|cell| (cell, Vec::new())).collect(), ..Measured::default() };
     let experiment = Experiment { options, table: &table.prefixes, stop };
     let mut rng = XorShift64Star::new(options.seed);
-    let total = options.runs * (set_ups.iter().map(|s| s.cells.len().max(1)).sum::<usize>() + 1);
+    if !options.has_pairs() {
+        set_ups.clear();
+    }
+    let steps = set_ups.iter().map(|s| s.cells.len().max(1)).sum::<usize>();
+    let total = options.runs * (steps + 1 + usize::from(options.has(Part::Ports)));
     let mut done = 0;
     let mut step = |next: String, steps: usize| {
         progress(Progress { done, total, next });
@@ -242,10 +283,16 @@ pub fn run(
                 Err(error) => set_up.left_out = Some(error.to_string()),
             }
         }
+        if options.has(Part::Ports) {
+            step("routers with several ports".to_owned(), 1);
+            let Measured { ports, left_out, .. } = &mut measured;
+            ports::round(subjects, options.of_ports(), stop, ports, left_out)?;
+        }
     }
     let why = set_ups.iter().filter_map(|s| Some(format!("{}: {}", s.name(), s.left_out.as_ref()?)));
-    measured.left_out = why.collect();
+    measured.left_out.extend(why);
     measured.left_out.sort();
+    measured.left_out.dedup();
     sum_up(&measured, options, table).ok_or(ForwardingError::Nothing(measured.left_out))
 }
 
@@ -262,7 +309,7 @@ fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<Set
                 set_ups.push(SetUp { subject: at, label, scenario, cells: Vec::new(), left_out: None });
             }
             let smallest = options.frames.iter().min();
-            for size in options.frames.iter().filter(|_| options.has_frames()) {
+            for size in options.frames.iter().filter(|_| options.has_frames() && !subject.is_switch()) {
                 if nth > 0 && !options.all_frames && Some(size) != smallest {
                     continue;
                 }
@@ -278,7 +325,9 @@ fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<Set
         }
     }
     // Without frames there are only applications, which look up no table.
-    set_ups.retain(|set_up| !set_up.cells.is_empty() || !set_up.scenario.full_table);
+    set_ups.retain(|set_up| {
+        !set_up.cells.is_empty() || options.has(Part::Application) && !set_up.scenario.full_table
+    });
     (cells, set_ups)
 }
 
@@ -308,10 +357,22 @@ impl Experiment<'_> {
         }
         measured.ceilings.extend(&ceilings);
         if options.has(Part::Application) {
-            let exchanges = application::exchange(&topology, Way::Direct, &options.message_bytes, self.stop)?;
+            let exchanges = self.applications(&topology, Way::Direct)?;
             measured.applications.extend(exchanges.into_iter().map(|exchange| (None, false, exchange)));
         }
         Ok(ceilings)
+    }
+
+    /// Messages of all sizes with each MTU.
+    fn applications(&self, topology: &Topology, way: Way) -> Result<Vec<Exchange>, ForwardingError> {
+        let options = self.options;
+        let mut exchanges = Vec::new();
+        for &mtu in &options.mtus {
+            topology.set_tester_mtu(mtu)?;
+            exchanges.extend(application::exchange(topology, way, mtu, &options.message_bytes, self.stop)?);
+        }
+        topology.set_tester_mtu(options.mtu())?;
+        Ok(exchanges)
     }
 
     /// All cells of a set-up, in their order.
@@ -334,6 +395,10 @@ impl Experiment<'_> {
         let ran = subject
             .set_up(&topology, &task)
             .and_then(|()| self.cells(&topology, subject, set_up, ceilings, measured, step));
+        if let Some(seen) = subject.seen() {
+            measured.seen.retain(|(label, _)| *label != set_up.label);
+            measured.seen.push((set_up.label.clone(), seen));
+        }
         // Before its interfaces go.
         subject.tear_down();
         ran
@@ -362,10 +427,11 @@ impl Experiment<'_> {
         if self.options.has(Part::Application) && !full_table {
             if set_up.cells.is_empty() {
                 step(format!("{}, applications", set_up.label), 1);
-                bench.wait_until_it_forwards(&set_up.scenario, subject)?;
+                if !subject.is_switch() {
+                    bench.wait_until_it_forwards(&set_up.scenario, subject)?;
+                }
             }
-            let sizes = &self.options.message_bytes;
-            let exchanges = application::exchange(topology, Way::Router, sizes, self.stop)?;
+            let exchanges = self.applications(topology, Way::Router)?;
             let who = Some(set_up.label.clone());
             measured.applications.extend(exchanges.into_iter().map(|exchange| (who.clone(), nat, exchange)));
         }

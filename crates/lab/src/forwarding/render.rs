@@ -10,7 +10,7 @@ use super::subject::Label;
 use crate::report::{Origin, Report, columns, filled};
 use crate::stats::distinct;
 use thalweg_text::Table;
-use thalweg_text::units::{Unit, count};
+use thalweg_text::units::{Unit, bytes, count};
 
 /// Who is measured when there is no router between.
 const DIRECT: &str = "direct link";
@@ -62,6 +62,8 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
         back_to_back(outcome),
         cost(outcome),
         applications(outcome),
+        several_ports(outcome),
+        seen(outcome),
     ])
 }
 
@@ -205,12 +207,44 @@ fn applications(outcome: &Outcome) -> Table {
     )
     .words("router", |result| who(result.label.as_ref()))
     .words("nat", |result| if result.nat { "yes" } else { "no" }.to_owned())
+    .number("MTU", |result| result.mtu.to_string())
     .number("message", |result| count(result.message_bytes as u64))
     .number("half p50", |result| ns(result.half_round_trip_p50_ns.median))
+    .number("added", |result| or_dash(result.added_ns.map(ns)))
     .number("half p99", |result| ns(result.half_round_trip_p99_ns.median))
     .number("stream B/s", |result| Unit::Bytes.format(result.bytes_per_second.median))
     .number("spread", |result| percent(result.bytes_per_second.spread()))
     .table()
+}
+
+fn several_ports(outcome: &Outcome) -> Table {
+    let caption = "Several ports, flows in both directions: throughput of all together, and as a share of what as many \
+                   ports carry (arithmetic: virtual links have no rate)";
+    let who = |label: &Option<Label>| label.as_ref().map_or_else(|| "generator alone".to_owned(), Label::to_string);
+    Table::of(caption, &outcome.ports)
+        .number("ports", |result| result.ports.to_string())
+        .number("frame", |result| result.frame_bytes.to_string())
+        .words("router", |result| who(&result.label))
+        .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
+        .number("spread", |result| percent(result.packets_per_second.spread()))
+        .number("of 1 Gbit/s", |result| percent(result.share_of_1g))
+        .number("of 10 Gbit/s", |result| percent(result.share_of_10g))
+        .number("x native", |result| or_dash(result.native_ratio.map(times)))
+        .words("paper, DPDK", |result| result.paper.unwrap_or_default().to_owned())
+        .table()
+}
+
+/// What shows that a means was changed; without changes nobody asks.
+fn seen(outcome: &Outcome) -> Table {
+    let is_compared = outcome.seen.iter().any(|result| !result.label.change.is_empty());
+    Table::of("What was changed, as seen while the router ran", outcome.seen.iter().filter(|_| is_compared))
+        .words("router", |result| result.label.to_string())
+        .number("packets a chunk", |result| or_dash(result.seen.packets_per_chunk.map(|n| format!("{n:.1}"))))
+        .number("sleeps a packet", |result| or_dash(result.seen.sleeps_per_packet.map(|n| format!("{n:.3}"))))
+        .number("large pages", |result| or_dash(result.seen.large_pages_bytes.map(bytes)))
+        .words("cores", |result| result.seen.cores.clone().unwrap_or_default())
+        .words("driver", |result| result.seen.mode.clone().unwrap_or_default())
+        .table()
 }
 
 /// What was found, in a few sentences: the native router and the best other, at the smallest frame of each scenario.

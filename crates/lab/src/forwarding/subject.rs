@@ -6,13 +6,17 @@
 //! The *native* subject is the kernel's own forwarding ([`linux`]): all others are compared with it, as the
 //! white paper does with its figures 5 to 7.
 
+pub mod bridge;
 pub mod linux;
+pub mod seen;
 pub mod thalweg;
 pub mod xdp;
 
 use super::ForwardingError;
+use super::ports::Links;
 use super::topology::Topology;
 use ipnet::Ipv4Net;
+use seen::Seen;
 use serde::Serialize;
 use std::fmt;
 
@@ -25,12 +29,20 @@ pub struct Label {
     pub driver: String,
     /// How its work is spread over cores; empty where there is nothing to choose.
     pub model: String,
+    /// What is different from the usual, if anything.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub change: String,
 }
 
 impl Label {
     /// From words.
     pub fn new(subject: &str, driver: &str, model: &str) -> Self {
-        Self { subject: subject.to_owned(), driver: driver.to_owned(), model: model.to_owned() }
+        Self {
+            subject: subject.to_owned(),
+            driver: driver.to_owned(),
+            model: model.to_owned(),
+            change: String::new(),
+        }
     }
 
     /// Whether this is what others are compared with.
@@ -47,7 +59,7 @@ impl fmt::Display for Label {
                 write!(f, " {word}")?;
             }
         }
-        Ok(())
+        if self.change.is_empty() { Ok(()) } else { write!(f, ", {}", self.change) }
     }
 }
 
@@ -67,11 +79,26 @@ pub trait Subject {
     /// Who.
     fn label(&self) -> &Label;
 
+    /// Whether it forwards frames as they are: then only programs are measured.
+    fn is_switch(&self) -> bool {
+        false
+    }
+
     /// Why it cannot do this at all, if so. It is then left out, with these words.
     fn refuses(&self, task: &Task<'_>) -> Option<String>;
 
     /// Makes a router of the topology's middle. It may still be starting when this returns.
     fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError>;
+
+    /// Makes a router of all ports of these links, each the neighbor of the next; `None` of who takes no part.
+    fn set_up_ports(&mut self, _: &Links, _: usize) -> Option<Result<(), ForwardingError>> {
+        None
+    }
+
+    /// What can be seen of it while it runs.
+    fn seen(&self) -> Option<Seen> {
+        None
+    }
 
     /// Processor time of its own processes so far, seconds. The kernel has none: it works in others' time.
     fn cpu_s(&self) -> f64;

@@ -327,7 +327,7 @@ fn batch_of(pending: u64, sequence: u32, mask: Option<u32>) -> usize {
 
 /// Sends a batch to its last frame; gives how many the interface refused. Those are sent and lost: there was no room
 /// for them on the link.
-fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
+pub(super) fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
     let (mut first, mut refused) = (0, 0);
     while first < count {
         match sender.send(first, count) {

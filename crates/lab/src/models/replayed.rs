@@ -7,12 +7,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use thalweg_exec::{ModelOptions, Plan};
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, UnknownWork, Work};
 
 use crate::models::concurrency::Sampler;
-use crate::models::{Cell, CellRun, HotSpot, SERIAL, hot_spots};
+use crate::models::{Cell, CellRun, HotSpot, SERIAL, TimeLine, hot_spots, time_line};
 use crate::stages::clock::Calibration;
+
+/// Chunks of a time line: those that a pipeline measures its stages with, and as many as can be told apart.
+const TIME_LINE_CHUNKS: usize = 8 + 12;
 
 /// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +24,9 @@ pub enum RunError {
     /// It failed.
     #[error(transparent)]
     Replay(ReplayError),
+    /// A model gave up.
+    #[error(transparent)]
+    Model(thalweg_exec::ExecError),
     /// It lost or invented packets: a mistake in this program.
     #[error("{} packets in, but {} out and {} dropped", .0.packets_in, .0.packets_out, .0.dropped_total())]
     Conservation(Box<ReplaySummary>),
@@ -96,6 +103,26 @@ impl<'a> Runs<'a> {
         })?;
         let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
         Ok(hot_spots::measure(work, &plan, chunks, Calibration::measure().reading_ticks))
+    }
+
+    /// What each unit does over time, in a run of a few chunks.
+    pub fn time_line(&self, cell: &Cell) -> Result<TimeLine, RunError> {
+        let options = self.options(cell)?;
+        let few = (cell.chunk_packets * TIME_LINE_CHUNKS) as u64;
+        let options = ReplayOptions { packets_max: Some(few.min(options.packets_max.unwrap_or(few))), ..options };
+        let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
+        let stages = plan.stages().iter().map(|stage| stage.name.clone()).collect();
+        let model = ModelOptions::new(options.model, options.workers);
+        let (units, spans) = time_line::record(&plan, chunks, &model).map_err(RunError::Model)?;
+        Ok(TimeLine {
+            model: cell.model.clone(),
+            chunk_packets: cell.chunk_packets,
+            work: cell.work.clone(),
+            units_per_chunk: time_line::units_per_chunk(&spans),
+            units,
+            stages,
+            spans,
+        })
     }
 
     fn compare(&mut self, cell: &Cell, summary: &ReplaySummary) -> Result<(), RunError> {

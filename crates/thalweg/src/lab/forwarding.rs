@@ -4,12 +4,15 @@ mod args;
 
 use std::path::PathBuf;
 
-use thalweg_lab::forwarding::application::{MESSAGE_BYTES, MESSAGE_BYTES_QUICK};
+use thalweg_lab::forwarding::ablation;
+use thalweg_lab::forwarding::application::{MESSAGE_BYTES, MESSAGE_BYTES_QUICK, MTUS};
 use thalweg_lab::forwarding::experiment::{self, Options, Part, Progress};
 use thalweg_lab::forwarding::frame::{FRAME_SIZES, FrameSize};
 use thalweg_lab::forwarding::load::{RouteTable, Scenario};
 use thalweg_lab::forwarding::method::{BurstOptions, SearchOptions};
+use thalweg_lab::forwarding::ports::PORTS;
 use thalweg_lab::forwarding::subject::Subject;
+use thalweg_lab::forwarding::subject::bridge::Bridge;
 use thalweg_lab::forwarding::subject::linux::Linux;
 use thalweg_lab::forwarding::subject::thalweg::{DRIVERS, Thalweg};
 use thalweg_lab::forwarding::subject::xdp::XdpForward;
@@ -72,6 +75,11 @@ pub(super) fn own_program() -> Result<PathBuf, Failure> {
     })
 }
 
+/// The last of the machine's cores.
+fn last_core() -> usize {
+    std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1)
+}
+
 fn options(args: &LabForwardingArgs) -> Options {
     let quick = args.run.quick;
     let frames: &[usize] = if quick { &FRAMES_QUICK } else { &FRAME_SIZES };
@@ -96,6 +104,8 @@ fn options(args: &LabForwardingArgs) -> Options {
             ..SearchOptions::default()
         },
         bursts: BurstOptions { repeats, longest_s: trial_s },
+        mtus: if quick { MTUS[..1].to_vec() } else { MTUS.to_vec() },
+        ports: if args.ports.is_empty() { PORTS.to_vec() } else { args.ports.clone() },
         message_bytes: if quick { MESSAGE_BYTES_QUICK.to_vec() } else { MESSAGE_BYTES.to_vec() },
         seed: args.run.seed(1),
         ..Options::default()
@@ -108,11 +118,19 @@ fn subjects(args: &LabForwardingArgs) -> Result<Vec<Box<dyn Subject>>, Failure> 
     for subject in &args.subjects {
         match subject {
             SubjectArg::Linux => subjects.push(Box::new(Linux::default())),
+            SubjectArg::Bridge => subjects.push(Box::new(Bridge::default())),
             SubjectArg::XdpForward => subjects.push(Box::new(XdpForward::default())),
             SubjectArg::Thalweg => {
+                let folder = args.run.output("lab-forwarding");
+                if !args.ablate.is_empty() {
+                    for (driver, model) in args.router.shapes(&DRIVERS[..2], &MODELS[..1])? {
+                        let routers = ablation::routers(&program, driver, model, &args.ablate, last_core(), &folder);
+                        subjects.extend(routers.into_iter().map(|router| Box::new(router) as Box<dyn Subject>));
+                    }
+                    continue;
+                }
                 let usual = &MODELS[..if args.run.quick { 1 } else { MODELS.len() }];
                 for (driver, model) in args.router.shapes(&DRIVERS, usual)? {
-                    let folder = args.run.output("lab-forwarding");
                     subjects.push(Box::new(Thalweg::new(&program, driver, model, &folder)));
                 }
             }

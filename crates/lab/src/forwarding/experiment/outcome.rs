@@ -4,7 +4,9 @@ use super::{Cell, CellRun, CostRun, Measured, Options, Part};
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::load::RouteTable;
 use crate::forwarding::method::{BackToBack, LossPoint};
+use crate::forwarding::ports::{self, PortsResult};
 use crate::forwarding::subject::Label;
+use crate::forwarding::subject::seen::Seen;
 use crate::stats::{Summary, distinct};
 use serde::Serialize;
 
@@ -98,13 +100,26 @@ pub struct ApplicationResult {
     pub label: Option<Label>,
     /// Whether with translation.
     pub nat: bool,
+    /// The MTU of both programs' interfaces.
+    pub mtu: usize,
     pub message_bytes: usize,
+    /// What half of the round-trip time is longer than over the direct link, nanoseconds, medians.
+    pub added_ns: Option<f64>,
     /// Half of the round-trip time: the median of each round.
     pub half_round_trip_p50_ns: Summary,
     /// The 99th percentile of each round.
     pub half_round_trip_p99_ns: Summary,
     /// Throughput of a stream.
     pub bytes_per_second: Summary,
+}
+
+/// What could be seen of a router.
+#[derive(Clone, Debug, Serialize)]
+pub struct SeenResult {
+    #[serde(flatten)]
+    pub label: Label,
+    #[serde(flatten)]
+    pub seen: Seen,
 }
 
 /// What the experiment came to.
@@ -123,6 +138,10 @@ pub struct Outcome {
     /// One object for each cell.
     pub cells: Vec<CellResult>,
     pub applications: Vec<ApplicationResult>,
+    /// Routers with several ports.
+    pub ports: Vec<PortsResult>,
+    /// What could be seen of routers that are compared with a change.
+    pub seen: Vec<SeenResult>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
 }
@@ -137,7 +156,13 @@ pub fn sum_up(measured: &Measured, options: &Options, table: &RouteTable) -> Opt
         .collect();
     compare(&mut cells);
     let applications = applications(measured);
-    let anybody = !cells.is_empty() || applications.iter().any(|a| a.label.is_some());
+    let ports = ports::sum_up(&measured.ports);
+    let anybody = !cells.is_empty()
+        || applications.iter().any(|a| a.label.is_some())
+        || ports.iter().any(|result| result.label.is_some());
+    let mut seen: Vec<SeenResult> =
+        measured.seen.iter().cloned().map(|(label, seen)| SeenResult { label, seen }).collect();
+    seen.sort_by_key(|result| result.label.to_string());
     anybody.then(|| Outcome {
         runs: options.runs,
         trial_s: options.trial_s,
@@ -146,6 +171,8 @@ pub fn sum_up(measured: &Measured, options: &Options, table: &RouteTable) -> Opt
         ceilings,
         cells,
         applications,
+        ports,
+        seen,
         left_out: measured.left_out.clone(),
     })
 }
@@ -272,19 +299,27 @@ fn compare(cells: &mut [CellResult]) {
 
 fn applications(measured: &Measured) -> Vec<ApplicationResult> {
     let mut keys =
-        distinct(measured.applications.iter().map(|(label, nat, e)| (label, *nat, e.message_bytes)));
+        distinct(measured.applications.iter().map(|(label, nat, e)| (label, *nat, e.mtu, e.message_bytes)));
     // Rounds are shuffled; the direct link comes first, then routers by name.
-    keys.sort_by_key(|(label, nat, bytes)| (label.as_ref().map(Label::to_string), *nat, *bytes));
-    let result = |(label, nat, message_bytes): (&Option<Label>, bool, usize)| {
-        let is_of =
-            |(l, n, e): &&(_, _, super::Exchange)| (l, *n, e.message_bytes) == (label, nat, message_bytes);
-        let runs: Vec<_> =
-            measured.applications.iter().filter(is_of).map(|(_, _, exchange)| exchange).collect();
+    keys.sort_by_key(|(label, nat, mtu, bytes)| {
+        (label.as_ref().map(Label::to_string), *nat, std::cmp::Reverse(*mtu), *bytes)
+    });
+    let runs_of = |label: &Option<Label>, nat: bool, mtu: usize, bytes: usize| -> Vec<&super::Exchange> {
+        let key = (label, nat, mtu, bytes);
+        let is_of = |(l, n, e): &&(_, _, super::Exchange)| (l, *n, e.mtu, e.message_bytes) == key;
+        measured.applications.iter().filter(is_of).map(|(_, _, exchange)| exchange).collect()
+    };
+    let half = |e: &&super::Exchange| Some(e.half_round_trip.p50_ns as f64);
+    let result = |(label, nat, mtu, message_bytes): (&Option<Label>, bool, usize, usize)| {
+        let runs = runs_of(label, nat, mtu, message_bytes);
+        let direct = summary(&runs_of(&None, false, mtu, message_bytes), half).filter(|_| label.is_some());
         Some(ApplicationResult {
             label: label.clone(),
             nat,
+            mtu,
             message_bytes,
-            half_round_trip_p50_ns: summary(&runs, |e| Some(e.half_round_trip.p50_ns as f64))?,
+            added_ns: direct.and_then(|direct| Some(summary(&runs, half)?.median - direct.median)),
+            half_round_trip_p50_ns: summary(&runs, half)?,
             half_round_trip_p99_ns: summary(&runs, |e| Some(e.half_round_trip.p99_ns as f64))?,
             bytes_per_second: summary(&runs, |e| Some(e.bytes_per_second))?,
         })

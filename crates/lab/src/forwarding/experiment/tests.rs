@@ -114,6 +114,7 @@ fn measured() -> Measured {
     let ceiling =
         |pps| CeilingRun { size, pps, cpu_ns: 1000.0, latency: Percentiles::of(vec![900, 1000, 1100]) };
     let exchange = |bytes, per_second| Exchange {
+        mtu: 1500,
         message_bytes: bytes,
         half_round_trip: Percentiles::of(vec![9_000, 10_000]).unwrap(),
         bytes_per_second: per_second,

@@ -7,15 +7,19 @@
 //! Its processor time is that of all its threads, by the scheduler's statistics: threads that look for packets
 //! where there are none cost as much as others, and are counted.
 
+use super::seen::Seen;
 use super::{Label, Subject, Task};
 use crate::bgp::daemon::usage;
 use crate::forwarding::ForwardingError;
 use crate::forwarding::load::ONE_ROUTE;
+use crate::forwarding::namespace::Namespace;
+use crate::forwarding::ports::{Links, RouterPort};
 use crate::forwarding::topology::{
     ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology,
 };
 use std::fmt::Write;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,8 +29,8 @@ pub const NAME: &str = "thalweg";
 /// Ways to the interfaces.
 /// `af_xdp+offload` leaves flows that are known to the kernel's XDP program.
 pub const DRIVERS: [&str; 3] = ["af_packet", "af_xdp", "af_xdp+offload"];
-/// What makes a driver's name one with offload.
-const OFFLOAD: &str = "+offload";
+/// What a driver's name ends with, and what the port says then.
+const MODES: [(&str, &str); 2] = [("+offload", "offload = true\n"), ("+generic", "xdp_mode = \"generic\"\n")];
 /// Execution models that run on live ports.
 pub const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "farm"];
 
@@ -50,6 +54,7 @@ pub struct Thalweg {
     program: PathBuf,
     folder: PathBuf,
     more: String,
+    large_pages: bool,
     child: Option<Child>,
 }
 
@@ -58,12 +63,26 @@ impl Thalweg {
     pub fn new(program: &Path, driver: &str, model: &str, folder: &Path) -> Self {
         let folder = folder.join(format!("{NAME}-{driver}-{model}"));
         let (label, program) = (Label::new(NAME, driver, model), program.to_path_buf());
-        Self { label, program, folder, more: String::new(), child: None }
+        Self { label, program, folder, more: String::new(), large_pages: true, child: None }
     }
 
     /// With more in its configuration than the task asks for; [`PORTS`] says what its ports are called.
     pub fn with(mut self, more: &str) -> Self {
         more.clone_into(&mut self.more);
+        self
+    }
+
+    /// The same router with a change of this name, in a folder of its own.
+    pub fn changed(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.label.change);
+        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.folder.set_file_name(format!("{folder}-{}", name.replace(' ', "-")));
+        self
+    }
+
+    /// It gets no large pages from the kernel.
+    pub fn without_large_pages(mut self) -> Self {
+        self.large_pages = false;
         self
     }
 
@@ -77,19 +96,25 @@ impl Thalweg {
         self.folder.join("router.log")
     }
 
-    fn start(&mut self, topology: &Topology, task: &Task<'_>) -> std::io::Result<()> {
+    fn start(&mut self, router: &Namespace, text: &str, routes: &str) -> Result<(), ForwardingError> {
+        self.tear_down();
+        // It inherits this, and so would whatever else is started meanwhile: the experiment starts one at a time.
+        let started = set_large_pages(self.large_pages).and_then(|()| {
+            let launched = self.launch(router, text, routes);
+            set_large_pages(true).and(launched)
+        });
+        started.map_err(|source| ForwardingError::System { what: format!("starting {}", self.label), source })
+    }
+
+    fn launch(&mut self, router: &Namespace, text: &str, routes: &str) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let folder = fs::canonicalize(&self.folder)?;
         let config = folder.join("router.toml");
-        fs::write(&config, configuration(&self.label.driver, task) + &self.more)?;
-        let mut routes = String::new();
-        for net in task.table {
-            let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
-        }
+        fs::write(&config, text.to_owned() + &self.more)?;
         fs::write(folder.join(ROUTE_FILE), routes)?;
         let log = File::create(self.log())?;
         let child = Command::new("ip")
-            .args(["netns", "exec", topology.router.name()])
+            .args(["netns", "exec", router.name()])
             .arg(&self.program)
             .args(arguments(&config, &self.label.model))
             .arg("--socket")
@@ -103,6 +128,11 @@ impl Thalweg {
     }
 }
 
+/// Whether programs that this one starts from now on may have large pages.
+fn set_large_pages(allowed: bool) -> io::Result<()> {
+    rustix::thread::disable_transparent_huge_pages(!allowed).map_err(io::Error::from)
+}
+
 /// How the program is called.
 fn arguments(config: &Path, model: &str) -> Vec<String> {
     // One worker has nothing to hand over and nobody to share with: the others take two.
@@ -111,14 +141,33 @@ fn arguments(config: &Path, model: &str) -> Vec<String> {
     ["run", &config, "--model", model, "--workers", workers].map(str::to_owned).to_vec()
 }
 
+/// The driver itself, and what else its ports say.
+fn driver_of(name: &str) -> (&str, &'static str) {
+    let modes = MODES.iter().find_map(|(end, says)| Some((name.strip_suffix(end)?, *says)));
+    modes.unwrap_or((name, ""))
+}
+
+/// The configuration for a router with several ports.
+fn configuration_of_ports(driver: &str, ports: &[RouterPort], mtu: usize) -> String {
+    let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
+    let (driver, mode) = driver_of(driver);
+    for RouterPort { name, address, sink, sink_mac, network } in ports {
+        text += &format!(
+            "\n[ports.{name}]\ninterface = \"{name}\"\ndriver = \"{driver}\"\naddresses = [\"{address}/24\"]\nmtu = {mtu}\n{mode}\
+             \n[[neighbors]]\nport = \"{name}\"\naddress = \"{sink}\"\nmac = \"{sink_mac}\"\n\
+             \n[[routes]]\nprefix = \"{network}/24\"\nvia = \"{sink}\"\n"
+        );
+    }
+    text
+}
+
 /// The configuration for a task.
 pub fn configuration(driver: &str, task: &Task<'_>) -> String {
     let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
-    let (driver, offload) =
-        driver.strip_suffix(OFFLOAD).map_or((driver, ""), |driver| (driver, "offload = true\n"));
+    let (driver, mode) = driver_of(driver);
     for i in 0..2 {
         text += &format!(
-            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n{offload}",
+            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n{mode}",
             PORTS[i], ROUTER_PORTS[i], ROUTER_ADDRESSES[i], task.mtu
         );
     }
@@ -155,9 +204,21 @@ impl Subject for Thalweg {
     }
 
     fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError> {
-        self.tear_down();
-        self.start(topology, task)
-            .map_err(|source| ForwardingError::System { what: format!("starting {}", self.label), source })
+        let mut routes = String::new();
+        for net in task.table {
+            let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
+        }
+        let text = configuration(&self.label.driver, task);
+        self.start(&topology.router, &text, &routes)
+    }
+
+    fn set_up_ports(&mut self, links: &Links, mtu: usize) -> Option<Result<(), ForwardingError>> {
+        let text = configuration_of_ports(&self.label.driver, &links.ports, mtu);
+        Some(self.start(&links.router, &text, ""))
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        self.child.as_ref().map(|child| Seen::of(child.id(), &self.program, &self.socket()))
     }
 
     fn cpu_s(&self) -> f64 {
