@@ -5,6 +5,8 @@
 mod bgp;
 #[path = "lab/fed.rs"]
 mod fed;
+#[path = "lab/forwarding.rs"]
+mod forwarding;
 #[path = "lab/simulated.rs"]
 mod simulated;
 mod support;

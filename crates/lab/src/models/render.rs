@@ -169,6 +169,14 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
     for (svg, caption) in plots(outcome) {
         report.plot(svg, caption);
     }
+    for line in &outcome.time_lines {
+        let caption = format!(
+            "{} with {} workers, chunks of {}, work {}: a chunk meets {:.1} units on average. Recorded from a run; the \
+             number on a bar is its chunk's.",
+            line.model, line.workers, line.chunk_packets, line.work, line.units_per_chunk
+        );
+        report.plot(line.drawing().svg(), caption);
+    }
     report.heading("All cells, and what the article's analyses show");
     tables(outcome).into_iter().for_each(|table| report.table(table));
     report.heading("How to read this");

@@ -7,12 +7,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use thalweg_exec::{ModelOptions, Plan};
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, UnknownWork, Work};
 
 use crate::models::concurrency::Sampler;
-use crate::models::{Cell, CellRun, HotSpot, SERIAL, hot_spots};
+use crate::models::{Cell, CellRun, HotSpot, SERIAL, TimeLine, hot_spots, time_line};
 use crate::stages::clock::Calibration;
+
+/// Chunks of a time line: those by which a pipeline measures its stages, and as many as a drawing can show.
+const TIME_LINE_CHUNKS: usize = 8 + 12;
 
 /// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +24,9 @@ pub enum RunError {
     /// It failed.
     #[error(transparent)]
     Replay(ReplayError),
+    /// The model stopped because of a bug.
+    #[error(transparent)]
+    Model(thalweg_exec::ExecError),
     /// It lost or invented packets: a mistake in this program.
     #[error("{} packets in, but {} out and {} dropped", .0.packets_in, .0.packets_out, .0.dropped_total())]
     Conservation(Box<ReplaySummary>),
@@ -49,11 +56,16 @@ impl<'a> Runs<'a> {
     }
 
     fn options(&self, cell: &Cell) -> Result<ReplayOptions, RunError> {
+        self.options_for(cell, |work| self.packets[usize::from(work != Work::None)])
+    }
+
+    /// The options of a run with as many packets as `packets` says for its work.
+    fn options_for(&self, cell: &Cell, packets: impl FnOnce(Work) -> u64) -> Result<ReplayOptions, RunError> {
         let refused = |what: String| RunError::Replay(ReplayError::Options(what));
         let model = ModelKind::ALL.into_iter().find(|model| model.name() == cell.model);
         let model = model.ok_or_else(|| refused(format!("no model {}", cell.model)))?;
         let work: Work = cell.work.parse().map_err(|unknown: UnknownWork| refused(unknown.to_string()))?;
-        let packets = self.packets[usize::from(work != Work::None)];
+        let packets = packets(work);
         Ok(ReplayOptions {
             model,
             workers: cell.workers,
@@ -96,6 +108,28 @@ impl<'a> Runs<'a> {
         })?;
         let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
         Ok(hot_spots::measure(work, &plan, chunks, Calibration::measure().reading_ticks))
+    }
+
+    /// Records what each unit does over time, in a run of a few chunks.
+    pub fn time_line(&self, cell: &Cell) -> Result<TimeLine, RunError> {
+        let packets = (cell.chunk_packets * TIME_LINE_CHUNKS) as u64;
+        let options = self.options_for(cell, |_| packets)?;
+        let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
+        let plan = plan.for_workers(options.workers);
+        let stages = plan.stages().iter().map(|stage| stage.name.clone()).collect();
+        let ReplayOptions { tokens, readers, .. } = options;
+        let model = ModelOptions { tokens, readers, ..ModelOptions::new(options.model, options.workers) };
+        let (units, spans) = time_line::record(&plan, chunks, &model).map_err(RunError::Model)?;
+        Ok(TimeLine {
+            model: cell.model.clone(),
+            workers: cell.workers,
+            chunk_packets: cell.chunk_packets,
+            work: cell.work.clone(),
+            units_per_chunk: time_line::units_per_chunk(&spans),
+            units,
+            stages,
+            spans,
+        })
     }
 
     fn compare(&mut self, cell: &Cell, summary: &ReplaySummary) -> Result<(), RunError> {

@@ -119,6 +119,14 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     for work in &setting.grid.work {
         outcome.hot_spots.extend(runs.hot_spots(work, chunk).map_err(failed)?);
     }
+    let grid = &setting.grid;
+    let least = grid.chunk_packets.iter().copied().min().unwrap_or(1);
+    let workers = grid.workers.iter().copied().max().unwrap_or(1);
+    for model in grid.models.iter().filter(|model| *model != models::SERIAL) {
+        let work = grid.work.last().cloned().unwrap_or_default();
+        let cell = models::Cell { model: model.clone(), workers, chunk_packets: least, work };
+        outcome.time_lines.push(runs.time_line(&cell).map_err(failed)?);
+    }
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);
