@@ -72,7 +72,7 @@ impl<'a> Exchange<'a> {
             || -> Result<u64, ForwardingError> { counters.iter_mut().map(Counter::received).sum() };
         let failed = |source| ForwardingError::System { what: "sending test frames".to_owned(), source };
         let before = received()?;
-        let (mut sent, mut refused, mut turn) = (0u64, 0, 0);
+        let (mut sent, mut refused, mut turn, mut sequence) = (0u64, 0, 0, 0u32);
         let begin = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let pending = match offer.next(sent, begin.elapsed().as_secs_f64()) {
@@ -85,10 +85,10 @@ impl<'a> Exchange<'a> {
             };
             let ports = senders.len();
             let (sender, maker) = &mut senders[turn % ports];
-            let count = pending.min(BATCH as u64) as usize;
+            let count = usize::try_from(pending).map_or(BATCH, |pending| pending.min(BATCH));
             for at in 0..count {
-                let sequence = (sent as u32).wrapping_add(at as u32);
                 maker.write(sender.frame_mut(at), Stamp { sequence, trial: 0, sent_ns: 0 });
+                sequence = sequence.wrapping_add(1);
             }
             refused += send_all(sender, count).map_err(failed)?;
             sent += count as u64;

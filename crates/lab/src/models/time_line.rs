@@ -51,7 +51,7 @@ impl TimeLine {
         let begin = self.spans.first().map_or(0, |span| span.begin_ns);
         let work = |span: &Span| Work {
             unit: span.unit,
-            what: span.chunk as usize, // a few
+            what: usize::try_from(span.chunk).unwrap_or(usize::MAX),
             begin_ns: span.begin_ns - begin,
             end_ns: span.end_ns - begin,
             words: format!("chunk {}, {}", span.chunk, self.stages[span.stage]),

@@ -10,6 +10,7 @@ use crate::forwarding::topology::{
 };
 
 #[derive(Debug)]
+/// A subject that switches frames instead of routing them.
 pub struct Bridge(Label);
 
 impl Default for Bridge {
