@@ -9,8 +9,8 @@ use crate::forwarding::topology::{
     ROUTER_ADDRESSES, ROUTER_PORTS, TESTER_MACS, TESTER_PORTS, Topology, neighbor,
 };
 
-#[derive(Debug)]
 /// A subject that switches frames instead of routing them.
+#[derive(Debug)]
 pub struct Bridge(Label);
 
 impl Default for Bridge {
