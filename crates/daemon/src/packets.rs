@@ -495,8 +495,8 @@ fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
 }
 
 fn worker_view(worker: WorkerStatus) -> WorkerView {
-    let WorkerStatus { name, packets, chunks, cpu, scheduling, cores } = worker;
-    WorkerView { name, packets, chunks, cpu_ms: cpu.as_millis() as u64, scheduling, cores }
+    let WorkerStatus { name, packets, chunks, polled, cpu, scheduling, cores } = worker;
+    WorkerView { name, packets, chunks, polled, cpu_ms: cpu.as_millis() as u64, scheduling, cores }
 }
 
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {

@@ -105,7 +105,7 @@ pub fn run_on<P: Plan>(
             reorder_high_water = completion.high_water();
             done
         }
-        ModelKind::Pipeline => {
+        ModelKind::Pipeline | ModelKind::Replicated => {
             let (done, groups) = pipeline::run(&shared, options, &intake, sink);
             grouping = groups;
             done

@@ -22,6 +22,8 @@ pub enum ModelKind {
     RunToCompletion,
     /// Every worker has its own stages; jobs pass from worker to worker.
     Pipeline,
+    /// A pipeline whose slow stages have several workers.
+    Replicated,
     /// Up to N jobs are in flight; any free worker takes the next runnable stage of any of them.
     Tokens,
     /// Readers split jobs by shard; every worker has its own shards.
@@ -32,10 +34,11 @@ pub enum ModelKind {
 
 impl ModelKind {
     /// All models, serial first.
-    pub const ALL: [ModelKind; 6] = [
+    pub const ALL: [ModelKind; 7] = [
         ModelKind::Serial,
         ModelKind::RunToCompletion,
         ModelKind::Pipeline,
+        ModelKind::Replicated,
         ModelKind::Tokens,
         ModelKind::Farm,
         ModelKind::Chain,
@@ -73,6 +76,12 @@ impl ModelKind {
                 help: "Each worker owns a stage or a group of stages",
                 jobs: |workers, _| 5 * workers,
                 groups: |_| 1,
+            },
+            Self::Replicated => Row {
+                name: "replicated",
+                help: "A pipeline whose slow stages have several workers each",
+                jobs: |workers, _| 5 * workers,
+                groups: following,
             },
             Self::Tokens => Row {
                 name: "tokens",
@@ -167,8 +176,8 @@ pub struct UnknownModel(pub String);
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
     pub kind: ModelKind,
-    /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` always uses one, and `pipeline` never more than
-    /// there are stages.
+    /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` always uses one, `pipeline` never more than there are
+    /// stages, and `replicated` none that would not help.
     pub workers: usize,
     /// Farm and chain only: threads that read, besides the workers, 1 to [`THREADS_MAX`].
     pub readers: usize,
@@ -237,7 +246,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "no execution model is called \"threads\"; expected one of serial, run-to-completion, \
-             pipeline, tokens, farm, chain"
+             pipeline, replicated, tokens, farm, chain"
         );
     }
 }

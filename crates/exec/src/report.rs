@@ -15,7 +15,7 @@ pub struct RunReport<S> {
     /// The scratches of all threads that ran stages, in no particular order; the caller merges them.
     pub scratches: Vec<S>,
     pub threads: Vec<ThreadReport>,
-    /// Pipeline only: the stages of each thread.
+    /// Pipelines only: the stages of each thread.
     pub grouping: Vec<std::ops::Range<usize>>,
     /// The most finished jobs that ever waited for an earlier one.
     pub reorder_high_water: usize,

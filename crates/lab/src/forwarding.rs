@@ -9,10 +9,12 @@
 //!   rounds x (set-ups, shuffled) x (cells of the set-up, shuffled)
 //!     cell: verify -> throughput -> latency -> frame loss -> back-to-back -> cost
 //!     set-up: a topology of its own, router started, after its cells the applications
+//!     routers with several ports and flows in both directions ([`ports`])
 //! ```
 //!
 //! First, the generator is measured alone over a direct link: that is the *ceiling*. If a router reaches it, the
-//! report says that the generator was the limit.
+//! report says that the generator was the limit. [`ablation`] measures our router beside itself with one thing
+//! changed.
 //!
 //! Invariants: nothing outside the namespaces changes; they are removed at the end, also on errors and
 //! interruptions ([`namespace`]). No more frames are received than were sent. A router that sends wrong frames (a
@@ -21,16 +23,19 @@
 //! A virtual link stands in for a network card: it has no rate and no queue, and the sender's thread does its work.
 //! So figures compare routers on this machine in one run; they say nothing about hardware.
 //!
-//! Missing: IPv6, frames both ways at once, more than two ports, the RFC's filters and management traffic.
+//! Missing: IPv6, the RFC's filters and management traffic.
 
+pub mod ablation;
 pub mod application;
 pub mod experiment;
 pub mod frame;
 pub mod latency;
+pub mod links;
 pub mod load;
 pub mod method;
 pub mod namespace;
 pub(crate) mod packet_socket;
+pub mod ports;
 pub mod render;
 pub mod subject;
 pub mod tester;

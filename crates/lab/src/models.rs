@@ -11,14 +11,19 @@
 //! same work: the experiment ends with [`ModelsError::PacketTotals`]. Cells with costly synthetic work may take
 //! fewer packets than the others; they are not compared with them.
 
+mod around;
 mod concurrency;
+mod coprocessor;
 mod hot_spots;
 mod render;
 pub mod replayed;
+mod time_line;
 
 pub use concurrency::{Concurrency, Sample};
+pub use coprocessor::CoprocessorResult;
 pub use hot_spots::HotSpot;
 pub use render::{lead, plots, report, table, tables};
+pub use time_line::{Span, TimeLine};
 
 use crate::stats::{Summary, shuffle};
 use serde::Serialize;
@@ -158,6 +163,10 @@ pub struct Outcome {
     pub cells: Vec<CellResult>,
     /// Where a serial run spends its time, for each work.
     pub hot_spots: Vec<HotSpot>,
+    /// What the units of each model did over time.
+    pub time_lines: Vec<TimeLine>,
+    /// Cells with a coprocessor that all units share.
+    pub coprocessor: Vec<CoprocessorResult>,
 }
 
 /// Why there is no outcome.
@@ -225,7 +234,13 @@ pub fn run<E>(
         results.push(summed.ok_or_else(|| ModelsError::Measurement { cell: cell.clone(), run: first() })?);
     }
     compare(&mut results);
-    Ok(Outcome { runs: options.runs, cells: results, hot_spots: Vec::new() })
+    Ok(Outcome {
+        runs: options.runs,
+        cells: results,
+        hot_spots: Vec::new(),
+        time_lines: Vec::new(),
+        coprocessor: Vec::new(),
+    })
 }
 
 /// Packets per run, by chunk size and work.

@@ -318,7 +318,7 @@ fn saturated_on(costs: &Costs, report: &RunReport<()>) -> Option<String> {
     let sum = |of: &dyn Fn(&thalweg_exec::JobCost) -> u64| costs.jobs.iter().map(of).sum::<u64>() as f64;
     let mut parts = Vec::new();
     match report.kind {
-        ModelKind::Pipeline => {
+        ModelKind::Pipeline | ModelKind::Replicated => {
             let line = report.threads.iter().filter(|thread| thread.role == "worker");
             for (thread, stages) in line.zip(&report.grouping) {
                 let names: Vec<&str> =

@@ -77,9 +77,10 @@ impl Feed {
 
     fn publish(&mut self) {
         self.chunks = 0;
+        let polled = self.source.found_by_polling();
         let halves = self.source.counters().zip(&self.queues);
         let counters = halves.map(|((port, counters), &(_, queue))| (port, queue, counters));
-        self.received.set(self.lane.index, counters);
+        self.received.set(self.lane.index, counters, polled);
     }
 
     fn report_changes(&mut self) {

@@ -5,7 +5,13 @@ use thalweg_ports::live::RxCounters;
 
 /// The drivers' counters by lane and queue. Feeds update them whenever no packet arrives, and every so many chunks.
 #[derive(Debug)]
-pub(crate) struct Received(Mutex<Vec<Vec<QueueCounters>>>);
+pub(crate) struct Received(Mutex<Vec<Lane>>);
+
+#[derive(Clone, Debug, Default)]
+struct Lane {
+    queues: Vec<QueueCounters>,
+    polled: u64,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct QueueCounters {
@@ -16,23 +22,34 @@ struct QueueCounters {
 
 impl Received {
     pub(crate) fn new(lanes: usize) -> Self {
-        Self(Mutex::new(vec![Vec::new(); lanes]))
+        Self(Mutex::new(vec![Lane::default(); lanes]))
     }
 
     /// By queue of the port, in order.
     pub(crate) fn of(&self, port: u16) -> Vec<RxCounters> {
         let all = self.0.lock();
-        let mut queues: Vec<_> = all.iter().flatten().filter(|queue| queue.port == port).collect();
+        let queues = all.iter().flat_map(|lane| &lane.queues);
+        let mut queues: Vec<_> = queues.filter(|queue| queue.port == port).collect();
         queues.sort_unstable_by_key(|queue| queue.queue);
         queues.into_iter().map(|queue| queue.counters).collect()
     }
 
-    /// Sets a lane's counters, by port and queue.
-    pub(crate) fn set(&self, lane: usize, counters: impl Iterator<Item = (u16, u16, RxCounters)>) {
-        let counters =
-            counters.map(|(port, queue, counters)| QueueCounters { port, queue, counters }).collect();
+    /// How often polling before a sleep found packets for a lane.
+    pub(crate) fn polled(&self, lane: usize) -> Option<u64> {
+        Some(self.0.lock().get(lane)?.polled)
+    }
+
+    /// Sets a lane's counters: those of its queues by port and queue, and how often polling found packets.
+    pub(crate) fn set(
+        &self,
+        lane: usize,
+        counters: impl Iterator<Item = (u16, u16, RxCounters)>,
+        polled: u64,
+    ) {
+        let of_queue = |(port, queue, counters)| QueueCounters { port, queue, counters };
+        let queues = counters.map(of_queue).collect();
         if let Some(own) = self.0.lock().get_mut(lane) {
-            *own = counters;
+            *own = Lane { queues, polled };
         }
     }
 }

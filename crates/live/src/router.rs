@@ -155,7 +155,7 @@ impl LiveRouter {
 
     /// What each thread of the model has done.
     pub fn workers(&self) -> Vec<WorkerStatus> {
-        self.worker_counters.status()
+        self.worker_counters.status(&self.received)
     }
 
     /// Calls `act` with a port's egress queue; `None` if the port has none.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use thalweg_exec::ThreadReport;
 
+use crate::received::Received;
+
 /// What a thread of the model has done since the router started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerStatus {
@@ -21,6 +23,8 @@ pub struct WorkerStatus {
     pub packets: Option<u64>,
     /// The chunks that held them.
     pub chunks: Option<u64>,
+    /// How often busy polling found packets; `None` if workers share them.
+    pub polled: Option<u64>,
     /// Processor time, including the kernel's for sending and receiving.
     pub cpu: Duration,
     /// Its scheduling policy in words; `None` for a thread that has ended.
@@ -63,7 +67,7 @@ impl Workers {
     }
 
     /// What each thread has done, by role and number.
-    pub(crate) fn status(&self) -> Vec<WorkerStatus> {
+    pub(crate) fn status(&self, received: &Received) -> Vec<WorkerStatus> {
         let mut cpu = self.ended.lock().clone();
         let mut placed = BTreeMap::new();
         for Running { role, index, used, scheduling, cores } in running() {
@@ -79,7 +83,8 @@ impl Workers {
                 let (scheduling, cores) = placed.remove(&(role, index)).unwrap_or_default();
                 let (name, done) = (format!("{role}-{index}"), done(role, index));
                 let (packets, chunks) = (done.map(|[packets, _]| packets), done.map(|[_, chunks]| chunks));
-                WorkerStatus { name, packets, chunks, cpu, scheduling, cores }
+                let polled = packets.and_then(|_| received.polled(index));
+                WorkerStatus { name, packets, chunks, polled, cpu, scheduling, cores }
             })
             .collect()
     }
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn threads_that_run_are_added_to_those_that_ended() {
-        let workers = Workers::new(Some(2));
+        let (workers, received) = (Workers::new(Some(2)), Received::new(2));
         workers.add_chunk(1, 5);
         workers.add_chunk(1, 2);
         workers.add_chunk(7, 1);
@@ -167,7 +172,7 @@ mod tests {
                 .spawn_scoped(scope, body)
                 .expect("a thread");
             ready.wait();
-            let status = workers.status();
+            let status = workers.status(&received);
             let of = |name: &str| status.iter().find(|worker| worker.name == name).map(|worker| worker.cpu);
             assert!(of("worker-10") > Some(Duration::from_secs(1)), "{status:?}");
             assert_eq!(of("worker-11"), Some(Duration::from_secs(7)), "{status:?}");
@@ -176,12 +181,10 @@ mod tests {
             go_on.wait();
         });
         workers.add_ended(&[ended(1, "worker", 1)]);
-        assert!(
-            workers
-                .status()
-                .iter()
-                .any(|it| it.name == "worker-1" && (it.packets, it.chunks) == (Some(7), Some(2)))
-        );
+        received.set(1, std::iter::empty(), 3);
+        let status = workers.status(&received);
+        let second = status.iter().find(|worker| worker.name == "worker-1").expect("it has ended");
+        assert_eq!((second.packets, second.chunks, second.polled), (Some(7), Some(2), Some(3)));
     }
 
     #[test]

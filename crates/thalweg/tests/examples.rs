@@ -31,7 +31,7 @@ fn counts(summary: &serde_json::Value) -> (u64, u64) {
 
 #[test]
 fn small_office_capture() {
-    for model in ["serial", "run-to-completion", "pipeline", "tokens", "farm", "chain"] {
+    for model in ["serial", "run-to-completion", "pipeline", "replicated", "tokens", "farm", "chain"] {
         let summary = replay("examples/small-office/office.pcapng", "small-office", &["--model", model]);
         assert_eq!(counts(&summary), (557, 526), "{model}");
         let dropped = serde_json::json!({ "not-unicast": 20, "not-ip": 10, "nat-no-mapping": 1 });

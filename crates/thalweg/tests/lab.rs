@@ -5,6 +5,8 @@
 mod bgp;
 #[path = "lab/fed.rs"]
 mod fed;
+#[path = "lab/forwarding.rs"]
+mod forwarding;
 #[path = "lab/simulated.rs"]
 mod simulated;
 mod support;
@@ -77,7 +79,7 @@ fn predictions_in_an_empty_folder_and_again_from_their_costs() {
     let few = ["lab", "predict", "--quick", "--runs", "1", "--cores", "1,2,5", "--work", "none,queens:4"];
     let json = results(&experiment(&few, folder.path()), folder.path());
     let points = json["results"]["points"].as_array().expect("points").clone();
-    assert_eq!(points.len(), 2 * 5 * 3, "work, models, cores");
+    assert_eq!(points.len(), 2 * 6 * 3, "work, models, cores");
     assert!(points.iter().all(|point| point["speed_up"].as_f64().is_some_and(|x| x > 0.0)), "{points:?}");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let validated = json["results"]["validation"].as_array().expect("cells").len();
@@ -245,6 +247,38 @@ fn models_on_files_of_ones_own() {
     }
     for cell in json["results"]["cells"].as_array().expect("cells") {
         assert!((2000..2000 + 1600).contains(&cell["packets"].as_u64().unwrap_or(0)), "{cell}");
+    }
+}
+
+/// Paper 004: who works on what when, and a unit that all ask, under every model, with the answer that the serial one gives.
+#[test]
+fn units_over_time_and_a_unit_that_all_share() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--packets", "600", "--work", "none", "--chunks", "64", "--runs", "1", "--workers", "2,3"];
+    let output =
+        experiment(&[&["lab", "models", "--coprocessor", "500,20000"][..], &few].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let lines = json["results"]["time_lines"].as_array().expect("time lines");
+    let units_of = |model: &str| {
+        let line = lines.iter().find(|line| line["model"] == model).expect("a time line");
+        (line["units"].as_array().map_or(0, Vec::len), line["units_per_chunk"].as_f64().expect("a number"))
+    };
+    assert_eq!(lines.len(), 6, "of each model but serial: {lines:?}");
+    assert!(units_of("run-to-completion").0 <= 3 && units_of("run-to-completion").1 == 1.0, "{lines:?}");
+    assert_eq!(units_of("pipeline"), (3, 3.0), "each chunk meets each unit");
+    assert!((2.0..=3.0).contains(&units_of("replicated").1), "{lines:?}");
+    let html = std::fs::read_to_string(report(folder.path()).join("report.html")).expect("a page");
+    assert!(html.contains("pipeline: chunks by unit over time"));
+    let cells = json["results"]["coprocessor"].as_array().expect("cells");
+    assert_eq!(cells.len(), 2 * (1 + 6 * 2), "service times, models, workers");
+    let requests: BTreeSet<u64> = cells.iter().filter_map(|cell| cell["requests"].as_u64()).collect();
+    assert_eq!(requests.len(), 1, "as many requests under every model: {cells:?}");
+    for cell in cells {
+        let number = |path: &str| cell.pointer(path).and_then(serde_json::Value::as_f64).expect("a number");
+        let (service_s, busy) = (number("/service_ns") / 1e9, number("/busy_share/median"));
+        assert!(busy > 0.0 && busy <= 1.0, "one request at a time: {cell}");
+        let most = 3264.0 / (number("/requests") * service_s);
+        assert!(number("/packets_per_second/median") <= most, "nobody is faster than the unit: {cell}");
     }
 }
 

@@ -189,14 +189,17 @@ fn reports_add_up() {
         let (calibration, workers, readers) = match kind {
             ModelKind::Serial => (0, 1, 0),
             ModelKind::Pipeline => (1, 4, 0),
+            ModelKind::Replicated => (1, report.grouping.len(), 0),
             ModelKind::Farm | ModelKind::Chain => (0, 4, 2),
             _ => (0, 4, 0),
         };
         assert_eq!((count("calibration"), count("worker"), count("reader")), (calibration, workers, readers));
         assert_eq!(report.scratches.len(), report.threads.len());
         assert_eq!(report.jobs, 100);
-        let grouped: Vec<usize> = report.grouping.iter().cloned().flatten().collect();
-        let expected = if kind == ModelKind::Pipeline { ROUTER.len() } else { 0 };
-        assert!(grouped.into_iter().eq(0..expected));
+        let is_pipeline = matches!(kind, ModelKind::Pipeline | ModelKind::Replicated);
+        let mut groups = report.grouping.clone();
+        groups.dedup();
+        assert_eq!(groups.len() > 1 && report.grouping.len() <= 4, is_pipeline, "{kind}: {groups:?}");
+        assert!(groups.into_iter().flatten().eq(0..if is_pipeline { ROUTER.len() } else { 0 }));
     }
 }

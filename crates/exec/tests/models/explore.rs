@@ -39,8 +39,9 @@ fn explore(kind: ModelKind) {
     for seed in 0..schedules() {
         let scopes = plans[usize::try_from(seed).unwrap() % plans.len()];
         let (options, cores) = options(kind, seed);
-        // The pipeline uses the first eight to measure.
-        let count = if kind == ModelKind::Pipeline { 13 } else { 6 };
+        // Pipelines use the first eight to measure.
+        let is_measured = matches!(kind, ModelKind::Pipeline | ModelKind::Replicated);
+        let count = if is_measured { 13 } else { 6 };
         let cores = VirtualCores::exploring(cores, seed);
         compare_on(Some(&cores), scopes, &jobs(seed + 1, count, 4), 2, &options, &format!("seed {seed}"));
     }
@@ -59,6 +60,11 @@ fn run_to_completion_gives_the_same_answer_under_every_schedule() {
 #[test]
 fn pipeline_gives_the_same_answer_under_every_schedule() {
     explore(ModelKind::Pipeline);
+}
+
+#[test]
+fn a_replicated_pipeline_gives_the_same_answer_under_every_schedule() {
+    explore(ModelKind::Replicated);
 }
 
 #[test]

@@ -77,6 +77,19 @@ fn a_pipeline_of_k_equal_stages_over_k_cores_is_k_times_as_fast_once_it_is_full(
     }
 }
 
+/// Paper 004: pipelining is sensitive to stages of unequal length; copies of the slow one make up for it.
+#[test]
+fn copies_of_a_slow_stage_make_a_pipeline_as_fast_as_equal_stages() {
+    let costs = costs(8 + 400, &[(W, 1000), (W, 3000)]);
+    let of = |kind| ns(&run(&costs, kind, 4, &FREE));
+    // Eight jobs to measure, one after the other.
+    let measuring = 8 * 4000;
+    assert_eq!(of(ModelKind::Pipeline), measuring + 400 * 3000 + 1000, "as slow as its slowest stage");
+    assert_eq!(of(ModelKind::Replicated), measuring + 400 * 1000 + 3000, "three copies of it");
+    let fewer = run(&costs, ModelKind::Replicated, 3, &FREE);
+    assert_eq!(fewer.grouping, [0..1, 1..2, 1..2]);
+}
+
 #[test]
 fn a_stage_in_order_is_a_ceiling() {
     for kind in [ModelKind::RunToCompletion, ModelKind::Tokens] {

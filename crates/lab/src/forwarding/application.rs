@@ -10,15 +10,23 @@ use super::ForwardingError;
 use super::latency::Percentiles;
 use super::tester::Way;
 use super::topology::{DIRECT_ADDRESSES, TESTER_ADDRESSES, Topology};
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Message sizes: the article's range, 1 byte to 64,000.
-pub const MESSAGE_BYTES: [usize; 8] = [1, 64, 256, 1024, 4096, 16_384, 32_768, 64_000];
-/// Of a quick run.
-pub const MESSAGE_BYTES_QUICK: [usize; 3] = [1, 1024, 64_000];
+/// Message sizes in the article's range, and fewer for a quick run.
+const MESSAGE_BYTES: [usize; 10] = [1, 64, 256, 512, 1024, 2048, 4096, 16_384, 32_768, MESSAGE_BYTES_MAX];
+const MESSAGE_BYTES_QUICK: [usize; 2] = [1, MESSAGE_BYTES_MAX];
+const MESSAGE_BYTES_MAX: usize = 64_000;
+/// How far other message sizes are from what one segment holds, and in a quick run.
+const AROUND: [isize; 7] = [-64, -16, -1, 0, 1, 16, 64];
+const AROUND_QUICK: [isize; 2] = [0, 1];
+/// The bytes of a packet that are not payload: headers of IP and TCP, and TCP's time stamps.
+const OVERHEAD: usize = 20 + 20 + 12;
+/// MTUs of the article.
+pub const MTUS: [usize; 2] = [1500, 1436];
 /// Round trips that are timed; as many as in the article.
 pub const ROUND_TRIPS: usize = 100;
 /// Round trips before those.
@@ -32,9 +40,23 @@ const REQUEST_BYTES: usize = 9;
 const PING_PONG: u8 = 1;
 const STREAM: u8 = 2;
 
+/// Message sizes: over the article's range, and densely around what one segment holds with each MTU.
+pub fn message_bytes(mtus: &[usize], is_quick: bool) -> Vec<usize> {
+    let (sizes, around): (&[usize], &[isize]) =
+        if is_quick { (&MESSAGE_BYTES_QUICK, &AROUND_QUICK) } else { (&MESSAGE_BYTES, &AROUND) };
+    let near = |mtu: &usize| {
+        let segment = mtu.saturating_sub(OVERHEAD);
+        around.iter().filter_map(move |by| segment.checked_add_signed(*by))
+    };
+    let all: BTreeSet<usize> = sizes.iter().copied().chain(mtus.iter().flat_map(near)).collect();
+    all.into_iter().filter(|bytes| (1..=MESSAGE_BYTES_MAX).contains(bytes)).collect()
+}
+
 /// What one message size came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchange {
+    /// The MTU of both programs' interfaces.
+    pub mtu: usize,
     pub message_bytes: usize,
     /// Half of each round trip's time.
     pub half_round_trip: Percentiles,
@@ -46,6 +68,7 @@ pub struct Exchange {
 pub fn exchange(
     topology: &Topology,
     way: Way,
+    mtu: usize,
     sizes: &[usize],
     stop: &AtomicBool,
 ) -> Result<Vec<Exchange>, ForwardingError> {
@@ -58,7 +81,7 @@ pub fn exchange(
         let serving = scope.spawn(move || serve(&listener));
         let result = topology.tester_a.inside(|| {
             let stream = connect(server)?;
-            sizes.iter().map(|bytes| measure(&stream, *bytes, stop)).collect::<io::Result<Vec<_>>>()
+            sizes.iter().map(|bytes| measure(&stream, mtu, *bytes, stop)).collect::<io::Result<Vec<_>>>()
         });
         if result.is_err() {
             // The server may still be waiting for somebody; this one says nothing.
@@ -86,7 +109,12 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))
 }
 
-fn measure(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> io::Result<Exchange> {
+fn measure(
+    mut stream: &TcpStream,
+    mtu: usize,
+    message_bytes: usize,
+    stop: &AtomicBool,
+) -> io::Result<Exchange> {
     let mut message = vec![0x5a; message_bytes];
     request(stream, PING_PONG, message_bytes, WARM_UP + ROUND_TRIPS)?;
     let mut halves_ns = Vec::with_capacity(ROUND_TRIPS);
@@ -110,6 +138,7 @@ fn measure(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> i
     stream.read_exact(&mut [0])?;
     let elapsed_s = begin.elapsed().as_secs_f64();
     Ok(Exchange {
+        mtu,
         message_bytes,
         half_round_trip: Percentiles::of(halves_ns).unwrap_or_default(),
         bytes_per_second: (message_bytes * MESSAGES) as f64 / elapsed_s.max(f64::MIN_POSITIVE),
@@ -138,8 +167,7 @@ fn serve(listener: &TcpListener) -> io::Result<()> {
             Err(error) => return Err(error),
         }
         let [what, b0, b1, b2, b3, c0, c1, c2, c3] = request;
-        let largest = MESSAGE_BYTES.last().map_or(0, |bytes| *bytes);
-        message.resize((u32::from_be_bytes([b0, b1, b2, b3]) as usize).min(largest), 0);
+        message.resize((u32::from_be_bytes([b0, b1, b2, b3]) as usize).min(MESSAGE_BYTES_MAX), 0);
         let count = u32::from_be_bytes([c0, c1, c2, c3]);
         stream.write_all(&[1])?;
         for _ in 0..count {
@@ -159,6 +187,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn message_sizes_are_dense_around_what_a_segment_holds() {
+        let sizes = message_bytes(&MTUS, false);
+        assert!(sizes.is_sorted() && sizes.first() == Some(&1) && sizes.last() == Some(&64_000));
+        // 1436 and 1500 bytes less 52.
+        let near = |segment: usize| sizes.iter().filter(|bytes| bytes.abs_diff(segment) <= 16).count();
+        assert_eq!((near(1384), near(1448)), (5, 5), "{sizes:?}");
+        assert_eq!(message_bytes(&MTUS, true), [1, 1384, 1385, 1448, 1449, 64_000]);
+        assert_eq!(message_bytes(&[40], true), [1, 64_000], "no room for a segment");
+    }
+
+    #[test]
     fn messages_go_over_and_come_back() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
@@ -167,12 +206,12 @@ mod tests {
             let stream = connect(server).unwrap();
             let go_on = AtomicBool::new(false);
             for bytes in [1, 5000] {
-                let exchange = measure(&stream, bytes, &go_on).unwrap();
+                let exchange = measure(&stream, 1500, bytes, &go_on).unwrap();
                 assert_eq!((exchange.message_bytes, exchange.half_round_trip.samples), (bytes, ROUND_TRIPS));
                 assert!(exchange.bytes_per_second > 0.0);
             }
             let stop = AtomicBool::new(true);
-            assert_eq!(measure(&stream, 1, &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
+            assert_eq!(measure(&stream, 1500, 1, &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
             drop(stream);
             // In the middle of what was promised.
             assert!(serving.join().unwrap().is_err());

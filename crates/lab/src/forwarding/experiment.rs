@@ -9,17 +9,21 @@
 //! give the reason. Any other failure ends the experiment.
 
 mod cell;
+mod changed;
 mod outcome;
 
 pub use cell::{CellRun, CostRun, LatencyRun};
+pub use changed::ChangeResult;
 pub use outcome::{ApplicationResult, CeilingResult, CellResult, CostResult, LatencyResult, Outcome, sum_up};
 
 use super::ForwardingError;
-use super::application::{self, Exchange, MESSAGE_BYTES};
+use super::application::{self, Exchange, MTUS, message_bytes};
 use super::frame::{FRAME_SIZES, FrameSize};
 use super::latency::Percentiles;
 use super::load::{RouteTable, Scenario, flows};
 use super::method::{BurstOptions, SearchOptions};
+use super::ports::{self, PORTS, PortsOptions, PortsRun};
+use super::subject::seen::Seen;
 use super::subject::{Label, Subject, Task};
 use super::tester::{Offer, Tester, Way};
 use super::topology::Topology;
@@ -47,11 +51,20 @@ pub enum Part {
     Cost,
     /// Throughput and latency (half of the round-trip time) of TCP, by message size.
     Application,
+    /// Routers with several ports and flows in both directions, beside what ports of 1 and 10 Gbit/s carry.
+    Ports,
 }
 
 impl Part {
-    pub const ALL: [Part; 6] =
-        [Part::Throughput, Part::Latency, Part::Loss, Part::BackToBack, Part::Cost, Part::Application];
+    pub const ALL: [Part; 7] = [
+        Part::Throughput,
+        Part::Latency,
+        Part::Loss,
+        Part::BackToBack,
+        Part::Cost,
+        Part::Application,
+        Part::Ports,
+    ];
 }
 
 /// What to measure, and how long.
@@ -72,6 +85,10 @@ pub struct Options {
     pub latency_shares: Vec<f64>,
     /// Message sizes for applications.
     pub message_bytes: Vec<usize>,
+    /// MTUs of the testers' interfaces for applications.
+    pub mtus: Vec<usize>,
+    /// How many ports routers have in [`Part::Ports`].
+    pub ports: Vec<usize>,
     /// How long a router may take to start forwarding.
     pub start_wait: Duration,
     /// Seed of flows and orders.
@@ -91,7 +108,9 @@ impl Default for Options {
             search: SearchOptions::default(),
             bursts: BurstOptions::default(),
             latency_shares: vec![0.1, 0.5, 0.9],
-            message_bytes: MESSAGE_BYTES.to_vec(),
+            message_bytes: message_bytes(&MTUS, false),
+            mtus: MTUS.to_vec(),
+            ports: PORTS.to_vec(),
             start_wait: Duration::from_secs(20),
             seed: XorShift64Star::DEFAULT_SEED,
         }
@@ -106,11 +125,27 @@ impl Options {
 
     /// Whether any part but applications is wanted.
     fn has_frames(&self) -> bool {
-        self.parts.iter().any(|part| *part != Part::Application)
+        self.parts.iter().any(|part| !matches!(part, Part::Application | Part::Ports))
+    }
+
+    /// Whether the routers between two testers are measured.
+    fn has_pairs(&self) -> bool {
+        self.has_frames() || self.has(Part::Application)
     }
 
     fn mtu(&self) -> usize {
         self.frames.iter().map(|size| size.packet_bytes()).max().unwrap_or(0).max(1500)
+    }
+
+    fn of_ports(&self) -> PortsOptions<'_> {
+        PortsOptions {
+            ports: &self.ports,
+            frames: &self.frames,
+            mtu: self.mtu(),
+            trial_s: self.trial_s,
+            search: self.search,
+            start_wait: self.start_wait,
+        }
     }
 }
 
@@ -170,10 +205,25 @@ pub struct Measured {
     /// The generator alone, by round.
     pub ceilings: Vec<CeilingRun>,
     pub cells: Vec<(Cell, Vec<CellRun>)>,
+    /// What could be seen of routers when they last ran.
+    pub shown: Vec<Shown>,
+    /// Routers with several ports.
+    pub ports: Vec<PortsRun>,
     /// Applications: the router (`None`: the direct link), whether it translated, the exchange.
     pub applications: Vec<(Option<Label>, bool, Exchange)>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
+}
+
+/// What a router showed while it ran.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    #[serde(flatten)]
+    pub label: Label,
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// Whether its change took effect; `None` if it has none, or if that could not be read.
+    pub took_effect: Option<bool>,
 }
 
 /// A step of the experiment, for a progress display.
@@ -205,7 +255,11 @@ pub fn run(
         Measured { cells: cells.into_iter().map(|cell| (cell, Vec::new())).collect(), ..Measured::default() };
     let experiment = Experiment { options, table: &table.prefixes, stop };
     let mut rng = XorShift64Star::new(options.seed);
-    let total = options.runs * (set_ups.iter().map(|s| s.cells.len().max(1)).sum::<usize>() + 1);
+    if !options.has_pairs() {
+        set_ups.clear();
+    }
+    let steps = set_ups.iter().map(|s| s.cells.len().max(1)).sum::<usize>();
+    let total = options.runs * (steps + 1 + usize::from(options.has(Part::Ports)));
     let mut done = 0;
     let mut step = |next: String, steps: usize| {
         progress(Progress { done, total, next });
@@ -229,10 +283,16 @@ pub fn run(
                 Err(error) => set_up.left_out = Some(error.to_string()),
             }
         }
+        if options.has(Part::Ports) {
+            step("routers with several ports".to_owned(), 1);
+            let Measured { ports, left_out, .. } = &mut measured;
+            ports::round(subjects, options.of_ports(), &mut rng, stop, ports, left_out)?;
+        }
     }
     let why = set_ups.iter().filter_map(|s| Some(format!("{}: {}", s.name(), s.left_out.as_ref()?)));
-    measured.left_out = why.collect();
+    measured.left_out.extend(why);
     measured.left_out.sort();
+    measured.left_out.dedup();
     sum_up(&measured, options, table).ok_or(ForwardingError::Nothing(measured.left_out))
 }
 
@@ -249,7 +309,7 @@ fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<Set
                 set_ups.push(SetUp { subject: at, label, scenario, cells: Vec::new(), left_out: None });
             }
             let smallest = options.frames.iter().min();
-            for size in options.frames.iter().filter(|_| options.has_frames()) {
+            for size in options.frames.iter().filter(|_| options.has_frames() && !subject.is_switch()) {
                 if nth > 0 && !options.all_frames && Some(size) != smallest {
                     continue;
                 }
@@ -265,7 +325,9 @@ fn plan(subjects: &[Box<dyn Subject>], options: &Options) -> (Vec<Cell>, Vec<Set
         }
     }
     // Without frames, only applications remain, and they do not use the full table.
-    set_ups.retain(|set_up| !set_up.cells.is_empty() || !set_up.scenario.full_table);
+    set_ups.retain(|set_up| {
+        !set_up.cells.is_empty() || options.has(Part::Application) && !set_up.scenario.full_table
+    });
     (cells, set_ups)
 }
 
@@ -295,10 +357,22 @@ impl Experiment<'_> {
         }
         measured.ceilings.extend(&ceilings);
         if options.has(Part::Application) {
-            let exchanges = application::exchange(&topology, Way::Direct, &options.message_bytes, self.stop)?;
+            let exchanges = self.applications(&topology, Way::Direct)?;
             measured.applications.extend(exchanges.into_iter().map(|exchange| (None, false, exchange)));
         }
         Ok(ceilings)
+    }
+
+    /// Exchanges messages of all sizes with each MTU.
+    fn applications(&self, topology: &Topology, way: Way) -> Result<Vec<Exchange>, ForwardingError> {
+        let options = self.options;
+        let mut exchanges = Vec::new();
+        for &mtu in &options.mtus {
+            topology.set_tester_mtu(mtu)?;
+            exchanges.extend(application::exchange(topology, way, mtu, &options.message_bytes, self.stop)?);
+        }
+        topology.set_tester_mtu(options.mtu())?;
+        Ok(exchanges)
     }
 
     /// Measures a set-up's cells in their order.
@@ -321,6 +395,11 @@ impl Experiment<'_> {
         let ran = subject
             .set_up(&topology, &task)
             .and_then(|()| self.cells(&topology, subject, set_up, ceilings, measured, step));
+        if let Some(seen) = subject.seen() {
+            let took_effect = subject.sign().and_then(|sign| sign.is_shown_by(&seen));
+            measured.shown.retain(|shown| shown.label != set_up.label);
+            measured.shown.push(Shown { label: set_up.label.clone(), seen, took_effect });
+        }
         // Before its interfaces are removed.
         subject.tear_down();
         ran
@@ -349,10 +428,11 @@ impl Experiment<'_> {
         if self.options.has(Part::Application) && !full_table {
             if set_up.cells.is_empty() {
                 step(format!("{}, applications", set_up.label), 1);
-                bench.wait_until_it_forwards(&set_up.scenario, subject)?;
+                if !subject.is_switch() {
+                    bench.wait_until_it_forwards(&set_up.scenario, subject)?;
+                }
             }
-            let sizes = &self.options.message_bytes;
-            let exchanges = application::exchange(topology, Way::Router, sizes, self.stop)?;
+            let exchanges = self.applications(topology, Way::Router)?;
             let who = Some(set_up.label.clone());
             measured.applications.extend(exchanges.into_iter().map(|exchange| (who.clone(), nat, exchange)));
         }

@@ -8,9 +8,9 @@ mod plots;
 use super::experiment::{CellResult, Outcome};
 use super::subject::Label;
 use crate::report::{Origin, Report, columns, filled};
-use crate::stats::distinct;
+use crate::stats::{Summary, distinct};
 use thalweg_text::Table;
-use thalweg_text::units::{Unit, count};
+use thalweg_text::units::{Unit, bytes, count};
 
 /// Who is measured when there is no router between.
 const DIRECT: &str = "direct link";
@@ -62,6 +62,9 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
         back_to_back(outcome),
         cost(outcome),
         applications(outcome),
+        several_ports(outcome),
+        changes(outcome),
+        shown(outcome),
     ])
 }
 
@@ -205,12 +208,71 @@ fn applications(outcome: &Outcome) -> Table {
     )
     .words("router", |result| who(result.label.as_ref()))
     .words("nat", |result| if result.nat { "yes" } else { "no" }.to_owned())
+    .number("MTU", |result| result.mtu.to_string())
     .number("message", |result| count(result.message_bytes as u64))
     .number("half p50", |result| ns(result.half_round_trip_p50_ns.median))
+    .number("added", |result| or_dash(result.added_ns.as_ref().map(|added| ns(added.median))))
     .number("half p99", |result| ns(result.half_round_trip_p99_ns.median))
     .number("stream B/s", |result| Unit::Bytes.format(result.bytes_per_second.median))
     .number("spread", |result| percent(result.bytes_per_second.spread()))
     .table()
+}
+
+fn several_ports(outcome: &Outcome) -> Table {
+    let caption = "Several ports, flows in both directions: throughput of all together, and as a share of what as many \
+                   ports carry (arithmetic: virtual links have no rate)";
+    let line = |share: f64| format!("{:.1} %", share * 100.0);
+    let who = |label: Option<&Label>| label.map_or_else(|| "generator alone".to_owned(), Label::to_string);
+    Table::of(caption, &outcome.ports)
+        .number("ports", |result| result.ports.to_string())
+        .number("frame", |result| result.frame_bytes.to_string())
+        .words("router", |result| who(result.label.as_ref()))
+        .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
+        .number("spread", |result| percent(result.packets_per_second.spread()))
+        .number("of ceiling", |result| or_dash(result.ceiling_share.map(percent)))
+        .number("of 1 Gbit/s", |result| line(result.share_of_1g))
+        .number("of 10 Gbit/s", |result| line(result.share_of_10g))
+        .number("x native", |result| or_dash(result.native_ratio.map(times)))
+        .words("paper, DPDK", |result| result.paper.unwrap_or_default().to_owned())
+        .table()
+}
+
+fn changes(outcome: &Outcome) -> Table {
+    let caption = "What each change brings: over the unchanged router in the same round, median and range of the rounds";
+    let range = |ratio: &Summary| format!("{:.2} to {:.2}", ratio.min, ratio.max);
+    let effect = |took_effect: Option<bool>| match took_effect {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "not known",
+    };
+    Table::of(caption, &outcome.changes)
+        .words("scenario", |result| result.scenario.clone())
+        .number("frame", |result| result.frame_bytes.to_string())
+        .words("router", |result| result.label.unchanged().to_string())
+        .words("change", |result| result.label.change.clone())
+        .words("took effect", |result| effect(result.took_effect).to_owned())
+        .number("throughput", |result| times(result.throughput_ratio.median))
+        .number("range", |result| range(&result.throughput_ratio))
+        .number("CPU/pkt", |result| or_dash(result.cpu_ratio.as_ref().map(|ratio| times(ratio.median))))
+        .number("range", |result| or_dash(result.cpu_ratio.as_ref().map(range)))
+        .table()
+}
+
+/// What shows whether changes took effect; empty without changes.
+fn shown(outcome: &Outcome) -> Table {
+    let has_changes = outcome.shown.iter().any(|shown| !shown.label.change.is_empty());
+    Table::of("What routers showed while they ran", outcome.shown.iter().filter(|_| has_changes))
+        .words("router", |shown| shown.label.to_string())
+        .number("packets/chunk", |shown| or_dash(shown.seen.packets_per_chunk.map(|n| format!("{n:.1}"))))
+        .number("polls that found", |shown| or_dash(shown.seen.polled.map(count)))
+        .number("sleeps/packet", |shown| or_dash(shown.seen.sleeps_per_packet.map(|n| format!("{n:.3}"))))
+        .number("huge pages", |shown| match shown.seen.huge_pages_allowed {
+            Some(false) => "off".to_owned(),
+            _ => or_dash(shown.seen.huge_pages_bytes.map(bytes)),
+        })
+        .words("cores", |shown| or_dash(shown.seen.cores.clone()))
+        .words("mode", |shown| or_dash(shown.seen.mode.clone()))
+        .table()
 }
 
 /// What was found, in a few sentences: the native router and the best other, at the smallest frame of each scenario.

@@ -6,13 +6,17 @@
 //! The *native* subject is the kernel's own forwarding ([`linux`]): all others are compared with it, as the white
 //! paper does with its figures 5 to 7.
 
+pub mod bridge;
 pub mod linux;
+pub mod seen;
 pub mod thalweg;
 pub mod xdp;
 
 use super::ForwardingError;
+use super::links::Links;
 use super::topology::Topology;
 use ipnet::Ipv4Net;
+use seen::{Seen, Sign};
 use serde::Serialize;
 use std::fmt;
 
@@ -23,12 +27,25 @@ pub struct Label {
     pub driver: String,
     /// How its work is spread over cores; empty without a choice.
     pub model: String,
+    /// How it differs from the usual one; empty if it does not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub change: String,
 }
 
 impl Label {
     /// A label of these words.
     pub fn new(subject: &str, driver: &str, model: &str) -> Self {
-        Self { subject: subject.to_owned(), driver: driver.to_owned(), model: model.to_owned() }
+        Self {
+            subject: subject.to_owned(),
+            driver: driver.to_owned(),
+            model: model.to_owned(),
+            change: String::new(),
+        }
+    }
+
+    /// The same router without its change.
+    pub fn unchanged(&self) -> Self {
+        Self { change: String::new(), ..self.clone() }
     }
 
     /// Whether the others are compared with this one.
@@ -45,7 +62,7 @@ impl fmt::Display for Label {
                 write!(f, " {word}")?;
             }
         }
-        Ok(())
+        if self.change.is_empty() { Ok(()) } else { write!(f, ", {}", self.change) }
     }
 }
 
@@ -64,11 +81,31 @@ pub struct Task<'a> {
 pub trait Subject {
     fn label(&self) -> &Label;
 
+    /// Whether it forwards frames unchanged; then only applications are measured.
+    fn is_switch(&self) -> bool {
+        false
+    }
+
     /// Why the router cannot do this task; it is then left out with this reason.
     fn refuses(&self, task: &Task<'_>) -> Option<String>;
 
     /// Turns the topology's middle namespace into the router. The router may still be starting when this returns.
     fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError>;
+
+    /// Turns the links' router namespace into a router of all ports; `None` if this subject has two ports only.
+    fn set_up_ports(&mut self, _links: &Links, _mtu: usize) -> Option<Result<(), ForwardingError>> {
+        None
+    }
+
+    /// What can be seen of it while it runs.
+    fn seen(&self) -> Option<Seen> {
+        None
+    }
+
+    /// What must be seen of it if its change took effect.
+    fn sign(&self) -> Option<&Sign> {
+        None
+    }
 
     /// Processor time of its own processes so far, in seconds; zero for the kernel, which works in others' time.
     fn cpu_s(&self) -> f64;

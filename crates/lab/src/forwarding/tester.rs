@@ -50,7 +50,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// Frames that surely fit into a receiver's buffer before they are read.
 pub const CAPTURE_MAX: u32 = 50_000;
 /// How long a receiver sleeps between checks of its stop flag.
-const RECEIVE_WAIT: Duration = Duration::from_millis(10);
+pub(super) const RECEIVE_WAIT: Duration = Duration::from_millis(10);
 
 /// The path that frames take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,39 @@ impl Offer {
     pub fn costed(self) -> Self {
         Self { whole_batches: true, ..self }
     }
+
+    /// What to do after `sent` frames, `elapsed_s` after the first.
+    pub(super) fn next(&self, sent: u64, elapsed_s: f64) -> Next {
+        // A trial sends something, however long the kernel keeps this thread off the core.
+        if sent >= self.frames || (elapsed_s >= self.limit_s && sent > 0) {
+            return Next::End;
+        }
+        let burst = match self.rate_pps * BURST_S {
+            _ if self.whole_batches => BATCH as u64,
+            frames => frames.clamp(1.0, BATCH as f64) as u64,
+        };
+        let due = if self.rate_pps.is_finite() {
+            self.frames.min((self.rate_pps * elapsed_s) as u64 + 1)
+        } else {
+            self.frames
+        };
+        let pending = due.saturating_sub(sent);
+        if pending == 0 || (pending < burst && due < self.frames) { Next::Wait } else { Next::Send(pending) }
+    }
+
+    /// The frames that should have been sent: all that were, if as many as possible.
+    pub(super) fn intended(&self, sent: u64) -> u64 {
+        if self.frames == u64::MAX { sent } else { self.frames }
+    }
+}
+
+/// The next action of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Send frames, of which so many are due.
+    Send(u64),
+    Wait,
+    End,
 }
 
 /// The tagged frames of a trial.
@@ -229,12 +262,12 @@ impl<'a> Tester<'a> {
         let sent = self
             .send(offer, mask)
             .map_err(|source| ForwardingError::System { what: "sending test frames".to_owned(), source })?;
-        let received = self.drain(before, sent.frames)?;
+        let received = drain(before, sent.frames, || self.counter.received())?;
         if self.stop.load(Ordering::Relaxed) {
             return Err(ForwardingError::Interrupted);
         }
         Ok(Trial {
-            intended: if offer.frames == u64::MAX { sent.frames } else { offer.frames },
+            intended: offer.intended(sent.frames),
             sent: sent.frames,
             refused: sent.refused,
             received,
@@ -246,32 +279,20 @@ impl<'a> Tester<'a> {
     }
 
     fn send(&mut self, offer: Offer, mask: Option<u32>) -> io::Result<Sent> {
-        let burst = match offer.rate_pps * BURST_S {
-            _ if offer.whole_batches => BATCH as u64,
-            frames => frames.clamp(1.0, BATCH as f64) as u64,
-        };
         let mut sent = Sent::default();
         let begin = Instant::now();
         let begin_cpu_s = thread_cpu_s();
         let mut inside_s = 0.0;
         self.maker.restart();
-        loop {
-            let elapsed_s = begin.elapsed().as_secs_f64();
-            // A trial sends something, however long the kernel keeps this thread off the core.
-            let is_late = elapsed_s >= offer.limit_s && sent.frames > 0;
-            if sent.frames >= offer.frames || is_late || self.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let due = if offer.rate_pps.is_finite() {
-                offer.frames.min((offer.rate_pps * elapsed_s) as u64 + 1)
-            } else {
-                offer.frames
+        while !self.stop.load(Ordering::Relaxed) {
+            let pending = match offer.next(sent.frames, begin.elapsed().as_secs_f64()) {
+                Next::Send(pending) => pending,
+                Next::End => break,
+                Next::Wait => {
+                    std::hint::spin_loop();
+                    continue;
+                }
             };
-            let pending = due.saturating_sub(sent.frames);
-            if pending == 0 || (pending < burst && due < offer.frames) {
-                std::hint::spin_loop();
-                continue;
-            }
             let count = batch_of(pending, sent.frames as u32, mask);
             let sent_ns = real_time_ns();
             for at in 0..count {
@@ -291,25 +312,29 @@ impl<'a> Tester<'a> {
         Ok(sent)
     }
 
-    /// Waits for frames in flight; returns how many have arrived since `before`.
-    fn drain(&mut self, before: u64, sent: u64) -> Result<u64, ForwardingError> {
-        let begin = Instant::now();
-        let (mut last, mut last_at) = (self.counter.received()?, begin);
-        while last.saturating_sub(before) < sent && last_at.elapsed() < QUIET && begin.elapsed() < DRAIN_MAX {
-            std::thread::sleep(Duration::from_millis(2));
-            let now = self.counter.received()?;
-            if now != last {
-                (last, last_at) = (now, Instant::now());
-            }
-        }
-        Ok(last.saturating_sub(before))
-    }
-
     fn softirq_cpu_s(&self) -> f64 {
         let ran_ns =
             |path: &PathBuf| fs::read_to_string(path).ok()?.split_whitespace().next()?.parse::<u64>().ok();
         self.softirq.iter().filter_map(ran_ns).sum::<u64>() as f64 / 1e9
     }
+}
+
+/// Waits for frames in flight; returns how many have arrived since there were `before`, as `received` counts.
+pub(super) fn drain(
+    before: u64,
+    sent: u64,
+    mut received: impl FnMut() -> Result<u64, ForwardingError>,
+) -> Result<u64, ForwardingError> {
+    let begin = Instant::now();
+    let (mut last, mut last_at) = (received()?, begin);
+    while last.saturating_sub(before) < sent && last_at.elapsed() < QUIET && begin.elapsed() < DRAIN_MAX {
+        std::thread::sleep(Duration::from_millis(2));
+        let now = received()?;
+        if now != last {
+            (last, last_at) = (now, Instant::now());
+        }
+    }
+    Ok(last.saturating_sub(before))
 }
 
 /// The next batch's size: a tagged frame goes alone, and the batch before it ends there.
@@ -324,7 +349,7 @@ fn batch_of(pending: u64, sequence: u32, mask: Option<u32>) -> usize {
 
 /// Sends a whole batch; returns how many frames the interface refused. They count as sent and lost: the link had no
 /// room for them.
-fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
+pub(super) fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
     let (mut first, mut refused) = (0, 0);
     while first < count {
         match sender.send(first, count) {
@@ -421,6 +446,22 @@ mod tests {
     fn offers() {
         assert_eq!(Offer::paced(1000.0, 0.5).frames, 500);
         assert_eq!(Offer::paced(0.1, 0.5).frames, 1, "a trial has a frame at least");
+        let slow = Offer::paced(1000.0, 0.5);
+        assert_eq!(
+            [slow.next(0, 0.0), slow.next(1, 0.0), slow.next(1, 0.1)],
+            [Next::Send(1), Next::Wait, Next::Send(100)]
+        );
+        assert_eq!(
+            [slow.next(500, 0.1), slow.next(1, 0.6), slow.next(0, 0.6)],
+            [Next::End, Next::End, Next::Send(500)]
+        );
+        let fast = Offer::paced(1e6, 0.5);
+        assert_eq!(
+            [fast.next(0, 1e-5), fast.next(0, 1e-4)],
+            [Next::Wait, Next::Send(101)],
+            "a burst is 50 frames"
+        );
+        assert_eq!((slow.intended(7), Offer::flood(1.0).intended(7)), (500, 7));
         assert_eq!(batch_of(1000, 3, None), BATCH);
     }
 }

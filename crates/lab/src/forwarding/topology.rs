@@ -85,6 +85,18 @@ impl Topology {
     }
 }
 
+impl Topology {
+    /// Gives the testers' interfaces another MTU, for what programs send.
+    pub fn set_tester_mtu(&self, mtu: usize) -> Result<(), ForwardingError> {
+        for (i, tester) in [&self.tester_a, &self.tester_b].into_iter().enumerate() {
+            for port in [TESTER_PORTS[i], DIRECT_PORTS[i]] {
+                tester.ip(&format!("link set {port} mtu {mtu}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Adds a permanent neighbor.
 pub fn neighbor(
     namespace: &Namespace,
@@ -97,7 +109,7 @@ pub fn neighbor(
 
 type End<'a> = (&'a Namespace, &'a str, MacAddr);
 
-fn link(from: End<'_>, to: End<'_>, mtu: usize) -> Result<(), ForwardingError> {
+pub(super) fn link(from: End<'_>, to: End<'_>, mtu: usize) -> Result<(), ForwardingError> {
     let ((namespace, port, mac), (peer, peer_port, peer_mac)) = (from, to);
     namespace.ip(&format!(
         "link add {port} mtu {mtu} address {} type veth peer name {peer_port} mtu {mtu} address {} netns {}",

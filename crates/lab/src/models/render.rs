@@ -44,7 +44,8 @@ pub fn table(outcome: &Outcome) -> Table {
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
     let results = serde_json::to_value(outcome).unwrap_or_default();
     let claims = claims::table(&claims::judge("models", &results));
-    [table(outcome), concurrency(outcome)].into_iter().chain(hot_spots(outcome)).chain(claims).collect()
+    let more = hot_spots(outcome).into_iter().chain(coprocessor(outcome));
+    [table(outcome), concurrency(outcome)].into_iter().chain(more).chain(claims).collect()
 }
 
 /// How long how many cores were in use, of each model with its most workers.
@@ -101,6 +102,23 @@ fn hot_spots(outcome: &Outcome) -> Option<Table> {
         .number("share", |spot| format!("{:.1} %", spot.share * 100.0))
         .number("ticks/packet", |spot| Unit::Plain.format(spot.ticks_per_packet));
     Some(table.table())
+}
+
+fn coprocessor(outcome: &Outcome) -> Option<Table> {
+    let caption =
+        "A coprocessor that all units share: each packet asks it once, and it serves one request at a time";
+    let table = Table::of(caption, &outcome.coprocessor)
+        .number("service", |result| Unit::Nanoseconds.format(result.service_ns as f64))
+        .words("work", |result| result.cell.work.clone())
+        .words("model", |result| result.cell.model.clone())
+        .number("workers", |result| result.cell.workers.to_string())
+        .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
+        .number("spread", |result| format!("{:.0} %", result.packets_per_second.spread() * 100.0))
+        .number("speed-up", |result| result.speed_up.map_or_else(|| "–".to_owned(), |s| format!("{s:.2}")))
+        .number("waits", |result| Unit::Nanoseconds.format(result.wait_ns.median))
+        .number("unit busy", |result| format!("{:.0} %", result.busy_share.median * 100.0))
+        .table();
+    (!outcome.coprocessor.is_empty()).then_some(table)
 }
 
 /// Packets of a run, for each work: a run takes whole chunks, so their size has a say.
@@ -168,6 +186,14 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
     report.heading("Plots");
     for (svg, caption) in plots(outcome) {
         report.plot(svg, caption);
+    }
+    for line in &outcome.time_lines {
+        let caption = format!(
+            "{} with {} workers, chunks of {}, work {}: a chunk meets {:.1} units on average. Recorded from a run; the \
+             number on a bar is its chunk's.",
+            line.model, line.workers, line.chunk_packets, line.work, line.units_per_chunk
+        );
+        report.plot(line.drawing().svg(), caption);
     }
     report.heading("All cells, and what the article's analyses show");
     tables(outcome).into_iter().for_each(|table| report.table(table));

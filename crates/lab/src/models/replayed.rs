@@ -6,13 +6,25 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::Duration;
 
+use thalweg_base::{Chunk, XorShift64Star};
+use thalweg_exec::{ModelOptions, Plan};
+use thalweg_node::plan::RouterPlan;
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, UnknownWork, Work};
 
+use crate::models::around::Digest;
 use crate::models::concurrency::Sampler;
-use crate::models::{Cell, CellRun, HotSpot, SERIAL, hot_spots};
+use crate::models::coprocessor::{self, CoprocessorResult};
+use crate::models::{Cell, CellRun, HotSpot, RunOptions, SERIAL, TimeLine, hot_spots, time_line};
 use crate::stages::clock::Calibration;
+use crate::stats::shuffle;
+
+/// Chunks of a time line: those by which a pipeline measures its stages, and as many as a drawing can show.
+const TIME_LINE_CHUNKS: usize = 8 + 12;
+/// Packets of a run with a coprocessor: few, because its service takes long.
+const COPROCESSOR_PACKETS: u64 = 3_200;
 
 /// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +32,9 @@ pub enum RunError {
     /// It failed.
     #[error(transparent)]
     Replay(ReplayError),
+    /// The model stopped because of a bug.
+    #[error(transparent)]
+    Model(thalweg_exec::ExecError),
     /// It lost or invented packets: a mistake in this program.
     #[error("{} packets in, but {} out and {} dropped", .0.packets_in, .0.packets_out, .0.dropped_total())]
     Conservation(Box<ReplaySummary>),
@@ -49,11 +64,16 @@ impl<'a> Runs<'a> {
     }
 
     fn options(&self, cell: &Cell) -> Result<ReplayOptions, RunError> {
+        self.options_for(cell, |work| self.packets[usize::from(work != Work::None)])
+    }
+
+    /// The options of a run with as many packets as `packets` says for its work.
+    fn options_for(&self, cell: &Cell, packets: impl FnOnce(Work) -> u64) -> Result<ReplayOptions, RunError> {
         let refused = |what: String| RunError::Replay(ReplayError::Options(what));
         let model = ModelKind::ALL.into_iter().find(|model| model.name() == cell.model);
         let model = model.ok_or_else(|| refused(format!("no model {}", cell.model)))?;
         let work: Work = cell.work.parse().map_err(|unknown: UnknownWork| refused(unknown.to_string()))?;
-        let packets = self.packets[usize::from(work != Work::None)];
+        let packets = packets(work);
         Ok(ReplayOptions {
             model,
             workers: cell.workers,
@@ -96,6 +116,76 @@ impl<'a> Runs<'a> {
         })?;
         let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
         Ok(hot_spots::measure(work, &plan, chunks, Calibration::measure().reading_ticks))
+    }
+
+    /// Records what each unit does over time, in a run of a few chunks.
+    pub fn time_line(&self, cell: &Cell) -> Result<TimeLine, RunError> {
+        let packets = (cell.chunk_packets * TIME_LINE_CHUNKS) as u64;
+        let (plan, chunks, model) = self.prepare(cell, packets)?;
+        let stages = plan.stages().iter().map(|stage| stage.name.clone()).collect();
+        let (units, spans) = time_line::record(&plan, chunks, &model).map_err(RunError::Model)?;
+        Ok(TimeLine {
+            model: cell.model.clone(),
+            workers: cell.workers,
+            chunk_packets: cell.chunk_packets,
+            work: cell.work.clone(),
+            units_per_chunk: time_line::units_per_chunk(&spans),
+            units,
+            stages,
+            spans,
+        })
+    }
+
+    /// Runs cells with a coprocessor of each service time, in rounds as [`super::run`] does. All must give the same
+    /// answer.
+    pub fn coprocessor(
+        &self,
+        cells: &[Cell],
+        services_ns: &[u64],
+        options: &RunOptions,
+    ) -> Result<Vec<CoprocessorResult>, RunError> {
+        let with_service = |service: &u64| cells.iter().map(|cell| (cell, *service)).collect::<Vec<_>>();
+        let cells: Vec<(&Cell, u64)> = services_ns.iter().flat_map(with_service).collect();
+        let mut measured = vec![Vec::new(); cells.len()];
+        let mut order: Vec<usize> = (0..cells.len()).collect();
+        let mut rng = XorShift64Star::new(options.seed);
+        let mut answer: Option<Digest> = None;
+        for round in 0..options.warm_ups + options.runs {
+            shuffle(&mut order, &mut rng);
+            for &at in &order {
+                let (cell, service_ns) = cells[at];
+                let (plan, chunks, model) = self.prepare(cell, COPROCESSOR_PACKETS)?;
+                let run = coprocessor::run(&plan, chunks, Duration::from_nanos(service_ns), &model)
+                    .map_err(RunError::Model)?;
+                let before = *answer.get_or_insert(run.digest);
+                if before != run.digest {
+                    let difference =
+                        format!("{cell}, coprocessor: packets were {before:?} and are {:?}", run.digest);
+                    return Err(RunError::Answer { difference });
+                }
+                if round >= options.warm_ups {
+                    measured[at].push(run);
+                }
+            }
+        }
+        let results = cells.iter().zip(&measured);
+        let mut results: Vec<CoprocessorResult> = results
+            .filter_map(|((cell, service_ns), runs)| CoprocessorResult::of(cell, *service_ns, runs))
+            .collect();
+        coprocessor::compare(&mut results);
+        Ok(results)
+    }
+
+    /// The router and the input of a run of so many packets, and its model.
+    fn prepare(&self, cell: &Cell, packets: u64) -> Result<(RouterPlan, Vec<Chunk>, ModelOptions), RunError> {
+        let options = self.options_for(cell, |_| packets)?;
+        let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
+        let ReplayOptions { tokens, readers, workers, model, .. } = options;
+        Ok((
+            plan.for_workers(workers),
+            chunks,
+            ModelOptions { tokens, readers, ..ModelOptions::new(model, workers) },
+        ))
     }
 
     fn compare(&mut self, cell: &Cell, summary: &ReplaySummary) -> Result<(), RunError> {

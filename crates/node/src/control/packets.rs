@@ -153,6 +153,9 @@ pub struct WorkerView {
     /// The chunks that they came in; `None` where workers share them.
     #[serde(default)]
     pub chunks: Option<u64>,
+    /// How often busy polling found packets; `None` where workers share them.
+    #[serde(default)]
+    pub polled: Option<u64>,
     /// Processor time in milliseconds, the kernel's part of receiving and sending included.
     pub cpu_ms: u64,
     /// The thread's priority: `real-time 1`, `nice -10` or `normal`; `None` if it has ended.

@@ -210,6 +210,11 @@ impl LiveSource {
         })
     }
 
+    /// How often polling before a sleep ([`SourceOptions::busy_poll`]) found packets.
+    pub fn found_by_polling(&self) -> u64 {
+        self.spin.found()
+    }
+
     /// A handle that ends a wait from another thread.
     pub fn waker(&self) -> SourceWaker {
         SourceWaker(Arc::clone(&self.wake))

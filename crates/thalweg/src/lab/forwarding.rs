@@ -4,12 +4,15 @@ mod args;
 
 use std::path::PathBuf;
 
-use thalweg_lab::forwarding::application::{MESSAGE_BYTES, MESSAGE_BYTES_QUICK};
+use thalweg_lab::forwarding::ablation;
+use thalweg_lab::forwarding::application::{MTUS, message_bytes};
 use thalweg_lab::forwarding::experiment::{self, Options, Part, Progress};
 use thalweg_lab::forwarding::frame::{FRAME_SIZES, FrameSize};
 use thalweg_lab::forwarding::load::{RouteTable, Scenario};
 use thalweg_lab::forwarding::method::{BurstOptions, SearchOptions};
+use thalweg_lab::forwarding::ports::PORTS;
 use thalweg_lab::forwarding::subject::Subject;
+use thalweg_lab::forwarding::subject::bridge::Bridge;
 use thalweg_lab::forwarding::subject::linux::Linux;
 use thalweg_lab::forwarding::subject::thalweg::{DRIVERS, Thalweg};
 use thalweg_lab::forwarding::subject::xdp::XdpForward;
@@ -34,6 +37,8 @@ const BURSTS_QUICK: usize = 1;
 const WIDTH: f64 = 0.01;
 const WIDTH_QUICK: f64 = 0.04;
 const FRAMES_QUICK: [usize; 2] = [64, 1518];
+/// As many as a configuration can name.
+const CORES_MAX: usize = 1024;
 /// The two models that seed document 004 compares.
 const MODELS: [&str; 2] = ["run-to-completion", "pipeline"];
 const SCENARIOS: [&str; 5] = ["one:1", "one:10000", "full:60000", "nat:1", "nat:10000"];
@@ -72,6 +77,11 @@ pub(super) fn own_program() -> Result<PathBuf, Failure> {
     })
 }
 
+/// The last core that this process may use.
+fn last_core() -> usize {
+    (0..CORES_MAX).rev().find(|core| thalweg_exec::core_is_usable(*core).is_ok()).unwrap_or(0)
+}
+
 fn options(args: &LabForwardingArgs) -> Options {
     let quick = args.run.quick;
     let frames: &[usize] = if quick { &FRAMES_QUICK } else { &FRAME_SIZES };
@@ -96,7 +106,8 @@ fn options(args: &LabForwardingArgs) -> Options {
             ..SearchOptions::default()
         },
         bursts: BurstOptions { repeats, longest_s: trial_s },
-        message_bytes: if quick { MESSAGE_BYTES_QUICK.to_vec() } else { MESSAGE_BYTES.to_vec() },
+        ports: if args.ports.is_empty() { PORTS.to_vec() } else { args.ports.clone() },
+        message_bytes: message_bytes(&MTUS, quick),
         seed: args.run.seed(1),
         ..Options::default()
     }
@@ -108,11 +119,21 @@ fn subjects(args: &LabForwardingArgs) -> Result<Vec<Box<dyn Subject>>, Failure> 
     for subject in &args.subjects {
         match subject {
             SubjectArg::Linux => subjects.push(Box::new(Linux::default())),
+            SubjectArg::Bridge => subjects.push(Box::new(Bridge::default())),
             SubjectArg::XdpForward => subjects.push(Box::new(XdpForward::default())),
             SubjectArg::Thalweg => {
+                let folder = args.run.output("lab-forwarding");
+                if !args.ablate.is_empty() {
+                    for (driver, model) in args.router.shapes(&DRIVERS[..2], &MODELS[..1])? {
+                        let routers =
+                            ablation::routers(&program, driver, model, &args.ablate, last_core(), &folder);
+                        subjects
+                            .extend(routers.into_iter().map(|router| Box::new(router) as Box<dyn Subject>));
+                    }
+                    continue;
+                }
                 let usual = &MODELS[..if args.run.quick { 1 } else { MODELS.len() }];
                 for (driver, model) in args.router.shapes(&DRIVERS, usual)? {
-                    let folder = args.run.output("lab-forwarding");
                     subjects.push(Box::new(Thalweg::new(&program, driver, model, &folder)));
                 }
             }

@@ -53,6 +53,7 @@ Examples:
   thalweg lab models                                          the article's trace, generated
   thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
   thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
+  thalweg lab models --models serial,run-to-completion,replicated --coprocessor 1000,200000
   thalweg lab models --quick                                  under a minute, to see that it works
 Default of --runs: 5; 3 with --quick.")]
 pub(crate) struct LabModelsArgs {
@@ -82,6 +83,16 @@ pub(crate) struct LabModelsArgs {
     /// Reader threads of the farm model
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) readers: NonZeroUsize,
+    /// Also run all cells of the largest chunks with a coprocessor that all workers share and that serves one packet at
+    /// a time, for each of these service times in nanoseconds
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NS",
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000),
+        help_heading = VARY
+    )]
+    pub(crate) coprocessor: Vec<u64>,
     /// Packets per run without synthetic work [default: 1000000; 200000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) packets: Option<u64>,
@@ -119,6 +130,16 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     for work in &setting.grid.work {
         outcome.hot_spots.extend(runs.hot_spots(work, chunk).map_err(failed)?);
     }
+    let grid = &setting.grid;
+    let least = grid.chunk_packets.iter().copied().min().unwrap_or(1);
+    let workers = grid.workers.iter().copied().max().unwrap_or(1);
+    for model in grid.models.iter().filter(|model| *model != models::SERIAL) {
+        let work = grid.work.last().cloned().unwrap_or_default();
+        let cell = models::Cell { model: model.clone(), workers, chunk_packets: least, work };
+        outcome.time_lines.push(runs.time_line(&cell).map_err(failed)?);
+    }
+    let with_unit: Vec<_> = cells.iter().filter(|cell| cell.chunk_packets == chunk).cloned().collect();
+    outcome.coprocessor = runs.coprocessor(&with_unit, &args.coprocessor, &setting.runs).map_err(failed)?;
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);

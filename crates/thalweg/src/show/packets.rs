@@ -131,6 +131,7 @@ fn counters(view: &CountersView) -> String {
                     format!("{:.1}", packets as f64 / chunks as f64)
                 })
             })
+            .number("Polled", |worker| worker.polled.map_or(String::new(), count))
             .number("CPU", |worker| format!("{:.2} s", worker.cpu_ms as f64 / 1000.0))
             .words("Priority", |worker| worker.scheduling.clone().unwrap_or_default())
             .words("Cores", |worker| worker.cores.clone().unwrap_or_default())

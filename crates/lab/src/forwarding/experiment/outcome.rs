@@ -1,9 +1,11 @@
 //! Summarizes the rounds: medians with ranges, shares of the ceiling, ratios to the native router.
 
-use super::{Cell, CellRun, CostRun, Measured, Options, Part};
+use super::changed::{self, ChangeResult};
+use super::{Cell, CellRun, CostRun, Measured, Options, Part, Shown};
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::load::RouteTable;
 use crate::forwarding::method::{BackToBack, LossPoint};
+use crate::forwarding::ports::{self, PortsResult};
 use crate::forwarding::subject::Label;
 use crate::stats::{Summary, distinct};
 use serde::Serialize;
@@ -90,7 +92,11 @@ pub struct ApplicationResult {
     pub label: Option<Label>,
     /// Whether the router translates.
     pub nat: bool,
+    /// The MTU of both programs' interfaces.
+    pub mtu: usize,
     pub message_bytes: usize,
+    /// Half of the round-trip time less that over the direct link in the same round.
+    pub added_ns: Option<Summary>,
     /// Half of the round-trip time: the median of each round.
     pub half_round_trip_p50_ns: Summary,
     /// The 99th percentile of each round.
@@ -110,6 +116,12 @@ pub struct Outcome {
     pub ceilings: Vec<CeilingResult>,
     pub cells: Vec<CellResult>,
     pub applications: Vec<ApplicationResult>,
+    /// Routers with several ports.
+    pub ports: Vec<PortsResult>,
+    /// Routers with a change beside the unchanged one.
+    pub changes: Vec<ChangeResult>,
+    /// What routers showed while they ran.
+    pub shown: Vec<Shown>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,
 }
@@ -124,7 +136,12 @@ pub fn sum_up(measured: &Measured, options: &Options, table: &RouteTable) -> Opt
         .collect();
     compare(&mut cells);
     let applications = applications(measured);
-    let anybody = !cells.is_empty() || applications.iter().any(|a| a.label.is_some());
+    let ports = ports::sum_up(&measured.ports);
+    let anybody = !cells.is_empty()
+        || applications.iter().any(|a| a.label.is_some())
+        || ports.iter().any(|result| result.label.is_some());
+    let mut shown = measured.shown.clone();
+    shown.sort_by_key(|shown| shown.label.to_string());
     anybody.then(|| Outcome {
         runs: options.runs,
         trial_s: options.trial_s,
@@ -133,6 +150,9 @@ pub fn sum_up(measured: &Measured, options: &Options, table: &RouteTable) -> Opt
         ceilings,
         cells,
         applications,
+        ports,
+        changes: changed::compare(&measured.cells, &measured.shown),
+        shown,
         left_out: measured.left_out.clone(),
     })
 }
@@ -259,19 +279,30 @@ fn compare(cells: &mut [CellResult]) {
 
 fn applications(measured: &Measured) -> Vec<ApplicationResult> {
     let mut keys =
-        distinct(measured.applications.iter().map(|(label, nat, e)| (label, *nat, e.message_bytes)));
+        distinct(measured.applications.iter().map(|(label, nat, e)| (label, *nat, e.mtu, e.message_bytes)));
     // Rounds are shuffled; the direct link comes first, then routers by name.
-    keys.sort_by_key(|(label, nat, bytes)| (label.as_ref().map(Label::to_string), *nat, *bytes));
-    let result = |(label, nat, message_bytes): (&Option<Label>, bool, usize)| {
-        let is_of =
-            |(l, n, e): &&(_, _, super::Exchange)| (l, *n, e.message_bytes) == (label, nat, message_bytes);
-        let runs: Vec<_> =
-            measured.applications.iter().filter(is_of).map(|(_, _, exchange)| exchange).collect();
+    keys.sort_by_key(|(label, nat, mtu, bytes)| {
+        (label.as_ref().map(Label::to_string), *nat, std::cmp::Reverse(*mtu), *bytes)
+    });
+    let runs_of = |label: &Option<Label>, nat: bool, mtu: usize, bytes: usize| -> Vec<&super::Exchange> {
+        let key = (label, nat, mtu, bytes);
+        let is_of = |(l, n, e): &&(_, _, super::Exchange)| (l, *n, e.mtu, e.message_bytes) == key;
+        measured.applications.iter().filter(is_of).map(|(_, _, exchange)| exchange).collect()
+    };
+    let half = |e: &&super::Exchange| e.half_round_trip.p50_ns as f64;
+    let result = |(label, nat, mtu, message_bytes): (&Option<Label>, bool, usize, usize)| {
+        let runs = runs_of(label, nat, mtu, message_bytes);
+        // Every round measures the direct link, and a router that is left out never returns.
+        let direct = runs_of(&None, false, mtu, message_bytes);
+        let added: Vec<f64> =
+            runs.iter().zip(&direct).map(|(run, direct)| half(run) - half(direct)).collect();
         Some(ApplicationResult {
             label: label.clone(),
             nat,
+            mtu,
             message_bytes,
-            half_round_trip_p50_ns: summary(&runs, |e| Some(e.half_round_trip.p50_ns as f64))?,
+            added_ns: Summary::of(&added).filter(|_| label.is_some()),
+            half_round_trip_p50_ns: summary(&runs, |e| Some(half(e)))?,
             half_round_trip_p99_ns: summary(&runs, |e| Some(e.half_round_trip.p99_ns as f64))?,
             bytes_per_second: summary(&runs, |e| Some(e.bytes_per_second))?,
         })

@@ -75,7 +75,7 @@ fn trial(frames: u64, sender_ns: f64, subject_ns: f64) -> Trial {
 }
 
 /// A run of a router with a throughput, `added` nanoseconds of them in the sender's time.
-fn cell_run(pps: f64, sender_ns: f64, subject_ns: f64) -> CellRun {
+pub(super) fn cell_run(pps: f64, sender_ns: f64, subject_ns: f64) -> CellRun {
     let percentiles = Percentiles::of((1..=1000).map(|i| i * 10).collect());
     let point = |share: f64, loss| LossPoint {
         share,
@@ -113,9 +113,10 @@ fn measured() -> Measured {
     };
     let ceiling =
         |pps| CeilingRun { size, pps, cpu_ns: 1000.0, latency: Percentiles::of(vec![900, 1000, 1100]) };
-    let exchange = |bytes, per_second| Exchange {
+    let exchange = |bytes, per_second, half_ns| Exchange {
+        mtu: 1500,
         message_bytes: bytes,
-        half_round_trip: Percentiles::of(vec![9_000, 10_000]).unwrap(),
+        half_round_trip: Percentiles::of(vec![half_ns; 3]).unwrap(),
         bytes_per_second: per_second,
     };
     let linux = Some(Label::new("linux", "kernel", ""));
@@ -129,13 +130,16 @@ fn measured() -> Measured {
             })
             .collect(),
         applications: vec![
-            (None, false, exchange(1, 1e6)),
-            (None, false, exchange(64_000, 1e9)),
-            (linux.clone(), false, exchange(1, 0.8e6)),
-            (linux.clone(), false, exchange(1, 0.6e6)),
-            (linux, false, exchange(64_000, 0.5e9)),
+            (None, false, exchange(1, 1e6, 10_000)),
+            (None, false, exchange(1, 1e6, 30_000)),
+            (None, false, exchange(64_000, 1e9, 90_000)),
+            (linux.clone(), false, exchange(1, 0.8e6, 15_000)),
+            (linux.clone(), false, exchange(1, 0.6e6, 37_000)),
+            (linux.clone(), false, Exchange { mtu: 1436, ..exchange(1, 0.6e6, 37_000) }),
+            (linux, false, exchange(64_000, 0.5e9, 100_000)),
         ],
         left_out: vec!["xdp-forward xdp, one route: <not here>".to_owned()],
+        ..Measured::default()
     }
 }
 
@@ -171,6 +175,12 @@ fn medians_shares_and_ratios() {
     assert_eq!(ours.loss_curve[1].loss, 0.125);
     let stream = outcome.applications.iter().find(|a| a.label.is_some() && a.message_bytes == 1).unwrap();
     assert_eq!((stream.bytes_per_second.median, stream.bytes_per_second.count), (0.7e6, 2));
+    // Added in the same round: 5 and 7 µs, although the second round was slower.
+    let added = stream.added_ns.as_ref().unwrap();
+    assert_eq!((added.min, added.max), (5_000.0, 7_000.0));
+    let is_without = |a: &&ApplicationResult| a.added_ns.is_none();
+    let without: Vec<_> = outcome.applications.iter().filter(is_without).collect();
+    assert_eq!(without.len(), 3, "the direct link, and an MTU without one: {without:?}");
 }
 
 #[test]
@@ -209,7 +219,7 @@ fn the_report_shows_everything() {
     let tables = render::tables(&outcome);
     assert_eq!(tables.len(), 7);
     let rows: Vec<usize> = tables.iter().map(|table| table.rows().len()).collect();
-    assert_eq!(rows, [1, 4, 4, 16, 4, 4, 4]);
+    assert_eq!(rows, [1, 4, 4, 16, 4, 4, 5]);
     assert_eq!(tables[1].rows()[0][..3], ["one:1", "64", "linux kernel"]);
     assert_eq!(tables[1].rows()[0][3..], ["500 k", "20 %", "50 %", "1.00", "router"]);
     let origin = Origin {
@@ -220,8 +230,8 @@ fn the_report_shows_everything() {
         measured_at: "never".into(),
     };
     let html = render::report(&outcome, origin).html();
-    // Share, ratio, by scenario, added, latency, loss, two of applications.
-    assert_eq!(html.matches("<svg").count(), 8);
+    // Share, ratio, by scenario, added, latency, loss, three of applications.
+    assert_eq!(html.matches("<svg").count(), 9);
     assert!(html.contains("&lt;not here&gt;") && !html.contains("no data") && !html.contains("NaN"));
     let lead = render::lead(&outcome);
     assert!(

@@ -2,6 +2,8 @@
 
 use super::{scenarios, who};
 use crate::forwarding::experiment::{ApplicationResult, CellResult, Outcome};
+use crate::forwarding::ports::PortsResult;
+use crate::forwarding::subject::Label;
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
 use crate::stats::{Summary, distinct};
 use thalweg_text::units::Unit;
@@ -12,6 +14,7 @@ pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
     let routers = routers(outcome);
     let Some(first) = scenarios(outcome).first().copied() else {
         applications(outcome, &mut plots);
+        several_ports(outcome, &mut plots);
         return plots;
     };
     let here: Vec<&CellResult> = outcome.cells.iter().filter(|cell| cell.scenario == first).collect();
@@ -70,7 +73,40 @@ pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
     latency(&smallest, first, &mut plots);
     loss(&smallest, first, &routers, &mut plots);
     applications(outcome, &mut plots);
+    several_ports(outcome, &mut plots);
     plots
+}
+
+/// As the white paper's figures 5 to 7, for each number of ports.
+fn several_ports(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
+    let name = |result: &PortsResult| result.label.as_ref().map(Label::to_string);
+    let routers = distinct(outcome.ports.iter().filter_map(name));
+    for ports in distinct(outcome.ports.iter().map(|result| result.ports)) {
+        let here = || outcome.ports.iter().filter(move |result| result.ports == ports);
+        let group = |frame_bytes: usize| {
+            let bar = |result: &PortsResult| {
+                let series = routers.iter().position(|router| name(result).as_ref() == Some(router))?;
+                let value = result.share_of_1g;
+                Some(Bar { series, value, range: range(&result.packets_per_second, value), mark: None })
+            };
+            let of_size = here().filter(|result| result.frame_bytes == frame_bytes);
+            BarGroup { label: format!("{frame_bytes} bytes"), bars: of_size.filter_map(bar).collect() }
+        };
+        let groups = distinct(here().map(|result| result.frame_bytes)).into_iter().map(group).collect();
+        let title = format!("Share of {ports} ports of 1 Gbit/s by frame size, both directions");
+        let chart = BarChart::new(
+            title,
+            Axis::new("of line rate", Unit::Plain, Scale::Linear),
+            routers.clone(),
+            groups,
+        );
+        plots.push((
+            chart.svg(),
+            "Throughput of all ports over what as many ports of 1 Gbit/s carry: arithmetic, as virtual links have no \
+             rate."
+                .to_owned(),
+        ));
+    }
 }
 
 /// Names of all routers; the place of one is its color in every plot.
@@ -200,14 +236,17 @@ fn applications(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
     if results.is_empty() {
         return;
     }
-    let names = distinct(results.iter().map(|result| who(result.label.as_ref())));
-    let series = |value: &dyn Fn(&ApplicationResult) -> Summary| -> Vec<Series> {
-        let of_name = |(at, name): (usize, &String)| {
-            let here = results.iter().filter(|result| who(result.label.as_ref()) == *name);
-            let points = here.map(|result| Point::of(result.message_bytes as f64, &value(result), 1.0));
-            Series::measured(name.as_str(), at, points)
+    let name = |result: &ApplicationResult| format!("{}, MTU {}", who(result.label.as_ref()), result.mtu);
+    let names = distinct(results.iter().map(|result| name(result)));
+    let series = |value: &dyn Fn(&ApplicationResult) -> Option<Summary>| -> Vec<Series> {
+        let of_name = |(at, wanted): (usize, &String)| {
+            let here = results.iter().filter(|result| name(result) == *wanted);
+            let point = |result: &&ApplicationResult| {
+                Some(Point::of(result.message_bytes as f64, &value(result)?, 1.0))
+            };
+            Series::measured(wanted.as_str(), at, here.filter_map(point))
         };
-        names.iter().enumerate().map(of_name).collect()
+        names.iter().enumerate().map(of_name).filter(|series| !series.points.is_empty()).collect()
     };
     let x = || Axis::at_data("bytes of a message", Unit::Plain, Scale::Log);
     let charts = [
@@ -215,16 +254,22 @@ fn applications(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
             title: "Half of the round-trip time of a program".to_owned(),
             x: x(),
             y: Axis::new("half round trip", Unit::Nanoseconds, Scale::Log),
-            series: series(&|result| result.half_round_trip_p50_ns),
+            series: series(&|result| Some(result.half_round_trip_p50_ns)),
+        },
+        LineChart {
+            title: "What a router adds to half of the round-trip time".to_owned(),
+            x: x(),
+            y: Axis::new("added over the direct link", Unit::Nanoseconds, Scale::Linear),
+            series: series(&|result| result.added_ns),
         },
         LineChart {
             title: "Throughput of a program".to_owned(),
             x: x(),
             y: Axis::new("bytes per second", Unit::Bytes, Scale::Log),
-            series: series(&|result| result.bytes_per_second),
+            series: series(&|result| Some(result.bytes_per_second)),
         },
     ];
-    for chart in charts {
+    for chart in charts.into_iter().filter(|chart| !chart.series.is_empty()) {
         plots.push((
             chart.svg(),
             "Over TCP, one connection, segments no longer than a frame. Median of the runs; error bars: all runs."

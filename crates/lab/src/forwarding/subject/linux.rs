@@ -6,6 +6,7 @@
 
 use super::{Label, Subject, Task, has_program};
 use crate::forwarding::ForwardingError;
+use crate::forwarding::links::{Links, RouterPort};
 use crate::forwarding::load::ONE_ROUTE;
 use crate::forwarding::topology::{
     ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology, neighbor,
@@ -55,6 +56,10 @@ impl Subject for Linux {
         Ok(())
     }
 
+    fn set_up_ports(&mut self, links: &Links, _: usize) -> Option<Result<(), ForwardingError>> {
+        Some(forward_ports(links))
+    }
+
     fn cpu_s(&self) -> f64 {
         0.0
     }
@@ -64,6 +69,19 @@ impl Subject for Linux {
     }
 
     fn tear_down(&mut self) {}
+}
+
+/// Addresses, neighbors, settings and routes of a kernel with several ports.
+fn forward_ports(links: &Links) -> Result<(), ForwardingError> {
+    let router = &links.router;
+    for RouterPort { name, address, sink, sink_mac, network, .. } in &links.ports {
+        router.ip(&format!("address add {address}/24 dev {name}"))?;
+        neighbor(router, *sink, *sink_mac, name)?;
+        router.set(&format!("ipv4/conf/{name}/rp_filter"), "0")?;
+        router.ip(&format!("route add {network}/24 via {sink} dev {name}"))?;
+    }
+    router.set("ipv4/conf/all/rp_filter", "0")?;
+    router.set("ipv4/ip_forward", "1")
 }
 
 /// Addresses, neighbors, settings and routes of a kernel that forwards.

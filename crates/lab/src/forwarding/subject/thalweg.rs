@@ -7,26 +7,29 @@
 //! Its processor time is that of all its threads, by the scheduler's statistics: threads that look for packets
 //! where there are none cost as much as others, and are counted.
 
+use super::seen::{Seen, Sign};
 use super::{Label, Subject, Task};
 use crate::bgp::daemon::usage;
 use crate::forwarding::ForwardingError;
+use crate::forwarding::links::{Links, RouterPort};
 use crate::forwarding::load::ONE_ROUTE;
+use crate::forwarding::namespace::Namespace;
 use crate::forwarding::topology::{
     ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology,
 };
 use std::fmt::Write;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Its name in results.
 pub const NAME: &str = "thalweg";
-/// Ways to the interfaces.
-/// `af_xdp+offload` leaves flows that are known to the kernel's XDP program.
+/// Ways to the interfaces. `af_xdp+offload` leaves known flows to the kernel's XDP program.
 pub const DRIVERS: [&str; 3] = ["af_packet", "af_xdp", "af_xdp+offload"];
-/// What makes a driver's name one with offload.
-const OFFLOAD: &str = "+offload";
+/// The ends of drivers' names, and what they add to a port's configuration.
+const MODES: [(&str, &str); 2] = [("+offload", "offload = true\n"), ("+generic", "xdp_mode = \"generic\"\n")];
 /// Execution models that run on live ports.
 pub const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "farm"];
 
@@ -47,23 +50,61 @@ const SAID_BYTES: usize = 2000;
 #[derive(Debug)]
 pub struct Thalweg {
     label: Label,
+    /// As in its label, but for a change.
+    driver: String,
     program: PathBuf,
     folder: PathBuf,
     more: String,
+    change: Option<Change>,
     child: Option<Child>,
+}
+
+/// How a router differs from the usual one, in one thing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// In a few words.
+    pub name: String,
+    /// What its driver's name has in addition.
+    pub mode: &'static str,
+    /// Its configuration's section on workers.
+    pub workers: String,
+    /// The kernel gives it no huge pages.
+    pub no_huge_pages: bool,
+    /// What it then shows.
+    pub sign: Sign,
 }
 
 impl Thalweg {
     /// To be run from `program`; its files go into `folder`.
     pub fn new(program: &Path, driver: &str, model: &str, folder: &Path) -> Self {
         let folder = folder.join(format!("{NAME}-{driver}-{model}"));
-        let (label, program) = (Label::new(NAME, driver, model), program.to_path_buf());
-        Self { label, program, folder, more: String::new(), child: None }
+        Self {
+            label: Label::new(NAME, driver, model),
+            driver: driver.to_owned(),
+            program: program.to_path_buf(),
+            folder,
+            more: String::new(),
+            change: None,
+            child: None,
+        }
     }
 
     /// With more in its configuration than the task asks for; [`PORTS`] says what its ports are called.
     pub fn with(mut self, more: &str) -> Self {
         more.clone_into(&mut self.more);
+        self
+    }
+
+    /// The same router with a change, in a folder of its own.
+    pub fn changed(mut self, change: Change) -> Self {
+        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.folder.set_file_name(format!("{folder}-{}", change.name.replace(' ', "-")));
+        change.name.clone_into(&mut self.label.change);
+        self.driver += change.mode;
+        if !change.workers.is_empty() {
+            self.more += &format!("\n[workers]\n{}\n", change.workers);
+        }
+        self.change = Some(change);
         self
     }
 
@@ -77,19 +118,26 @@ impl Thalweg {
         self.folder.join("router.log")
     }
 
-    fn start(&mut self, topology: &Topology, task: &Task<'_>) -> std::io::Result<()> {
+    fn start(&mut self, router: &Namespace, text: &str, routes: &str) -> Result<(), ForwardingError> {
+        self.tear_down();
+        let without = self.change.as_ref().is_some_and(|change| change.no_huge_pages);
+        // The router inherits this, and so would whatever else starts meanwhile: routers start one at a time.
+        let started = allow_huge_pages(!without).and_then(|()| {
+            let launched = self.launch(router, text, routes);
+            allow_huge_pages(true).and(launched)
+        });
+        started.map_err(|source| ForwardingError::System { what: format!("starting {}", self.label), source })
+    }
+
+    fn launch(&mut self, router: &Namespace, text: &str, routes: &str) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let folder = fs::canonicalize(&self.folder)?;
         let config = folder.join("router.toml");
-        fs::write(&config, configuration(&self.label.driver, task) + &self.more)?;
-        let mut routes = String::new();
-        for net in task.table {
-            let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
-        }
+        fs::write(&config, text.to_owned() + &self.more)?;
         fs::write(folder.join(ROUTE_FILE), routes)?;
         let log = File::create(self.log())?;
         let child = Command::new("ip")
-            .args(["netns", "exec", topology.router.name()])
+            .args(["netns", "exec", router.name()])
             .arg(&self.program)
             .args(arguments(&config, &self.label.model))
             .arg("--socket")
@@ -103,6 +151,11 @@ impl Thalweg {
     }
 }
 
+/// Whether programs that this one starts from now on may have huge pages.
+fn allow_huge_pages(allowed: bool) -> io::Result<()> {
+    rustix::thread::disable_transparent_huge_pages(!allowed).map_err(io::Error::from)
+}
+
 /// How the program is called.
 fn arguments(config: &Path, model: &str) -> Vec<String> {
     // One worker has nothing to hand over and nobody to share with: the others take two.
@@ -111,14 +164,33 @@ fn arguments(config: &Path, model: &str) -> Vec<String> {
     ["run", &config, "--model", model, "--workers", workers].map(str::to_owned).to_vec()
 }
 
+/// The driver itself, and what its mode adds to a port's configuration.
+fn driver_of(name: &str) -> (&str, &'static str) {
+    let modes = MODES.iter().find_map(|(end, says)| Some((name.strip_suffix(end)?, *says)));
+    modes.unwrap_or((name, ""))
+}
+
+/// The configuration for a router with several ports.
+fn configuration_of_ports(driver: &str, ports: &[RouterPort], mtu: usize) -> String {
+    let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
+    let (driver, mode) = driver_of(driver);
+    for RouterPort { name, address, sink, sink_mac, network, .. } in ports {
+        text += &format!(
+            "\n[ports.{name}]\ninterface = \"{name}\"\ndriver = \"{driver}\"\naddresses = [\"{address}/24\"]\nmtu = {mtu}\n{mode}\
+             \n[[neighbors]]\nport = \"{name}\"\naddress = \"{sink}\"\nmac = \"{sink_mac}\"\n\
+             \n[[routes]]\nprefix = \"{network}/24\"\nvia = \"{sink}\"\n"
+        );
+    }
+    text
+}
+
 /// The configuration for a task.
 pub fn configuration(driver: &str, task: &Task<'_>) -> String {
     let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
-    let (driver, offload) =
-        driver.strip_suffix(OFFLOAD).map_or((driver, ""), |driver| (driver, "offload = true\n"));
+    let (driver, mode) = driver_of(driver);
     for i in 0..2 {
         text += &format!(
-            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n{offload}",
+            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n{mode}",
             PORTS[i], ROUTER_PORTS[i], ROUTER_ADDRESSES[i], task.mtu
         );
     }
@@ -155,9 +227,25 @@ impl Subject for Thalweg {
     }
 
     fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError> {
-        self.tear_down();
-        self.start(topology, task)
-            .map_err(|source| ForwardingError::System { what: format!("starting {}", self.label), source })
+        let mut routes = String::new();
+        for net in task.table {
+            let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
+        }
+        let text = configuration(&self.driver, task);
+        self.start(&topology.router, &text, &routes)
+    }
+
+    fn set_up_ports(&mut self, links: &Links, mtu: usize) -> Option<Result<(), ForwardingError>> {
+        let text = configuration_of_ports(&self.driver, &links.ports, mtu);
+        Some(self.start(&links.router, &text, ""))
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        self.child.as_ref().map(|child| Seen::of(child.id(), &self.program, &self.socket()))
+    }
+
+    fn sign(&self) -> Option<&Sign> {
+        self.change.as_ref().map(|change| &change.sign)
     }
 
     fn cpu_s(&self) -> f64 {
@@ -207,6 +295,11 @@ mod tests {
         let offload = configuration("af_xdp+offload", &Task { nat: false, table: &[], mtu: 1500 });
         assert_eq!(offload.matches("driver = \"af_xdp\"\n").count(), 2);
         assert_eq!(offload.matches("offload = true\n").count(), 2);
+        let generic = configuration_of_ports("af_xdp+generic", &[0, 1, 2, 3].map(RouterPort::new), 1500);
+        for (wanted, count) in [("xdp_mode = \"generic\"", 4), ("\"af_xdp\"", 4), ("via = \"198.18.3.3\"", 1)]
+        {
+            assert_eq!(generic.matches(wanted).count(), count, "{wanted}: {generic}");
+        }
         let both = configuration("af_packet", &Task { nat: true, table: &table, mtu: 9000 });
         for wanted in ["mtu = 9000", "[nat]", "files = [\"routes.txt\"]", "\"af_packet\""] {
             assert!(both.contains(wanted), "{wanted}: {both}");

@@ -39,11 +39,13 @@ pub(super) struct Spin {
     window: Duration,
     /// When the source ran dry, and the number of turns since then.
     idle: Option<(Instant, u32)>,
+    /// How often packets came while it polled.
+    found: u64,
 }
 
 impl Spin {
     pub(super) fn new(most: Duration) -> Self {
-        Self { most, window: Duration::ZERO, idle: None }
+        Self { most, window: Duration::ZERO, idle: None, found: 0 }
     }
 
     /// Whether to poll ports that could be waited for.
@@ -67,8 +69,15 @@ impl Spin {
         if let Some((since, _)) = self.idle.take()
             && !self.most.is_zero()
         {
-            self.learn(since.elapsed());
+            let gap = since.elapsed();
+            self.found += u64::from(gap < self.window);
+            self.learn(gap);
         }
+    }
+
+    /// How often packets came while it polled ports that could be waited for.
+    pub(super) fn found(&self) -> u64 {
+        self.found
     }
 
     /// Adjusts the window to a gap between packets.
@@ -114,6 +123,19 @@ mod tests {
         let mut off = Spin::new(Duration::ZERO);
         off.turn(began, Duration::ZERO);
         off.end();
-        assert!(!off.is_wanted());
+        assert!(!off.is_wanted() && off.found() == 0);
+    }
+
+    #[test]
+    fn what_polling_finds_is_counted() {
+        let mut spin = Spin::new(Duration::from_secs(4000));
+        let mut packet = |learned_s: u64| {
+            spin.learn(Duration::from_secs(learned_s));
+            spin.turn(Instant::now(), Duration::ZERO);
+            spin.end();
+            spin.found()
+        };
+        assert_eq!(packet(5000), 0, "without a window it sleeps at once");
+        assert_eq!([1, 1].map(packet), [1, 2]);
     }
 }

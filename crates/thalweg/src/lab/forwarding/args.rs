@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use thalweg_lab::forwarding::ablation::Technique;
 use thalweg_lab::forwarding::experiment::Part;
 use thalweg_lab::forwarding::frame::FrameSize;
 use thalweg_lab::forwarding::load::Scenario;
@@ -16,11 +17,15 @@ Examples:
   thalweg lab forwarding --quick                                 under two minutes, to see that it works
   thalweg lab forwarding --prefixes full-table.txt.gz            everything, with your own table
   thalweg lab forwarding --only throughput,cost --subjects linux,thalweg --frames 64,1518
+  thalweg lab forwarding --only application --scenarios one:1    what programs see, a switch beside it
+  thalweg lab forwarding --only ports --frames 64,128,256,1024   2, 4 and 6 ports, both directions
+  thalweg lab forwarding --only throughput,cost --frames 64 --subjects thalweg
+      --ablate polling,huge-pages,copies,affinity,batch          what each technique brings
   thalweg lab forwarding --trial 60 --bursts 50 --runs 20        as long as RFC 2544 asks for
 It runs in its own network namespaces, which needs root, and removes them at the end.
 Defaults: 3 rounds, trials of 1 s, run-to-completion and pipeline; with --quick 1, 0.1 s, run-to-completion.")]
 pub(crate) struct LabForwardingArgs {
-    /// Parts of the experiment; all but the last need throughput [default: all]
+    /// Parts of the experiment; latency to cost need throughput [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = VARY)]
     pub(crate) only: Vec<Part>,
     /// Routers to measure
@@ -29,7 +34,7 @@ pub(crate) struct LabForwardingArgs {
         value_enum,
         value_delimiter = ',',
         value_name = "SUBJECTS",
-        default_value = "linux,xdp-forward,thalweg",
+        default_value = "linux,bridge,xdp-forward,thalweg",
         help_heading = VARY
     )]
     pub(crate) subjects: Vec<SubjectArg>,
@@ -46,6 +51,12 @@ pub(crate) struct LabForwardingArgs {
     /// Table of prefixes, the first word of each line, plain or compressed [default: a generated table]
     #[arg(long, value_name = "FILE")]
     pub(crate) prefixes: Option<PathBuf>,
+    /// Also measure thalweg with each of these changed, one at a time, beside the unchanged one
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TECHNIQUES", help_heading = VARY)]
+    pub(crate) ablate: Vec<Technique>,
+    /// Numbers of ports in part `ports` [default: 2,4,6]
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = port_count, help_heading = VARY)]
+    pub(crate) ports: Vec<usize>,
     /// Accepted loss, as a share of frames: 0.0001 is one in ten thousand
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share)]
     pub(crate) loss: f64,
@@ -63,6 +74,15 @@ fn frame_size(text: &str) -> Result<FrameSize, String> {
     FrameSize::new(bytes).map_err(|error| error.to_string())
 }
 
+fn port_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|_| format!("{text:?} is no number of ports"))?;
+    if (2..=16).contains(&count) && count % 2 == 0 {
+        Ok(count)
+    } else {
+        Err("expected 2, 4, .. 16".to_owned())
+    }
+}
+
 fn share(text: &str) -> Result<f64, String> {
     number(text, 0.0..=0.5)
 }
@@ -71,6 +91,8 @@ fn share(text: &str) -> Result<f64, String> {
 pub(crate) enum SubjectArg {
     /// The Linux kernel's forwarding and NAT, the baseline
     Linux,
+    /// The Linux kernel's bridge, a switch: in part `application` only
+    Bridge,
     /// xdp-forward from xdp-tools
     XdpForward,
     /// This program, with each driver and model
@@ -105,6 +127,9 @@ mod tests {
             "--runs 0",
             "--models serial",
             "--only speed",
+            "--ports 3",
+            "--ports 18",
+            "--ablate luck",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -1,0 +1,148 @@
+//! A plan around the router's, which does something beside each stage. Model and stages are the shipped ones.
+
+use std::hash::BuildHasher;
+use std::ops::Range;
+
+use foldhash::fast::FixedState;
+use thalweg_base::{BATCH_PACKETS, Chunk};
+use thalweg_exec::{ExecError, ModelOptions, Plan, RunReport, Sink, Source, StageSpec};
+use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
+
+/// What is done beside stages.
+pub(super) trait Beside: Sync {
+    /// What a thread keeps of it.
+    type Notes: Send + Default;
+
+    /// Runs `work`, which is a stage on so many of the chunk's packets.
+    fn stage(
+        &self,
+        stage: usize,
+        chunk: &mut Chunk,
+        packets: usize,
+        notes: &mut Self::Notes,
+        work: impl FnOnce(&mut Chunk),
+    );
+}
+
+struct Around<'p, P, B> {
+    plan: &'p P,
+    beside: &'p B,
+}
+
+pub(super) struct Scratch<S, N> {
+    inner: S,
+    pub(super) notes: N,
+}
+
+/// Runs chunks through a plan under a model.
+pub(super) fn run<P: Plan<Job = Chunk>, B: Beside>(
+    plan: &P,
+    beside: &B,
+    chunks: Vec<Chunk>,
+    sink: &mut dyn Sink<Chunk>,
+    options: &ModelOptions,
+) -> Result<RunReport<Scratch<P::Scratch, B::Notes>>, ExecError> {
+    thalweg_exec::run(&Around { plan, beside }, &mut Chunks(chunks.into_iter()), sink, options)
+}
+
+impl<P: Plan<Job = Chunk>, B: Beside> Plan for Around<'_, P, B> {
+    type Job = Chunk;
+    type Scratch = Scratch<P::Scratch, B::Notes>;
+
+    fn stages(&self) -> &[StageSpec] {
+        self.plan.stages()
+    }
+
+    fn shard_groups(&self) -> usize {
+        self.plan.shard_groups()
+    }
+
+    fn scratch(&self) -> Self::Scratch {
+        Scratch { inner: self.plan.scratch(), notes: B::Notes::default() }
+    }
+
+    fn sequence(&self, job: &Chunk) -> u64 {
+        self.plan.sequence(job)
+    }
+
+    fn admit(&self, job: &mut Chunk, now_ns: u64) {
+        self.plan.admit(job, now_ns);
+    }
+
+    fn batches(&self, stage: usize, job: &Chunk) -> usize {
+        self.plan.batches(stage, job)
+    }
+
+    fn run_batch(
+        &self,
+        stage: usize,
+        job: &mut Chunk,
+        batch: usize,
+        now_ns: u64,
+        scratch: &mut Self::Scratch,
+    ) {
+        let packets = job.live_len().saturating_sub(batch * BATCH_PACKETS).min(BATCH_PACKETS);
+        let Scratch { inner, notes } = scratch;
+        self.beside
+            .stage(stage, job, packets, notes, |job| self.plan.run_batch(stage, job, batch, now_ns, inner));
+    }
+
+    fn run_whole(&self, stage: usize, job: &mut Chunk, scratch: &mut Self::Scratch) {
+        let (packets, Scratch { inner, notes }) = (job.live_len(), scratch);
+        self.beside.stage(stage, job, packets, notes, |job| self.plan.run_whole(stage, job, inner));
+    }
+
+    fn run_shards(&self, stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Self::Scratch) {
+        let (packets, Scratch { inner, notes }) = (job.live_len(), scratch);
+        self.beside.stage(stage, job, packets, notes, |job| self.plan.run_shards(stage, job, groups, inner));
+    }
+
+    fn crosses(&self, stage: usize, job: &Chunk) -> bool {
+        self.plan.crosses(stage, job)
+    }
+
+    fn run_crossing(&self, stage: usize, job: &mut Chunk, scratch: &mut Self::Scratch) {
+        let (packets, Scratch { inner, notes }) = (job.live_len(), scratch);
+        self.beside.stage(stage, job, packets, notes, |job| self.plan.run_crossing(stage, job, inner));
+    }
+
+    fn first_split_stage(&self) -> usize {
+        self.plan.first_split_stage()
+    }
+
+    fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
+        self.plan.split(job, owners, parts)
+    }
+
+    fn merge(&self, parts: Vec<Chunk>) -> Chunk {
+        self.plan.merge(parts)
+    }
+}
+
+struct Chunks(std::vec::IntoIter<Chunk>);
+
+impl Source<Chunk> for Chunks {
+    fn next(&mut self) -> Option<Chunk> {
+        self.0.next()
+    }
+}
+
+/// What came out of a run, whatever the order: how many packets, and a sum over each packet's fate and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Digest {
+    pub(super) packets: u64,
+    pub(super) sum: u64,
+}
+
+impl Sink<Chunk> for Digest {
+    fn accept(&mut self, chunk: Chunk) {
+        for (at, packet) in chunk.packets().iter().enumerate() {
+            let fate = (chunk.sequence, packet.index, packet.drop_reason(), packet.port_out);
+            let frame = if packet.is_alive() { chunk.egress_frame(at) } else { &[] };
+            // No stage need have written the Ethernet header.
+            let of_packet = (fate, frame.get(ETHERNET..));
+            self.sum = self.sum.wrapping_add(FixedState::default().hash_one(of_packet));
+            self.packets += 1;
+        }
+    }
+}
