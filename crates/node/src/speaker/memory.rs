@@ -8,8 +8,8 @@
 //! Memory freed this way stays with the allocator, in the arenas of the threads that applied the routes. When much
 //! has gone and routes are at rest, the system gets it back: never while routes converge.
 
-use super::shards::ShardSlot;
 use super::Speaker;
+use super::shards::ShardSlot;
 
 /// Stripes of the attribute table swept at a time: with a million sets, a millisecond or two.
 const STRIPES_PER_LOOK: usize = 4;
