@@ -34,6 +34,9 @@ pub(super) struct Scratch<S, N> {
     pub(super) notes: N,
 }
 
+/// A run's report, with what each thread noted.
+type Ran<P, B> = Result<RunReport<Scratch<<P as Plan>::Scratch, <B as Beside>::Notes>>, ExecError>;
+
 /// Runs chunks through a plan under a model.
 pub(super) fn run<P: Plan<Job = Chunk>, B: Beside>(
     plan: &P,
@@ -41,7 +44,7 @@ pub(super) fn run<P: Plan<Job = Chunk>, B: Beside>(
     chunks: Vec<Chunk>,
     sink: &mut dyn Sink<Chunk>,
     options: &ModelOptions,
-) -> Result<RunReport<Scratch<P::Scratch, B::Notes>>, ExecError> {
+) -> Ran<P, B> {
     thalweg_exec::run(&Around { plan, beside }, &mut Chunks(chunks.into_iter()), sink, options)
 }
 
