@@ -309,7 +309,7 @@ fn feed(
                 daemon.resume().map_err(BenchError::Daemon)?;
                 let result = sender
                     .join()
-                    .unwrap_or_else(|_| Err(ClientError::Down { session: 0, why: Ended::Panicked }));
+                    .unwrap_or(Err(ClientError::Down { session: 0, why: Ended::Panicked }));
                 result.map_err(failed)?;
                 Ok((begun, (last - before) as f64 / bytes as f64))
             })
