@@ -82,6 +82,10 @@ pub struct Head {
 }
 
 impl Head {
+    pub(crate) fn bytes(&self) -> usize {
+        self.length as usize
+    }
+
     /// Whether all of these bits of [`flag`] are set.
     #[inline]
     pub fn has(&self, flags: u16) -> bool {

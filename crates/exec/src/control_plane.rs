@@ -28,6 +28,7 @@
 
 mod dynamic;
 mod imitation;
+mod machine;
 mod per_peer;
 mod recorder;
 mod seat;
@@ -46,7 +47,7 @@ pub use imitation::{ControlMachine, explore_control, imitate_control};
 pub use recorder::{ControlCosts, ControlRecorder, ReadCost, SessionCosts};
 pub use thread::Wakers;
 
-use seat::Machine;
+use machine::Machine;
 
 /// Batches of all sessions together that may have been read and not yet applied.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 64;

@@ -194,7 +194,7 @@ impl AttrsBuilder {
             origin: self.origin,
             next_hop_length,
             // 255 attributes of 64 KiB fit.
-            length: self.stored.len() as u32,
+            length: u32::try_from(self.stored.len()).unwrap_or(u32::MAX),
         };
         head.flags |= if self.med.is_some() { flag::MED } else { 0 };
         head.flags |= if self.local_pref.is_some() { flag::LOCAL_PREF } else { 0 };

@@ -37,7 +37,7 @@ unsafe impl Sync for AttrRef {}
 impl AttrRef {
     /// Copies a set to memory of its own.
     pub(super) fn new(head: Head, bytes: &[u8]) -> Self {
-        assert!(head.length as usize == bytes.len(), "the head has the length of the bytes");
+        assert!(head.bytes() == bytes.len(), "the head has the length of the bytes");
         let layout = layout(bytes.len());
         // SAFETY: the layout has room for the head, so its size is not zero.
         let start = unsafe { alloc(layout) }.cast::<Counted>();
@@ -85,7 +85,7 @@ impl std::ops::Deref for AttrRef {
         // the whole, so it may be used for the bytes after the head; there are as many as the head says.
         unsafe {
             let head = &raw const (*self.0.as_ptr()).head;
-            let bytes = (*head).length as usize;
+            let bytes = (*head).bytes();
             &*(ptr::slice_from_raw_parts(head.cast::<u8>(), bytes) as *const Attrs)
         }
     }
@@ -112,7 +112,7 @@ impl Drop for AttrRef {
             fence(Ordering::Acquire);
             // SAFETY: this was the last reference; the set was allocated in `new` with this layout.
             unsafe {
-                let bytes = self.0.as_ref().head.length as usize;
+                let bytes = self.0.as_ref().head.bytes();
                 dealloc(self.0.as_ptr().cast(), layout(bytes));
             }
         }

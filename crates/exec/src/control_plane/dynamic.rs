@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::seat::Machine;
+use super::machine::Machine;
+use super::seat::Seat;
 use super::serial::read_and_apply;
 use super::thread::{Poller, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
@@ -70,7 +71,7 @@ pub(super) fn run<C: ControlPlane>(
     machine: &Machine,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let masters = machine.seat("master");
+    let masters = Seat::new(machine, "master");
     let mut poller = masters.poller()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
@@ -79,7 +80,7 @@ pub(super) fn run<C: ControlPlane>(
     let queues = (0..threads).map(|_| ReadyQueue::default()).collect();
     let pool = Pool { control, stop, machine, wakers, queues, dealt: RwLock::default() };
     let names = (0..threads).map(|index| format!("pool-{index}"));
-    let seats: Vec<_> = names.map(|name| (machine.seat(&name), name)).collect();
+    let seats: Vec<_> = names.map(|name| (Seat::new(machine, &name), name)).collect();
     thread::scope(|scope| {
         let mut result = Ok(());
         let mut handles = Vec::new();

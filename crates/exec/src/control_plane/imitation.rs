@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::machine::Machine;
 use super::recorder::{ControlCosts, ReadCost, SessionCosts};
-use super::seat::Machine;
 use super::thread::Poller;
 use super::{
     ControlPlane, Exported, Notice, Reading, Registry, SchedulingOptions, Share, Token, Wakers, schedule_on,

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::seat::Machine;
+use super::machine::Machine;
+use super::seat::Seat;
 use super::serial::read_and_apply;
 use super::thread::{Poller, Sockets, ThreadWaker, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
@@ -47,7 +48,7 @@ pub(super) fn run<C: ControlPlane>(
     machine: &Machine,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let seat = machine.seat("master");
+    let seat = Seat::new(machine, "master");
     let mut poller = seat.poller()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
@@ -127,7 +128,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             return Ok(());
         }
         let name = format!("peer-{session}");
-        let seat = self.machine.seat(&name);
+        let seat = Seat::new(self.machine, &name);
         let poller = seat.poller()?;
         let sockets = if self.common_poller { masters.sockets() } else { poller.sockets() }.clone();
         sockets.attach(self.control, session)?;

@@ -95,6 +95,7 @@ pub struct RecordedBatch<B> {
 }
 
 impl<'c, C: ControlPlane> ControlRecorder<'c, C> {
+    /// A control plane that does not record yet.
     pub fn new(control: &'c C) -> Self {
         Self { control, recording: Mutex::new(None), opened: AtomicUsize::new(0) }
     }

@@ -1,67 +1,12 @@
-//! Where the threads of a scheduling run: on this machine, or on virtual cores.
+//! The threads of a scheduling: each is announced, and then starts on this machine or on a virtual core.
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
 
+use super::machine::Machine;
 use super::thread::Poller;
 use crate::os;
-use crate::virtual_cores::{Awaited, Sleeper, VirtualCores};
-
-/// What the threads of a scheduling run on, and its clock.
-#[derive(Clone, Debug)]
-pub(super) enum Machine {
-    /// This machine; the time when the scheduling began.
-    Real(Instant),
-    Virtual {
-        cores: Arc<VirtualCores>,
-        /// The cost of asking the kernel for events.
-        poll_ns: u64,
-    },
-}
-
-impl Machine {
-    pub(super) fn real() -> Self {
-        Machine::Real(Instant::now())
-    }
-
-    /// Milliseconds since the scheduling began.
-    pub(super) fn now_ms(&self) -> u64 {
-        match self {
-            Machine::Real(began) => u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            Machine::Virtual { cores, .. } => cores.now_ns() / 1_000_000,
-        }
-    }
-
-    /// Announces a thread.
-    pub(super) fn seat(&self, name: &str) -> Seat {
-        let number = match self {
-            Machine::Real(_) => 0,
-            Machine::Virtual { cores, .. } => cores.announce([name.to_owned()].into_iter()),
-        };
-        Seat { machine: self.clone(), number }
-    }
-
-    /// A handle that wakes the calling thread.
-    pub(super) fn sleeper(&self) -> Sleeper {
-        match self {
-            Machine::Real(_) => Sleeper::here(None),
-            Machine::Virtual { cores, .. } => Sleeper::here(Some(cores)),
-        }
-    }
-
-    /// Sleeps until woken, perhaps spuriously. On virtual cores it fails if no thread is left to wake another.
-    pub(super) fn park(&self) -> io::Result<()> {
-        match self {
-            Machine::Real(_) => {
-                thread::park();
-                Ok(())
-            }
-            Machine::Virtual { cores, .. } => cores.park(Awaited::Event).map_err(io::Error::other),
-        }
-    }
-}
+use crate::virtual_cores::{Sleeper, VirtualCores};
 
 /// A thread that was announced and has not started.
 #[derive(Clone, Debug)]
@@ -71,6 +16,15 @@ pub(super) struct Seat {
 }
 
 impl Seat {
+    /// Announces a thread.
+    pub(super) fn new(machine: &Machine, name: &str) -> Self {
+        let number = match machine {
+            Machine::Real(_) => 0,
+            Machine::Virtual { cores, .. } => cores.announce([name.to_owned()].into_iter()),
+        };
+        Self { machine: machine.clone(), number }
+    }
+
     /// The thread's poller.
     pub(super) fn poller(&self) -> io::Result<Poller> {
         match &self.machine {

@@ -5,12 +5,13 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use super::seat::Machine;
+use super::machine::Machine;
+use super::seat::Seat;
 use super::thread::{Poller, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
 
 pub(super) fn run<C: ControlPlane>(control: &C, machine: &Machine, stop: &AtomicBool) -> io::Result<()> {
-    let seat = machine.seat("the thread");
+    let seat = Seat::new(machine, "the thread");
     let mut poller = seat.poller()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());

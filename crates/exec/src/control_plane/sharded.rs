@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::seat::Machine;
+use super::machine::Machine;
+use super::seat::Seat;
 use super::thread::{Poller, Sockets, ThreadWaker, Wakers, stopped};
 use super::{BATCHES_IN_FLIGHT_MAX, ControlPlane, Notice, Share};
 
@@ -59,7 +60,7 @@ pub(super) fn run<C: ControlPlane>(
     let (mut seated, mut queues) = (Vec::new(), Vec::new());
     for index in 0..threads {
         let name = format!("shard-{index}");
-        let seat = machine.seat(&name);
+        let seat = Seat::new(machine, &name);
         let poller = seat.poller()?;
         wakers.add(poller.waker());
         queues.push(WorkerQueue {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::{Events, Poll, Registry, Token, Waker};
 
-use super::seat::Machine;
+use super::machine::Machine;
 use super::{ControlPlane, Share};
 use crate::virtual_cores::Sleeper;
 

@@ -307,9 +307,8 @@ fn feed(
                 }
                 let begun = Moment::now();
                 daemon.resume().map_err(BenchError::Daemon)?;
-                let result = sender
-                    .join()
-                    .unwrap_or(Err(ClientError::Down { session: 0, why: Ended::Panicked }));
+                let result =
+                    sender.join().unwrap_or(Err(ClientError::Down { session: 0, why: Ended::Panicked }));
                 result.map_err(failed)?;
                 Ok((begun, (last - before) as f64 / bytes as f64))
             })
