@@ -90,7 +90,7 @@ fn rest(socket: &UdpSocket) -> Vec<[u64; 2]> {
 
 /// Packets that the kernel dropped because a processor's backlog was full, on all processors and in all
 /// namespaces.
-fn dropped_by_kernel() -> u64 {
+pub(crate) fn dropped_by_kernel() -> u64 {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").expect("Linux");
     let dropped = text.lines().filter_map(|cpu| u64::from_str_radix(cpu.split_whitespace().nth(1)?, 16).ok());
     dropped.sum()

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::queues::dropped_by_kernel;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually};
 use thalweg_testdata::uninterrupted;
 
@@ -216,6 +217,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
     socket.set_read_timeout(Some(LOST)).expect("a timeout");
     let mut buffer = [0; 2048];
     let (mut sent, mut waiting) = (0u64, Vec::new());
+    let dropped = dropped_by_kernel();
     loop {
         while waiting.len() < WINDOW as usize && !stop.load(Ordering::Acquire) {
             // Sizes up to a thousand bytes.
@@ -231,7 +233,10 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
         }
         while !waiting.is_empty() {
             let Ok(length) = uninterrupted(|| socket.recv(&mut buffer)) else {
-                panic!("client {client}: of {sent} datagrams these are lost: {waiting:?}");
+                let dropped = dropped_by_kernel() - dropped;
+                panic!(
+                    "client {client}: of {sent} datagrams these are lost: {waiting:?}; the kernel dropped {dropped}"
+                );
             };
             let number = u64::from_be_bytes(buffer[8..16].try_into().expect("eight bytes"));
             assert_eq!(length, 16 + (number as usize * 37) % 984);
