@@ -152,7 +152,11 @@ fn whole_experiment() {
     }
     assert!(outcome.applications.iter().all(|a| a.bytes_per_second.min > 0.0));
     let through_linux = outcome.applications.iter().filter(|a| a.label.is_some()).count();
-    assert_eq!((outcome.applications.len() - through_linux, through_linux), (2, if nat { 4 } else { 2 }));
+    assert_eq!(
+        (outcome.applications.len() - through_linux, through_linux),
+        (4, if nat { 8 } else { 4 }),
+        "two sizes of MTU"
+    );
     // A missing router is named, with the number of frames that came through and its output.
     let absent: Vec<&String> = outcome.left_out.iter().filter(|why| why.starts_with("absent")).collect();
     assert_eq!(absent.len(), 3, "{absent:?}");

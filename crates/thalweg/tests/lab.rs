@@ -114,8 +114,8 @@ fn models_on_what_is_made() {
         let cells = json["results"]["cells"].as_array().expect("cells");
         assert_eq!(
             cells.len(),
-            2 * 2 * (1 + 5 * 2),
-            "work x chunk sizes x (serial and five models x workers)"
+            2 * 2 * (1 + 6 * 2),
+            "work x chunk sizes x (serial and six models x workers)"
         );
         for cell in cells {
             let expected = match (cell["cell"]["work"].as_str(), cell["cell"]["chunk_packets"].as_u64()) {

@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::machine::Machine;
@@ -82,7 +83,12 @@ fn run_on(
     let stop = AtomicBool::new(false);
     let control = Imitation::new(costs, cores, &stop);
     let machine = Machine::Virtual { cores: Arc::clone(cores), poll_ns: poll_ns.max(POLL_NS_MIN) };
-    schedule_on(&machine, &control, options, &stop)?;
+    // A thread of its own, because those on virtual cores stay bound to one of the machine's.
+    let scheduling = || schedule_on(&machine, &control, options, &stop);
+    thread::scope(|scope| {
+        let ended = scope.spawn(scheduling).join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("the scheduling panicked")))
+    })?;
     let finished_ns = control.state.lock().finished_ns;
     finished_ns
         .map(Duration::from_nanos)
