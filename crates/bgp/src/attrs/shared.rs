@@ -11,6 +11,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hash::{Hash, Hasher};
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -24,7 +25,7 @@ struct Counted {
 }
 
 // An `Attrs` begins at the head; its bytes follow the head without a gap.
-const _: () = assert!(size_of::<Counted>() == size_of::<AtomicUsize>() + size_of::<Head>());
+const _: () = assert!(size_of::<Counted>() == offset_of!(Counted, head) + size_of::<Head>());
 
 /// A shared attribute set. Two of one [`Interner`](super::Interner) are equal if and only if they are the same object.
 pub struct AttrRef(NonNull<Counted>);
