@@ -58,7 +58,7 @@ fn guests_are_served(site: &Site, router: &Router<'_>) {
     let queues = router.show(&["queues"]).expect("the router answers");
     assert!(queues.iter().any(|queue| queue["port"] == "guest" && queue["sent"] != 0), "{queues:?}");
     let by_guests = Traffic::among(site, &[(GUEST, OUTSIDE, OUTSIDE.v4)]);
-    by_guests.passes(PER_CONFIGURATION);
+    by_guests.passes(&router, PER_CONFIGURATION);
     by_guests.end();
     assert!(translated(router).iter().any(|inside| inside.starts_with(GUEST.v4)));
 }
@@ -70,12 +70,12 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
     let mut router = site.run(&two, arguments);
     eventually("the gateway answers", || site.pings(OFFICE, BEYOND).then_some(()));
     let traffic = Traffic::among(&site, &[(OFFICE, OUTSIDE, BEYOND), (OFFICE, OUTSIDE, BEYOND)]);
-    traffic.passes(PER_CONFIGURATION);
+    traffic.passes(&router, PER_CONFIGURATION);
     let reload = |text: &str, what: &[&str]| {
         let said = router.reload(text).unwrap_or_else(|why| panic!("{what:?}: {why}"));
         println!("{said}");
         assert!(what.iter().all(|what| said.contains(what)), "{what:?}: {said}");
-        traffic.passes(PER_CONFIGURATION);
+        traffic.passes(&router, PER_CONFIGURATION);
     };
     let mirrored = of_host(GUEST, driver, &format!("mirror = \"{MIRROR}\""));
     let shaped = "[[qos.egress]]\nport = \"guest\"\nrate = \"100 Mbit/s\"\n";
@@ -108,7 +108,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
         assert!(why.iter().all(|why| said.contains(why)) && said.contains("nothing was changed"), "{said}");
         assert_eq!(names(&router), ["lan", "wan"]);
         assert!(!site.pings(GUEST, OFFICE.v4));
-        traffic.passes(PER_CONFIGURATION);
+        traffic.passes(&router, PER_CONFIGURATION);
     };
     // The mirror's name is taken by an existing interface; the router notices after it has opened the port.
     site.ip(&site.router(), "link add taken0 type veth peer name taken1");
@@ -180,12 +180,12 @@ fn vlans_come_and_go(driver: &str) {
     behind_a_switch(&site, |guests_vlan| {
         let mut router = site.run(&text(None), &[]);
         let traffic = Traffic::among(&site, &[(OFFICE, OUTSIDE, OUTSIDE.v4), (OFFICE, OUTSIDE, OUTSIDE.v4)]);
-        traffic.passes(PER_CONFIGURATION);
+        traffic.passes(&router, PER_CONFIGURATION);
         let reload = |text: &str, what: &[&str]| {
             let said = router.reload(text).unwrap_or_else(|why| panic!("{what:?}: {why}"));
             println!("{said}");
             assert!(what.iter().all(|what| said.contains(what)), "{what:?}: {said}");
-            traffic.passes(PER_CONFIGURATION);
+            traffic.passes(&router, PER_CONFIGURATION);
         };
         let works = || {
             eventually("the VLAN reaches out, through NAT", || site.pings(GUEST, OUTSIDE.v4).then_some(()));

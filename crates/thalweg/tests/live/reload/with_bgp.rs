@@ -171,13 +171,13 @@ fn at_once(driver: &str) {
     assert_eq!((state.as_deref(), flaps), (Some("Established"), 0));
     let lost_at_first = super::lost(&router.one("counters"));
     let traffic = Traffic::start(&site);
-    traffic.passes(PER_CONFIGURATION);
+    traffic.passes(&router, PER_CONFIGURATION);
     for settings in [SECOND, FIRST, SECOND, FIRST] {
         let said = router.reload(&config(driver, &settings)).expect("the reload succeeds");
         assert!(said.contains("paused ") && said.contains("network"), "{said}");
-        traffic.passes(PER_CONFIGURATION);
+        traffic.passes(&router, PER_CONFIGURATION);
         tables_are(&site, &router, &control, &settings);
-        traffic.passes(PER_CONFIGURATION);
+        traffic.passes(&router, PER_CONFIGURATION);
         let (state, flaps, now_s) = session();
         assert_eq!((state.as_deref(), flaps), (Some("Established"), 0), "the session stays up");
         assert!(now_s >= uptime_s, "{now_s} s, before {uptime_s} s");
@@ -193,7 +193,7 @@ fn at_once(driver: &str) {
     let without = without.split("[bgp]").next().expect("a first part");
     assert!(router.reload(without).expect_err("BGP needs a restart").contains("[bgp]"));
     tables_are(&site, &router, &control, &FIRST);
-    traffic.passes(PER_CONFIGURATION);
+    traffic.passes(&router, PER_CONFIGURATION);
     assert_eq!(router.one("counters")["dropped"], before);
 
     let (sent, seen) = traffic.end();
