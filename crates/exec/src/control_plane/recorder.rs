@@ -19,7 +19,7 @@ pub struct ControlCosts {
     pub export_call_ns: u64,
     /// A write that finds nothing.
     pub write_call_ns: u64,
-    /// What a thread does in a round beside sessions.
+    /// A round's background work when there is none; timers are rare.
     pub round_ns: u64,
     /// The run ends when all is in the shards, not when it is written.
     pub ends_when_applied: bool,
@@ -83,8 +83,7 @@ struct Recording {
     exports_ns: Vec<u64>,
     /// The session of each write, and what it took.
     writes_ns: Vec<(usize, u64)>,
-    rounds: u64,
-    rounds_ns: u64,
+    rounds_ns: Vec<u64>,
 }
 
 /// A batch, and which read it came from, if that was recorded.
@@ -141,13 +140,13 @@ impl Recording {
             export_ns: self.exports_ns.iter().map(|ns| ns.saturating_sub(export_call_ns)).sum(),
             export_call_ns,
             write_call_ns,
-            round_ns: self.rounds_ns / self.rounds.max(1),
+            round_ns: median(self.rounds_ns.iter().copied()),
             ends_when_applied,
         }
     }
 }
 
-/// Most calls find nothing, so the median is the cost of one that does not.
+/// Most calls find nothing to do, so the median is the cost of such a call.
 fn median(values: impl Iterator<Item = u64>) -> u64 {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
@@ -237,16 +236,13 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
     }
 
     fn tick(&self, worker: &mut C::Worker, share: Share, now_ms: u64) -> u64 {
-        self.time(|| self.control.tick(worker, share, now_ms), |recording, ns, _| recording.rounds_ns += ns)
+        self.control.tick(worker, share, now_ms)
     }
 
     fn background_work(&self, worker: &mut C::Worker, share: Share, now_ms: u64) -> bool {
         self.time(
             || self.control.background_work(worker, share, now_ms),
-            |recording, ns, _| {
-                recording.rounds += 1;
-                recording.rounds_ns += ns;
-            },
+            |recording, ns, _| recording.rounds_ns.push(ns),
         )
     }
 
