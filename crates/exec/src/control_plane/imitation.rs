@@ -260,13 +260,11 @@ impl<'a> ControlPlane for Imitation<'a> {
 
     fn read(&self, (): &mut (), session: usize, _: u64) -> Reading<Imitated<'a>> {
         let reads = self.costs.sessions.get(session).map_or(&[][..], |session| &session.reads);
-        let read = {
-            let mut state = self.state.lock();
-            let next = state.next.get_mut(session);
-            next.and_then(|next| reads.get(*next).inspect(|_| *next += 1))
-        };
-        let Some(read) = read else { return Reading { batch: None, more: false } };
+        let next = self.state.lock().next.get(session).and_then(|next| reads.get(*next));
+        let Some(read) = next else { return Reading { batch: None, more: false } };
         self.cores.spend(read.read_ns);
+        // One thread at a time reads a session. What it reads counts when it is read.
+        self.state.lock().next[session] += 1;
         let batch = (!read.shards_ns.is_empty()).then_some(Imitated(read));
         if batch.is_none() {
             self.look_at_end();

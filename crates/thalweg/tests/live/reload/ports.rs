@@ -58,7 +58,7 @@ fn guests_are_served(site: &Site, router: &Router<'_>) {
     let queues = router.show(&["queues"]).expect("the router answers");
     assert!(queues.iter().any(|queue| queue["port"] == "guest" && queue["sent"] != 0), "{queues:?}");
     let by_guests = Traffic::among(site, &[(GUEST, OUTSIDE, OUTSIDE.v4)]);
-    by_guests.passes(&router, PER_CONFIGURATION);
+    by_guests.passes(router, PER_CONFIGURATION);
     by_guests.end();
     assert!(translated(router).iter().any(|inside| inside.starts_with(GUEST.v4)));
 }
