@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, Builder};
 
 use super::machine::Machine;
-use super::seat::Seat;
+use super::seat::{Seat, join_all};
 use super::serial::read_and_apply;
 use super::thread::{Poller, Wakers, stopped};
 use super::{ControlPlane, Notice, Share};
@@ -71,46 +71,27 @@ pub(super) fn run<C: ControlPlane>(
     machine: &Machine,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let masters = Seat::new(machine, "master");
-    let mut poller = masters.poller()?;
-    let wakers = Wakers::default();
-    wakers.add(poller.waker());
-    control.begin(1, wakers.clone());
-    poller.sockets().listen(control)?;
+    let (masters, mut poller, wakers) = Seat::master(machine, control)?;
     let queues = (0..threads).map(|_| ReadyQueue::default()).collect();
     let pool = Pool { control, stop, machine, wakers, queues, dealt: RwLock::default() };
-    let names = (0..threads).map(|index| format!("pool-{index}"));
-    let seats: Vec<_> = names.map(|name| (Seat::new(machine, &name), name)).collect();
+    let seats: Vec<_> = (0..threads).map(|index| Seat::new(machine, format!("pool-{index}"))).collect();
     thread::scope(|scope| {
-        let mut result = Ok(());
-        let mut handles = Vec::new();
-        for (queue, (seat, name)) in pool.queues.iter().zip(seats) {
-            let (pool, own) = (&pool, seat.clone());
-            let work = move || own.occupy(|| pool.end(), || pool.work(queue));
-            match thread::Builder::new().name(name).spawn_scoped(scope, work) {
+        let (pool, mut result, mut handles) = (&pool, Ok(()), Vec::new());
+        for (queue, seat) in pool.queues.iter().zip(seats) {
+            match seat.spawn(scope, Builder::new(), || pool.end(), || pool.work(queue)) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
-                    seat.stays_empty();
                     result = Err(error);
                     pool.end();
                 }
             }
         }
-        let mastered = masters.occupy(
-            || pool.end(),
-            || {
-                let mastered = pool.master(&mut poller);
-                pool.end();
-                mastered
-            },
-        );
-        result = result.and(mastered);
-        for handle in handles {
-            result = result.and(
-                handle.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the pool panicked"))),
-            );
-        }
-        result
+        let master = || {
+            let mastered = pool.master(&mut poller);
+            pool.end();
+            mastered
+        };
+        join_all(handles, result.and(masters.occupy(|| pool.end(), master)))
     })
 }
 

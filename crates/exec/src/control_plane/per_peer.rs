@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, Builder};
 
 use super::machine::Machine;
 use super::seat::Seat;
@@ -48,12 +48,7 @@ pub(super) fn run<C: ControlPlane>(
     machine: &Machine,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let seat = Seat::new(machine, "master");
-    let mut poller = seat.poller()?;
-    let wakers = Wakers::default();
-    wakers.add(poller.waker());
-    control.begin(1, wakers.clone());
-    poller.sockets().listen(control)?;
+    let (seat, mut poller, wakers) = Seat::master(machine, control)?;
     let peer_threads =
         PeerThreads { control, stop, machine, wakers, common_poller, failure: Mutex::new(None) };
     let result = thread::scope(|scope| {
@@ -127,23 +122,19 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             running.waker.wake();
             return Ok(());
         }
-        let name = format!("peer-{session}");
-        let seat = Seat::new(self.machine, &name);
+        let seat = Seat::new(self.machine, format!("peer-{session}"));
         let poller = seat.poller()?;
         let sockets = if self.common_poller { masters.sockets() } else { poller.sockets() }.clone();
         sockets.attach(self.control, session)?;
         let end = Arc::new(AtomicBool::new(false));
         let known = SessionThread { waker: poller.waker(), sockets, end: end.clone() };
-        let own = seat.clone();
         let body = move || {
-            let result = own.occupy(|| self.end(), || self.session(session, poller, &end));
-            if let Err(error) = result {
+            if let Err(error) = self.session(session, poller, &end) {
                 *self.failure.lock() = Some(error);
                 self.end();
             }
         };
-        let builder = thread::Builder::new().name(name).stack_size(STACK_BYTES);
-        builder.spawn_scoped(scope, body).inspect_err(|_| seat.stays_empty())?;
+        seat.spawn(scope, Builder::new().stack_size(STACK_BYTES), || self.end(), body)?;
         threads.insert(session, known);
         Ok(())
     }

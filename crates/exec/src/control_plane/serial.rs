@@ -7,16 +7,11 @@ use std::sync::atomic::AtomicBool;
 
 use super::machine::Machine;
 use super::seat::Seat;
-use super::thread::{Poller, Wakers, stopped};
+use super::thread::{Poller, stopped};
 use super::{ControlPlane, Notice, Share};
 
 pub(super) fn run<C: ControlPlane>(control: &C, machine: &Machine, stop: &AtomicBool) -> io::Result<()> {
-    let seat = Seat::new(machine, "the thread");
-    let mut poller = seat.poller()?;
-    let wakers = Wakers::default();
-    wakers.add(poller.waker());
-    control.begin(1, wakers.clone());
-    poller.sockets().listen(control)?;
+    let (seat, mut poller, wakers) = Seat::master(machine, control)?;
     seat.occupy(|| wakers.wake_all(), || rounds(control, machine, &mut poller, stop))
 }
 

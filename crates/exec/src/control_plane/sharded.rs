@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, Builder};
 
 use super::machine::Machine;
-use super::seat::Seat;
+use super::seat::{Seat, join_all};
 use super::thread::{Poller, Sockets, ThreadWaker, Wakers, stopped};
 use super::{BATCHES_IN_FLIGHT_MAX, ControlPlane, Notice, Share};
 
@@ -59,8 +59,7 @@ pub(super) fn run<C: ControlPlane>(
     let wakers = Wakers::default();
     let (mut seated, mut queues) = (Vec::new(), Vec::new());
     for index in 0..threads {
-        let name = format!("shard-{index}");
-        let seat = Seat::new(machine, &name);
+        let seat = Seat::new(machine, format!("shard-{index}"));
         let poller = seat.poller()?;
         wakers.add(poller.waker());
         queues.push(WorkerQueue {
@@ -71,35 +70,28 @@ pub(super) fn run<C: ControlPlane>(
             waker: poller.waker(),
             sockets: poller.sockets().clone(),
         });
-        seated.push((name, seat, poller));
+        seated.push((seat, poller));
     }
     control.begin(threads, wakers.clone());
     queues[0].sockets.listen(control)?;
     let pool = Pool { control, stop, machine, wakers, queues, in_flight: AtomicUsize::new(0) };
     thread::scope(|scope| {
-        let mut handles = Vec::new();
-        let mut result = Ok(());
+        let (pool, mut result, mut handles) = (&pool, Ok(()), Vec::new());
         let mut others = seated.into_iter().enumerate();
         let own = others.next();
-        for (index, (name, seat, poller)) in others {
-            let (pool, empty) = (&pool, seat.clone());
-            let work = move || seat.occupy(|| pool.end(), || pool.work(index, poller));
-            match thread::Builder::new().name(name).spawn_scoped(scope, work) {
+        for (index, (seat, poller)) in others {
+            match seat.spawn(scope, Builder::new(), || pool.end(), move || pool.work(index, poller)) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
-                    empty.stays_empty();
                     result = Err(error);
                     stop.store(true, Ordering::Release);
                 }
             }
         }
-        if let Some((index, (_, seat, poller))) = own {
+        if let Some((index, (seat, poller))) = own {
             result = result.and(seat.occupy(|| pool.end(), || pool.work(index, poller)));
         }
-        for handle in handles {
-            result = result.and(handle.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))));
-        }
-        result
+        join_all(handles, result)
     })
 }
 

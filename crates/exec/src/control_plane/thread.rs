@@ -12,7 +12,7 @@ use mio::{Events, Poll, Registry, Token, Waker};
 
 use super::machine::Machine;
 use super::{ControlPlane, Share};
-use crate::virtual_cores::Sleeper;
+use crate::virtual_cores::{Awaited, Sleeper, VirtualCores};
 
 /// The token of listening sockets; a session's token is its number.
 pub(super) const LISTENERS: Token = Token(usize::MAX - 1);
@@ -122,7 +122,7 @@ pub(super) struct Poller {
 
 enum EventSource {
     Kernel { poll: Poll, events: Events },
-    Virtual { machine: Machine, poll_ns: u64, ready: Arc<Mutex<Vec<usize>>> },
+    Virtual { cores: Arc<VirtualCores>, poll_ns: u64, ready: Arc<Mutex<Vec<usize>>> },
 }
 
 impl Poller {
@@ -135,10 +135,10 @@ impl Poller {
     }
 
     /// The poller of the thread that `sleeper` wakes.
-    pub(super) fn on_virtual_core(machine: Machine, sleeper: Sleeper, poll_ns: u64) -> Self {
+    pub(super) fn on_virtual_core(cores: Arc<VirtualCores>, sleeper: Sleeper, poll_ns: u64) -> Self {
         let ready = Arc::<Mutex<Vec<usize>>>::default();
         let sockets = SocketsKind::Virtual(Arc::clone(&ready));
-        Self::new(EventSource::Virtual { machine, poll_ns, ready }, sockets, Wakes::OnVirtualCore(sleeper))
+        Self::new(EventSource::Virtual { cores, poll_ns, ready }, sockets, Wakes::OnVirtualCore(sleeper))
     }
 
     fn new(events: EventSource, sockets: SocketsKind, wakes: Wakes) -> Self {
@@ -243,14 +243,12 @@ impl EventSource {
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         match self {
             EventSource::Kernel { poll, events } => poll.poll(events, Some(timeout)),
-            EventSource::Virtual { machine, poll_ns, ready } => {
-                if let Machine::Virtual { cores, .. } = machine {
-                    cores.spend(*poll_ns);
-                }
+            EventSource::Virtual { cores, poll_ns, ready } => {
+                cores.spend(*poll_ns);
                 if timeout.is_zero() || !ready.lock().is_empty() {
                     return Ok(());
                 }
-                machine.park()
+                cores.park(Awaited::Event).map_err(io::Error::other)
             }
         }
     }
