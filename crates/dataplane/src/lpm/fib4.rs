@@ -29,7 +29,8 @@
 //! # Updates
 //!
 //! A change repaints the /19 nodes it touches: one for a /19 or longer, 2,048 for a /8. If the bitmap
-//! stays, values are stored in place; otherwise a new run is written aside and the node swapped.
+//! stays, values are stored in place; otherwise a new run is written aside and the node swapped. Where no
+//! longer prefix exists, nodes are filled without a walk through the routes.
 //!
 //! # Limits
 //!
@@ -38,9 +39,10 @@
 
 use super::address::blocks;
 use super::arena::{Generation, Pool, Region, Touched};
-use super::trie::BinaryTrie;
+use super::trie::{BinaryTrie, NONE};
 use super::writer::{DEEP, Runs, Table};
 use super::{Kernel, Lpm, LpmError, NEXT_HOP_MAX, NextHopId, Prefix};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use thalweg_base::prefetch;
@@ -211,9 +213,13 @@ pub struct Fib4Table {
 }
 
 impl Fib4Table {
-    /// Makes one root node answer like the routes.
-    fn refresh_node(&mut self, routes: &BinaryTrie<u32>, index: usize) -> Result<(), LpmError> {
-        let (trie_node, inherited) = routes.descend((index as u32) << 13, ROOT_BITS);
+    /// Makes one root node answer like the routes below a node of theirs.
+    fn refresh_node(
+        &mut self,
+        routes: &BinaryTrie<u32>,
+        index: usize,
+        (trie_node, inherited): (u32, NextHopId),
+    ) -> Result<(), LpmError> {
         self.slots.paint(routes, trie_node, inherited, 5);
         let fib = Arc::clone(&self.fib);
         let word = fib.root.at(index);
@@ -235,6 +241,19 @@ impl Fib4Table {
         fib.values_touched.set(self.values.top() * 2);
         fib.tails_touched.set(self.tails.top() * TAIL_NODES as usize * 8);
         result
+    }
+
+    /// Makes root nodes answer the same for all their addresses.
+    fn fill(&mut self, nodes: RangeInclusive<usize>, answer: NextHopId) {
+        let fib = Arc::clone(&self.fib);
+        let new = u64::from(answer) << 32;
+        for word in nodes.map(|index| fib.root.at(index)) {
+            let old = word.load(Ordering::Relaxed);
+            if old != new {
+                word.store(new, Ordering::Release);
+                self.release_node(old);
+            }
+        }
     }
 
     /// A node without tails: updated in place if the runs have not moved.
@@ -378,9 +397,16 @@ impl Table for Fib4Table {
     }
 
     fn refresh(&mut self, routes: &BinaryTrie<u32>, prefix: Prefix<u32>) -> Result<(), LpmError> {
-        let (first, last) = blocks(prefix, ROOT_BITS);
-        for index in first..=last {
-            self.refresh_node(routes, index)?;
+        let (mut index, last) = blocks(prefix, ROOT_BITS);
+        while index <= last {
+            let (node, inherited, depth) = routes.descend_or_gap((index as u32) << 13, ROOT_BITS);
+            // Below short prefixes, the default route above all, most of the address space is such a gap.
+            let end = if node == NONE { last.min(index | ((1 << (ROOT_BITS - depth)) - 1)) } else { index };
+            match node {
+                NONE => self.fill(index..=end, inherited),
+                node => self.refresh_node(routes, index, (node, inherited))?,
+            }
+            index = end + 1;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::{Address, Lpm, LpmError, NEXT_HOP_MAX, NO_ROUTE, NextHopId, Prefix};
 use std::marker::PhantomData;
 
 /// Stands for "no node". Node 0 exists, without children and next hop.
-const NONE: u32 = 0;
+pub(super) const NONE: u32 = 0;
 
 const ROOT: u32 = 1;
 
@@ -158,16 +158,23 @@ impl<A: Address> BinaryTrie<A> {
     /// Walks the first `length` bits of `address`. Returns the node there, or the empty node, and the next hop of
     /// the longest prefix that ends *before* that node: the answer if the node has none.
     pub(super) fn descend(&self, address: A, length: u8) -> (u32, NextHopId) {
+        let (node, inherited, _) = self.descend_or_gap(address, length);
+        (node, inherited)
+    }
+
+    /// The same, and the number of bits walked. If the node is the empty one, all addresses that begin with these
+    /// bits have the same answer.
+    pub(super) fn descend_or_gap(&self, address: A, length: u8) -> (u32, NextHopId, u8) {
         let mut node = ROOT;
         let mut inherited = NO_ROUTE;
         for index in 0..length {
             inherited = self.next_hop_or(node, inherited);
             node = self.children[node as usize][address.bit(index)];
             if node == NONE {
-                return (NONE, inherited);
+                return (NONE, inherited, index + 1);
             }
         }
-        (node, inherited)
+        (node, inherited, length)
     }
 
     /// The next hop of a node, or `inherited` if no prefix ends there.

@@ -96,10 +96,12 @@ mod tests {
         fn inside_is_inside(address: u32, len in 0u8..=32, v6: u128, len6 in 0u8..=128, seed: u64) {
             let net = [Ipv4Net::new(address.into(), len).unwrap()];
             let net6 = [Ipv6Net::new(v6.into(), len6).unwrap()];
-            for kind in [Kind::Inside, Kind::Zipf] {
-                let mut draws = Destinations::new(kind, &net, seed);
+            // One of Zipf's pools has 65,536 addresses, so a few cases say enough.
+            let kinds: &[Kind] = if seed.is_multiple_of(16) { &[Kind::Inside, Kind::Zipf] } else { &[Kind::Inside] };
+            for kind in kinds {
+                let mut draws = Destinations::new(*kind, &net, seed);
                 prop_assert!(net[0].contains(&std::net::Ipv4Addr::from(draws.next_address())));
-                let mut draws = Destinations::new(kind, &net6, seed);
+                let mut draws = Destinations::new(*kind, &net6, seed);
                 prop_assert!(net6[0].contains(&std::net::Ipv6Addr::from(draws.next_address())));
             }
             let mut draws = Destinations::new(Kind::Random, &net6, seed);

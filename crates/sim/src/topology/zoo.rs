@@ -136,7 +136,7 @@ struct File {
 impl File {
     fn read(text: &str) -> Result<Self, Wrong> {
         let mut file = Self::default();
-        let mut xml = Xml { text, at: 0 };
+        let mut xml = Xml { text, at: 0, counted: 0, line: 1 };
         let mut open: Option<(bool, Element)> = None;
         let mut is_graphml = false;
         while let Some(tag) = xml.next_tag()? {
@@ -269,6 +269,9 @@ impl File {
 struct Xml<'a> {
     text: &'a str,
     at: usize,
+    /// The end of the text whose lines have been counted.
+    counted: usize,
+    line: usize,
 }
 
 struct Tag<'a> {
@@ -281,8 +284,10 @@ struct Tag<'a> {
 }
 
 impl<'a> Xml<'a> {
-    fn line(&self) -> usize {
-        1 + self.text[..self.at].bytes().filter(|byte| *byte == b'\n').count()
+    fn line(&mut self) -> usize {
+        self.line += self.text[self.counted..self.at].matches('\n').count();
+        self.counted = self.at;
+        self.line
     }
 
     /// The next tag; comments and declarations are skipped.

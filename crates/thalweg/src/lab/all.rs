@@ -38,7 +38,7 @@ Each experiment has its own default of --runs; with --hours it is 1. Experiments
 make network namespaces are left out without root.")]
 pub(crate) struct LabAllArgs {
     /// Only these papers, by number [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
+    #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::PAPERS))]
     pub(crate) only: Vec<String>,
     /// Repeat everything for this many hours; an experiment that would exceed them is not started
     #[arg(long, value_name = "H", value_parser = hours)]
@@ -107,7 +107,7 @@ pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
     noise.push(Noise::measure());
     let claims = all::judge(&args.only, &passes);
     let outcome = Outcome { claims, failed: broken, left_out, passes: passes.len(), noise };
-    let papers = if args.only.is_empty() { all::papers().join(", ") } else { args.only.join(", ") };
+    let papers = if args.only.is_empty() { all::PAPERS.join(", ") } else { args.only.join(", ") };
     let quick = if args.run.quick { ", as little as shows that it works" } else { "" };
     let often = if args.hours.is_some() { format!(", in {} passes", passes.len()) } else { String::new() };
     let origin =
