@@ -51,10 +51,10 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 
-use thalweg_base::{IpPrefix, Prefix};
+use thalweg_base::Prefix;
 use thalweg_wire::bgp::Family;
 
 pub use audience::{Audience, PeerSet};
@@ -70,7 +70,7 @@ use queue::{QueueAddress, Queues};
 use rules::{Offer, Rules};
 
 use crate::peer::{PeerId, PeerInfo, PeerTable};
-use crate::route::{Change, Changes, Chosen, RouteAddress};
+use crate::route::{Change, Changes, Chosen};
 
 /// The largest path identifier that a group ever sent, by family.
 type PathIds = [AtomicU32; 2];
@@ -102,8 +102,6 @@ pub struct GroupCounters {
 /// The neighbors with one export view, and the messages for them.
 pub struct UpdateGroup {
     rules: Rules,
-    /// The previous view, while it is being replaced.
-    old_rules: Option<Rules>,
     limits: ExportLimits,
     queues: Queues,
     encoder: Encoder,
@@ -112,8 +110,6 @@ pub struct UpdateGroup {
     handled: Versions,
     flushed: Arc<Versions>,
     path_ids: Arc<PathIds>,
-    /// Logs of dumps that may be in progress, to abandon them when the view is replaced.
-    dumps: Vec<Weak<GroupLog>>,
     changes: u64,
     /// The log has grown since [`Self::take_grew`] last reported it.
     grew: bool,
@@ -128,13 +124,6 @@ pub struct HandOver {
     gathered: member::Gathered,
 }
 
-/// A group cannot take a view with another encoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "families, path identifiers and encoding are negotiated when a session opens and cannot change later"
-)]
-pub struct DifferentEncoding;
-
 impl UpdateGroup {
     /// Creates a group without members. `representative` stands for all members where the policy examines the
     /// neighbor.
@@ -142,7 +131,6 @@ impl UpdateGroup {
         let encoder = Encoder::new(view.codec, view.message_length_max());
         Self {
             rules: Rules::new(view, representative),
-            old_rules: None,
             queues: Queues::new(true),
             encoder,
             log: Arc::new(GroupLog::new(limits.log_bytes_max)),
@@ -150,7 +138,6 @@ impl UpdateGroup {
             handled: Versions::default(),
             flushed: Arc::default(),
             path_ids: Arc::default(),
-            dumps: Vec::new(),
             changes: 0,
             grew: false,
             had: Vec::new(),
@@ -194,10 +181,6 @@ impl UpdateGroup {
         self.flush();
         self.rules.join(peer, remote_as);
         self.rules.clear_sets();
-        if let Some(old) = &mut self.old_rules {
-            old.join(peer, remote_as);
-            old.clear_sets();
-        }
         Member::new(peer, self.log.clone())
     }
 
@@ -205,11 +188,11 @@ impl UpdateGroup {
     /// leave here: in this order, shards keep the tombstones that it still needs. Do not gather from the old member
     /// in between. `wanted` are the dumps that it was to get and that have not begun.
     pub fn hand_over(&self, member: &mut Member, wanted: &[DumpKind]) -> HandOver {
-        let (lag, under_way) = member.has();
+        let (since, under_way) = member.has();
         let replaces = |kind: &DumpKind| matches!(kind, DumpKind::Replace { .. });
-        let known = self.old_rules.is_none() && !lag.by_old_view && !wanted.iter().any(replaces);
+        let known = !under_way.iter().chain(wanted).any(replaces);
         let others = wanted.iter().filter_map(DumpKind::since);
-        let since = others.fold(lag.since, |since, other| Arc::new(earliest(&since, &other)));
+        let since = others.fold(since, |since, other| Arc::new(earliest(&since, &other)));
         let earlier = Earlier::of(known.then_some(&self.rules), under_way, wanted);
         let largest = |family: Family| self.path_ids[family.index()].load(Ordering::Relaxed);
         HandOver {
@@ -235,10 +218,6 @@ impl UpdateGroup {
         self.flush();
         self.rules.leave(peer);
         self.rules.clear_sets();
-        if let Some(old) = &mut self.old_rules {
-            old.leave(peer);
-            old.clear_sets();
-        }
         self.log.unfollow(peer);
     }
 
@@ -250,9 +229,6 @@ impl UpdateGroup {
     /// Takes the changes of a shard, in the shard's order. Encodes by itself when too many wait.
     pub fn handle_changes(&mut self, changes: &Changes, peers: &PeerTable) {
         self.rules.forget_sources();
-        if let Some(old) = &mut self.old_rules {
-            old.forget_sources();
-        }
         if !self.rules.audiences.members.is_empty() {
             self.changes += (changes.v4.len() + changes.v6.len()) as u64;
             self.handle_family(&changes.v4, peers);
@@ -275,7 +251,7 @@ impl UpdateGroup {
             if self.queues.len() >= self.limits.pending_max {
                 self.encode();
             }
-            if simple && self.old_rules.is_none() {
+            if simple {
                 self.handle_simple(change, peers);
             } else {
                 let further = change.further.as_deref();
@@ -335,27 +311,16 @@ impl UpdateGroup {
     fn handle_whole<'a, A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
-        old: impl Iterator<Item = &'a Chosen> + Clone,
+        old: impl Iterator<Item = &'a Chosen>,
         new: impl Iterator<Item = &'a Chosen>,
         peers: &PeerTable,
     ) {
         let (mut had, mut gets) = (std::mem::take(&mut self.had), std::mem::take(&mut self.gets));
         let too_long = self.rules.too_long;
-        exported(&mut self.rules, prefix, old.clone(), peers, &mut had);
+        exported(&mut self.rules, prefix, old, peers, &mut had);
         self.rules.too_long = too_long;
         exported(&mut self.rules, prefix, new, peers, &mut gets);
-        let mut earlier = Vec::new();
-        if let Some(rules) = &mut self.old_rules {
-            // Members have the prefix by the old view or by the new one.
-            let mut by_old_view = Vec::new();
-            exported(rules, prefix, old, peers, &mut by_old_view);
-            for out in by_old_view {
-                let members = rules.audiences.to_set(out.offer.audience);
-                earlier.push((out.path_id, self.rules.audiences.code(members)));
-            }
-        }
-        let whole = self.old_rules.is_some();
-        self.enter(prefix, &had, &mut gets, &earlier, whole);
+        self.enter(prefix, &had, &mut gets);
         had.clear();
         gets.clear();
         (self.had, self.gets) = (had, gets);
@@ -363,28 +328,17 @@ impl UpdateGroup {
 
     /// Puts the change into the queue: for each path identifier, the members that had something and those that get
     /// something. Members that keep the same path are left out, unless the prefix is waiting already (so it is not
-    /// sent yet) or `whole` is set.
-    fn enter<A: QueueAddress>(
-        &mut self,
-        prefix: Prefix<A>,
-        had: &[Exported],
-        gets: &mut [Exported],
-        earlier: &[(u16, AudienceCode)],
-        whole: bool,
-    ) {
+    /// sent yet).
+    fn enter<A: QueueAddress>(&mut self, prefix: Prefix<A>, had: &[Exported], gets: &mut [Exported]) {
         let queue = A::queue(&mut self.queues);
         let Rules { view, audiences, .. } = &mut self.rules;
-        let ids = had.iter().chain(gets.iter()).map(|out| out.path_id);
-        let mut ids: Vec<u16> = ids.chain(earlier.iter().map(|each| each.0)).collect();
+        let mut ids: Vec<u16> = had.iter().chain(gets.iter()).map(|out| out.path_id).collect();
         ids.sort_unstable();
         ids.dedup();
         for path_id in ids {
             self.path_ids[A::FAMILY.index()].fetch_max(u32::from(path_id), Ordering::Relaxed);
             let waits = queue.find(prefix, path_id).is_some();
             let mut before = AudienceCode::NOBODY;
-            for &(_, more) in earlier.iter().filter(|each| each.0 == path_id) {
-                before = audiences.or(before, more);
-            }
             for old in had.iter().filter(|out| out.path_id == path_id) {
                 let mut lost = old.offer.audience;
                 let same = |new: &&mut Exported| {
@@ -393,10 +347,7 @@ impl UpdateGroup {
                         && (new.attrs_id == old.attrs_id
                             || attributes::same(view, A::FAMILY, &from.attrs, &to.attrs, to.origins))
                 };
-                if !waits
-                    && !whole
-                    && let Some(new) = gets.iter_mut().find(same)
-                {
+                if !waits && let Some(new) = gets.iter_mut().find(same) {
                     let kept = audiences.and(old.offer.audience, new.offer.audience);
                     lost = audiences.minus(lost, kept);
                     new.offer.audience = audiences.minus(new.offer.audience, kept);
@@ -469,8 +420,6 @@ impl UpdateGroup {
         let rules = self.rules.for_members(&peers);
         let (routes_max, bytes_max) = (self.limits.dump_routes_max, self.limits.dump_bytes_max);
         let dump = Dump::new(kind.clone(), rules, routes_max, bytes_max, self.path_ids.clone());
-        self.dumps.retain(|log| log.strong_count() > 0);
-        self.dumps.push(Arc::downgrade(dump.log()));
         for member in members {
             // An initial dump may be a repetition: only the log corrects what the first one sent.
             if matches!(kind, DumpKind::CatchUp { .. } | DumpKind::Replace { .. }) {
@@ -479,73 +428,6 @@ impl UpdateGroup {
             member.attach(dump.log().clone(), kind.clone());
         }
         dump
-    }
-
-    /// Replaces the view (for example the policy) without affecting sessions. The driver must then pass every
-    /// prefix of every shard to [`Self::reevaluate`], then the changes that were on their way, and call
-    /// [`Self::finish_view`] before it sets another view. Only differences are sent. Dumps in progress end, and
-    /// their members need them again.
-    pub fn set_view(&mut self, view: Arc<ExportView>) -> Result<(), DifferentEncoding> {
-        let old = &self.rules.view;
-        if old.codec != view.codec
-            || old.families != view.families
-            || old.add_path_depth != view.add_path_depth
-        {
-            return Err(DifferentEncoding);
-        }
-        self.encode();
-        let mut new = self.rules.with_view(view, self.rules.representative.clone());
-        new.too_long = self.rules.too_long;
-        self.old_rules = Some(std::mem::replace(&mut self.rules, new));
-        self.log.begin_view();
-        for log in self.dumps.drain(..).filter_map(|log| log.upgrade()) {
-            log.abandon();
-        }
-        Ok(())
-    }
-
-    /// Replaces the policy: [`Self::set_view`] with nothing else changed.
-    pub fn set_policy(&mut self, policy: Arc<crate::policy::Policy>) -> Result<(), DifferentEncoding> {
-        let view = ExportView { policy, ..(*self.rules.view).clone() };
-        self.set_view(Arc::new(view))
-    }
-
-    /// Re-evaluates a prefix of a shard while the view is being replaced. Drivers pause while the log has no room
-    /// ([`GroupLog::room`]), so that members can follow.
-    pub fn reevaluate<A: RouteAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
-        if self.rules.view.families[A::FAMILY.index()] {
-            match A::to_ip_prefix(prefix) {
-                IpPrefix::V4(prefix) => self.reevaluate_in(prefix, paths, peers),
-                IpPrefix::V6(prefix) => self.reevaluate_in(prefix, paths, peers),
-            }
-        }
-    }
-
-    fn reevaluate_in<A: QueueAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
-        let Some(old_rules) = &mut self.old_rules else { return };
-        let (mut had, mut gets) = (Vec::new(), Vec::new());
-        exported(old_rules, prefix, paths.iter(), peers, &mut had);
-        exported(&mut self.rules, prefix, paths.iter(), peers, &mut gets);
-        let same = same_messages(old_rules, &had, &self.rules, &gets, A::FAMILY);
-        if !same {
-            let mut earlier = Vec::new();
-            for out in &had {
-                let members = old_rules.audiences.to_set(out.offer.audience);
-                earlier.push((out.path_id, self.rules.audiences.code(members)));
-            }
-            self.enter(prefix, &[], &mut gets, &earlier, true);
-        }
-        if self.queues.len() >= self.limits.pending_max {
-            self.encode();
-        }
-    }
-
-    /// Forgets the old view after every prefix was re-evaluated; returns whether the log grew.
-    pub fn finish_view(&mut self) -> bool {
-        self.old_rules = None;
-        let grew = self.flush();
-        self.log.end_view();
-        grew
     }
 }
 

@@ -56,7 +56,7 @@ use thalweg_wire::bgp::Family;
 use crate::peer::{Millis, PeerId, PeerTable};
 use crate::route::{Changes, RouteAddress, RouteBatch};
 
-pub use damping::{DampedRoute, DampingConfig};
+pub use damping::DampingConfig;
 pub use decision::{DecisionConfig, Step};
 pub use family::{FamilyRoutes, VERSION_AGE_MAX, is_newer};
 pub use next_hops::NextHopView;
@@ -436,11 +436,6 @@ impl RibShard {
         let v4 = self.v4.damper.as_ref().and_then(|damper| damper.next_deadline_s());
         let v6 = self.v6.damper.as_ref().and_then(|damper| damper.next_deadline_s());
         v4.into_iter().chain(v6).min().map(|seconds| Millis::default().plus_s(seconds.into()))
-    }
-
-    /// Routes with a record of flaps, in no order.
-    pub fn damped<A: RibAddress>(&self, now: Millis) -> impl Iterator<Item = DampedRoute<A>> + '_ {
-        A::routes(self).damper.iter().flat_map(move |damper| damper.routes(now.seconds()))
     }
 
     /// Forgets the flaps of a neighbor's routes, before another neighbor gets its index.

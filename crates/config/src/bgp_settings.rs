@@ -566,16 +566,18 @@ static GRACEFUL_RESTART_TABLE: Table = Table::new(
 /// RFC 4724 has 12 bits for it.
 static TIME_S: Key<u16> = Key::number("time_s", 0..=4095)
     .unit("seconds")
-    .default(120)
+    .default_of(|| GracefulRestartConfig::default().time_s)
     .session()
     .help("restart time to announce to neighbors");
 static STALE_PATH_S: Key<u32> = Key::number("stale_path_s", 1..=TIME_MAX_S)
     .unit("seconds")
-    .default(360)
+    .default_of(|| GracefulRestartConfig::default().stale_path_s)
     .session()
     .help("how long to keep routes of a restarting neighbor");
-static NOTIFICATION: Key<bool> =
-    Key::flag("notification").default(true).session().help("keep routes after a NOTIFICATION too (RFC 8538)");
+static NOTIFICATION: Key<bool> = Key::flag("notification")
+    .default_of(|| GracefulRestartConfig::default().notification)
+    .session()
+    .help("keep routes after a NOTIFICATION too (RFC 8538)");
 static FORWARDING_PRESERVED: Key<bool> = Key::flag("forwarding_preserved")
     .otherwise("true unless this router forwards packets itself")
     .session()

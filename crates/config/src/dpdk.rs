@@ -19,7 +19,7 @@ static EAL: Key<Vec<String>> = Key::by("eal", "a list of arguments", arguments)
     .help("arguments of DPDK's EAL, all of them");
 static MBUFS: Key<u32> = Key::number("mbufs", MBUFS_RANGE)
     .unit("frames")
-    .default(4096)
+    .default_of(|| DpdkConfig::default().mbufs)
     .restart(Differs::Router(|old, new| old.dpdk.mbufs != new.dpdk.mbufs))
     .help("frames to have memory for, per port and direction");
 

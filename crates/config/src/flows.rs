@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_flow::application::Labeling;
-use thalweg_flow::{KeyFields, Sampling};
+use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use crate::diagnostic::ErrorKind;
 use crate::key::{Differs, Key, Sub, Table};
@@ -49,15 +49,15 @@ static COLLECTORS: Key<Vec<String>> = Key::by("collectors", "one or a list of at
          and [`kafka://`](export.md#kafka); [IPFIX with `?options=in-domain`](export.md)",
     );
 static BALANCE: Key<bool> = Key::flag("balance")
-    .default(false)
+    .default_of(|| FlowsConfig::default().balance)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.balance)))
     .help("send each record to one collector, chosen by its flow, instead of to all");
 static OBSERVATION_DOMAIN: Key<u32> = Key::number("observation_domain", 1..=4_294_900_000)
-    .default(1)
+    .default_of(|| FlowsConfig::default().observation_domain)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.observation_domain)))
     .help("observation domain ID of the first collector's session; each further session adds one");
 static GSO: Key<bool> = Key::flag("gso")
-    .default(true)
+    .default_of(|| FlowsConfig::default().gso)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.gso)))
     .help(
         "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
@@ -84,15 +84,15 @@ static KEEP_FREE: Key<u64> = Key::text("keep_free", "a size", quantity::bytes)
     .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
 static IDLE_TIMEOUT_S: Key<u64> = Key::number("idle_timeout_s", 1..=TIMEOUT_MAX_S)
     .unit("seconds")
-    .default(15)
+    .default_of(|| MeterOptions::default().idle_timeout_ns / SECOND_NS)
     .help("idle timeout: a flow without packets ends after it");
 static ACTIVE_TIMEOUT_S: Key<u64> = Key::number("active_timeout_s", 1..=TIMEOUT_MAX_S)
     .unit("seconds")
-    .default(60)
+    .default_of(|| MeterOptions::default().active_timeout_ns / SECOND_NS)
     .help("active timeout: a flow that continues is reported each time");
 static FLOWS_MAX: Key<u32> = Key::number("flows_max", 65_536..=268_435_456)
     .unit("flows")
-    .default(1_048_576)
+    .default_of(|| MeterOptions::default().flows_max)
     .help("limit of flows in the cache");
 static SAMPLE: Key<u32> = Key::number("sample", 1..=1_000_000)
     .unit("packets")
@@ -120,9 +120,10 @@ static KEY: Key<KeyFields> = Key::by(
 )
 .default_toml("[\"ports\", \"traffic-class\", \"ingress\", \"vlan\", \"mpls\"]")
 .help("fields of the flow key besides addresses and protocol");
-static BIFLOW: Key<bool> =
-    Key::flag("biflow").default(false).help("both directions in one record (RFC 5103)");
-static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).default(Labeling::Ports).help(
+static BIFLOW: Key<bool> = Key::flag("biflow")
+    .default_of(|| MeterOptions::default().biflow)
+    .help("both directions in one record (RFC 5103)");
+static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).default_of(|| MeterOptions::default().labeling).help(
     "what names a flow's application: `\"ports\"`; `\"payload\"`, how its first payloads begin, and ports where they \
      say nothing; `\"none\"`",
 );

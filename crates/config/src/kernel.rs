@@ -37,12 +37,12 @@ static NEIGHBORS: Key<(bool, bool)> = Key::word("neighbors", &WAYS)
          are put into the kernel's tables of mirrors; `\"both\"`; `\"off\"`",
     );
 static METRIC: Key<u32> = Key::number("metric", 1..=U32)
-    .default(116)
+    .default_of(|| KernelSync::default().metric)
     .restart(Differs::Router(|old, new| old.kernel.metric != new.kernel.metric))
     .help("of the routes put into the kernel");
 static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=86_400)
     .unit("seconds")
-    .default(60)
+    .default_of(|| KernelSync::default().repair_s)
     .restart(Differs::Router(|old, new| old.kernel.repair_s != new.kernel.repair_s))
     .help("time between scans for drift");
 

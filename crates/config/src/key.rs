@@ -31,7 +31,7 @@ pub(crate) const U32: u64 = u32::MAX as u64;
 pub(crate) struct Key<T: 'static> {
     facts: Facts,
     read: Read<T>,
-    default: Option<T>,
+    default: Option<Fallback<T>>,
     show: fn(&Self, &T) -> String,
     place: Place<T>,
     table: Option<&'static Table>,
@@ -81,6 +81,13 @@ enum Read<T: 'static> {
     Text { what: &'static str, parse: fn(&str) -> Result<T, &'static str> },
     By { what: &'static str, read: fn(&mut Reader, &Item<'_>) -> Option<T> },
     Section { what: &'static str },
+}
+
+/// The default of a key.
+enum Fallback<T> {
+    Is(T),
+    /// That of the structure which the key is for.
+    Of(fn() -> T),
 }
 
 /// The value type of a key that begins a section.
@@ -169,7 +176,14 @@ impl<T: Copy + PartialEq + 'static> Key<T> {
 impl<T: Copy + 'static> Key<T> {
     /// The value of a missing key.
     pub(crate) const fn default(mut self, value: T) -> Self {
-        self.default = Some(value);
+        self.default = Some(Fallback::Is(value));
+        self.facts.absent = Absent::Value;
+        self
+    }
+
+    /// The default is what the structure has that the key is for.
+    pub(crate) const fn default_of(mut self, value: fn() -> T) -> Self {
+        self.default = Some(Fallback::Of(value));
         self.facts.absent = Absent::Value;
         self
     }
@@ -321,7 +335,12 @@ impl<T: Value> Key<T> {
     }
 
     fn own_default(&self) -> Option<T> {
-        let Place::Field(field) = self.place else { return self.default.clone() };
+        let Place::Field(field) = self.place else {
+            return match self.default.as_ref()? {
+                Fallback::Is(value) => Some(value.clone()),
+                Fallback::Of(value) => Some(value()),
+            };
+        };
         let mut neighbor = NeighborConfig::new([0; 4].into(), 0, 0, [0; 4].into());
         Some(field(&mut neighbor).clone())
     }

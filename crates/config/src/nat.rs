@@ -61,20 +61,22 @@ static SHARDS: Key<u16> = Key::number("shards", 1..=256)
         "pieces that sessions are cut into: a power of two, at most half as many as there are ports, with blocks at most \
          as many as an address has",
     );
-static SESSIONS_MAX: Key<u32> =
-    Key::number("sessions_max", 1..=SESSIONS_MOST).default(65_536).help("size of the session table");
+static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=SESSIONS_MOST)
+    .default_of(|| NatConfig::default().sessions_max)
+    .help("size of the session table");
 static PORT_SELECTION: Key<PortSelection> = Key::word("port_selection", &PortSelection::NAMES)
-    .default(PortSelection::Preserve)
+    .default_of(|| NatConfig::default().port_selection)
     .help("`\"preserve\"`: the inside port if it is free; `\"hash\"`: any of the shard's (RFC 4787 section 4.2)");
 static FILTERING: Key<Filtering> =
-    Key::word("filtering", &Filtering::NAMES).default(Filtering::EndpointIndependent).help(
+    Key::word("filtering", &Filtering::NAMES).default_of(|| NatConfig::default().filtering).help(
         "who may use a session from outside: `\"endpoint-independent\"`: anyone; `\"address-dependent\"`: addresses the \
          inside host has sent to (RFC 4787 section 5)",
     );
-static HAIRPIN: Key<bool> =
-    Key::flag("hairpin").default(true).help("inside hosts reach each other through public addresses");
+static HAIRPIN: Key<bool> = Key::flag("hairpin")
+    .default_of(|| NatConfig::default().hairpin)
+    .help("inside hosts reach each other through public addresses");
 static INBOUND_REFRESH: Key<bool> = Key::flag("inbound_refresh")
-    .default(false)
+    .default_of(|| NatConfig::default().inbound_refresh)
     .help("let packets from outside refresh UDP and ICMP sessions too (RFC 4787 REQ-6)");
 static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIONS_MOST)
     .otherwise("a sixteenth of `sessions_max`, at least 64, at most 4096")
@@ -89,7 +91,7 @@ static DROP_HALF_OPEN: Key<bool> = Key::flag("drop_half_open")
     .default(true)
     .help("when the table fills up, shorten half-open TCP sessions to 30 s and evict them first");
 static REFUSAL: Key<NatRefusal> =
-    Key::word("refusal", &NatRefusal::NAMES).default(NatRefusal::HostUnreachable).help(
+    Key::word("refusal", &NatRefusal::NAMES).default_of(|| NatConfig::default().refusal).help(
         "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
          (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
     );

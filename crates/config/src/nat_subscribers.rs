@@ -28,8 +28,10 @@ static INSIDE: Key<()> = Key::raw("inside", "a prefix or a list")
     .otherwise("required with deterministic blocks")
     .example("[\"100.64.0.0/22\"]")
     .help("deterministic blocks for these prefixes, in order; other addresses get none");
-static BLOCK_SIZE: Key<u16> =
-    Key::number("block_size", BLOCK_SIZES).unit("ports").default(512).help("ports per block: a power of two");
+static BLOCK_SIZE: Key<u16> = Key::number("block_size", BLOCK_SIZES)
+    .unit("ports")
+    .default_of(|| SubscriberConfig::default().block_size)
+    .help("ports per block: a power of two");
 static PORTS_MAX: Key<u32> = Key::number("ports_max", 1..=u16::MAX as u64)
     .otherwise("four blocks; deterministic: one")
     .help("limit of public ports of an address, per protocol; dynamic blocks are allocated up to it");
@@ -38,7 +40,7 @@ static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=3 * u16::MAX as 
     .help("limit of sessions of an address, all protocols together");
 static HOLD_S: Key<u32> = Key::number("hold_s", 0..=24 * 3600)
     .unit("seconds")
-    .default(120)
+    .default_of(|| SubscriberConfig::default().hold_s)
     .help("time before a dynamic block goes to another address (RFC 6888 REQ-8)");
 
 const BLOCK_SIZES: RangeInclusive<u64> =

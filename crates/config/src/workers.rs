@@ -23,7 +23,7 @@ static COUNT: Key<usize> = Key::number("count", 1..=THREADS_MAX as u64)
     .help("how many there are; `--workers` of `thalweg run` has precedence");
 
 static PRIORITY: Key<Priority> = Key::word("priority", &Priority::NAMES)
-    .default(Priority::RealTime)
+    .default_of(|| WorkersConfig::default().priority)
     .restart(Differs::Process)
     .help(
         "how soon they get a core that other threads want too: `\"realtime\"` (at once, within a budget), `\"nice\"` or \
@@ -36,7 +36,7 @@ static CORES: Key<Vec<usize>> = Key::by("cores", "a list of cores, each 0 to 102
 
 static BATCH_PACKETS: Key<usize> = Key::number("batch_packets", 1..=BATCH_PACKETS_MAX as u64)
     .unit("packets")
-    .default(BATCH_PACKETS_MAX)
+    .default_of(|| WorkersConfig::default().batch_packets)
     .restart(Differs::Process)
     .help("how many a worker receives at most before it processes and sends them");
 static BUSY_POLL_US: Key<u32> = Key::number("busy_poll_us", 0..=1000)

@@ -155,7 +155,7 @@ impl Files {
     fn new(config: &MrtConfig) -> Self {
         let writer = |pattern: &std::path::PathBuf, period_s| {
             let pattern = pattern.clone();
-            MrtWriter::new(MrtWriterOptions { pattern, period_s, bytes_max: None, gzip: config.compress })
+            MrtWriter::new(MrtWriterOptions { pattern, period_s, gzip: config.compress })
         };
         let interval_s = u64::from(config.dump_interval_s.max(1));
         Self {

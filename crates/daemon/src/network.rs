@@ -12,10 +12,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_node::speaker::{ByteStream, Incoming, Network};
 use thalweg_ports::kernel::NetworkView;
-use thalweg_ports::tcp::{
-    HopLimit, ListenOptions, Listener, Md5Key, Progress, SignatureFaults, SocketOptions, Stream, TcpError,
-    connect,
-};
+use thalweg_ports::tcp::{HopLimit, Listener, Md5Key, Progress, SignatureFaults, Stream, TcpError, connect};
 
 /// The listening sockets and their passwords.
 pub(crate) struct TcpNetwork {
@@ -27,8 +24,7 @@ pub(crate) struct TcpNetwork {
 impl TcpNetwork {
     /// Listens on all of the addresses.
     pub(crate) fn listen(addresses: &[SocketAddr]) -> Result<Self, TcpError> {
-        let options = ListenOptions::default();
-        let listeners = addresses.iter().map(|address| Listener::bind(*address, &options));
+        let listeners = addresses.iter().map(|address| Listener::bind(*address));
         Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, keys: Mutex::default() })
     }
 
@@ -72,7 +68,7 @@ impl Network for TcpNetwork {
         let remote = SocketAddr::new(neighbor.address, neighbor.transport.port);
         let key = key(neighbor)?;
         let local = neighbor.transport.local_address;
-        let stream = connect(local, remote, &options(neighbor), key.as_ref()).map_err(io::Error::other)?;
+        let stream = connect(local, remote, hop_limit(neighbor), key.as_ref()).map_err(io::Error::other)?;
         Ok(Box::new(TcpStream(stream)))
     }
 
@@ -115,17 +111,16 @@ fn key(neighbor: &NeighborConfig) -> io::Result<Option<Md5Key>> {
     password.map(|secret| Md5Key::new(secret.reveal().as_bytes())).transpose().map_err(io::Error::other)
 }
 
-fn options(neighbor: &NeighborConfig) -> SocketOptions {
+fn hop_limit(neighbor: &NeighborConfig) -> HopLimit {
     let transport = &neighbor.transport;
-    let hop_limit = match (transport.ttl_security_hops, transport.multihop_ttl) {
+    match (transport.ttl_security_hops, transport.multihop_ttl) {
         (Some(hops), _) => HopLimit::Gtsm(hops),
         (None, Some(ttl)) => HopLimit::Send(ttl),
         (None, None) if neighbor.certain_kind().is_some_and(|kind| neighbor.is_one_hop_away(kind)) => {
             HopLimit::Send(1)
         }
         (None, None) => HopLimit::Any,
-    };
-    SocketOptions { hop_limit, ..SocketOptions::default() }
+    }
 }
 
 struct TcpStream(Stream);
@@ -156,7 +151,7 @@ impl ByteStream for TcpStream {
     }
 
     fn apply(&mut self, neighbor: &NeighborConfig) -> io::Result<()> {
-        self.0.apply(&options(neighbor)).map_err(io::Error::other)
+        self.0.apply(hop_limit(neighbor)).map_err(io::Error::other)
     }
 
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
@@ -178,7 +173,7 @@ fn progress(result: Result<Progress, TcpError>) -> io::Result<usize> {
 mod tests {
     use thalweg_bgp::session::config::RemoteAs;
 
-    use super::{HopLimit, NeighborConfig, options};
+    use super::{HopLimit, NeighborConfig, hop_limit};
 
     #[test]
     fn packets_to_external_neighbors_go_one_hop() {
@@ -186,15 +181,15 @@ mod tests {
             NeighborConfig::new([198, 18, 1, 1].into(), 64_600, 65_000, [198, 18, 0, 1].into());
         let mut sent = |remote_as| {
             neighbor.remote_as = remote_as;
-            options(&neighbor).hop_limit
+            hop_limit(&neighbor)
         };
         assert_eq!(sent(RemoteAs::One(64_600)), HopLimit::Send(1));
         assert_eq!(sent(RemoteAs::One(65_000)), HopLimit::Any);
         assert_eq!(sent(RemoteAs::AnyOf(vec![(64_512, 64_600)])), HopLimit::Send(1));
         assert_eq!(sent(RemoteAs::Any), HopLimit::Any, "an internal neighbor may be further away");
         neighbor.transport.multihop_ttl = Some(4);
-        assert_eq!(options(&neighbor).hop_limit, HopLimit::Send(4));
+        assert_eq!(hop_limit(&neighbor), HopLimit::Send(4));
         neighbor.transport.ttl_security_hops = Some(2);
-        assert_eq!(options(&neighbor).hop_limit, HopLimit::Gtsm(2));
+        assert_eq!(hop_limit(&neighbor), HopLimit::Gtsm(2));
     }
 }

@@ -17,12 +17,11 @@ use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
 use thalweg_live::{
     CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, ReloadError,
-    WorkerStatus,
 };
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FlowCacheView,
     FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView,
-    ReceiveQueueView, UpDown, WorkerView, emit_all,
+    ReceiveQueueView, UpDown, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -154,12 +153,12 @@ impl PacketSide {
         let prepared = router.prepare(config.clone())?;
         // Made before the reload: it may be a full table.
         let routes = ConfiguredRoutes::of(config);
-        let reloaded = router.reload(prepared, also)?;
+        let changes = router.reload(prepared, also)?;
         self.tables.set_configured(routes);
         if let Some(flows) = &self.flows {
             flows.set_ports(config);
         }
-        Ok(reloaded.changes)
+        Ok(changes)
     }
 
     /// Applies the kernel's neighbors on ports; `None` if the host thread does not answer.
@@ -351,7 +350,7 @@ impl PacketSide {
             waiting_for_neighbor: numbers.waiting,
             icmp_errors: numbers.icmp.errors_written,
             icmp_errors_withheld: numbers.icmp.errors_not_written.iter().sum(),
-            workers: router.workers().into_iter().map(worker_view).collect(),
+            workers: router.workers(),
         })
     }
 
@@ -492,11 +491,6 @@ fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
         received_bytes: queue.bytes,
         missed: queue.missed + queue.refused,
     }
-}
-
-fn worker_view(worker: WorkerStatus) -> WorkerView {
-    let WorkerStatus { name, packets, chunks, polled, cpu, scheduling, cores } = worker;
-    WorkerView { name, packets, chunks, polled, cpu_ms: cpu.as_millis() as u64, scheduling, cores }
 }
 
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {

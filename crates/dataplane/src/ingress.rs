@@ -29,7 +29,7 @@
 use crate::vlan::VlanTable;
 use ipnet::IpNet;
 use std::hint::select_unpredictable;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use thalweg_base::{
     Batch, DropReason, LinkType, NO_PORT, Packet, PacketFlags, UNKNOWN_PORT, mix64, symmetric_flow_hash,
 };
@@ -59,14 +59,6 @@ impl PortGuess {
         guess.v4.sort_by_key(|&(_, mask, _)| mask);
         guess.v6.sort_by_key(|&(_, mask, _)| mask);
         guess
-    }
-
-    /// The port for a source address.
-    pub fn port_for(&self, source: IpAddr) -> Option<u16> {
-        match source {
-            IpAddr::V4(a) => self.port_for_v4(a.into()),
-            IpAddr::V6(a) => self.port_for_v6(a.into()),
-        }
     }
 
     // Both versions scan every network: there are few, and which one matches cannot be predicted.

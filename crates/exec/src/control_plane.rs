@@ -52,6 +52,9 @@ use machine::Machine;
 /// Batches of all sessions together that may have been read and not yet applied.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 64;
 
+/// How long a control plane holds changes back at most, in milliseconds: [`ControlPlane::export`].
+pub const HOLD_MAX_MS: u64 = 10;
+
 thalweg_base::words! {
     /// The ways to spread a control plane over threads.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,6 +8,7 @@
 //! imitated. The cost of splitting and merging a job is measured when the job ends. The first step that another
 //! core runs on a job also spends the time to fetch the job's cache lines.
 
+use crate::around::{Around, Piece};
 use crate::options::{ModelKind, ModelOptions};
 use crate::plan::{Plan, Scope, Sink, Source, StageSpec};
 use crate::report::{ExecError, RunReport};
@@ -112,24 +113,27 @@ impl<P: Plan, F: Fn(&P::Job) -> u64 + Sync> Recorder<'_, P, F> {
     }
 }
 
-impl<P: Plan, F: Fn(&P::Job) -> u64 + Sync> Plan for Recorder<'_, P, F> {
-    type Job = P::Job;
+impl<P: Plan, F: Fn(&P::Job) -> u64 + Sync> Around for Recorder<'_, P, F> {
+    type Inner = P;
     type Scratch = P::Scratch;
 
-    fn stages(&self) -> &[StageSpec] {
-        self.plan.stages()
-    }
-
-    fn shard_groups(&self) -> usize {
-        self.plan.shard_groups()
+    fn inner(&self) -> &P {
+        self.plan
     }
 
     fn scratch(&self) -> P::Scratch {
         self.plan.scratch()
     }
 
-    fn sequence(&self, job: &P::Job) -> u64 {
-        self.plan.sequence(job)
+    fn stage(
+        &self,
+        stage: usize,
+        _: Piece,
+        job: &mut P::Job,
+        scratch: &mut P::Scratch,
+        run: impl FnOnce(&mut P::Job, &mut P::Scratch),
+    ) {
+        self.time(|| run(job, scratch), |cost| &mut cost.stages_ns[stage]);
     }
 
     fn admit(&self, job: &mut P::Job, now_ns: u64) {
@@ -140,47 +144,12 @@ impl<P: Plan, F: Fn(&P::Job) -> u64 + Sync> Plan for Recorder<'_, P, F> {
         self.time(|| self.plan.admit(job, now_ns), |cost| &mut cost.source_ns);
     }
 
-    fn batches(&self, stage: usize, job: &P::Job) -> usize {
-        self.plan.batches(stage, job)
-    }
-
-    fn run_batch(&self, stage: usize, job: &mut P::Job, batch: usize, now_ns: u64, scratch: &mut P::Scratch) {
-        self.time(
-            || self.plan.run_batch(stage, job, batch, now_ns, scratch),
-            |cost| &mut cost.stages_ns[stage],
-        );
-    }
-
-    fn run_whole(&self, stage: usize, job: &mut P::Job, scratch: &mut P::Scratch) {
-        self.time(|| self.plan.run_whole(stage, job, scratch), |cost| &mut cost.stages_ns[stage]);
-    }
-
-    fn run_shards(&self, stage: usize, job: &mut P::Job, groups: Range<usize>, scratch: &mut P::Scratch) {
-        self.time(|| self.plan.run_shards(stage, job, groups, scratch), |cost| &mut cost.stages_ns[stage]);
-    }
-
     fn crosses(&self, stage: usize, job: &P::Job) -> bool {
         let crosses = self.time(|| self.plan.crosses(stage, job), |cost| &mut cost.stages_ns[stage]);
         if let Some(cost) = self.jobs.lock().last_mut() {
             cost.crosses |= crosses;
         }
         crosses
-    }
-
-    fn run_crossing(&self, stage: usize, job: &mut P::Job, scratch: &mut P::Scratch) {
-        self.time(|| self.plan.run_crossing(stage, job, scratch), |cost| &mut cost.stages_ns[stage]);
-    }
-
-    fn first_split_stage(&self) -> usize {
-        self.plan.first_split_stage()
-    }
-
-    fn split(&self, job: P::Job, owners: &[usize], parts: usize) -> Vec<P::Job> {
-        self.plan.split(job, owners, parts)
-    }
-
-    fn merge(&self, parts: Vec<P::Job>) -> P::Job {
-        self.plan.merge(parts)
     }
 }
 

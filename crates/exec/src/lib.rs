@@ -17,6 +17,7 @@
 //! Nothing here knows a packet or a protocol. Every queue is bounded, nothing polls, and nothing times out: a run
 //! ends with its source, or with an [`ExecError`]. Missing: work that moves between runs, cores of different speed.
 
+mod around;
 mod backoff;
 mod chain;
 mod completion;
@@ -45,6 +46,7 @@ mod turn;
 mod virtual_cores;
 mod worker;
 
+pub use around::{Around, Piece};
 pub use costs::{Costs, JobCost, MachineCosts, imitate, record};
 pub use divide::{Divide, Divided, divide_and_conquer};
 pub use hand_over::measure_machine;
@@ -64,7 +66,7 @@ pub use virtual_cores::{HandOver, VirtualCores};
 use completion::Completion;
 use intake::Intake;
 use std::sync::Arc;
-use worker::Shared;
+use worker::{Done, Shared};
 
 /// Runs all jobs of `source` through `plan` into `sink`.
 ///
@@ -90,45 +92,27 @@ pub fn run_on<P: Plan>(
     options: &ModelOptions,
 ) -> Result<RunReport<P::Scratch>, ExecError> {
     check(options)?;
-    let shared = Shared::new(plan, options.placement(), cores.cloned());
-    if shared.groups == 0 {
-        return Err(ExecError::NoShardGroups);
-    }
+    let shared = Shared::new(plan, options.placement(), cores.cloned())?;
     let intake = Intake::new(source);
     let mut grouping = Vec::new();
-    let mut reorder_high_water = 0;
-    let done = match options.kind {
-        ModelKind::Serial => serial::run(&shared, &intake, sink),
+    let (done, reorder_high_water) = match options.kind {
+        ModelKind::Serial => (serial::run(&shared, &intake, sink), 0),
         ModelKind::RunToCompletion => {
             let completion = Completion::new(sink, options.reorder_jobs, Vec::new());
             let done = run_to_completion::run(&shared, options.workers, &intake, &completion);
-            reorder_high_water = completion.high_water();
-            done
+            (done, completion.high_water())
         }
         ModelKind::Pipeline | ModelKind::Replicated => {
             let (done, groups) = pipeline::run(&shared, options, &intake, sink);
             grouping = groups;
-            done
+            (done, 0)
         }
-        ModelKind::Tokens => {
-            let (done, high_water) = tokens::run(&shared, options, &intake, sink);
-            reorder_high_water = high_water;
-            done
-        }
-        ModelKind::Farm => {
-            let (done, high_water) = farm::run(&shared, options, &intake, sink);
-            reorder_high_water = high_water;
-            done
-        }
-        ModelKind::Chain => chain::run(&shared, options, &intake, sink),
+        ModelKind::Tokens => tokens::run(&shared, options, &intake, sink),
+        ModelKind::Farm => farm::run(&shared, options, &intake, sink),
+        ModelKind::Chain => (chain::run(&shared, options, &intake, sink), 0),
     };
-    let elapsed = shared.elapsed();
-    let jobs = intake.taken();
-    if let Some(error) = shared.control.into_error() {
-        return Err(error);
-    }
-    let (scratches, threads) = done.into_iter().map(|done| (done.scratch, done.report)).unzip();
-    Ok(RunReport { kind: options.kind, elapsed, jobs, scratches, threads, grouping, reorder_high_water })
+    let report = report(shared, options.kind, intake.taken(), done)?;
+    Ok(RunReport { grouping, reorder_high_water, ..report })
 }
 
 /// Runs several lanes to completion at once, each with its own worker, until all sources have ended.
@@ -153,20 +137,26 @@ pub fn run_lanes<'p, P: Plan>(
     if placement.pin_cores.is_some_and(<[usize]>::is_empty) {
         return Err(ExecError::NoCores);
     }
-    let shared = Shared::new(plan, placement, None);
-    if shared.groups == 0 {
-        return Err(ExecError::NoShardGroups);
-    }
+    let shared = Shared::new(plan, placement, None)?;
     let (intakes, sinks): (Vec<_>, Vec<_>) =
         lanes.into_iter().map(|Lane { source, sink }| (Intake::new(source), sink)).unzip();
     let done = lanes::run(&shared, &intakes, sinks, give_up);
-    let elapsed = shared.elapsed();
     let jobs = intakes.iter().map(Intake::taken).sum();
+    report(shared, ModelKind::RunToCompletion, jobs, done)
+}
+
+/// What the threads of a run report together, or why it failed.
+fn report<P: Plan>(
+    shared: Shared<'_, P>,
+    kind: ModelKind,
+    jobs: u64,
+    done: Vec<Done<P::Scratch>>,
+) -> Result<RunReport<P::Scratch>, ExecError> {
+    let elapsed = shared.elapsed();
     if let Some(error) = shared.control.into_error() {
         return Err(error);
     }
     let (scratches, threads) = done.into_iter().map(|done| (done.scratch, done.report)).unzip();
-    let kind = ModelKind::RunToCompletion;
     Ok(RunReport { kind, elapsed, jobs, scratches, threads, grouping: Vec::new(), reorder_high_water: 0 })
 }
 

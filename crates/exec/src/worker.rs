@@ -83,15 +83,12 @@ impl<'a, P: Plan> Shared<'a, P> {
         plan: &'a P,
         Placement { pin_cores, priority }: Placement<'a>,
         cores: Option<Arc<VirtualCores>>,
-    ) -> Self {
-        Self {
-            plan,
-            groups: plan.shard_groups(),
-            control: RunControl::on(cores),
-            started: Instant::now(),
-            pin_cores,
-            priority,
+    ) -> Result<Self, ExecError> {
+        let (groups, control) = (plan.shard_groups(), RunControl::on(cores));
+        if groups == 0 {
+            return Err(ExecError::NoShardGroups);
         }
+        Ok(Self { plan, groups, control, started: Instant::now(), pin_cores, priority })
     }
 
     /// The model's clock: nanoseconds since the run began.

@@ -88,13 +88,10 @@ pub(crate) struct Intake {
     pub(crate) links: Receiver<LinkChange>,
 }
 
-/// What [`Host::new`] needs.
+/// What the host thread is made of, apart from what it remembers.
 pub(crate) struct Parts {
-    pub(crate) neighbors: NeighborConfig,
     /// The router's addresses and MAC address, by port.
     pub(crate) identities: Vec<PortIdentity>,
-    /// Ports whose interface does not exist yet.
-    pub(crate) down: Vec<u16>,
     pub(crate) icmp: IcmpWriter,
     pub(crate) tables: Arc<ForwardingTables>,
     pub(crate) outboxes: Outboxes,
@@ -129,53 +126,30 @@ pub struct HostNumbers {
 pub struct Host {
     neighbors: NeighborTable<Waiting>,
     static_neighbors: StaticNeighbors,
-    identities: Vec<PortIdentity>,
     /// Removed ports, whose late link changes are ignored.
     vacant: BTreeSet<u16>,
-    icmp: IcmpWriter,
-    tables: Arc<ForwardingTables>,
-    outboxes: Outboxes,
-    queue_clock: Arc<QueueClock>,
-    injector: Injector,
     early_fragments: EarlyFragments,
-    mirrors: Mirrors,
-    outside: Option<u16>,
-    nat: Option<Arc<NatStage>>,
-    refusal: Option<IcmpError>,
-    counters: Arc<Counters>,
-    clock: LiveClock,
-    class: u8,
+    parts: Parts,
     gateways_at_ns: u64,
     sessions_at_ns: u64,
     wanted: Vec<(u16, IpAddr)>,
 }
 
 impl Host {
-    pub(crate) fn new(parts: Parts) -> Self {
+    /// The host thread's state in the beginning, when the interfaces of the ports `down` do not exist yet.
+    pub(crate) fn new(neighbors: NeighborConfig, parts: Parts, down: impl Iterator<Item = u16>) -> Self {
         let now_ns = parts.clock.now_ns();
         let mut host = Self {
-            neighbors: NeighborTable::new(parts.neighbors, parts.identities.clone(), now_ns),
+            neighbors: NeighborTable::new(neighbors, parts.identities.clone(), now_ns),
             static_neighbors: StaticNeighbors::default(),
-            identities: parts.identities,
             vacant: BTreeSet::new(),
-            icmp: parts.icmp,
-            tables: parts.tables,
-            outboxes: parts.outboxes,
-            queue_clock: parts.queue_clock,
-            injector: parts.injector,
             early_fragments: EarlyFragments::default(),
-            mirrors: parts.mirrors,
-            outside: parts.outside,
-            nat: parts.nat,
-            refusal: parts.refusal,
-            counters: parts.counters,
-            clock: parts.clock,
-            class: parts.class,
+            parts,
             gateways_at_ns: 0,
             sessions_at_ns: 0,
             wanted: Vec::new(),
         };
-        for port in parts.down {
+        for port in down {
             host.neighbors.set_port(port, None, now_ns);
         }
         host.look_at_gateways(now_ns);
@@ -184,7 +158,7 @@ impl Host {
 
     pub(crate) fn run(mut self, intake: &Intake, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            let now_ns = self.clock.now_ns();
+            let now_ns = self.parts.clock.now_ns();
             let due = [self.neighbors.next_deadline(), self.early_fragments.next_deadline()];
             let due = due.into_iter().flatten().fold(self.gateways_at_ns, u64::min);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
@@ -196,12 +170,12 @@ impl Host {
                 default(wait) => {}
             }
             // Links before packets: until the tables change, packets leave by links that are down.
-            let now_ns = self.clock.now_ns();
+            let now_ns = self.parts.clock.now_ns();
             for change in link.into_iter().chain(intake.links.try_iter()) {
                 self.handle_link(change, now_ns);
             }
             self.work_on(first, intake);
-            let now_ns = self.clock.now_ns();
+            let now_ns = self.parts.clock.now_ns();
             self.neighbors.handle_timer(now_ns);
             self.put_in_early_fragments(now_ns);
             if now_ns >= self.gateways_at_ns {
@@ -216,7 +190,7 @@ impl Host {
     }
 
     fn work_on(&mut self, first: Option<Punt>, intake: &Intake) {
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         for punt in first.into_iter().chain(intake.host_frames.try_iter().take(TURN)) {
             self.handle(punt, now_ns);
         }
@@ -241,10 +215,11 @@ impl Host {
         let waiting = waiting + self.early_fragments.waiting();
         HostNumbers {
             neighbors: *self.neighbors.counters(),
-            icmp: *self.icmp.counters(),
+            icmp: *self.parts.icmp.counters(),
             waiting: waiting as u64,
-            injections_refused: self.injector.refused(),
+            injections_refused: self.parts.injector.refused(),
             mirrors: self
+                .parts
                 .mirrors
                 .view()
                 .map(|(port, name, refused)| (port, name.to_owned(), refused))
@@ -267,16 +242,16 @@ impl Host {
         }
         match self.offer(&punt, now_ns) {
             Delivery::Taken => {
-                self.counters.add_to_host(punt.reason, 1);
-                self.counters.taps.to_host(punt.reason, &punt.seen());
-                self.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
+                self.parts.counters.add_to_host(punt.reason, 1);
+                self.parts.counters.taps.to_host(punt.reason, &punt.seen());
+                self.parts.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
             }
             Delivery::Refused => self.drop(&punt, DropReason::HostQueueFull),
             Delivery::NoMirror => {
                 // A spoofed sender, or one that an ACL drops without `reject`, gets no answer.
                 let is_silent = punt.reason == DropReason::AclDenied && !punt.flags.has(PacketFlags::REJECT);
                 let error = match is_refusal(punt.reason) {
-                    true => self.refusal,
+                    true => self.parts.refusal,
                     false => IcmpError::for_drop(punt.reason, 0),
                 };
                 if !is_silent && let Some(error) = error {
@@ -291,10 +266,10 @@ impl Host {
     /// the router on arrival, and as the router's own when injected.
     fn put_in_early_fragments(&mut self, now_ns: u64) {
         while let Some(punt) = self.early_fragments.next_due(now_ns) {
-            match self.injector.inject(punt.port_in, punt.ip_packet().to_vec()) {
+            match self.parts.injector.inject(punt.port_in, punt.ip_packet().to_vec()) {
                 Ok(()) => {
-                    self.counters.add_to_host(punt.reason, 1);
-                    self.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
+                    self.parts.counters.add_to_host(punt.reason, 1);
+                    self.parts.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
                 }
                 Err(_) => self.drop(&punt, DropReason::HostQueueFull),
             }
@@ -304,15 +279,15 @@ impl Host {
     /// Expires NAT sessions in shards that see no packets; otherwise the next packet there would have to wait for
     /// all of them.
     fn end_sessions(&mut self, now_ns: u64) {
-        if let Some(nat) = self.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
+        if let Some(nat) = self.parts.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
             self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
             nat.advance(now_ns);
         }
     }
 
     fn drop(&self, punt: &Punt, reason: DropReason) {
-        self.counters.drop_seen(reason, &punt.seen());
-        self.counters.port(punt.counted_at).dropped.add(1, punt.frame.len() as u64);
+        self.parts.counters.drop_seen(reason, &punt.seen());
+        self.parts.counters.port(punt.counted_at).dropped.add(1, punt.frame.len() as u64);
     }
 
     fn offer(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
@@ -329,12 +304,12 @@ impl Host {
 
     fn offer_link_layer(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
         if kind_of(punt) != Kind::Arp {
-            return self.mirrors.deliver(punt.port_in, &punt.frame);
+            return self.parts.mirrors.deliver(punt.port_in, &punt.frame);
         }
         // The table counts those it refuses.
         let _ = self.neighbors.handle_arp(punt.port_in, &punt.frame, now_ns);
         if frames::is_arp_reply(&punt.frame) {
-            self.mirrors.deliver(punt.port_in, &punt.frame);
+            self.parts.mirrors.deliver(punt.port_in, &punt.frame);
         }
         Delivery::Taken
     }
@@ -344,7 +319,7 @@ impl Host {
         let Kind::NeighborDiscovery { is_answer } = kind_of(punt) else { return false };
         let _ = self.neighbors.handle_nd(punt.port_in, &punt.frame, now_ns);
         if is_answer {
-            self.mirrors.deliver(punt.port_in, &punt.frame);
+            self.parts.mirrors.deliver(punt.port_in, &punt.frame);
         }
         true
     }
@@ -353,11 +328,11 @@ impl Host {
         if self.handle_neighbor(punt, now_ns) {
             return Delivery::Taken;
         }
-        let delivery = self.mirrors.deliver(punt.port_in, &punt.frame);
+        let delivery = self.parts.mirrors.deliver(punt.port_in, &punt.frame);
         if delivery != Delivery::NoMirror || !self.is_own(punt) {
             return delivery;
         }
-        if let Some(answer) = self.icmp.answer(punt.ip_packet(), punt.came_to_one(), now_ns) {
+        if let Some(answer) = self.parts.icmp.answer(punt.ip_packet(), punt.came_to_one(), now_ns) {
             self.inject(punt.port_in, answer);
         }
         Delivery::Taken
@@ -368,24 +343,25 @@ impl Host {
     fn inject(&mut self, port_in: u16, mut packet: Vec<u8>) {
         count_up(&mut packet);
         let bytes = packet.len() as u64;
-        if let Err(packet) = self.injector.inject(port_in, packet) {
-            self.counters.add_own(bytes);
-            self.counters.drop_seen(DropReason::HostQueueFull, &inject::seen(port_in, &packet));
+        if let Err(packet) = self.parts.injector.inject(port_in, packet) {
+            self.parts.counters.add_own(bytes);
+            self.parts.counters.drop_seen(DropReason::HostQueueFull, &inject::seen(port_in, &packet));
         }
     }
 
     fn is_own(&self, punt: &Punt) -> bool {
-        IpPacket::parse(punt.ip_packet())
-            .is_some_and(|packet| self.identities.iter().any(|identity| identity.owns(packet.destination)))
+        IpPacket::parse(punt.ip_packet()).is_some_and(|packet| {
+            self.parts.identities.iter().any(|identity| identity.owns(packet.destination))
+        })
     }
 
     fn send_error(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
         let packet = punt.ip_packet();
         let Some(from) = self.source_toward(punt) else { return };
         let translated = punt.flags.has(PacketFlags::TRANSLATED);
-        let port_in = self.outside.filter(|_| translated).unwrap_or(punt.port_in);
+        let port_in = self.parts.outside.filter(|_| translated).unwrap_or(punt.port_in);
         // The writer counts why it writes none.
-        if let Ok(error) = self.icmp.error(what, packet, from, punt.came_to_one(), now_ns) {
+        if let Ok(error) = self.parts.icmp.error(what, packet, from, punt.came_to_one(), now_ns) {
             self.inject(port_in, error);
         }
     }
@@ -399,7 +375,7 @@ impl Host {
             IpAddr::V6(address) => !address.is_unicast_link_local(),
             IpAddr::V4(_) => true,
         };
-        let any = || (0..self.identities.len() as u16).filter_map(of).find(usable);
+        let any = || (0..self.parts.identities.len() as u16).filter_map(of).find(usable);
         of(punt.port_in).filter(usable).or_else(any)
     }
 
@@ -407,7 +383,7 @@ impl Host {
     fn cut(&mut self, punt: Punt, now_ns: u64) {
         let next = self.next_of(&punt);
         let Some((port, next_hop, link)) =
-            next.and_then(|(port, next)| Some((port, next, self.tables.read().port(port)?)))
+            next.and_then(|(port, next)| Some((port, next, self.parts.tables.read().port(port)?)))
         else {
             return self.drop(&punt, punt.reason);
         };
@@ -420,7 +396,7 @@ impl Host {
             (Ok(pieces), Some(mac)) => {
                 for (i, piece) in pieces.iter().enumerate() {
                     if i > 0 {
-                        self.counters.add_own(piece.len() as u64);
+                        self.parts.counters.add_own(piece.len() as u64);
                     }
                     self.transmit(port, link, mac, punt.class, piece, now_ns);
                 }
@@ -448,7 +424,7 @@ impl Host {
 
     fn next_of(&self, punt: &Punt) -> Option<(u16, IpAddr)> {
         let to = IpPacket::parse(punt.ip_packet())?.destination;
-        self.tables.read().next_of(punt.next_hop, punt.flow_hash, to)
+        self.parts.tables.read().next_of(punt.next_hop, punt.flow_hash, to)
     }
 
     fn work_off(&mut self, now_ns: u64) {
@@ -456,7 +432,7 @@ impl Host {
         while let Some(output) = self.neighbors.poll_output() {
             match output {
                 NeighborOutput::Send { port, frame } => {
-                    self.counters.add_own(frame.len() as u64);
+                    self.parts.counters.add_own(frame.len() as u64);
                     self.send_own(port, &frame, now_ns);
                 }
                 NeighborOutput::Resolved { port, address, mac }
@@ -478,12 +454,12 @@ impl Host {
             }
         }
         if !news.is_empty() {
-            self.tables.set_neighbors(&news);
+            self.parts.tables.set_neighbors(&news);
         }
     }
 
     fn forward(&mut self, port: u16, mac: MacAddr, punt: Punt, now_ns: u64) {
-        let Some(link) = self.tables.read().port(port) else {
+        let Some(link) = self.parts.tables.read().port(port) else {
             return self.drop(&punt, DropReason::TransmitFailed);
         };
         if punt.ip_packet().len() > link.mtu as usize {
@@ -500,7 +476,7 @@ impl Host {
         frame.extend_from_slice(packet);
         // The TTL was checked before the packet was kept or fragmented, so this does not fail.
         if !count_down(&mut frame[14..]) {
-            return self.counters.drop_seen(DropReason::TtlExpired, &leaving(port, class, &frame));
+            return self.parts.counters.drop_seen(DropReason::TtlExpired, &leaving(port, class, &frame));
         }
         self.send(port, class, &frame, now_ns);
     }
@@ -510,23 +486,25 @@ impl Host {
     }
 
     fn send_own(&self, port: u16, frame: &[u8], now_ns: u64) {
-        self.send_by(port, self.class, frame, now_ns, |open| open.send_own(self.class, frame, now_ns));
+        self.send_by(port, self.parts.class, frame, now_ns, |open| {
+            open.send_own(self.parts.class, frame, now_ns)
+        });
     }
 
     fn send_by(&self, port: u16, class: u8, frame: &[u8], now_ns: u64, send: impl FnOnce(&mut Opened<'_>)) {
-        let outboxes = self.outboxes.load();
+        let outboxes = self.parts.outboxes.load();
         let Some(outbox) = outboxes.get(usize::from(port)) else {
-            return self.counters.drop_seen(DropReason::TransmitFailed, &leaving(port, class, frame));
+            return self.parts.counters.drop_seen(DropReason::TransmitFailed, &leaving(port, class, frame));
         };
         let mut open = outbox.open();
         send(&mut open);
-        open.close(now_ns, &self.queue_clock);
+        open.close(now_ns, &self.parts.queue_clock);
     }
 
     /// Keeps the gateways of all routes resolved.
     fn look_at_gateways(&mut self, now_ns: u64) {
         self.gateways_at_ns = now_ns + GATEWAYS_EVERY_NS;
-        let gateways = self.tables.read().gateways();
+        let gateways = self.parts.tables.read().gateways();
         for (port, address) in &self.wanted {
             if !gateways.contains(&(*port, *address)) {
                 self.neighbors.unwant(*port, *address);
@@ -544,14 +522,14 @@ impl Host {
         if self.vacant.contains(&port) {
             return;
         }
-        let Some(identity) = self.identities.get_mut(usize::from(port)) else { return };
+        let Some(identity) = self.parts.identities.get_mut(usize::from(port)) else { return };
         identity.mac = mac;
         identity.mtu_bytes = mtu;
         let identity = identity.clone();
         // Before anything else: from here on, packets take another path.
-        self.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
+        self.parts.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
-        self.mirrors.copy_state(port, is_up, mac, mtu);
+        self.parts.mirrors.copy_state(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;
     }
 }

@@ -51,6 +51,5 @@ pub use offload::Offloaded;
 pub use open::{OpenError, open_port, start_dpdk};
 pub use packets::Swapped;
 pub use preflight::{PortPreflight, preflight};
-pub use reload::{Prepared, ReloadError, Reloaded};
+pub use reload::{Prepared, ReloadError};
 pub use router::{LiveOptions, LiveRouter, PortStatus};
-pub use workers::WorkerStatus;

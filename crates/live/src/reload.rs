@@ -89,26 +89,6 @@ pub struct Prepared {
     changes: Vec<String>,
 }
 
-struct Exchanged {
-    routes_took: Duration,
-    swapped: Swapped,
-    taken_over: Migrated,
-}
-
-/// What a reload changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
-    /// One line per change; empty if nothing differs.
-    pub changes: Vec<String>,
-    pub routes: RouteCounts,
-    /// How long the change of routes took.
-    pub routes_took: Duration,
-    /// How long the exchange of plans took; `None` if the plan stayed.
-    pub swapped: Option<Swapped>,
-    /// How much state moved into the next plan.
-    pub taken_over: Migrated,
-}
-
 impl LiveRouter {
     /// Lists what another configuration would change, or returns why it would be refused. Opens and changes
     /// nothing.
@@ -138,12 +118,12 @@ impl LiveRouter {
     }
 
     /// Takes the configuration over. `also` runs when nothing can fail any more: BGP takes over its part. Its lines
-    /// become part of the result.
+    /// become part of the result: one line per change, none if nothing differs.
     pub fn reload(
         &self,
         prepared: Prepared,
         also: impl FnOnce() -> Vec<String>,
-    ) -> Result<Reloaded, ReloadError> {
+    ) -> Result<Vec<String>, ReloadError> {
         let mut in_force = self.config_in_force();
         let Prepared { before, config, successor, routes, host, mut ports, turns, mut changes } = prepared;
         if !Arc::ptr_eq(&before, &in_force) {
@@ -152,7 +132,7 @@ impl LiveRouter {
         if !turns {
             changes.extend(also());
             *in_force = config;
-            return Ok(Reloaded { changes, ..Reloaded::default() });
+            return Ok(changes);
         }
         let counts = routes.counts();
         let ways_before = self.outboxes.load();
@@ -160,7 +140,7 @@ impl LiveRouter {
             self.begin_ports(ports, &config);
         }
         let exchanged = self.change_routes_and_turn(&config, (routes, successor), ports.as_mut());
-        let Exchanged { routes_took, swapped, taken_over } = match exchanged {
+        let (swapped, taken_over) = match exchanged {
             Ok(exchanged) => exchanged,
             Err(error) => {
                 if let Some(ports) = ports {
@@ -177,7 +157,7 @@ impl LiveRouter {
         *in_force = config;
         let nat = self.nat().map(|nat| nat.counters().sessions_active);
         changes.push(in_words(counts, nat, &taken_over, lost, swapped));
-        Ok(Reloaded { changes, routes: counts, routes_took, swapped: Some(swapped), taken_over })
+        Ok(changes)
     }
 
     /// Does what may still fail after `prepare`; on failure, the routes are put back.
@@ -186,14 +166,11 @@ impl LiveRouter {
         config: &RouterConfig,
         (routes, successor): (RouteDifference, NextPlan),
         ports: Option<&mut PortsChange>,
-    ) -> Result<Exchanged, ReloadError> {
-        let begun = Instant::now();
+    ) -> Result<(Swapped, Migrated), ReloadError> {
         let mut change = self.change_routes(routes, &ports)?;
-        let routes_took = begun.elapsed();
-        let (swapped, taken_over) =
-            self.turn(config, successor, ports).inspect_err(|_| self.undo_routes(&mut change))?;
+        let turned = self.turn(config, successor, ports).inspect_err(|_| self.undo_routes(&mut change))?;
         self.tables.finish_routes(change);
-        Ok(Exchanged { routes_took, swapped, taken_over })
+        Ok(turned)
     }
 
     fn change_routes(

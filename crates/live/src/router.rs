@@ -14,7 +14,7 @@ use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatRefusal;
 use thalweg_exec::ModelOptions;
-use thalweg_node::control::CaptureRequest;
+use thalweg_node::control::{CaptureRequest, WorkerView};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::NatStage;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
@@ -32,7 +32,7 @@ use crate::packets::Exchange;
 use crate::ports::{PortState, PortStates};
 use crate::received::{Received, sum_of};
 use crate::vlan;
-use crate::workers::{WorkerStatus, Workers};
+use crate::workers::Workers;
 
 /// How to run a live router, besides its configuration.
 #[derive(Clone)]
@@ -154,7 +154,7 @@ impl LiveRouter {
     }
 
     /// What each thread of the model has done.
-    pub fn workers(&self) -> Vec<WorkerStatus> {
+    pub fn workers(&self) -> Vec<WorkerView> {
         self.worker_counters.status(&self.received)
     }
 

@@ -213,10 +213,10 @@ impl LiveRouter {
         injector: Injector,
         mirrors: Mirrors,
     ) -> Host {
-        let mut host = Host::new(Parts {
-            neighbors: NeighborConfig { seed: options.seed, ..NeighborConfig::default() },
+        let neighbors = NeighborConfig { seed: options.seed, ..NeighborConfig::default() };
+        let down = ports.iter().filter(|(.., change)| !change.is_up).map(|(port, ..)| *port);
+        let parts = Parts {
             identities: ports.iter().map(|(_, port, change)| identity(config, port, change)).collect(),
-            down: ports.iter().filter(|(.., change)| !change.is_up).map(|(port, ..)| *port).collect(),
             icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
             tables: self.tables.clone(),
             outboxes: self.outboxes.clone(),
@@ -229,7 +229,8 @@ impl LiveRouter {
             counters: self.counters.clone(),
             clock: self.clock,
             class: config.qos.default_class,
-        });
+        };
+        let mut host = Host::new(neighbors, parts, down);
         let neighbors = config.neighbors.iter();
         host.configure_neighbors(neighbors.map(|neighbor| (neighbor.port, neighbor.address, neighbor.mac)));
         host

@@ -11,27 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thalweg_exec::ThreadReport;
+use thalweg_node::control::WorkerView;
 
 use crate::received::Received;
-
-/// What a thread of the model has done since the router started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerStatus {
-    /// Role and number, such as `worker 0`.
-    pub name: String,
-    /// Packets that it took through all stages; `None` if workers share packets.
-    pub packets: Option<u64>,
-    /// The chunks that held them.
-    pub chunks: Option<u64>,
-    /// How often busy polling found packets; `None` if workers share them.
-    pub polled: Option<u64>,
-    /// Processor time, including the kernel's for sending and receiving.
-    pub cpu: Duration,
-    /// Its scheduling policy in words; `None` for a thread that has ended.
-    pub scheduling: Option<String>,
-    /// The cores it may run on, as the kernel lists them.
-    pub cores: Option<String>,
-}
 
 /// See the module.
 pub(crate) struct Workers {
@@ -67,7 +49,7 @@ impl Workers {
     }
 
     /// What each thread has done, by role and number.
-    pub(crate) fn status(&self, received: &Received) -> Vec<WorkerStatus> {
+    pub(crate) fn status(&self, received: &Received) -> Vec<WorkerView> {
         let mut cpu = self.ended.lock().clone();
         let mut placed = BTreeMap::new();
         for Running { role, index, used, scheduling, cores } in running() {
@@ -84,7 +66,8 @@ impl Workers {
                 let (name, done) = (format!("{role}-{index}"), done(role, index));
                 let (packets, chunks) = (done.map(|[packets, _]| packets), done.map(|[_, chunks]| chunks));
                 let polled = packets.and_then(|_| received.polled(index));
-                WorkerStatus { name, packets, chunks, polled, cpu, scheduling, cores }
+                let cpu_ms = u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX);
+                WorkerView { name, packets, chunks, polled, cpu_ms, scheduling, cores }
             })
             .collect()
     }
@@ -173,10 +156,11 @@ mod tests {
                 .expect("a thread");
             ready.wait();
             let status = workers.status(&received);
-            let of = |name: &str| status.iter().find(|worker| worker.name == name).map(|worker| worker.cpu);
-            assert!(of("worker-10") > Some(Duration::from_secs(1)), "{status:?}");
-            assert_eq!(of("worker-11"), Some(Duration::from_secs(7)), "{status:?}");
-            assert_eq!(of("calibration-0"), Some(Duration::from_secs(9)), "{status:?}");
+            let of =
+                |name: &str| status.iter().find(|worker| worker.name == name).map(|worker| worker.cpu_ms);
+            assert!(of("worker-10") > Some(1_000), "{status:?}");
+            assert_eq!(of("worker-11"), Some(7_000), "{status:?}");
+            assert_eq!(of("calibration-0"), Some(9_000), "{status:?}");
             assert_eq!(of("pool-0"), None);
             go_on.wait();
         });

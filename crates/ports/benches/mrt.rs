@@ -98,7 +98,7 @@ fn made_up(directory: &Path, gzip: bool) -> PathBuf {
     let peers = (0..PEERS).map(peer).collect();
     let table = PeerIndex { collector: Ipv4Addr::LOCALHOST, view: String::new(), peers };
     let pattern = directory.join(if gzip { "rib.gz" } else { "rib" });
-    let mut writer = MrtWriter::new(MrtWriterOptions { pattern, period_s: None, bytes_max: None, gzip });
+    let mut writer = MrtWriter::new(MrtWriterOptions { pattern, period_s: None, gzip });
     let mut record = Vec::new();
     write_peer_index_table(&mut record, 1, &table).expect("peers fit");
     writer.write(1, &record).expect("it can be written");

@@ -1,8 +1,8 @@
 //! TCP for BGP: listeners, connections, their options.
 //!
 //! ```text
-//! Listener::bind ── accept ──> Stream ── apply(options)
-//! connect(local, remote, options) ──> Stream ── writable ── connected()?
+//! Listener::bind ── accept ──> Stream ── apply(hop limit)
+//! connect(local, remote, hop limit) ──> Stream ── writable ── connected()?
 //! ```
 //!
 //! Nothing here blocks. A [`Stream`] is read and written through `&self`, so that one thread may read while
@@ -15,9 +15,8 @@
 //! |---|---|
 //! | MD5 signatures (RFC 2385), also for a range of dynamic neighbors | [`Md5Key`], `TCP_MD5SIG_EXT` with a prefix length |
 //! | GTSM (RFC 5082) and eBGP multihop | [`HopLimit`]: TTL sent, and `IP_MINTTL`, `IPV6_MINHOPCOUNT` |
-//! | routing before other traffic | class selector 6 ([`SocketOptions::dscp_byte`]) |
-//! | dead neighbors found by BGP's timers, not TCP's | keepalive off, `TCP_USER_TIMEOUT` optional |
-//! | a bounded, recent backlog | `TCP_NOTSENT_LOWAT` optional: encode late, when the socket takes more |
+//! | routing before other traffic | class selector 6 |
+//! | dead neighbors found by BGP's timers, not TCP's | keepalive off |
 //!
 //! IPv4 and IPv6 listen on separate sockets (`IPV6_V6ONLY`), so that no address is an IPv4-mapped one, and
 //! MD5 passwords have the family of their address.
@@ -25,7 +24,7 @@
 //! # What the kernel does not do
 //!
 //! - GTSM protects an accepted connection from [`Stream::apply`] on; the handshake is answered before that
-//!   with any TTL, unless [`ListenOptions::minimum_ttl`] is set for all neighbors of the listener.
+//!   with any TTL.
 //! - Passwords of a listener count against `net.core.optmem_max` (131,072 bytes by default, about 800
 //!   passwords): [`TcpError::TooManyKeys`] says to raise it for more.
 //! - A connection accepted from an address with a password keeps it; changing the listener's does not change
@@ -40,7 +39,7 @@ mod options;
 mod stream;
 
 pub use error::{KEY_LENGTH_MAX, TcpError};
-pub use listener::{BACKLOG, ListenOptions, Listener};
+pub use listener::{BACKLOG, Listener};
 pub use md5::{Md5Key, SignatureFaults};
-pub use options::{CLASS_SELECTOR_6, HopLimit, SocketOptions};
+pub use options::HopLimit;
 pub use stream::{Progress, SLICES_MAX, Stream, connect};

@@ -59,8 +59,8 @@ pub enum DumpKind {
     },
 }
 
-/// What members had before they came to their group. The default knows nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What members had before they came to their group.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
     /// The members had nothing but what these rules export.
     rules: Option<EarlierRules>,
@@ -106,16 +106,10 @@ impl DumpKind {
         }
     }
 
-    /// Sends everything that may differ from what a member had at these versions by unknown rules.
-    pub(super) fn replace_all(since: Arc<Versions>) -> Self {
-        Self::Replace { since, earlier: Arc::default() }
-    }
-
-    /// The dump that a member needs after it was left out of this one. The view may have been replaced, so catching
-    /// up must now cover every prefix, and what the member has follows neither the old view nor the new one.
+    /// The dump that a member needs after it was left out of this one: what it has of a replacement follows neither
+    /// the earlier rules nor the new ones.
     pub(super) fn again(&self) -> Self {
         match self {
-            Self::CatchUp { since } => Self::replace_all(since.clone()),
             Self::Replace { since, earlier } => {
                 let interrupted = earlier.interrupted.clone();
                 Self::Replace {

@@ -98,17 +98,8 @@ pub struct LogCounters {
 enum Place {
     /// Before the block with this number.
     At(u64),
-    /// Behind the oldest block.
-    Lagging(Lag),
-}
-
-/// What a lagging follower has.
-#[derive(Clone, Debug)]
-pub(super) struct Lag {
-    /// It has everything up to these versions.
-    pub(super) since: Arc<Versions>,
-    /// It has that, or a part of it, by a view that has been replaced.
-    pub(super) by_old_view: bool,
+    /// Behind the oldest block: it has everything up to these versions.
+    Lagging(Arc<Versions>),
 }
 
 struct Kept {
@@ -121,8 +112,6 @@ struct Inner {
     base: u64,
     at_end: u32,
     closed: bool,
-    /// A follower that falls behind before this place may have routes by an old view.
-    view_until: u64,
     versions: Arc<Versions>,
     base_versions: Arc<Versions>,
     followers: HashMap<PeerId, Place, FixedState>,
@@ -157,7 +146,6 @@ impl GroupLog {
                 base: 0,
                 at_end: 0,
                 closed: false,
-                view_until: 0,
                 base_versions: versions.clone(),
                 versions,
                 followers: HashMap::with_hasher(FixedState::default()),
@@ -185,7 +173,7 @@ impl GroupLog {
             return None;
         }
         for place in inner.followers.values() {
-            if let Place::Lagging(Lag { since, .. }) = place {
+            if let Place::Lagging(since) = place {
                 floor = Some(floor.map_or(**since, |floor| earliest(&floor, since)));
             }
         }
@@ -251,57 +239,35 @@ impl GroupLog {
         self.inner.lock().closed = true;
     }
 
-    /// What the follower has; `None` unless it is lagging.
-    pub(super) fn lag(&self, peer: PeerId) -> Option<Lag> {
+    /// The versions up to which the follower has everything; `None` unless it is lagging.
+    pub(super) fn lag(&self, peer: PeerId) -> Option<Arc<Versions>> {
         match self.inner.lock().followers.get(&peer)? {
             Place::At(_) => None,
-            Place::Lagging(lag) => Some(lag.clone()),
+            Place::Lagging(since) => Some(since.clone()),
         }
     }
 
-    /// What a follower has that has read everything before block `place`: up to which versions, and whether it may
-    /// be by an old view.
-    pub(super) fn has(&self, peer: PeerId, place: u64) -> Lag {
+    /// The versions up to which a follower has everything that has read everything before block `place`.
+    pub(super) fn has(&self, peer: PeerId, place: u64) -> Arc<Versions> {
         let inner = self.inner.lock();
-        if let Some(Place::Lagging(lag)) = inner.followers.get(&peer) {
-            return lag.clone();
+        if let Some(Place::Lagging(since)) = inner.followers.get(&peer) {
+            return since.clone();
         }
-        let since = match place.checked_sub(inner.base) {
+        match place.checked_sub(inner.base) {
             None | Some(0) if !inner.blocks.is_empty() => inner.base_versions.clone(),
             Some(more @ 1..) => match inner.blocks.get(more as usize - 1) {
                 Some(kept) if place < inner.end() => kept.block.versions.clone(),
                 _ => inner.versions.clone(),
             },
             _ => inner.versions.clone(),
-        };
-        Lag { since, by_old_view: place < inner.view_until }
-    }
-
-    /// Marks that the view is being replaced: versions do not cover what that adds.
-    pub(super) fn begin_view(&self) {
-        self.inner.lock().view_until = u64::MAX;
-    }
-
-    /// Marks that everything from the replacement is in the log.
-    pub(super) fn end_view(&self) {
-        let mut inner = self.inner.lock();
-        inner.view_until = inner.end();
-    }
-
-    /// Makes all followers lagging.
-    pub(super) fn abandon(&self) {
-        let mut inner = self.inner.lock();
-        inner.followers.clear();
-        inner.blocks.clear();
-        inner.at_end = 0;
-        inner.counters.bytes_held = 0;
+        }
     }
 
     /// Records that the follower has everything up to these versions only, whatever it read.
     pub(super) fn fall_behind(&self, peer: PeerId, since: Arc<Versions>) {
         let mut inner = self.inner.lock();
         inner.leave(peer);
-        inner.followers.insert(peer, Place::Lagging(Lag { since, by_old_view: true }));
+        inner.followers.insert(peer, Place::Lagging(since));
         inner.counters.lagging += 1;
         inner.trim();
     }
@@ -376,10 +342,9 @@ impl Inner {
     /// Drops the oldest block; its followers become lagging.
     fn drop_front(&mut self) {
         let (base, since) = (self.base, self.base_versions.clone());
-        let by_old_view = base < self.view_until;
         for place in self.followers.values_mut() {
             if matches!(place, Place::At(at) if *at == base) {
-                *place = Place::Lagging(Lag { since: since.clone(), by_old_view });
+                *place = Place::Lagging(since.clone());
                 self.counters.lagging += 1;
             }
         }

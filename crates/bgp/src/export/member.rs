@@ -17,7 +17,7 @@ use std::sync::Arc;
 use thalweg_wire::bgp::MessageKind;
 
 use super::dump::DumpKind;
-use super::log::{Block, Found, GroupLog, Lag};
+use super::log::{Block, Found, GroupLog, Versions};
 use crate::peer::PeerId;
 
 /// The most that is gathered at once; more would only keep blocks from being dropped.
@@ -99,16 +99,11 @@ impl Member {
         self.needs = None;
     }
 
-    /// What the member has, for another group: the versions, whether it may be by an old view, and the dump that
-    /// was in progress or needed.
-    pub(super) fn has(&self) -> (Lag, Option<DumpKind>) {
-        let mut lag = self.log.log.has(self.peer, self.log.place);
+    /// What the member has, for another group: the versions, and the dump that was in progress or needed.
+    pub(super) fn has(&self) -> (Arc<Versions>, Option<DumpKind>) {
         let dump = self.dump.as_ref().map(|(_, kind)| kind).or(self.needs.as_ref()).cloned();
-        if let Some(since) = dump.as_ref().and_then(DumpKind::since) {
-            lag.since = since;
-        }
-        lag.by_old_view |= matches!(dump, Some(DumpKind::Replace { .. }));
-        (lag, dump)
+        let since = dump.as_ref().and_then(DumpKind::since);
+        (since.unwrap_or_else(|| self.log.log.has(self.peer, self.log.place)), dump)
     }
 
     /// Takes what was gathered and not written; the other group's member writes it, so that no message is cut.
@@ -221,11 +216,7 @@ impl Member {
     }
 
     fn lagging(&self) -> Option<DumpKind> {
-        let lag = self.log.log.lag(self.peer)?;
-        Some(match lag.by_old_view {
-            true => DumpKind::replace_all(lag.since),
-            false => DumpKind::CatchUp { since: lag.since },
-        })
+        self.log.log.lag(self.peer).map(|since| DumpKind::CatchUp { since })
     }
 
     /// Whether a dump is in progress for the member.

@@ -461,7 +461,8 @@ impl ControlCommunities {
 /// The attribute flags that keep a route from every member.
 fn reject_flags(view: &ExportView) -> u16 {
     let mut flags = 0;
-    if view.route_server.is_none_or(|rules| rules.well_known_communities) {
+    // RFC 7947 2.2.4 wants a route server to pass well-known communities on.
+    if view.route_server.is_none() {
         flags |= flag::NO_ADVERTISE;
         flags |= match view.kind {
             PeerKind::External => flag::NO_EXPORT | flag::NO_EXPORT_SUBCONFED,

@@ -191,12 +191,6 @@ struct RunningDump {
     cursor: ScanCursor,
 }
 
-struct Replacing {
-    shard: usize,
-    family: Family,
-    cursor: ScanCursor,
-}
-
 pub(super) struct World {
     pub(super) groups: Vec<UpdateGroup>,
     views: Vec<ExportView>,
@@ -207,7 +201,6 @@ pub(super) struct World {
     on_the_way: VecDeque<Changes>,
     receivers: Vec<Option<Receiver>>,
     dumps: Vec<RunningDump>,
-    replacing: Option<Replacing>,
     lagged: u64,
     /// Routes announced and withdrawn in messages that members received.
     pub(super) received: usize,
@@ -316,7 +309,6 @@ impl World {
             on_the_way: VecDeque::new(),
             receivers: (0..MEMBERS).map(|_| None).collect(),
             dumps: Vec::new(),
-            replacing: None,
             lagged: 0,
             received: 0,
         }
@@ -351,7 +343,6 @@ impl World {
             }
         }
         self.keep_tombstones();
-        self.reevaluate(3);
         for group in &self.groups {
             let counters = group.counters().log;
             assert!(counters.bytes_held <= self.limits.log_bytes_max, "{counters:?}");
@@ -560,46 +551,21 @@ impl World {
         }
     }
 
+    /// A new group takes the place and the members of the first one: how a router replaces a policy.
     pub(super) fn replace_view(&mut self, view: ExportView) {
-        while self.replacing.is_some() {
-            self.reevaluate(1_000);
+        let to = self.groups.len();
+        let representative = self.peers.get(PeerId(0)).unwrap().clone();
+        self.groups.push(UpdateGroup::new(Arc::new(view.clone()), representative, self.limits));
+        self.views.push(view);
+        for who in 0..usize::from(MEMBERS) {
+            if self.receivers[who].as_ref().is_some_and(|receiver| receiver.group == 0) {
+                self.move_member(who, to);
+            }
         }
-        self.groups[0].set_view(Arc::new(view.clone())).unwrap();
-        self.views[0] = view;
-        self.replacing = Some(Replacing { shard: 0, family: Family::Ipv4, cursor: ScanCursor::START });
-    }
-
-    fn reevaluate(&mut self, budget: usize) {
-        let Some(at) = &mut self.replacing else { return };
-        let (group, peers) = (&mut self.groups[0], &self.peers);
-        let done = match at.family {
-            Family::Ipv4 => self.shards[at.shard].scan::<u32>(&mut at.cursor, budget, &mut |route| {
-                let paths: Vec<_> = route.ranked().map(|path| path.chosen()).collect();
-                group.reevaluate(route.prefix, &paths, peers);
-            }),
-            Family::Ipv6 => self.shards[at.shard].scan::<u128>(&mut at.cursor, budget, &mut |route| {
-                let paths: Vec<_> = route.ranked().map(|path| path.chosen()).collect();
-                group.reevaluate(route.prefix, &paths, peers);
-            }),
-        };
-        if !done {
-            return;
-        }
-        at.cursor = ScanCursor::START;
-        at.shard += 1;
-        if at.shard == SHARDS {
-            (at.shard, at.family) = match at.family {
-                Family::Ipv4 => (0, Family::Ipv6),
-                Family::Ipv6 => {
-                    // Changes that were on the way when the scan passed have to come before the end.
-                    while let Some(changes) = self.on_the_way.pop_front() {
-                        self.groups.iter_mut().for_each(|group| group.handle_changes(&changes, &self.peers));
-                    }
-                    self.groups[0].finish_view();
-                    self.replacing = None;
-                    return;
-                }
-            };
+        self.groups.swap_remove(0);
+        self.views.swap_remove(0);
+        for receiver in self.receivers.iter_mut().flatten().filter(|receiver| receiver.group == to) {
+            receiver.group = 0;
         }
     }
 
@@ -621,9 +587,6 @@ impl World {
     pub(super) fn settle(&mut self, rng: &mut impl Chance) {
         while !self.on_the_way.is_empty() {
             self.deliver();
-        }
-        while self.replacing.is_some() {
-            self.reevaluate(100);
         }
         self.groups.iter_mut().for_each(|group| _ = group.flush());
         for _ in 0..10_000 {

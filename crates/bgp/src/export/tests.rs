@@ -84,7 +84,7 @@ fn add_path_members_hold_all_ranks() {
     run_all(&view, 100..110, ExportLimits::default());
 }
 
-/// The view is replaced several times while everything else continues.
+/// A group with another view takes over all members several times while everything else continues.
 #[test]
 fn a_replaced_view_leaves_what_the_new_one_says() {
     let views = [

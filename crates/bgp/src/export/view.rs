@@ -136,13 +136,11 @@ pub struct RouteServerRules {
     /// How many ranks are tried for a client that may not have the best path (path hiding, RFC 7947 2.3). With 1,
     /// it gets nothing then.
     pub ranks: u16,
-    /// Obeys NO_EXPORT and similar communities. Off by default: RFC 7947 2.2.4 wants them passed on.
-    pub well_known_communities: bool,
 }
 
 impl Default for RouteServerRules {
     fn default() -> Self {
-        Self { control_as: None, ranks: 4, well_known_communities: false }
+        Self { control_as: None, ranks: 4 }
     }
 }
 

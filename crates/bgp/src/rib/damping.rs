@@ -133,19 +133,6 @@ struct Record {
     suppressed: bool,
 }
 
-/// A route that flapped.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DampedRoute<A> {
-    pub prefix: Prefix<A>,
-    pub peer: PeerId,
-    /// The neighbor's identifier of the path.
-    pub path_id: u32,
-    /// The penalty as of now.
-    pub penalty: f32,
-    /// Seconds until the route is used again, if it is suppressed.
-    pub reuse_in_s: Option<u32>,
-}
-
 /// The routes of one family that flapped.
 pub(super) struct Damper<A> {
     config: DampingConfig,
@@ -234,17 +221,6 @@ impl<A: Address> Damper<A> {
         self.deadlines.retain(|Reverse((_, key))| key.peer != peer);
     }
 
-    /// All records, in no order.
-    pub(super) fn routes(&self, now_s: u32) -> impl Iterator<Item = DampedRoute<A>> + '_ {
-        self.records.iter().map(move |(key, record)| DampedRoute {
-            prefix: key.prefix,
-            peer: key.peer,
-            path_id: key.path_id,
-            penalty: self.config.decayed(record.penalty, now_s.saturating_sub(record.at_s)),
-            reuse_in_s: record.suppressed.then(|| record.reuse_at(&self.config).saturating_sub(now_s)),
-        })
-    }
-
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
@@ -296,8 +272,11 @@ mod tests {
         for _ in 0..100 {
             damper.handle_flap(key(), Flap::Withdrawal, 10);
         }
-        let route = damper.routes(10).next().unwrap();
-        assert_eq!((route.penalty, route.reuse_in_s), (50_000.0, Some(3600)));
+        let penalty = |damper: &Damper<u32>, now_s: u32| {
+            let record = damper.records[&key()];
+            damper.config.decayed(record.penalty, now_s - record.at_s)
+        };
+        assert_eq!(penalty(&damper, 10), 50_000.0);
         // By its penalty alone it would be log2(50,000 / 750) = 6 half-lives.
         assert!(damper.config.seconds_until(50_000.0, 750.0) > 6 * 900);
         let mut at = 10;
@@ -306,6 +285,6 @@ mod tests {
         }
         assert_eq!(at, 10 + 3600);
         assert!(!damper.is_suppressed(key()));
-        assert_eq!(damper.routes(at).next().unwrap().penalty, 750.0, "no more than what would be used again");
+        assert_eq!(penalty(&damper, at), 750.0, "no more than what would be used again");
     }
 }

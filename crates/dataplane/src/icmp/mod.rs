@@ -99,11 +99,6 @@ impl IcmpWriter {
         &self.counters
     }
 
-    /// Changes the limits; buckets start full.
-    pub fn reconfigure(&mut self, config: IcmpConfig) {
-        *self = Self { counters: self.counters, ..Self::new(config) };
-    }
-
     /// Writes an error about `packet` with an address of the router as `source` (RFC 1812 4.3.2.4: of its egress
     /// port; common practice, which traceroute expects: of the ingress port). `sent_to_one` says that the link
     /// layer delivered it to this router alone.

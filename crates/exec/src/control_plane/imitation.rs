@@ -22,12 +22,11 @@ use super::machine::Machine;
 use super::recorder::{ControlCosts, ReadCost, SessionCosts};
 use super::thread::Poller;
 use super::{
-    ControlPlane, Exported, Notice, Reading, Registry, SchedulingOptions, Share, Token, Wakers, schedule_on,
+    ControlPlane, Exported, HOLD_MAX_MS, Notice, Reading, Registry, SchedulingOptions, Share, Token, Wakers,
+    schedule_on,
 };
 use crate::virtual_cores::{Awaited, HandOver, VirtualCores};
 
-/// How long changes are held back.
-const HOLD_MAX_MS: u64 = 10;
 /// No machine asks its kernel in less. Threads that have nothing to do but may not sleep ask again and again, and
 /// each time costs the imitation a hand-over.
 const POLL_NS_MIN: u64 = 200;

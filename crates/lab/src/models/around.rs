@@ -1,11 +1,10 @@
 //! A plan around the router's, which does something beside each stage. Model and stages are the shipped ones.
 
 use std::hash::BuildHasher;
-use std::ops::Range;
 
 use foldhash::fast::FixedState;
 use thalweg_base::{BATCH_PACKETS, Chunk};
-use thalweg_exec::{ExecError, ModelOptions, Plan, RunReport, Sink, Source, StageSpec};
+use thalweg_exec::{Around, ExecError, ModelOptions, Piece, Plan, RunReport, Sink, Source};
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
 
 /// What is done beside stages.
@@ -24,7 +23,7 @@ pub(super) trait Beside: Sync {
     );
 }
 
-struct Around<'p, P, B> {
+struct With<'p, P, B> {
     plan: &'p P,
     beside: &'p B,
 }
@@ -45,80 +44,35 @@ pub(super) fn run<P: Plan<Job = Chunk>, B: Beside>(
     sink: &mut dyn Sink<Chunk>,
     options: &ModelOptions,
 ) -> Ran<P, B> {
-    thalweg_exec::run(&Around { plan, beside }, &mut Chunks(chunks.into_iter()), sink, options)
+    thalweg_exec::run(&With { plan, beside }, &mut Chunks(chunks.into_iter()), sink, options)
 }
 
-impl<P: Plan<Job = Chunk>, B: Beside> Plan for Around<'_, P, B> {
-    type Job = Chunk;
+impl<P: Plan<Job = Chunk>, B: Beside> Around for With<'_, P, B> {
+    type Inner = P;
     type Scratch = Scratch<P::Scratch, B::Notes>;
 
-    fn stages(&self) -> &[StageSpec] {
-        self.plan.stages()
-    }
-
-    fn shard_groups(&self) -> usize {
-        self.plan.shard_groups()
+    fn inner(&self) -> &P {
+        self.plan
     }
 
     fn scratch(&self) -> Self::Scratch {
         Scratch { inner: self.plan.scratch(), notes: B::Notes::default() }
     }
 
-    fn sequence(&self, job: &Chunk) -> u64 {
-        self.plan.sequence(job)
-    }
-
-    fn admit(&self, job: &mut Chunk, now_ns: u64) {
-        self.plan.admit(job, now_ns);
-    }
-
-    fn batches(&self, stage: usize, job: &Chunk) -> usize {
-        self.plan.batches(stage, job)
-    }
-
-    fn run_batch(
+    fn stage(
         &self,
         stage: usize,
+        piece: Piece,
         job: &mut Chunk,
-        batch: usize,
-        now_ns: u64,
         scratch: &mut Self::Scratch,
+        run: impl FnOnce(&mut Chunk, &mut P::Scratch),
     ) {
-        let packets = job.live_len().saturating_sub(batch * BATCH_PACKETS).min(BATCH_PACKETS);
+        let packets = match piece {
+            Piece::Batch(batch) => job.live_len().saturating_sub(batch * BATCH_PACKETS).min(BATCH_PACKETS),
+            _ => job.live_len(),
+        };
         let Scratch { inner, notes } = scratch;
-        self.beside
-            .stage(stage, job, packets, notes, |job| self.plan.run_batch(stage, job, batch, now_ns, inner));
-    }
-
-    fn run_whole(&self, stage: usize, job: &mut Chunk, scratch: &mut Self::Scratch) {
-        let (packets, Scratch { inner, notes }) = (job.live_len(), scratch);
-        self.beside.stage(stage, job, packets, notes, |job| self.plan.run_whole(stage, job, inner));
-    }
-
-    fn run_shards(&self, stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Self::Scratch) {
-        let (packets, Scratch { inner, notes }) = (job.live_len(), scratch);
-        self.beside.stage(stage, job, packets, notes, |job| self.plan.run_shards(stage, job, groups, inner));
-    }
-
-    fn crosses(&self, stage: usize, job: &Chunk) -> bool {
-        self.plan.crosses(stage, job)
-    }
-
-    fn run_crossing(&self, stage: usize, job: &mut Chunk, scratch: &mut Self::Scratch) {
-        let (packets, Scratch { inner, notes }) = (job.live_len(), scratch);
-        self.beside.stage(stage, job, packets, notes, |job| self.plan.run_crossing(stage, job, inner));
-    }
-
-    fn first_split_stage(&self) -> usize {
-        self.plan.first_split_stage()
-    }
-
-    fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
-        self.plan.split(job, owners, parts)
-    }
-
-    fn merge(&self, parts: Vec<Chunk>) -> Chunk {
-        self.plan.merge(parts)
+        self.beside.stage(stage, job, packets, notes, |job| run(job, inner));
     }
 }
 

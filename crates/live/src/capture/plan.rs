@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use thalweg_base::{BATCH_PACKETS, Chunk};
-use thalweg_exec::{Plan, Scope, StageSpec};
+use thalweg_exec::{Around, Piece, Plan, Scope};
 use thalweg_node::plan::{RouterPlan, Scratch};
 
 use super::Taps;
@@ -44,24 +44,37 @@ fn places(chunk: &Chunk, batch: usize) -> Range<usize> {
     first..(first + BATCH_PACKETS).min(chunk.live_len())
 }
 
-impl Plan for Tapped<'_> {
-    type Job = Chunk;
+impl Around for Tapped<'_> {
+    type Inner = RouterPlan;
     type Scratch = Scratch;
 
-    fn stages(&self) -> &[StageSpec] {
-        self.plan.stages()
-    }
-
-    fn shard_groups(&self) -> usize {
-        self.plan.shard_groups()
+    fn inner(&self) -> &RouterPlan {
+        self.plan
     }
 
     fn scratch(&self) -> Scratch {
         self.plan.scratch()
     }
 
-    fn sequence(&self, job: &Chunk) -> u64 {
-        self.plan.sequence(job)
+    fn stage(
+        &self,
+        stage: usize,
+        piece: Piece,
+        job: &mut Chunk,
+        scratch: &mut Scratch,
+        run: impl FnOnce(&mut Chunk, &mut Scratch),
+    ) {
+        let packets = |job: &Chunk| match piece {
+            Piece::Batch(batch) => places(job, batch),
+            _ => 0..job.live_len(),
+        };
+        let is_split = matches!(piece, Piece::Shards(_) | Piece::Crossing);
+        if is_split || !self.taps.watch_stages() {
+            return run(job, scratch);
+        }
+        self.look_before(stage, job, packets(job));
+        run(job, scratch);
+        self.look_behind(stage, job, packets(job));
     }
 
     fn admit(&self, job: &mut Chunk, now_ns: u64) {
@@ -69,55 +82,5 @@ impl Plan for Tapped<'_> {
             self.taps.arrived(job);
         }
         self.plan.admit(job, now_ns);
-    }
-
-    fn batches(&self, stage: usize, job: &Chunk) -> usize {
-        self.plan.batches(stage, job)
-    }
-
-    fn run_batch(&self, stage: usize, job: &mut Chunk, batch: usize, now_ns: u64, scratch: &mut Scratch) {
-        let is_watched = self.taps.watch_stages();
-        if is_watched {
-            self.look_before(stage, job, places(job, batch));
-        }
-        self.plan.run_batch(stage, job, batch, now_ns, scratch);
-        if is_watched {
-            self.look_behind(stage, job, places(job, batch));
-        }
-    }
-
-    fn run_whole(&self, stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
-        let is_watched = self.taps.watch_stages();
-        if is_watched {
-            self.look_before(stage, job, 0..job.live_len());
-        }
-        self.plan.run_whole(stage, job, scratch);
-        if is_watched {
-            self.look_behind(stage, job, 0..job.live_len());
-        }
-    }
-
-    fn run_shards(&self, stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {
-        self.plan.run_shards(stage, job, groups, scratch);
-    }
-
-    fn crosses(&self, stage: usize, job: &Chunk) -> bool {
-        self.plan.crosses(stage, job)
-    }
-
-    fn run_crossing(&self, stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
-        self.plan.run_crossing(stage, job, scratch);
-    }
-
-    fn first_split_stage(&self) -> usize {
-        self.plan.first_split_stage()
-    }
-
-    fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
-        self.plan.split(job, owners, parts)
-    }
-
-    fn merge(&self, parts: Vec<Chunk>) -> Chunk {
-        self.plan.merge(parts)
     }
 }

@@ -57,29 +57,29 @@ pub(crate) struct HostPorts {
 
 impl Host {
     pub(crate) fn change_ports(&mut self, change: HostPorts) {
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         let comes_back = |port: u16| change.new.iter().any(|(new, ..)| *new == port);
         for port in change.gone {
-            if let Some(identity) = self.identities.get_mut(usize::from(port)) {
+            if let Some(identity) = self.parts.identities.get_mut(usize::from(port)) {
                 *identity = nobody();
             }
             self.vacant.insert(port);
             self.neighbors.set_port(port, None, now_ns);
             // The reload reports the link of a port that is opened again, possibly before this thread gets here.
             if !comes_back(port) {
-                self.tables.set_port(port, PortLink::default());
+                self.parts.tables.set_port(port, PortLink::default());
             }
         }
         for port in change.without_mirror {
-            self.mirrors.remove(port);
+            self.parts.mirrors.remove(port);
         }
-        self.mirrors.extend(change.mirrors);
+        self.parts.mirrors.extend(change.mirrors);
         for (port, identity, is_up) in change.new {
             let place = usize::from(port);
-            if self.identities.len() <= place {
-                self.identities.resize(place + 1, nobody());
+            if self.parts.identities.len() <= place {
+                self.parts.identities.resize(place + 1, nobody());
             }
-            self.identities[place] = identity.clone();
+            self.parts.identities[place] = identity.clone();
             self.vacant.remove(&port);
             if is_up {
                 self.neighbors.set_port(port, Some(identity), now_ns);
@@ -91,13 +91,13 @@ impl Host {
     /// Applies a change; `nat` has the sessions of the new plan. Resolved neighbors stay resolved if they still are
     /// neighbors.
     pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         for (port, address) in change.forgotten {
             self.forget_configured(port, address);
         }
         for PortChange { port, addresses, mirrored, translated, advertises } in change.ports {
-            let Some(identity) = self.identities.get_mut(usize::from(port)) else { continue };
-            self.mirrors.set_addresses(port, mirrored);
+            let Some(identity) = self.parts.identities.get_mut(usize::from(port)) else { continue };
+            self.parts.mirrors.set_addresses(port, mirrored);
             identity.addresses = addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
             (identity.router_advertisements, identity.translated) = (advertises, translated);
             let identity = identity.clone();
@@ -107,20 +107,25 @@ impl Host {
             }
         }
         self.configure_neighbors(change.static_neighbors);
-        (self.outside, self.class) = (change.outside, change.class);
-        (self.nat, self.refusal) = (nat, change.refusal);
+        (self.parts.outside, self.parts.class) = (change.outside, change.class);
+        (self.parts.nat, self.parts.refusal) = (nat, change.refusal);
         self.look_at_gateways(now_ns);
         self.work_off(now_ns);
     }
 
     /// Starts to resolve the gateways of all routes, and returns those that have not answered yet.
     pub(crate) fn unresolved_gateways(&mut self) -> Vec<(u16, IpAddr)> {
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         self.look_at_gateways(now_ns);
         self.work_off(now_ns);
         let unresolved = |(port, address): &&(u16, IpAddr)| {
             self.neighbors.lookup(*port, *address).is_none()
-                && self.tables.read().port(*port).is_some_and(|link| link.is_up && link.default_mac.is_none())
+                && self
+                    .parts
+                    .tables
+                    .read()
+                    .port(*port)
+                    .is_some_and(|link| link.is_up && link.default_mac.is_none())
         };
         self.wanted.iter().filter(unresolved).copied().collect()
     }

@@ -143,7 +143,7 @@ impl Host {
     ) -> KernelNeighborCounts {
         self.static_neighbors.kernel = neighbors.map(|(port, address, mac)| ((port, address), mac)).collect();
         self.reconcile_neighbors();
-        self.work_off(self.clock.now_ns());
+        self.work_off(self.parts.clock.now_ns());
         self.static_neighbors.counts
     }
 
@@ -153,10 +153,11 @@ impl Host {
 
     /// Called after ports or static neighbors have changed.
     pub(super) fn reconcile_neighbors(&mut self) {
-        let now_ns = self.clock.now_ns();
-        for (port, address) in self.static_neighbors.reconcile(&mut self.neighbors, &self.identities, now_ns)
+        let now_ns = self.parts.clock.now_ns();
+        for (port, address) in
+            self.static_neighbors.reconcile(&mut self.neighbors, &self.parts.identities, now_ns)
         {
-            let port = self.counters.name(port);
+            let port = self.parts.counters.name(port);
             tracing::error!(port, %address, "the neighbor table has no room for this configured neighbor");
         }
     }

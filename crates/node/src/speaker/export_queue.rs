@@ -18,13 +18,10 @@ use thalweg_bgp::peer::{PeerInfo, PeerTable};
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::SharedChanges;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_exec::control_plane::Exported;
+use thalweg_exec::control_plane::{Exported, HOLD_MAX_MS};
 
 /// Changes held back at most.
 const PENDING_MAX: usize = 8192;
-
-/// How long changes are held back at most, in milliseconds.
-const HOLD_MAX_MS: u64 = 10;
 
 /// A consumer of route changes: the FIB, the kernel, a file of updates.
 pub trait RouteReader: Send {

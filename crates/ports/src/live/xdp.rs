@@ -2,9 +2,8 @@
 //!
 //! ```text
 //!            XDP program (program.rs)                       one region of frames (umem.rs), four rings a queue (rings.rs)
-//!                │ not ours: the kernel's stack
 //! interface ─────┤                                          fill ──> kernel ──> receive ──copy──> chunk
-//!                │ ours: the socket of the queue            frame ──copy──> transmit ──> kernel ──> completion
+//!                │ the socket of the queue                  frame ──copy──> transmit ──> kernel ──> completion
 //! ```
 //!
 //! A program of six instructions, written here and loaded by our own system calls (bpf.rs), runs where frames
@@ -40,7 +39,7 @@
 //! # Cleaning up
 //!
 //! Nothing. Program, map, link and sockets are file descriptors, and go with the process however it ends. What
-//! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::replace_attached`] is set.
+//! another one holds is an error that names it ([`LiveError::Occupied`]).
 //! Of a predecessor that is just being taken apart the end is awaited, two seconds at most.
 //!
 //! # Bounds
@@ -86,11 +85,11 @@ use super::link::LinkFacts;
 use super::membership::Promiscuous;
 use super::{Port, PortFacts, PortRx, is_for};
 use crate::kernel::XdpAttachment;
-use bpf::{Link, Program, SocketMap};
+pub(super) use bpf::{Link, drop_at_ingress};
+use bpf::{Program, SocketMap};
 pub use driver::AfXdp;
 use interface::Interface;
 use offload::Offload;
-pub use program::{ADDRESSES_MAX, LeaveToKernel};
 use receive::{Queue, Receiver};
 use rings::{CompletionRing, TransmitRing};
 use socket::{Binding, XdpSocket};
@@ -136,8 +135,6 @@ pub struct XdpOptions {
     /// The modes to try, in order. Exception: if all modes are allowed, flows are offloaded and the interface has
     /// no wire, the generic mode comes first, because socket buffers exist there anyway.
     pub modes: Vec<XdpMode>,
-    /// Frames that the kernel's stack gets.
-    pub leave_to_kernel: LeaveToKernel,
     /// The most receiving halves, at least 1: the interface's receive queues are dealt to them in turn.
     pub halves: usize,
     /// Receive frames for each queue, a power of two: how many frames may wait for us. A port with many queues, or
@@ -145,8 +142,6 @@ pub struct XdpOptions {
     pub rx_frames: u32,
     /// Send frames, a power of two: how many may be in flight.
     pub tx_frames: u32,
-    /// Removes another program's XDP program from the interface, instead of failing with its name.
-    pub replace_attached: bool,
     /// The port receives every frame, whatever its destination (promiscuous mode); the host receives none. For
     /// monitoring.
     pub everything: bool,
@@ -160,11 +155,9 @@ impl XdpOptions {
         Self {
             interface: interface.to_owned(),
             modes: XdpMode::ALL.to_vec(),
-            leave_to_kernel: LeaveToKernel::None,
             halves: 1,
             rx_frames: RX_FRAMES,
             tx_frames: 2048,
-            replace_attached: false,
             everything: false,
             offload: None,
         }
@@ -399,8 +392,9 @@ impl<'a> Setup<'a> {
         // A driver that redirects a frame loses what the kernel knew about its checksum.
         let forgets = is_native && self.interface.has_unfinished_checksums();
         let maps = offload.as_ref().map(|offload| offload.maps(is_native, forgets));
-        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel, maps.as_ref());
-        let program = Program::load(&slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
+        let slots = program::program(map.descriptor(), maps.as_ref());
+        let program =
+            Program::load(bpf::XDP, &slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
         let mut tries = 0;
         loop {
             match program.attach(self.interface.index, is_native) {
@@ -415,7 +409,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Deals with another program on the interface: waits for its end, removes it, or fails with its name.
+    /// Deals with another program on the interface: waits for its end if it is ours, or fails with its name.
     fn make_way(&self, error: io::Error, tries: u32) -> Result<(), LiveError> {
         let index = self.interface.index;
         let found = XdpAttachment::read(index).unwrap_or(None);
@@ -427,30 +421,22 @@ impl<'a> Setup<'a> {
         let name = bpf::program_name(found.program);
         let link = bpf::link_of(index, found.program);
         let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
-        match &link {
-            Some(link) if self.options.replace_attached => {
-                return link.detach().map_err(self.refused("bpf(LINK_DETACH)"));
-            }
-            // A program without a link outlived its process. Ours never do, but removing one of ours is harmless.
-            None if (self.options.replace_attached || is_ours)
-                && matches!(found.remove(index), Ok(Ok(()))) =>
-            {
-                return Ok(());
-            }
-            // A predecessor that was just killed: its link may disappear before its program does.
-            _ if is_ours && tries < TRIES - 1 => {
-                sleep(TIMEOUT);
-                return Ok(());
-            }
-            _ => {}
+        // A program without a link outlived its process. Ours never do, but removing one of ours is harmless.
+        if is_ours && link.is_none() && matches!(found.remove(index), Ok(Ok(()))) {
+            return Ok(());
+        }
+        // A predecessor that was just killed: its link may disappear before its program does.
+        if is_ours && tries < TRIES - 1 {
+            sleep(TIMEOUT);
+            return Ok(());
         }
         let mut holder = format!("it has an XDP program already, number {}", found.program);
         if let Some(name) = name {
             holder += &format!(" ({name})");
         }
-        let remedy = match &link {
+        let remedy = match link {
             Some(link) => {
-                holder += &format!(", held by BPF link {}", link.id);
+                holder += &format!(", held by BPF link {link}");
                 "stop the program that holds it ('bpftool link' says which)"
             }
             None => "take it off with 'ip link set dev INTERFACE xdp off'",
@@ -596,13 +582,7 @@ fn check_options(options: &XdpOptions) -> Result<(), LiveError> {
             return refuse(format!("{name} is {frames}; a power of two from 64 to 65536 was expected"));
         }
     }
-    match &options.leave_to_kernel {
-        LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => refuse(format!(
-            "{} addresses to leave to the kernel; expected at most {ADDRESSES_MAX}",
-            addresses.len()
-        )),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn refused(interface: &str, call: &'static str, source: io::Error) -> LiveError {

@@ -1,4 +1,4 @@
-//! Writes MRT files that rotate by time and size.
+//! Writes MRT files that rotate by time.
 //!
 //! ```text
 //! rib.20260222.1530.mrt.gz        complete: readers may have it
@@ -34,8 +34,6 @@ pub struct MrtWriterOptions {
     pub pattern: PathBuf,
     /// A new file begins at each multiple of this many seconds since the epoch.
     pub period_s: Option<u64>,
-    /// A new file begins before one exceeds this many bytes, uncompressed; a longer record has its own.
-    pub bytes_max: Option<u64>,
     pub gzip: bool,
 }
 
@@ -60,14 +58,12 @@ struct Growing {
     path: PathBuf,
     part: PathBuf,
     begun_s: u64,
-    bytes: u64,
     packed: Packed,
 }
 
 /// Writes records to rotating files. Dropped without [`finish`](Self::finish), it leaves a `.part` file.
 pub struct MrtWriter {
     options: MrtWriterOptions,
-    preamble: Vec<u8>,
     growing: Option<Growing>,
     published: Vec<PathBuf>,
 }
@@ -75,19 +71,13 @@ pub struct MrtWriter {
 impl MrtWriter {
     /// Makes a writer; a file begins with its first record.
     pub fn new(options: MrtWriterOptions) -> Self {
-        Self { options, preamble: Vec::new(), growing: None, published: Vec::new() }
-    }
-
-    /// Sets records that begin every file: the PEER_INDEX_TABLE of a dump that may span files. They apply to
-    /// files that begin from now on.
-    pub fn set_preamble(&mut self, records: Vec<u8>) {
-        self.preamble = records;
+        Self { options, growing: None, published: Vec::new() }
     }
 
     /// Appends a whole record (or several that belong together). `now_s` is seconds since the epoch; a time
     /// that goes back begins no file.
     pub fn write(&mut self, now_s: u64, record: &[u8]) -> Result<(), MrtWriteError> {
-        if self.growing.as_ref().is_some_and(|growing| self.is_over(growing, now_s, record.len())) {
+        if self.growing.as_ref().is_some_and(|growing| self.is_over(growing, now_s)) {
             self.publish()?;
         }
         let mut growing = match self.growing.take() {
@@ -101,7 +91,7 @@ impl MrtWriter {
 
     /// Ends the file if its period has passed, even without a record to write.
     pub fn handle_time(&mut self, now_s: u64) -> Result<(), MrtWriteError> {
-        if self.growing.as_ref().is_some_and(|growing| self.is_over(growing, now_s, 0)) {
+        if self.growing.as_ref().is_some_and(|growing| self.is_over(growing, now_s)) {
             self.publish()?;
         }
         Ok(())
@@ -126,15 +116,9 @@ impl MrtWriter {
         Ok(self.published)
     }
 
-    fn is_over(&self, growing: &Growing, now_s: u64, next_bytes: usize) -> bool {
-        let period_over = self
-            .options
-            .period_s
-            .is_some_and(|period_s| period_s > 0 && now_s / period_s > growing.begun_s / period_s);
-        let filled = growing.bytes > self.preamble.len() as u64
-            && next_bytes > 0
-            && self.options.bytes_max.is_some_and(|max| growing.bytes + next_bytes as u64 > max);
-        period_over || filled
+    fn is_over(&self, growing: &Growing, now_s: u64) -> bool {
+        let period_s = self.options.period_s.filter(|period_s| *period_s > 0);
+        period_s.is_some_and(|period_s| now_s / period_s > growing.begun_s / period_s)
     }
 
     fn begin(&self, now_s: u64) -> Result<Growing, MrtWriteError> {
@@ -161,9 +145,7 @@ impl MrtWriter {
         } else {
             Packed::Plain(file)
         };
-        let mut growing = Growing { path, part, begun_s, bytes: 0, packed };
-        growing.append(&self.preamble)?;
-        Ok(growing)
+        Ok(Growing { path, part, begun_s, packed })
     }
 }
 
@@ -171,7 +153,7 @@ impl fmt::Debug for MrtWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MrtWriter")
             .field("options", &self.options)
-            .field("growing", &self.growing.as_ref().map(|growing| (&growing.part, growing.bytes)))
+            .field("growing", &self.growing.as_ref().map(|growing| &growing.part))
             .finish_non_exhaustive()
     }
 }
@@ -182,7 +164,6 @@ impl Growing {
             Packed::Plain(file) => file.write_all(bytes),
             Packed::Gzip(file) => file.write_all(bytes),
         };
-        self.bytes += bytes.len() as u64;
         written.map_err(|error| MrtWriteError { path: self.part.clone(), action: "write", error })
     }
 

@@ -294,7 +294,7 @@ fn what_is_no_mrt_is_refused_at_once() {
 }
 
 fn options(directory: &Path, pattern: &str) -> MrtWriterOptions {
-    MrtWriterOptions { pattern: directory.join(pattern), period_s: None, bytes_max: None, gzip: false }
+    MrtWriterOptions { pattern: directory.join(pattern), period_s: None, gzip: false }
 }
 
 fn names(paths: &[PathBuf]) -> Vec<String> {
@@ -336,42 +336,6 @@ fn files_change_with_the_period() {
 }
 
 #[test]
-fn files_change_with_their_size_and_begin_with_the_preamble() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut writer = MrtWriter::new(MrtWriterOptions {
-        bytes_max: Some(2000),
-        gzip: true,
-        ..options(directory.path(), "rib.%s.gz")
-    });
-    writer.set_preamble(table());
-    let mut expected = String::new();
-    for number in 0..100 {
-        writer.write(7, &rib(number, false)).unwrap();
-        expected += &read_bytes(&[table(), rib(number, false)].concat()).0;
-    }
-    // Longer than any file may be, so it gets its own file.
-    let long: Vec<u8> = (0..100).flat_map(|_| rib(0, false)).collect();
-    writer.write(7, &long).unwrap();
-    expected += &read_bytes(&[table(), long].concat()).0;
-    let published = writer.finish().unwrap();
-    assert!(published.len() > 3);
-    assert_eq!(names(&published)[..3], ["rib.7.gz", "rib.7.gz.1", "rib.7.gz.2"]);
-    assert_eq!(list(directory.path()).len(), published.len(), "no part is left");
-    let mut found = String::new();
-    for path in &published {
-        let mut reader = MrtReader::open(path).unwrap();
-        let mut out = Vec::new();
-        while let Some(result) = reader.next() {
-            let item = result.unwrap();
-            write_lines(&mut out, &item.record, &item.content, Style::Unix).unwrap();
-        }
-        assert!(out.len() > 100);
-        found += std::str::from_utf8(&out).unwrap();
-    }
-    assert_eq!(found, expected);
-}
-
-#[test]
 fn what_is_there_is_never_replaced_and_errors_name_the_file() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("a"), "mine").unwrap();
@@ -406,7 +370,7 @@ fn bgpdump_reads_what_we_write() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer =
         MrtWriter::new(MrtWriterOptions { gzip: true, ..options(directory.path(), "mrt.%s.gz") });
-    writer.set_preamble(table());
+    writer.write(1, &table()).unwrap();
     for number in 0..500 {
         writer.write(1, &rib(number, number.is_multiple_of(3))).unwrap();
     }

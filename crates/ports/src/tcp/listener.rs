@@ -8,25 +8,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::error::{TcpError, option};
 use super::md5::{self, Md5Key};
-use super::options::{self, SocketOptions};
+use super::options::{self, HopLimit};
 use super::stream::Stream;
 
 /// Connections that the kernel keeps until they are accepted: after a restart a thousand neighbors connect at
 /// once. (The kernel limits it to `net.core.somaxconn`, 4096 by default; further connections retry after a
 /// second.)
 pub const BACKLOG: i32 = 1024;
-
-/// The options of a listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListenOptions {
-    /// The options of handshakes, except for `hop_limit`: answers have TTL 255, so that neighbors with GTSM
-    /// accept them. An accepted connection begins with these options; [`Stream::apply`] sets those of its
-    /// neighbor.
-    pub socket: SocketOptions,
-    /// Handshakes with a lower TTL are not answered; for listeners whose neighbors all have GTSM. 0 answers
-    /// all.
-    pub minimum_ttl: u8,
-}
 
 /// A listening socket.
 #[derive(Debug)]
@@ -37,8 +25,9 @@ pub struct Listener {
 
 impl Listener {
     /// Listens on an address; for port 0 the system chooses one. The unspecified address includes all
-    /// addresses of its family only.
-    pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Self, TcpError> {
+    /// addresses of its family only. Answers have TTL 255, so that neighbors with GTSM accept them;
+    /// [`Stream::apply`] sets the options of an accepted connection's neighbor.
+    pub fn bind(address: SocketAddr) -> Result<Self, TcpError> {
         let failed = |source| TcpError::Listen { address, source };
         let socket = Socket::new(
             Domain::for_address(address),
@@ -51,9 +40,8 @@ impl Listener {
         }
         // A restarted daemon must be able to listen while connections of its predecessor are closing.
         socket.set_reuse_address(true).map_err(option("SO_REUSEADDR"))?;
-        options::apply(&socket, address.is_ipv6(), &options.socket)?;
+        options::apply(&socket, address.is_ipv6(), HopLimit::Any)?;
         options::set_ttl(&socket, address.is_ipv6(), 255)?;
-        options::set_minimum_ttl(&socket, address.is_ipv6(), options.minimum_ttl)?;
         socket.bind(&address.into()).map_err(failed)?;
         socket.listen(BACKLOG).map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?.as_socket().unwrap_or(address);

@@ -1,7 +1,6 @@
 //! Socket options of a connection.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use socket2::Socket;
 
@@ -9,7 +8,7 @@ use super::error::{TcpError, option};
 use crate::socket_option;
 
 /// DSCP CS6 as a byte of the header: the usual mark of routing protocols (RFC 4594).
-pub const CLASS_SELECTOR_6: u8 = 0xc0;
+const CLASS_SELECTOR_6: u32 = 0xc0;
 
 /// The allowed distance of the neighbor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,67 +42,20 @@ impl HopLimit {
     }
 }
 
-/// The options of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SocketOptions {
-    pub hop_limit: HopLimit,
-    /// DSCP and ECN as a byte of the header; `None` leaves the system's default.
-    pub dscp_byte: Option<u8>,
-    /// `None` lets the kernel adjust it.
-    pub send_buffer_bytes: Option<usize>,
-    /// `None` lets the kernel adjust it.
-    pub receive_buffer_bytes: Option<usize>,
-    /// Ends the connection when sent data stays unacknowledged for this long; `None` leaves that to the hold
-    /// and send hold timers.
-    pub user_timeout: Option<Duration>,
-    /// The socket counts as writable only while less than this is unsent.
-    pub not_sent_low_water_bytes: Option<u32>,
-}
-
-impl Default for SocketOptions {
-    fn default() -> Self {
-        Self {
-            hop_limit: HopLimit::Any,
-            dscp_byte: Some(CLASS_SELECTOR_6),
-            send_buffer_bytes: None,
-            receive_buffer_bytes: None,
-            user_timeout: None,
-            not_sent_low_water_bytes: None,
-        }
-    }
-}
-
-pub(super) fn apply(socket: &Socket, v6: bool, options: &SocketOptions) -> Result<(), TcpError> {
+/// Sets the options of a connection.
+pub(super) fn apply(socket: &Socket, v6: bool, hop_limit: HopLimit) -> Result<(), TcpError> {
     socket.set_tcp_nodelay(true).map_err(option("TCP_NODELAY"))?;
     // The hold timer detects dead neighbors; a second mechanism would only end sessions without saying why.
     socket.set_keepalive(false).map_err(option("keepalive off"))?;
-    if let Some(ttl) = options.hop_limit.sent() {
+    if let Some(ttl) = hop_limit.sent() {
         set_ttl(socket, v6, ttl)?;
     }
-    set_minimum_ttl(socket, v6, options.hop_limit.minimum())?;
-    if let Some(byte) = options.dscp_byte {
-        let set = if v6 { socket.set_tclass_v6(byte.into()) } else { socket.set_tos_v4(byte.into()) };
-        set.map_err(option("the traffic class"))?;
-    }
-    set_buffers(socket, options)?;
-    if let Some(timeout) = options.user_timeout {
-        socket.set_tcp_user_timeout(Some(timeout)).map_err(option("TCP_USER_TIMEOUT"))?;
-    }
-    if let Some(bytes) = options.not_sent_low_water_bytes {
-        socket.set_tcp_notsent_lowat(bytes).map_err(option("TCP_NOTSENT_LOWAT"))?;
-    }
-    Ok(())
-}
-
-/// Sets the sizes of the kernel's buffers; only before the handshake do they affect its window.
-pub(super) fn set_buffers(socket: &Socket, options: &SocketOptions) -> Result<(), TcpError> {
-    if let Some(bytes) = options.send_buffer_bytes {
-        socket.set_send_buffer_size(bytes).map_err(option("the size of the send buffer"))?;
-    }
-    if let Some(bytes) = options.receive_buffer_bytes {
-        socket.set_recv_buffer_size(bytes).map_err(option("the size of the receive buffer"))?;
-    }
-    Ok(())
+    set_minimum_ttl(socket, v6, hop_limit.minimum())?;
+    let marked = match v6 {
+        true => socket.set_tclass_v6(CLASS_SELECTOR_6),
+        false => socket.set_tos_v4(CLASS_SELECTOR_6),
+    };
+    marked.map_err(option("the traffic class"))
 }
 
 pub(super) fn set_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
@@ -112,7 +64,7 @@ pub(super) fn set_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError
 }
 
 /// Makes the kernel drop packets with a lower TTL.
-pub(super) fn set_minimum_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
+fn set_minimum_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
     let (level, name) =
         if v6 { (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT) } else { (libc::IPPROTO_IP, libc::IP_MINTTL) };
     socket_option::set_int(socket.as_fd(), level, name, ttl.into())

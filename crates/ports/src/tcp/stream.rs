@@ -9,7 +9,7 @@ use thalweg_base::uninterrupted;
 
 use super::error::{TcpError, option};
 use super::md5::{self, Md5Key};
-use super::options::{self, SocketOptions};
+use super::options::{self, HopLimit};
 
 /// The result of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Stream {
 pub fn connect(
     local: Option<IpAddr>,
     remote: SocketAddr,
-    options: &SocketOptions,
+    hop_limit: HopLimit,
     key: Option<&Md5Key>,
 ) -> Result<Stream, TcpError> {
     let failed = |source| TcpError::Connect { remote, source };
@@ -45,7 +45,7 @@ pub fn connect(
     if remote.is_ipv6() {
         socket.set_only_v6(true).map_err(option("IPV6_V6ONLY"))?;
     }
-    options::apply(&socket, remote.is_ipv6(), options)?;
+    options::apply(&socket, remote.is_ipv6(), hop_limit)?;
     if let Some(key) = key {
         set_own_key(&socket, remote.ip(), Some(key))?;
     }
@@ -92,8 +92,8 @@ impl Stream {
     }
 
     /// Sets the options of the neighbor, once it is identified.
-    pub fn apply(&self, options: &SocketOptions) -> Result<(), TcpError> {
-        options::apply(&self.socket, self.remote.is_ipv6(), options)
+    pub fn apply(&self, hop_limit: HopLimit) -> Result<(), TcpError> {
+        options::apply(&self.socket, self.remote.is_ipv6(), hop_limit)
     }
 
     /// Changes or (with `None`) removes the password of the connection. The neighbor must do the same within

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use thalweg_ports::tcp::{Md5Key, SocketOptions, connect};
+use thalweg_ports::tcp::{HopLimit, Md5Key, connect};
 use thalweg_wire::bgp::{
     Capabilities, MessageKind, Notification, Open, cease, error, frame, write_keepalive,
 };
@@ -41,7 +41,7 @@ fn a_password_that_differs_is_said() {
     let with_password = |spec: &mut Spec| (spec.password, spec.passive) = (Some("right".to_owned()), true);
     let thalweg = start(&net, &[Family::V4], with_password);
     let key = Md5Key::new(b"wrong").expect("a key");
-    let trying = net.within(End::Right, || connect(None, LEFT, &SocketOptions::default(), Some(&key)));
+    let trying = net.within(End::Right, || connect(None, LEFT, HopLimit::Any, Some(&key)));
     let trying = trying.expect("it begins");
     until("the router says that passwords differ", 30, || {
         match lines(&thalweg, "because of their MD5 signature").len() {

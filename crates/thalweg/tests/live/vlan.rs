@@ -22,7 +22,7 @@ use thalweg_wire::MacAddr;
 
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
-use crate::wire::{Wire, is_traffic};
+use crate::wire::{Stop, Wire, is_traffic};
 
 const HOSTS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 1]);
 const ROUTERS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 2]);
@@ -143,7 +143,7 @@ pub(crate) fn behind_a_switch(site: &Site, act: impl FnOnce(&AtomicU16)) {
     let switch = Switch::open(site);
     let (stop, guests_vlan) = (AtomicBool::new(false), AtomicU16::new(VLANS[1].1));
     thread::scope(|scope| {
-        let _stops = StopsAtEnd(&stop);
+        let _stops = Stop(&stop);
         scope.spawn(|| switch.run(&stop, &guests_vlan));
         act(&guests_vlan);
     });
@@ -194,15 +194,6 @@ fn on_a_stick(driver: &str, mode: &str) {
         let of = |port: &str| neighbors.iter().filter(|each| each["port"] == port).count();
         assert!(of("office.10") >= 2 && of("guest.20") >= 2 && of("uplink") == 0, "{neighbors:?}");
     });
-}
-
-/// Stops the switch, also after a panic.
-struct StopsAtEnd<'s>(&'s AtomicBool);
-
-impl Drop for StopsAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 fn dropped(counters: &Value, reason: &str) -> u64 {

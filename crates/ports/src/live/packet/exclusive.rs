@@ -5,19 +5,18 @@
 //! cleaned up.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
-use crate::live::system;
+use crate::live::xdp::{Link, drop_at_ingress};
 
 /// While this value lives, no packet that arrives gets past the packet sockets.
 #[derive(Debug)]
 pub(in crate::live) struct Exclusive {
-    _link: OwnedFd,
+    _link: Link,
 }
 
 impl Exclusive {
     /// Attaches to the interface with this number. Needs `CAP_NET_ADMIN` and `CAP_BPF`, and a kernel with tcx.
     pub(in crate::live) fn attach(index: u32) -> io::Result<Self> {
-        Ok(Self { _link: system::drop_at_ingress(index)? })
+        Ok(Self { _link: drop_at_ingress(index)? })
     }
 }

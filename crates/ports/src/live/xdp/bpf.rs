@@ -1,4 +1,4 @@
-//! The few commands of `bpf(2)` that attach a program to an interface: a map of sockets, the program, the link.
+//! The few commands of `bpf(2)` that attach a program to an interface: maps, the program, the link.
 //!
 //! The link is a file descriptor. When it is closed, by us or by the kernel after a kill, the program is detached:
 //! nothing of ours outlives the process.
@@ -10,7 +10,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::assembler::Slot;
+use super::assembler::Register::R0;
+use super::assembler::{Assembler, Slot};
 
 /// The name of our programs, as `bpftool` and `ip -details link` show it.
 pub(super) const PROGRAM_NAME: &str = "thalweg_xdp";
@@ -25,13 +26,22 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_GET_FD_BY_ID: libc::c_int = 30;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
-const LINK_DETACH: libc::c_int = 34;
-const PROG_TYPE_XDP: u32 = 6;
-const ATTACH_TYPE_XDP: u32 = 37;
 const LINK_TYPE_XDP: u32 = 6;
 const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// Where the kernel runs a program: the program's type, and that of its links.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hook {
+    program_type: u32,
+    link_type: u32,
+}
+
+/// In the driver, or generically behind it.
+pub(super) const XDP: Hook = Hook { program_type: 6, link_type: 37 };
+/// Traffic control at the interface's ingress, behind its packet sockets (tcx, Linux 6.6).
+const INGRESS: Hook = Hook { program_type: 3, link_type: 46 };
 
 /// How many links of the system are searched for the one on an interface.
 const LINKS_MAX: usize = 10_000;
@@ -205,18 +215,18 @@ pub(super) struct Program(OwnedFd);
 
 impl Program {
     /// Loads a program. With `fragments` it may see frames that lie in several buffers.
-    pub(super) fn load(slots: &[Slot], fragments: bool) -> io::Result<Self> {
-        Self::try_load(slots, fragments, &mut []).or_else(|refusal| {
+    pub(super) fn load(hook: Hook, slots: &[Slot], fragments: bool) -> io::Result<Self> {
+        Self::try_load(hook, slots, fragments, &mut []).or_else(|refusal| {
             // Tries again to learn the reason. If there is none, the first error stands.
             let mut log = vec![0; LOG_BYTES];
-            match Self::try_load(slots, fragments, &mut log) {
+            match Self::try_load(hook, slots, fragments, &mut log) {
                 Ok(program) => Ok(program),
                 Err(_) => Err(with_last_line(refusal, &log)),
             }
         })
     }
 
-    fn try_load(slots: &[Slot], fragments: bool, log: &mut [u8]) -> io::Result<Self> {
+    fn try_load(hook: Hook, slots: &[Slot], fragments: bool, log: &mut [u8]) -> io::Result<Self> {
         #[repr(C)]
         struct Attributes {
             prog_type: u32,
@@ -234,7 +244,7 @@ impl Program {
         }
         let license = c"MIT".to_bytes_with_nul();
         let mut attributes = Attributes {
-            prog_type: PROG_TYPE_XDP,
+            prog_type: hook.program_type,
             insn_cnt: slots.len() as u32,
             insns: address_of(slots),
             license: address_of(license),
@@ -245,7 +255,7 @@ impl Program {
             prog_flags: if fragments { F_XDP_HAS_FRAGS } else { 0 },
             prog_name: name(PROGRAM_NAME),
             prog_ifindex: 0,
-            expected_attach_type: ATTACH_TYPE_XDP,
+            expected_attach_type: hook.link_type,
         };
         // SAFETY: the command's member, without padding; the instructions are `insn_cnt` of the kernel's layout,
         // the license ends with a zero, the log is writable for `log_size`. It returns a new descriptor.
@@ -255,8 +265,11 @@ impl Program {
     /// Attaches the program to the interface, in the driver (`native`) or generically behind it.
     pub(super) fn attach(&self, interface: u32, native: bool) -> io::Result<Link> {
         let flags = if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
-        // Program, interface, type, flags.
-        let mut attributes = [self.0.as_raw_fd() as u32, interface, ATTACH_TYPE_XDP, flags];
+        self.link(interface, XDP, flags)
+    }
+
+    fn link(&self, interface: u32, hook: Hook, flags: u32) -> io::Result<Link> {
+        let mut attributes = [self.0.as_raw_fd() as u32, interface, hook.link_type, flags];
         // SAFETY: the command's member; no pointers. It returns a new descriptor.
         unsafe { bpf(LINK_CREATE, &mut attributes).map(|link| Link(owned(link))) }
     }
@@ -264,7 +277,7 @@ impl Program {
 
 /// Attaches a program to an interface until it is dropped.
 #[derive(Debug)]
-pub(super) struct Link(#[allow(dead_code, reason = "held for its end")] OwnedFd);
+pub(in crate::live) struct Link(#[allow(dead_code, reason = "held for its end")] OwnedFd);
 
 /// Adds the verifier's last message to an error, without its statistics.
 fn with_last_line(error: io::Error, log: &[u8]) -> io::Error {
@@ -311,8 +324,8 @@ pub(super) fn program_name(id: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The link that attaches a program to the interface, if there is one.
-pub(super) fn link_of(interface: u32, program: u32) -> Option<ForeignLink> {
+/// The number of the link that attaches a program to the interface, if there is one.
+pub(super) fn link_of(interface: u32, program: u32) -> Option<u32> {
     let mut id = 0;
     for _ in 0..LINKS_MAX {
         let mut attributes = [id, 0];
@@ -325,24 +338,18 @@ pub(super) fn link_of(interface: u32, program: u32) -> Option<ForeignLink> {
         let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         // An interface in another network namespace may have the same number, so the program must match too.
         if word(0) == LINK_TYPE_XDP && word(16) == interface && word(8) == program {
-            return Some(ForeignLink { id, link });
+            return Some(id);
         }
     }
     None
 }
 
-/// Another program's link.
-#[derive(Debug)]
-pub(super) struct ForeignLink {
-    pub(super) id: u32,
-    link: OwnedFd,
-}
-
-impl ForeignLink {
-    /// Detaches the program from its interface; the link's owner keeps a link without effect.
-    pub(super) fn detach(&self) -> io::Result<()> {
-        let mut attributes = [self.link.as_raw_fd() as u32];
-        // SAFETY: the command's member; no pointers.
-        unsafe { bpf(LINK_DETACH, &mut attributes).map(|_| ()) }
-    }
+/// Attaches a program that drops every packet to the ingress of an interface, behind its packet sockets (tcx). It
+/// stays as long as the link.
+pub(in crate::live) fn drop_at_ingress(interface: u32) -> io::Result<Link> {
+    const TC_ACT_SHOT: i32 = 2;
+    let mut program = Assembler::default();
+    program.set(R0, TC_ACT_SHOT);
+    program.exit();
+    Program::load(INGRESS, &program.finish(), false)?.link(interface, INGRESS, 0)
 }

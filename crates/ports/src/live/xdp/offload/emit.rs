@@ -5,7 +5,6 @@
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::super::assembler::{Assembler, Label, Register, Width, context, helper};
-use super::super::program::wire_u16;
 use super::OffloadMaps;
 use super::flow::offset;
 use thalweg_wire::{EtherType, ip_protocol, tcp};
@@ -350,4 +349,9 @@ fn apply(a: &mut Assembler, delta: i16) {
     a.add_register(R1, R2);
     fold(a, R1, R2);
     a.xor(R1, 0xffff);
+}
+
+/// The value of a 16-bit field as a program loads it from a frame.
+fn wire_u16(value: u16) -> u32 {
+    u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }

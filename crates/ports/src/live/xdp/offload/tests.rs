@@ -8,7 +8,7 @@ use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::{MacAddr, checksum, ip_protocol, testing};
 
 use super::super::assembler::interpreter::{End, Machine, Values};
-use super::super::program::{LeaveToKernel, program};
+use super::super::program::program;
 use super::*;
 
 const FLOWS_V4: i32 = 11;
@@ -140,7 +140,7 @@ fn slots_that_need(needs_finished_checksums: bool) -> Vec<super::super::assemble
         counts: COUNTS,
         needs_finished_checksums,
     };
-    program(7, &LeaveToKernel::None, Some(&maps))
+    program(7, Some(&maps))
 }
 
 const UP: End = End::ToSocket { map: 7, queue: 0 };
