@@ -1,4 +1,4 @@
-//! Starts cargo for all tasks.
+//! Starts cargo and git for all tasks.
 
 use std::env;
 use std::path::Path;
@@ -67,5 +67,15 @@ pub(crate) fn cargo_with(
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),
         Err(error) => Err(format!("cargo did not start: {error}")),
+    }
+}
+
+/// Runs git; returns what it prints.
+pub(crate) fn git(folder: &Path, args: &[&str]) -> Result<String, String> {
+    let output = Command::new("git").current_dir(folder).args(args).output();
+    let output = output.map_err(|error| format!("git did not start: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
     }
 }

@@ -8,51 +8,22 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::cargo::cargo_command;
+use crate::options::Options;
 
-const SECONDS_DEFAULT: u64 = 60;
+pub(crate) const SECONDS_DEFAULT: u64 = 60;
 const INSTALL: &str = "cargo install --locked cargo-fuzz";
-
-/// The options of `cargo xtask fuzz`.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Options {
-    seconds: u64,
-    targets: Vec<String>,
-}
-
-impl Options {
-    /// Reads `[--seconds N] [TARGET]..`.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Options { seconds: SECONDS_DEFAULT, targets: Vec::new() };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            if arg == "--seconds" {
-                let given = args.next().map_or("", String::as_str);
-                options.seconds = given
-                    .parse()
-                    .ok()
-                    .filter(|&s| s > 0) // libFuzzer takes 0 for "for ever"
-                    .ok_or_else(|| format!("--seconds takes a whole number from 1, not `{given}`"))?;
-            } else if arg.starts_with('-') {
-                return Err(format!("fuzz does not know `{arg}`"));
-            } else {
-                options.targets.push(arg.clone());
-            }
-        }
-        Ok(options)
-    }
-}
 
 /// Runs the chosen targets, or all.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let manifest = root.join("fuzz/Cargo.toml");
     let text = std::fs::read_to_string(&manifest)
         .map_err(|error| format!("{}: {error}: there is nothing to fuzz", manifest.display()))?;
-    let targets = choose(&targets(&text)?, &options.targets)?;
+    let targets = choose(&targets(&text)?, &options.names)?;
     if !is_installed() {
         return Err(format!("cargo-fuzz is not installed. Install it with\n\n    {INSTALL}\n"));
     }
     for (number, target) in (1..).zip(&targets) {
-        println!("==> {number}/{} {target}, {} s", targets.len(), options.seconds);
+        println!("==> {number}/{} {target}, {} s", targets.len(), options.number);
         // Findings go to the first folder and seeds are read from the second, so the seeds stay few.
         let found = root.join("fuzz/target/corpus").join(target);
         std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
@@ -63,7 +34,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             .arg(found)
             .arg(root.join("fuzz/corpus").join(target))
             .arg("--")
-            .arg(format!("-max_total_time={}", options.seconds))
+            .arg(format!("-max_total_time={}", options.number))
             .status()
             .map_err(|error| format!("cargo did not start: {error}"))?;
         if !status.success() {
@@ -107,18 +78,6 @@ mod tests {
 
     fn words(words: &[&str]) -> Vec<String> {
         words.iter().map(|w| w.to_string()).collect()
-    }
-
-    #[test]
-    fn arguments() {
-        let parse = |args: &[&str]| Options::parse(&words(args));
-        assert_eq!(parse(&[]).unwrap(), Options { seconds: 60, targets: vec![] });
-        let all = parse(&["--seconds", "5", "pcap"]).unwrap();
-        assert_eq!(all, Options { seconds: 5, targets: words(&["pcap"]) });
-        assert!(parse(&["--seconds"]).is_err());
-        assert!(parse(&["--seconds", "0"]).unwrap_err().contains("from 1"));
-        assert!(parse(&["--seconds", "-3"]).is_err());
-        assert!(parse(&["--forever"]).is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod cargo;
 mod ci;
 mod fuzz;
+mod options;
 mod planted;
 mod quick;
 mod soak;
@@ -15,6 +16,8 @@ mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use options::Options;
 
 const USAGE: &str = "\
 cargo xtask CHORE
@@ -36,21 +39,18 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let root = workspace_root();
     match args.split_first().map(|(chore, rest)| (chore.as_str(), rest)) {
-        Some(("ci", rest)) => match ci::Options::parse(rest) {
-            Ok(options) => done(ci::run(&root, &options)),
-            Err(message) => bad_usage(&message),
-        },
+        Some(("ci", rest)) => parsed(ci::Options::parse(rest), |options| ci::run(&root, options)),
         Some(("test", rest)) => done(test::run(&root, &test::Options::parse(rest), || Ok(()))),
         Some(("quick", [])) => done(quick::run(&root)),
         Some(("tidy", [])) => done(tidy::run(&root)),
-        Some(("fuzz", rest)) => match fuzz::Options::parse(rest) {
-            Ok(options) => done(fuzz::run(&root, &options)),
-            Err(message) => bad_usage(&message),
-        },
-        Some(("planted", rest)) => match planted::Options::parse(rest) {
-            Ok(options) => done(planted::run(&root, &options)),
-            Err(message) => bad_usage(&message),
-        },
+        Some(("fuzz", rest)) => {
+            let options = Options::parse("fuzz", "--seconds", fuzz::SECONDS_DEFAULT, rest);
+            parsed(options, |options| fuzz::run(&root, options))
+        }
+        Some(("planted", rest)) => {
+            let options = Options::parse("planted", "--seeds", planted::SEEDS_DEFAULT, rest);
+            parsed(options, |options| planted::run(&root, options))
+        }
         Some(("soak", rest)) => done(soak::run(&root, rest)),
         Some(("help" | "--help" | "-h", _)) => {
             print!("{USAGE}");
@@ -58,6 +58,13 @@ fn main() -> ExitCode {
         }
         Some((other, _)) => bad_usage(&format!("`{other}` is no chore, or takes no such arguments")),
         None => bad_usage("which chore?"),
+    }
+}
+
+fn parsed<O>(options: Result<O, String>, run: impl FnOnce(&O) -> Result<(), String>) -> ExitCode {
+    match options {
+        Ok(options) => done(run(&options)),
+        Err(message) => bad_usage(&message),
     }
 }
 

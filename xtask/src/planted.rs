@@ -6,40 +6,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
-use crate::cargo::cargo_command;
+use crate::cargo::{cargo_command, git};
+use crate::options::Options;
 
 /// The most seeds that are run to find a fault.
-const SEEDS_DEFAULT: u64 = 10_000;
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Options {
-    seeds: u64,
-    /// Only these faults; all if empty.
-    names: Vec<String>,
-}
-
-impl Options {
-    /// Reads `[--seeds N] [NAME]..`.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self { seeds: SEEDS_DEFAULT, names: Vec::new() };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            if arg == "--seeds" {
-                let given = args.next().map_or("", String::as_str);
-                let seeds = given.parse().ok().filter(|seeds| *seeds > 0);
-                options.seeds = seeds.ok_or_else(|| format!("--seeds takes a number, not `{given}`"))?;
-            } else if arg.starts_with('-') {
-                return Err(format!("planted does not know `{arg}`"));
-            } else {
-                options.names.push(arg.clone());
-            }
-        }
-        Ok(options)
-    }
-}
+pub(crate) const SEEDS_DEFAULT: u64 = 10_000;
 
 /// Faults in these folders are searched with seeds of packets.
 const PACKETS: [&str; 3] = ["crates/dataplane/", "crates/flow/", "crates/node/src/plan"];
@@ -73,7 +47,7 @@ fn faults(root: &Path) -> Result<Vec<Fault>, String> {
 /// Checks that all patches still fit the code.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     for fault in faults(root)? {
-        git(root, &["apply", "--check"], Some(&fault.patch))
+        git(root, &["apply", "--check", &fault.patch.display().to_string()])
             .map_err(|error| format!("{} does not fit the code any more: {error}", fault.patch.display()))?;
     }
     Ok(())
@@ -90,10 +64,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let mut missed = Vec::new();
     println!("{:<32} {:>6} {:>7}  {:<42} what is wrong", "fault", "seed", "s", "broken invariant");
     for fault in all.iter().filter(wanted) {
-        git(&copy, &["apply"], Some(&fault.patch))?;
+        git(&copy, &["apply", &fault.patch.display().to_string()])?;
         let begun = Instant::now();
-        let found = hunt(root, &copy, fault.test, options.seeds);
-        git(&copy, &["checkout", "--quiet", "--", "."], None)?;
+        let found = hunt(root, &copy, fault.test, options.number);
+        git(&copy, &["checkout", "--quiet", "--", "."])?;
         let seconds = begun.elapsed().as_secs();
         match found? {
             Some((seed, invariant)) => {
@@ -107,7 +81,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
     match missed.as_slice() {
         [] => Ok(()),
-        missed => Err(format!("not found in {} seeds: {}", options.seeds, missed.join(", "))),
+        missed => Err(format!("not found in {} seeds: {}", options.number, missed.join(", "))),
     }
 }
 
@@ -116,13 +90,11 @@ fn copy(root: &Path) -> Result<PathBuf, String> {
     let copy = root.join("target/planted/copy");
     let path = copy.display().to_string();
     if copy.join("Cargo.toml").is_file() {
-        let commit = Command::new("git").current_dir(root).args(["rev-parse", "HEAD"]).output();
-        let commit = commit.map_err(|error| format!("git did not start: {error}"))?.stdout;
-        let commit = String::from_utf8_lossy(&commit).trim().to_owned();
-        git(&copy, &["checkout", "--quiet", "--force", "--detach", &commit], None)?;
+        let commit = git(root, &["rev-parse", "HEAD"])?;
+        git(&copy, &["checkout", "--quiet", "--force", "--detach", commit.trim()])?;
     } else {
-        git(root, &["worktree", "prune"], None)?;
-        git(root, &["worktree", "add", "--quiet", "--detach", &path, "HEAD"], None)?;
+        git(root, &["worktree", "prune"])?;
+        git(root, &["worktree", "add", "--quiet", "--detach", &path, "HEAD"])?;
     }
     Ok(copy)
 }
@@ -147,28 +119,5 @@ fn hunt(root: &Path, copy: &Path, test: &str, seeds: u64) -> Result<Option<(u64,
         }
         None if output.status.success() => Ok(None),
         None => Err(format!("the test did not run:\n{}", String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
-fn git(folder: &Path, args: &[&str], path: Option<&Path>) -> Result<(), String> {
-    let output = Command::new("git").current_dir(folder).args(args).args(path).output();
-    let output = output.map_err(|error| format!("git did not start: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options() {
-        let parse =
-            |text: &str| Options::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(parse(""), Ok(Options { seeds: SEEDS_DEFAULT, names: vec![] }));
-        assert_eq!(parse("--seeds 5 a b"), Ok(Options { seeds: 5, names: vec!["a".into(), "b".into()] }));
-        assert!(parse("--seeds 0").is_err() && parse("--fast").is_err());
     }
 }

@@ -6,10 +6,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, git};
 use crate::tidy;
 
 /// Its integration tests take minutes; `cargo xtask test` runs them.
@@ -69,19 +68,6 @@ fn crates_of<'a>(files: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
         }
     };
     files.filter_map(of).collect()
-}
-
-fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new("git").current_dir(root).args(arguments).output();
-    let output = output.map_err(|error| format!("git did not start: {error}"))?;
-    if !output.status.success() {
-        return Err(format!(
-            "git {}: {}",
-            arguments.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

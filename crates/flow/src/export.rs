@@ -64,36 +64,21 @@ use crate::record::FlowRecord;
 use message_buffer::MessageBuffer;
 use templated::Templated;
 
-macro_rules! unexportable {
-    ($($variant:ident $name:literal $meaning:literal;)*) => {
-        /// Why a record could not be put into a message.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Unexportable {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        impl Unexportable {
-            pub const ALL: &'static [Unexportable] = &[$(Unexportable::$variant,)*];
-
-            /// The name in tables and JSON.
-            pub fn name(self) -> &'static str {
-                match self { $(Unexportable::$variant => $name,)* }
-            }
-
-            /// One sentence that explains the name.
-            pub fn meaning(self) -> &'static str {
-                match self { $(Unexportable::$variant => $meaning,)* }
-            }
-        }
-    };
-}
-
-unexportable! {
-    Ipv6 "ipv6" "NetFlow 5 carries IPv4 only.";
-    Counter "counter" "More packets or bytes than NetFlow 5 can carry in 256 records.";
-    Duration "duration" "The first and last packet are more than 49 days apart, more than NetFlow 5 can carry.";
-    Sampling "sampling" "The sampling interval is above 16,383, the limit of NetFlow 5.";
-    NatEvent "nat-event" "NetFlow 5 and flow topics carry no NAT events.";
+thalweg_base::words! {
+    /// Why a record could not be put into a message.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Unexportable {
+        /// NetFlow 5 carries IPv4 only.
+        Ipv6 => "ipv6",
+        /// More packets or bytes than NetFlow 5 can carry in 256 records.
+        Counter => "counter",
+        /// The first and last packet are more than 49 days apart, more than NetFlow 5 can carry.
+        Duration => "duration",
+        /// The sampling interval is above 16,383, the limit of NetFlow 5.
+        Sampling => "sampling",
+        /// NetFlow 5 and flow topics carry no NAT events.
+        NatEvent => "nat-event",
+    }
 }
 
 /// Counters of an exporter. In records, packets and bytes, `handled + split = exported + withdrawn +
@@ -137,9 +122,16 @@ impl Amount {
 
     /// The sum over all records.
     pub fn of_all<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> Self {
-        let mut sum = Self::default();
-        records.into_iter().for_each(|record| sum += Self::of(record));
-        sum
+        records.into_iter().map(Self::of).sum()
+    }
+}
+
+impl std::iter::Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |mut sum, amount| {
+            sum += amount;
+            sum
+        })
     }
 }
 
@@ -191,7 +183,6 @@ enum Encoder {
 pub struct Exporter {
     encoder: Encoder,
     messages: MessageBuffer,
-    totals: ExportTotals,
     /// The longest time that a message stays open.
     delay_max_ns: u64,
 }
@@ -207,7 +198,6 @@ impl Exporter {
         Ok(Self {
             encoder,
             messages: MessageBuffer::new(options.message_bytes_max),
-            totals: ExportTotals::default(),
             delay_max_ns: options.delay_max_ns,
         })
     }
@@ -217,10 +207,8 @@ impl Exporter {
     /// again.
     pub fn handle_connected(&mut self, now_ns: u64) -> Amount {
         let unsent = self.messages.clear();
-        self.totals.exported.records -= unsent.records;
-        self.totals.exported.packets -= unsent.packets;
-        self.totals.exported.bytes -= unsent.bytes;
-        self.totals.withdrawn += unsent;
+        self.messages.totals.exported -= unsent;
+        self.messages.totals.withdrawn += unsent;
         match &mut self.encoder {
             Encoder::V5(v5) => v5.begin_session(now_ns),
             Encoder::Templated(templated) => templated.begin_session(now_ns),
@@ -230,25 +218,21 @@ impl Exporter {
 
     /// Encodes records in order. Full messages can be polled afterwards; the last one stays open.
     pub fn handle_records(&mut self, records: &[FlowRecord], now_ns: u64) {
-        match &mut self.encoder {
-            Encoder::V5(v5) => v5.add(records, &mut self.messages, &mut self.totals, now_ns),
-            Encoder::Templated(templated) => {
-                templated.add(records, &mut self.messages, &mut self.totals, now_ns)
-            }
+        match self.at(now_ns) {
+            (Encoder::V5(v5), out) => v5.add(records, out),
+            (Encoder::Templated(templated), out) => templated.add(records, out),
         }
     }
 
     /// Encodes NAT events (RFC 8158) in order.
     pub fn handle_nat_events(&mut self, events: &[NatEvent], now_ns: u64) {
-        self.totals.handled.records += events.len() as u64;
-        match &mut self.encoder {
-            Encoder::V5(_) => {
-                self.totals.unexportable[Unexportable::NatEvent as usize].records += events.len() as u64
-            }
+        let count = events.len() as u64;
+        let (encoder, out) = self.at(now_ns);
+        out.totals.handled.records += count;
+        match encoder {
+            Encoder::V5(_) => out.totals.unexportable[Unexportable::NatEvent as usize].records += count,
             Encoder::Templated(templated) => {
-                for event in events {
-                    templated.add_nat_event(event, &mut self.messages, &mut self.totals, now_ns);
-                }
+                events.iter().for_each(|event| templated.add_nat_event(event, out));
             }
         }
     }
@@ -262,33 +246,36 @@ impl Exporter {
 
     /// Replaces the interfaces and announces them at once.
     pub fn handle_interfaces(&mut self, interfaces: Vec<Interface>, now_ns: u64) {
-        if let Encoder::Templated(templated) = &mut self.encoder {
-            templated.set_interfaces(interfaces, &mut self.messages, &mut self.totals, now_ns);
+        if let (Encoder::Templated(templated), out) = self.at(now_ns) {
+            templated.set_interfaces(interfaces, out);
         }
     }
 
     /// Closes a message that was open long enough, repeats templates and sends statistics that are due.
     pub fn handle_time(&mut self, now_ns: u64) {
-        if let Encoder::Templated(templated) = &mut self.encoder {
-            templated.handle_time(&mut self.messages, &mut self.totals, now_ns);
+        if let (Encoder::Templated(templated), out) = self.at(now_ns) {
+            templated.handle_time(out);
         }
         if self.messages.opened_ns().is_some_and(|opened| now_ns.saturating_sub(opened) >= self.delay_max_ns)
         {
-            self.close(now_ns);
+            self.flush(now_ns);
         }
     }
 
     /// Closes the open message.
     pub fn flush(&mut self, now_ns: u64) {
-        self.close(now_ns);
+        match self.at(now_ns) {
+            (Encoder::V5(v5), out) => v5.close(out),
+            (Encoder::Templated(templated), out) => templated.close_message(out),
+        }
     }
 
     /// Ends the export: sends the last statistics and closes the open message.
     pub fn handle_end(&mut self, now_ns: u64) {
-        if let Encoder::Templated(templated) = &mut self.encoder {
-            templated.send_statistics(&mut self.messages, &mut self.totals, now_ns);
+        if let (Encoder::Templated(templated), out) = self.at(now_ns) {
+            templated.send_statistics(out);
         }
-        self.close(now_ns);
+        self.flush(now_ns);
     }
 
     /// When [`handle_time`](Self::handle_time) must be called next, in nanoseconds since the epoch.
@@ -315,15 +302,12 @@ impl Exporter {
 
     /// The totals over all sessions.
     pub fn totals(&self) -> &ExportTotals {
-        &self.totals
+        &self.messages.totals
     }
 
-    fn close(&mut self, now_ns: u64) {
-        match &mut self.encoder {
-            Encoder::V5(v5) => v5.close(&mut self.messages, &mut self.totals),
-            Encoder::Templated(templated) => {
-                templated.close_message(&mut self.messages, &mut self.totals, now_ns)
-            }
-        }
+    /// The parts that a call at this time works with.
+    fn at(&mut self, now_ns: u64) -> (&mut Encoder, &mut MessageBuffer) {
+        self.messages.now_ns = now_ns;
+        (&mut self.encoder, &mut self.messages)
     }
 }

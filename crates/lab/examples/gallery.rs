@@ -4,10 +4,11 @@
 use std::convert::Infallible;
 use std::path::Path;
 use thalweg_base::XorShift64Star;
-use thalweg_lab::lpm::{self, LpmRow, Range};
+use thalweg_lab::lpm::{self, LpmRow};
 use thalweg_lab::models::{self, Cell, CellRun, Grid, RunOptions};
 use thalweg_lab::plot;
 use thalweg_lab::report::Origin;
+use thalweg_lab::stats::Summary;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "target/gallery".to_owned());
@@ -83,7 +84,7 @@ fn look_ups(rng: &mut XorShift64Star) -> Vec<LpmRow> {
                     family: family.to_owned(),
                     kind: kind.to_owned(),
                     mode: mode.to_owned(),
-                    mlps: Range { median, min: median / spread, max: median * spread },
+                    mlps: Summary::of(&[median / spread, median, median * spread]).expect("numbers"),
                     cpu_mlps: median * 1.02,
                     memory_bytes: if structure == "poptrie" { 12_000_000 } else { 70_000_000 },
                     build_s: 0.31,

@@ -131,6 +131,11 @@ pub fn judge(experiment: &str, results: &Value) -> Vec<Judged> {
     of_it.filter(|claim| claim.was_run(results)).map(|claim| claim.judge(results)).collect()
 }
 
+/// The table of an experiment's claims, judged by its results.
+pub(crate) fn judged(experiment: &str, results: &impl Serialize) -> Option<Table> {
+    table(&judge(experiment, &serde_json::to_value(results).unwrap_or_default()))
+}
+
 /// The claims as a table; `None` without any.
 pub fn table(judged: &[Judged]) -> Option<Table> {
     if judged.is_empty() {

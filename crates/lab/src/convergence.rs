@@ -30,40 +30,28 @@ use crate::claims::Verdict;
 use crate::network::NetworkError;
 pub use render::{report, tables};
 
-/// A part of the experiment.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// A withdrawal in cliques, by size and MRAI
-    Cliques,
-    /// A prefix that is announced, gets a shorter path, a longer one, and is withdrawn
-    Events,
-    /// SHORTEST, GOOD, NAUGHTY, DISAGREE, BAD: policies with one stable state, two or none
-    Gadgets,
-    /// One flap under the old damping parameters and those of RFC 7196
-    Damping,
-    /// The best MRAI
-    Mrai,
-    /// Prefixes that are announced and withdrawn every two hours
-    Beacons,
-    /// The usual load, and 24 to 1000 times as much
-    Surges,
-    /// Churn by size of the network
-    Growth,
-}
-
-impl Part {
-    /// In the order of the report.
-    pub const ALL: [Part; 8] = [
-        Part::Cliques,
-        Part::Events,
-        Part::Gadgets,
-        Part::Damping,
-        Part::Mrai,
-        Part::Beacons,
-        Part::Surges,
-        Part::Growth,
-    ];
+thalweg_base::words! {
+    /// A part of the experiment.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Part {
+        /// A withdrawal in cliques, by size and MRAI
+        Cliques => "Cliques",
+        /// A prefix that is announced, gets a shorter path, a longer one, and is withdrawn
+        Events => "Kinds of events",
+        /// SHORTEST, GOOD, NAUGHTY, DISAGREE, BAD: policies with one stable state, two or none
+        Gadgets => "Policies",
+        /// One flap under the old damping parameters and those of RFC 7196
+        Damping => "Damping",
+        /// The best MRAI
+        Mrai => "The best interval",
+        /// Prefixes that are announced and withdrawn every two hours
+        Beacons => "Beacons",
+        /// The usual load, and 24 to 1000 times as much
+        Surges => "Surges",
+        /// Churn by size of the network
+        Growth => "Growth",
+    }
 }
 
 /// What to run.

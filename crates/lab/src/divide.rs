@@ -17,12 +17,13 @@
 mod problems;
 
 use crate::claims;
+use crate::figures::{or_dash, percent, seconds, times};
 use crate::plot::{Axis, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report};
-use crate::stats::{Summary, shuffle};
+use crate::rounds::RunOptions;
+use crate::stats::Summary;
 use problems::{Solved, solve};
 use serde::Serialize;
-use thalweg_base::XorShift64Star;
 use thalweg_exec::ExecError;
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
@@ -108,27 +109,27 @@ pub struct Outcome {
 /// Measures all cells; `progress` is called before each run.
 pub fn run(options: &Options, mut progress: impl FnMut(usize, &str)) -> Result<Outcome, DivideError> {
     let counts: Vec<usize> = std::iter::once(0).chain(options.workers.iter().copied()).collect();
-    let mut order: Vec<(Problem, usize)> = Problem::ALL
+    let cells: Vec<(Problem, usize)> = Problem::ALL
         .into_iter()
         .flat_map(|problem| counts.iter().map(move |count| (problem, *count)))
         .collect();
-    let cells = order.clone();
-    let mut rng = XorShift64Star::new(options.seed);
     let mut solved: Vec<(Problem, usize, Solved)> = Vec::new();
-    for round in 0..=options.runs {
-        shuffle(&mut order, &mut rng);
-        for (nth, &(problem, workers)) in order.iter().enumerate() {
-            progress(round * order.len() + nth, &format!("{problem}, {workers} workers"));
+    RunOptions { runs: options.runs, warm_ups: 1, seed: options.seed }.rounds(
+        cells.len(),
+        |turn| -> Result<(), DivideError> {
+            let (problem, workers) = cells[turn.at];
+            progress(turn.done, &format!("{problem}, {workers} workers"));
             let run = solve(problem, options, workers).map_err(|source| DivideError::Farm {
                 problem,
                 workers,
                 source,
             })?;
-            if round > 0 {
+            if turn.counts {
                 solved.push((problem, workers, run));
             }
-        }
-    }
+            Ok(())
+        },
+    )?;
     let mut results: Vec<CellResult> = Vec::new();
     for (problem, workers) in cells {
         let of = |count: usize| {
@@ -175,18 +176,13 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
             |cell| if cell.workers == 0 { "no farm".to_owned() } else { cell.workers.to_string() },
         )
         .number("tasks", |cell| count(cell.tasks))
-        .number("time", |cell| Unit::Nanoseconds.format(cell.elapsed_s.median * 1e9))
-        .number("spread", |cell| format!("{:.0} %", cell.elapsed_s.spread() * 100.0))
-        .number("speed-up", |cell| format!("{:.2}", cell.speed_up))
-        .number("per worker", |cell| format!("{:.2}", cell.efficiency))
-        .number("FastFlow", |cell| {
-            published(cell.problem).map_or("–".to_owned(), |times| format!("{times:.2}"))
-        })
-        .number("per core", |cell| {
-            published(cell.problem).map_or("–".to_owned(), |times| format!("{:.2}", times / 8.0))
-        });
-    let results = serde_json::to_value(outcome).unwrap_or_default();
-    std::iter::once(table.table()).chain(claims::table(&claims::judge("divide", &results))).collect()
+        .number("time", |cell| seconds(cell.elapsed_s.median))
+        .number("spread", |cell| percent(cell.elapsed_s.spread()))
+        .number("speed-up", |cell| times(cell.speed_up))
+        .number("per worker", |cell| times(cell.efficiency))
+        .number("FastFlow", |cell| or_dash(published(cell.problem).map(times)))
+        .number("per core", |cell| or_dash(published(cell.problem).map(|speed_up| times(speed_up / 8.0))));
+    std::iter::once(table.table()).chain(claims::judged("divide", outcome)).collect()
 }
 
 /// The report with all tables and the plot.
@@ -219,18 +215,14 @@ fn lead(outcome: &Outcome) -> String {
 }
 
 fn plot(outcome: &Outcome) -> LineChart {
-    let mut series: Vec<Series> = Vec::new();
-    for (color, problem) in Problem::ALL.into_iter().enumerate() {
-        let of = || outcome.cells.iter().filter(move |cell| cell.problem == problem);
-        let Some(reference) = of().find(|cell| cell.workers == 0) else { continue };
-        let times = |s: f64| reference.elapsed_s.median / s;
-        let points = of().filter(|cell| cell.workers > 0).map(|cell| Point {
-            x: cell.workers as f64,
-            y: cell.speed_up,
-            range: Some((times(cell.elapsed_s.max), times(cell.elapsed_s.min))),
-        });
-        series.push(Series::measured(problem.name(), color, points));
-    }
+    let points = outcome.cells.iter().filter(|cell| cell.workers > 0).filter_map(|cell| {
+        let is_reference = |other: &&CellResult| other.problem == cell.problem && other.workers == 0;
+        let reference = outcome.cells.iter().find(is_reference)?.elapsed_s.median;
+        let range = Some((reference / cell.elapsed_s.max, reference / cell.elapsed_s.min));
+        let point = Point { x: cell.workers as f64, y: cell.speed_up, range };
+        Some((cell.problem.to_string(), point))
+    });
+    let mut series = Series::each(Problem::ALL.map(Problem::name), points);
     series.push(Series::ideal(&series));
     let theirs = Problem::ALL.into_iter().filter_map(|problem| Some((8.0, published(problem)?)));
     series.push(Series::published("FastFlow", theirs));

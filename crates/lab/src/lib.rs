@@ -1,7 +1,7 @@
 //! The laboratory: workloads, experiments, statistics, and reports with plots.
 //!
 //! A [`workload`] follows from a seed. An experiment measures its *cells* several times each in shuffled order
-//! ([`models::run`]), because on a shared machine the minute of a measurement matters as much as its subject.
+//! ([`rounds`]), because on a shared machine the minute of a measurement matters as much as its subject.
 //! [`claims`] has what the papers say, as data, and computes from results whether it holds. [`cores`] limits what is
 //! measured to some cores. [`stats`] gives medians and spreads. A [`report::Report`] puts tables and plots ([`plot`]) into one HTML file that
 //! names machine, commit, input and command, and the same numbers into `results.json`.
@@ -23,6 +23,7 @@ pub mod cores;
 mod cpu_time;
 pub mod divide;
 pub mod experiment;
+mod figures;
 pub mod forwarding;
 pub mod lpm;
 mod markup;
@@ -35,6 +36,7 @@ pub mod predict;
 pub mod probe;
 pub mod qos;
 pub mod report;
+pub mod rounds;
 pub mod seeds;
 pub mod stages;
 pub mod stats;

@@ -1,6 +1,6 @@
 //! The experiment on longest-prefix match: look-up structures on one table.
 //!
-//! [`mod@bench`] measures them with the addresses of [`crate::workload::destinations`]; tables and report show
+//! [`mod@bench`] has the table, `lpm/measure.rs` measures with the published addresses; tables and report show
 //! the resulting rows.
 
 pub mod bench;
@@ -8,11 +8,13 @@ mod measure;
 
 use std::path::PathBuf;
 
-use self::bench::{BenchError, BenchOptions, BenchTable};
+use self::bench::{BenchError, BenchTable};
+use self::measure::{Options, measure};
 use crate::experiment::{Experiment, RunArgs};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::figures::{or_dash, range, seconds};
+use crate::plot::{Axis, Bar, BarChart, Scale};
 use crate::report::{Origin, Report};
-use crate::stats::distinct;
+use crate::stats::{Summary, distinct};
 use clap::Args;
 use serde::Serialize;
 use thalweg_text::Table;
@@ -61,8 +63,8 @@ impl Experiment for Lpm {
             Some(path) => BenchTable::read(path)?,
             None => BenchTable::made(self.run.seed(0), self.run.quick),
         };
-        let options = BenchOptions { passes: self.run.runs(PASSES, PASSES_QUICK), quick: self.run.quick };
-        Ok(LpmResults { rows: bench::bench(&table, &options, step)?, table: table.description })
+        let options = Options::new(self.run.runs(PASSES, PASSES_QUICK), self.run.quick);
+        Ok(LpmResults { rows: measure(&table.routes, &options, step)?, table: table.description })
     }
 
     fn input(&self, results: &LpmResults) -> String {
@@ -90,7 +92,7 @@ pub struct LpmRow {
     /// How they were looked up: `one`, `batch`, `avx512`, ...
     pub mode: String,
     /// Million look-ups per second of wall-clock time.
-    pub mlps: Range,
+    pub mlps: Summary,
     /// Million look-ups per second of the thread's processor time; compare these on a busy machine.
     pub cpu_mlps: f64,
     /// Memory of the structure, bytes.
@@ -99,14 +101,6 @@ pub struct LpmRow {
     pub build_s: f64,
     /// Updates per second while another thread reads, where measured.
     pub updates_per_s: Option<f64>,
-}
-
-/// Median and range of a few passes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Range {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
 }
 
 /// One row per measurement.
@@ -118,11 +112,11 @@ pub fn table(rows: &[LpmRow]) -> Table {
         .words("structure", |row| row.structure.clone())
         .words("mode", |row| row.mode.clone())
         .number("M/s", |row| number(row.mlps.median))
-        .number("range", |row| format!("{} to {}", number(row.mlps.min), number(row.mlps.max)))
+        .number("range", |row| range(&row.mlps, number))
         .number("M/CPU s", |row| number(row.cpu_mlps))
         .number("memory", |row| Unit::Bytes.format(row.memory_bytes as f64))
-        .number("build", |row| Unit::Nanoseconds.format(row.build_s * 1e9))
-        .number("updates/s", |row| row.updates_per_s.map_or("–".to_owned(), |u| Unit::Count.format(u)))
+        .number("build", |row| seconds(row.build_s))
+        .number("updates/s", |row| or_dash(row.updates_per_s.map(|updates| Unit::Count.format(updates))))
         .table()
 }
 
@@ -167,47 +161,26 @@ fn lead(rows: &[LpmRow], table: &str) -> String {
     text + " All structures found the same next hops."
 }
 
-fn way(row: &LpmRow) -> String {
-    format!("{}, {}", row.structure, row.mode)
-}
-
 /// Bars by mode of look-up, grouped by kind of addresses.
 fn speed(family: &str, rows: &[&LpmRow]) -> BarChart {
-    let mut ways: Vec<String> = Vec::new();
-    let mut groups: Vec<BarGroup> = Vec::new();
-    for row in rows {
-        let way = way(row);
-        let series = ways.iter().position(|w| *w == way).unwrap_or_else(|| {
-            ways.push(way);
-            ways.len() - 1
-        });
-        let range = Some((row.mlps.min, row.mlps.max));
-        let bar = Bar { series, value: row.mlps.median, range, mark: None };
-        match groups.iter_mut().find(|g| g.label == row.kind) {
-            Some(group) => group.bars.push(bar),
-            None => groups.push(BarGroup { label: row.kind.clone(), bars: vec![bar] }),
-        }
-    }
+    let bars = rows
+        .iter()
+        .map(|row| (row.kind.clone(), format!("{}, {}", row.structure, row.mode), Bar::of(&row.mlps)));
     let axis = Axis::new("million look-ups per second", Unit::Plain, Scale::Linear);
-    BarChart::new(format!("{family} look-ups"), axis, ways, groups)
+    BarChart::of(format!("{family} look-ups"), axis, Vec::new(), bars)
 }
 
 fn memory(family: &str, rows: &[&LpmRow]) -> BarChart {
-    let mut groups: Vec<BarGroup> = Vec::new();
-    for row in rows {
-        if !groups.iter().any(|g| g.label == row.structure) {
-            let bar = Bar { series: 0, value: row.memory_bytes as f64, range: None, mark: None };
-            groups.push(BarGroup { label: row.structure.clone(), bars: vec![bar] });
-        }
-    }
-    BarChart {
-        title: format!("{family} memory"),
-        values: Axis::new("memory", Unit::Bytes, Scale::Linear),
-        series: vec!["memory".to_owned()],
-        ordered: false,
-        mark_name: None,
-        groups,
-    }
+    let structures = distinct(rows.iter().map(|row| (&row.structure, row.memory_bytes)));
+    let bars = structures
+        .into_iter()
+        .map(|(structure, bytes)| (structure.clone(), "memory".to_owned(), Bar::at(bytes as f64)));
+    BarChart::of(
+        format!("{family} memory"),
+        Axis::new("memory", Unit::Bytes, Scale::Linear),
+        Vec::new(),
+        bars,
+    )
 }
 
 #[cfg(test)]
@@ -221,7 +194,7 @@ mod tests {
             family: family.into(),
             kind: kind.into(),
             mode: "batch".into(),
-            mlps: Range { median, min: median * 0.9, max: median * 1.1 },
+            mlps: Summary::of(&[median * 0.9, median, median * 1.1]).unwrap(),
             cpu_mlps: median,
             memory_bytes: 43_000_000,
             build_s: 0.25,

@@ -25,11 +25,11 @@ pub use hot_spots::HotSpot;
 pub use render::{lead, plots, report, table, tables};
 pub use time_line::{Span, TimeLine};
 
-use crate::stats::{Summary, shuffle};
+pub use crate::rounds::RunOptions;
+use crate::stats::Summary;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
-use thalweg_base::XorShift64Star;
 
 /// The model that others are compared with.
 pub const SERIAL: &str = "serial";
@@ -99,23 +99,6 @@ pub struct CellRun {
     pub max_rss_bytes: u64,
     /// Samples of processor time over the run.
     pub samples: Vec<Sample>,
-}
-
-/// How often to run.
-#[derive(Clone, Copy, Debug)]
-pub struct RunOptions {
-    /// Runs of each cell that count.
-    pub runs: usize,
-    /// Runs of each cell before, that do not count.
-    pub warm_ups: usize,
-    /// The seed of the order.
-    pub seed: u64,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self { runs: 5, warm_ups: 1, seed: XorShift64Star::DEFAULT_SEED }
-    }
 }
 
 /// A step of the experiment, for a progress display.
@@ -208,25 +191,18 @@ pub fn run<E>(
     if cells.is_empty() || options.runs == 0 {
         return Err(ModelsError::Nothing);
     }
-    let mut rng = XorShift64Star::new(options.seed);
-    let mut order: Vec<usize> = (0..cells.len()).collect();
     let mut measured: Vec<Vec<CellRun>> = vec![Vec::with_capacity(options.runs); cells.len()];
     let mut expected = Totals::new();
-    let total = cells.len() * (options.warm_ups + options.runs);
-    let mut done = 0;
-    for round in 0..options.warm_ups + options.runs {
-        shuffle(&mut order, &mut rng);
-        for &at in &order {
-            let cell = &cells[at];
-            progress(Progress { done, total, cell });
-            let run = measure(cell).map_err(|source| ModelsError::Run { cell: cell.clone(), source })?;
-            check(cell, &run, &mut expected)?;
-            if round >= options.warm_ups {
-                measured[at].push(run);
-            }
-            done += 1;
+    options.rounds(cells.len(), |turn| -> Result<(), ModelsError<E>> {
+        let cell = &cells[turn.at];
+        progress(Progress { done: turn.done, total: turn.total, cell });
+        let run = measure(cell).map_err(|source| ModelsError::Run { cell: cell.clone(), source })?;
+        check(cell, &run, &mut expected)?;
+        if turn.counts {
+            measured[turn.at].push(run);
         }
-    }
+        Ok(())
+    })?;
     let mut results = Vec::with_capacity(cells.len());
     for (cell, runs) in cells.iter().zip(&measured) {
         let first = || Box::new(runs[0].clone()); // `options.runs` is at least one

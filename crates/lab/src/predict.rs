@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 use thalweg_exec::{
     Costs, ExecError, MachineCosts, ModelKind, ModelOptions, RunReport, Scope, TOKENS_DEFAULT,
 };
@@ -200,44 +199,48 @@ pub fn calibrate(
     let mut works = Vec::new();
     for run in runs {
         progress(&format!("recording work {}", run.work));
-        prepared.record(run)?;
-        let (mut alone, mut records, mut beside) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..options.runs {
-            let (cpu, costs) = prepared.record(run)?;
-            alone.push(cpu);
-            records.push(costs);
-            let both: Vec<_> = thread::scope(|scope| {
-                let copies: Vec<_> = (0..2).map(|_| scope.spawn(|| prepared.record(run))).collect();
-                copies.into_iter().map(|copy| copy.join()).collect()
-            });
-            for copy in both {
-                let copy = copy.map_err(|_| ReplayError::Options("a copy panicked".to_owned()))?;
-                beside.push(copy?.0);
-            }
-        }
+        // Elapsed time would include waiting for a core, which is not contention for memory.
+        let record = |_| prepared.record(run).map(|(cpu, costs)| (cpu.as_secs_f64(), costs));
+        let panicked = || ReplayError::Options("a copy panicked".to_owned());
+        let (records, contention_permille) = recorded(options.runs, record, panicked)?;
         let nothing = || ReplayError::Options("the input has no packets".to_owned());
         let costs = Costs::median(&records).filter(|costs| costs.total_ns() > 0).ok_or_else(nothing)?;
         works.push(WorkCosts {
             work: run.work.to_string(),
             groups_per_worker: prepared.shard_groups(run, 1)?,
             groups_max: prepared.shard_groups(run, usize::from(u16::MAX))?,
-            contention_permille: contention(middle_ns(beside), middle_ns(alone)),
+            contention_permille,
             costs,
         });
     }
     Ok(works)
 }
 
-/// The cost of work while 1, 2, ... cores work, in thousandths: measured for two, and extended in a straight line.
-fn contention(beside_ns: u64, alone_ns: u64) -> Vec<u64> {
-    let extra = (beside_ns * 1000 / alone_ns.max(1)).saturating_sub(1000);
-    (0..CORES_MAX).map(|others| 1000 + extra * others).collect()
-}
-
-/// The median processor time. Elapsed time would include waiting for a core, which is not contention for memory.
-fn middle_ns(mut times: Vec<Duration>) -> u64 {
-    times.sort_unstable();
-    times.get(times.len() / 2).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+/// Records alone, with `false`, and each time two copies beside each other, with `true`. Returns what was recorded alone,
+/// and the cost of work while 1, 2, ... cores work, in thousandths: measured for two, and extended in a straight
+/// line.
+fn recorded<T: Send, E: Send>(
+    runs: usize,
+    record: impl Fn(bool) -> Result<(f64, T), E> + Sync,
+    panicked: impl Fn() -> E,
+) -> Result<(Vec<T>, Vec<u64>), E> {
+    record(false)?;
+    let (mut alone, mut records, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..runs {
+        let (seconds, costs) = record(false)?;
+        alone.push(seconds);
+        records.push(costs);
+        let both: Vec<_> = thread::scope(|scope| {
+            let copies: Vec<_> = (0..2).map(|_| scope.spawn(|| record(true))).collect();
+            copies.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        });
+        for copy in both {
+            beside.push(copy.map_err(|_| panicked())??.0);
+        }
+    }
+    let ns = |times: &[f64]| Summary::of(times).map_or(0, |times| (times.median * 1e9) as u64);
+    let extra = (ns(&beside) * 1000 / ns(&alone).max(1)).saturating_sub(1000);
+    Ok((records, (0..CORES_MAX).map(|others| 1000 + extra * others).collect()))
 }
 
 fn imitate(

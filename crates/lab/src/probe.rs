@@ -29,7 +29,8 @@ pub mod traffic;
 
 pub use outcome::{CellResult, Difference, Outcome, SameRecords};
 
-use crate::stats::{distinct, shuffle};
+use crate::rounds::{RunOptions, Turn};
+use crate::stats::distinct;
 use crate::workload::flows::Spread;
 use collector::Transport;
 use serde::{Serialize, Serializer};
@@ -41,7 +42,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use subject::{Ground, Run, RunError};
-use thalweg_base::XorShift64Star;
 use thalweg_dataplane::queens::Boards;
 use traffic::{Capture, Scratch};
 
@@ -368,30 +368,25 @@ impl Rounds<'_> {
         total: usize,
         step: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<(), ProbeLabError> {
-        let mut rng = XorShift64Star::new(options.seed);
-        let mut done = self.captures.len();
+        let made = self.captures.len();
         self.runs = vec![Vec::new(); self.cells.len()];
         self.failed = vec![None; self.cells.len()];
-        for _ in 0..options.runs {
-            let mut order: Vec<usize> = (0..self.cells.len()).collect();
-            shuffle(&mut order, &mut rng);
-            for at in order {
-                let cell = self.cells[at];
-                step(done, total, &cell.to_string());
-                done += 1;
-                if self.failed[at].is_some() {
-                    continue;
-                }
-                match self.once(&cell) {
-                    Ok(run) => self.runs[at].push(run),
-                    Err(RunError::Child(child::ChildError::Interrupted)) => {
-                        return Err(ProbeLabError::Interrupted);
-                    }
-                    Err(error) => self.failed[at] = Some(error.to_string()),
-                }
+        let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
+        order.rounds(self.cells.len(), |Turn { at, done, .. }| {
+            let cell = self.cells[at];
+            step(made + done, total, &cell.to_string());
+            if self.failed[at].is_some() {
+                return Ok(());
             }
-        }
-        Ok(())
+            match self.once(&cell) {
+                Ok(run) => self.runs[at].push(run),
+                Err(RunError::Child(child::ChildError::Interrupted)) => {
+                    return Err(ProbeLabError::Interrupted);
+                }
+                Err(error) => self.failed[at] = Some(error.to_string()),
+            }
+            Ok(())
+        })
     }
 
     fn once(&self, cell: &Cell) -> Result<Run, RunError> {

@@ -23,7 +23,8 @@ use crate::forwarding::ForwardingError;
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::subject::{Label, Task};
 use crate::forwarding::topology::Topology;
-use crate::stats::{Summary, shuffle};
+use crate::rounds::{RunOptions, Turn};
+use crate::stats::Summary;
 use serde::Serialize;
 use shaper::{QueueTimes, Shaper};
 use std::sync::atomic::AtomicBool;
@@ -149,29 +150,23 @@ pub fn run(
     stop: &AtomicBool,
     step: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<Outcome, ForwardingError> {
-    let mut rng = XorShift64Star::new(options.seed);
     let mut runs: Vec<Vec<Run>> = shapers.iter().map(|_| Vec::new()).collect();
     let mut left_out: Vec<Option<String>> = vec![None; shapers.len()];
-    let total = options.runs * shapers.len();
-    let mut done = 0;
-    for _ in 0..options.runs {
-        let mut order: Vec<usize> = (0..shapers.len()).collect();
-        shuffle(&mut order, &mut rng);
-        for at in order {
-            let shaper = shapers[at].as_mut();
-            let label = shaper.subject().label().clone();
-            step(done, total, &label.to_string());
-            done += 1;
-            if left_out[at].is_some() {
-                continue;
-            }
-            match once(shaper, options, stop) {
-                Ok(run) => runs[at].push(run),
-                Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
-                Err(error) => left_out[at] = Some(format!("{label}: {error}")),
-            }
+    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
+    order.rounds(shapers.len(), |Turn { at, done, total, .. }| {
+        let shaper = shapers[at].as_mut();
+        let label = shaper.subject().label().clone();
+        step(done, total, &label.to_string());
+        if left_out[at].is_some() {
+            return Ok(());
         }
-    }
+        match once(shaper, options, stop) {
+            Ok(run) => runs[at].push(run),
+            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
+            Err(error) => left_out[at] = Some(format!("{label}: {error}")),
+        }
+        Ok(())
+    })?;
     let labels: Vec<Label> = shapers.iter_mut().map(|shaper| shaper.subject().label().clone()).collect();
     let cells: Vec<QosResult> =
         labels.iter().zip(&runs).flat_map(|(label, runs)| sum_up(label, runs, options)).collect();

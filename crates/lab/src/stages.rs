@@ -19,7 +19,8 @@ pub mod render;
 
 pub use measure::{Bed, StageError, StageTicks};
 
-use crate::stats::{Summary, shuffle};
+use crate::rounds::RunOptions;
+use crate::stats::Summary;
 use crate::unexpected::Unexpected;
 use clock::Calibration;
 use serde::Serialize;
@@ -143,20 +144,17 @@ pub fn run(
     let clock = Calibration::measure();
     let mut rng = XorShift64Star::new(options.seed);
     let mut rounds: Vec<Vec<StageTicks>> = beds.iter().map(|_| Vec::new()).collect();
-    let mut done = 0;
-    // The first round warms up and does not count.
-    for round in 0..=options.runs {
-        let mut order: Vec<usize> = (0..beds.len()).collect();
-        shuffle(&mut order, &mut rng);
-        for at in order {
-            step(done, &beds[at].workload().to_string());
-            let ticks = beds[at].round(options, clock.reading_ticks, rng.next_u64())?;
-            if round > 0 {
-                rounds[at].push(ticks);
-            }
-            done += 1;
+    // The first round warms up.
+    let order = RunOptions { runs: options.runs, warm_ups: 1, seed: options.seed };
+    order.rounds(beds.len(), |turn| -> Result<(), StageError> {
+        let bed = &mut beds[turn.at];
+        step(turn.done, &bed.workload().to_string());
+        let ticks = bed.round(options, clock.reading_ticks, rng.next_u64())?;
+        if turn.counts {
+            rounds[turn.at].push(ticks);
         }
-    }
+        Ok(())
+    })?;
     let cells = beds.iter().zip(&rounds).flat_map(|(bed, rounds)| sum_up(bed, rounds, &clock)).collect();
     Ok(Outcome { runs: options.runs, chunk_packets: options.chunk_packets, clock, cells })
 }

@@ -52,11 +52,6 @@ impl Summary {
             max: self.max * factor,
         }
     }
-
-    /// Whether the two ranges overlap; then the measurements do not differ.
-    pub fn overlaps(&self, other: &Summary) -> bool {
-        self.min <= other.max && other.min <= self.max
-    }
 }
 
 /// The value a share `p` of the way through sorted values, interpolated between neighbors (type 7 of
@@ -89,6 +84,14 @@ pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec
     found
 }
 
+/// The index of the first item that `is_it`; `new` is appended if there is none.
+pub(crate) fn place<T>(items: &mut Vec<T>, is_it: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    items.iter().position(is_it).unwrap_or_else(|| {
+        items.push(new());
+        items.len() - 1
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,14 +115,6 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
         assert_eq!(Summary::of(&[f64::INFINITY]), None);
-    }
-
-    #[test]
-    fn ranges_overlap_or_not() {
-        let of = |values: &[f64]| Summary::of(values).unwrap();
-        assert!(of(&[1.0, 2.0]).overlaps(&of(&[2.0, 3.0])));
-        assert!(of(&[1.0, 9.0]).overlaps(&of(&[2.0, 3.0])));
-        assert!(!of(&[1.0, 2.0]).overlaps(&of(&[2.5, 3.0])));
     }
 
     #[test]

@@ -44,7 +44,6 @@ use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_bytes};
 pub use exporters::ExporterSummary;
 use exporters::Exporters;
-use thalweg_flow::lines::LineFormat;
 
 /// How long one wait for sockets lasts.
 const TURN: Duration = Duration::from_millis(100);
@@ -175,6 +174,8 @@ fn import_with_notices(
     let listens = |source: &ImportSource| !matches!(source, ImportSource::File(_));
     let waits = !options.sources.iter().any(listens);
     let mut work = Work {
+        stop,
+        progress,
         exporters: Exporters::default(),
         captures: Captures::new(options.port),
         outlets: outlets(options, waits.then_some(stop), notify)?,
@@ -188,15 +189,15 @@ fn import_with_notices(
     let mut sockets = open_sockets(options, progress)?;
     for source in &options.sources {
         if let ImportSource::File(path) = source {
-            work.read_source(path, stop, progress)?;
+            work.read_source(path)?;
         }
     }
     if !waits {
         let until = options.seconds.map(|seconds| started + Duration::from_secs(seconds.into()));
-        work.listen(&mut sockets, until, stop, progress)?;
+        work.listen(&mut sockets, until)?;
     }
     drop(sockets);
-    work.finish(started, stop.load(Ordering::Relaxed))
+    work.finish(started)
 }
 
 fn outlets(
@@ -204,12 +205,7 @@ fn outlets(
     waits_until: Option<&Arc<AtomicBool>>,
     notify: Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
-    for (format, path) in [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)] {
-        if let Some(path) = path {
-            outlets.push(Box::new(Lines::create(format, path, SharedInterfaces::default())?));
-        }
-    }
+    let mut outlets = Lines::outlets(&options.json, &options.csv, &SharedInterfaces::default())?;
     if let Some(folder) = &options.store {
         let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };
@@ -233,7 +229,9 @@ fn open_sockets(options: &ImportOptions, progress: &dyn ProbeProgress) -> Result
     Ok(sockets)
 }
 
-struct Work {
+struct Work<'a> {
+    stop: &'a AtomicBool,
+    progress: &'a dyn ProbeProgress,
     exporters: Exporters,
     captures: Captures,
     outlets: Vec<Box<dyn Outlet>>,
@@ -246,18 +244,13 @@ struct Work {
     clock: LiveClock,
 }
 
-impl Work {
+impl Work<'_> {
     /// Reads a file. A file without records is noted, with what was found in it.
-    fn read_source(
-        &mut self,
-        path: &Path,
-        stop: &AtomicBool,
-        progress: &dyn ProbeProgress,
-    ) -> Result<(), ProbeError> {
+    fn read_source(&mut self, path: &Path) -> Result<(), ProbeError> {
         let (found, messages, issues) = (self.exporters.found(), self.messages, self.issues.total);
         let passed_over: u64 = self.passed_over.values().sum();
-        self.read_file(path, stop, progress)?;
-        if self.exporters.found() > found || stop.load(Ordering::Relaxed) {
+        self.read_file(path)?;
+        if self.exporters.found() > found || self.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         let packets = self.passed_over.values().sum::<u64>() - passed_over;
@@ -278,12 +271,7 @@ impl Work {
         Ok(())
     }
 
-    fn read_file(
-        &mut self,
-        path: &Path,
-        stop: &AtomicBool,
-        progress: &dyn ProbeProgress,
-    ) -> Result<(), ProbeError> {
+    fn read_file(&mut self, path: &Path) -> Result<(), ProbeError> {
         let name = path.display().to_string();
         if path.as_os_str() != "-" {
             let failed = |error| ProbeError::Input(InputError::Open { input: name.clone(), error });
@@ -298,18 +286,13 @@ impl Work {
             }
             if matches!(head, [0, 5 | 9 | 10]) && filled == head.len() {
                 let whole = head.chain(bytes);
-                return self.read_messages(&name, whole, stop, progress);
+                return self.read_messages(&name, whole);
             }
         }
-        self.read_capture(path, stop, progress)
+        self.read_capture(path)
     }
 
-    fn read_capture(
-        &mut self,
-        path: &Path,
-        stop: &AtomicBool,
-        progress: &dyn ProbeProgress,
-    ) -> Result<(), ProbeError> {
+    fn read_capture(&mut self, path: &Path) -> Result<(), ProbeError> {
         let spec = if path.as_os_str() == "-" { InputSpec::parse("-") } else { InputSpec::path(path) };
         let name = spec.name().to_owned();
         let source = FileSource::open(
@@ -319,7 +302,7 @@ impl Work {
         );
         let mut source = source.map_err(ProbeError::Input)?;
         let mut captures = std::mem::replace(&mut self.captures, Captures::new(None));
-        while !stop.load(Ordering::Relaxed)
+        while !self.stop.load(Ordering::Relaxed)
             && let Some(mut chunk) = source.next_chunk().map_err(ProbeError::Input)?
         {
             captures.read(&mut chunk, |number, arrival_ns, found| match found {
@@ -341,7 +324,7 @@ impl Work {
                 },
             });
             self.hand_on()?;
-            progress.advanced(self.messages, None);
+            self.progress.advanced(self.messages, None);
         }
         self.captures = captures;
         let report = source.report();
@@ -356,19 +339,13 @@ impl Work {
 
     /// Reads a file of consecutive messages. An invalid message ends it, because the next one cannot be
     /// found.
-    fn read_messages(
-        &mut self,
-        name: &str,
-        mut file: impl Read,
-        stop: &AtomicBool,
-        progress: &dyn ProbeProgress,
-    ) -> Result<(), ProbeError> {
+    fn read_messages(&mut self, name: &str, mut file: impl Read) -> Result<(), ProbeError> {
         let failed = |error| ProbeError::Input(InputError::Open { input: name.to_owned(), error });
         let mut bytes: Vec<u8> = Vec::new();
         // The start of the next message, in `bytes` and in the file.
         let (mut at, mut position) = (0, 0u64);
         let (mut number, mut is_whole) = (0u64, false);
-        while !stop.load(Ordering::Relaxed) {
+        while !self.stop.load(Ordering::Relaxed) {
             if !is_whole && bytes.len() - at < MESSAGE_BYTES_MAX {
                 bytes.drain(..at);
                 at = 0;
@@ -393,21 +370,15 @@ impl Work {
             self.read_message(name, true, &rest[..length], now_ns, place);
             (at, position) = (at + length, position + length as u64);
             self.hand_on()?;
-            progress.advanced(self.messages, None);
+            self.progress.advanced(self.messages, None);
         }
         Ok(())
     }
 
     /// Receives from exporters until there is a reason to end.
-    fn listen(
-        &mut self,
-        sockets: &mut Sockets,
-        until: Option<Instant>,
-        stop: &AtomicBool,
-        progress: &dyn ProbeProgress,
-    ) -> Result<(), ProbeError> {
+    fn listen(&mut self, sockets: &mut Sockets, until: Option<Instant>) -> Result<(), ProbeError> {
         let mut ticked = Instant::now();
-        while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
+        while !self.stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
             if let Some(received) = sockets.next(TURN) {
                 self.receive(received)?;
             }
@@ -418,7 +389,7 @@ impl Work {
             if is_due {
                 ticked = Instant::now();
                 self.outlets.iter_mut().try_for_each(|outlet| outlet.tick())?;
-                progress.advanced(self.messages, None);
+                self.progress.advanced(self.messages, None);
             }
         }
         for received in sockets.rest() {
@@ -513,8 +484,9 @@ impl Work {
         Ok(())
     }
 
-    fn finish(mut self, started: Instant, hurried: bool) -> Result<ImportSummary, ProbeError> {
+    fn finish(mut self, started: Instant) -> Result<ImportSummary, ProbeError> {
         self.hand_on()?;
+        let hurried = self.stop.load(Ordering::Relaxed);
         let mut outlets = Vec::new();
         for outlet in self.outlets {
             outlets.extend(outlet.finish(hurried)?.summaries);

@@ -148,9 +148,7 @@ impl Packed {
 
     /// The packets and bytes in all records.
     pub(crate) fn amount(&self) -> Amount {
-        let mut sum = Amount::default();
-        self.records().for_each(|record| sum += Amount::of(&record));
-        sum
+        self.records().map(|record| Amount::of(&record)).sum()
     }
 }
 

@@ -27,7 +27,6 @@ use crate::plan::{Handing, ProbePlan};
 use crate::record_queue::{RecordQueue, queue};
 use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
-use thalweg_flow::lines::LineFormat;
 
 /// How often progress is reported.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -148,14 +147,7 @@ fn outlets(
     (stop, cache): (&Arc<AtomicBool>, MeterCaches),
     notify: &Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
-    let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
-    for (format, path) in files {
-        if let Some(path) = path {
-            outlets.push(Box::new(Lines::create(format, path, interfaces.clone())?));
-        }
-    }
-    // Packets of files can wait until their records are sent or written.
+    let mut outlets = Lines::outlets(&options.json, &options.csv, interfaces)?;
     let waits = matches!(options.input, Input::Files(_));
     if let Some(folder) = &options.store {
         let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };

@@ -15,7 +15,7 @@ pub use grown::{Growth, grown};
 pub use internet::internet;
 pub use zoo::{ZooLink, ZooNetwork, ZooRouter, read_zoo};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a topology file could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,4 +36,14 @@ pub enum TopologyError {
     /// The graph as a whole is invalid.
     #[error("{}: {error}", path.display())]
     Graph { path: PathBuf, error: GraphError },
+}
+
+impl TopologyError {
+    fn read(path: &Path) -> Result<String, Self> {
+        std::fs::read_to_string(path).map_err(|error| Self::File { path: path.to_owned(), error })
+    }
+
+    fn at(path: &Path, line: usize, fault: impl ToString) -> Self {
+        Self::Line { path: path.to_owned(), line, message: fault.to_string() }
+    }
 }

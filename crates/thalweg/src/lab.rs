@@ -100,17 +100,24 @@ experiments! {
 
 /// Measures, with the step on the terminal, and shows the results.
 fn run_experiment<E: Experiment>(experiment: &E, format: Format) -> Result<(), Failure> {
-    let steps = Steps::on_terminal(None);
     let mut done = 0;
-    let results = experiment.measure(&mut |what| {
-        steps.at(done, what);
-        done += 1;
-    });
-    steps.finish();
-    let results = results.map_err(failed)?;
+    let results = measured(|steps| {
+        experiment.measure(&mut |what| {
+            steps.at(done, what);
+            done += 1;
+        })
+    })?;
     let report = experiment.report(&results, Origin::here(command_line(), experiment.input(&results)));
     let folder = experiment.run_args().output(&format!("lab-{}", E::NAME));
     show_all(&report, &results, &experiment.tables(&results), &folder, format)
+}
+
+/// Measures and shows progress on the terminal meanwhile.
+fn measured<R, E: fmt::Display>(measure: impl FnOnce(&Steps) -> Result<R, E>) -> Result<R, Failure> {
+    let steps = Steps::on_terminal();
+    let results = measure(&steps);
+    steps.finish();
+    results.map_err(failed)
 }
 
 /// Writes the report and prints the results for people or programs.

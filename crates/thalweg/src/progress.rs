@@ -92,27 +92,36 @@ impl Bar {
 pub(crate) struct Steps(ProgressBar);
 
 impl Steps {
-    /// On standard error if that is a terminal; with `total` steps if known.
-    pub(crate) fn on_terminal(total: Option<usize>) -> Self {
+    /// On standard error if that is a terminal.
+    pub(crate) fn on_terminal() -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let target = ProgressDrawTarget::stderr_with_hz(5);
-        let bar = ProgressBar::with_draw_target(total.map(|n| n as u64), target);
-        let template = match total {
-            Some(_) => "[{bar:30}] {pos}/{len}  {msg}  {eta} left",
-            None => "{spinner} {msg}",
-        };
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let steps = Self(bar);
+        steps.look("{spinner} {msg}");
+        steps
+    }
+
+    fn look(&self, template: &str) {
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
+            self.0.set_style(style.progress_chars("=> "));
         }
-        Self(bar)
     }
 
     /// Shows the current step after `done` steps.
     pub(crate) fn at(&self, done: usize, what: &str) {
         self.0.set_message(what.to_owned());
         self.0.set_position(done as u64);
+    }
+
+    /// Shows the current step after `done` of `total` steps.
+    pub(crate) fn of(&self, done: usize, total: usize, what: &str) {
+        if self.0.length() != Some(total as u64) {
+            self.0.set_length(total as u64);
+            self.look("[{bar:30}] {pos}/{len}  {msg}  {eta} left");
+        }
+        self.at(done, what);
     }
 
     pub(crate) fn finish(&self) {

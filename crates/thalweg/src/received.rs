@@ -156,7 +156,7 @@ pub(crate) fn show(socket: &Path, filter: &RouteFilter, format: Format) -> Resul
         .as_ref()
         .map(|text| text.parse::<IpPrefix>().map_err(|error| Failure::Control(format!("{text}: {error}"))));
     let inside = inside.transpose()?;
-    let steps = Steps::on_terminal(None);
+    let steps = Steps::on_terminal();
     let received = gather(socket, filter.neighbor.as_deref(), &steps);
     steps.finish();
     let mut received = received?;

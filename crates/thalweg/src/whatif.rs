@@ -98,7 +98,7 @@ fn of_table(args: &WhatIfArgs, old: &Path, new: Option<&Path>) -> Result<(Report
     let new = new.map_or_else(|| Ok(old.clone()), bgp)?;
     let mut what_if = WhatIf::new(old, new, options(args)).map_err(refused)?;
     let (mut errors, mut routes) = (Errors::default(), 0_u64);
-    let steps = Steps::on_terminal(None);
+    let steps = Steps::on_terminal();
     for path in &args.table {
         read(path, &mut errors, |item| {
             if let Content::Rib(rib) = &item.content {

@@ -4,7 +4,7 @@
 //! grows with the work of one call and shrinks again after an unusually large one; after a few calls nothing
 //! is allocated.
 
-use super::Amount;
+use super::{Amount, ExportTotals};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -37,9 +37,7 @@ impl Train {
 
     /// The amount in all messages.
     pub fn amount(&self) -> Amount {
-        let mut sum = Amount::default();
-        self.amounts.iter().for_each(|amount| sum += *amount);
-        sum
+        self.amounts.iter().copied().sum()
     }
 }
 
@@ -57,6 +55,9 @@ pub(super) struct MessageBuffer {
     message_bytes_max: usize,
     /// The amount in the open message.
     pub(super) counts: Amount,
+    pub(super) totals: ExportTotals,
+    /// The time of the call in progress.
+    pub(super) now_ns: u64,
 }
 
 impl MessageBuffer {
@@ -70,6 +71,8 @@ impl MessageBuffer {
             closed: VecDeque::new(),
             message_bytes_max,
             counts: Amount::default(),
+            totals: ExportTotals::default(),
+            now_ns: 0,
         }
     }
 
@@ -83,14 +86,14 @@ impl MessageBuffer {
 
     /// Opens a message with an empty header. The limit of its records is rounded down to a multiple of `align`
     /// bytes, which leaves room for padding.
-    pub(super) fn open(&mut self, header_bytes: usize, align: usize, now_ns: u64) {
+    pub(super) fn open(&mut self, header_bytes: usize, align: usize) {
         let end = self.start + self.message_bytes_max;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);
         }
         self.at = self.start + header_bytes;
         self.limit = end - self.message_bytes_max % align;
-        self.opened_ns = Some(now_ns);
+        self.opened_ns = Some(self.now_ns);
     }
 
     /// Bytes that the open message can still take.
@@ -174,10 +177,8 @@ impl MessageBuffer {
 
     /// Drops all messages, open and closed; returns the amount in them.
     pub(super) fn clear(&mut self) -> Amount {
-        let mut unsent = std::mem::take(&mut self.counts);
-        for (_, counts) in self.closed.drain(..) {
-            unsent += counts;
-        }
+        let closed = self.closed.drain(..).map(|(_, counts)| counts);
+        let unsent = closed.chain([std::mem::take(&mut self.counts)]).sum();
         self.opened_ns = None;
         self.start = 0;
         self.at = 0;

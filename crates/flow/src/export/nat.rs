@@ -13,6 +13,8 @@ const MAX_SUBSCRIBERS: u16 = 474;
 const MAX_FRAGMENTS_PENDING_REASSEMBLY: u16 = 475;
 
 const FIRST_TEMPLATE: u16 = 512;
+/// Kinds of records, each with its template.
+const KINDS: u16 = 14;
 
 /// A NAT session, NAT44 or NAT64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,190 +119,118 @@ impl NatEvent {
     }
 }
 
-/// Record layouts, each with its template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
-    Session44,
-    Session64,
-    PortBlock4,
-    PortBlock6,
-    PortsExhausted,
-    AddressesExhausted,
-    QuotaSessions,
-    QuotaBindings,
-    QuotaSubscriber4,
-    QuotaSubscriber6,
-    QuotaSubscribers,
-    QuotaFragments,
-    Binding44,
-    Binding64,
-}
+/// The fields of a record, in order: element, bytes and value go to the function.
+struct Fields<F>(F);
 
-impl Layout {
-    pub(super) const ALL: [Self; 14] = [
-        Self::Session44,
-        Self::Session64,
-        Self::PortBlock4,
-        Self::PortBlock6,
-        Self::PortsExhausted,
-        Self::AddressesExhausted,
-        Self::QuotaSessions,
-        Self::QuotaBindings,
-        Self::QuotaSubscriber4,
-        Self::QuotaSubscriber6,
-        Self::QuotaSubscribers,
-        Self::QuotaFragments,
-        Self::Binding44,
-        Self::Binding64,
-    ];
-
-    pub(super) fn template_id(self) -> u16 {
-        FIRST_TEMPLATE + self as u16
+impl<F: FnMut(TemplateField, u128)> Fields<F> {
+    fn put(&mut self, element: u16, bytes: u16, value: impl Into<u128>) {
+        (self.0)(field(element, bytes), value.into());
     }
 
-    /// The fields of the template, in the order of [`write`].
-    pub(super) fn fields(self) -> Vec<TemplateField> {
-        let mut fields = vec![field(OBSERVATION_TIME_MILLISECONDS, 8), field(NAT_EVENT, 1)];
-        let quota = |limit| [field(NAT_QUOTA_EXCEEDED_EVENT, 4), field(limit, 4)];
-        let source = match self {
-            Self::Session64 | Self::Binding64 | Self::PortBlock6 | Self::QuotaSubscriber6 => {
-                field(SOURCE_IPV6_ADDRESS, 16)
+    fn head(&mut self, time_ns: u64, event: u8) {
+        self.put(OBSERVATION_TIME_MILLISECONDS, 8, time_ns / 1_000_000);
+        self.put(NAT_EVENT, 1, event);
+    }
+
+    fn source(&mut self, address: IpAddr) {
+        self.address(SOURCE_IPV4_ADDRESS, SOURCE_IPV6_ADDRESS, address);
+    }
+
+    fn address(&mut self, ipv4: u16, ipv6: u16, address: IpAddr) {
+        match address {
+            IpAddr::V4(v4) => self.put(ipv4, 4, v4.to_bits()),
+            IpAddr::V6(v6) => self.put(ipv6, 16, v6.to_bits()),
+        }
+    }
+
+    /// Puts the fields of an event; returns its kind of record, from 0.
+    fn event(&mut self, event: &NatEvent) -> u16 {
+        match *event {
+            NatEvent::Session { time_ns, session } => self.session(time_ns, &session),
+            NatEvent::Binding { time_ns, created, protocol, src, post_src } => {
+                let is_ipv6 = src.0.is_ipv6();
+                self.head(time_ns, if is_ipv6 { 10 } else { 8 } + u8::from(!created));
+                self.put(PROTOCOL_IDENTIFIER, 1, protocol);
+                self.source(src.0);
+                self.put(SOURCE_TRANSPORT_PORT, 2, src.1);
+                self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, post_src.0.to_bits());
+                self.put(POST_NAPT_SOURCE_TRANSPORT_PORT, 2, post_src.1);
+                12 + u16::from(is_ipv6)
             }
-            _ => field(SOURCE_IPV4_ADDRESS, 4),
+            NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports } => {
+                self.head(time_ns, if allocated { 16 } else { 17 });
+                self.source(subscriber);
+                self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, public.to_bits());
+                self.put(PORT_RANGE_START, 2, ports.0);
+                self.put(PORT_RANGE_END, 2, ports.1);
+                2 + u16::from(subscriber.is_ipv6())
+            }
+            NatEvent::PortsExhausted { time_ns, public, protocol } => {
+                self.head(time_ns, 12);
+                self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, public.to_bits());
+                self.put(PROTOCOL_IDENTIFIER, 1, protocol);
+                4
+            }
+            NatEvent::AddressesExhausted { time_ns, pool } => {
+                self.head(time_ns, 3);
+                self.put(NAT_POOL_ID, 4, pool);
+                5
+            }
+            NatEvent::QuotaExceeded { time_ns, quota, limit } => {
+                self.head(time_ns, 13);
+                let (code, element, kind) = match quota {
+                    Quota::Sessions => (1u32, MAX_SESSION_ENTRIES, 6),
+                    Quota::Bindings => (2, MAX_BIB_ENTRIES, 7),
+                    Quota::Subscriber(address) => (3, MAX_ENTRIES_PER_USER, 8 + u16::from(address.is_ipv6())),
+                    Quota::Subscribers => (4, MAX_SUBSCRIBERS, 10),
+                    Quota::Fragments => (5, MAX_FRAGMENTS_PENDING_REASSEMBLY, 11),
+                };
+                self.put(NAT_QUOTA_EXCEEDED_EVENT, 4, code);
+                self.put(element, 4, limit);
+                if let Quota::Subscriber(address) = quota {
+                    self.source(address);
+                }
+                kind
+            }
+        }
+    }
+
+    fn session(&mut self, time_ns: u64, session: &NatSession) -> u16 {
+        let is_64 = session.src.is_ipv6() || session.dst.is_ipv6();
+        let wide = |address: IpAddr| match address {
+            IpAddr::V4(v4) if is_64 => v4.to_ipv6_mapped().into(),
+            address => address,
         };
-        match self {
-            Self::Session44 | Self::Session64 => fields.extend([
-                field(PROTOCOL_IDENTIFIER, 1),
-                source,
-                field(SOURCE_TRANSPORT_PORT, 2),
-                field(POST_NAT_SOURCE_IPV4_ADDRESS, 4),
-                field(POST_NAPT_SOURCE_TRANSPORT_PORT, 2),
-                match self {
-                    Self::Session64 => field(DESTINATION_IPV6_ADDRESS, 16),
-                    _ => field(DESTINATION_IPV4_ADDRESS, 4),
-                },
-                field(DESTINATION_TRANSPORT_PORT, 2),
-                field(POST_NAT_DESTINATION_IPV4_ADDRESS, 4),
-                field(POST_NAPT_DESTINATION_TRANSPORT_PORT, 2),
-            ]),
-            Self::Binding44 | Self::Binding64 => fields.extend([
-                field(PROTOCOL_IDENTIFIER, 1),
-                source,
-                field(SOURCE_TRANSPORT_PORT, 2),
-                field(POST_NAT_SOURCE_IPV4_ADDRESS, 4),
-                field(POST_NAPT_SOURCE_TRANSPORT_PORT, 2),
-            ]),
-            Self::PortBlock4 | Self::PortBlock6 => fields.extend([
-                source,
-                field(POST_NAT_SOURCE_IPV4_ADDRESS, 4),
-                field(PORT_RANGE_START, 2),
-                field(PORT_RANGE_END, 2),
-            ]),
-            Self::PortsExhausted => {
-                fields.extend([field(POST_NAT_SOURCE_IPV4_ADDRESS, 4), field(PROTOCOL_IDENTIFIER, 1)]);
-            }
-            Self::AddressesExhausted => fields.push(field(NAT_POOL_ID, 4)),
-            Self::QuotaSessions => fields.extend(quota(MAX_SESSION_ENTRIES)),
-            Self::QuotaBindings => fields.extend(quota(MAX_BIB_ENTRIES)),
-            Self::QuotaSubscriber4 | Self::QuotaSubscriber6 => {
-                fields.extend(quota(MAX_ENTRIES_PER_USER));
-                fields.push(source);
-            }
-            Self::QuotaSubscribers => fields.extend(quota(MAX_SUBSCRIBERS)),
-            Self::QuotaFragments => fields.extend(quota(MAX_FRAGMENTS_PENDING_REASSEMBLY)),
-        }
-        fields
+        self.head(time_ns, if is_64 { 6 } else { 4 } + u8::from(!session.created));
+        self.put(PROTOCOL_IDENTIFIER, 1, session.protocol);
+        self.source(wide(session.src));
+        self.put(SOURCE_TRANSPORT_PORT, 2, session.src_port);
+        self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, session.post_src.to_bits());
+        self.put(POST_NAPT_SOURCE_TRANSPORT_PORT, 2, session.post_src_port);
+        self.address(DESTINATION_IPV4_ADDRESS, DESTINATION_IPV6_ADDRESS, wide(session.dst));
+        self.put(DESTINATION_TRANSPORT_PORT, 2, session.dst_port);
+        self.put(POST_NAT_DESTINATION_IPV4_ADDRESS, 4, session.post_dst.to_bits());
+        self.put(POST_NAPT_DESTINATION_TRANSPORT_PORT, 2, session.post_dst_port);
+        u16::from(is_64)
     }
 }
 
-/// Appends the record of an event; returns its layout.
-pub(super) fn write(event: &NatEvent, out: &mut Vec<u8>) -> Layout {
-    match event {
-        NatEvent::Session { time_ns, session } => write_session(*time_ns, session, out),
-        NatEvent::Binding { time_ns, created, protocol, src, post_src } => {
-            // RFC 8158, table 2: 8 and 9 for NAT44, 10 and 11 for NAT64.
-            head(*time_ns, if src.0.is_ipv6() { 10 } else { 8 } + u8::from(!created), out);
-            out.push(*protocol);
-            put_address(src.0, out);
-            out.extend_from_slice(&src.1.to_be_bytes());
-            out.extend_from_slice(&post_src.0.octets());
-            out.extend_from_slice(&post_src.1.to_be_bytes());
-            if src.0.is_ipv6() { Layout::Binding64 } else { Layout::Binding44 }
-        }
-        NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports } => {
-            head(*time_ns, if *allocated { 16 } else { 17 }, out);
-            put_address(*subscriber, out);
-            out.extend_from_slice(&public.octets());
-            out.extend_from_slice(&ports.0.to_be_bytes());
-            out.extend_from_slice(&ports.1.to_be_bytes());
-            if subscriber.is_ipv6() { Layout::PortBlock6 } else { Layout::PortBlock4 }
-        }
-        NatEvent::PortsExhausted { time_ns, public, protocol } => {
-            head(*time_ns, 12, out);
-            out.extend_from_slice(&public.octets());
-            out.push(*protocol);
-            Layout::PortsExhausted
-        }
-        NatEvent::AddressesExhausted { time_ns, pool } => {
-            head(*time_ns, 3, out);
-            out.extend_from_slice(&pool.to_be_bytes());
-            Layout::AddressesExhausted
-        }
-        NatEvent::QuotaExceeded { time_ns, quota, limit } => write_quota(*time_ns, *quota, *limit, out),
-    }
-}
-
-fn write_session(time_ns: u64, session: &NatSession, out: &mut Vec<u8>) -> Layout {
-    let is_64 = session.src.is_ipv6() || session.dst.is_ipv6();
-    // RFC 8158, table 2: 4 and 5 for NAT44, 6 and 7 for NAT64.
-    head(time_ns, if is_64 { 6 } else { 4 } + u8::from(!session.created), out);
-    let put = |address: IpAddr, out: &mut Vec<u8>| match address {
-        IpAddr::V4(v4) if is_64 => put_address(IpAddr::V6(v4.to_ipv6_mapped()), out),
-        address => put_address(address, out),
+/// Appends the event's record; returns the number of its template.
+pub(super) fn write(event: &NatEvent, out: &mut Vec<u8>) -> u16 {
+    let put = |field: TemplateField, value: u128| {
+        out.extend_from_slice(&value.to_be_bytes()[16 - usize::from(field.bytes)..]);
     };
-    out.push(session.protocol);
-    put(session.src, out);
-    out.extend_from_slice(&session.src_port.to_be_bytes());
-    out.extend_from_slice(&session.post_src.octets());
-    out.extend_from_slice(&session.post_src_port.to_be_bytes());
-    put(session.dst, out);
-    out.extend_from_slice(&session.dst_port.to_be_bytes());
-    out.extend_from_slice(&session.post_dst.octets());
-    out.extend_from_slice(&session.post_dst_port.to_be_bytes());
-    if is_64 { Layout::Session64 } else { Layout::Session44 }
+    FIRST_TEMPLATE + Fields(put).event(event)
 }
 
-fn write_quota(time_ns: u64, quota: Quota, limit: u32, out: &mut Vec<u8>) -> Layout {
-    let (code, layout) = match quota {
-        Quota::Sessions => (1u32, Layout::QuotaSessions),
-        Quota::Bindings => (2, Layout::QuotaBindings),
-        Quota::Subscriber(IpAddr::V4(_)) => (3, Layout::QuotaSubscriber4),
-        Quota::Subscriber(IpAddr::V6(_)) => (3, Layout::QuotaSubscriber6),
-        Quota::Subscribers => (4, Layout::QuotaSubscribers),
-        Quota::Fragments => (5, Layout::QuotaFragments),
-    };
-    head(time_ns, 13, out);
-    out.extend_from_slice(&code.to_be_bytes());
-    out.extend_from_slice(&limit.to_be_bytes());
-    if let Quota::Subscriber(address) = quota {
-        put_address(address, out);
-    }
-    layout
+/// The template of such events.
+pub(super) fn template(event: &NatEvent) -> Vec<TemplateField> {
+    let mut fields = Vec::new();
+    Fields(|field, _| fields.push(field)).event(event);
+    fields
 }
 
-fn head(time_ns: u64, event: u8, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(time_ns / 1_000_000).to_be_bytes());
-    out.push(event);
-}
-
-fn put_address(address: IpAddr, out: &mut Vec<u8>) {
-    match address {
-        IpAddr::V4(v4) => out.extend_from_slice(&v4.octets()),
-        IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()),
-    }
-}
-
-const _: () = assert!(FIRST_TEMPLATE + Layout::ALL.len() as u16 <= DATA_TEMPLATES);
+const _: () = assert!(FIRST_TEMPLATE + KINDS <= DATA_TEMPLATES);
 
 #[cfg(test)]
 mod tests {
@@ -354,11 +284,12 @@ mod tests {
             binding(four),
             binding(six),
         ];
-        for (event, layout) in events.iter().zip(Layout::ALL) {
+        assert_eq!(events.len(), usize::from(KINDS));
+        for (event, number) in events.iter().zip(FIRST_TEMPLATE..) {
             let mut record = Vec::new();
-            assert_eq!(write(event, &mut record), layout);
-            let bytes: u16 = layout.fields().iter().map(|field| field.bytes).sum();
-            assert_eq!(usize::from(bytes), record.len(), "{layout:?}");
+            assert_eq!(write(event, &mut record), number);
+            let bytes: u16 = template(event).iter().map(|field| field.bytes).sum();
+            assert_eq!(usize::from(bytes), record.len(), "{event:?}");
         }
     }
 }

@@ -43,10 +43,8 @@ const MILLISECOND_NS: u64 = 1_000_000;
 
 /// The template number of the empty shape; options templates and NAT events have smaller numbers.
 pub(super) const DATA_TEMPLATES: u16 = 1024;
-/// The number of shapes: the two highest bits are never set together.
-pub(super) const SHAPES: usize = 3 << 14;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shape(pub(super) u16);
 
 impl Shape {
@@ -292,33 +290,12 @@ fn put_further(shape: Shape, version: Version, template: &mut Template) {
     }
 }
 
-pub(super) fn length(shape: Shape, version: Version) -> usize {
-    let by = |group, bytes: usize| if shape.has(group) { bytes } else { 0 };
-    let counters = if shape.has(Shape::WIDE) { 16 } else { 8 };
-    let times = if shape.tells_uptime(version) { 8 } else { 16 };
-    let without = |group, bytes: usize| if shape.has(group) { 0 } else { bytes };
-    let addresses = if shape.has(Shape::IPV6) { 32 } else { 8 };
-    addresses
-        + 11
-        + without(Shape::NO_HEADERS, 3)
-        + without(Shape::NO_INGRESS, 4)
-        + without(Shape::NO_EGRESS, 4)
-        + by(Shape::ICMP, 2)
-        + counters
-        + times
-        + by(Shape::VLAN, 2)
-        + by(Shape::MPLS, 3)
-        + by(Shape::AS, 8)
-        + by(Shape::HOP4, 8)
-        + by(Shape::HOP6, 32)
-        + by(Shape::NAT4, 12)
-        + by(Shape::NAT6, 36)
-        + by(Shape::DROPS, counters + 1)
-        + by(Shape::SAMPLER, if version == Version::Ipfix { 9 } else { 1 })
-        + if shape.has_reverse(version) { counters + times + 3 } else { 0 }
+/// The bytes of a record with these fields.
+pub(super) fn record_bytes(fields: &[TemplateField]) -> usize {
+    fields.iter().map(|field| usize::from(field.bytes)).sum()
 }
 
-/// Encodes a record into `out`, which has exactly the length of its shape.
+/// Encodes a record into `out`, which has exactly the bytes of its template.
 #[inline(always)]
 pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, out: &mut [u8]) {
     let mut rest = Rest(out);
@@ -347,6 +324,7 @@ pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rule
     if shape.0 & !(Shape::PLAIN | if uptime { Shape::UPTIME } else { 0 }) != 0 {
         write_further(record, shape, sampler, rules, &mut rest);
     }
+    debug_assert!(rest.0.is_empty(), "a record is as long as its template says");
 }
 
 /// Encodes the optional groups.
@@ -530,31 +508,55 @@ fn forwarding_status(record: &FlowRecord) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{FlowKey, Translation};
+
+    /// All shapes: the two highest bits are never set together.
+    fn shapes() -> impl Iterator<Item = Shape> {
+        (0..3 << 14).map(Shape)
+    }
+
+    /// The session of a version and unit of time.
+    fn rules(version: Version, times: Times) -> Rules {
+        Rules { version, times, reduced_sizes: true, start_ms: 0, latest_ms: u64::MAX }
+    }
 
     #[test]
     fn a_template_says_what_is_written() {
-        for (version, times) in [
-            (Version::NetFlow9, Times::Uptime),
-            (Version::Ipfix, Times::Milliseconds),
-            (Version::Ipfix, Times::Nanoseconds),
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let key = FlowKey {
+            src: address,
+            dst: address,
+            src_port: 1,
+            dst_port: 2,
+            protocol: 6,
+            traffic_class: 0,
+            ingress: 1,
+            vlan: 1,
+            mpls_label: Some(16),
+        };
+        let mut record = FlowRecord::new(key, Counters::default(), None);
+        record.reverse = Some(record.counters);
+        let translation = Translation { src: address, dst: address, src_port: 3, dst_port: 4 };
+        for rules in [
+            rules(Version::NetFlow9, Times::Uptime),
+            rules(Version::Ipfix, Times::Milliseconds),
+            rules(Version::Ipfix, Times::Nanoseconds),
         ] {
-            let rules = Rules { version, times, reduced_sizes: true, start_ms: 0, latest_ms: u64::MAX };
-            for bits in 0..SHAPES as u16 {
-                let shape = Shape(bits);
-                let both_nat = Shape::NAT4 | Shape::NAT6;
-                if bits & both_nat == both_nat {
-                    continue;
-                }
-                let bytes: u16 = fields(shape, &rules).iter().map(|field| field.bytes).sum();
-                assert_eq!(usize::from(bytes), length(shape, version), "{shape:?}");
+            for shape in shapes() {
+                record.translation = shape.has(Shape::NAT4 | Shape::NAT6).then_some(translation);
+                let mut out = vec![0; record_bytes(&fields(shape, &rules))];
+                // It panics unless the record fills the bytes.
+                write(&record, shape, 1, &rules, &mut out);
             }
         }
-        assert!(u32::from(DATA_TEMPLATES) + SHAPES as u32 <= 65_536);
+        let highest = shapes().map(|shape| u32::from(DATA_TEMPLATES) + u32::from(shape.0)).max();
+        assert!(highest < Some(65_536));
     }
 
     #[test]
     fn the_longest_record_fits_the_shortest_message() {
-        let lengths = (0..SHAPES as u16).map(|bits| length(Shape(bits), Version::Ipfix));
+        let rules = rules(Version::Ipfix, Times::Milliseconds);
+        let lengths = shapes().map(|shape| record_bytes(&fields(shape, &rules)));
         let longest = lengths.max().expect("there are shapes");
         assert!(longest + 20 + 4 + 4 <= super::super::MESSAGE_BYTES_MIN, "{longest}");
     }

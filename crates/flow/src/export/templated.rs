@@ -4,9 +4,10 @@ use super::context::{self, Context};
 use super::message_buffer::MessageBuffer;
 use super::nat::{self, NatEvent};
 use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
-use super::shape::{self, Rules, SHAPES, Shape, TemplateField};
-use super::{Amount, ExportTotals, Interface, Statistics, is_set_back};
+use super::shape::{self, Rules, Shape, TemplateField};
+use super::{Amount, Interface, Statistics, is_set_back};
 use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
+use std::collections::BTreeMap;
 use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
 
 const SET_HEADER_BYTES: usize = 4;
@@ -59,11 +60,12 @@ enum Domain {
 
 /// What this session has announced to the collector.
 struct Announced {
-    by_shape: Box<[u64]>,
-    shapes: Vec<Shape>,
+    /// Templates of flows, with the bytes of a record.
+    shapes: BTreeMap<Shape, usize>,
     /// Options templates, for each domain.
     contexts: [u16; 2],
-    nat: u16,
+    /// Templates of NAT events, by number.
+    nat: BTreeMap<u16, Vec<TemplateField>>,
 }
 
 /// When all announcements are repeated.
@@ -96,12 +98,7 @@ impl Templated {
             has_options: false,
             sequences: [0; 2],
             now_ns: 0,
-            announced: Announced {
-                by_shape: vec![0; SHAPES / 64].into_boxed_slice(),
-                shapes: Vec::new(),
-                contexts: [0; 2],
-                nat: 0,
-            },
+            announced: Announced { shapes: BTreeMap::new(), contexts: [0; 2], nat: BTreeMap::new() },
             samplers: Vec::from_iter((options.sampling_interval != 1).then_some(options.sampling_interval)),
             repeats: Repeats { due_ns: 0, interval_ns: SECOND_NS, messages: 0, under_way: false },
             statistics_due_ns: 0,
@@ -122,12 +119,12 @@ impl Templated {
     }
 
     /// Switches to a domain: a message of another domain is closed.
-    fn speak_for(&mut self, domain: Domain, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
+    fn speak_for(&mut self, domain: Domain, out: &mut MessageBuffer) {
         if self.domain == domain {
             return;
         }
         if self.message_records > 0 {
-            self.close_message(out, totals, now_ns);
+            self.close_message(out);
         }
         self.domain = domain;
     }
@@ -135,10 +132,10 @@ impl Templated {
     /// Prepares for flows: an IPFIX message has either flows or options data. nfdump checks sequence numbers
     /// from the first flow on and does not count options data, so it would report a gap behind a message that
     /// begins with options data and also has flows.
-    fn speak_of_flows(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
-        self.speak_for(Domain::Own, out, totals, now_ns);
+    fn speak_of_flows(&mut self, out: &mut MessageBuffer) {
+        self.speak_for(Domain::Own, out);
         if self.has_options && self.is_ipfix() {
-            self.close_message(out, totals, now_ns);
+            self.close_message(out);
         }
     }
 
@@ -149,10 +146,9 @@ impl Templated {
         self.has_options = false;
         self.domain = Domain::Own;
         self.sequences = [0; 2];
-        self.announced.by_shape.fill(0);
         self.announced.shapes.clear();
         self.announced.contexts = [0; 2];
-        self.announced.nat = 0;
+        self.announced.nat.clear();
         self.repeats = Repeats { due_ns: now_ns, interval_ns: SECOND_NS, messages: 0, under_way: false };
         self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
     }
@@ -162,84 +158,71 @@ impl Templated {
     }
 
     /// Follows the clock, and moves the start of uptimes before they overflow.
-    fn advance(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
-        if is_set_back(self.now_ns, now_ns) {
+    fn advance(&mut self, out: &mut MessageBuffer) {
+        if is_set_back(self.now_ns, out.now_ns) {
             // Nothing may wait until the clock catches up: repetitions become due, and the start of uptimes
             // moves back.
-            self.close_message(out, totals, self.now_ns);
-            self.now_ns = now_ns;
+            self.close_message(out);
+            self.now_ns = out.now_ns;
             if self.options.transport == Transport::Datagram {
-                self.repeats.due_ns = self.repeats.due_ns.min(now_ns);
+                self.repeats.due_ns = self.repeats.due_ns.min(out.now_ns);
             }
-            self.statistics_due_ns = self.statistics_due_ns.min(now_ns);
-            let start_ms = (now_ns / (SECOND_NS / 1000)).saturating_sub(UPTIME_BEFORE_MS);
+            self.statistics_due_ns = self.statistics_due_ns.min(out.now_ns);
+            let start_ms = (out.now_ns / (SECOND_NS / 1000)).saturating_sub(UPTIME_BEFORE_MS);
             self.rules.start_ms = self.rules.start_ms.min(start_ms);
         }
-        self.now_ns = self.now_ns.max(now_ns);
+        self.now_ns = self.now_ns.max(out.now_ns);
         if self.rules.times != Times::Uptime {
             return;
         }
         self.rules.latest_ms = self.now_ns.div_ceil(SECOND_NS) * 1000;
         if self.rules.latest_ms - self.rules.start_ms > UPTIME_MAX_MS {
-            self.close_message(out, totals, now_ns);
+            self.close_message(out);
             self.rules.start_ms = self.rules.latest_ms.saturating_sub(UPTIME_BEFORE_MS);
         }
     }
 
-    pub(super) fn handle_time(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
-        self.advance(out, totals, now_ns);
-        if self.repeats.due_ns <= now_ns {
-            self.repeat(out, totals, now_ns);
+    pub(super) fn handle_time(&mut self, out: &mut MessageBuffer) {
+        self.advance(out);
+        if self.repeats.due_ns <= out.now_ns {
+            self.repeat(out);
         }
-        if self.statistics_due_ns <= now_ns {
-            self.send_statistics(out, totals, now_ns);
+        if self.statistics_due_ns <= out.now_ns {
+            self.send_statistics(out);
         }
     }
 
-    pub(super) fn add(
-        &mut self,
-        records: &[FlowRecord],
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
-        self.advance(out, totals, now_ns);
+    pub(super) fn add(&mut self, records: &[FlowRecord], out: &mut MessageBuffer) {
+        self.advance(out);
         let mut sum = Amount::default();
         for record in records {
             let amount = Amount::of(record);
             sum += amount;
             match record.reverse.filter(|_| !self.is_ipfix()) {
-                None => self.add_one(record, amount, out, totals, now_ns),
+                None => self.add_one(record, amount, out),
                 Some(_) => {
-                    totals.split += 1;
-                    totals.exported.records += 1;
+                    out.totals.split += 1;
+                    out.totals.exported.records += 1;
                     for way in both_ways(record) {
-                        self.add_one(&way, Amount::of(&way), out, totals, now_ns);
+                        self.add_one(&way, Amount::of(&way), out);
                     }
                 }
             }
         }
-        totals.handled += sum;
-        totals.exported += sum;
+        out.totals.handled += sum;
+        out.totals.exported += sum;
     }
 
     #[inline(always)]
-    fn add_one(
-        &mut self,
-        record: &FlowRecord,
-        amount: Amount,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
+    fn add_one(&mut self, record: &FlowRecord, amount: Amount, out: &mut MessageBuffer) {
         let shape = shape::shape_of(record, &self.rules);
         let sampler = match record.sampling_interval {
             1 => 0,
             SAMPLING_UNKNOWN => SAMPLER_UNKNOWN,
-            interval => self.sampler(interval, out, totals, now_ns),
+            interval => self.sampler(interval, out),
         };
         if self.set != shape.template_id() || out.left() < self.record_bytes {
-            self.begin_records(shape, out, totals, now_ns);
+            self.begin_records(shape, out);
         }
         shape::write(record, shape, sampler, &self.rules, out.take(self.record_bytes));
         out.counts += amount;
@@ -249,66 +232,50 @@ impl Templated {
 
     /// Makes room for a record of this shape in a set of its kind, and announces the template if necessary.
     #[cold]
-    fn begin_records(
-        &mut self,
-        shape: Shape,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
-        self.speak_of_flows(out, totals, now_ns);
-        let (word, bit) = (usize::from(shape.0) / 64, 1u64 << (shape.0 % 64));
-        if self.announced.by_shape[word] & bit == 0 {
-            self.put_template(shape.template_id(), &shape::fields(shape, &self.rules), out, totals, now_ns);
-            self.announced.by_shape[word] |= bit;
-            self.announced.shapes.push(shape);
-            self.repeat_soon(now_ns);
-        }
-        let bytes = shape::length(shape, self.rules.version);
-        self.make_room(shape.template_id(), bytes, out, totals, now_ns);
+    fn begin_records(&mut self, shape: Shape, out: &mut MessageBuffer) {
+        self.speak_of_flows(out);
+        let bytes = match self.announced.shapes.get(&shape) {
+            Some(bytes) => *bytes,
+            None => {
+                let fields = shape::fields(shape, &self.rules);
+                self.put_template(shape.template_id(), &fields, out);
+                self.announced.shapes.insert(shape, shape::record_bytes(&fields));
+                self.repeat_soon(out.now_ns);
+                shape::record_bytes(&fields)
+            }
+        };
+        self.make_room(shape.template_id(), bytes, out);
         self.record_bytes = bytes;
     }
 
-    pub(super) fn add_nat_event(
-        &mut self,
-        event: &NatEvent,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
-        self.advance(out, totals, now_ns);
-        self.speak_of_flows(out, totals, now_ns);
+    pub(super) fn add_nat_event(&mut self, event: &NatEvent, out: &mut MessageBuffer) {
+        self.advance(out);
+        self.speak_of_flows(out);
         let mut record = std::mem::take(&mut self.scratch);
         record.clear();
-        let layout = nat::write(event, &mut record);
-        let bit = 1u16 << layout as u16;
-        if self.announced.nat & bit == 0 {
-            self.put_template(layout.template_id(), &layout.fields(), out, totals, now_ns);
-            self.announced.nat |= bit;
-            self.repeat_soon(now_ns);
+        let template = nat::write(event, &mut record);
+        if !self.announced.nat.contains_key(&template) {
+            let fields = nat::template(event);
+            self.put_template(template, &fields, out);
+            self.announced.nat.insert(template, fields);
+            self.repeat_soon(out.now_ns);
         }
-        self.put_data(layout.template_id(), &record, out, totals, now_ns);
+        self.put_data(template, &record, out);
         self.scratch = record;
         let amount = Amount { records: 1, ..Amount::default() };
         out.counts += amount;
-        totals.exported += amount;
+        out.totals.exported += amount;
     }
 
     /// The number of the sampler with this interval; a new sampler is announced.
-    fn sampler(
-        &mut self,
-        interval: u32,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) -> u8 {
+    fn sampler(&mut self, interval: u32, out: &mut MessageBuffer) -> u8 {
         if let Some(place) = self.samplers.iter().position(|&known| known == interval) {
             return place as u8 + 1;
         }
         if self.samplers.len() < SAMPLERS_MAX {
             self.samplers.push(interval);
-            self.put_context(Context::Samplers, Domain::Own, out, totals, now_ns);
-            self.repeat_soon(now_ns);
+            self.put_context(Context::Samplers, Domain::Own, out);
+            self.repeat_soon(out.now_ns);
         }
         self.samplers.len() as u8
     }
@@ -322,106 +289,81 @@ impl Templated {
     }
 
     /// Repeats all announcements.
-    fn repeat(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
+    fn repeat(&mut self, out: &mut MessageBuffer) {
         let repeats = &mut self.repeats;
         repeats.under_way = true;
         repeats.messages = 0;
         match self.options.transport {
             Transport::Datagram => {
-                repeats.due_ns = now_ns + repeats.interval_ns;
+                repeats.due_ns = out.now_ns + repeats.interval_ns;
                 repeats.interval_ns = (repeats.interval_ns * 2).min(self.options.template_interval_ns);
             }
             Transport::Stream => repeats.due_ns = u64::MAX,
         }
-        self.speak_for(Domain::Own, out, totals, now_ns);
-        for at in 0..self.announced.shapes.len() {
-            let shape = self.announced.shapes[at];
-            self.put_template(shape.template_id(), &shape::fields(shape, &self.rules), out, totals, now_ns);
+        self.speak_for(Domain::Own, out);
+        let shapes = std::mem::take(&mut self.announced.shapes);
+        for shape in shapes.keys() {
+            self.put_template(shape.template_id(), &shape::fields(*shape, &self.rules), out);
         }
-        for layout in nat::Layout::ALL {
-            if self.announced.nat & 1 << layout as u16 != 0 {
-                self.put_template(layout.template_id(), &layout.fields(), out, totals, now_ns);
-            }
-        }
+        self.announced.shapes = shapes;
+        let nat = std::mem::take(&mut self.announced.nat);
+        nat.iter().for_each(|(template, fields)| self.put_template(*template, fields, out));
+        self.announced.nat = nat;
         let again = std::mem::take(&mut self.announced.contexts);
         let aside = self.aside();
         let was_said = |context: Context| (again[0] | again[1]) & context.bit() != 0;
         let known = [Context::Samplers, Context::Interfaces, Context::Applications];
         for (domain, said) in [(Domain::Own, false), (aside, true)] {
             for context in known.into_iter().filter(|context| was_said(*context) == said) {
-                self.put_context(context, domain, out, totals, now_ns);
+                self.put_context(context, domain, out);
             }
         }
         for context in Context::STATISTICS {
             if was_said(context) {
-                self.speak_for(aside, out, totals, now_ns);
-                self.announce_context(context, out, totals, now_ns);
+                self.speak_for(aside, out);
+                self.announce_context(context, out);
             }
         }
         self.repeats.under_way = false;
     }
 
     /// Replaces the interfaces and announces them where repetitions go.
-    pub(super) fn set_interfaces(
-        &mut self,
-        interfaces: Vec<Interface>,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
+    pub(super) fn set_interfaces(&mut self, interfaces: Vec<Interface>, out: &mut MessageBuffer) {
         self.options.interfaces = interfaces;
-        self.put_context(Context::Interfaces, self.aside(), out, totals, now_ns);
+        self.put_context(Context::Interfaces, self.aside(), out);
     }
 
-    pub(super) fn send_statistics(
-        &mut self,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
-        self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
+    pub(super) fn send_statistics(&mut self, out: &mut MessageBuffer) {
+        self.statistics_due_ns = out.now_ns.saturating_add(self.options.statistics_interval_ns);
         for context in Context::STATISTICS {
-            self.put_context(context, self.aside(), out, totals, now_ns);
+            self.put_context(context, self.aside(), out);
         }
     }
 
     /// Sends options data in a domain, preceded by its template if that domain does not have it yet.
-    fn put_context(
-        &mut self,
-        context: Context,
-        domain: Domain,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
+    fn put_context(&mut self, context: Context, domain: Domain, out: &mut MessageBuffer) {
         let told = context::Told {
             options: &self.options,
             samplers: &self.samplers,
             statistics: &self.statistics,
-            totals,
+            totals: &out.totals,
         };
         let records = context.records(&told);
         if records.is_empty() {
             return;
         }
-        self.speak_for(domain, out, totals, now_ns);
+        self.speak_for(domain, out);
         if self.is_ipfix() && self.message_data > 0 && !self.has_options {
-            self.close_message(out, totals, now_ns);
+            self.close_message(out);
         }
-        self.announce_context(context, out, totals, now_ns);
+        self.announce_context(context, out);
         for record in &records {
-            self.put_data(context.template_id(), record, out, totals, now_ns);
+            self.put_data(context.template_id(), record, out);
             self.has_options = true;
         }
     }
 
-    fn announce_context(
-        &mut self,
-        context: Context,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
+    fn announce_context(&mut self, context: Context, out: &mut MessageBuffer) {
         let announced = &mut self.announced.contexts[self.domain as usize];
         if *announced & context.bit() != 0 {
             return;
@@ -433,19 +375,12 @@ impl Templated {
         };
         // nfdump 1.7 and pmacct 1.7.7 read only the first template of a set.
         self.close_set(out);
-        self.make_room(set, template.len(), out, totals, now_ns);
+        self.make_room(set, template.len(), out);
         out.put(&template);
         self.message_records += 1;
     }
 
-    fn put_template(
-        &mut self,
-        id: u16,
-        fields: &[TemplateField],
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
+    fn put_template(&mut self, id: u16, fields: &[TemplateField], out: &mut MessageBuffer) {
         let mut template = Vec::with_capacity(4 + 8 * fields.len());
         template.extend_from_slice(&id.to_be_bytes());
         template.extend_from_slice(&(fields.len() as u16).to_be_bytes());
@@ -458,20 +393,13 @@ impl Templated {
             }
         }
         let set = if self.is_ipfix() { 2 } else { 0 };
-        self.make_room(set, template.len(), out, totals, now_ns);
+        self.make_room(set, template.len(), out);
         out.put(&template);
         self.message_records += 1;
     }
 
-    fn put_data(
-        &mut self,
-        set: u16,
-        record: &[u8],
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
-        self.make_room(set, record.len(), out, totals, now_ns);
+    fn put_data(&mut self, set: u16, record: &[u8], out: &mut MessageBuffer) {
+        self.make_room(set, record.len(), out);
         out.put(record);
         self.message_records += 1;
         self.message_data += 1;
@@ -482,35 +410,28 @@ impl Templated {
     ///
     /// Numbers of template sets are below 4 and include 0, so an open template set is stored as its number
     /// plus one, and a data set as its number.
-    fn make_room(
-        &mut self,
-        set: u16,
-        bytes: usize,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
+    fn make_room(&mut self, set: u16, bytes: usize, out: &mut MessageBuffer) {
         let open_as = if set < 4 { set + 1 } else { set };
         if self.set == open_as && out.left() >= bytes {
             return;
         }
         self.close_set(out);
         if out.is_open() && out.left() < SET_HEADER_BYTES + bytes {
-            self.close_message(out, totals, now_ns);
+            self.close_message(out);
         }
         if !out.is_open() {
-            self.open_message(out, now_ns);
+            self.open_message(out);
             let due =
-                self.repeats.due_ns <= now_ns || self.repeats.messages >= self.options.template_messages;
+                self.repeats.due_ns <= out.now_ns || self.repeats.messages >= self.options.template_messages;
             if due && !self.repeats.under_way && self.domain == Domain::Own {
-                self.repeat(out, totals, now_ns);
-                self.speak_of_flows(out, totals, now_ns);
+                self.repeat(out);
+                self.speak_of_flows(out);
                 self.close_set(out);
                 if out.is_open() && out.left() < SET_HEADER_BYTES + bytes {
-                    self.close_message(out, totals, now_ns);
+                    self.close_message(out);
                 }
                 if !out.is_open() {
-                    self.open_message(out, now_ns);
+                    self.open_message(out);
                 }
             }
         }
@@ -535,20 +456,20 @@ impl Templated {
         self.set = 0;
     }
 
-    fn open_message(&mut self, out: &mut MessageBuffer, now_ns: u64) {
+    fn open_message(&mut self, out: &mut MessageBuffer) {
         let header_bytes = if self.is_ipfix() { 16 } else { 20 };
-        out.open(header_bytes, if self.is_ipfix() { 1 } else { 4 }, now_ns);
+        out.open(header_bytes, if self.is_ipfix() { 1 } else { 4 });
         self.message_records = 0;
         self.message_data = 0;
         self.has_options = false;
     }
 
-    pub(super) fn close_message(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
+    pub(super) fn close_message(&mut self, out: &mut MessageBuffer) {
         if !out.is_open() {
             return;
         }
         self.close_set(out);
-        self.now_ns = self.now_ns.max(now_ns);
+        self.now_ns = self.now_ns.max(out.now_ns);
         if self.is_ipfix() {
             let bytes = out.position() as u16;
             let observation_domain = match self.domain {
@@ -579,8 +500,8 @@ impl Templated {
             self.sequences[0] = self.sequences[0].wrapping_add(1);
         }
         self.repeats.messages = self.repeats.messages.saturating_add(1);
-        totals.messages += 1;
-        totals.message_bytes += out.close() as u64;
+        out.totals.messages += 1;
+        out.totals.message_bytes += out.close() as u64;
         self.message_records = 0;
         self.has_options = false;
     }

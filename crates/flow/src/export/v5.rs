@@ -10,7 +10,7 @@ use super::message_buffer::MessageBuffer;
 use super::options::{ExportOptions, SamplingMethod};
 use super::shape::ipv4_or_none;
 use super::templated::both_ways;
-use super::{Amount, ExportTotals, Unexportable, is_set_back};
+use super::{Amount, Unexportable, is_set_back};
 use crate::record::FlowRecord;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -83,36 +83,24 @@ impl V5 {
         }
     }
 
-    pub(super) fn add(
-        &mut self,
-        records: &[FlowRecord],
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) {
-        self.advance(now_ns);
+    pub(super) fn add(&mut self, records: &[FlowRecord], out: &mut MessageBuffer) {
+        self.advance(out.now_ns);
         for record in records {
-            totals.handled += Amount::of(record);
+            out.totals.handled += Amount::of(record);
             let mut ways = 0;
             for way in both_ways(record) {
                 ways += 1;
-                match self.add_one(&way, out, totals, now_ns) {
-                    Ok(parts) => totals.split += parts - 1,
-                    Err(why) => totals.count_unexportable(why, &way),
+                match self.add_one(&way, out) {
+                    Ok(parts) => out.totals.split += parts - 1,
+                    Err(why) => out.totals.count_unexportable(why, &way),
                 }
             }
-            totals.split += ways - 1;
+            out.totals.split += ways - 1;
         }
     }
 
     /// Encodes a record of one direction; returns the number of parts.
-    fn add_one(
-        &mut self,
-        record: &FlowRecord,
-        out: &mut MessageBuffer,
-        totals: &mut ExportTotals,
-        now_ns: u64,
-    ) -> Result<u64, Unexportable> {
+    fn add_one(&mut self, record: &FlowRecord, out: &mut MessageBuffer) -> Result<u64, Unexportable> {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (record.key.src, record.key.dst) else {
             return Err(Unexportable::Ipv6);
         };
@@ -123,14 +111,14 @@ impl V5 {
         }
         let wanted = self.wanted(record)?;
         for part in 0..parts {
-            self.make_room(wanted, out, totals, now_ns);
+            self.make_room(wanted, out);
             // The parts are as equal as possible, each within 32 bits.
             let share = |total: u64| total / parts + u64::from(part < total % parts);
             let amount = Amount { records: 1, packets: share(packets), bytes: share(bytes) };
             write(record, src, dst, &amount, self.open.start_ms, out.take(RECORD_BYTES));
             self.open.records += 1;
             out.counts += amount;
-            totals.exported += amount;
+            out.totals.exported += amount;
         }
         Ok(parts)
     }
@@ -161,7 +149,7 @@ impl V5 {
         Ok(Open { time_ms, start_ms, sampling_interval, records: 0 })
     }
 
-    fn make_room(&mut self, wanted: Open, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
+    fn make_room(&mut self, wanted: Open, out: &mut MessageBuffer) {
         let open = Open { records: 0, ..self.open };
         // Time goes on: a later message time expresses the same uptimes.
         let fits = open.start_ms == wanted.start_ms && open.sampling_interval == wanted.sampling_interval;
@@ -169,12 +157,12 @@ impl V5 {
             self.open.time_ms = self.open.time_ms.max(wanted.time_ms);
             return;
         }
-        self.close(out, totals);
+        self.close(out);
         self.open = Open { records: 0, ..wanted };
-        out.open(HEADER_BYTES, 1, now_ns);
+        out.open(HEADER_BYTES, 1);
     }
 
-    pub(super) fn close(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals) {
+    pub(super) fn close(&mut self, out: &mut MessageBuffer) {
         if !out.is_open() {
             return;
         }
@@ -199,8 +187,8 @@ impl V5 {
         out.patch(0, &header);
         self.sequence = self.sequence.wrapping_add(u32::from(open.records));
         self.open.records = 0;
-        totals.messages += 1;
-        totals.message_bytes += out.close() as u64;
+        out.totals.messages += 1;
+        out.totals.message_bytes += out.close() as u64;
     }
 }
 

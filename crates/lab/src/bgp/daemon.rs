@@ -261,15 +261,20 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.signal(Signal::CONT);
         let _ = self.signal(Signal::TERM);
-        let end = Instant::now() + STOP_WAIT;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > end {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        end(&mut self.child);
+    }
+}
+
+/// Waits for a process that was told to end, and ends it if it does not.
+pub(crate) fn end(child: &mut Child) {
+    let end = Instant::now() + STOP_WAIT;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
         }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -366,7 +371,7 @@ mod tests {
         let executable = Command::new("chmod").arg("755").arg(&program).status();
         assert!(executable.is_ok_and(|status| status.success()));
         let neighbors = Neighbors { count: 2, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
-        let scenario = Scenario::disjoint(10, Packing::Real, neighbors, 1);
+        let scenario = Scenario::overlap(10, Packing::Real, neighbors, 1);
         let spec = DaemonSpec {
             program,
             scheduling: "serial".into(),

@@ -31,55 +31,41 @@ use super::caches::Curve;
 use super::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
 use super::locks::Locked;
 use super::receive::{Received, Strategy};
-use crate::stats::{Summary, shuffle};
+pub use crate::rounds::RunOptions;
+use crate::stats::Summary;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use thalweg_base::XorShift64Star;
 
 /// The scheduling that others are compared with.
 pub const SERIAL: &str = "serial";
 
-/// A part of the experiment.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// Time by scheduling, cores and threads per core.
-    SpeedUp,
-    /// Processor time per UPDATE by function.
-    Functions,
-    /// Time by scheduling on one core.
-    OneCore,
-    /// Time by traffic mix.
-    Mixes,
-    /// Time per 500 UPDATEs along a long trace.
-    Blocks,
-    /// Time by how the client sends: bursts, turns and so on.
-    Ways,
-    /// The eight loads of Wu et al.
-    Wu,
-    /// Time of per-peer with one poller for all, and of tables with other locks.
-    Ablations,
-    /// Time by how messages are received, without a daemon.
-    Receive,
-    /// Cache misses by cache size, by a model (needs valgrind).
-    Caches,
-}
-
-impl Part {
-    /// All of them, in the order of the report.
-    pub const ALL: [Part; 10] = [
-        Part::SpeedUp,
-        Part::Functions,
-        Part::OneCore,
-        Part::Mixes,
-        Part::Ways,
-        Part::Blocks,
-        Part::Ablations,
-        Part::Wu,
-        Part::Receive,
-        Part::Caches,
-    ];
+thalweg_base::words! {
+    /// A part of the experiment.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Part {
+        /// Time by scheduling, cores and threads per core.
+        SpeedUp => "Speed-up by scheduling, cores and threads",
+        /// Processor time per UPDATE by function.
+        Functions => "Time by function",
+        /// Time by scheduling on one core.
+        OneCore => "Time by function on one core",
+        /// Time by traffic mix.
+        Mixes => "Traffic mixes",
+        /// Time by how the client sends: bursts, turns and so on.
+        Ways => "Ways of sending",
+        /// Time per 500 UPDATEs along a long trace.
+        Blocks => "Along a long trace",
+        /// Time of per-peer with one poller for all, and of tables with other locks.
+        Ablations => "A thread per neighbor without its optimizations",
+        /// The eight loads of Wu et al.
+        Wu => "Eight loads",
+        /// Time by how messages are received, without a daemon.
+        Receive => "Receiving",
+        /// Cache misses by cache size, by a model (needs valgrind).
+        Caches => "Cache misses by cache size",
+    }
 }
 
 /// One way to run.
@@ -104,17 +90,6 @@ impl fmt::Display for Cell {
         }
         f.write_str(load)
     }
-}
-
-/// How often each cell is run.
-#[derive(Clone, Copy, Debug)]
-pub struct RunOptions {
-    /// The counted runs of each cell.
-    pub runs: usize,
-    /// The runs before them, which do not count.
-    pub warm_ups: usize,
-    /// The seed of the order.
-    pub seed: u64,
 }
 
 /// The results of a cell, over its counted runs.
@@ -296,30 +271,23 @@ pub fn run<E>(
     if options.runs == 0 {
         return Err(ExperimentError::Nothing);
     }
-    let mut rng = XorShift64Star::new(options.seed);
-    let mut order: Vec<usize> = (0..cells.len()).collect();
     let mut measured: Vec<Vec<Run>> = vec![Vec::with_capacity(options.runs); cells.len()];
     let mut answers: HashMap<(Part, String), (u64, u64)> = HashMap::new();
-    let total = cells.len() * (options.warm_ups + options.runs);
-    let mut done = 0;
-    for round in 0..options.warm_ups + options.runs {
-        shuffle(&mut order, &mut rng);
-        for &at in &order {
-            let cell = &cells[at];
-            progress(done, total, cell);
-            let run = measure(cell).map_err(|source| ExperimentError::Run { cell: cell.clone(), source })?;
-            let answer = (run.updates, run.digest);
-            let expected = *answers.entry((cell.part, cell.load.clone())).or_insert(answer);
-            if answer != expected || run.updates == 0 {
-                let what = format!("(UPDATEs, routes) are {answer:?} where runs before had {expected:?}");
-                return Err(ExperimentError::Measurement { cell: cell.clone(), what });
-            }
-            if round >= options.warm_ups {
-                measured[at].push(run);
-            }
-            done += 1;
+    options.rounds(cells.len(), |turn| {
+        let cell = &cells[turn.at];
+        progress(turn.done, turn.total, cell);
+        let run = measure(cell).map_err(|source| ExperimentError::Run { cell: cell.clone(), source })?;
+        let answer = (run.updates, run.digest);
+        let expected = *answers.entry((cell.part, cell.load.clone())).or_insert(answer);
+        if answer != expected || run.updates == 0 {
+            let what = format!("(UPDATEs, routes) are {answer:?} where runs before had {expected:?}");
+            return Err(ExperimentError::Measurement { cell: cell.clone(), what });
         }
-    }
+        if turn.counts {
+            measured[turn.at].push(run);
+        }
+        Ok(())
+    })?;
     let mut results = Vec::with_capacity(cells.len());
     for (cell, runs) in cells.iter().zip(&measured) {
         results.push(sum_up(cell, runs).ok_or_else(|| ExperimentError::Measurement {

@@ -157,16 +157,29 @@ fn speaker_of(
 pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, InMemoryError> {
     let world = Arc::new(World::new(scenario).map_err(InMemoryError::system("socket pairs"))?);
     let speaker = speaker_of(scenario, &world, spec.scheduling, spec.advertise, spec.counts())?;
-    let stop = Arc::new(AtomicBool::new(false));
+    let (speaker, stop) = (&speaker, &Arc::new(AtomicBool::new(false)));
     let options = SchedulingOptions { kind: spec.scheduling, threads: spec.threads };
-    let (speaker, stop) = (&speaker, &stop);
+    let scheduling = || match spec.common_poller {
+        true => schedule_with_common_poller(speaker, stop),
+        false => schedule(speaker, options, stop),
+    };
+    scheduled(spec, speaker, stop, scheduling, || {
+        let end = come_up(spec, scenario, speaker)?;
+        play(spec, scenario, (&world, speaker), end)
+    })
+}
+
+/// Does something while a scheduling runs the speaker.
+fn scheduled<R>(
+    spec: &Spec,
+    speaker: &Speaker,
+    stop: &AtomicBool,
+    scheduling: impl FnOnce() -> io::Result<()> + Send,
+    work: impl FnOnce() -> Result<R, InMemoryError>,
+) -> Result<R, InMemoryError> {
     thread::scope(|scope| {
-        let scheduling = move || match spec.common_poller {
-            true => schedule_with_common_poller(speaker, stop),
-            false => schedule(speaker, options, stop),
-        };
-        let routing = scope.spawn(move || spec.cores.run(scheduling).and_then(|ended| ended));
-        let result = phases(spec, scenario, &world, speaker);
+        let routing = scope.spawn(|| spec.cores.run(scheduling).and_then(|ended| ended));
+        let result = work();
         stop.store(true, Ordering::Release);
         speaker.wake();
         let ended = routing.join().map_err(|_| InMemoryError::Panicked)?;
@@ -181,20 +194,13 @@ pub(crate) fn record(spec: &Spec, scenario: &Scenario) -> Result<(Run, ControlCo
     let speaker = speaker_of(scenario, &world, SchedulingKind::Serial, spec.advertise, spec.counts())?;
     let (recorder, stop) = (ControlRecorder::new(&speaker), Arc::new(AtomicBool::new(false)));
     let options = SchedulingOptions { kind: SchedulingKind::Serial, threads: 1 };
-    let (speaker, recorder, stop) = (&speaker, &recorder, &stop);
-    thread::scope(|scope| {
-        let scheduling = move || schedule(recorder, options, stop);
-        let routing = scope.spawn(move || spec.cores.run(scheduling).and_then(|ended| ended));
-        let result = come_up(spec, scenario, speaker).and_then(|end| {
-            recorder.start();
-            play(spec, scenario, (&world, speaker), end)
-        });
-        stop.store(true, Ordering::Release);
-        speaker.wake();
-        let ended = routing.join().map_err(|_| InMemoryError::Panicked)?;
-        ended.map_err(InMemoryError::system("the scheduling"))?;
-        result.map(|run| (run, recorder.finish(spec.advertise == Advertise::None)))
-    })
+    let scheduling = || schedule(&recorder, options, &stop);
+    let run = scheduled(spec, &speaker, &stop, scheduling, || {
+        let end = come_up(spec, scenario, &speaker)?;
+        recorder.start();
+        play(spec, scenario, (&world, &speaker), end)
+    })?;
+    Ok((run, recorder.finish(spec.advertise == Advertise::None)))
 }
 
 /// Waits until all sessions are up; when the run must end.
@@ -204,11 +210,6 @@ fn come_up(spec: &Spec, scenario: &Scenario, speaker: &Speaker) -> Result<Instan
         pause(end, || InMemoryError::NotUp)?;
     }
     Ok(end)
-}
-
-fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) -> Result<Run, InMemoryError> {
-    let end = come_up(spec, scenario, speaker)?;
-    play(spec, scenario, (world, speaker), end)
 }
 
 fn play(

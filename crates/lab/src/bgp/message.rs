@@ -201,13 +201,6 @@ impl Stream {
         });
     }
 
-    /// Appends an encoded message that announces and withdraws `prefixes` prefixes.
-    pub fn push_message(&mut self, message: &[u8], prefixes: u64) {
-        self.bytes.extend_from_slice(message);
-        self.ends.push(self.bytes.len());
-        self.prefixes += prefixes;
-    }
-
     /// Splits `prefixes` so that each message fits, with `overhead` bytes besides the NLRI and the header.
     fn chunks(
         &mut self,

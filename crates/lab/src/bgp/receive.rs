@@ -12,6 +12,7 @@
 //! because on a small or loaded machine sender and receiver share cores.
 
 use super::message::{HEADER_LEN, MESSAGE_MAX, Stream, frame, kind};
+use crate::cpu_time::thread_cpu_s;
 use serde::Serialize;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -79,21 +80,21 @@ pub fn measure(strategy: Strategy, stream: &Stream, rounds: usize) -> io::Result
         let (socket, _) = listener.accept()?;
         // Lets the sender fill the buffers first, so that every strategy starts alike.
         std::thread::sleep(Duration::from_millis(20));
-        let cpu = thread_cpu();
+        let cpu_s = thread_cpu_s();
         let begun = Instant::now();
         let received = match strategy {
             Strategy::TwoReads => two_reads(&socket),
             Strategy::Buffered => buffered(&socket),
             Strategy::Uring => uring::receive(&socket),
         };
-        let (elapsed, cpu) = (begun.elapsed(), thread_cpu().saturating_sub(cpu));
+        let (elapsed, cpu_s) = (begun.elapsed(), thread_cpu_s() - cpu_s);
         drop(socket);
         // If the reader failed, the sender fails with a broken pipe; the reader's error is more useful.
         let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
         let mut received = received?;
         sent?;
         received.elapsed_s = elapsed.as_secs_f64();
-        received.cpu_s = cpu.as_secs_f64();
+        received.cpu_s = cpu_s;
         Ok(received)
     })
 }
@@ -158,11 +159,6 @@ fn invalid() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "not a stream of BGP messages")
 }
 
-fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::table::{Neighbors, Packing, PathKind, Table};
@@ -195,8 +191,7 @@ mod tests {
 
     #[test]
     fn what_is_no_stream_is_refused() {
-        let mut stream = Stream::default();
-        stream.push_message(&[0; 30], 0);
+        let stream = Stream { bytes: vec![0; 30], ends: vec![30], prefixes: 0 };
         for strategy in [Strategy::TwoReads, Strategy::Buffered] {
             assert_eq!(measure(strategy, &stream, 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }

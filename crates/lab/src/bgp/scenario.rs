@@ -121,20 +121,6 @@ impl Scenario {
         }
     }
 
-    /// Every neighbor announces its share of the table.
-    pub fn disjoint(prefixes: usize, packing: Packing, neighbors: Neighbors, seed: u64) -> Scenario {
-        let table = Table::made(prefixes, packing, neighbors, seed);
-        let streams = (0..neighbors.count).map(|n| table.announce(n, PathKind::Any, false)).collect();
-        let expected = table.expected(PathKind::Any, false, None).collect();
-        Scenario {
-            name: format!("{prefixes} of {} neighbors", neighbors.count),
-            neighbors,
-            phases: vec![phase("announce", streams, expected, Goal::Table)],
-            arrival: Vec::new(),
-            numbers: Vec::new(),
-        }
-    }
-
     /// The first `peers` peers of a file, in the file's order; each stream ends with a mark. There is no expected
     /// result: runs are compared with each other.
     pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbors: Neighbors) -> Scenario {
@@ -262,8 +248,5 @@ mod tests {
             );
         }
         route(&Scenario::overlap(500, Packing::Real, NEIGHBORS, 2));
-        let disjoint = Scenario::disjoint(500, Packing::Real, NEIGHBORS, 2);
-        assert_eq!(disjoint.timed().unwrap().prefixes(), 500);
-        route(&disjoint);
     }
 }

@@ -23,7 +23,6 @@ use crate::bgp::replay::Replay;
 use crate::bgp::scenario::Scenario;
 use crate::bgp::table::{Neighbors, Packing, PathKind, Table};
 use crate::cores::Cores;
-use crate::stats::shuffle;
 
 /// UPDATEs per timed block of a trace, as in the thesis.
 const BLOCK: usize = 500;
@@ -278,29 +277,27 @@ pub fn receive(
     let streams: Vec<(&str, Stream)> = made.into_iter().chain(traced).collect();
     // Repeated until a run has tens of megabytes: less ends within one tick of the clock.
     let bytes = if quick { 8 << 20 } else { 64 << 20 };
-    let mut order: Vec<(usize, Strategy)> =
+    let cells: Vec<(usize, Strategy)> =
         (0..streams.len()).flat_map(|at| Strategy::ALL.map(|strategy| (at, strategy))).collect();
-    let mut rng = thalweg_base::XorShift64Star::new(setting.runs.seed);
     let mut measured: HashMap<(usize, Strategy), Vec<Received>> = HashMap::new();
-    for round in 0..setting.runs.runs + 1 {
-        shuffle(&mut order, &mut rng);
-        for &(at, strategy) in &order {
-            progress(round, &format!("receiving: {strategy}"));
-            let rounds = (bytes / streams[at].1.bytes.len().max(1)).max(1);
-            match receive::measure(strategy, &streams[at].1, rounds) {
-                Ok(received) if round > 0 => measured.entry((at, strategy)).or_default().push(received),
-                Ok(_) => {}
-                // Containers forbid io_uring; the other ways still count.
-                Err(error) if strategy == Strategy::Uring => {
-                    let what = format!("io_uring: {error}");
-                    if !outcome.left_out.contains(&what) {
-                        outcome.left_out.push(what);
-                    }
+    RunOptions { warm_ups: 1, ..setting.runs }.rounds(cells.len(), |turn| {
+        let (at, strategy) = cells[turn.at];
+        progress(turn.done, &format!("receiving: {strategy}"));
+        let rounds = (bytes / streams[at].1.bytes.len().max(1)).max(1);
+        match receive::measure(strategy, &streams[at].1, rounds) {
+            Ok(received) if turn.counts => measured.entry((at, strategy)).or_default().push(received),
+            Ok(_) => {}
+            // Containers forbid io_uring; the other ways still count.
+            Err(error) if strategy == Strategy::Uring => {
+                let what = format!("io_uring: {error}");
+                if !outcome.left_out.contains(&what) {
+                    outcome.left_out.push(what);
                 }
-                Err(error) => return Err(BgpError::Receive(error)),
             }
+            Err(error) => return Err(BgpError::Receive(error)),
         }
-    }
+        Ok(())
+    })?;
     for (at, (name, _)) in streams.iter().enumerate() {
         for strategy in Strategy::ALL {
             let runs = measured.remove(&(at, strategy)).unwrap_or_default();

@@ -3,23 +3,10 @@
 use thalweg_text::units::{Unit, count};
 use thalweg_text::{Align, Table};
 
-use super::{Curves, Findings, Part};
+use super::{Curves, Findings};
 use crate::claims::Verdict;
 use crate::plot::{Axis, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report};
-
-fn title(part: Part) -> &'static str {
-    match part {
-        Part::Cliques => "Cliques",
-        Part::Events => "Kinds of events",
-        Part::Gadgets => "Policies",
-        Part::Damping => "Damping",
-        Part::Mrai => "The best interval",
-        Part::Beacons => "Beacons",
-        Part::Surges => "Surges",
-        Part::Growth => "Growth",
-    }
-}
 
 fn number(value: f64) -> String {
     match value {
@@ -35,7 +22,7 @@ fn claims(all: &[Findings]) -> Table {
         "Paper and here",
         all.iter().flat_map(|part| part.claims.iter().map(|claim| (part.part, claim))),
     )
-    .words("part", |(part, _)| title(part).to_owned())
+    .words("part", |(part, _)| part.to_string())
     .words("paper", |(_, claim)| format!("{} ({})", claim.paper, claim.source))
     .words("here", |(_, claim)| claim.here.clone())
     .words("verdict", |(_, claim)| claim.verdict.to_string())
@@ -44,7 +31,7 @@ fn claims(all: &[Findings]) -> Table {
 
 fn measured(findings: &Findings) -> Table {
     let columns = findings.columns.iter().map(|name| (*name, Align::Right));
-    let mut table = Table::new(title(findings.part), std::iter::once(("", Align::Left)).chain(columns));
+    let mut table = Table::new(findings.part.name(), std::iter::once(("", Align::Left)).chain(columns));
     for row in &findings.rows {
         table.push(std::iter::once(row.what.clone()).chain(row.values.iter().map(|value| number(*value))));
     }
@@ -57,15 +44,14 @@ pub fn tables(all: &[Findings]) -> Vec<Table> {
 }
 
 fn plot(curves: &Curves) -> String {
-    let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, range: None };
-    let series = curves.lines.iter().enumerate();
+    let lines = curves.lines.iter();
+    let points =
+        lines.flat_map(|(name, points)| points.iter().map(|(x, y)| (name.clone(), Point::at(*x, *y))));
     LineChart {
         title: curves.title.to_owned(),
         x: Axis::new(curves.x, Unit::Plain, Scale::Linear),
         y: Axis::new(curves.y, Unit::Plain, if curves.log_y { Scale::Log } else { Scale::Linear }),
-        series: series
-            .map(|(color, (name, points))| Series::measured(name, color, points.iter().map(point)))
-            .collect(),
+        series: Series::each(curves.lines.iter().map(|(name, _)| name), points),
     }
     .svg()
 }
@@ -78,7 +64,7 @@ pub fn report(all: &[Findings], origin: Origin) -> Report {
     let mut report = Report::new("How BGP converges", lead, origin);
     report.table(claims(all));
     for findings in all {
-        report.heading(title(findings.part));
+        report.heading(findings.part.name());
         report.paragraph(&findings.about);
         for curves in &findings.curves {
             report.plot(plot(curves), curves.caption);

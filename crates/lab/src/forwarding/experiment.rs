@@ -35,36 +35,26 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use thalweg_base::XorShift64Star;
 
-/// What is measured. Throughput always is: the others need it.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// The fastest rate without loss.
-    Throughput,
-    /// Latency of frames.
-    Latency,
-    /// Loss by rate.
-    Loss,
-    /// The longest burst without loss.
-    BackToBack,
-    /// Processor time per frame.
-    Cost,
-    /// Throughput and latency (half of the round-trip time) of TCP, by message size.
-    Application,
-    /// Routers with several ports and flows in both directions, beside what ports of 1 and 10 Gbit/s carry.
-    Ports,
-}
-
-impl Part {
-    pub const ALL: [Part; 7] = [
-        Part::Throughput,
-        Part::Latency,
-        Part::Loss,
-        Part::BackToBack,
-        Part::Cost,
-        Part::Application,
-        Part::Ports,
-    ];
+thalweg_base::words! {
+    /// What is measured. Throughput always is: the others need it.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Part {
+        /// The fastest rate without loss.
+        Throughput => "throughput",
+        /// Latency of frames.
+        Latency => "latency",
+        /// Loss by rate.
+        Loss => "loss",
+        /// The longest burst without loss.
+        BackToBack => "back-to-back",
+        /// Processor time per frame.
+        Cost => "cost",
+        /// Throughput and latency (half of the round-trip time) of TCP, by message size.
+        Application => "application",
+        /// Routers with several ports and flows in both directions, beside what ports of 1 and 10 Gbit/s carry.
+        Ports => "ports",
+    }
 }
 
 /// What to measure, and how long.

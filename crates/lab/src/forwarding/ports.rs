@@ -16,6 +16,7 @@ use super::namespace::Counter;
 use super::packet_socket::{BATCH, PacketReceiver, PacketSender};
 use super::subject::{Label, Subject};
 use super::tester::{Next, Offer, RECEIVE_WAIT, drain, send_all};
+use crate::claims;
 use crate::stats::{Summary, distinct, shuffle};
 use crate::workload::frames::{Endpoint, ends_of};
 use serde::Serialize;
@@ -260,8 +261,8 @@ pub struct PortsResult {
     pub ceiling_share: Option<f64>,
     /// Median throughput over the native router's.
     pub native_ratio: Option<f64>,
-    /// The white paper's result with as many ports, in words.
-    pub paper: Option<&'static str>,
+    /// The white paper's share of line rate with as many ports, in per cent.
+    pub paper: Option<f64>,
 }
 
 /// Frames per second that a port of `bits_per_second` carries.
@@ -269,16 +270,13 @@ pub fn line_pps(bits_per_second: f64, frame_bytes: usize) -> f64 {
     bits_per_second / 8.0 / (frame_bytes + BETWEEN_FRAMES) as f64
 }
 
-/// The white paper's DPDK router on two threads of a Xeon E5-2648L; two ports of 10 Gbit/s, four of 1, and all six.
-fn paper(ports: usize, frame_bytes: usize) -> Option<&'static str> {
-    match (ports, frame_bytes) {
-        (4, _) => Some("100 % of 4 x 1G (kernel: 1 Mpps at 64)"),
-        (2, 64) => Some("more than ten times the kernel on 2 x 10G"),
-        (6, 64) => Some("75.3 % of 24 Gbit/s (27 Mpps)"),
-        (6, 128) => Some("92.3 % of 24 Gbit/s"),
-        (6, 256..) => Some("99 % of 24 Gbit/s"),
-        _ => None,
-    }
+/// The white paper's DPDK router on two threads of a Xeon E5-2648L: frames of this length, or its next shorter ones.
+fn paper(ports: usize, frame_bytes: usize) -> Option<f64> {
+    let rows = claims::series("002/line-rate").iter().filter_map(|(key, values)| {
+        let (of, frame) = key.split_once('/')?;
+        (of.parse() == Ok(ports)).then_some((frame.parse::<usize>().ok()?, *values.first()?))
+    });
+    rows.filter(|(frame, _)| *frame <= frame_bytes).max_by_key(|(frame, _)| *frame).map(|(_, share)| share)
 }
 
 /// Summarizes all rounds, by ports and frame size, the generator first.
@@ -305,7 +303,7 @@ pub fn sum_up(runs: &[PortsRun]) -> Vec<PortsResult> {
             share_of_10g: line_share(1e10),
             ceiling_share: over(None),
             native_ratio: native.and_then(|native| over(Some(native))),
-            paper: label.and(paper(ports, frame_bytes)),
+            paper: label.and_then(|_| paper(ports, frame_bytes)),
             packets_per_second,
         })
     };
@@ -345,6 +343,10 @@ mod tests {
         near(ours.share_of_1g, 0.5);
         near(ours.share_of_10g, 0.05);
         near(ours.ceiling_share.unwrap(), 0.25);
+        assert_eq!(
+            [(2, 64), (4, 1024), (6, 64), (6, 200), (6, 1518)].map(|(ports, frame)| paper(ports, frame)),
+            [None, Some(100.0), Some(75.3), Some(92.3), Some(99.0)]
+        );
         // Other ports are other cells.
         let more = sum_up(&[&runs[..], &[run(None, 4, 1.0)]].concat());
         assert_eq!(more.iter().map(|result| result.ports).collect::<Vec<_>>(), [2, 2, 2, 4]);

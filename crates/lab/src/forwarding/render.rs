@@ -7,17 +7,15 @@ mod plots;
 
 use super::experiment::{CellResult, Outcome};
 use super::subject::Label;
+use crate::claims;
+use crate::figures::{ns, or_dash, percent, range, times};
 use crate::report::{Origin, Report, columns, filled};
-use crate::stats::{Summary, distinct};
+use crate::stats::distinct;
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, bytes, count};
 
 /// Who is measured when there is no router between.
 const DIRECT: &str = "direct link";
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
 
 fn loss(share: f64) -> String {
     match share {
@@ -25,18 +23,6 @@ fn loss(share: f64) -> String {
         share if share < 0.0001 => "<0.01 %".to_owned(),
         share => format!("{:.2} %", share * 100.0),
     }
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "–".to_owned())
-}
-
-fn times(ratio: f64) -> String {
-    format!("{ratio:.2}")
-}
-
-fn ns(value: f64) -> String {
-    Unit::Nanoseconds.format(value)
 }
 
 fn who(label: Option<&Label>) -> String {
@@ -66,6 +52,9 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
         changes(outcome),
         shown(outcome),
     ])
+    .into_iter()
+    .chain(claims::judged("forwarding", outcome))
+    .collect()
 }
 
 fn ceilings(outcome: &Outcome) -> Table {
@@ -114,17 +103,10 @@ fn latency(outcome: &Outcome) -> Table {
             let p = &at.percentiles;
             let times = [p.p50_ns, p.p90_ns, p.p99_ns, p.p999_ns, p.max_ns].map(|value| ns(value as f64));
             let rate = [percent(at.share_of_throughput), Unit::Count.format(at.packets_per_second)];
-            table.push(key(cell).into_iter().chain(rest_of(rate, times)));
+            table.push(key(cell).into_iter().chain(rate).chain(times));
         }
     }
     table
-}
-
-fn rest_of<const N: usize, const M: usize>(
-    first: [String; N],
-    then: [String; M],
-) -> impl Iterator<Item = String> {
-    first.into_iter().chain(then)
 }
 
 fn loss_rates(outcome: &Outcome) -> Table {
@@ -233,13 +215,12 @@ fn several_ports(outcome: &Outcome) -> Table {
         .number("of 1 Gbit/s", |result| line(result.share_of_1g))
         .number("of 10 Gbit/s", |result| line(result.share_of_10g))
         .number("x native", |result| or_dash(result.native_ratio.map(times)))
-        .words("paper, DPDK", |result| result.paper.unwrap_or_default().to_owned())
+        .number("paper, DPDK", |result| or_dash(result.paper.map(|percent| format!("{percent} %"))))
         .table()
 }
 
 fn changes(outcome: &Outcome) -> Table {
     let caption = "What each change brings: over the unchanged router in the same round, median and range of the rounds";
-    let range = |ratio: &Summary| format!("{:.2} to {:.2}", ratio.min, ratio.max);
     let effect = |took_effect: Option<bool>| match took_effect {
         Some(true) => "yes",
         Some(false) => "NO",
@@ -252,9 +233,9 @@ fn changes(outcome: &Outcome) -> Table {
         .words("change", |result| result.label.change.clone())
         .words("took effect", |result| effect(result.took_effect).to_owned())
         .number("throughput", |result| times(result.throughput_ratio.median))
-        .number("range", |result| range(&result.throughput_ratio))
+        .number("range", |result| range(&result.throughput_ratio, times))
         .number("CPU/pkt", |result| or_dash(result.cpu_ratio.as_ref().map(|ratio| times(ratio.median))))
-        .number("range", |result| or_dash(result.cpu_ratio.as_ref().map(range)))
+        .number("range", |result| or_dash(result.cpu_ratio.as_ref().map(|ratio| range(ratio, times))))
         .table()
 }
 

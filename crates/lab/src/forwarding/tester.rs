@@ -349,7 +349,7 @@ fn batch_of(pending: u64, sequence: u32, mask: Option<u32>) -> usize {
 
 /// Sends a whole batch; returns how many frames the interface refused. They count as sent and lost: the link had no
 /// room for them.
-pub(super) fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
+pub(crate) fn send_all(sender: &mut PacketSender, count: usize) -> io::Result<u64> {
     let (mut first, mut refused) = (0, 0);
     while first < count {
         match sender.send(first, count) {
@@ -410,7 +410,7 @@ fn softirq_threads() -> Vec<PathBuf> {
     processes.filter(is_softirq).map(|process| process.join("schedstat")).collect()
 }
 
-fn real_time_ns() -> u64 {
+pub(crate) fn real_time_ns() -> u64 {
     let time = clock_gettime(ClockId::Realtime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,10 +1,5 @@
-//! Measures this router's own look-up structures and turns the results into rows.
-//!
-//! `lpm/measure.rs` measures. This module reads or generates the table and compares the answers: structures that
-//! find different next hops are not worth comparing.
+//! The table to look up in: read from a file, or generated.
 
-use super::measure::{self, Options, Report, Spread};
-use super::{LpmRow, Range};
 use crate::workload::prefixes;
 use std::fs::File;
 use std::io::{self, Read};
@@ -52,19 +47,10 @@ pub enum BenchError {
     },
 }
 
-/// How much to measure.
-#[derive(Clone, Copy, Debug)]
-pub struct BenchOptions {
-    /// Counted passes over the addresses.
-    pub passes: usize,
-    /// A tenth of the work.
-    pub quick: bool,
-}
-
 /// A table, and where it comes from.
 #[derive(Debug)]
 pub struct BenchTable {
-    routes: Routes,
+    pub(super) routes: Routes,
     /// A few words for the report.
     pub description: String,
 }
@@ -108,74 +94,9 @@ fn size(routes: &Routes) -> String {
     format!("{} IPv4 and {} IPv6 prefixes{bad}", routes.v4.len(), routes.v6.len())
 }
 
-/// Measures every structure. Calls `progress` with what is done next.
-pub fn bench(
-    table: &BenchTable,
-    options: &BenchOptions,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Vec<LpmRow>, BenchError> {
-    let defaults = Options::default();
-    let scale = if options.quick { 10 } else { 1 };
-    let both = !table.routes.v4.is_empty() && !table.routes.v6.is_empty();
-    let options = Options {
-        addresses: defaults.addresses / scale,
-        passes: options.passes.max(1),
-        // Updates are measured for both families or not at all.
-        updates: if both { defaults.updates / scale } else { 0 },
-        all_variants: true,
-        ..defaults
-    };
-    let reports = measure::measure(&table.routes, &options, progress)?;
-    let reports: Vec<Report> = reports.into_iter().filter(|report| report.routes > 0).collect();
-    agree(&reports)?;
-    Ok(reports.iter().flat_map(rows).collect())
-}
-
-/// All structures of a family must have found the same.
-fn agree(reports: &[Report]) -> Result<(), BenchError> {
-    for first in reports {
-        for (at, timing) in first.timings.iter().enumerate() {
-            let of_family = || reports.iter().filter(|r| r.family == first.family);
-            let answer = |r: &Report| r.timings.get(at).map(|t| t.answers);
-            if of_family().any(|r| answer(r) != Some(timing.answers)) {
-                let answers = of_family().filter_map(|r| answer(r).map(|a| (r.name.clone(), a.hits, a.sum)));
-                return Err(BenchError::Disagree {
-                    family: family(first),
-                    kind: timing.kind.to_string(),
-                    answers: answers.collect(),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn family(report: &Report) -> String {
-    format!("IPv{}", report.family)
-}
-
-fn rows(report: &Report) -> Vec<LpmRow> {
-    let (structure, mode) = report.name.split_once(' ').unwrap_or((&report.name, "default"));
-    let range = |s: Spread| Range { median: s.median, min: s.min, max: s.max };
-    report
-        .timings
-        .iter()
-        .map(|timing| LpmRow {
-            structure: structure.to_owned(),
-            family: family(report),
-            kind: timing.kind.to_string(),
-            mode: mode.to_owned(),
-            mlps: range(timing.wall_mlps),
-            cpu_mlps: timing.cpu_mlps.median,
-            memory_bytes: report.table_bytes as u64,
-            build_s: report.build_s,
-            updates_per_s: report.updates.map(|u| u.per_second),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::measure::{Options, measure};
     use super::*;
 
     #[test]
@@ -191,7 +112,7 @@ mod tests {
 
         let table = BenchTable::read(&path).unwrap();
         assert!(table.description.ends_with("501 IPv4 and 301 IPv6 prefixes, 1 lines that are no prefix"));
-        let rows = bench(&table, &BenchOptions { passes: 1, quick: true }, &mut |_| ()).unwrap();
+        let rows = measure(&table.routes, &Options::new(1, true), &mut |_| ()).unwrap();
         for structure in ["fib4", "dir24", "trie", "fib6", "trie6"] {
             let kinds: Vec<&str> = rows
                 .iter()
@@ -210,7 +131,7 @@ mod tests {
         let path = folder.path().join("table.txt");
         std::fs::write(&path, "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
         let table = BenchTable::read(&path).unwrap();
-        let rows = bench(&table, &BenchOptions { passes: 1, quick: true }, &mut |_| ()).unwrap();
+        let rows = measure(&table.routes, &Options::new(1, true), &mut |_| ()).unwrap();
         assert!(rows.iter().all(|row| row.family == "IPv4"));
         std::fs::write(&path, "no prefix\n").unwrap();
         assert!(matches!(BenchTable::read(&path), Err(BenchError::NoPrefixes { bad_lines: 1, .. })));

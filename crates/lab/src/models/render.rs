@@ -2,7 +2,8 @@
 
 use super::{CellResult, Outcome, SERIAL, serial_of};
 use crate::claims;
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::figures::{ns, or_dash, percent, seconds, times};
+use crate::plot::{Axis, Bar, BarChart, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report};
 use crate::stats::distinct;
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
@@ -16,9 +17,6 @@ pub fn table(outcome: &Outcome) -> Table {
         outcome.runs,
         packets(&outcome.cells)
     );
-    let ns = |value| Unit::Nanoseconds.format(value);
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     Table::of(caption, &outcome.cells)
         .words("work", |result| result.cell.work.clone())
         .number("chunk", |result| result.cell.chunk_packets.to_string())
@@ -26,13 +24,13 @@ pub fn table(outcome: &Outcome) -> Table {
         .number("workers", |result| result.cell.workers.to_string())
         .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
         .number("spread", |result| percent(result.packets_per_second.spread()))
-        .number("speed-up", |result| or_dash(result.speed_up.map(|s| format!("{s:.2}"))))
+        .number("speed-up", |result| or_dash(result.speed_up.map(times)))
         .number("efficiency", |result| or_dash(result.efficiency.map(percent)))
-        .number("elapsed", |result| ns(result.elapsed_s.median * 1e9))
-        .number("CPU", |result| ns(result.cpu_s.median * 1e9))
+        .number("elapsed", |result| seconds(result.elapsed_s.median))
+        .number("CPU", |result| seconds(result.cpu_s.median))
         .number("CPU/pkt", |result| ns(result.cpu_ns_per_packet.median))
         .number("cores in use", |result| {
-            or_dash(result.concurrency.as_ref().map(|in_use| format!("{:.2}", in_use.mean)))
+            or_dash(result.concurrency.as_ref().map(|in_use| times(in_use.mean)))
         })
         .number("p50", |result| ns(result.residence_p50_ns.median))
         .number("p99", |result| ns(result.residence_p99_ns.median))
@@ -42,10 +40,12 @@ pub fn table(outcome: &Outcome) -> Table {
 
 /// All tables: the cells, what the article's analyses show, and what it says.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    let results = serde_json::to_value(outcome).unwrap_or_default();
-    let claims = claims::table(&claims::judge("models", &results));
     let more = hot_spots(outcome).into_iter().chain(coprocessor(outcome));
-    [table(outcome), concurrency(outcome)].into_iter().chain(more).chain(claims).collect()
+    [table(outcome), concurrency(outcome)]
+        .into_iter()
+        .chain(more)
+        .chain(claims::judged("models", outcome))
+        .collect()
 }
 
 /// How long how many cores were in use, of each model with its most workers.
@@ -64,11 +64,11 @@ fn concurrency(outcome: &Outcome) -> Table {
             result.cell.work.clone(),
             result.cell.model.clone(),
             result.cell.workers.to_string(),
-            format!("{:.2}", in_use.mean),
-            format!("{:.0} %", in_use.share_of_workers * 100.0),
+            times(in_use.mean),
+            percent(in_use.share_of_workers),
         ];
         let share = |cores: usize| in_use.time_shares.get(cores).copied().unwrap_or(0.0);
-        row.extend((0..most).map(|cores| format!("{:.0} %", share(cores) * 100.0)));
+        row.extend((0..most).map(|cores| percent(share(cores))));
         table.push(row);
     }
     table
@@ -108,15 +108,15 @@ fn coprocessor(outcome: &Outcome) -> Option<Table> {
     let caption =
         "A coprocessor that all units share: each packet asks it once, and it serves one request at a time";
     let table = Table::of(caption, &outcome.coprocessor)
-        .number("service", |result| Unit::Nanoseconds.format(result.service_ns as f64))
+        .number("service", |result| ns(result.service_ns as f64))
         .words("work", |result| result.cell.work.clone())
         .words("model", |result| result.cell.model.clone())
         .number("workers", |result| result.cell.workers.to_string())
         .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
-        .number("spread", |result| format!("{:.0} %", result.packets_per_second.spread() * 100.0))
-        .number("speed-up", |result| result.speed_up.map_or_else(|| "–".to_owned(), |s| format!("{s:.2}")))
-        .number("waits", |result| Unit::Nanoseconds.format(result.wait_ns.median))
-        .number("unit busy", |result| format!("{:.0} %", result.busy_share.median * 100.0))
+        .number("spread", |result| percent(result.packets_per_second.spread()))
+        .number("speed-up", |result| or_dash(result.speed_up.map(times)))
+        .number("waits", |result| ns(result.wait_ns.median))
+        .number("unit busy", |result| percent(result.busy_share.median))
         .table();
     (!outcome.coprocessor.is_empty()).then_some(table)
 }
@@ -219,18 +219,13 @@ fn all_models(cells: &[CellResult]) -> Vec<&str> {
 
 /// `None` if there is nothing but the serial model, or no serial model.
 fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<LineChart> {
-    let mut series = Vec::new();
-    for (color, model) in all_models(all).into_iter().enumerate().filter(|(_, m)| *m != SERIAL) {
-        let of_model = here.iter().filter(|r| r.cell.model == model);
-        let points = of_model.filter_map(|r| {
-            let serial = serial_of(all, &r.cell)?.packets_per_second.median;
-            Some(Point::of(r.cell.workers as f64, &r.packets_per_second, 1.0 / serial))
-        });
-        let of_model = Series::measured(model, color, points);
-        if !of_model.points.is_empty() {
-            series.push(of_model);
-        }
-    }
+    let parallel = here.iter().filter(|result| result.cell.model != SERIAL);
+    let points = parallel.filter_map(|result| {
+        let serial = serial_of(all, &result.cell)?.packets_per_second.median;
+        let point = Point::of(result.cell.workers as f64, &result.packets_per_second, 1.0 / serial);
+        Some((result.cell.model.clone(), point))
+    });
+    let mut series = Series::each(all_models(all), points);
     if series.is_empty() {
         return None;
     }
@@ -266,26 +261,16 @@ fn latency(all: &[CellResult], here: &[&CellResult], with: &str) -> BarChart {
     let mut workers: Vec<usize> = here.iter().map(|r| r.cell.workers).collect();
     workers.sort_unstable();
     workers.dedup();
-    let name = |w: &usize| if *w == 1 { "1 worker".to_owned() } else { format!("{w} workers") };
-    let groups = all_models(all).into_iter().map(|model| {
-        let of_model = here.iter().filter(|r| r.cell.model == model);
-        let mut bars: Vec<Bar> = of_model
-            .map(|r| {
-                let series = workers.iter().position(|w| *w == r.cell.workers).unwrap_or(0);
-                Bar { mark: Some(r.residence_p99_ns.median), ..Bar::of(series, &r.residence_p50_ns) }
-            })
-            .collect();
-        bars.sort_by_key(|b| b.series);
-        BarGroup { label: model.to_owned(), bars }
+    let name = |w: usize| if w == 1 { "1 worker".to_owned() } else { format!("{w} workers") };
+    let of_model = |model| here.iter().filter(move |result| result.cell.model == model);
+    let bars = all_models(all).into_iter().flat_map(of_model).map(|result| {
+        let bar = Bar::of(&result.residence_p50_ns).marked(Some(result.residence_p99_ns.median));
+        (result.cell.model.clone(), name(result.cell.workers), bar)
     });
-    BarChart {
-        title: format!("Residence time of a packet: median and 99th percentile, {with}"),
-        values: Axis::new("residence time", Unit::Nanoseconds, Scale::Log),
-        groups: groups.collect(),
-        series: workers.iter().map(name).collect(),
-        ordered: true,
-        mark_name: Some("99th percentile".to_owned()),
-    }
+    let title = format!("Residence time of a packet: median and 99th percentile, {with}");
+    let axis = Axis::new("residence time", Unit::Nanoseconds, Scale::Log);
+    let names = workers.iter().map(|workers| name(*workers)).collect();
+    BarChart { ordered: true, ..BarChart::of(title, axis, names, bars).marked("99th percentile") }
 }
 
 /// What was found: each work setting's best speed-up.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-use thalweg_base::{Chunk, XorShift64Star};
+use thalweg_base::Chunk;
 use thalweg_exec::{ModelOptions, Plan};
 use thalweg_node::plan::RouterPlan;
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
@@ -19,7 +19,6 @@ use crate::models::concurrency::Sampler;
 use crate::models::coprocessor::{self, CoprocessorResult};
 use crate::models::{Cell, CellRun, HotSpot, RunOptions, SERIAL, TimeLine, hot_spots, time_line};
 use crate::stages::clock::Calibration;
-use crate::stats::shuffle;
 
 /// Chunks of a time line: those by which a pipeline measures its stages, and as many as a drawing can show.
 const TIME_LINE_CHUNKS: usize = 8 + 12;
@@ -147,27 +146,23 @@ impl<'a> Runs<'a> {
         let with_service = |service: &u64| cells.iter().map(|cell| (cell, *service)).collect::<Vec<_>>();
         let cells: Vec<(&Cell, u64)> = services_ns.iter().flat_map(with_service).collect();
         let mut measured = vec![Vec::new(); cells.len()];
-        let mut order: Vec<usize> = (0..cells.len()).collect();
-        let mut rng = XorShift64Star::new(options.seed);
         let mut answer: Option<Digest> = None;
-        for round in 0..options.warm_ups + options.runs {
-            shuffle(&mut order, &mut rng);
-            for &at in &order {
-                let (cell, service_ns) = cells[at];
-                let (plan, chunks, model) = self.prepare(cell, COPROCESSOR_PACKETS)?;
-                let run = coprocessor::run(&plan, chunks, Duration::from_nanos(service_ns), &model)
-                    .map_err(RunError::Model)?;
-                let before = *answer.get_or_insert(run.digest);
-                if before != run.digest {
-                    let difference =
-                        format!("{cell}, coprocessor: packets were {before:?} and are {:?}", run.digest);
-                    return Err(RunError::Answer { difference });
-                }
-                if round >= options.warm_ups {
-                    measured[at].push(run);
-                }
+        options.rounds(cells.len(), |turn| {
+            let (cell, service_ns) = cells[turn.at];
+            let (plan, chunks, model) = self.prepare(cell, COPROCESSOR_PACKETS)?;
+            let run = coprocessor::run(&plan, chunks, Duration::from_nanos(service_ns), &model)
+                .map_err(RunError::Model)?;
+            let before = *answer.get_or_insert(run.digest);
+            if before != run.digest {
+                let difference =
+                    format!("{cell}, coprocessor: packets were {before:?} and are {:?}", run.digest);
+                return Err(RunError::Answer { difference });
             }
-        }
+            if turn.counts {
+                measured[turn.at].push(run);
+            }
+            Ok(())
+        })?;
         let results = cells.iter().zip(&measured);
         let mut results: Vec<CoprocessorResult> = results
             .filter_map(|((cell, service_ns), runs)| CoprocessorResult::of(cell, *service_ns, runs))

@@ -1,18 +1,15 @@
 //! The experiment on NAT as tables, charts and a report.
 
 use super::{LiveResult, Outcome, Part};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::figures::{ns, or_dash, range, times};
+use crate::plot::{Axis, Bar, BarChart, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report, filled};
-use crate::stats::{Summary, distinct};
+use crate::stats::distinct;
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
 
-fn ns(value: f64) -> String {
-    Unit::Nanoseconds.format(value)
-}
-
-fn range(summary: &Summary) -> String {
-    format!("{} to {}", Unit::Count.format(summary.min), Unit::Count.format(summary.max))
+fn pps(value: f64) -> String {
+    Unit::Count.format(value)
 }
 
 /// All tables that have rows.
@@ -30,21 +27,18 @@ fn memory(outcome: &Outcome) -> Table {
     )
     .number("sessions", |result| count(result.sessions.into()))
     .number("set-up/s", |result| Unit::Count.format(result.set_up_per_second.median))
-    .number("range", |result| range(&result.set_up_per_second))
+    .number("range", |result| range(&result.set_up_per_second, pps))
     .number("ns each", |result| ns(result.set_up_ns))
     .number("(all)", |result| ns(result.set_up_all_ns))
     .number("established", |result| ns(result.established_ns))
     .number("TSC cycles", |result| format!("{:.1}", result.established_tsc_cycles.median))
     .number("(all)", |result| ns(result.established_all_ns))
     .number("tear-down/s", |result| Unit::Count.format(result.tear_down_per_second.median))
-    .number("bytes", |result| {
-        result.bytes_per_session.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.0}"))
-    })
+    .number("bytes", |result| or_dash(result.bytes_per_session.map(|bytes| format!("{bytes:.0}"))))
     .table()
 }
 
 fn live(outcome: &Outcome) -> Table {
-    let dash = || "–".to_owned();
     let caption =
         format!("NAT live (RFC 9693): every session validated by a reply; median of {} rounds", outcome.runs);
     let of = |part| outcome.live.iter().filter(move |result| result.measure == part);
@@ -55,12 +49,10 @@ fn live(outcome: &Outcome) -> Table {
             if result.at_least { format!("at least {sessions}") } else { sessions }
         })
         .words("router", |result| result.label.to_string())
-        .number("per second", |result| result.per_second.map_or_else(dash, |s| Unit::Count.format(s.median)))
-        .number("range", |result| result.per_second.map_or_else(dash, |s| range(&s)))
-        .number("unvalidated", |result| {
-            result.counted_per_second.map_or_else(dash, |pps| Unit::Count.format(pps))
-        })
-        .number("x native", |result| result.native_ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")))
+        .number("per second", |result| or_dash(result.per_second.map(|s| pps(s.median))))
+        .number("range", |result| or_dash(result.per_second.map(|s| range(&s, pps))))
+        .number("unvalidated", |result| or_dash(result.counted_per_second.map(pps)))
+        .number("x native", |result| or_dash(result.native_ratio.map(times)))
         .table()
 }
 
@@ -105,11 +97,6 @@ pub fn lead(outcome: &Outcome) -> String {
     if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
 }
 
-/// Names of all routers; the index of one is its color.
-fn routers(outcome: &Outcome) -> Vec<String> {
-    distinct(outcome.live.iter().map(|result| result.label.to_string()))
-}
-
 fn in_memory_chart(outcome: &Outcome) -> LineChart {
     let rate = outcome.clock.ticks_per_ns;
     let point =
@@ -135,22 +122,14 @@ fn in_memory_chart(outcome: &Outcome) -> LineChart {
 
 /// Bars of one figure by router, grouped by number of sessions.
 fn live_chart(outcome: &Outcome, part: Part, title: &str) -> BarChart {
-    let routers = routers(outcome);
-    let here: Vec<&LiveResult> = outcome.live.iter().filter(|result| result.measure == part).collect();
-    let mut sessions: Vec<u32> = here.iter().map(|result| result.sessions).collect();
-    sessions.sort_unstable();
-    sessions.dedup();
-    let bar = |result: &&LiveResult| {
-        let summary = result.per_second?;
-        let series = routers.iter().position(|router| *router == result.label.to_string())?;
-        Some(Bar::of(series, &summary))
-    };
-    let group = |sessions: u32| BarGroup {
-        label: format!("{} sessions", count(sessions.into())),
-        bars: here.iter().filter(|result| result.sessions == sessions).filter_map(bar).collect(),
-    };
-    let groups = sessions.into_iter().map(group).collect();
-    BarChart::new(title, Axis::new("per second", Unit::Count, Scale::Linear), routers, groups)
+    let mut here: Vec<&LiveResult> = outcome.live.iter().filter(|result| result.measure == part).collect();
+    here.sort_by_key(|result| result.sessions);
+    let bars = here.into_iter().filter_map(|result| {
+        let sessions = format!("{} sessions", count(result.sessions.into()));
+        Some((sessions, result.label.to_string(), Bar::of(&result.per_second?)))
+    });
+    let routers = distinct(outcome.live.iter().map(|result| result.label.to_string()));
+    BarChart::of(title, Axis::new("per second", Unit::Count, Scale::Linear), routers, bars)
 }
 
 /// The report.

@@ -87,16 +87,6 @@ impl Subject for KernelPool {
         );
         router.exec(&["nft", &rules]).map(drop)
     }
-
-    fn cpu_s(&self) -> f64 {
-        0.0
-    }
-
-    fn said(&self) -> String {
-        String::new()
-    }
-
-    fn tear_down(&mut self) {}
 }
 
 /// A message to the kernel's connection tracking: delete all entries of every family, with an answer. Layout:

@@ -1,10 +1,11 @@
 //! Tables and plots of an answer.
 
 use super::fixpoint::{Answer, Deployed, Step, Totals};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::figures::seconds;
+use crate::plot::{Axis, Bar, BarChart, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report};
 use thalweg_sim::fixpoint::Class;
-use thalweg_text::units::{Unit, count};
+use thalweg_text::units::{Unit, count, share};
 use thalweg_text::{Align, Table};
 
 /// Points of a curve.
@@ -18,14 +19,6 @@ pub fn tables(answer: &Answer) -> Vec<Table> {
     }
     tables.extend(answer.totals.as_ref().map(totals));
     tables
-}
-
-fn seconds(seconds: f64) -> String {
-    Unit::Nanoseconds.format(seconds * 1e9)
-}
-
-fn share(part: u64, all: u64) -> String {
-    format!("{:.1} %", part as f64 * 100.0 / all.max(1) as f64)
 }
 
 fn graph(answer: &Answer) -> Table {
@@ -127,25 +120,11 @@ fn lead(answer: &Answer) -> String {
 }
 
 fn classes(answer: &Answer) -> BarChart {
-    let group = |step: &Step| BarGroup {
-        label: step.what.clone(),
-        bars: (0..3)
-            .map(|series| Bar {
-                series,
-                value: f64::from(step.summary.by_class[series]),
-                range: None,
-                mark: None,
-            })
-            .collect(),
-    };
-    BarChart {
-        title: "Who told it".to_owned(),
-        values: Axis::new("ASes", Unit::Count, Scale::Linear),
-        series: Class::ALL[..3].iter().map(|class| class.name().to_owned()).collect(),
-        ordered: false,
-        mark_name: None,
-        groups: answer.steps.iter().map(group).collect(),
-    }
+    let bars = answer.steps.iter().flat_map(|step| {
+        let told = Class::ALL[..3].iter().zip(step.summary.by_class);
+        told.map(|(class, ases)| (step.what.clone(), class.name().to_owned(), Bar::at(f64::from(ases))))
+    });
+    BarChart::of("Who told it", Axis::new("ASes", Unit::Count, Scale::Linear), Vec::new(), bars)
 }
 
 fn curve(answer: &Answer) -> LineChart {
@@ -158,29 +137,20 @@ fn curve(answer: &Answer) -> LineChart {
         title: "What checks help".to_owned(),
         x: Axis::new("ASes that check, %", Unit::Plain, Scale::Linear),
         y: Axis::new("ASes with the wrong route", Unit::Count, Scale::Linear),
-        series: vec![Series {
-            name: "wrong route".to_owned(),
-            kind: SeriesKind::Measured(0),
-            points: answer.curve.iter().map(point).collect(),
-        }],
+        series: vec![Series::measured("wrong route", 0, answer.curve.iter().map(point))],
     }
 }
 
 fn means(totals: &Totals) -> LineChart {
     let last = totals.means.len().saturating_sub(1);
-    let point = |number: usize| Point {
-        x: totals.means.get(number * last / POINTS).copied().unwrap_or(0.0),
-        y: number as f64 * 100.0 / POINTS as f64,
-        range: None,
+    let point = |number: usize| {
+        let mean = totals.means.get(number * last / POINTS).copied().unwrap_or(0.0);
+        Point::at(mean, number as f64 * 100.0 / POINTS as f64)
     };
     LineChart {
         title: "Length of routes".to_owned(),
         x: Axis::new("mean length of the routes to an origin", Unit::Plain, Scale::Linear),
         y: Axis::new("origins, %", Unit::Plain, Scale::Linear),
-        series: vec![Series {
-            name: "origins".to_owned(),
-            kind: SeriesKind::Measured(0),
-            points: (0..=POINTS).map(point).collect(),
-        }],
+        series: vec![Series::measured("origins", 0, (0..=POINTS).map(point))],
     }
 }

@@ -12,7 +12,7 @@ use thalweg_text::Table;
 use thalweg_text::units::{Unit, count, share};
 
 use super::NetworkError;
-use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::plot::{Axis, Bar, BarChart, Scale};
 use crate::report::{Origin, Report};
 
 const QUIET_US: u64 = 5_000_000;
@@ -166,25 +166,13 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         format!("{} routers of one AS, {} of them with a neighbor.", outcome.routers, outcome.exits.len());
     let mut report = Report::new(format!("Inside {}", outcome.name), lead, origin);
     report.table(table(outcome));
-    let mut ways: Vec<&str> = outcome.phases.iter().map(|phase| phase.ibgp).collect();
-    ways.dedup();
-    let bar = |phase: &Phase| Bar {
-        series: ways.iter().position(|way| *way == phase.ibgp).unwrap_or(0),
-        value: phase.updates as f64,
-        range: None,
-        mark: None,
-    };
-    let mut groups: Vec<BarGroup> = Vec::new();
-    for phase in &outcome.phases {
-        match groups.iter_mut().find(|group| group.label == phase.name) {
-            Some(group) => group.bars.push(bar(phase)),
-            None => groups.push(BarGroup { label: phase.name.clone(), bars: vec![bar(phase)] }),
-        }
-    }
+    let bars = outcome
+        .phases
+        .iter()
+        .map(|phase| (phase.name.clone(), phase.ibgp.to_owned(), Bar::at(phase.updates as f64)));
     let axis = Axis::new("UPDATEs", Unit::Count, Scale::Linear);
-    let names = ways.iter().map(|way| (*way).to_owned()).collect();
     report.plot(
-        BarChart::new("UPDATEs by what happened", axis, names, groups).svg(),
+        BarChart::of("UPDATEs by what happened", axis, Vec::new(), bars).svg(),
         "A mesh has more sessions; reflectors tell each client their own best path only.",
     );
     report.notes([

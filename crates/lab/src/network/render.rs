@@ -4,7 +4,7 @@ use thalweg_text::Table;
 use thalweg_text::units::{Unit, bytes, count};
 
 use super::{GraphFacts, sessions};
-use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
+use crate::plot::{Axis, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report};
 
 /// The phases of a simulation.
@@ -53,12 +53,11 @@ pub fn collected(outcome: &sessions::Outcome) -> Table {
 }
 
 fn lines(title: &str, x: Axis, y: Axis, series: Vec<(String, Vec<(f64, f64)>)>) -> String {
-    let series = series.into_iter().enumerate().map(|(number, (name, points))| Series {
-        name,
-        kind: SeriesKind::Measured(number),
-        points: points.into_iter().map(|(x, y)| Point { x, y, range: None }).collect(),
-    });
-    LineChart { title: title.to_owned(), x, y, series: series.collect() }.svg()
+    let measured = |(number, (name, points)): (usize, (String, Vec<(f64, f64)>))| {
+        Series::measured(name, number, points.into_iter().map(|(x, y)| Point::at(x, y)))
+    };
+    let series = series.into_iter().enumerate().map(measured).collect();
+    LineChart { title: title.to_owned(), x, y, series }.svg()
 }
 
 fn of_phases(

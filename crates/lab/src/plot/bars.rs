@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, Fitted};
 use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
-use crate::stats::Summary;
+use crate::stats::{Summary, place};
 
 /// One bar.
 #[derive(Clone, Debug)]
@@ -18,9 +18,19 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A median with its range and without a marker.
-    pub(crate) fn of(series: usize, summary: &Summary) -> Self {
-        Self { series, value: summary.median, range: Some((summary.min, summary.max)), mark: None }
+    /// A value without a range.
+    pub(crate) fn at(value: f64) -> Self {
+        Self { series: 0, value, range: None, mark: None }
+    }
+
+    /// A median with its range.
+    pub(crate) fn of(summary: &Summary) -> Self {
+        Self { range: Some((summary.min, summary.max)), ..Self::at(summary.median) }
+    }
+
+    /// The bar with a marker.
+    pub(crate) fn marked(self, mark: Option<f64>) -> Self {
+        Self { mark, ..self }
     }
 }
 
@@ -50,14 +60,29 @@ pub struct BarChart {
 }
 
 impl BarChart {
-    /// A chart with unordered series and bars without markers.
-    pub(crate) fn new(
+    /// A chart of bars with the names of their groups and series. Groups are in order of appearance, series in that
+    /// of `series`, then of appearance.
+    pub(crate) fn of(
         title: impl Into<String>,
         values: Axis,
         series: Vec<String>,
-        groups: Vec<BarGroup>,
+        bars: impl IntoIterator<Item = (String, String, Bar)>,
     ) -> Self {
-        Self { title: title.into(), values, series, ordered: false, mark_name: None, groups }
+        let (title, groups) = (title.into(), Vec::new());
+        let mut chart = Self { title, values, series, ordered: false, mark_name: None, groups };
+        for (label, name, bar) in bars {
+            let series = place(&mut chart.series, |series| *series == name, || name.clone());
+            let new = || BarGroup { label: label.clone(), bars: Vec::new() };
+            let group = place(&mut chart.groups, |group| group.label == label, new);
+            chart.groups[group].bars.push(Bar { series, ..bar });
+        }
+        chart.groups.iter_mut().for_each(|group| group.bars.sort_by_key(|bar| bar.series));
+        chart
+    }
+
+    /// The chart with a meaning of its markers.
+    pub(crate) fn marked(self, name: &str) -> Self {
+        Self { mark_name: Some(name.to_owned()), ..self }
     }
 }
 

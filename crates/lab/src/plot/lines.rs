@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, Fitted};
 use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
-use crate::stats::Summary;
+use crate::stats::{Summary, place};
 
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,6 +15,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// A value without a range.
+    pub(crate) fn at(x: f64, y: f64) -> Self {
+        Self { x, y, range: None }
+    }
+
     /// A median with its range, both multiplied by `factor`.
     pub(crate) fn of(x: f64, y: &Summary, factor: f64) -> Self {
         Self { x, y: y.median * factor, range: Some((y.min * factor, y.max * factor)) }
@@ -56,9 +61,24 @@ impl Series {
         Self { name: name.into(), kind: SeriesKind::Measured(color), points }
     }
 
+    /// Measurements with the names of their series. Colors follow `names`, then the order of appearance.
+    pub(crate) fn each(
+        names: impl IntoIterator<Item = impl Into<String>>,
+        points: impl IntoIterator<Item = (String, Point)>,
+    ) -> Vec<Self> {
+        let mut all: Vec<(String, Vec<Point>)> =
+            names.into_iter().map(|name| (name.into(), Vec::new())).collect();
+        for (name, point) in points {
+            let at = place(&mut all, |(known, _)| *known == name, || (name.clone(), Vec::new()));
+            all[at].1.push(point);
+        }
+        let series = all.into_iter().enumerate().filter(|(_, (_, points))| !points.is_empty());
+        series.map(|(color, (name, points))| Self::measured(name, color, points)).collect()
+    }
+
     /// Published values.
     pub(crate) fn published(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        let points = points.into_iter().map(|(x, y)| Point { x, y, range: None }).collect();
+        let points = points.into_iter().map(|(x, y)| Point::at(x, y)).collect();
         Self { name: name.into(), kind: SeriesKind::Published, points }
     }
 
@@ -67,7 +87,7 @@ impl Series {
         let mut threads: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
         threads.sort_unstable_by(f64::total_cmp);
         threads.dedup();
-        let points = threads.iter().map(|&t| Point { x: t, y: t, range: None }).collect();
+        let points = threads.iter().map(|&t| Point::at(t, t)).collect();
         Self { name: "ideal".to_owned(), kind: SeriesKind::Reference, points }
     }
 }

@@ -8,7 +8,6 @@
 //! Validation runs the real speaker under each scheduling on the cores that this machine has; nothing of these runs
 //! enters the costs.
 
-use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +15,7 @@ use thalweg_exec::control_plane::{
     ControlCosts, ControlMachine, SchedulingKind, SchedulingOptions, imitate_control,
 };
 
-use super::{Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, contention};
+use super::{Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, recorded};
 use crate::bgp::daemon::Advertise;
 use crate::bgp::in_memory::{self, InMemoryError, Spec};
 use crate::bgp::scenario::Scenario;
@@ -106,37 +105,23 @@ pub fn calibrate(
 ) -> Result<BgpCosts, PredictError> {
     progress("recording BGP");
     let (scenario, here) = (scenario(load, options.seed), Cores::here().map_err(failed)?);
-    let record = |cores: &Cores| {
+    let record = |is_beside: bool| {
+        let cores = if is_beside { here.clone() } else { here.first(1) };
         let (run, costs) =
-            in_memory::record(&spec(SchedulingKind::Serial, 1, cores.clone(), options.seed), &scenario)?;
-        Ok::<_, InMemoryError>((run.updates, run.elapsed_s, costs))
+            in_memory::record(&spec(SchedulingKind::Serial, 1, cores, options.seed), &scenario)?;
+        Ok((run.elapsed_s, (run.updates, costs)))
     };
-    let one = here.first(1);
-    record(&one).map_err(failed)?;
-    let (mut alone, mut beside, mut records, mut updates) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    for _ in 0..options.runs {
-        let (sent, elapsed_s, costs) = record(&one).map_err(failed)?;
-        updates = sent;
-        alone.push(elapsed_s);
-        records.push(costs);
-        let both: Vec<_> = thread::scope(|scope| {
-            let copies: Vec<_> = (0..2).map(|_| scope.spawn(|| record(&here))).collect();
-            copies.into_iter().map(thread::ScopedJoinHandle::join).collect()
-        });
-        for copy in both {
-            beside.push(copy.map_err(|_| failed("a copy panicked"))?.map_err(failed)?.1);
-        }
-    }
-    records.sort_by_key(ControlCosts::total_ns);
-    let costs = records.swap_remove(records.len() / 2);
+    let (mut records, contention_permille) =
+        recorded(options.runs, record, || InMemoryError::Panicked).map_err(failed)?;
+    records.sort_by_key(|(_, costs)| costs.total_ns());
+    let (updates, costs) = records.swap_remove(records.len() / 2);
     if costs.total_ns() == 0 {
         return Err(failed("the load has no UPDATE"));
     }
-    let ns = |times: &[f64]| Summary::of(times).map_or(0, |times| (times.median * 1e9) as u64);
     Ok(BgpCosts {
         load: scenario.name,
         updates,
-        contention_permille: contention(ns(&beside), ns(&alone)),
+        contention_permille,
         poll_ns: ControlMachine::measure_poll_ns().map_err(failed)?,
         costs,
     })

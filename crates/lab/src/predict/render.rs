@@ -1,6 +1,7 @@
 //! Predictions as tables, plots and a report.
 
 use super::{BgpOutcome, Curve, Outcome, Predicted, Validation};
+use crate::figures::{or_dash, range, times};
 use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report, filled};
 use crate::stats::distinct;
@@ -34,9 +35,9 @@ fn validation(title: &str, cells: &[Validation]) -> Table {
     .words("work", |cell| cell.work.clone())
     .words("model", |cell| cell.model.clone())
     .number("workers", |cell| cell.workers.to_string())
-    .number("predicted", |cell| format!("{:.2}", cell.predicted))
-    .number("measured", |cell| format!("{:.2}", cell.measured.median))
-    .words("range", |cell| format!("{:.2} to {:.2}", cell.measured.min, cell.measured.max))
+    .number("predicted", |cell| times(cell.predicted))
+    .number("measured", |cell| times(cell.measured.median))
+    .words("range", |cell| range(&cell.measured, times))
     .number("error", |cell| signed_percent(cell.error))
     .table()
 }
@@ -44,7 +45,7 @@ fn validation(title: &str, cells: &[Validation]) -> Table {
 fn curves(title: &str, points: &[Predicted], curves: &[Curve]) -> Table {
     let law = |point: &Predicted, of: fn(&Curve) -> super::Fit| {
         let curve = curves.iter().find(|c| c.work == point.work && c.model == point.model);
-        curve.map_or_else(|| "–".to_owned(), |curve| format!("{:.2}", of(curve).speed_up(point.cores as f64)))
+        or_dash(curve.map(|curve| times(of(curve).speed_up(point.cores as f64))))
     };
     Table::of(
         format!(
@@ -56,10 +57,10 @@ fn curves(title: &str, points: &[Predicted], curves: &[Curve]) -> Table {
     .words("model", |point| point.model.clone())
     .number("cores", |point| point.cores.to_string())
     .number("per second", |point| Unit::Count.format(point.per_second))
-    .number("speed-up", |point| format!("{:.2}", point.speed_up))
+    .number("speed-up", |point| times(point.speed_up))
     .number("Amdahl", |point| law(point, |curve| curve.amdahl))
     .number("USL", |point| law(point, |curve| curve.usl))
-    .words("saturated on", |point| point.saturated_on.clone().unwrap_or_else(|| "–".to_owned()))
+    .words("saturated on", |point| or_dash(point.saturated_on.clone()))
     .table()
 }
 
@@ -89,7 +90,7 @@ fn plot(points: &[Predicted], validation: &[Validation], work: &str) -> LineChar
     let mut series = Vec::new();
     for (color, model) in distinct(points.iter().map(|point| point.model.clone())).into_iter().enumerate() {
         let of_model = points.iter().filter(|point| point.model == model);
-        let places = of_model.map(|point| Point { x: point.cores as f64, y: point.speed_up, range: None });
+        let places = of_model.map(|point| Point::at(point.cores as f64, point.speed_up));
         let predicted = Series::measured(format!("{model}, predicted"), color, places);
         series.push(Series { kind: SeriesKind::Predicted(color), ..predicted });
         let cells = validation.iter().filter(|cell| cell.work == work && cell.model == model);

@@ -1,25 +1,19 @@
 //! The experiment on the probe as tables, charts and a report.
 
 use super::shape::{Configuration, PUBLISHED_IN};
-use super::{CellResult, Destination, Input, Outcome, Part, Subject};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use super::{CellResult, Input, Outcome, Part, Subject};
+use crate::figures::{or_dash, range, times};
+use crate::plot::{Axis, Bar, BarChart, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report, filled};
-use crate::stats::{Summary, distinct};
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
-
-const DASH: &str = "–";
 
 fn mpps(value: f64) -> String {
     format!("{:.2}", value / 1e6)
 }
 
-fn range(summary: &Summary) -> String {
-    format!("{} to {}", mpps(summary.min), mpps(summary.max))
-}
-
 fn ratio(value: Option<f64>) -> String {
-    value.map_or_else(|| DASH.to_owned(), |value| format!("{value:.2}"))
+    or_dash(value.map(times))
 }
 
 fn mb(bytes: u64) -> String {
@@ -46,7 +40,6 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 
 fn configurations(outcome: &Outcome) -> Table {
     let usual = of(outcome, Part::Table).next().map_or("", |cell| &cell.traffic);
-    let dash = || DASH.to_owned();
     let caption = format!(
         "Configurations, {usual}, median of {} rounds. file: with IPFIX to a collector. ffProbe: published, other hardware",
         outcome.runs
@@ -56,18 +49,14 @@ fn configurations(outcome: &Outcome) -> Table {
         .words("configuration", |cell| cell.configuration.clone())
         .number("threads", |cell| cell.threads.to_string())
         .number("Mpps", |cell| mpps(cell.packets_per_second.median))
-        .number("range", |cell| range(&cell.packets_per_second))
+        .number("range", |cell| range(&cell.packets_per_second, mpps))
         .number("x serial", |cell| ratio(cell.speed_up))
-        .number("file", |cell| file(cell).map_or_else(dash, |file| mpps(file.packets_per_second.median)))
+        .number("file", |cell| or_dash(file(cell).map(|file| mpps(file.packets_per_second.median))))
         .number("x serial", |cell| ratio(file(cell).and_then(|file| file.speed_up)))
-        .number("MB", |cell| file(cell).map_or_else(dash, |file| mb(file.rss_peak_bytes)))
-        .number("ffProbe", |cell| {
-            cell.published.map_or_else(dash, |published| format!("{:.2}", published.mpps))
-        })
+        .number("MB", |cell| or_dash(file(cell).map(|file| mb(file.rss_peak_bytes))))
+        .number("ffProbe", |cell| or_dash(cell.published.map(|published| times(published.mpps))))
         .number("x seq", |cell| ratio(cell.published_speed_up))
-        .number("MB", |cell| {
-            cell.published.map_or_else(dash, |published| format!("{:.0}", published.memory_mb))
-        })
+        .number("MB", |cell| or_dash(cell.published.map(|published| format!("{:.0}", published.memory_mb))))
         .table()
 }
 
@@ -86,7 +75,7 @@ fn grain(outcome: &Outcome) -> Table {
         .words("configuration", |cell| cell.configuration.clone())
         .number("threads", |cell| cell.threads.to_string())
         .number("Mpps", |cell| mpps(cell.packets_per_second.median))
-        .number("range", |cell| range(&cell.packets_per_second))
+        .number("range", |cell| range(&cell.packets_per_second, mpps))
         .number("x serial", |cell| ratio(cell.speed_up))
         .number("x none", |cell| ratio(over_none(cell)))
         .table()
@@ -103,7 +92,7 @@ fn traffic(outcome: &Outcome) -> Table {
         .words("from", |cell| cell.from.to_string())
         .words("records to", |cell| cell.to.to_string())
         .number("Mpps", |cell| mpps(cell.packets_per_second.median))
-        .number("range", |cell| range(&cell.packets_per_second))
+        .number("range", |cell| range(&cell.packets_per_second, mpps))
         .number("x normal", |cell| ratio(cell.normal_ratio))
         .number("records", |cell| count(cell.records))
         .number("lost", |cell| count(cell.lost))
@@ -120,7 +109,7 @@ fn flows(outcome: &Outcome) -> Table {
     )
     .number("flows", |cell| count(cell.flows))
     .number("Mpps", |cell| mpps(cell.packets_per_second.median))
-    .number("range", |cell| range(&cell.packets_per_second))
+    .number("range", |cell| range(&cell.packets_per_second, mpps))
     .number("ns a packet", |cell| format!("{:.1}", 1e9 / cell.packets_per_second.median))
     .table()
 }
@@ -139,8 +128,8 @@ fn rivals(outcome: &Outcome) -> Table {
     .words("records to", |cell| cell.to.to_string())
     .number("Mpps", |cell| mpps(cell.packets_per_second.median))
     .number("per CPU s", |cell| mpps(cell.packets_per_cpu_second.median))
-    .number("range", |cell| range(&cell.packets_per_cpu_second))
-    .number("CPU s", |cell| format!("{:.2}", cell.packets as f64 / cell.packets_per_cpu_second.median))
+    .number("range", |cell| range(&cell.packets_per_cpu_second, mpps))
+    .number("CPU s", |cell| times(cell.packets as f64 / cell.packets_per_cpu_second.median))
     .number("ours", |cell| ratio(cell.ours_ratio))
     .number("MB", |cell| mb(cell.rss_peak_bytes))
     .number("x ours", |cell| ratio(cell.memory_ratio))
@@ -238,59 +227,39 @@ fn same(outcome: &Outcome) -> String {
 
 /// Bars by configuration, from memory and from a file; ffProbe's figure is the mark.
 fn speed_chart(outcome: &Outcome) -> BarChart {
-    let cells: Vec<&CellResult> =
-        of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory).collect();
-    let group = |cell: &&CellResult| {
+    let series = ["from memory", "from a file, IPFIX to a collector"].map(str::to_owned);
+    let cells = of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory);
+    let bars = cells.flat_map(|cell| {
         let published = cell.published.map(|published| published.mpps * 1e6);
-        let file = from_file(outcome, cell).map(|file| Bar::of(1, &file.packets_per_second));
-        let memory = Bar { mark: published, ..Bar::of(0, &cell.packets_per_second) };
-        let bars = std::iter::once(memory).chain(file).collect();
-        BarGroup { label: cell.configuration.clone(), bars }
-    };
-    BarChart {
-        title: "Packets per second by configuration".to_owned(),
-        values: Axis::new("packets per second", Unit::Count, Scale::Linear),
-        series: ["from memory", "from a file, IPFIX to a collector"].map(str::to_owned).to_vec(),
-        ordered: false,
-        mark_name: Some("ffProbe, 2011, other hardware".to_owned()),
-        groups: cells.iter().map(group).collect(),
-    }
+        let memory = Bar::of(&cell.packets_per_second).marked(published);
+        let file = from_file(outcome, cell).map(|file| Bar::of(&file.packets_per_second));
+        let bars = series.iter().cloned().zip(std::iter::once(memory).chain(file));
+        bars.map(|(name, bar)| (cell.configuration.clone(), name, bar)).collect::<Vec<_>>()
+    });
+    let axis = Axis::new("packets per second", Unit::Count, Scale::Linear);
+    let chart = BarChart::of("Packets per second by configuration", axis, series.to_vec(), bars);
+    chart.marked("ffProbe, 2011, other hardware")
 }
 
 fn memory_chart(outcome: &Outcome) -> BarChart {
     let cells = of(outcome, Part::Table).filter(|cell| cell.from == Input::File);
-    let group = |cell: &CellResult| {
-        let mark = cell.published.map(|published| published.memory_mb * 1e6);
-        let bar = Bar { series: 0, value: cell.rss_peak_bytes as f64, range: None, mark };
-        BarGroup { label: cell.configuration.clone(), bars: vec![bar] }
-    };
-    BarChart {
-        title: "Memory by configuration".to_owned(),
-        values: Axis::new("largest resident memory", Unit::Bytes, Scale::Linear),
-        series: vec!["from a file, IPFIX to a collector".to_owned()],
-        ordered: false,
-        mark_name: Some("ffProbe, 2011, other hardware".to_owned()),
-        groups: cells.map(group).collect(),
-    }
+    let bars = cells.map(|cell| {
+        let published = cell.published.map(|published| published.memory_mb * 1e6);
+        let name = "from a file, IPFIX to a collector".to_owned();
+        (cell.configuration.clone(), name, Bar::at(cell.rss_peak_bytes as f64).marked(published))
+    });
+    let axis = Axis::new("largest resident memory", Unit::Bytes, Scale::Linear);
+    BarChart::of("Memory by configuration", axis, Vec::new(), bars).marked("ffProbe, 2011, other hardware")
 }
 
 /// Bars by kind of traffic and way, with a color for each configuration.
 fn traffic_chart(outcome: &Outcome) -> BarChart {
-    let cells = || of(outcome, Part::Traffic);
-    let configurations = distinct(cells().map(|cell| cell.configuration.clone()));
-    let ways = distinct(cells().map(|cell| (cell.traffic.clone(), cell.from, cell.to)));
-    let group = |way: (String, Input, Destination)| {
-        let here = cells().filter(|cell| (&cell.traffic, cell.from, cell.to) == (&way.0, way.1, way.2));
-        let bars = here.filter_map(|cell| {
-            let series = configurations.iter().position(|name| *name == cell.configuration)?;
-            Some(Bar::of(series, &cell.packets_per_second))
-        });
-        let bars = bars.collect();
-        BarGroup { label: format!("{}, {} to {}", way.0, way.1, way.2), bars }
-    };
-    let groups = ways.into_iter().map(group).collect();
+    let bars = of(outcome, Part::Traffic).map(|cell| {
+        let way = format!("{}, {} to {}", cell.traffic, cell.from, cell.to);
+        (way, cell.configuration.clone(), Bar::of(&cell.packets_per_second))
+    });
     let axis = Axis::new("packets per second", Unit::Count, Scale::Linear);
-    BarChart::new("Packets per second by kind of traffic", axis, configurations, groups)
+    BarChart::of("Packets per second by kind of traffic", axis, Vec::new(), bars)
 }
 
 fn flows_chart(outcome: &Outcome) -> LineChart {
@@ -306,14 +275,15 @@ fn flows_chart(outcome: &Outcome) -> LineChart {
 }
 
 fn rivals_chart(outcome: &Outcome) -> BarChart {
-    let group = |cell: &CellResult| BarGroup {
-        label: format!("{}, to {}", name(cell), cell.to),
-        bars: vec![Bar::of(usize::from(cell.subject != Subject::Thalweg), &cell.packets_per_cpu_second)],
-    };
+    let series = ["this program", "others"].map(str::to_owned);
+    let bars = of(outcome, Part::Rivals).map(|cell| {
+        let whose = &series[usize::from(cell.subject != Subject::Thalweg)];
+        let bar = Bar::of(&cell.packets_per_cpu_second);
+        (format!("{}, to {}", name(cell), cell.to), whose.clone(), bar)
+    });
     let axis = Axis::new("packets per second of processor time", Unit::Count, Scale::Linear);
-    let series = ["this program", "others"].map(str::to_owned).to_vec();
-    let groups = of(outcome, Part::Rivals).map(group).collect();
-    BarChart::new("Packets per second of processor time, one file", axis, series, groups)
+    let title = "Packets per second of processor time, one file";
+    BarChart::of(title, axis, series.to_vec(), bars)
 }
 
 /// The report.

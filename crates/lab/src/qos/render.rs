@@ -2,19 +2,15 @@
 
 use super::shaper::QueueTimes;
 use super::{CLASSES, Outcome, QosResult};
+use crate::figures::{ns, or_dash, range};
 use crate::forwarding::latency::Percentiles;
-use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::plot::{Axis, Bar, BarChart, Scale};
 use crate::report::{Origin, Report};
-use crate::stats::{Summary, distinct};
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
 
 fn mbit(bits: f64) -> String {
     format!("{:.1}", bits / 1e6)
-}
-
-fn ns(value: f64) -> String {
-    Unit::Nanoseconds.format(value)
 }
 
 /// Both classes, for every router.
@@ -27,14 +23,12 @@ pub fn table(outcome: &Outcome) -> Table {
         outcome.trial_s,
         outcome.runs
     );
-    let dash = || "–".to_owned();
     let latency = |cell: &QosResult, value: fn(&Percentiles) -> u64| {
-        cell.latency.as_ref().map_or_else(dash, |latency| ns(value(latency) as f64))
+        or_dash(cell.latency.as_ref().map(|latency| ns(value(latency) as f64)))
     };
     let wait = |cell: &QosResult, value: fn(&QueueTimes) -> f64| {
-        cell.sojourn.as_ref().map_or_else(dash, |times| ns(value(times) * 1000.0))
+        or_dash(cell.sojourn.as_ref().map(|times| ns(value(times) * 1000.0)))
     };
-    let p99_range = |p99: Summary| format!("{} to {}", ns(p99.min), ns(p99.max));
     Table::of(caption, &outcome.cells)
         .words("router", |cell| cell.label.to_string())
         .words("class", |cell| cell.class.clone())
@@ -42,7 +36,7 @@ pub fn table(outcome: &Outcome) -> Table {
         .number("lost", |cell| format!("{:.1} %", cell.loss.median * 100.0))
         .number("p50", |cell| latency(cell, |l| l.p50_ns))
         .number("p99", |cell| latency(cell, |l| l.p99_ns))
-        .number("p99 range", |cell| cell.latency_p99_ns.map_or_else(dash, p99_range))
+        .number("p99 range", |cell| or_dash(cell.latency_p99_ns.map(|p99| range(&p99, ns))))
         .number("p99.9", |cell| latency(cell, |l| l.p999_ns))
         .number("wait p50", |cell| wait(cell, |t| t.p50_us))
         .number("p99", |cell| wait(cell, |t| t.p99_us))
@@ -51,28 +45,9 @@ pub fn table(outcome: &Outcome) -> Table {
 }
 
 fn chart(outcome: &Outcome, title: &str, axis: Axis, value: impl Fn(&QosResult) -> Option<Bar>) -> BarChart {
-    let routers = distinct(outcome.cells.iter().map(|cell| cell.label.to_string()));
-    let group = |router: String| BarGroup {
-        bars: outcome
-            .cells
-            .iter()
-            .filter(|cell| cell.label.to_string() == router)
-            .filter_map(&value)
-            .collect(),
-        label: router,
-    };
-    BarChart {
-        title: title.to_owned(),
-        values: axis,
-        series: CLASSES.map(str::to_owned).to_vec(),
-        ordered: false,
-        mark_name: Some("99.9th percentile".to_owned()),
-        groups: routers.into_iter().map(group).collect(),
-    }
-}
-
-fn series(cell: &QosResult) -> usize {
-    CLASSES.iter().position(|class| *class == cell.class).unwrap_or(0)
+    let bars = outcome.cells.iter();
+    let bars = bars.filter_map(|cell| Some((cell.label.to_string(), cell.class.clone(), value(cell)?)));
+    BarChart::of(title, axis, CLASSES.map(str::to_owned).to_vec(), bars)
 }
 
 /// The findings: voice and bulk with each router.
@@ -106,19 +81,15 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     let latency = Axis::new("latency, 99th percentile", Unit::Nanoseconds, Scale::Log);
     report.plot(
         chart(outcome, "Latency by class", latency, |cell| {
-            let (p99, latency) = (cell.latency_p99_ns?, cell.latency?);
-            Some(Bar { mark: Some(latency.p999_ns as f64), ..Bar::of(series(cell), &p99) })
+            Some(Bar::of(&cell.latency_p99_ns?).marked(Some(cell.latency?.p999_ns as f64)))
         })
+        .marked("99.9th percentile")
         .svg(),
         "From the sender's call to the receiver's interface. Shorter is better.",
     );
-    let mut shares = chart(
-        outcome,
-        "What came through, by class",
-        Axis::new("bit/s on the line", Unit::Count, Scale::Linear),
-        |cell| Some(Bar::of(series(cell), &cell.line_bits_per_second)),
-    );
-    shares.mark_name = None;
+    let line = Axis::new("bit/s on the line", Unit::Count, Scale::Linear);
+    let shares =
+        chart(outcome, "What came through, by class", line, |cell| Some(Bar::of(&cell.line_bits_per_second)));
     report.plot(shares.svg(), "Bulk should get what voice leaves of the port's rate.");
     report.table(table(outcome));
     report.left_out(&outcome.left_out);

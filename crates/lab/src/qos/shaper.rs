@@ -220,16 +220,6 @@ impl Subject for KernelShaper {
         }
         Ok(())
     }
-
-    fn cpu_s(&self) -> f64 {
-        0.0
-    }
-
-    fn said(&self) -> String {
-        String::new()
-    }
-
-    fn tear_down(&mut self) {}
 }
 
 #[cfg(test)]

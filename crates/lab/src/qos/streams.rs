@@ -11,13 +11,12 @@ use crate::forwarding::frame::{FrameMaker, FrameSize, Stamp, stamp_of};
 use crate::forwarding::latency::{Percentiles, SAMPLES_MAX};
 use crate::forwarding::load::ONE_ROUTE;
 use crate::forwarding::packet_socket::{BATCH, PacketReceiver, PacketSender};
+use crate::forwarding::tester::{real_time_ns, send_all};
 use crate::forwarding::topology::{ROUTER_MACS, TESTER_ADDRESSES, TESTER_MACS, TESTER_PORTS, Topology};
 use crate::workload::frames::{Endpoint, ends_of};
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use thalweg_base::uninterrupted;
 
 /// The sender's pause when nothing is due.
 const NAP: Duration = Duration::from_micros(60);
@@ -84,24 +83,11 @@ impl Stream {
             let sequence = (self.sent as u32).wrapping_add(at as u32);
             self.maker.write(self.sender.frame_mut(at), Stamp { sequence, trial: self.trial, sent_ns });
         }
-        let mut first = 0;
-        while first < due {
-            match uninterrupted(|| self.sender.send(first, due)) {
-                Ok(sent) => first += sent.max(1),
-                // The link is full, so the frame is lost.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => first += 1,
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => first += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        // What a full link refuses is lost.
+        send_all(&mut self.sender, due)?;
         self.sent += due as u64;
         Ok(due > 0)
     }
-}
-
-fn real_time_ns() -> u64 {
-    let time = clock_gettime(ClockId::Realtime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Received frames of both streams.

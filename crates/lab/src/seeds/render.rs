@@ -5,7 +5,7 @@ use thalweg_text::Table;
 use thalweg_text::units::{Unit, age, count};
 
 use super::{Failure, Outcome};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale, SpaceTime, Spot};
+use crate::plot::{Axis, Bar, BarChart, Scale, SpaceTime, Spot};
 use crate::report::{Origin, Report, columns};
 use crate::stats::Summary;
 
@@ -68,10 +68,9 @@ fn coverage(outcome: &Outcome) -> Table {
 fn faults(outcome: &Outcome) -> String {
     let met =
         outcome.coverage.iter().filter_map(|(name, seeds)| Some((name.strip_prefix("fault: ")?, seeds)));
-    let bar = |seeds: &u64| Bar { series: 0, value: *seeds as f64, range: None, mark: None };
-    let groups = met.map(|(name, seeds)| BarGroup { label: name.to_owned(), bars: vec![bar(seeds)] });
+    let bars = met.map(|(name, seeds)| (name.to_owned(), "seeds".to_owned(), Bar::at(*seeds as f64)));
     let axis = Axis::new("seeds", Unit::Count, Scale::Linear);
-    BarChart::new("Faults and changes", axis, vec!["seeds".to_owned()], groups.collect()).svg()
+    BarChart::of("Faults and changes", axis, Vec::new(), bars).svg()
 }
 
 /// The result in a sentence or two.

@@ -1,9 +1,9 @@
 //! Stages as a table, a chart and a report.
 
-use super::{ALL_STAGES, Outcome, StageResult};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use super::{ALL_STAGES, Outcome};
+use crate::figures::{or_dash, range};
+use crate::plot::{Axis, Bar, BarChart, Scale};
 use crate::report::{Origin, Report};
-use crate::stats::distinct;
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
 
@@ -20,32 +20,25 @@ pub fn table(outcome: &Outcome) -> Table {
     .number("routes", |cell| count(cell.routes as u64))
     .number("sessions", |cell| if cell.sessions == 0 { "–".to_owned() } else { count(cell.sessions.into()) })
     .words("stage", |cell| cell.stage.clone())
-    .number("TSC cycles", |cell| format!("{:.1}", cell.tsc_cycles_per_packet.median))
-    .number("range", |cell| {
-        format!("{:.1} to {:.1}", cell.tsc_cycles_per_packet.min, cell.tsc_cycles_per_packet.max)
-    })
-    .number("core cycles", |cell| {
-        cell.core_cycles_per_packet.map_or_else(|| "–".to_owned(), |cycles| format!("{cycles:.1}"))
-    })
+    .number("TSC cycles", |cell| cycles(cell.tsc_cycles_per_packet.median))
+    .number("range", |cell| range(&cell.tsc_cycles_per_packet, cycles))
+    .number("core cycles", |cell| or_dash(cell.core_cycles_per_packet.map(cycles)))
     .number("ns", |cell| format!("{:.1}", cell.ns_per_packet))
     .table()
 }
 
 /// The stages of each workload side by side.
+fn cycles(value: f64) -> String {
+    format!("{value:.1}")
+}
+
 fn chart(outcome: &Outcome) -> BarChart {
-    let series = distinct(outcome.cells.iter().map(|cell| cell.stage.clone()));
-    let workloads = distinct(outcome.cells.iter().map(|cell| cell.workload.as_str()));
-    let bar = |cell: &StageResult| {
-        let place = series.iter().position(|stage| *stage == cell.stage).unwrap_or(0);
-        Bar::of(place, &cell.tsc_cycles_per_packet)
-    };
-    let group = |workload: &&str| BarGroup {
-        label: (*workload).to_owned(),
-        bars: outcome.cells.iter().filter(|cell| cell.workload == *workload).map(bar).collect(),
-    };
-    let groups = workloads.iter().map(group).collect();
+    let bars = outcome
+        .cells
+        .iter()
+        .map(|cell| (cell.workload.clone(), cell.stage.clone(), Bar::of(&cell.tsc_cycles_per_packet)));
     let axis = Axis::new("time stamp counter cycles per packet", Unit::Plain, Scale::Linear);
-    BarChart::new("Cycles per packet by stage", axis, series, groups)
+    BarChart::of("Cycles per packet by stage", axis, Vec::new(), bars)
 }
 
 /// The findings in a sentence or two.

@@ -194,9 +194,8 @@ impl Outlet for Collectors {
     fn handle_statistics(&mut self, statistics: &Statistics) {
         self.announce_interfaces();
         for (collector, refused) in &self.collectors {
-            let mut not_sent = collector.report().lost_in_all();
-            not_sent += *refused;
-            not_sent += statistics.not_sent;
+            let not_sent =
+                [collector.report().lost_in_all(), *refused, statistics.not_sent].into_iter().sum();
             collector.set_statistics(Statistics { not_sent, ..statistics.clone() });
         }
     }
@@ -224,10 +223,7 @@ impl Outlet for Collectors {
             missed = Some(match (missed, self.spread) {
                 (None, _) => own,
                 (Some(least), Spread::Duplicate) => least_of(least, own),
-                (Some(mut sum), _) => {
-                    sum += own;
-                    sum
-                }
+                (Some(sum), _) => [sum, own].into_iter().sum(),
             });
             summaries.push(summary(name, &report, refused));
         }
@@ -246,12 +242,8 @@ fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
 
 /// Records that did not reach a collector, as far as known.
 fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
-    let mut missed = refused;
-    missed += report.lost_in_all();
-    missed += report.unexportable_in_all();
-    missed += report.in_flight;
-    missed += report.spooled;
-    missed
+    let lost = [report.lost_in_all(), report.unexportable_in_all(), report.in_flight, report.spooled];
+    lost.into_iter().chain([refused]).sum()
 }
 
 /// Derives a collector's status from its summary.

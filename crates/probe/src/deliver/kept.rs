@@ -128,8 +128,7 @@ impl Outlet for Kept {
         };
         drop(live);
         taken -= unwritten;
-        let mut missed = refused;
-        missed += unwritten;
+        let missed = [refused, unwritten].into_iter().sum();
         let lost = [(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)];
         let lost = lost.into_iter().filter(|(_, records)| *records > 0);
         let lost: BTreeMap<String, u64> = lost.map(|(why, records)| (why.to_owned(), records)).collect();

@@ -27,12 +27,22 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
+    /// Outlets for the files that were asked for.
+    pub(crate) fn outlets(
+        json: &Option<PathBuf>,
+        csv: &Option<PathBuf>,
+        interfaces: &SharedInterfaces,
+    ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
+        let files = [(LineFormat::Json, json), (LineFormat::Csv, csv)];
+        let files = files.into_iter().filter_map(|(format, path)| Some((format, path.as_ref()?)));
+        let open = |(format, path): (LineFormat, &PathBuf)| -> Result<Box<dyn Outlet>, ProbeError> {
+            Ok(Box::new(Self::create(format, path, interfaces.clone())?))
+        };
+        files.map(open).collect()
+    }
+
     /// Creates the file and replaces an existing one; `-` is standard output.
-    pub(crate) fn create(
-        format: LineFormat,
-        path: &Path,
-        interfaces: SharedInterfaces,
-    ) -> Result<Self, ProbeError> {
+    fn create(format: LineFormat, path: &Path, interfaces: SharedInterfaces) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Output { path: path.to_owned(), source };
         let (path, file): (_, Box<dyn Write + Send>) = match path.as_os_str() == "-" {
             true => ("standard output".into(), Box::new(io::stdout())),

@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Serialize;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
-use thalweg_flow::import::Importer;
-use thalweg_wire::netflow::decode::{Fault, Report, Source};
+use thalweg_flow::import::{self, Importer};
+use thalweg_wire::netflow::decode::{self, Fault, Report, Source};
 
 /// The most exporters with their own summary; later ones share one.
 const EXPORTERS_MAX: usize = 4096;
@@ -61,54 +61,25 @@ pub(super) struct Exporters {
     by_name: BTreeMap<String, usize>,
 }
 
-/// The counters of importer and decoder over all exporters, at one moment.
-struct Marks {
-    events: u64,
-    samplers_unknown: u64,
-    without_addresses: u64,
-    options_records: u64,
-    templates: u64,
-    sets_unknown: u64,
-    sets_recovered: u64,
-    faults: u64,
-    gaps: u64,
-    units_missing: u64,
-    repeated: u64,
-}
+/// The importer's counters and its decoder's.
+type Counters = (import::Counters, decode::Counters);
 
-impl Marks {
-    fn of(importer: &Importer) -> Self {
-        let (imported, decoded) = (importer.counters(), importer.decoder().counters());
-        Self {
-            events: imported.events,
-            samplers_unknown: imported.samplers_unknown,
-            without_addresses: imported.without_addresses,
-            options_records: decoded.options_records,
-            templates: decoded.templates,
-            sets_unknown: decoded.sets_unknown,
-            sets_recovered: decoded.sets_recovered,
-            faults: decoded.faults,
-            gaps: decoded.sequence.gaps,
-            units_missing: decoded.sequence.units_missing,
-            repeated: decoded.sequence.repeated,
-        }
-    }
-
-    /// Adds the difference since `before`. Missing or unknown items may have arrived since, so these counts
-    /// can decrease.
-    fn add_since(&self, before: &Marks, summary: &mut ExporterSummary) {
-        summary.events += self.events - before.events;
-        summary.samplers_unknown += self.samplers_unknown - before.samplers_unknown;
-        summary.without_addresses += self.without_addresses - before.without_addresses;
-        summary.options_records += self.options_records - before.options_records;
-        summary.templates += self.templates - before.templates;
-        let unknown = summary.sets_without_template + self.sets_unknown - before.sets_unknown;
-        summary.sets_without_template = unknown.saturating_sub(self.sets_recovered - before.sets_recovered);
-        summary.faults += self.faults - before.faults;
-        summary.sequence_gaps += self.gaps - before.gaps;
-        let missing = summary.units_missing + self.units_missing;
-        summary.units_missing = missing.saturating_sub(before.units_missing);
-        summary.repeated += self.repeated - before.repeated;
+impl ExporterSummary {
+    fn add(&mut self, before: &Counters, after: &Counters) {
+        let (imported, decoded) = before;
+        self.events += after.0.events - imported.events;
+        self.samplers_unknown += after.0.samplers_unknown - imported.samplers_unknown;
+        self.without_addresses += after.0.without_addresses - imported.without_addresses;
+        let after = &after.1;
+        self.options_records += after.options_records - decoded.options_records;
+        self.templates += after.templates - decoded.templates;
+        let unknown = self.sets_without_template + after.sets_unknown - decoded.sets_unknown;
+        self.sets_without_template = unknown.saturating_sub(after.sets_recovered - decoded.sets_recovered);
+        self.faults += after.faults - decoded.faults;
+        self.sequence_gaps += after.sequence.gaps - decoded.sequence.gaps;
+        let missing = self.units_missing + after.sequence.units_missing;
+        self.units_missing = missing.saturating_sub(decoded.sequence.units_missing);
+        self.repeated += after.sequence.repeated - decoded.sequence.repeated;
     }
 }
 
@@ -124,12 +95,12 @@ impl Exporters {
     ) -> Result<Report, Fault> {
         let number = number_of(exporter, is_stream);
         let source = if is_stream { Source::stream(number) } else { Source::datagrams(number) };
-        let before = Marks::of(&self.importer);
+        let before = self.counters();
         let first = records.len();
         let result = self.importer.handle_message(source, message, received_ns, records);
-        let after = Marks::of(&self.importer);
+        let after = self.counters();
         let summary = self.summary_of(exporter);
-        after.add_since(&before, summary);
+        summary.add(&before, &after);
         match &result {
             Ok(report) => {
                 let version = report.header.version.name();
@@ -148,6 +119,10 @@ impl Exporters {
             summary.records_sampled += u64::from(record.sampling_interval > 1);
         }
         result
+    }
+
+    fn counters(&self) -> Counters {
+        (*self.importer.counters(), *self.importer.decoder().counters())
     }
 
     /// Counts a message that did not arrive completely.

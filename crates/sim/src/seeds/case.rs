@@ -6,22 +6,14 @@ use super::shrink::{Shrunk, shrink};
 use super::trial::{Trial, Voice};
 use super::{bgp, packets};
 
-/// The two kinds of plans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Networks of routers that speak BGP.
-    Bgp,
-    /// A router and its packets.
-    Packets,
-}
-
-impl Side {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bgp => "bgp",
-            Self::Packets => "packets",
-        }
+thalweg_base::words! {
+    /// The two kinds of plans.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Side {
+        /// Networks of routers that speak BGP.
+        Bgp => "bgp",
+        /// A router and its packets.
+        Packets => "packets",
     }
 }
 

@@ -15,7 +15,6 @@
 //! less) follows from the length. Relationships follow from the numbers of links (`relate.rs`), which may add
 //! a link.
 
-use std::fs;
 use std::path::Path;
 
 use super::TopologyError;
@@ -24,13 +23,8 @@ use super::relate::{Bare, related};
 
 /// Reads a file into a graph.
 pub fn read_brite(path: &Path) -> Result<AsGraph, TopologyError> {
-    let text =
-        fs::read_to_string(path).map_err(|error| TopologyError::File { path: path.to_owned(), error })?;
-    let file = parse(&text).map_err(|(line, message)| TopologyError::Line {
-        path: path.to_owned(),
-        line,
-        message,
-    })?;
+    let text = TopologyError::read(path)?;
+    let file = parse(&text).map_err(|(line, fault)| TopologyError::at(path, line, fault))?;
     related(&file.places, &file.links)
         .build()
         .map_err(|error| TopologyError::Graph { path: path.to_owned(), error })
@@ -49,7 +43,24 @@ enum Section {
     Edges,
 }
 
-fn parse(text: &str) -> Result<File, (usize, String)> {
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("no lines \"Nodes:\" and \"Edges:\": is this BRITE's?")]
+    NoSections,
+    #[error("the {0} is missing")]
+    Missing(&'static str),
+    #[error("{what} \"{word}\" is no number")]
+    NoNumber { what: &'static str, word: String },
+    #[error("node {node} comes after {before} nodes; BRITE numbers them from 0")]
+    NodeOrder { node: u32, before: usize },
+    #[error("there is no node {0}")]
+    NoNode(u32),
+    #[error("node {0} has a link to itself")]
+    Loop(u32),
+}
+
+fn parse(text: &str) -> Result<File, (usize, Fault)> {
     let mut file = File::default();
     let mut section = Section::Head;
     for (at, line) in text.lines().enumerate() {
@@ -59,48 +70,41 @@ fn parse(text: &str) -> Result<File, (usize, String)> {
             (Some(&"Nodes:"), _) => section = Section::Nodes,
             (Some(&"Edges:"), _) => section = Section::Edges,
             (_, Section::Head) => {}
-            (_, Section::Nodes) => file.node(&words).map_err(|message| (at + 1, message))?,
-            (_, Section::Edges) => file.edge(&words).map_err(|message| (at + 1, message))?,
+            (_, Section::Nodes) => file.node(&words).map_err(|fault| (at + 1, fault))?,
+            (_, Section::Edges) => file.edge(&words).map_err(|fault| (at + 1, fault))?,
         }
     }
     match section {
         Section::Edges => Ok(file),
-        _ => Err((
-            text.lines().count().max(1),
-            "no lines \"Nodes:\" and \"Edges:\": is this BRITE's?".to_owned(),
-        )),
+        _ => Err((text.lines().count().max(1), Fault::NoSections)),
     }
 }
 
-fn word<T: std::str::FromStr>(words: &[&str], at: usize, what: &str) -> Result<T, String> {
-    let word = words.get(at).ok_or_else(|| format!("the {what} is missing"))?;
-    word.parse().map_err(|_| format!("{what} \"{word}\" is no number"))
+fn word<T: std::str::FromStr>(words: &[&str], at: usize, what: &'static str) -> Result<T, Fault> {
+    let word = words.get(at).ok_or(Fault::Missing(what))?;
+    word.parse().map_err(|_| Fault::NoNumber { what, word: (*word).to_owned() })
 }
 
 impl File {
-    fn node(&mut self, words: &[&str]) -> Result<(), String> {
-        let number: u32 = word(words, 0, "node")?;
+    fn node(&mut self, words: &[&str]) -> Result<(), Fault> {
+        let node: u32 = word(words, 0, "node")?;
         let place = Place::Plane(word(words, 1, "x")?, word(words, 2, "y")?);
-        if number as usize != self.places.len() {
-            return Err(format!(
-                "node {number} comes after {} nodes; BRITE numbers them from 0",
-                self.places.len()
-            ));
+        let before = self.places.len();
+        if node as usize != before {
+            return Err(Fault::NodeOrder { node, before });
         }
         self.places.push(place);
         Ok(())
     }
 
-    fn edge(&mut self, words: &[&str]) -> Result<(), String> {
+    fn edge(&mut self, words: &[&str]) -> Result<(), Fault> {
         let ends: [u32; 2] = [word(words, 1, "first end")?, word(words, 2, "second end")?];
         let delay_ms: f64 = word(words, 4, "delay")?;
-        for end in ends {
-            if end as usize >= self.places.len() {
-                return Err(format!("there is no node {end}"));
-            }
+        if let Some(end) = ends.into_iter().find(|end| *end as usize >= self.places.len()) {
+            return Err(Fault::NoNode(end));
         }
         if ends[0] == ends[1] {
-            return Err(format!("node {} has a link to itself", ends[0]));
+            return Err(Fault::Loop(ends[0]));
         }
         let latency = (delay_ms > 0.0).then(|| (delay_ms * 1000.0).round().max(1.0) as u32);
         self.links.push((ends[0], ends[1], latency));
@@ -121,7 +125,7 @@ mod tests {
     fn read(text: &str) -> Result<AsGraph, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.brite");
-        fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
         read_brite(&path)
             .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
     }

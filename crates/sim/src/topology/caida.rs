@@ -30,7 +30,7 @@ pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
         GraphError::Loop { line, .. } | GraphError::Contradiction { line, .. } => {
             let words = error.to_string();
             let message = words.split_once(": ").map_or(words.as_str(), |(_, message)| message).to_owned();
-            TopologyError::Line { path: path.to_owned(), line, message }
+            TopologyError::at(path, line, message)
         }
         error => TopologyError::Graph { path: path.to_owned(), error },
     })?;
@@ -51,11 +51,8 @@ fn links(path: &Path) -> Result<(GraphBuilder, usize), TopologyError> {
         })
         .map_err(|error| TopologyError::File { path: path.to_owned(), error })?;
     let mut builder = GraphBuilder::new();
-    let siblings = parse(&bytes, &mut builder).map_err(|(line, message)| TopologyError::Line {
-        path: path.to_owned(),
-        line,
-        message,
-    })?;
+    let siblings = parse(&bytes, &mut builder);
+    let siblings = siblings.map_err(|(line, message)| TopologyError::at(path, line, message))?;
     Ok((builder, siblings))
 }
 
@@ -69,7 +66,7 @@ fn circle(path: &Path, asns: Vec<u32>) -> Result<TopologyError, TopologyError> {
     let shown: Vec<String> = lines.iter().take(CIRCLE_SHOWN).map(usize::to_string).collect();
     let more = if lines.len() > CIRCLE_SHOWN { " and others" } else { "" };
     let message = format!("{}, by lines {}{more}", GraphError::ProviderCycle(asns), shown.join(", "));
-    Ok(TopologyError::Line { path: path.to_owned(), line, message })
+    Ok(TopologyError::at(path, line, message))
 }
 
 /// Writes a graph as serial-1, so that other programs can read the same graph.

@@ -6,7 +6,6 @@
 //!
 //! The reader knows the GraphML that the Zoo uses: `key`, `node`, `edge` and `data`. It skips other elements.
 
-use std::fs;
 use std::path::Path;
 
 use hashbrown::HashMap;
@@ -91,10 +90,8 @@ impl ZooNetwork {
 
 /// Reads a file.
 pub fn read_zoo(path: &Path) -> Result<ZooNetwork, TopologyError> {
-    let text =
-        fs::read_to_string(path).map_err(|error| TopologyError::File { path: path.to_owned(), error })?;
-    let fail = |(line, message)| TopologyError::Line { path: path.to_owned(), line, message };
-    let file = File::read(&text).map_err(fail)?;
+    let text = TopologyError::read(path)?;
+    let file = File::read(&text).map_err(|(line, message)| TopologyError::at(path, line, message))?;
     Ok(file.network())
 }
 
@@ -410,7 +407,7 @@ mod tests {
             return thalweg_testdata::skipped("no networks of the Topology Zoo here");
         };
         let mut networks = 0;
-        for entry in fs::read_dir(folder).unwrap() {
+        for entry in std::fs::read_dir(folder).unwrap() {
             let network = read_zoo(&entry.unwrap().path()).unwrap();
             assert!(network.routers.len() >= 4 && network.links.len() >= 4, "{}", network.name);
             networks += 1;

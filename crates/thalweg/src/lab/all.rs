@@ -41,7 +41,7 @@ pub(crate) struct LabAllArgs {
     #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::PAPERS))]
     pub(crate) only: Vec<String>,
     /// Repeat everything for this many hours; an experiment that would exceed them is not started
-    #[arg(long, value_name = "H", value_parser = hours)]
+    #[arg(long, value_name = "H", value_parser = number(0.001..=1000.0))]
     pub(crate) hours: Option<f64>,
     /// Keep the results in the folder, and run only what is missing
     #[arg(long)]
@@ -51,10 +51,6 @@ pub(crate) struct LabAllArgs {
     pub(crate) merge: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) run: LabRunArgs,
-}
-
-fn hours(text: &str) -> Result<f64, String> {
-    number(text, 0.001..=1000.0)
 }
 
 /// The result of an experiment.
@@ -72,7 +68,7 @@ pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
     let steps = all::steps(&args.only);
     let stop = stop_on_signals()?;
     let mut noise = vec![Noise::measure()];
-    let progress = Steps::on_terminal(None);
+    let progress = Steps::on_terminal();
     let (mut passes, mut broken, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     let mut agenda = Agenda::new(steps.len(), args.hours.map(|hours| hours * 3600.0), args.run.seed(1));
     let begun = Instant::now();

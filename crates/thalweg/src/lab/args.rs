@@ -1,5 +1,7 @@
 //! Command-line arguments that experiments share.
 
+use std::num::NonZeroUsize;
+
 use clap::{Args, ValueEnum};
 pub(crate) use thalweg_lab::experiment::RunArgs as LabRunArgs;
 use thalweg_lab::forwarding::subject::thalweg::DRIVERS;
@@ -56,7 +58,7 @@ pub(crate) struct LabRouterArgs {
     )]
     models: Vec<String>,
     /// Length of a trial, in seconds [default: see below]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = number(0.01..=600.0))]
     pub(crate) trial: Option<f64>,
 }
 
@@ -67,9 +69,8 @@ impl LabRouterArgs {
         drivers: &[&'a str],
         models: &[&'a str],
     ) -> Result<Vec<(&'a str, &'a str)>, Failure> {
-        let or = |given: &'a [String], usual: &[&'a str]| match given {
-            [] => usual.to_vec(),
-            given => given.iter().map(String::as_str).collect(),
+        let or = |given: &'a [String], usual: &[&'a str]| {
+            or_usual(&given.iter().map(String::as_str).collect::<Vec<_>>(), usual)
         };
         let models = or(&self.models, models);
         let mut shapes = Vec::new();
@@ -95,12 +96,23 @@ pub(crate) enum RouterArg {
     Thalweg,
 }
 
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    number(text, 0.01..=600.0)
+/// What was given, or what is usual.
+pub(crate) fn or_usual<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
+    if given.is_empty() { usual.to_vec() } else { given.to_vec() }
 }
 
-pub(crate) fn number(text: &str, within: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    let (least, most) = (within.start(), within.end());
-    if within.contains(&number) { Ok(number) } else { Err(format!("expected {least} to {most}")) }
+/// Numbers of cores, workers and the like.
+pub(crate) fn numbers(given: &[NonZeroUsize]) -> Vec<usize> {
+    given.iter().map(|number| number.get()).collect()
+}
+
+/// Takes a number within bounds.
+pub(crate) fn number(
+    within: std::ops::RangeInclusive<f64>,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+        let (least, most) = (within.start(), within.end());
+        if within.contains(&number) { Ok(number) } else { Err(format!("expected {least} to {most}")) }
+    }
 }

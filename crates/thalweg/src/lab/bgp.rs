@@ -17,10 +17,9 @@ use thalweg_lab::bgp::table::Neighbors;
 use thalweg_lab::cores::Cores;
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRunArgs, VARY};
-use super::{command_line, failed, forwarding, show_all};
+use super::args::{LabRunArgs, VARY, numbers, or_usual};
+use super::{command_line, failed, forwarding, measured, show_all};
 use crate::cli::{Format, SCHEDULINGS, one_of};
-use crate::progress::Steps;
 use crate::{Failure, print};
 
 /// Prefixes that every neighbor announces, and those of Wu's loads.
@@ -98,23 +97,19 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     }
     let setting = setting(args)?;
     let cells = schedulings::cells(&setting);
-    let steps = Steps::on_terminal(Some(cells.len() * (setting.runs.runs + setting.runs.warm_ups)));
-    let outcome = schedulings::run(&setting, &cells, |done, what| steps.at(done, what));
-    steps.finish();
-    let mut outcome = outcome.map_err(failed)?;
+    let total = setting.runs.total(cells.len());
+    let mut outcome =
+        measured(|steps| schedulings::run(&setting, &cells, |done, what| steps.of(done, total, what)))?;
     if setting.parts.contains(&Part::Receive) {
-        let steps = Steps::on_terminal(None);
-        let received =
-            schedulings::receive(&setting, args.run.quick, &mut outcome, |done, what| steps.at(done, what));
-        steps.finish();
-        received.map_err(failed)?;
+        measured(|steps| {
+            schedulings::receive(&setting, args.run.quick, &mut outcome, |done, what| steps.at(done, what))
+        })?;
     }
     if setting.parts.contains(&Part::Caches) {
-        let steps = Steps::on_terminal(None);
-        steps.at(0, "recording what a thread touches");
-        let recorded = schedulings::caches(&setting, &mut outcome);
-        steps.finish();
-        recorded.map_err(failed)?;
+        measured(|steps| {
+            steps.at(0, "recording what a thread touches");
+            schedulings::caches(&setting, &mut outcome)
+        })?;
     }
     outcome.finish();
     let origin = Origin::here(command_line(), schedulings::describe(&setting));
@@ -139,8 +134,7 @@ fn neighbors(args: &LabBgpArgs) -> Neighbors {
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     let cores = Cores::here().map_err(failed)?;
-    let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
-    let core_counts = if args.cores.is_empty() { cores.steps() } else { numbers(&args.cores) };
+    let core_counts = or_usual(&numbers(&args.cores), &cores.steps());
     if let Some(many) = core_counts.iter().find(|count| **count > cores.count()) {
         let have = cores.count();
         return Err(Failure::Usage(format!("--cores {many}: this process may use only {have} cores")));
@@ -152,13 +146,12 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
             Some((path.display().to_string(), replay))
         }
     };
-    let parts = if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() };
     let quick = args.run.quick;
     let or = |given: Option<NonZeroUsize>, normal, few| {
         given.map_or(if quick { few } else { normal }, |n| n.get())
     };
     Ok(Setting {
-        parts,
+        parts: or_usual(&args.only, &Part::ALL),
         schedulings: args.schedulings.iter().map(|scheduling| scheduling.name().to_owned()).collect(),
         cores,
         core_counts,

@@ -6,11 +6,10 @@ use clap::Args;
 use thalweg_lab::convergence::{self, Options, Part};
 use thalweg_lab::report::Origin;
 
-use super::args::LabRunArgs;
-use super::{command_line, failed, show_all};
+use super::args::{LabRunArgs, or_usual};
+use super::{command_line, measured, show_all};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -34,15 +33,12 @@ pub(super) fn run(args: &LabConvergenceArgs, format: Format) -> Result<(), Failu
     thalweg_sim::restart_with_huge_pages();
     let cores = std::thread::available_parallelism().ok();
     let options = Options {
-        parts: if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() },
+        parts: or_usual(&args.only, &Part::ALL),
         quick: args.run.quick,
         threads: args.threads.or(cores).map_or(1, NonZeroUsize::get),
         seed: args.run.seed(1),
     };
-    let steps = Steps::on_terminal(None);
-    let findings = convergence::run(&options, &|what| steps.at(0, what));
-    steps.finish();
-    let findings = findings.map_err(failed)?;
+    let findings = measured(|steps| convergence::run(&options, &|what| steps.at(0, what)))?;
     let origin = Origin::here(command_line(), format!("simulated networks; seed {}", options.seed));
     let report = convergence::report(&findings, origin);
     let tables = convergence::tables(&findings);

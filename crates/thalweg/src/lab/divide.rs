@@ -7,11 +7,10 @@ use thalweg_lab::cores::Cores;
 use thalweg_lab::divide::{self, Options, Problem};
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRunArgs, VARY};
-use super::{command_line, failed, show_all};
+use super::args::{LabRunArgs, VARY, numbers, or_usual};
+use super::{command_line, failed, measured, show_all};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -39,10 +38,7 @@ pub(crate) struct LabDivideArgs {
 
 pub(super) fn run(args: &LabDivideArgs, format: Format) -> Result<(), Failure> {
     let quick = args.run.quick;
-    let workers = match args.workers.as_slice() {
-        [] => Cores::here().map_err(failed)?.steps(),
-        given => given.iter().map(|workers| workers.get()).collect(),
-    };
+    let workers = or_usual(&numbers(&args.workers), &Cores::here().map_err(failed)?.steps());
     let options = Options {
         matrix_rows: args.rows.unwrap_or(if quick { 256 } else { 1024 }).into(),
         numbers: args.numbers.unwrap_or(if quick { 1_000_000 } else { 10_000_000 }) as usize,
@@ -51,11 +47,8 @@ pub(super) fn run(args: &LabDivideArgs, format: Format) -> Result<(), Failure> {
         seed: args.run.seed(1),
         workers,
     };
-    let steps =
-        Steps::on_terminal(Some(Problem::ALL.len() * (options.workers.len() + 1) * (options.runs + 1)));
-    let outcome = divide::run(&options, |done, what| steps.at(done, what));
-    steps.finish();
-    let outcome = outcome.map_err(failed)?;
+    let total = Problem::ALL.len() * (options.workers.len() + 1) * (options.runs + 1);
+    let outcome = measured(|steps| divide::run(&options, |done, what| steps.of(done, total, what)))?;
     let Options { matrix_rows, numbers, fibonacci, seed, .. } = options;
     let input = format!(
         "{matrix_rows} x {matrix_rows} matrices, {numbers} random numbers, fib({fibonacci}); seed {seed}"

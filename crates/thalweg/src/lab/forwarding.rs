@@ -2,7 +2,7 @@
 
 mod args;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg_lab::forwarding::ablation;
 use thalweg_lab::forwarding::application::{MTUS, message_bytes};
@@ -21,10 +21,10 @@ use thalweg_lab::report::Origin;
 
 pub(super) use args::{LabForwardingArgs, SubjectArg};
 
-use super::{command_line, failed, show_all};
+use super::args::{LabRunArgs, or_usual};
+use super::{command_line, failed, measured, show_all};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
 const RUNS: usize = 3;
@@ -50,24 +50,30 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
     }
     let options = options(args);
     let stop = stop_on_signals()?;
-    let table = match (&args.prefixes, options.scenarios.iter().any(|scenario| scenario.full_table)) {
-        (_, false) => RouteTable { prefixes: Vec::new(), description: "no table".to_owned() },
-        (Some(path), true) => RouteTable::read(path).map_err(failed)?,
-        (None, true) => RouteTable::made(args.run.seed(1), args.run.quick),
-    };
+    let wants_table = options.scenarios.iter().any(|scenario| scenario.full_table);
+    let table = route_table(args.prefixes.as_deref(), wants_table, &args.run)?;
     let mut subjects = subjects(args)?;
-    let mut steps: Option<Steps> = None;
-    let outcome =
+    let outcome = measured(|steps| {
         experiment::run(&mut subjects, &options, &table, &stop, &mut |Progress { done, total, next }| {
-            steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, &next);
-        });
-    if let Some(steps) = steps {
-        steps.finish();
-    }
-    let outcome = outcome.map_err(failed)?;
+            steps.of(done, total, &next);
+        })
+    })?;
     let origin = Origin::here(command_line(), format!("{}; seed {}", table.description, args.run.seed(1)));
     let report = render::report(&outcome, origin);
     show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-forwarding"), format)
+}
+
+/// The table of a file, or a generated one.
+pub(super) fn route_table(
+    file: Option<&Path>,
+    is_wanted: bool,
+    run: &LabRunArgs,
+) -> Result<RouteTable, Failure> {
+    match file {
+        _ if !is_wanted => Ok(RouteTable { prefixes: Vec::new(), description: "no table".to_owned() }),
+        Some(path) => RouteTable::read(path).map_err(failed),
+        None => Ok(RouteTable::made(run.seed(1), run.quick)),
+    }
 }
 
 /// This program's path, for running it again as a router.
@@ -86,17 +92,14 @@ fn options(args: &LabForwardingArgs) -> Options {
     let quick = args.run.quick;
     let frames: &[usize] = if quick { &FRAMES_QUICK } else { &FRAME_SIZES };
     let scenarios: &[&str] = if quick { &SCENARIOS_QUICK } else { &SCENARIOS };
-    let sizes = || frames.iter().filter_map(|bytes| FrameSize::new(*bytes).ok()).collect();
-    let usual = || scenarios.iter().filter_map(|text| text.parse::<Scenario>().ok()).collect();
+    let sizes: Vec<FrameSize> = frames.iter().filter_map(|bytes| FrameSize::new(*bytes).ok()).collect();
+    let usual: Vec<Scenario> = scenarios.iter().filter_map(|text| text.parse().ok()).collect();
     let trial_s = args.router.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { TRIAL_S });
     let repeats = args.bursts.map_or(if quick { BURSTS_QUICK } else { BURSTS }, |n| n.get());
     Options {
-        parts: match args.only.as_slice() {
-            [] => Part::ALL.to_vec(),
-            parts => parts.to_vec(),
-        },
-        frames: if args.frames.is_empty() { sizes() } else { args.frames.clone() },
-        scenarios: if args.scenarios.is_empty() { usual() } else { args.scenarios.clone() },
+        parts: or_usual(&args.only, &Part::ALL),
+        frames: or_usual(&args.frames, &sizes),
+        scenarios: or_usual(&args.scenarios, &usual),
         all_frames: args.all_frames,
         runs: args.run.runs(RUNS, RUNS_QUICK),
         trial_s,
@@ -106,7 +109,7 @@ fn options(args: &LabForwardingArgs) -> Options {
             ..SearchOptions::default()
         },
         bursts: BurstOptions { repeats, longest_s: trial_s },
-        ports: if args.ports.is_empty() { PORTS.to_vec() } else { args.ports.clone() },
+        ports: or_usual(&args.ports, &PORTS),
         message_bytes: message_bytes(&MTUS, quick),
         seed: args.run.seed(1),
         ..Options::default()

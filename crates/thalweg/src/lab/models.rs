@@ -15,7 +15,7 @@ use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
-use super::args::{LabRunArgs, LabWorkArgs, VARY};
+use super::args::{LabRunArgs, LabWorkArgs, VARY, numbers, or_usual};
 use super::{command_line, failed, show_all};
 use crate::cli::{Format, MODELS, one_of};
 use crate::progress::Steps;
@@ -117,12 +117,12 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     let once = once(&prepared, &base, &setting)?;
     let cells = setting.grid.cells();
     let mut runs = Runs::new(&prepared, base, [setting.packets, setting.work_packets], once);
-    let steps = Steps::on_terminal(Some(cells.len() * (setting.runs.runs + setting.runs.warm_ups)));
+    let steps = Steps::on_terminal();
     let outcome = models::run(
         &cells,
         &setting.runs,
         |cell| runs.measure(cell),
-        |Progress { done, cell, .. }| steps.at(done, &cell.to_string()),
+        |Progress { done, total, cell }| steps.of(done, total, &cell.to_string()),
     );
     steps.finish();
     let mut outcome = outcome.map_err(of_models)?;
@@ -165,24 +165,20 @@ fn of_generated(error: GenerateError) -> Failure {
 }
 
 fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
-    let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
-    let or = |given: Vec<usize>, default: &[usize]| if given.is_empty() { default.to_vec() } else { given };
     let quick = args.run.quick;
-    let chunks = or(numbers(&args.chunks), if quick { &CHUNKS_QUICK } else { &CHUNKS });
+    let usual: &[usize] = if quick { &CHUNKS_QUICK } else { &CHUNKS };
+    let chunks = or_usual(&numbers(&args.chunks), usual);
     if let Some(chunk) = chunks.iter().find(|n| **n > usize::from(u16::MAX)) {
         return Err(Failure::Usage(format!("--chunks {chunk} is more than 65535 packets")));
     }
     if args.inputs.iter().any(|input| input.as_os_str() == "-") {
         return Err(Failure::Usage("standard input can be read only once: name a file".to_owned()));
     }
-    let models: Vec<ModelKind> = match args.models.as_slice() {
-        [] => ModelKind::ALL.to_vec(),
-        given => given.to_vec(),
-    };
+    let models = or_usual(&args.models, &ModelKind::ALL);
     Ok(Setting {
         grid: Grid {
             models: models.iter().map(|model| model.name().to_owned()).collect(),
-            workers: or(numbers(&args.workers), &powers_of_two()),
+            workers: or_usual(&numbers(&args.workers), &powers_of_two()),
             chunk_packets: chunks,
             work: args.work.work.iter().map(Work::to_string).collect(),
         },

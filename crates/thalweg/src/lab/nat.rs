@@ -10,11 +10,10 @@ use thalweg_lab::nat::subject::{KernelPool, configuration};
 use thalweg_lab::nat::{self, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg, VARY};
-use super::{command_line, failed, forwarding, show_all};
+use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg, VARY, or_usual};
+use super::{command_line, failed, forwarding, measured, show_all};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
 /// The size of our router's table: more than all trials of a set-up search open, and as many as the pool has
@@ -92,14 +91,9 @@ pub(super) fn run(args: &LabNatArgs, format: Format) -> Result<(), Failure> {
     if options.is_live() {
         namespace::sweep();
     }
-    let mut steps: Option<Steps> = None;
-    let outcome = nat::run(&mut subjects, &options, &stop, &mut |done, total, what| {
-        steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, what);
-    });
-    if let Some(steps) = steps {
-        steps.finish();
-    }
-    let outcome = outcome.map_err(failed)?;
+    let outcome = measured(|steps| {
+        nat::run(&mut subjects, &options, &stop, &mut |done, total, what| steps.of(done, total, what))
+    })?;
     let input = format!(
         "64-byte frames; set-up trials of {} sessions, {} public addresses; seed {}",
         options.set_up_sessions,
@@ -112,29 +106,17 @@ pub(super) fn run(args: &LabNatArgs, format: Format) -> Result<(), Failure> {
 
 fn options(args: &LabNatArgs) -> Options {
     let (usual, quick) = (Options::default(), args.run.quick);
-    let or = |given: &[u32], quickly: &[u32], usually: &[u32]| match (given, quick) {
-        ([], true) => quickly.to_vec(),
-        ([], false) => usually.to_vec(),
-        (given, _) => given.to_vec(),
+    let or = |given: &[u32], quickly: &[u32], usually: &[u32]| {
+        or_usual(given, if quick { quickly } else { usually })
     };
+    let few = |quickly: u32, usually: u32| if quick { quickly } else { usually };
     Options {
-        parts: match args.only.as_slice() {
-            [] => Part::ALL.to_vec(),
-            parts => parts.to_vec(),
-        },
+        parts: or_usual(&args.only, &Part::ALL),
         memory_sessions: or(&args.sessions, &MEMORY_QUICK, &usual.memory_sessions),
-        fill_room: if quick { FILL_QUICK } else { usual.fill_room },
+        fill_room: few(FILL_QUICK, usual.fill_room),
         live_sessions: or(&args.live_sessions, &LIVE_QUICK, &usual.live_sessions),
-        set_up_sessions: args.set_up_sessions.unwrap_or(if quick {
-            SET_UP_QUICK
-        } else {
-            usual.set_up_sessions
-        }),
-        capacity_limit: args.capacity_limit.unwrap_or(if quick {
-            CAPACITY_QUICK
-        } else {
-            usual.capacity_limit
-        }),
+        set_up_sessions: args.set_up_sessions.unwrap_or(few(SET_UP_QUICK, usual.set_up_sessions)),
+        capacity_limit: args.capacity_limit.unwrap_or(few(CAPACITY_QUICK, usual.capacity_limit)),
         runs: args.run.runs(usual.runs, 1),
         trial_s: args.router.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { usual.trial_s }),
         search: SearchOptions {

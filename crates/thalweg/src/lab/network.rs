@@ -15,10 +15,9 @@ use thalweg_sim::topology::Growth;
 
 pub(super) use args::{Grow, IbgpArg, LabNetworkArgs, NetworkEngine, ProcessingArg};
 
-use super::{command_line, failed, show_all};
+use super::{command_line, failed, measured, show_all};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 
 const ASES: usize = 1000;
 const ASES_QUICK: usize = 100;
@@ -93,10 +92,7 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
         seed: args.run.seed(1),
     };
     let folder = args.run.output("lab-network");
-    let steps = Steps::on_terminal(None);
-    let outcome = sessions::run(&options, &folder, &|what| steps.at(0, what));
-    steps.finish();
-    let outcome = outcome.map_err(failed)?;
+    let outcome = measured(|steps| sessions::run(&options, &folder, &|what| steps.at(0, what)))?;
     let origin = Origin::here(command_line(), format!("{}; seed {}", outcome.graph.source, options.seed));
     let report = render::report(&outcome, origin);
     let mut tables = vec![render::phases(&outcome)];
@@ -147,10 +143,7 @@ fn run_interior(args: &LabNetworkArgs, zoo: &Path, format: Format) -> Result<(),
         threads: threads(args),
         seed: args.run.seed(1),
     };
-    let steps = Steps::on_terminal(None);
-    let outcome = interior::run(&options, &|what| steps.at(0, what));
-    steps.finish();
-    let outcome = outcome.map_err(failed)?;
+    let outcome = measured(|steps| interior::run(&options, &|what| steps.at(0, what)))?;
     let origin = Origin::here(command_line(), format!("{}; seed {}", zoo.display(), options.seed));
     let report = interior::report(&outcome, origin);
     show_all(&report, &outcome, &[interior::table(&outcome)], &args.run.output("lab-network"), format)
@@ -180,11 +173,10 @@ fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
         seed: args.run.seed(1),
         write: is_made.then(|| folder.join("relationships.txt")),
     };
-    let steps = Steps::on_terminal(None);
-    steps.at(0, "reading or making the graph");
-    let answer = fixpoint::ask(&question, &|done| steps.at(done, &format!("{done} origins done")));
-    steps.finish();
-    let answer = answer.map_err(failed)?;
+    let answer = measured(|steps| {
+        steps.at(0, "reading or making the graph");
+        fixpoint::ask(&question, &|done| steps.at(done, &format!("{done} origins done")))
+    })?;
     let origin = Origin::here(command_line(), format!("{}; seed {}", answer.graph.source, question.seed));
     let report = answers::report(&answer, origin);
     show_all(&report, &answer, &answers::tables(&answer), &folder, format)

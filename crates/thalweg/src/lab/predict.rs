@@ -11,7 +11,7 @@ use thalweg_lab::report::Origin;
 use thalweg_lab::workload::generate::{self, Generated};
 use thalweg_replay::{Prepared, ReplayOptions, Work};
 
-use super::args::{LabRunArgs, LabWorkArgs, VARY};
+use super::args::{LabRunArgs, LabWorkArgs, VARY, or_usual};
 use super::{command_line, failed, show_all};
 use crate::cli::Format;
 use crate::progress::Steps;
@@ -69,17 +69,14 @@ pub(crate) struct LabPredictArgs {
 
 pub(super) fn run(args: &LabPredictArgs, format: Format) -> Result<(), Failure> {
     let folder = args.run.output("lab-predict");
+    let cores: Vec<usize> = args.cores.iter().map(|cores| usize::from(*cores)).collect();
     let options = Options {
-        cores: match args.cores.as_slice() {
-            [] if args.run.quick => CORES_QUICK.to_vec(),
-            [] => CORES.to_vec(),
-            given => given.iter().map(|cores| usize::from(*cores)).collect(),
-        },
+        cores: or_usual(&cores, if args.run.quick { &CORES_QUICK } else { &CORES }),
         tokens: args.tokens.map(NonZeroUsize::get),
         runs: args.run.runs(5, 3),
         seed: args.run.seed(1),
     };
-    let steps = Steps::on_terminal(None);
+    let steps = Steps::on_terminal();
     let (outcome, input) = match &args.costs {
         Some(path) => {
             let file = CostsFile::read(path).map_err(failed)?;

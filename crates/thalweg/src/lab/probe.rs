@@ -7,11 +7,10 @@ use thalweg_lab::report::Origin;
 use thalweg_lab::workload::flows::Spread;
 use thalweg_replay::Work;
 
-use super::args::{LabRunArgs, VARY};
-use super::{command_line, failed, forwarding, show_all};
+use super::args::{LabRunArgs, VARY, or_usual};
+use super::{command_line, forwarding, measured, show_all};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
 const PACKETS: u64 = 5_000_000;
@@ -87,14 +86,8 @@ pub(crate) struct LabProbeArgs {
 pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
     let options = options(args)?;
     let stop = stop_on_signals()?;
-    let mut steps: Option<Steps> = None;
-    let outcome = probe::run(&options, &stop, &mut |done, total, what| {
-        steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, what);
-    });
-    if let Some(steps) = steps {
-        steps.finish();
-    }
-    let outcome = outcome.map_err(failed)?;
+    let outcome =
+        measured(|steps| probe::run(&options, &stop, &mut |done, total, what| steps.of(done, total, what)))?;
     let kinds: Vec<String> = options.traffic.iter().map(ToString::to_string).collect();
     let input = format!(
         "captures of {} packets of 64 bytes each, made: {}; seed {}",
@@ -107,21 +100,17 @@ pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
-    let given = &args.configurations;
-    let or = |usual: Vec<Configuration>| if given.is_empty() { usual } else { given.clone() };
-    let usual_flows = if args.run.quick { FLOWS_QUICK.to_vec() } else { FLOWS.to_vec() };
+    let or = |usual: Vec<Configuration>| or_usual(&args.configurations, &usual);
+    let flows: &[u32] = if args.run.quick { &FLOWS_QUICK } else { &FLOWS };
     Ok(Options {
-        parts: match args.only.as_slice() {
-            [] => Part::ALL.to_vec(),
-            parts => parts.to_vec(),
-        },
+        parts: or_usual(&args.only, &Part::ALL),
         subjects: args.subjects.clone(),
         configurations: or(Configuration::table()),
         traffic_configurations: or(Configuration::few()),
         grain_configurations: or(Configuration::grained()),
         work: args.work.iter().map(|work| work.boards()).collect(),
         traffic: args.traffic.clone(),
-        flows: if args.flows.is_empty() { usual_flows } else { args.flows.clone() },
+        flows: or_usual(&args.flows, flows),
         packets: args.packets.unwrap_or(if args.run.quick { PACKETS_QUICK } else { PACKETS }),
         runs: args.run.runs(RUNS, 1),
         seed: args.run.seed(1),

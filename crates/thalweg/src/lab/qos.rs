@@ -6,11 +6,10 @@ use thalweg_lab::qos::shaper::{Discipline, KernelShaper, Shaper, ThalwegShaper};
 use thalweg_lab::qos::{self, Options, render};
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg};
-use super::{command_line, failed, forwarding, show};
+use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg, number};
+use super::{command_line, failed, forwarding, measured, show};
 use crate::Failure;
 use crate::cli::Format;
-use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
 const TRIAL_S_QUICK: f64 = 1.0;
@@ -31,7 +30,7 @@ pub(crate) struct LabQosArgs {
     #[arg(long, value_name = "MBIT", default_value = "100", value_parser = clap::value_parser!(u32).range(10..=1000))]
     pub(crate) rate: u32,
     /// Offered load, as a multiple of the rate
-    #[arg(long, value_name = "TIMES", default_value = "2", value_parser = overload)]
+    #[arg(long, value_name = "TIMES", default_value = "2", value_parser = number(0.1..=10.0))]
     pub(crate) overload: f64,
     /// Number of calls, each of 50 packets per second with 200 bytes
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -40,13 +39,6 @@ pub(crate) struct LabQosArgs {
     pub(crate) router: LabRouterArgs,
     #[command(flatten)]
     pub(crate) run: LabRunArgs,
-}
-
-fn overload(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(times) if (0.1..=10.0).contains(&times) => Ok(times),
-        _ => Err(format!("{text:?}: expected a number from 0.1 to 10")),
-    }
 }
 
 pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
@@ -66,14 +58,9 @@ pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let mut shapers = shapers(args, &options)?;
     namespace::sweep();
-    let mut steps: Option<Steps> = None;
-    let outcome = qos::run(&mut shapers, &options, &stop, &mut |done, total, what| {
-        steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, what);
-    });
-    if let Some(steps) = steps {
-        steps.finish();
-    }
-    let outcome = outcome.map_err(failed)?;
+    let outcome = measured(|steps| {
+        qos::run(&mut shapers, &options, &stop, &mut |done, total, what| steps.of(done, total, what))
+    })?;
     let [voice_pps, bulk_pps] = options.offered_pps();
     let input = format!(
         "voice: {voice_pps:.0} packets of {} bytes a second; bulk: {bulk_pps:.0} of {}; seed {}",

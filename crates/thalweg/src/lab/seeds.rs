@@ -120,9 +120,13 @@ fn many(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
         failures: args.failures.get(),
         tries: TRIES,
     };
-    let steps = Steps::on_terminal(Some(options.count as usize));
+    let steps = Steps::on_terminal();
     let outcome = hunt(&options, &|done, failures| {
-        steps.at(done as usize, &format!("{} done, {} failed", count(done), count(failures as u64)));
+        steps.of(
+            done as usize,
+            options.count as usize,
+            &format!("{} done, {} failed", count(done), count(failures as u64)),
+        );
     });
     steps.finish();
     for failure in &outcome.failures {

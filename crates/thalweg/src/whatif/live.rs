@@ -32,7 +32,7 @@ pub(super) fn report(args: &WhatIfArgs, new: Option<&Path>) -> Result<(Report, V
     let new = new.unwrap_or_else(|| old.clone());
     let mut what_if = WhatIf::new(old, new, options(args)).map_err(refused)?;
 
-    let steps = Steps::on_terminal(None);
+    let steps = Steps::on_terminal();
     let received = gather(&args.router.socket, None, &steps);
     if received.is_err() {
         steps.finish();

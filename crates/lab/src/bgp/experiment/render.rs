@@ -7,7 +7,6 @@ use super::{Outcome, Part};
 use crate::claims;
 use crate::report::{Origin, Report};
 use plots::plots;
-use tables::heading;
 use thalweg_text::Table;
 
 /// The tables of each measured part, with the thesis's statements.
@@ -17,8 +16,7 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 }
 
 fn judged(outcome: &Outcome) -> Option<Table> {
-    let results = serde_json::to_value(outcome).unwrap_or_default();
-    claims::table(&claims::judge("bgp", &results))
+    claims::judged("bgp", outcome)
 }
 
 /// The whole report. `lead` may give the findings.
@@ -29,7 +27,7 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
         if tables.is_empty() {
             continue;
         }
-        report.heading(heading(part));
+        report.heading(part.name());
         report.paragraph(explanation(part));
         for (svg, caption) in plots(outcome, part) {
             report.plot(svg, caption);

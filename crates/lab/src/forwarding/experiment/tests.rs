@@ -10,23 +10,9 @@ impl Subject for Nobody {
         &self.0
     }
 
-    fn refuses(&self, _: &Task<'_>) -> Option<String> {
-        None
-    }
-
     fn set_up(&mut self, _: &Topology, _: &Task<'_>) -> Result<(), ForwardingError> {
         Ok(())
     }
-
-    fn cpu_s(&self) -> f64 {
-        0.0
-    }
-
-    fn said(&self) -> String {
-        String::new()
-    }
-
-    fn tear_down(&mut self) {}
 }
 
 fn subjects() -> Vec<Box<dyn Subject>> {
@@ -217,9 +203,9 @@ fn nothing_measured_is_no_outcome() {
 fn the_report_shows_everything() {
     let outcome = sum_up(&measured(), &options(&["one:1", "full:10"]), &table()).unwrap();
     let tables = render::tables(&outcome);
-    assert_eq!(tables.len(), 7);
+    assert_eq!(tables.len(), 8);
     let rows: Vec<usize> = tables.iter().map(|table| table.rows().len()).collect();
-    assert_eq!(rows, [1, 4, 4, 16, 4, 4, 5]);
+    assert_eq!(rows, [1, 4, 4, 16, 4, 4, 5, 5]);
     assert_eq!(tables[1].rows()[0][..3], ["one:1", "64", "linux kernel"]);
     assert_eq!(tables[1].rows()[0][3..], ["500 k", "20 %", "50 %", "1.00", "router"]);
     let origin = Origin {

@@ -1,10 +1,11 @@
 //! The plots.
 
 use super::{scenarios, who};
-use crate::forwarding::experiment::{ApplicationResult, CellResult, Outcome};
+use crate::figures::percent;
+use crate::forwarding::experiment::{ApplicationResult, CellResult, LatencyResult, Outcome};
 use crate::forwarding::ports::PortsResult;
 use crate::forwarding::subject::Label;
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::plot::{Axis, Bar, BarChart, LineChart, Point, Scale, Series};
 use crate::stats::{Summary, distinct};
 use thalweg_text::units::Unit;
 
@@ -51,8 +52,7 @@ pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
             outcome,
             &routers,
             "Throughput with the smallest frame",
-            "frames per second",
-            Unit::Count,
+            Axis::new("frames per second", Unit::Count, Scale::Linear),
             |cell| Some(&cell.packets_per_second),
         )
         .svg(),
@@ -60,9 +60,13 @@ pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
     ));
     if outcome.cells.iter().any(|cell| cell.cost.is_some()) {
         plots.push((
-            smallest(outcome, &routers, "Added processor time per frame", "added", Unit::Nanoseconds, |cell| {
-                cell.cost.as_ref().map(|cost| &cost.added_ns_per_packet)
-            })
+            smallest(
+                outcome,
+                &routers,
+                "Added processor time per frame",
+                Axis::new("added", Unit::Nanoseconds, Scale::Linear),
+                |cell| cell.cost.as_ref().map(|cost| &cost.added_ns_per_packet),
+            )
             .svg(),
             "Processor time of the whole path less that of the generator alone, at 90 % of throughput. Shorter is better."
                 .to_owned(),
@@ -82,26 +86,16 @@ fn several_ports(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
     let name = |result: &PortsResult| result.label.as_ref().map(Label::to_string);
     let routers = distinct(outcome.ports.iter().filter_map(name));
     for ports in distinct(outcome.ports.iter().map(|result| result.ports)) {
-        let here = || outcome.ports.iter().filter(move |result| result.ports == ports);
-        let group = |frame_bytes: usize| {
-            let bar = |result: &PortsResult| {
-                let series = routers.iter().position(|router| name(result).as_ref() == Some(router))?;
-                let value = result.share_of_1g;
-                Some(Bar { series, value, range: range(&result.packets_per_second, value), mark: None })
-            };
-            let of_size = here().filter(|result| result.frame_bytes == frame_bytes);
-            BarGroup { label: format!("{frame_bytes} bytes"), bars: of_size.filter_map(bar).collect() }
-        };
-        let groups = distinct(here().map(|result| result.frame_bytes)).into_iter().map(group).collect();
+        let here = outcome.ports.iter().filter(|result| result.ports == ports);
+        let bars = here.filter_map(|result| {
+            let range = range(&result.packets_per_second, result.share_of_1g);
+            let bar = Bar { range, ..Bar::at(result.share_of_1g) };
+            Some((format!("{} bytes", result.frame_bytes), name(result)?, bar))
+        });
         let title = format!("Share of {ports} ports of 1 Gbit/s by frame size, both directions");
-        let chart = BarChart::new(
-            title,
-            Axis::new("of line rate", Unit::Plain, Scale::Linear),
-            routers.clone(),
-            groups,
-        );
+        let axis = Axis::new("of line rate", Unit::Plain, Scale::Linear);
         plots.push((
-            chart.svg(),
+            BarChart::of(title, axis, routers.clone(), bars).svg(),
             "Throughput of all ports over what as many ports of 1 Gbit/s carry: arithmetic, as virtual links have no \
              rate."
                 .to_owned(),
@@ -112,11 +106,6 @@ fn several_ports(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
 /// Names of all routers; the place of one is its color in every plot.
 fn routers(outcome: &Outcome) -> Vec<String> {
     distinct(outcome.cells.iter().map(|cell| cell.label.to_string()))
-}
-
-fn color(routers: &[String], cell: &CellResult) -> usize {
-    let name = cell.label.to_string();
-    routers.iter().position(|router| *router == name).unwrap_or(0)
 }
 
 /// The range of a summary, scaled as its median was to `value`.
@@ -135,22 +124,14 @@ fn by_frame(
     routers: &[String],
     value: impl Fn(&CellResult) -> Value,
 ) -> BarChart {
-    let mut sizes: Vec<usize> = cells.iter().map(|cell| cell.frame_bytes).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let group = |size: usize| {
-        let here = cells.iter().filter(|cell| cell.frame_bytes == size);
-        let mut bars: Vec<Bar> = here
-            .filter_map(|cell| {
-                let (value, range) = value(cell)?;
-                Some(Bar { series: color(routers, cell), value, range, mark: None })
-            })
-            .collect();
-        bars.sort_by_key(|bar| bar.series);
-        BarGroup { label: format!("{size} bytes"), bars }
-    };
-    let groups = sizes.into_iter().map(group).collect();
-    BarChart::new(title, Axis::new(axis, Unit::Plain, Scale::Linear), routers.to_vec(), groups)
+    let mut cells = cells.to_vec();
+    cells.sort_by_key(|cell| cell.frame_bytes);
+    let bars = cells.into_iter().filter_map(|cell| {
+        let (value, range) = value(cell)?;
+        let bar = Bar { range, ..Bar::at(value) };
+        Some((format!("{} bytes", cell.frame_bytes), cell.label.to_string(), bar))
+    });
+    BarChart::of(title, Axis::new(axis, Unit::Plain, Scale::Linear), routers.to_vec(), bars)
 }
 
 /// Bars by router with the smallest frame, count by scenario.
@@ -158,22 +139,19 @@ fn smallest(
     outcome: &Outcome,
     routers: &[String],
     title: &str,
-    axis: &str,
-    unit: Unit,
+    axis: Axis,
     value: impl Fn(&CellResult) -> Option<&Summary>,
 ) -> BarChart {
-    let group = |scenario: &str| {
-        let here = || outcome.cells.iter().filter(|cell| cell.scenario == scenario);
-        let frame = here().map(|cell| cell.frame_bytes).min();
-        let mut bars: Vec<Bar> = here()
-            .filter(|cell| Some(cell.frame_bytes) == frame)
-            .filter_map(|cell| Some(Bar::of(color(routers, cell), value(cell)?)))
-            .collect();
-        bars.sort_by_key(|bar| bar.series);
-        BarGroup { label: scenario.to_owned(), bars }
+    let is_smallest = |cell: &&CellResult| {
+        let same = outcome.cells.iter().filter(|other| other.scenario == cell.scenario);
+        same.map(|other| other.frame_bytes).min() == Some(cell.frame_bytes)
     };
-    let groups = scenarios(outcome).into_iter().map(group).collect();
-    BarChart::new(title, Axis::new(axis, unit, Scale::Linear), routers.to_vec(), groups)
+    let mut cells: Vec<&CellResult> = outcome.cells.iter().filter(is_smallest).collect();
+    cells.sort_by_key(|cell| scenarios(outcome).iter().position(|scenario| *scenario == cell.scenario));
+    let bars = cells
+        .into_iter()
+        .filter_map(|cell| Some((cell.scenario.clone(), cell.label.to_string(), Bar::of(value(cell)?))));
+    BarChart::of(title, axis, routers.to_vec(), bars)
 }
 
 fn latency(cells: &[&CellResult], scenario: &str, plots: &mut Vec<(String, String)>) {
@@ -181,41 +159,30 @@ fn latency(cells: &[&CellResult], scenario: &str, plots: &mut Vec<(String, Strin
     else {
         return;
     };
-    let shares: Vec<f64> = most.latency.iter().map(|at| at.share_of_throughput).collect();
-    let group = |cell: &&CellResult| {
-        let bars = cell.latency.iter().map(|at| Bar {
-            series: shares.iter().position(|share| *share == at.share_of_throughput).unwrap_or(0),
-            value: at.percentiles.p50_ns as f64,
-            range: Some((at.p50_range_ns.0 as f64, at.p50_range_ns.1 as f64)),
-            mark: Some(at.percentiles.p99_ns as f64),
-        });
-        BarGroup { label: cell.label.to_string(), bars: bars.collect() }
-    };
-    let chart = BarChart {
-        title: format!("Latency by load: median and 99th percentile, {scenario}"),
-        values: Axis::new("latency", Unit::Nanoseconds, Scale::Log),
-        groups: cells.iter().map(group).collect(),
-        series: shares.iter().map(|share| format!("{} of throughput", super::percent(*share))).collect(),
-        ordered: true,
-        mark_name: Some("99th percentile".to_owned()),
-    };
+    let load = |at: &LatencyResult| format!("{} of throughput", percent(at.share_of_throughput));
+    let bars = cells.iter().flat_map(|cell| {
+        cell.latency.iter().map(|at| {
+            let range = Some((at.p50_range_ns.0 as f64, at.p50_range_ns.1 as f64));
+            let bar = Bar { range, ..Bar::at(at.percentiles.p50_ns as f64) };
+            (cell.label.to_string(), load(at), bar.marked(Some(at.percentiles.p99_ns as f64)))
+        })
+    });
+    let title = format!("Latency by load: median and 99th percentile, {scenario}");
+    let axis = Axis::new("latency", Unit::Nanoseconds, Scale::Log);
+    let chart = BarChart::of(title, axis, most.latency.iter().map(load).collect(), bars);
     plots.push((
-        chart.svg(),
+        BarChart { ordered: true, ..chart.marked("99th percentile") }.svg(),
         "With the smallest frame; each router at shares of its own throughput. The tester's calls and links are included."
             .to_owned(),
     ));
 }
 
 fn loss(cells: &[&CellResult], scenario: &str, routers: &[String], plots: &mut Vec<(String, String)>) {
-    let series: Vec<Series> = cells
-        .iter()
-        .filter(|cell| !cell.loss_curve.is_empty())
-        .map(|cell| {
-            let points =
-                cell.loss_curve.iter().map(|p| Point { x: p.intended_pps, y: p.loss * 100.0, range: None });
-            Series::measured(cell.label.to_string(), color(routers, cell), points)
-        })
-        .collect();
+    let points = cells.iter().flat_map(|cell| {
+        let points = cell.loss_curve.iter();
+        points.map(|point| (cell.label.to_string(), Point::at(point.intended_pps, point.loss * 100.0)))
+    });
+    let series = Series::each(routers, points);
     if series.is_empty() {
         return;
     }
@@ -233,41 +200,32 @@ fn loss(cells: &[&CellResult], scenario: &str, routers: &[String], plots: &mut V
 
 fn applications(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
     let results: Vec<&ApplicationResult> = outcome.applications.iter().filter(|result| !result.nat).collect();
-    if results.is_empty() {
-        return;
-    }
     let name = |result: &ApplicationResult| format!("{}, MTU {}", who(result.label.as_ref()), result.mtu);
-    let names = distinct(results.iter().map(|result| name(result)));
-    let series = |value: &dyn Fn(&ApplicationResult) -> Option<Summary>| -> Vec<Series> {
-        let of_name = |(at, wanted): (usize, &String)| {
-            let here = results.iter().filter(|result| name(result) == *wanted);
-            let point = |result: &&ApplicationResult| {
-                Some(Point::of(result.message_bytes as f64, &value(result)?, 1.0))
-            };
-            Series::measured(wanted.as_str(), at, here.filter_map(point))
-        };
-        names.iter().enumerate().map(of_name).filter(|series| !series.points.is_empty()).collect()
+    let chart = |title: &str, y: Axis, value: &dyn Fn(&ApplicationResult) -> Option<Summary>| {
+        let points = results.iter().filter_map(|result| {
+            Some((name(result), Point::of(result.message_bytes as f64, &value(result)?, 1.0)))
+        });
+        LineChart {
+            title: title.to_owned(),
+            x: Axis::at_data("bytes of a message", Unit::Plain, Scale::Log),
+            y,
+            series: Series::each(distinct(results.iter().map(|result| name(result))), points),
+        }
     };
-    let x = || Axis::at_data("bytes of a message", Unit::Plain, Scale::Log);
     let charts = [
-        LineChart {
-            title: "Half of the round-trip time of a program".to_owned(),
-            x: x(),
-            y: Axis::new("half round trip", Unit::Nanoseconds, Scale::Log),
-            series: series(&|result| Some(result.half_round_trip_p50_ns)),
-        },
-        LineChart {
-            title: "What a router adds to half of the round-trip time".to_owned(),
-            x: x(),
-            y: Axis::new("added over the direct link", Unit::Nanoseconds, Scale::Linear),
-            series: series(&|result| result.added_ns),
-        },
-        LineChart {
-            title: "Throughput of a program".to_owned(),
-            x: x(),
-            y: Axis::new("bytes per second", Unit::Bytes, Scale::Log),
-            series: series(&|result| Some(result.bytes_per_second)),
-        },
+        chart(
+            "Half of the round-trip time of a program",
+            Axis::new("half round trip", Unit::Nanoseconds, Scale::Log),
+            &|result| Some(result.half_round_trip_p50_ns),
+        ),
+        chart(
+            "What a router adds to half of the round-trip time",
+            Axis::new("added over the direct link", Unit::Nanoseconds, Scale::Linear),
+            &|result| result.added_ns,
+        ),
+        chart("Throughput of a program", Axis::new("bytes per second", Unit::Bytes, Scale::Log), &|result| {
+            Some(result.bytes_per_second)
+        }),
     ];
     for chart in charts.into_iter().filter(|chart| !chart.series.is_empty()) {
         plots.push((

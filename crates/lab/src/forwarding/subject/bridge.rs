@@ -43,14 +43,4 @@ impl Subject for Bridge {
         (0..2)
             .try_for_each(|i| neighbor(testers[i], ROUTER_ADDRESSES[i], TESTER_MACS[1 - i], TESTER_PORTS[i]))
     }
-
-    fn cpu_s(&self) -> f64 {
-        0.0
-    }
-
-    fn said(&self) -> String {
-        String::new()
-    }
-
-    fn tear_down(&mut self) {}
 }

@@ -59,16 +59,6 @@ impl Subject for Linux {
     fn set_up_ports(&mut self, links: &Links, _: usize) -> Option<Result<(), ForwardingError>> {
         Some(forward_ports(links))
     }
-
-    fn cpu_s(&self) -> f64 {
-        0.0
-    }
-
-    fn said(&self) -> String {
-        String::new()
-    }
-
-    fn tear_down(&mut self) {}
 }
 
 /// Addresses, neighbors, settings and routes of a kernel with several ports.

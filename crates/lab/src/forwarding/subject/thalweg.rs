@@ -9,7 +9,7 @@
 
 use super::seen::{Seen, Sign};
 use super::{Label, Subject, Task};
-use crate::bgp::daemon::usage;
+use crate::bgp::daemon::{end, usage};
 use crate::forwarding::ForwardingError;
 use crate::forwarding::links::{Links, RouterPort};
 use crate::forwarding::load::ONE_ROUTE;
@@ -22,7 +22,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Its name in results.
 pub const NAME: &str = "thalweg";
@@ -41,8 +40,6 @@ const SOCKET: &str = "router.sock";
 const ROUTE_FILE: &str = "routes.txt";
 /// Room for the sessions of every scenario.
 const SESSIONS_MAX: u32 = 131_072;
-/// A router that was asked to end has this long.
-const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How much of its log is told.
 const SAID_BYTES: usize = 2000;
 
@@ -222,10 +219,6 @@ impl Subject for Thalweg {
         &self.label
     }
 
-    fn refuses(&self, _: &Task<'_>) -> Option<String> {
-        None
-    }
-
     fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError> {
         let mut routes = String::new();
         for net in task.table {
@@ -264,15 +257,7 @@ impl Subject for Thalweg {
             // It may have ended by itself; then it is only waited for.
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         }
-        let end = Instant::now() + STOP_WAIT;
-        while matches!(child.try_wait(), Ok(None)) {
-            if Instant::now() > end {
-                let _ = child.kill();
-                let _ = child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        end(&mut child);
     }
 }
 

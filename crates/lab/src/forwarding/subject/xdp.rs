@@ -35,13 +35,7 @@ impl Subject for XdpForward {
         topology.router.exec(&["xdp-forward", "load", a, b]).map(drop)
     }
 
-    fn cpu_s(&self) -> f64 {
-        0.0
-    }
-
     fn said(&self) -> String {
         "the program was loaded, but frames do not come through".to_owned()
     }
-
-    fn tear_down(&mut self) {}
 }

@@ -235,23 +235,30 @@ impl Fault {
         }
     }
 
-    /// The link and the router that the fault names.
-    pub(super) fn names(&self) -> (Option<usize>, Option<usize>) {
-        match *self {
+    /// The link, the router and the end of the link that the fault names.
+    fn places(&mut self) -> (Option<&mut usize>, Option<&mut usize>, usize) {
+        match self {
             Self::Down(link) | Self::Silent(link) | Self::Up(link) | Self::Speed { link, .. } => {
-                (Some(link), None)
+                (Some(link), None, 0)
             }
-            Self::Reset { link, .. }
-            | Self::Shutdown { link, .. }
-            | Self::Garbage { link, .. }
-            | Self::Refresh { link, .. }
-            | Self::Policy { link, .. }
-            | Self::NoWay { link, .. } => (Some(link), None),
-            Self::Stop(router) | Self::Start(router) | Self::Restart(router) | Self::Ways(router) => {
-                (None, Some(router))
-            }
-            Self::Announce { router, .. } => (None, Some(router)),
+            Self::Reset { link, end }
+            | Self::Shutdown { link, end }
+            | Self::Garbage { link, end, .. }
+            | Self::Refresh { link, end }
+            | Self::Policy { link, end, .. }
+            | Self::NoWay { link, end } => (Some(link), None, *end),
+            Self::Stop(router)
+            | Self::Start(router)
+            | Self::Restart(router)
+            | Self::Ways(router)
+            | Self::Announce { router, .. } => (None, Some(router), 0),
         }
+    }
+
+    /// The link and the router that the fault names.
+    pub(super) fn names(mut self) -> (Option<usize>, Option<usize>) {
+        let (link, router, _) = self.places();
+        (link.copied(), router.copied())
     }
 
     /// Renumbers the router or link; `None` if it has no new number.
@@ -260,36 +267,18 @@ impl Fault {
         to_router: impl Fn(usize) -> Option<usize>,
         to_link: impl Fn(usize) -> Option<usize>,
     ) -> Option<()> {
-        match self {
-            Self::Down(link)
-            | Self::Silent(link)
-            | Self::Up(link)
-            | Self::Speed { link, .. }
-            | Self::Reset { link, .. }
-            | Self::Shutdown { link, .. }
-            | Self::Garbage { link, .. }
-            | Self::Refresh { link, .. }
-            | Self::Policy { link, .. }
-            | Self::NoWay { link, .. } => *link = to_link(*link)?,
-            Self::Stop(router)
-            | Self::Start(router)
-            | Self::Restart(router)
-            | Self::Ways(router)
-            | Self::Announce { router, .. } => *router = to_router(*router)?,
+        let (link, router, _) = self.places();
+        if let Some(link) = link {
+            *link = to_link(*link)?;
+        }
+        if let Some(router) = router {
+            *router = to_router(*router)?;
         }
         Some(())
     }
 
-    fn end(&self) -> usize {
-        match *self {
-            Self::Reset { end, .. }
-            | Self::Shutdown { end, .. }
-            | Self::Garbage { end, .. }
-            | Self::Refresh { end, .. }
-            | Self::Policy { end, .. }
-            | Self::NoWay { end, .. } => end,
-            _ => 0,
-        }
+    fn end(mut self) -> usize {
+        self.places().2
     }
 }
 

@@ -54,6 +54,17 @@ struct First {
     to: Option<Endpoint>,
 }
 
+/// A packet to translate.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    setup: &'a Setup,
+    nat: &'a NatSetup,
+    role: Role,
+    arrival: &'a Arrival,
+    header: &'a Header,
+    now_s: u64,
+}
+
 /// The state of all checks; the head of the module says what it checks.
 pub(super) struct Judge {
     /// The shortest and longest lifetimes of all configurations: UDP, established, transitory, ICMP, others.
@@ -196,24 +207,18 @@ impl Judge {
                     false => Err(broken("packets follow routes", format!("{found:?} and not {expected:?}"))),
                 }
             }
-            (_, Some(nat)) => self
-                .translated(setup, nat, (role, arrival), &header, fate, now_s)
-                .map_err(|(rule, text)| broken(rule, text)),
+            (_, Some(nat)) => {
+                let look = Look { setup, nat, role, arrival, header: &header, now_s };
+                self.translated(look, fate).map_err(|(rule, text)| broken(rule, text))
+            }
         }
     }
 
-    fn translated(
-        &mut self,
-        setup: &Setup,
-        nat: &NatSetup,
-        (role, arrival): (Role, &Arrival),
-        header: &Header,
-        fate: &Fate,
-        now_s: u64,
-    ) -> Result<(), Broken> {
+    fn translated(&mut self, look: Look<'_>, fate: &Fate) -> Result<(), Broken> {
+        let Look { role, header, now_s, .. } = look;
         let (_, frame) = match fate {
             Ok(left) => left,
-            Err(reason) => return self.not_translated(setup, nat, role, header, *reason, now_s),
+            Err(reason) => return self.not_translated(look, *reason),
         };
         let Some(out) = Header::of(&frame[ETHERNET..]) else {
             return Err(("what leaves is whole", "its header cannot be read".to_owned()));
@@ -223,14 +228,14 @@ impl Judge {
             return Err(("no fragment passes before its first", format!("to {}", out.destination)));
         }
         if matches!(role, Role::Out | Role::Hairpin) {
-            self.source(nat, header, &out, now_s)?;
+            self.source(look, &out)?;
         } else if out.source != header.source {
             return Err(("only what is inside is translated", format!("its source became {}", out.source)));
         }
         if matches!(role, Role::In | Role::Hairpin) {
             return match header.icmp.filter(|_| header.ports.is_none()) {
-                Some(_) => self.about(arrival, &out, now_s),
-                None => self.destination(nat, header, &out, now_s),
+                Some(_) => self.about(look, &out),
+                None => self.destination(look, &out),
             };
         }
         if (out.destination, out.ports.map(|ports| ports.1))
@@ -243,7 +248,8 @@ impl Judge {
     }
 
     /// Checks the source of a translated packet.
-    fn source(&mut self, nat: &NatSetup, header: &Header, out: &Header, now_s: u64) -> Result<(), Broken> {
+    fn source(&mut self, look: Look<'_>, out: &Header) -> Result<(), Broken> {
+        let Look { nat, header, now_s, .. } = look;
         let IpAddr::V4(address) = out.source else { return Ok(()) };
         if !expect::is_public(nat, address) {
             return Err(("inside hosts leave with public addresses", format!("left from {address}")));
@@ -308,13 +314,8 @@ impl Judge {
     }
 
     /// Checks the destination of a translated packet.
-    fn destination(
-        &mut self,
-        nat: &NatSetup,
-        header: &Header,
-        out: &Header,
-        now_s: u64,
-    ) -> Result<(), Broken> {
+    fn destination(&mut self, look: Look<'_>, out: &Header) -> Result<(), Broken> {
+        let Look { nat, header, now_s, .. } = look;
         if header.protocol == ip_protocol::GRE {
             let (IpAddr::V4(to), IpAddr::V4(from)) = (out.destination, header.source) else { return Ok(()) };
             return match self.bare.contains(&(to, from)) {
@@ -361,7 +362,7 @@ impl Judge {
     }
 
     /// An ICMP error goes to the sender of the packet that it quotes.
-    fn about(&self, arrival: &Arrival, out: &Header, now_s: u64) -> Result<(), Broken> {
+    fn about(&self, Look { arrival, now_s, .. }: Look<'_>, out: &Header) -> Result<(), Broken> {
         const QUOTE: usize = 28;
         let quote = arrival.l3().get(QUOTE..).and_then(Header::of);
         let Some(sender) = quote.and_then(|quote| quote.from()) else { return Ok(()) };
@@ -381,15 +382,8 @@ impl Judge {
     }
 
     /// Checks a packet that NAT should have translated and that did not leave.
-    fn not_translated(
-        &mut self,
-        setup: &Setup,
-        nat: &NatSetup,
-        role: Role,
-        header: &Header,
-        reason: DropReason,
-        now_s: u64,
-    ) -> Result<(), Broken> {
+    fn not_translated(&mut self, look: Look<'_>, reason: DropReason) -> Result<(), Broken> {
+        let Look { setup, nat, role, header, now_s, .. } = look;
         let is_nats = expect::is_of_nat(nat, header, reason);
         if reason == DropReason::TtlExpired && header.ttl <= 1 {
             // A packet that cannot leave creates no session.
@@ -417,19 +411,14 @@ impl Judge {
             return Err(("who has a session is not refused one", text));
         }
         if role != Role::Out && matches!(reason, DropReason::NatNoMapping | DropReason::NatFiltered) {
-            return self.not_answered(nat, header, reason, now_s);
+            return self.not_answered(look, reason);
         }
         Ok(())
     }
 
     /// Checks a packet to a public endpoint that did not get through.
-    fn not_answered(
-        &self,
-        nat: &NatSetup,
-        header: &Header,
-        reason: DropReason,
-        now_s: u64,
-    ) -> Result<(), Broken> {
+    fn not_answered(&self, look: Look<'_>, reason: DropReason) -> Result<(), Broken> {
+        let Look { nat, header, now_s, .. } = look;
         let Some(to) = header.to() else { return Ok(()) };
         let (Some((owner, session)), IpAddr::V4(from)) = (self.owner(to, now_s), header.source) else {
             return Ok(());

@@ -278,69 +278,48 @@ impl Default for Item {
     }
 }
 
-/// The source and destination of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// An inside host to an outside one.
-    Out,
-    /// An outside host to a public endpoint that was seen.
-    Back,
-    /// An outside host to any public port, used or not.
-    Knock,
-    /// An inside host to a public endpoint that was seen.
-    Hairpin,
-    /// An outside router sends an error about a packet from a public endpoint that was seen.
-    ErrorIn,
-    /// An inside host sends an error about a packet to its endpoint.
-    ErrorOut,
-    /// An inside host to another.
-    Across,
-    /// An inside host to a blackhole route.
-    Blackhole,
-    /// An inside host to a destination without a route.
-    Unreachable,
-    /// An inside host to a network without a known MAC address.
-    Unresolved,
-    /// An inside host to the router.
-    Local,
-    /// An inside host to a multicast group.
-    Multicast,
-    /// The source address is invalid.
-    Martian,
-    /// An inside host with another host's address.
-    Forged,
-    /// An inside host to an outside one over IPv6.
-    Six,
-    /// An inside host to an IPv6 destination without a route.
-    SixNowhere,
-    /// Random bytes in a frame of IPv4.
-    Garbage,
-    /// A frame of another protocol.
-    NotIp,
-}
-
-impl Kind {
-    pub(super) const ALL: [Self; 18] = [
-        Self::Out,
-        Self::Back,
-        Self::Knock,
-        Self::Hairpin,
-        Self::ErrorIn,
-        Self::ErrorOut,
-        Self::Across,
-        Self::Blackhole,
-        Self::Unreachable,
-        Self::Unresolved,
-        Self::Local,
-        Self::Multicast,
-        Self::Martian,
-        Self::Forged,
-        Self::Six,
-        Self::SixNowhere,
-        Self::Garbage,
-        Self::NotIp,
-    ];
+thalweg_base::words! {
+    /// The source and destination of a packet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Kind {
+        /// An inside host to an outside one.
+        Out => "out",
+        /// An outside host to a public endpoint that was seen.
+        Back => "back",
+        /// An outside host to any public port, used or not.
+        Knock => "knock",
+        /// An inside host to a public endpoint that was seen.
+        Hairpin => "hairpin",
+        /// An outside router sends an error about a packet from a public endpoint that was seen.
+        ErrorIn => "error-in",
+        /// An inside host sends an error about a packet to its endpoint.
+        ErrorOut => "error-out",
+        /// An inside host to another.
+        Across => "across",
+        /// An inside host to a blackhole route.
+        Blackhole => "blackhole",
+        /// An inside host to a destination without a route.
+        Unreachable => "unreachable",
+        /// An inside host to a network without a known MAC address.
+        Unresolved => "unresolved",
+        /// An inside host to the router.
+        Local => "local",
+        /// An inside host to a multicast group.
+        Multicast => "multicast",
+        /// The source address is invalid.
+        Martian => "martian",
+        /// An inside host with another host's address.
+        Forged => "forged",
+        /// An inside host to an outside one over IPv6.
+        Six => "six",
+        /// An inside host to an IPv6 destination without a route.
+        SixNowhere => "six-nowhere",
+        /// Random bytes in a frame of IPv4.
+        Garbage => "garbage",
+        /// A frame of another protocol.
+        NotIp => "not-ip",
+    }
 }
 
 /// The transport of a packet.

@@ -58,7 +58,7 @@ pub(crate) struct LabForwardingArgs {
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = port_count, help_heading = VARY)]
     pub(crate) ports: Vec<usize>,
     /// Accepted loss, as a share of frames: 0.0001 is one in ten thousand
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = number(0.0..=0.5))]
     pub(crate) loss: f64,
     /// Searches for the longest burst; the report gives their mean [default: 5; 1 with --quick]
     #[arg(long, value_name = "N")]
@@ -81,10 +81,6 @@ fn port_count(text: &str) -> Result<usize, String> {
     } else {
         Err("expected 2, 4, .. 16".to_owned())
     }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    number(text, 0.0..=0.5)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -143,7 +143,7 @@ pub(crate) struct LabNetworkArgs {
     #[arg(long, value_enum, default_value = "none", value_name = "HOW", help_heading = "With sessions")]
     pub(crate) processing: ProcessingArg,
     /// Multiply measured processing times by this factor
-    #[arg(long, default_value = "1", value_name = "F", value_parser = scale, requires = "processing", help_heading = "With sessions")]
+    #[arg(long, default_value = "1", value_name = "F", value_parser = number(0.001..=1e6), requires = "processing", help_heading = "With sessions")]
     pub(crate) processing_scale: f64,
     /// Write a trace of N packets, a table and a configuration for each recorded AS, for `thalweg replay`
     #[arg(long, value_name = "N", requires = "collect", help_heading = "With sessions")]
@@ -158,10 +158,10 @@ pub(crate) struct LabNetworkArgs {
     #[arg(long, value_name = "AS", help_heading = "With the fixpoint")]
     pub(crate) leak: Option<u32>,
     /// Share of ASes that validate the origin (ROV), from 0 to 1
-    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = share, help_heading = "With the fixpoint")]
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = number(0.0..=1.0), help_heading = "With the fixpoint")]
     pub(crate) rov: f64,
     /// Share of ASes that reject leaks (ASPA), from 0 to 1
-    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = share, help_heading = "With the fixpoint")]
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = number(0.0..=1.0), help_heading = "With the fixpoint")]
     pub(crate) aspa: f64,
     /// Threads to use [default: one per core]
     #[arg(long, value_name = "N")]
@@ -199,13 +199,4 @@ fn two_ases(text: &str) -> Result<(u32, u32), String> {
         Some((victim, attacker)) if victim != attacker => Ok((victim, attacker)),
         _ => Err("expected two AS numbers such as `13335,64500`".to_owned()),
     }
-}
-
-fn scale(text: &str) -> Result<f64, String> {
-    number(text, 0.001..=1e6)
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "expected a share from 0 to 1".to_owned())
 }

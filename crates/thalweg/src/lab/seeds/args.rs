@@ -28,7 +28,7 @@ pub(crate) struct LabSeedsArgs {
     #[arg(long, value_name = "SEED", default_value = "0")]
     pub(crate) first: u64,
     /// Stop after this many hours
-    #[arg(long, value_name = "H", value_parser = hours)]
+    #[arg(long, value_name = "H", value_parser = number(0.0001..=10_000.0))]
     pub(crate) hours: Option<f64>,
     /// Stop after this many failures
     #[arg(long, value_name = "N", default_value = "5")]
@@ -62,8 +62,4 @@ pub(crate) enum SeedSide {
     Packets,
     /// Both
     Both,
-}
-
-fn hours(text: &str) -> Result<f64, String> {
-    number(text, 0.0001..=10_000.0)
 }

@@ -1,10 +1,10 @@
 //! The experiment's plots, each with a sentence on how to read it.
 
 use super::super::{CellResult, Outcome, Part, SERIAL};
-use super::tables::{function_names, heading};
+use super::tables::function_names;
 use crate::bgp::schedulings::FOUR_TIMES;
 use crate::claims;
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::plot::{Axis, Bar, BarChart, LineChart, Point, Scale, Series, SeriesKind};
 use crate::stats::distinct;
 use thalweg_text::units::Unit;
 
@@ -15,8 +15,8 @@ fn schedulings(outcome: &Outcome) -> Vec<&str> {
     distinct(outcome.cells.iter().map(|cell| cell.cell.scheduling.as_str()))
 }
 
-fn color(outcome: &Outcome, scheduling: &str) -> usize {
-    schedulings(outcome).iter().position(|name| *name == scheduling).unwrap_or(0)
+fn names(outcome: &Outcome) -> Vec<String> {
+    schedulings(outcome).into_iter().map(str::to_owned).collect()
 }
 
 pub(super) fn plots(outcome: &Outcome, part: Part) -> Vec<(String, String)> {
@@ -54,19 +54,17 @@ fn speed_ups(outcome: &Outcome) -> Vec<(String, String)> {
             let range = Some((times(cell.elapsed_s.max), times(cell.elapsed_s.min)));
             Point { x: x as f64, y: times(cell.elapsed_s.median), range }
         };
-        let series = |scheduling: &str, points: Vec<Point>| {
-            Series::measured(scheduling, color(outcome, scheduling), points)
+        let one_each = cells().filter(|c| c.cell.threads_per_core.is_none_or(|threads| threads == 1));
+        let one_each = one_each.map(|c| (c.cell.scheduling.clone(), point(c.cell.cores, c)));
+        let mut by_cores = Series::each(names(outcome), one_each);
+        let most = |c: &CellResult| {
+            let same = cells().filter(|other| other.cell.scheduling == c.cell.scheduling);
+            same.map(|other| other.cell.cores).max()
         };
-        let (mut by_cores, mut by_threads) = (Vec::new(), Vec::new());
-        for scheduling in schedulings(outcome) {
-            let of = || cells().filter(|c| c.cell.scheduling == scheduling);
-            let one_each = of().filter(|c| c.cell.threads_per_core.is_none_or(|threads| threads == 1));
-            by_cores.push(series(scheduling, one_each.map(|c| point(c.cell.cores, c)).collect()));
-            let most = of().map(|c| c.cell.cores).max().unwrap_or(1);
-            let on_all = of().filter(|c| c.cell.cores == most);
-            let threads = on_all.filter_map(|c| Some(point(c.cell.threads_per_core?, c)));
-            by_threads.push(series(scheduling, threads.collect()));
-        }
+        let on_all = cells().filter(|c| most(c) == Some(c.cell.cores));
+        let by_threads =
+            on_all.filter_map(|c| Some((c.cell.scheduling.clone(), point(c.cell.threads_per_core?, c))));
+        let mut by_threads = Series::each(names(outcome), by_threads);
         by_cores.push(Series::ideal(&by_cores));
         let published = claims::series("003/fig-4.3").iter();
         let published = published.filter_map(|(cores, values)| Some((cores.parse().ok()?, *values.first()?)));
@@ -97,53 +95,40 @@ fn chart(title: String, x: &str, series: Vec<Series>) -> LineChart {
 }
 
 fn by_load(outcome: &Outcome, part: Part) -> BarChart {
-    let loads = distinct(outcome.of(part).map(|cell| cell.cell.load.as_str()));
-    let groups = loads.into_iter().map(|load| BarGroup {
-        label: load.to_owned(),
-        bars: outcome
-            .of(part)
-            .filter(|c| c.cell.load == load)
-            .map(|c| Bar::of(color(outcome, &c.cell.scheduling), &c.elapsed_s.scaled(1e9)))
-            .collect(),
-    });
-    let series = schedulings(outcome).iter().map(|n| (*n).to_owned()).collect();
+    let bars = outcome
+        .of(part)
+        .map(|c| (c.cell.load.clone(), c.cell.scheduling.clone(), Bar::of(&c.elapsed_s.scaled(1e9))));
     let axis = Axis::new("time until all was dealt with", Unit::Nanoseconds, Scale::Linear);
-    BarChart::new(heading(part), axis, series, groups.collect())
+    BarChart::of(part.name(), axis, names(outcome), bars)
 }
 
 fn by_function(outcome: &Outcome, part: Part) -> BarChart {
     let cells: Vec<&CellResult> = outcome.of(part).collect();
-    let groups = function_names(&cells).into_iter().map(|(key, name)| BarGroup {
-        label: name.to_owned(),
-        bars: cells
-            .iter()
-            .filter_map(|c| Some(Bar::of(color(outcome, &c.cell.scheduling), c.functions_ns.get(key)?)))
-            .collect(),
+    let functions = function_names(&cells);
+    let bars = functions.iter().flat_map(|(key, name)| {
+        cells.iter().filter_map(move |c| {
+            Some(((*name).to_owned(), c.cell.scheduling.clone(), Bar::of(c.functions_ns.get(*key)?)))
+        })
     });
-    let series = schedulings(outcome).iter().map(|n| (*n).to_owned()).collect();
     let axis = Axis::new("processor time per UPDATE", Unit::Nanoseconds, Scale::Linear);
-    BarChart::new(heading(part), axis, series, groups.collect())
+    BarChart::of(part.name(), axis, names(outcome), bars)
 }
 
 /// A plot along the trace for each table.
 fn along(outcome: &Outcome) -> Vec<(String, String)> {
     let loads = distinct(outcome.of(Part::Blocks).map(|cell| cell.cell.load.as_str()));
     let plot = |load: &str| {
-        let series = outcome.of(Part::Blocks).filter(|c| c.cell.load == load).map(|cell| Series {
-            name: cell.cell.scheduling.clone(),
-            kind: SeriesKind::Measured(color(outcome, &cell.cell.scheduling)),
-            points: cell
-                .blocks
-                .iter()
-                .flat_map(|blocks| blocks.median_s.iter().enumerate())
-                .map(|(at, s)| Point { x: (at * outcome.block_updates) as f64, y: s * 1e9, range: None })
-                .collect(),
+        let points = outcome.of(Part::Blocks).filter(|c| c.cell.load == load).flat_map(|cell| {
+            let blocks = cell.blocks.iter().flat_map(|blocks| blocks.median_s.iter().enumerate());
+            blocks.map(|(at, s)| {
+                (cell.cell.scheduling.clone(), Point::at((at * outcome.block_updates) as f64, s * 1e9))
+            })
         });
         LineChart {
             title: format!("Time of {} UPDATEs along the trace, {load}", outcome.block_updates),
             x: Axis::new("UPDATEs so far", Unit::Count, Scale::Linear),
             y: Axis::new("time of a block", Unit::Nanoseconds, Scale::Linear),
-            series: series.collect(),
+            series: Series::each(names(outcome), points),
         }
     };
     let caption = |load: &str| {
@@ -156,11 +141,8 @@ fn along(outcome: &Outcome) -> Vec<(String, String)> {
 
 fn by_cache_size(outcome: &Outcome) -> LineChart {
     let series = outcome.caches.iter().enumerate().map(|(color, curve)| {
-        let points = curve.points.iter().map(|point| Point {
-            x: point.bank_bytes as f64,
-            y: point.misses_per_update,
-            range: None,
-        });
+        let points = curve.points.iter();
+        let points = points.map(|point| Point::at(point.bank_bytes as f64, point.misses_per_update));
         let name = format!("{} ({} cores)", curve.scheduling, curve.cores);
         Series { name, kind: SeriesKind::Predicted(color), points: points.collect() }
     });
@@ -173,23 +155,8 @@ fn by_cache_size(outcome: &Outcome) -> LineChart {
 }
 
 fn by_strategy(outcome: &Outcome) -> BarChart {
-    let loads = distinct(outcome.receive.iter().map(|row| row.load.as_str()));
-    let names = distinct(outcome.receive.iter().map(|row| row.strategy.to_string()));
-    let groups: Vec<BarGroup> = loads
-        .into_iter()
-        .map(|load| BarGroup {
-            label: load.to_owned(),
-            bars: outcome
-                .receive
-                .iter()
-                .filter(|row| row.load == load)
-                .map(|row| {
-                    let series = names.iter().position(|n| *n == row.strategy.to_string()).unwrap_or(0);
-                    Bar::of(series, &row.cpu_ns)
-                })
-                .collect(),
-        })
-        .collect();
+    let bars = outcome.receive.iter();
+    let bars = bars.map(|row| (row.load.clone(), row.strategy.to_string(), Bar::of(&row.cpu_ns)));
     let axis = Axis::new("CPU per message", Unit::Nanoseconds, Scale::Linear);
-    BarChart::new("Receiving a message", axis, names, groups)
+    BarChart::of("Receiving a message", axis, Vec::new(), bars)
 }

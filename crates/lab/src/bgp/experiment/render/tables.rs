@@ -6,6 +6,8 @@ use crate::bgp::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
 use crate::bgp::locks::Locked;
 use crate::bgp::schedulings::{OWN_POLLER, PER_PEER};
 use crate::claims;
+use crate::figures;
+use crate::figures::{ns, or_dash, percent, seconds};
 use crate::stats::distinct;
 use std::collections::BTreeMap;
 use thalweg_text::units::{Unit, count};
@@ -24,33 +26,6 @@ const FUNCTIONS: [(&str, &str, &str); 8] = [
     (HEADER_READ_SHARE, "header read (share)", "header_read"),
     ("housekeeping", "housekeeping", "housekeeping"),
 ];
-
-pub(super) fn heading(part: Part) -> &'static str {
-    match part {
-        Part::SpeedUp => "Speed-up by scheduling, cores and threads",
-        Part::Functions => "Time by function",
-        Part::OneCore => "Time by function on one core",
-        Part::Mixes => "Traffic mixes",
-        Part::Ways => "Ways of sending",
-        Part::Blocks => "Along a long trace",
-        Part::Ablations => "A thread per neighbor without its optimizations",
-        Part::Wu => "Eight loads",
-        Part::Receive => "Receiving",
-        Part::Caches => "Cache misses by cache size",
-    }
-}
-
-fn seconds(s: f64) -> String {
-    Unit::Nanoseconds.format(s * 1e9)
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
-fn or_dash(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "–".to_owned())
-}
 
 /// The tables of a part; none if it was not measured.
 pub(super) fn tables(outcome: &Outcome, part: Part) -> Vec<Table> {
@@ -110,7 +85,7 @@ fn spread(result: &CellResult) -> String {
 }
 
 fn speed_up(result: &CellResult) -> String {
-    or_dash(result.speed_up.map(|times| format!("{times:.2}")))
+    or_dash(result.speed_up.map(figures::times))
 }
 
 fn cpu(result: &CellResult) -> String {
@@ -242,10 +217,10 @@ fn function_rows(
         let mut row = vec![
             name.to_owned(),
             or_dash(serial.function_calls.get(key).map(|n| Unit::Plain.format(*n))),
-            or_dash(serial.functions_ns.get(key).map(|ns| Unit::Nanoseconds.format(ns.median))),
+            or_dash(serial.functions_ns.get(key).map(|time| ns(time.median))),
         ];
         for other in others {
-            let ns = other.functions_ns.get(key).map(|s| Unit::Nanoseconds.format(s.median));
+            let ns = other.functions_ns.get(key).map(|s| ns(s.median));
             row.push(or_dash(ns));
             row.push(or_dash(second(other, key)));
         }
@@ -266,7 +241,7 @@ fn functions(outcome: &Outcome, cells: &[&CellResult]) -> Option<Table> {
         cells,
         serial,
         &others,
-        |other, key| other.function_speed_ups.get(key).map(|times| format!("{times:.2}")),
+        |other, key| other.function_speed_ups.get(key).copied().map(figures::times),
         |key| (0..3).map(|place| thesis(key, place).map(|value| format!("{value:.1}"))).collect(),
     );
     Some(table)
@@ -346,7 +321,7 @@ fn receive(outcome: &Outcome) -> Table {
         .words("way", |row| row.strategy.to_string())
         .number("messages", |row| count(row.messages))
         .number("calls/message", |row| Unit::Plain.format(row.calls_per_message))
-        .number("CPU/message", |row| Unit::Nanoseconds.format(row.cpu_ns.median))
+        .number("CPU/message", |row| ns(row.cpu_ns.median))
         .number("spread", |row| percent(row.cpu_ns.spread()))
         .number("throughput", |row| format!("{}/s", Unit::Bytes.format(row.bytes_per_second.median)))
         .table()
