@@ -372,6 +372,11 @@ impl RibShard {
         A::routes(self).scan(cursor, budget, self.depth, visit)
     }
 
+    /// Where a scan continues behind a prefix that has paths.
+    pub fn behind<A: RibAddress>(&self, prefix: Prefix<A>) -> Option<ScanCursor> {
+        A::routes(self).find(prefix).map(|number| ScanCursor { next: number + 1 })
+    }
+
     /// Returns a prefix and its paths, if it has any.
     pub fn lookup<A: RibAddress>(&self, prefix: Prefix<A>) -> Option<ScannedRoute<'_, A>> {
         let routes = A::routes(self);

@@ -175,6 +175,11 @@ pub(crate) fn read(
     Some(flows)
 }
 
+/// Reads nothing but the store's folder, for a program that only queries it.
+pub(crate) fn read_store(reader: &mut Reader, root: &mut Section<'_>) -> Option<PathBuf> {
+    root.section(reader, &FLOWS)?.get(reader, &STORE)
+}
+
 fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
     let entries = reader.filled_list(item);
     let collectors = entries.iter().filter_map(|entry| reader.parse(entry, collector));

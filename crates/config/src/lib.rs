@@ -52,10 +52,13 @@ mod section;
 mod text_file;
 mod types;
 mod values;
+mod web;
+mod web_types;
 mod workers;
 
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
 use toml::de::DeTable;
 
 use diagnostic::SourceText;
@@ -79,6 +82,7 @@ pub use types::{
     WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
+pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};
 
 impl RouterConfig {
     /// Reads and checks a configuration file and the route files it names.
@@ -143,6 +147,36 @@ impl ConfigSource {
         Self { text: masked(&self.text), ..self.clone() }
     }
 
+    /// What serving the HTTP API takes; `None` without `[web]`. Sections that it does not need are not checked, so that
+    /// a file of its own may lack them.
+    pub fn web(&self) -> Result<Option<WebSetup>, ConfigErrors> {
+        let (mut reader, document) = self.parsed()?;
+        let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
+        let (control_socket, _) = control::read(&mut reader, &mut root);
+        let store = flows::read_store(&mut reader, &mut root);
+        let web = web::read(&mut reader, &mut root);
+        match reader.finish() {
+            (diagnostics, true) => Err(ConfigErrors { diagnostics }),
+            _ => Ok(web.map(|web| WebSetup { web, control_socket, store })),
+        }
+    }
+
+    /// The document, if its syntax is right, and what reads it.
+    fn parsed(&self) -> Result<(Reader, Spanned<DeTable<'_>>), ConfigErrors> {
+        let mut reader = Reader::new(SourceText::new(&self.file, &self.text), &self.folder);
+        let (document, errors) = DeTable::parse_recoverable(&self.text);
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            let (message, expected) = syntax_message(error.message());
+            reader.error(ErrorKind::Syntax, &span, message, expected);
+        }
+        match errors.is_empty() {
+            true => Ok((reader, document)),
+            // After syntax errors the parser guesses the rest; findings in a guess would mislead.
+            false => Err(ConfigErrors { diagnostics: reader.finish().0 }),
+        }
+    }
+
     /// The configuration, with addresses that programs have given to mirrors of ports. Errors caused by these
     /// addresses are reported at their port.
     pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {
@@ -157,19 +191,8 @@ impl ConfigSource {
         learned: &[LearnedAddress],
         places: &[String],
     ) -> Result<RouterConfig, ConfigErrors> {
-        let Self { file, text, folder } = self;
-        let folder = folder.as_path();
-        let mut reader = Reader::new(SourceText::new(file, text), folder);
-        let (document, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            let span = error.span().unwrap_or(0..0);
-            let (message, expected) = syntax_message(error.message());
-            reader.error(ErrorKind::Syntax, &span, message, expected);
-        }
-        if !errors.is_empty() {
-            // After syntax errors the parser guesses the rest; findings in a guess would mislead.
-            return Err(ConfigErrors { diagnostics: reader.finish().0 });
-        }
+        let (text, folder) = (&self.text, self.folder.as_path());
+        let (mut reader, document) = self.parsed()?;
         let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
         let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
         ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
@@ -181,12 +204,13 @@ impl ConfigSource {
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
-        let control_socket = control::read(&mut reader, &mut root);
+        let (control_socket, read_socket) = control::read(&mut reader, &mut root);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root, &ports);
+        let web = web::read(&mut reader, &mut root);
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
         if failed {
@@ -205,7 +229,9 @@ impl ConfigSource {
             dpdk,
             flows,
             workers,
+            web,
             control_socket,
+            read_socket,
             warnings: diagnostics,
             text: text.as_str().into(),
         })

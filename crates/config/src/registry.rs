@@ -1,7 +1,7 @@
 //! All tables of keys, for the reference and `thalweg config keys`.
 
 use crate::key::{SectionInfo, Table};
-use crate::{acl, bgp, control, dpdk, flows, kernel, nat, policy, ports, qos, routing, workers};
+use crate::{acl, bgp, control, dpdk, flows, kernel, nat, policy, ports, qos, routing, web, workers};
 
 /// The root table with all sections.
 pub(crate) static ROOT: Table = Table::new(
@@ -23,6 +23,7 @@ pub(crate) static ROOT: Table = Table::new(
         &bgp::BGP,
         &policy::POLICY,
         &control::CONTROL,
+        &web::WEB,
     ],
 );
 

@@ -25,6 +25,7 @@ use thalweg_wire::MacAddr;
 
 use crate::bgp_types::BgpConfig;
 use crate::diagnostic::Diagnostic;
+use crate::web_types::WebConfig;
 
 /// Index into [`RouterConfig::ports`].
 pub type PortIndex = u16;
@@ -59,8 +60,12 @@ pub struct RouterConfig {
     pub flows: Option<FlowsConfig>,
     /// Placement and priority of the threads that work on packets.
     pub workers: WorkersConfig,
+    /// Where the HTTP API is served, if it is.
+    pub web: Option<WebConfig>,
     /// Where the router answers `show` and similar commands.
     pub control_socket: PathBuf,
+    /// Where it answers everybody, and changes nothing.
+    pub read_socket: Option<PathBuf>,
     /// Settings that are valid but probably not intended.
     pub warnings: Vec<Diagnostic>,
     /// The text of the configuration.

@@ -48,6 +48,8 @@ pub(crate) struct ControlServer {
     pub(crate) forwarding: Option<Arc<dyn Forwarding>>,
     /// Answers about packets, if the router forwards them.
     pub(crate) packets: Option<Arc<PacketSide>>,
+    /// Whether clients may change anything.
+    pub(crate) may_change: bool,
 }
 
 /// Serves clients, each in a thread of its own. It returns only if the listener ends, which does not happen.
@@ -78,7 +80,7 @@ pub(crate) fn serve(listener: &UnixListener, server: &ControlServer) {
 }
 
 fn refuse(mut stream: UnixStream) -> io::Result<()> {
-    let line = Line::Error(format!("{CLIENTS_MAX} clients are being served; try again"));
+    let line = Line::error(&AnswerError::TooManyClients(CLIENTS_MAX));
     writeln!(stream, "{}", serde_json::to_string(&line)?)
 }
 
@@ -93,7 +95,9 @@ fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
         if reader.by_ref().take(REQUEST_MAX_BYTES).read_line(&mut text)? == 0 {
             return Ok(());
         }
-        let request = Request::parse(&text);
+        let allowed = |request: &Request| server.may_change || !request.needs_operator();
+        let request = Request::parse(&text)
+            .and_then(|request| if allowed(&request) { Ok(request) } else { Err(AnswerError::ReadOnly) });
         if let Some(wanted) = request.as_ref().ok().and_then(Request::as_capture) {
             return capture::serve(wanted, server.packets(), stream, reader, writer);
         }
@@ -112,7 +116,7 @@ fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
         };
         match answered {
             Ok(()) => write_line(&mut writer, &Line::Done { items })?,
-            Err(error) => write_line(&mut writer, &Line::Error(error.to_string()))?,
+            Err(error) => write_line(&mut writer, &Line::error(&error))?,
         }
         writer.flush()?;
     }
@@ -180,9 +184,10 @@ impl ControlServer {
 
     /// Emits the routes of the forwarding table slice by slice.
     fn fib_routes(&self, filter: &FibFilter, emit: Emit<'_>) -> Answer {
-        let inside = match filter.inside.as_deref().map(AnswerError::prefix).transpose() {
-            Ok(inside) => inside,
-            Err(error) => return Ok(Err(error)),
+        let prefix = |text: &Option<String>| text.as_deref().map(AnswerError::prefix).transpose();
+        let (inside, mut after) = match (prefix(&filter.inside), prefix(&filter.after)) {
+            (Ok(inside), Ok(after)) => (inside, after),
+            (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
         };
         let family = match filter.family.as_deref() {
             None => None,
@@ -191,7 +196,6 @@ impl ControlServer {
             Some(other) => return Ok(Err(AnswerError::Family(other.to_owned()))),
         };
         let mut left = filter.limit.unwrap_or(usize::MAX);
-        let mut after = None;
         while left > 0 {
             let routes = match self.forwarding().and_then(|forwarding| forwarding.routes(after, FIB_SLICE)) {
                 Ok(routes) => routes,

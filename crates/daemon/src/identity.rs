@@ -72,10 +72,13 @@ impl Identity {
             uptime_s: self.begun.elapsed().as_secs(),
             config: self.path.clone(),
             config_age_s: in_force.since.elapsed().as_secs(),
+            reload_refused: in_force.refused.clone(),
             problems: refused.into_iter().collect(),
             memory_bytes: process.resident,
             memory_peak_bytes: process.resident_peak,
             threads: process.threads,
+            cpu_ms: process.cpu_ms,
+            open_files: process.open_files,
             ..StatusView::default()
         }
     }

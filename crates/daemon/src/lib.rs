@@ -75,7 +75,10 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
     }
     let path = options.socket.as_ref().unwrap_or(&config.control_socket);
     // First of all, so that a second router does not touch the first one's routes in the kernel.
-    let socket = ControlSocket::open(path, &config.control_socket)?;
+    let mut socket = ControlSocket::open(path, &config.control_socket)?;
+    if let Some(path) = &config.read_socket {
+        socket.open_for_reading(path)?;
+    }
     let stop = Arc::new(Stopping::default());
     let note = restart::path(&socket.path);
     let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, options.restarting));
@@ -100,7 +103,7 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
         helpers.spawn("rates", move || packets.sample(&stop)).map_err(RunError::system(NO_THREAD))?;
     }
     let identity = Identity::new(env!("CARGO_PKG_VERSION"), options.config.clone(), config);
-    let process = Process { socket, identity: Arc::new(identity), source, stop };
+    let process = Process { socket, identity: Arc::new(identity), source, web: config.web.clone(), stop };
     let result = match bgp {
         Some(bgp) => route(options, &bgp, &mut helpers, &packets, &process),
         None => forward(options, &helpers, &packets, &process),
@@ -166,6 +169,7 @@ fn route(
         stop: stopper,
         forwarding: helpers.forwarding(),
         packets: packets.clone(),
+        may_change: true,
     })?;
     tracing::info!(
         r#as = bgp.local_as,
@@ -220,6 +224,7 @@ fn forward(
         stop: stopper,
         forwarding: helpers.forwarding(),
         packets: packets.clone(),
+        may_change: true,
     })?;
     tracing::info!(socket = %socket.path.display(), "running");
     while !stop.flag.load(Ordering::Acquire) {

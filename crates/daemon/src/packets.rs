@@ -21,7 +21,7 @@ use thalweg_live::{
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FlowCacheView,
     FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView,
-    ReceiveQueueView, UpDown, emit_all,
+    ReceiveQueueView, SojournView, UpDown, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -493,6 +493,23 @@ fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
     }
 }
 
+fn sojourn_view(counters: &thalweg_dataplane::egress::ClassCounters) -> SojournView {
+    let (histogram, mut seen) = (&counters.sojourn_ns, 0);
+    // One walk over the recorded values, which are in order.
+    let mut bounds = SojournView::BOUNDS_US.iter().map(|bound| u64::from(*bound) * 1000).peekable();
+    let mut within = Vec::with_capacity(SojournView::BOUNDS_US.len());
+    for value in histogram.iter_recorded() {
+        while bounds.next_if(|bound| *bound < value.value_iterated_to()).is_some() {
+            within.push(seen);
+        }
+        seen += value.count_since_last_iteration();
+    }
+    within.resize(SojournView::BOUNDS_US.len(), seen);
+    let packets = histogram.len();
+    let sum_us = if packets == 0 { 0.0 } else { histogram.mean() * packets as f64 / 1000.0 };
+    SojournView { within, packets, sum_us }
+}
+
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {
     let micros = |quantile| counters.sojourn_ns.value_at_quantile(quantile) as f64 / 1000.0;
     QueueView {
@@ -508,6 +525,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         sojourn_p50_us: micros(0.5),
         sojourn_p99_us: micros(0.99),
         sojourn_p999_us: micros(0.999),
+        sojourn: sojourn_view(counters),
         rates: None,
     }
 }

@@ -8,10 +8,10 @@
 //! text is kept for that, because the file may have changed since without a request to reload it.
 
 use parking_lot::Mutex;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
+use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig, WebConfig};
 use thalweg_node::speaker::{PreparedBgp, Speaker};
 
 use crate::error::ConfigurationError;
@@ -26,6 +26,9 @@ pub(crate) struct Configurations {
     path: PathBuf,
     /// The control socket that the file named at the start.
     socket: PathBuf,
+    read_socket: Option<PathBuf>,
+    /// What it said about the HTTP API at the start.
+    web: Option<WebConfig>,
     identity: Arc<Identity>,
     speaker: Option<Arc<Speaker>>,
     packets: Option<Arc<PacketSide>>,
@@ -53,7 +56,17 @@ impl Configurations {
         let (source, places) = (process.source.clone(), places.collect());
         let in_force = Mutex::new(InForce { source, learned: Vec::new(), places });
         let (path, socket) = (options.config.clone(), process.socket.configured.clone());
-        Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, packets, in_force })
+        let (web, read_socket) = (process.web.clone(), process.socket.reads_at().map(Path::to_owned));
+        Arc::new(Self {
+            path,
+            socket,
+            read_socket,
+            web,
+            identity: process.identity.clone(),
+            speaker,
+            packets,
+            in_force,
+        })
     }
 
     /// The function behind `reload`. If anything is wrong with the file, nothing changes.
@@ -98,6 +111,12 @@ impl Configurations {
         in_force.take_places(&config);
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
+        }
+        if config.read_socket != self.read_socket {
+            changes.push("[control] read_socket changed: it takes effect with a restart".to_owned());
+        }
+        if config.web != self.web {
+            changes.push("[web] changed: it takes effect with a restart".to_owned());
         }
         if has_other_workers {
             changes.push("[workers] changed: it takes effect with a restart".to_owned());

@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use bgp::{
-    BgpNeighborView, BgpRequest, MemoryView, NegotiatedView, RestartView, RibView, RouteFilter, RouteView,
-    UpdateGroupView,
+    BgpNeighborView, BgpRequest, MemoryView, MessagesView, NegotiatedView, RestartView, RibView, RouteFilter,
+    RouteView, UpdateGroupView,
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
-pub use error::AnswerError;
+pub use error::{AnswerError, RefusalKind};
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
     FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
@@ -34,7 +34,7 @@ pub use forwarding::{
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
     AclRuleView, CountersView, NeighborView, PacketRequest, PolicerView, PortRates, PortView, QueueRates,
-    QueueView, ReceiveQueueView, WorkerView,
+    QueueView, ReceiveQueueView, SojournView, WorkerView,
 };
 pub use received::{ReceivedItem, ReceivedRequest};
 pub use sent_route::SentRouteView;
@@ -76,6 +76,24 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it may change anything, or shows what packets contain.
+    pub fn needs_operator(&self) -> bool {
+        match self {
+            Self::Reload
+            | Self::Stop { .. }
+            | Self::Capture(_)
+            | Self::Packets(PacketRequest::NatClear(_)) => true,
+            Self::Bgp(request) => matches!(
+                request,
+                BgpRequest::Refresh { .. }
+                    | BgpRequest::Reset { .. }
+                    | BgpRequest::Shutdown { .. }
+                    | BgpRequest::Start { .. }
+            ),
+            _ => false,
+        }
+    }
+
     /// Parses a line of the control socket. The error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, AnswerError> {
         let error = match serde_json::from_str(text) {
@@ -122,6 +140,8 @@ pub struct FibFilter {
     pub family: Option<String>,
     /// Only routes of this source: `connected`, `configured`, `kernel` or `bgp`.
     pub source: Option<String>,
+    /// Only prefixes behind this one, in the order of an answer.
+    pub after: Option<String>,
     /// At most this many.
     pub limit: Option<usize>,
 }
@@ -138,7 +158,14 @@ pub enum Line {
         items: usize,
     },
     /// The request failed.
-    Error(String),
+    Error { kind: RefusalKind, text: String },
+}
+
+impl Line {
+    /// The line that says why a request is not answered.
+    pub fn error(why: &AnswerError) -> Self {
+        Self::Error { kind: why.kind(), text: why.to_string() }
+    }
 }
 
 /// A value for each address family.

@@ -68,6 +68,56 @@ pub(crate) enum Test {
 }
 
 impl Filter {
+    /// The words that filters are made of, for completion.
+    pub const WORDS: &'static [&'static str] = &[
+        "and",
+        "or",
+        "not",
+        "any",
+        "src",
+        "dst",
+        "ip",
+        "net",
+        "port",
+        "as",
+        "src-port",
+        "dst-port",
+        "src-as",
+        "dst-as",
+        "proto",
+        "tcp",
+        "udp",
+        "icmp",
+        "icmpv6",
+        "sctp",
+        "gre",
+        "esp",
+        "ipv4",
+        "ipv6",
+        "app",
+        "end",
+        "flags",
+        "nat",
+        "nat-src",
+        "nat-dst",
+        "next-hop",
+        "bgp-next-hop",
+        "ingress",
+        "egress",
+        "vlan",
+        "mpls",
+        "tos",
+        "dscp",
+        "ttl",
+        "packets",
+        "bytes",
+        "duration",
+        "dropped",
+        "sampling",
+        "icmp-type",
+        "icmp-code",
+    ];
+
     /// Parses a filter; an empty text selects every record.
     ///
     /// ```text

@@ -5,6 +5,7 @@
 //! the footer exclude by time or filter.
 
 mod aggregate;
+mod answer;
 mod graph;
 mod key;
 mod list;

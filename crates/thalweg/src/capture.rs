@@ -133,7 +133,7 @@ impl Incoming<'_> {
         }
         match serde_json::from_str(&text)? {
             Line::Item(value) => Ok(Ok(value)),
-            Line::Error(error) => Ok(Err(error)),
+            Line::Error { text, .. } => Ok(Err(text)),
             Line::Done { .. } => Err(ErrorKind::UnexpectedEof.into()),
         }
     }

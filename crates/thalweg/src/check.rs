@@ -10,7 +10,9 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
-use thalweg_config::{Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, ports_text};
+use thalweg_config::{
+    Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, WebConfig, ports_text,
+};
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::nat::{BlockAllocation, HostLimits, NatConfig, PortForward, SubscriberConfig};
 use thalweg_dataplane::police::{ColorAction, Marker, PolicerConfig};
@@ -49,6 +51,13 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     let mut text = String::new();
     if config.bgp.is_some() || config.ports.iter().any(|port| port.interface.is_some()) {
         let _ = writeln!(text, "`run` listens for `show` at {}\n", config.control_socket.display());
+    }
+    if let Some(web) = &config.web {
+        let addresses = web.listen.iter().map(ToString::to_string);
+        let places = addresses.chain(web.socket.iter().map(|socket| socket.display().to_string()));
+        let glasses = web.looking_glass.iter().map(|address| format!("{address} (looking glass)"));
+        let _ =
+            writeln!(text, "`run` serves HTTP at {}\n", places.chain(glasses).collect::<Vec<_>>().join(", "));
     }
     if let Some(bgp) = &config.bgp {
         bgp::render(&mut text, bgp);
@@ -399,9 +408,22 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         "validate": { "martians": config.validate.martians },
         "bgp": config.bgp.as_ref().map(bgp::to_json),
         "control_socket": config.control_socket,
+        "read_socket": config.read_socket,
+        "web": config.web.as_ref().map(web_json),
         "workers": interfaces.workers_json(config),
         "kernel": { "import": config.kernel.import, "export": config.kernel.export },
         "warnings": config.warnings,
+    })
+}
+
+fn web_json(web: &WebConfig) -> Value {
+    json!({
+        "socket": web.socket,
+        "listen": web.listen,
+        "tls": web.tls.is_some(),
+        "hosts": web.hosts,
+        "tokens": web.tokens.iter().map(|token| json!({ "name": token.name, "may": token.may.name() })).collect::<Vec<_>>(),
+        "looking_glass": web.looking_glass,
     })
 }
 

@@ -126,6 +126,26 @@ pub(crate) enum Command {
     /// Reports the prefixes whose best path changes, what each neighbor would receive, what would leak, and where
     /// traffic would move. Nothing is announced; no running router is needed.
     Whatif(Box<WhatIfArgs>),
+    /// Serve the HTTP API of a running router from a process of its own
+    ///
+    /// Takes [web] of a configuration, which may be a file of its own. This process needs no right but that to open the
+    /// router's control socket. A router whose own configuration has [web] serves the API by itself.
+    Web(WebArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  thalweg web web.toml --socket /run/thalweg.sock")]
+pub(crate) struct WebArgs {
+    /// Configuration file
+    pub(crate) config: PathBuf,
+    /// Control socket of the router [default: the configuration's, or /run/thalweg.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Folder of the dataset of flow records [default: the configuration's `store` in [flows]]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

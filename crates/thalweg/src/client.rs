@@ -34,7 +34,7 @@ pub(crate) fn ask(
         match line {
             Line::Item(value) => item(value)?,
             Line::Done { .. } => return Ok(()),
-            Line::Error(error) => return Err(Failure::Control(error)),
+            Line::Error { text, .. } => return Err(Failure::Control(text)),
         }
     }
     Err(Failure::Control("the router closed the connection before the end of its answer".to_owned()))

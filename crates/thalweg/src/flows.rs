@@ -6,11 +6,10 @@ mod writer;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::lines::LineFormat;
 use thalweg_ports::live::wall_ns;
-use thalweg_store::live::Writing;
 use thalweg_store::query::{
     Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
 };
@@ -23,13 +22,8 @@ use crate::cli::{
 };
 use crate::tables::table;
 use crate::{Failure, flows_import, print};
-use writer::{follow, live_json, report_empty, report_writing, view};
+use writer::{follow, report_empty, report_writing, view};
 
-/// The approximate number of steps of a graph without a given step length.
-const STEPS: u64 = 30;
-/// Readable step lengths, in seconds.
-const STEP_LENGTHS_S: [u64; 14] =
-    [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
 /// How far after the current time the window of `--last` ends.
 const AHEAD_NS: u64 = 60 * SECOND_NS;
 /// Characters of the longest bar.
@@ -79,7 +73,7 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
     let by = top_args.by;
     let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
     match (format, top_args.which.csv) {
-        (Format::Json, _) => print(&format!("{:#}\n", top_json(&answer, keys, &writing)))?,
+        (Format::Json, _) => print(&format!("{:#}\n", answer.to_json(keys, &writing)))?,
         (_, true) => print(&top_csv(&answer, keys))?,
         _ => print(&top_table(&answer, keys, by, numbers(&top_args.which)))?,
     }
@@ -149,22 +143,6 @@ fn top_table(answer: &Top, keys: &[Key], by: Metric, number: fn(u64) -> String) 
     text
 }
 
-fn top_json(answer: &Top, keys: &[Key], writing: &Writing) -> Value {
-    let rows = answer.rows.iter().map(|row| {
-        let mut object = key_json(keys, &row.key);
-        sums_json(&mut object, row.sums);
-        Value::Object(object)
-    });
-    json!({
-        "rows": rows.collect::<Vec<Value>>(),
-        "total": total_json(answer.total),
-        "live": live_json(answer.live, writing),
-        "keys": answer.keys,
-        "rest": total_json(answer.rest),
-        "scanned": scanned_json(&answer.scanned),
-    })
-}
-
 fn top_csv(answer: &Top, keys: &[Key]) -> String {
     let mut header: Vec<&str> = keys.iter().map(|key| key.name).collect();
     header.extend(["packets", "bytes", "flows"]);
@@ -180,46 +158,6 @@ fn top_csv(answer: &Top, keys: &[Key]) -> String {
 
 fn csv_value(value: &KeyValue) -> String {
     if *value == KeyValue::Unknown { String::new() } else { value.to_string() }
-}
-
-fn key_json(keys: &[Key], values: &[KeyValue]) -> Map<String, Value> {
-    let values = values.iter().map(|value| match value {
-        KeyValue::Number(number) => json!(number),
-        KeyValue::Unknown => Value::Null,
-        named => json!(named.to_string()),
-    });
-    keys.iter().map(|key| key.name.replace('-', "_")).zip(values).collect()
-}
-
-fn sums_json(object: &mut Map<String, Value>, sums: Sums) {
-    object.insert("packets".to_owned(), sums.packets.into());
-    object.insert("bytes".to_owned(), sums.bytes.into());
-    object.insert("flows".to_owned(), sums.flows.into());
-}
-
-fn total_json(sums: Sums) -> Value {
-    let mut object = Map::new();
-    sums_json(&mut object, sums);
-    Value::Object(object)
-}
-
-fn scanned_json(scanned: &Scanned) -> Value {
-    json!({
-        "files": scanned.files,
-        "row_groups_read": scanned.row_groups_read,
-        "row_groups_pruned": scanned.row_groups_pruned,
-        "records": scanned.records,
-        "pending_records": scanned.pending_records,
-        "cached_records": scanned.cached_records,
-        "sampled": scanned.sampled,
-        "sampling_unknown": scanned.sampling_unknown,
-        "skipped": skipped_json(&scanned.skipped),
-    })
-}
-
-fn skipped_json(skipped: &Skipped) -> Value {
-    let named = skipped.named.iter().map(|(path, what)| json!({ "file": path, "reason": what }));
-    json!({ "count": skipped.count, "named": named.collect::<Vec<Value>>() })
 }
 
 /// Prints remarks about the answer to standard error.
@@ -343,20 +281,14 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     let (view, writing) = view(args, query.window)?;
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
     let by = graph_args.by;
-    let step_ns = graph_args.step.unwrap_or_else(|| {
-        let (from, to) = view.summary().span_ns.unwrap_or((0, 0));
-        let (from, to) = (from.max(query.window.from_ns), to.min(query.window.to_ns));
-        let wanted = to.saturating_sub(from) / SECOND_NS / STEPS;
-        let fitting = STEP_LENGTHS_S.into_iter().find(|length| *length >= wanted);
-        fitting.unwrap_or(wanted) * SECOND_NS
-    });
+    let step_ns = graph_args.step.unwrap_or_else(|| view.readable_step_ns(query.window));
     let answer = graph(&view, &query, keys, by, graph_args.n as usize, step_ns).map_err(failed)?;
     if let Some(path) = &graph_args.svg {
         std::fs::write(path, plot::svg(&answer, by))
             .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))?;
     }
     match (format, graph_args.which.csv) {
-        (Format::Json, _) => print(&format!("{:#}\n", graph_json(&answer, keys, &writing)))?,
+        (Format::Json, _) => print(&format!("{:#}\n", answer.to_json(keys, &writing)))?,
         (_, true) => print(&graph_csv(&answer, keys))?,
         _ if graph_args.svg.is_some() => {}
         _ => print(&graph_bars(&answer, by, numbers(&graph_args.which)))?,
@@ -364,25 +296,6 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     report_writing(&writing);
     print_scanned(&answer.scanned, query.raw);
     if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
-}
-
-fn graph_json(answer: &Graph, keys: &[Key], writing: &Writing) -> Value {
-    let series = answer.series.iter().map(|series| {
-        json!({
-            "key": series.key.as_ref().map(|values| key_json(keys, values)),
-            "total": total_json(series.total),
-            "steps": series.steps.iter().map(|sums| total_json(*sums)).collect::<Vec<Value>>(),
-        })
-    });
-    json!({
-        "from": format_time(answer.from_ns),
-        "step_s": answer.step_ns as f64 / SECOND_NS as f64,
-        "incomplete_steps": answer.steps().zip(0..).filter(|(step, _)| !step.1).map(|(_, n)| n).collect::<Vec<u64>>(),
-        "series": series.collect::<Vec<Value>>(),
-        "total": total_json(answer.total),
-        "live": live_json(answer.live, writing),
-        "scanned": scanned_json(&answer.scanned),
-    })
 }
 
 fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
@@ -465,7 +378,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
             "cached_records": summary.cached_records,
             "from": span.as_ref().map(|span| &span[0]),
             "to": span.as_ref().map(|span| &span[1]),
-            "skipped": skipped_json(&summary.skipped),
+            "skipped": summary.skipped.to_json(),
         });
         report_writing(&writing);
         return print(&format!("{value:#}\n"));

@@ -24,6 +24,7 @@ mod signals;
 mod summary;
 mod tables;
 mod trace;
+mod web;
 mod whatif;
 
 use std::fmt;
@@ -155,6 +156,7 @@ fn main() -> ExitCode {
         Command::Flows(args) => flows::run(&args, format),
         Command::Mrt(args) => mrt::run(&args, format),
         Command::Whatif(args) => whatif::run(&args, format),
+        Command::Web(args) => web::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

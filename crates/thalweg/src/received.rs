@@ -139,7 +139,7 @@ impl Incoming {
                 ReceivedItem::Watching => self.is_watching = true,
             },
             Line::Done { .. } => return Err(Failure::Control("the router has ended its answer".to_owned())),
-            Line::Error(error) => return Err(Failure::Control(error)),
+            Line::Error { text, .. } => return Err(Failure::Control(text)),
         }
         Ok(true)
     }

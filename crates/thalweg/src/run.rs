@@ -6,7 +6,7 @@ use thalweg_daemon::{RunError, RunOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{LogFormat, RunArgs};
-use crate::{Failure, load_with_source};
+use crate::{Failure, load_with_source, web};
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (source, config) = load_with_source(&args.config)?;
@@ -21,6 +21,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         restarting: args.restarting,
         profile_functions: args.profile_functions,
     };
+    let web = config.web.as_ref().map(|web| {
+        let router = args.socket.clone().unwrap_or_else(|| config.control_socket.clone());
+        web::start(web, router, config.flows.as_ref().and_then(|flows| flows.store.clone()))
+    });
+    // Until the router has ended.
+    let _web = web.transpose()?;
     thalweg_daemon::run(source, &config, &options).map_err(|error| match error {
         RunError::FlowRecordsLost(what) => Failure::Incomplete(what),
         other => Failure::Router(other),

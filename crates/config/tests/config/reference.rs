@@ -64,6 +64,13 @@ fn every_row_says_what_it_is_for() {
 const SECTIONS: &str = r#"
 # control
 [control]
+# web
+[web]
+listen = "127.0.0.1:8080"
+# web.token
+[[web.token]]
+name = "a"
+file = "a.token"
 # workers
 [workers]
 # kernel

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_config::{
-    ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig,
+    ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig, WebRight,
 };
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
@@ -65,6 +65,31 @@ fn the_control_socket_needs_no_bgp() {
     assert_eq!(socket(""), Path::new("/run/thalweg.sock"));
     assert_eq!(socket("[control]\nsocket = \"a.sock\"\n"), Path::new("/etc/thalweg/a.sock"));
     assert_eq!(socket("[control]\nsocket = \"/tmp/b.sock\"\n"), Path::new("/tmp/b.sock"));
+}
+
+#[test]
+fn a_file_of_its_own_suffices_for_the_web() {
+    let read = |text: &str| ConfigSource::of_text("web.toml", text, Path::new("/etc/thalweg")).web();
+    assert_eq!(read("[control]\nsocket = \"a.sock\"\n").expect("it is valid"), None);
+    let text = "[web]\nlisten = \"127.0.0.1:8080\"\nhosts = \"Router.example.net\"\n\
+                [[web.token]]\nname = \"a\"\nfile = \"a.token\"\nmay = \"operate\"\n[flows]\nstore = \"flows\"\n";
+    let setup = read(text).expect("it is valid").expect("it has [web]");
+    assert_eq!(setup.control_socket, Path::new("/run/thalweg.sock"));
+    assert_eq!(setup.store.as_deref(), Some(Path::new("/etc/thalweg/flows")));
+    assert_eq!(setup.web.hosts, ["router.example.net"]);
+    let token = &setup.web.tokens[0];
+    assert_eq!((token.file.as_path(), token.may), (Path::new("/etc/thalweg/a.token"), WebRight::Operate));
+    assert!(WebRight::LookingGlass < WebRight::Read && WebRight::Read < WebRight::Operate);
+    assert!(read("[web]\n").is_err() && read("[web\n").is_err());
+    let open = "[web]\nlisten = \"0.0.0.0:8443\"\n";
+    let tls = "certificate = \"a.pem\"\nkey = \"a.key\"\n";
+    let token = "[[web.token]]\nname = \"a\"\nfile = \"a.token\"\n";
+    assert!(
+        read(open).is_err()
+            && read(&format!("{open}{tls}")).is_err()
+            && read(&format!("{open}{token}")).is_err()
+    );
+    assert!(read(&format!("{open}{tls}{token}")).is_ok());
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(super) fn serve(
             write_line(&mut client.writer, &Line::Item(serde_json::to_value(summary)?))?;
             write_line(&mut client.writer, &Line::Done { items: 2 })?;
         }
-        Err(error) => write_line(&mut client.writer, &Line::Error(error.to_string()))?,
+        Err(error) => write_line(&mut client.writer, &Line::error(&error))?,
     }
     client.writer.flush()
 }

@@ -69,7 +69,7 @@ pub(super) fn serve(
     };
     match ended {
         Ok(()) => write_line(&mut writer, &Line::Done { items: 0 })?,
-        Err(why) => write_line(&mut writer, &Line::Error(why.to_string()))?,
+        Err(why) => write_line(&mut writer, &Line::error(&why))?,
     }
     writer.flush()
 }

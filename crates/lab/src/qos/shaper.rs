@@ -104,7 +104,7 @@ fn queues(socket: &Path) -> io::Result<Vec<QueueView>> {
         match serde_json::from_str(&line?)? {
             Line::Item(item) => views.push(serde_json::from_value(item)?),
             Line::Done { .. } => return Ok(views),
-            Line::Error(error) => return Err(io::Error::other(error)),
+            Line::Error { text, .. } => return Err(io::Error::other(text)),
         }
     }
     Err(io::ErrorKind::UnexpectedEof.into())

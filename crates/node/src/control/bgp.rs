@@ -82,6 +82,8 @@ pub struct RouteFilter {
     /// Instead of the RIB's routes, what this neighbor (name or address) is sent of them, as
     /// [`super::SentRouteView`].
     pub advertised_to: Option<String>,
+    /// Only prefixes behind this one, in the order of an answer; not with `advertised_to`.
+    pub after: Option<String>,
     /// At most this many.
     pub limit: Option<usize>,
 }
@@ -104,7 +106,11 @@ pub struct BgpNeighborView {
     pub accepted_by_family: ByFamily<u64>,
     pub updates_received: u64,
     pub messages_received: u64,
+    #[serde(default)]
+    pub received_by_type: MessagesView,
     pub messages_sent: u64,
+    #[serde(default)]
+    pub sent_by_type: MessagesView,
     pub bytes_sent: u64,
     /// Times the session went down.
     pub flaps: u64,
@@ -114,6 +120,16 @@ pub struct BgpNeighborView {
     pub negotiated: Option<NegotiatedView>,
     /// Counters without a column of their own.
     pub counters: serde_json::Value,
+}
+
+/// Messages by type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessagesView {
+    pub open: u64,
+    pub update: u64,
+    pub notification: u64,
+    pub keepalive: u64,
+    pub route_refresh: u64,
 }
 
 /// The result of an OPEN exchange.
@@ -172,6 +188,11 @@ pub struct RouteView {
 /// What [`BgpRequest::Rib`] shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RibView {
+    #[serde(default)]
+    pub local_as: u32,
+    /// The BGP identifier.
+    #[serde(default)]
+    pub router_id: String,
     /// Prefixes with at least one path.
     pub prefixes: ByFamily<u64>,
     pub paths: ByFamily<u64>,

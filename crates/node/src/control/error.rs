@@ -1,5 +1,6 @@
 //! Why a request is not answered.
 
+use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, PrefixTextError};
 
 /// Why a router does not do what a client asks, in words for that client.
@@ -9,6 +10,8 @@ pub enum AnswerError {
     Fields(String),
     #[error("not a request: {0}")]
     NoRequest(serde_json::Error),
+    #[error("this control socket is for reading: use the other one")]
+    ReadOnly,
     #[error("a capture needs its own connection")]
     NeedsConnection,
     #[error("this router does not speak BGP: its configuration has no [bgp]")]
@@ -40,6 +43,8 @@ pub enum AnswerError {
     Destination { text: String, error: PrefixTextError },
     #[error("{0}: expected an address or a prefix")]
     NoDestination(String),
+    #[error("{0} has no route any more, so the list cannot go on behind it: begin again")]
+    CursorGone(String),
     #[error("no family is called {0}; expected ipv4 or ipv6")]
     Family(String),
     #[error("`{0}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255")]
@@ -48,6 +53,8 @@ pub enum AnswerError {
     Observers(usize),
     #[error("more than {0} MB of messages waited: this client takes less than neighbors send")]
     SlowClient(usize),
+    #[error("{0} clients are being served; try again")]
+    TooManyClients(usize),
     #[error("the router was not started with --profile-functions")]
     NotProfiled,
     /// What was asked for failed for reasons of its own.
@@ -55,7 +62,53 @@ pub enum AnswerError {
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// What kind of error it is, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalKind {
+    /// The request cannot be understood.
+    BadRequest,
+    /// The router lacks the part that is asked: its configuration has none.
+    Absent,
+    NotFound,
+    /// The request was understood, and cannot be done now.
+    Refused,
+    /// Too many clients ask for this.
+    Busy,
+}
+
 impl AnswerError {
+    /// The kind of this error.
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::Fields(_)
+            | Self::NoRequest(_)
+            | Self::NeedsConnection
+            | Self::Prefix { .. }
+            | Self::Destination { .. }
+            | Self::NoDestination(_)
+            | Self::Family(_)
+            | Self::Protocol(_) => RefusalKind::BadRequest,
+            Self::NoBgp
+            | Self::NoPackets
+            | Self::NoNat
+            | Self::NoFlows
+            | Self::NoForwarding
+            | Self::InKernel(_)
+            | Self::NotProfiled => RefusalKind::Absent,
+            Self::UnknownNeighbor(_) => RefusalKind::NotFound,
+            Self::ReadOnly
+            | Self::HostSilent
+            | Self::SessionDown(_)
+            | Self::SentNothing(_)
+            | Self::CursorGone(_)
+            | Self::NoRouteRefresh(_)
+            | Self::SlowClient(_)
+            | Self::Failed(_) => RefusalKind::Refused,
+            Self::TooManyClients(_) | Self::Observers(_) => RefusalKind::Busy,
+        }
+    }
+
     /// Reads a prefix.
     pub fn prefix(text: &str) -> Result<IpPrefix, Self> {
         text.parse().map_err(|error| Self::Prefix { text: text.to_owned(), error })

@@ -231,7 +231,27 @@ pub struct QueueView {
     pub sojourn_p99_us: f64,
     #[serde(default)]
     pub sojourn_p999_us: f64,
+    #[serde(default)]
+    pub sojourn: SojournView,
     /// Rates over the last seconds; none before the second sample.
     #[serde(default)]
     pub rates: Option<QueueRates>,
+}
+
+/// The distribution of sojourn times since the start, to two digits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SojournView {
+    /// Packets that left within each of [`SojournView::BOUNDS_US`] microseconds.
+    pub within: Vec<u64>,
+    /// All packets that left.
+    pub packets: u64,
+    pub sum_us: f64,
+}
+
+impl SojournView {
+    /// The bounds, from a microsecond to a second.
+    pub const BOUNDS_US: [u32; 19] = [
+        1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
+        500_000, 1_000_000,
+    ];
 }

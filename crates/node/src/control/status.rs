@@ -32,6 +32,9 @@ pub struct StatusView {
     pub config: PathBuf,
     /// Seconds since the configuration was last applied.
     pub config_age_s: u64,
+    /// Why the last reload was refused; `null` if it was applied.
+    #[serde(default)]
+    pub reload_refused: Option<String>,
     /// One sentence for each problem; empty if all is well.
     pub problems: Vec<String>,
     /// BGP neighbors; `null` without `[bgp]`.
@@ -47,6 +50,12 @@ pub struct StatusView {
     /// The most that was ever resident.
     pub memory_peak_bytes: u64,
     pub threads: u64,
+    /// Processor time since the start.
+    #[serde(default)]
+    pub cpu_ms: u64,
+    /// Open file descriptors.
+    #[serde(default)]
+    pub open_files: u64,
 }
 
 /// The configuration in force, as [`super::Request::Config`] shows it.

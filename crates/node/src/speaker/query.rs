@@ -13,15 +13,15 @@ use thalweg_bgp::peer::{Millis, PeerId, PeerInfo, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::shard_of;
 use thalweg_bgp::session::import::Rejection;
-use thalweg_bgp::session::{Negotiated, Remark, State, StopReason, Transitions};
+use thalweg_bgp::session::{MessageCounters, Negotiated, Remark, State, StopReason, Transitions};
 use thalweg_wire::bgp::Family;
 
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
 use crate::ProcessFacts;
 use crate::control::{
-    Answer, AnswerError, BgpNeighborView, BgpRequest, Emit, MemoryView, NegotiatedView, RibView, RouteFilter,
-    RouteView, UpDown, communities, emit_all, to_json,
+    Answer, AnswerError, BgpNeighborView, BgpRequest, Emit, MemoryView, MessagesView, NegotiatedView,
+    RibView, RouteFilter, RouteView, UpDown, communities, emit_all, to_json,
 };
 
 /// Prefixes scanned while holding a shard's lock once.
@@ -59,7 +59,7 @@ impl Speaker {
             BgpRequest::Routes(filter) => match (&filter.advertised_to, self.select(filter)) {
                 (_, Err(error)) => Ok(Err(error)),
                 (Some(neighbor), Ok(selection)) => self.advertised(neighbor, selection, emit),
-                (None, Ok(selection)) => selection.emit_all(self, &mut |view| emit(to_json(&view))).map(Ok),
+                (None, Ok(selection)) => selection.emit_all(self, &mut |view| emit(to_json(&view))),
             },
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
             BgpRequest::Rib => emit_all(Ok([self.rib_view()]), emit),
@@ -184,17 +184,15 @@ impl Speaker {
             None => None,
             Some(name) => Some(self.find(name).ok_or_else(|| unknown(name))?.id),
         };
-        let inside = match &filter.inside {
-            None => None,
-            Some(text) => Some(AnswerError::prefix(text)?),
-        };
+        let prefix = |text: &Option<String>| text.as_deref().map(AnswerError::prefix).transpose();
+        let (inside, after) = (prefix(&filter.inside)?, prefix(&filter.after)?);
         let family = match (filter.family.as_deref(), inside) {
             (Some("ipv4"), _) | (None, Some(IpPrefix::V4(_))) => Some(Family::Ipv4),
             (Some("ipv6"), _) | (None, Some(IpPrefix::V6(_))) => Some(Family::Ipv6),
             (Some(other), _) => return Err(AnswerError::Family(other.to_owned())),
             (None, None) => None,
         };
-        Ok(Selection { filter: filter.clone(), neighbor, inside, family, now, peers: self.peers() })
+        Ok(Selection { filter: filter.clone(), neighbor, inside, after, family, now, peers: self.peers() })
     }
 
     fn route(&self, destination: &str, exact: bool, why: bool, now: Millis, emit: Emit<'_>) -> Answer {
@@ -248,7 +246,10 @@ impl Speaker {
                 paths[family.index()] += counters.paths[family.index()] as u64;
             }
         }
+        let config = self.config();
         RibView {
+            local_as: config.local_as,
+            router_id: config.router_id.to_string(),
             prefixes: prefixes.into(),
             paths: paths.into(),
             attribute_sets: self.interner.counters().sets as u64,
@@ -283,37 +284,63 @@ fn see_all<A: RibAddress>(rib: &RibShard, peers: &PeerTable, see: &mut SeePath<'
     });
 }
 
+/// Both families of a shard from their beginnings on.
+const BOTH: [Option<ScanCursor>; 2] = [Some(ScanCursor::START); 2];
+
 /// The selected routes of a `show` request.
 pub(super) struct Selection {
     pub(super) filter: RouteFilter,
     pub(super) neighbor: Option<PeerId>,
     inside: Option<IpPrefix>,
+    after: Option<IpPrefix>,
     family: Option<Family>,
     now: Millis,
     pub(super) peers: Arc<PeerTable>,
 }
 
 impl Selection {
-    fn emit_all(&self, speaker: &Speaker, emit: EmitRoute<'_>) -> io::Result<()> {
+    fn emit_all(&self, speaker: &Speaker, emit: EmitRoute<'_>) -> Answer {
         let mut left = self.filter.limit.unwrap_or(usize::MAX);
-        for shard in &speaker.shards {
-            if self.has(Family::Ipv4) {
-                self.emit_shard::<u32>(|| shard.rib(), &mut left, emit)?;
+        let (first, mut from) = match self.start(speaker) {
+            Ok((shard, from)) => (shard, from),
+            Err(gone) => return Ok(Err(gone)),
+        };
+        for shard in speaker.shards.iter().skip(first) {
+            let [ipv4, ipv6] = std::mem::replace(&mut from, BOTH);
+            if let Some(cursor) = ipv4.filter(|_| self.has(Family::Ipv4)) {
+                self.emit_shard::<u32>(|| shard.rib(), cursor, &mut left, emit)?;
             }
-            if self.has(Family::Ipv6) {
-                self.emit_shard::<u128>(|| shard.rib(), &mut left, emit)?;
+            if let Some(cursor) = ipv6.filter(|_| self.has(Family::Ipv6)) {
+                self.emit_shard::<u128>(|| shard.rib(), cursor, &mut left, emit)?;
             }
         }
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    /// The shard in which the list begins, and where in it: by family, `None` for one that is done.
+    fn start(&self, speaker: &Speaker) -> Result<(usize, [Option<ScanCursor>; 2]), AnswerError> {
+        let Some(after) = self.after else { return Ok((0, BOTH)) };
+        let (shard, from) = match after {
+            IpPrefix::V4(prefix) => {
+                let shard = shard_of(prefix);
+                let cursor = speaker.shards[shard].rib().behind(prefix);
+                (shard, cursor.map(|cursor| [Some(cursor), Some(ScanCursor::START)]))
+            }
+            IpPrefix::V6(prefix) => {
+                let shard = shard_of(prefix);
+                (shard, speaker.shards[shard].rib().behind(prefix).map(|cursor| [None, Some(cursor)]))
+            }
+        };
+        from.map(|from| (shard, from)).ok_or_else(|| AnswerError::CursorGone(after.to_string()))
     }
 
     fn emit_shard<'s, A: RibAddress>(
         &self,
         rib: impl Fn() -> parking_lot::MutexGuard<'s, RibShard>,
+        mut cursor: ScanCursor,
         left: &mut usize,
         emit: EmitRoute<'_>,
     ) -> io::Result<()> {
-        let mut cursor = ScanCursor::START;
         let mut found = Vec::new();
         loop {
             let done = rib().scan::<A>(&mut cursor, SLICE_PREFIXES, &mut |route| {
@@ -458,7 +485,9 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
         accepted_by_family: accepted.into(),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
+        received_by_type: messages_view(counters.received),
         messages_sent: counters.sent.total(),
+        sent_by_type: messages_view(counters.sent),
         bytes_sent: state.written_bytes,
         flaps: counters.flaps,
         last_error: counters.last_error.clone(),
@@ -483,6 +512,11 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
             "unknown_family": import.unknown_family,
         }),
     }
+}
+
+fn messages_view(counters: MessageCounters) -> MessagesView {
+    let MessageCounters { open, update, notification, keepalive, route_refresh } = counters;
+    MessagesView { open, update, notification, keepalive, route_refresh }
 }
 
 fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {

@@ -6,6 +6,7 @@ use super::aggregate::{Grouping, aggregate};
 use super::{Key, KeyValue, Metric, Query, Scanned, Sums};
 use crate::dataset::{View, Window};
 use crate::error::StoreError;
+use thalweg_text::calendar::SECOND_NS;
 
 /// The most steps of a graph.
 const STEPS_MAX: u64 = 100_000;
@@ -47,6 +48,23 @@ impl Graph {
             let to_ns = from_ns.saturating_add(self.step_ns);
             (from_ns, from_ns >= self.covered.0 && to_ns <= self.covered.1)
         })
+    }
+}
+
+/// The approximate number of steps of a graph without a given step length.
+const STEPS: u64 = 30;
+/// Readable step lengths, in seconds.
+const STEP_LENGTHS_S: [u64; 14] =
+    [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
+
+impl View {
+    /// A readable length that divides what the window has into about thirty steps.
+    pub fn readable_step_ns(&self, window: Window) -> u64 {
+        let (from, to) = self.summary().span_ns.unwrap_or((0, 0));
+        let (from, to) = (from.max(window.from_ns), to.min(window.to_ns));
+        let wanted = to.saturating_sub(from) / SECOND_NS / STEPS;
+        let fitting = STEP_LENGTHS_S.into_iter().find(|length| *length >= wanted);
+        fitting.unwrap_or(wanted) * SECOND_NS
     }
 }
 

@@ -3,14 +3,13 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-use thalweg_store::live::{Followed, LiveFacts, Writing};
-use thalweg_store::query::{Query, Sums, list};
+use thalweg_store::live::{Followed, Writing};
+use thalweg_store::query::{Query, list};
 use thalweg_store::{Dataset, View, Window};
 use thalweg_text::calendar::format_time;
 use thalweg_text::units::counted;
 
-use super::{ListLines, failed, total_json};
+use super::{ListLines, failed};
 use crate::cli::FlowsArgs;
 use crate::{Failure, print};
 
@@ -87,24 +86,6 @@ pub(super) fn report_writing(writing: &Writing) {
             }
         }
     }
-}
-
-/// How much of an answer is not on disk yet, and what the writer reported.
-pub(super) fn live_json(live: Sums, writing: &Writing) -> Value {
-    let mut value = total_json(live);
-    let (name, facts, why) = match writing {
-        Writing::Nobody => ("nobody", LiveFacts::default(), None),
-        Writing::Silent(why) => ("silent", LiveFacts::default(), Some(why)),
-        Writing::Answered(facts) => ("answered", *facts, None),
-    };
-    value["writer"] = json!(name);
-    if let Some(why) = why {
-        value["reason"] = json!(why);
-    }
-    value["cache_left_out"] = json!(facts.cache_left_out);
-    value["cache_busy"] = json!(facts.cache_busy);
-    value["records_on_the_way"] = json!(facts.on_the_way);
-    value
 }
 
 /// Prints records as they arrive, until the writer ends.

@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::Value;
 use thalweg_node::control::{
-    BgpNeighborView, BgpRequest, ByFamily, MemoryView, NegotiatedView, Request, RestartView, RibView,
-    RouteFilter, RouteView, UpdateGroupView,
+    BgpNeighborView, BgpRequest, ByFamily, MemoryView, MessagesView, NegotiatedView, Request, RestartView,
+    RibView, RouteFilter, RouteView, UpdateGroupView,
 };
 use thalweg_text::units::{age, bytes, count, counted};
 use thalweg_text::{Align, Table};
@@ -137,6 +137,7 @@ impl From<RouteFilterArgs> for Question {
             best,
             advertised_to,
             limit,
+            ..RouteFilter::default()
         };
         (Request::Bgp(BgpRequest::Routes(filter)), print)
     }
@@ -200,6 +201,8 @@ fn neighbor(view: &BgpNeighborView) -> String {
     let (updates, messages) = (count(view.updates_received), count(view.messages_received));
     rows.push(("received", format!("{messages} messages, {updates} of them UPDATEs")));
     rows.push(("sent", format!("{} messages, {}", count(view.messages_sent), bytes(view.bytes_sent))));
+    rows.push(("types received", by_type(view.received_by_type)));
+    rows.push(("types sent", by_type(view.sent_by_type)));
     if let Some(negotiated) = &view.negotiated {
         rows.extend(agreed(negotiated));
     }
@@ -207,6 +210,18 @@ fn neighbor(view: &BgpNeighborView) -> String {
     text.push('\n');
     text += &table(&["Counter", "Value"], &[1], counters(&view.counters));
     text
+}
+
+fn by_type(messages: MessagesView) -> String {
+    let MessagesView { open, update, notification, keepalive, route_refresh } = messages;
+    let types = [
+        (open, "OPEN"),
+        (update, "UPDATE"),
+        (notification, "NOTIFICATION"),
+        (keepalive, "KEEPALIVE"),
+        (route_refresh, "ROUTE-REFRESH"),
+    ];
+    types.map(|(number, name)| format!("{} {name}", count(number))).join(", ")
 }
 
 /// What both ends negotiated.

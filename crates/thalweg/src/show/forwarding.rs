@@ -54,7 +54,7 @@ impl From<FibArgs> for Question {
                 Print::Page(|items| Ok(parse_all(items)?.iter().map(fib).collect())),
             ),
             None => (
-                Request::FibRoutes(FibFilter { inside, family, source, limit }),
+                Request::FibRoutes(FibFilter { inside, family, source, limit, after: None }),
                 Print::Rows(fib_columns, |item| Ok(fib_row(parse(item)?))),
             ),
         }

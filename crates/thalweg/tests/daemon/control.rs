@@ -306,3 +306,48 @@ fn every_scheduling_runs_two_routers() {
         assert!(one.one(&["bgp", "rib"])["scheduling"].as_str().unwrap().starts_with(scheduling));
     }
 }
+
+/// On the socket for reading, everything that changes anything is refused, and everybody may open it.
+#[test]
+fn readers_change_nothing() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+    use thalweg_node::control::{
+        BgpRequest, CaptureRequest, Line, NatClear, PacketRequest, RefusalKind, Request,
+    };
+
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let config = format!("[control]\nread_socket = \"reading.sock\"\n{}", config(1, 2, port, &[NETWORK_1]));
+    let one = Router::start(directory.path(), "one", &config);
+    let reading = directory.path().join("reading.sock");
+    let mode = |path| fs::metadata(path).expect("a socket").permissions().mode() & 0o777;
+    assert_eq!((mode(&reading), mode(&directory.path().join("one.sock"))), (0o666, 0o660));
+    let ask = |request: &Request| {
+        let mut stream = UnixStream::connect(&reading).expect("it listens");
+        writeln!(stream, "{}", serde_json::to_string(request).expect("JSON")).expect("sending");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("an answer");
+        serde_json::from_str::<Line>(&line).expect("a line of an answer")
+    };
+    let (neighbor, text) = ("r2".to_owned(), String::new());
+    for request in [
+        Request::Reload,
+        Request::Stop { keep_routes: None },
+        Request::Capture(CaptureRequest::default()),
+        Request::Packets(PacketRequest::NatClear(NatClear::default())),
+        Request::Bgp(BgpRequest::Refresh { neighbor: neighbor.clone() }),
+        Request::Bgp(BgpRequest::Reset { neighbor: neighbor.clone(), text: text.clone() }),
+        Request::Bgp(BgpRequest::Shutdown { neighbor: neighbor.clone(), text }),
+        Request::Bgp(BgpRequest::Start { neighbor }),
+    ] {
+        let Line::Error { kind, text } = ask(&request) else { panic!("{request:?} was done") };
+        assert!(kind == RefusalKind::Refused && text.contains("for reading"), "{request:?}: {text}");
+    }
+    assert!(matches!(ask(&Request::Status), Line::Item(_)));
+    assert!(matches!(ask(&Request::Bgp(BgpRequest::Neighbors)), Line::Item(_)));
+    assert_eq!(one.one(&["bgp", "rib"])["prefixes"]["ipv4"], 1, "it still runs");
+    let (status, _) = one.stop();
+    assert!(status.success() && !reading.exists(), "its socket is gone");
+}

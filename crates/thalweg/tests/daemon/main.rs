@@ -14,3 +14,4 @@ mod kernel;
 mod next_hops;
 mod received;
 mod tables;
+mod web;

@@ -99,3 +99,17 @@ fn any_text_is_a_filter_or_an_error() {
         }
     }
 }
+
+#[test]
+fn words_for_completion_are_understood() {
+    for word in crate::Filter::WORDS {
+        let text = match *word {
+            "and" | "or" => format!("tcp {word} udp"),
+            "not" => "not tcp".to_owned(),
+            word => word.to_owned(),
+        };
+        // A word that needs more is one all the same: the error is behind it.
+        assert!(parse(&text).err().is_none_or(|error| error.column > word.len()), "{word}");
+    }
+    assert_eq!(error("weather").0, 1);
+}

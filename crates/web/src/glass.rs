@@ -1,0 +1,209 @@
+//! A looking glass in the form of birdwatcher, which Alice-LG and other looking glasses read.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/status` | the router |
+//! | `/protocols/bgp`, `/protocols/short` | neighbors by name |
+//! | `/routes/protocol/ID` | the routes of a neighbor |
+//! | `/routes/table/master4`, `master6` | all routes of a family |
+//! | `/routes/prefix?prefix=P`, `/route/net/P` | the routes of a prefix |
+//! | `/routes/filtered/ID`, `/routes/noexport/ID`, `/routes/table/T/filtered` | nothing: this router does not keep such routes |
+//!
+//! Types are those that readers expect: numbers in `as_path` and preferences are texts. A neighbor that is unknown has
+//! no routes, and that is no error.
+
+mod views;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
+use serde_json::Value;
+use thalweg_node::control::{self, BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView, StatusView};
+
+use crate::answer::Outlet;
+use crate::body::Body;
+use crate::problem::{Problem, ProblemKind};
+use crate::query::{match_path, read_query, text};
+use crate::router::Conversation;
+use crate::server::{Reply, Server};
+
+/// A question in the words of birdwatcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Question {
+    Status,
+    Protocols,
+    ProtocolsShort,
+    /// The routes of the neighbor with this ID.
+    OfNeighbor(String),
+    OfFamily(&'static str),
+    OfPrefix(String),
+    /// Routes that are not kept.
+    NotKept,
+}
+
+impl Question {
+    fn read(path: &str, query: &str) -> Result<Self, Problem> {
+        let place =
+            |pattern: &str| match_path(pattern, path).map(|matched| matched.map(Option::unwrap_or_default));
+        let fixed = [
+            ("/status", Self::Status),
+            ("/protocols/bgp", Self::Protocols),
+            ("/protocols/short", Self::ProtocolsShort),
+            ("/routes/table/master4", Self::OfFamily("ipv4")),
+            ("/routes/table/master6", Self::OfFamily("ipv6")),
+            ("/routes/table/{name}/filtered", Self::NotKept),
+            ("/routes/filtered/{name}", Self::NotKept),
+            ("/routes/noexport/{name}", Self::NotKept),
+        ];
+        for (pattern, question) in fixed {
+            if place(pattern)?.is_some() {
+                return Ok(question);
+            }
+        }
+        if let Some(id) = place("/routes/protocol/{name}")? {
+            return Ok(Self::OfNeighbor(id));
+        }
+        if let Some(prefix) = place("/route/net/{rest}")? {
+            return Ok(Self::OfPrefix(prefix));
+        }
+        if path == "/routes/prefix" {
+            let values = read_query(query, &[text("prefix")])?;
+            let prefix = values.get("prefix").and_then(Value::as_str);
+            return Ok(Self::OfPrefix(prefix.ok_or_else(|| Problem::bad("prefix is missing"))?.to_owned()));
+        }
+        Err(Problem::new(ProblemKind::NotFound, "there is no such path in this looking glass"))
+    }
+}
+
+/// What views are made of besides the router's answers.
+#[derive(Clone, Debug)]
+struct Glass {
+    now_ns: u64,
+    version: &'static str,
+    hidden: Vec<String>,
+}
+
+impl Server {
+    /// Answers a request to the looking glass.
+    pub(crate) async fn serve_glass(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let result = match *request.method() == Method::GET {
+            true => self.look(request.uri().path(), request.uri().query().unwrap_or_default()).await,
+            false => Err(Problem::new(ProblemKind::WrongMethod, "expected GET")),
+        };
+        self.respond(result)
+    }
+
+    async fn look(&self, path: &str, query: &str) -> Result<Reply, Problem> {
+        let question = Question::read(path, query)?;
+        let glass = Glass {
+            now_ns: (self.options.wall_ns)(),
+            version: self.options.version,
+            hidden: self.hidden.clone(),
+        };
+        let socket = self.options.router.clone();
+        let body = self.on_thread(move |mut outlet| {
+            let result = glass.answer(&socket, &question, &mut outlet);
+            outlet.end(result);
+        });
+        Ok(Reply::new("application/json", body.await?))
+    }
+}
+
+impl Glass {
+    fn answer(&self, socket: &Path, question: &Question, outlet: &mut Outlet) -> Result<(), Problem> {
+        let mut router = Conversation::open(socket)?;
+        match question {
+            Question::Status => {
+                let status: Option<StatusView> = router.views(&control::Request::Status)?.into_iter().next();
+                let rib = self.rib(&mut router)?;
+                self.write(outlet, "status", &self.status(&status.unwrap_or_default(), &rib));
+            }
+            Question::Protocols => {
+                let rib = self.rib(&mut router)?;
+                let neighbors = self.neighbors(&mut router)?;
+                let views = neighbors.iter().map(|(id, view)| (id.clone(), self.protocol(id, view, &rib)));
+                self.write(outlet, "protocols", &Value::Object(views.collect()));
+            }
+            Question::ProtocolsShort => {
+                let neighbors = self.neighbors(&mut router)?;
+                let views = neighbors.iter().map(|(id, view)| (id.clone(), self.short(view)));
+                self.write(outlet, "protocols", &Value::Object(views.collect()));
+            }
+            Question::NotKept => self.write(outlet, "routes", &Value::Array(Vec::new())),
+            Question::OfNeighbor(id) => {
+                let neighbors = self.neighbors(&mut router)?;
+                match neighbors.get(id) {
+                    None => self.write(outlet, "routes", &Value::Array(Vec::new())),
+                    Some(view) => {
+                        let filter =
+                            RouteFilter { neighbor: Some(view.name.clone()), ..RouteFilter::default() };
+                        let request = BgpRequest::Routes(filter);
+                        return self.routes(&mut router, request, &neighbors, outlet);
+                    }
+                }
+            }
+            Question::OfFamily(family) => {
+                let filter = RouteFilter { family: Some((*family).to_owned()), ..RouteFilter::default() };
+                let neighbors = self.neighbors(&mut router)?;
+                return self.routes(&mut router, BgpRequest::Routes(filter), &neighbors, outlet);
+            }
+            Question::OfPrefix(prefix) => {
+                let request = BgpRequest::Route { destination: prefix.clone(), exact: false, why: false };
+                let neighbors = self.neighbors(&mut router)?;
+                return self.routes(&mut router, request, &neighbors, outlet);
+            }
+        }
+        Ok(())
+    }
+
+    fn rib(&self, router: &mut Conversation) -> Result<RibView, Problem> {
+        Ok(router.views(&control::Request::Bgp(BgpRequest::Rib))?.into_iter().next().unwrap_or_default())
+    }
+
+    /// The neighbors that are shown, by ID.
+    fn neighbors(&self, router: &mut Conversation) -> Result<BTreeMap<String, BgpNeighborView>, Problem> {
+        let views: Vec<BgpNeighborView> = router.views(&control::Request::Bgp(BgpRequest::Neighbors))?;
+        let shown = views.into_iter().filter(|view| !self.hidden.contains(&view.name.to_ascii_lowercase()));
+        Ok(shown.map(|view| (views::id(&view.name), view)).collect())
+    }
+
+    /// Streams routes; those of neighbors that are not shown are left out.
+    fn routes(
+        &self,
+        router: &mut Conversation,
+        request: BgpRequest,
+        neighbors: &BTreeMap<String, BgpNeighborView>,
+        outlet: &mut Outlet,
+    ) -> Result<(), Problem> {
+        let mut before = self.beginning("routes") + "[";
+        router.ask(&control::Request::Bgp(request), &mut |item| {
+            let Ok(route) = serde_json::from_str::<RouteView>(item) else { return ControlFlow::Continue(()) };
+            let neighbor = neighbors.get(&views::id(&route.neighbor));
+            if neighbor.is_none() && route.neighbor != "local" {
+                return ControlFlow::Continue(());
+            }
+            let view = self.route(&route, neighbor);
+            let result = outlet.write(&before).and_then(|()| outlet.write(view.to_string()));
+            ",".clone_into(&mut before);
+            if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let begin = if before == "," { "" } else { &before };
+        // Who is gone needs no answer.
+        let _ = outlet.write(format!("{begin}]}}"));
+        Ok(())
+    }
+
+    fn write(&self, outlet: &mut Outlet, name: &str, value: &Value) {
+        // Who is gone needs no answer.
+        let _ = outlet.write(format!("{}{value}}}", self.beginning(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Samples about packets: ports, drops, queues, NAT, flows.
+
+use std::collections::BTreeMap;
+
+use thalweg_base::DropReason;
+use thalweg_flow::EndReason;
+use thalweg_node::control::{
+    CountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView, SojournView,
+};
+
+use super::{Views, seconds};
+use crate::exposition::Exposition;
+
+/// NAT's counters of dropped packets, by the names of `show nat counters`.
+const NAT_DROPS: [&str; 10] = [
+    "filtered",
+    "host_limit",
+    "host_rate",
+    "icmp_errors_rejected",
+    "no_mapping",
+    "peer_taken",
+    "port_limit",
+    "ports_exhausted",
+    "spoofed",
+    "table_full",
+];
+
+pub(super) fn write(text: &mut Exposition, views: &Views) {
+    if let Some(ports) = &views.ports {
+        write_ports(text, ports);
+    }
+    if let Some(counters) = &views.counters {
+        write_counters(text, counters);
+    }
+    if let Some(queues) = &views.queues {
+        write_queues(text, queues);
+    }
+    write_rules(text, views);
+    if let Some(nat) = &views.nat {
+        write_nat(text, nat);
+    }
+    if let Some(flows) = &views.flows {
+        write_flows(text, flows);
+    }
+    if let Some(forwarding) = &views.forwarding {
+        write_forwarding(text, forwarding);
+    }
+}
+
+fn write_ports(text: &mut Exposition, ports: &[PortView]) {
+    let counters: [(&str, &str, fn(&PortView) -> u64); 8] = [
+        ("port_received_packets", "Frames received.", |port| port.received),
+        ("port_received_bytes", "Bytes received, from the Ethernet header on.", |port| port.received_bytes),
+        ("port_sent_packets", "Frames sent.", |port| port.sent),
+        ("port_sent_bytes", "Bytes sent, from the Ethernet header on.", |port| port.sent_bytes),
+        ("port_missed_packets", "Frames that arrived and were lost for want of room.", |port| port.missed),
+        ("port_foreign_packets", "Frames addressed to another MAC address.", |port| port.foreign),
+        ("port_failed_packets", "Frames that the interface refused.", |port| port.failed),
+        ("port_offloaded_packets", "Received frames that the kernel forwarded by itself.", |port| {
+            port.offloaded
+        }),
+    ];
+    for (name, help, of) in counters {
+        let mut family = text.counter(name, help);
+        ports.iter().for_each(|port| family.sample(&[("port", &port.name)], of(port)));
+    }
+    let mut up = text.gauge("port_up", "Whether the link is up.");
+    ports.iter().for_each(|port| up.sample(&[("port", &port.name)], port.up));
+    let mut queued = text.gauge("port_queued_packets", "Frames that wait in the queues of the port.");
+    ports.iter().for_each(|port| queued.sample(&[("port", &port.name)], port.queued));
+    let mut info = text.gauge("port_info", "1, with the interface and the driver of the port.");
+    for port in ports {
+        info.sample(&[("port", &port.name), ("interface", &port.interface), ("driver", &port.mode)], 1u64);
+    }
+}
+
+fn write_counters(text: &mut Exposition, view: &CountersView) {
+    text.counter("received_packets", "Packets that arrived, or that the router made.")
+        .sample(&[], view.received);
+    text.counter("sent_packets", "Packets sent.").sample(&[], view.sent);
+    text.counter("own_packets", "Packets that the router made.").sample(&[], view.own);
+    text.gauge("waiting_for_neighbor_packets", "Packets that wait for a MAC address.")
+        .sample(&[], view.waiting_for_neighbor);
+    text.counter("icmp_errors", "ICMP errors sent.").sample(&[], view.icmp_errors);
+    text.counter("icmp_errors_withheld", "ICMP errors that limits or rules suppressed.")
+        .sample(&[], view.icmp_errors_withheld);
+    let by_reason: [(&str, &str, &BTreeMap<String, u64>); 2] = [
+        ("dropped_packets", "Packets dropped, each for one reason.", &view.dropped),
+        ("to_host_packets", "Packets handed to the router itself.", &view.to_host),
+    ];
+    for (name, help, counts) in by_reason {
+        let mut family = text.counter(name, help);
+        for reason in DropReason::ALL {
+            let count = counts.get(reason.name()).copied().unwrap_or(0);
+            family.sample(&[("reason", reason.name())], count);
+        }
+    }
+    let mut cpu = text.counter("worker_cpu_seconds", "Processor time of a thread that works on packets.");
+    for worker in &view.workers {
+        cpu.sample(&[("worker", &worker.name)], seconds(worker.cpu_ms));
+    }
+    let mut packets = text.counter("worker_packets", "Packets that a thread took through all stages.");
+    for worker in &view.workers {
+        packets.sample(&[("worker", &worker.name)], worker.packets.unwrap_or(0));
+    }
+}
+
+fn write_queues(text: &mut Exposition, queues: &[QueueView]) {
+    let counters: [(&str, &str, fn(&QueueView) -> u64); 4] = [
+        ("egress_enqueued_packets", "Packets that entered the queue of a class.", |queue| queue.enqueued),
+        ("egress_sent_packets", "Packets sent from the queue of a class.", |queue| queue.sent),
+        ("egress_sent_bytes", "Their bytes.", |queue| queue.sent_bytes),
+        ("egress_marked_packets", "Packets marked (ECN) by active queue management.", |queue| queue.marked),
+    ];
+    for (name, help, of) in counters {
+        let mut family = text.counter(name, help);
+        for queue in queues {
+            family.sample(&labels(queue), of(queue));
+        }
+    }
+    let mut dropped = text.counter("egress_dropped_packets", "Packets that the queue of a class dropped.");
+    for queue in queues {
+        let [port, class] = labels(queue);
+        dropped.sample(&[port, class, ("cause", "full")], queue.dropped_full);
+        dropped.sample(&[port, class, ("cause", "managed")], queue.dropped_managed);
+    }
+    let mut waiting = text.gauge("egress_waiting_packets", "Packets that wait in the queue of a class.");
+    for queue in queues {
+        waiting.sample(&labels(queue), queue.waiting);
+    }
+    let mut sojourn =
+        text.histogram("egress_sojourn_seconds", "How long packets waited in the queue of a class.");
+    for queue in queues {
+        let bounds = SojournView::BOUNDS_US.iter().map(|bound| f64::from(*bound) / 1e6);
+        let within = bounds.zip(queue.sojourn.within.iter().copied());
+        sojourn.buckets(&labels(queue), within, (queue.sojourn.packets, queue.sojourn.sum_us / 1e6));
+    }
+}
+
+fn labels(queue: &QueueView) -> [(&str, &str); 2] {
+    [("port", &queue.port), ("class", &queue.class)]
+}
+
+fn write_rules(text: &mut Exposition, views: &Views) {
+    let (policers, acls) = (views.policers.iter().flatten(), views.acls.iter().flatten());
+    if views.policers.is_some() {
+        let mut family = text.counter("policed_packets", "Packets that a class's policer marked, by color.");
+        for policer in policers {
+            for (color, number) in
+                [("green", policer.green), ("yellow", policer.yellow), ("red", policer.red)]
+            {
+                family.sample(&[("class", &policer.class), ("color", color)], number);
+            }
+        }
+    }
+    if views.acls.is_some() {
+        let mut family =
+            text.counter("acl_matched_packets", "Packets that matched a rule of an access list.");
+        for rule in acls {
+            family.sample(
+                &[("list", &rule.list), ("rule", &rule.rule), ("action", &rule.action)],
+                rule.packets,
+            );
+        }
+    }
+}
+
+fn write_nat(text: &mut Exposition, nat: &NatCountersView) {
+    let counter = |name: &str| nat.counters.get(name).copied().unwrap_or(0);
+    text.counter("nat_sessions_created", "NAT sessions made.").sample(&[], counter("sessions_created"));
+    text.counter("nat_sessions_expired", "NAT sessions that expired.")
+        .sample(&[], counter("sessions_expired"));
+    let mut translated = text.counter("nat_translated_packets", "Packets translated.");
+    for direction in ["out", "in"] {
+        translated.sample(&[("direction", direction)], counter(&format!("translated_{direction}")));
+    }
+    let mut dropped = text.counter("nat_dropped_packets", "Packets that NAT dropped.");
+    for reason in NAT_DROPS {
+        dropped.sample(&[("reason", reason)], counter(reason));
+    }
+}
+
+fn write_flows(text: &mut Exposition, flows: &FlowCacheView) {
+    text.gauge("flow_cached", "Flows in the cache.").sample(&[], flows.flows);
+    text.gauge("flow_memory_bytes", "Memory of the flow cache.").sample(&[], flows.memory_bytes);
+    text.counter("flow_created", "Flows that entered the cache.").sample(&[], flows.flows_created);
+    text.counter("flow_seen_packets", "Packets that reached the meter.").sample(&[], flows.seen.packets);
+    let mut records = text.counter("flow_records", "Flow records, by the reason for which they were made.");
+    for reason in EndReason::ALL {
+        records.sample(&[("reason", reason.name())], flows.records.get(reason.name()).copied().unwrap_or(0));
+    }
+    text.counter("flow_lost_records", "Flow records lost because a queue was full.")
+        .sample(&[], flows.records_lost);
+    let mut delivered =
+        text.counter("flow_delivered_records", "Flow records that reached a collector or a store.");
+    flows.outlets.iter().for_each(|outlet| delivered.sample(&[("to", &outlet.to)], outlet.records));
+    let mut waiting =
+        text.gauge("flow_waiting_records", "Flow records on their way to a collector or a store.");
+    flows.outlets.iter().for_each(|outlet| waiting.sample(&[("to", &outlet.to)], outlet.waiting));
+    let mut failing = text.gauge("flow_outlet_up", "Whether a collector or a store accepts flow records.");
+    flows.outlets.iter().for_each(|outlet| failing.sample(&[("to", &outlet.to)], outlet.error.is_none()));
+}
+
+fn write_forwarding(text: &mut Exposition, view: &ForwardingView) {
+    let mut prefixes = text.gauge("fib_prefixes", "BGP prefixes installed.");
+    prefixes.sample(&[("family", "ipv4")], view.prefixes.ipv4);
+    prefixes.sample(&[("family", "ipv6")], view.prefixes.ipv6);
+    text.gauge("fib_unresolved_prefixes", "Prefixes not installed because their next hop is unresolved.")
+        .sample(&[], view.unresolved_prefixes);
+    text.counter("fib_changes", "Changes of best routes received.").sample(&[], view.changes);
+    text.counter("fib_dropped_changes", "Changes dropped because too many waited; scans follow.")
+        .sample(&[], view.dropped);
+    if let Some(kernel) = &view.kernel {
+        text.counter("kernel_refused_changes", "Changes of routes that the kernel refused.")
+            .sample(&[], kernel.failed);
+    }
+}

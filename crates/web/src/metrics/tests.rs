@@ -1,0 +1,171 @@
+//! The metrics are what Prometheus takes, and what our dashboard and alerts ask for.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use thalweg_node::control::{FlowOutletView, KernelView, NatUse, SojournView, WorkerView};
+
+use super::*;
+
+/// Where Debian's package of Prometheus may be unpacked.
+const PROMTOOL: [&str; 2] = ["/usr/bin/promtool", "/opt/prometheus/usr/bin/promtool"];
+
+fn dashboards() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboards")
+}
+
+/// Views with something in all of them.
+fn views() -> Views {
+    let name = |name: &str| name.to_owned();
+    let neighbor: BgpNeighborView = serde_json::from_value(json!({
+        "name": "r1", "address": "192.0.2.1", "as": "64497", "description": "a \"quoted\" \\ name\nin two lines", "state": "Established",
+        "uptime_s": 5, "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 }, "updates_received": 3,
+        "messages_received": 4, "messages_sent": 5, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
+        "counters": { "rejected": { "first_as": 1 } }
+    }))
+    .expect("a neighbor");
+    let sojourn = SojournView { within: (1..=19).collect(), packets: 20, sum_us: 1_234.5 };
+    let nat = NatUse { sessions: 1, sessions_max: 2 };
+    Views {
+        status: Some(StatusView { version: name("0.1.0"), nat: Some(nat), ..StatusView::default() }),
+        counters: Some(CountersView {
+            dropped: [(name("no-route"), 7)].into(),
+            workers: vec![WorkerView { name: name("worker 0"), cpu_ms: 1_500, ..WorkerView::default() }],
+            ..CountersView::default()
+        }),
+        ports: Some(vec![PortView { name: name("lan"), up: true, ..PortView::default() }]),
+        queues: Some(vec![QueueView {
+            port: name("lan"),
+            class: name("voice"),
+            sojourn,
+            ..QueueView::default()
+        }]),
+        policers: Some(vec![PolicerView { class: name("voice"), ..PolicerView::default() }]),
+        acls: Some(vec![AclRuleView { list: name("in"), rule: name("1"), ..AclRuleView::default() }]),
+        nat: Some(NatCountersView::default()),
+        flows: Some(FlowCacheView {
+            outlets: vec![FlowOutletView { to: name("192.0.2.9:4739"), ..FlowOutletView::default() }],
+            ..FlowCacheView::default()
+        }),
+        forwarding: Some(ForwardingView { kernel: Some(KernelView::default()), ..ForwardingView::default() }),
+        neighbors: Some(vec![neighbor]),
+        rib: Some(RibView::default()),
+        memory: Some(MemoryView::default()),
+    }
+}
+
+fn text(is_open: bool) -> String {
+    let mut text = Exposition::new(is_open);
+    views().write(&mut text, "0.1.0");
+    Counters::default().write(&mut text);
+    text.finish()
+}
+
+/// The names of all samples.
+fn names() -> BTreeSet<String> {
+    let text = text(false);
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.map(|line| line.split(['{', ' ']).next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn every_reason_is_a_series_from_the_start() {
+    let text = text(false);
+    for reason in thalweg_base::DropReason::ALL {
+        let number = if reason.name() == "no-route" { 7 } else { 0 };
+        assert!(
+            text.contains(&format!(
+                "thalweg_dropped_packets_total{{reason=\"{}\"}} {number}\n",
+                reason.name()
+            ))
+        );
+    }
+    for reason in thalweg_flow::EndReason::ALL {
+        assert!(text.contains(&format!("thalweg_flow_records_total{{reason=\"{}\"}} 0\n", reason.name())));
+    }
+    assert!(
+        text.contains("thalweg_egress_sojourn_seconds_bucket{port=\"lan\",class=\"voice\",le=\"1e-6\"} 1\n")
+    );
+    assert!(
+        text.contains("thalweg_egress_sojourn_seconds_bucket{port=\"lan\",class=\"voice\",le=\"+Inf\"} 20\n")
+    );
+    assert!(text.contains("thalweg_worker_cpu_seconds_total{worker=\"worker 0\"} 1.5\n"));
+    assert!(text.contains("description=\"a \\\"quoted\\\" \\\\ name\\nin two lines\"} 1\n"));
+}
+
+/// A router without NAT, BGP and flows has none of their series; what is absent is not 0.
+#[test]
+fn what_a_router_lacks_has_no_series() {
+    let mut text = Exposition::new(false);
+    Views { status: Some(StatusView::default()), ..Views::default() }.write(&mut text, "0.1.0");
+    let text = text.finish();
+    assert!(text.contains("thalweg_uptime_seconds 0\n"));
+    assert!(!text.contains("nat") && !text.contains("bgp") && !text.contains("flow"), "{text}");
+}
+
+#[test]
+fn dashboard_and_alerts_ask_for_metrics_that_exist() {
+    let names = names();
+    let mut seen = 0;
+    for file in ["thalweg.json", "alerts.yml", "alerts_test.yml"] {
+        let text = std::fs::read_to_string(dashboards().join(file)).expect(file);
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("thalweg_")) {
+            assert!(names.contains(word), "{file}: there is no {word}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen} names");
+}
+
+#[test]
+fn the_dashboard_is_json_with_a_query_in_each_panel() {
+    let text = std::fs::read_to_string(dashboards().join("thalweg.json")).expect("the dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let with_query = panels.iter().filter(|panel| panel["type"] != "row");
+    assert!(with_query.clone().count() >= 15);
+    for panel in with_query {
+        assert!(panel["targets"][0]["expr"].is_string() && panel["title"].is_string(), "{panel}");
+    }
+}
+
+fn promtool() -> Option<&'static str> {
+    let found = PROMTOOL.into_iter().find(|path| Path::new(path).exists());
+    if found.is_none() {
+        eprintln!("SKIPPED: no promtool (Debian's package prometheus) at any of {PROMTOOL:?}");
+    }
+    found
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_about() {
+    let Some(promtool) = promtool() else { return };
+    let mut child = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool runs");
+    child.stdin.take().expect("a pipe").write_all(text(false).as_bytes()).expect("writing");
+    let output = child.wait_with_output().expect("it ends");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+}
+
+#[test]
+fn alerts_do_what_their_tests_say() {
+    let Some(promtool) = promtool() else { return };
+    for arguments in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        let output =
+            Command::new(promtool).args(arguments).current_dir(dashboards()).output().expect("promtool runs");
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+    }
+}

@@ -1,0 +1,190 @@
+//! The looking glass, read by structures as strict as those of Alice-LG.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::client::{get, request};
+use crate::router::{Fixture, PREFIXES};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "that they can be read is what is tested")]
+struct Api {
+    #[serde(rename = "Version")]
+    version: String,
+    result_from_cache: bool,
+    cache_status: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct Answer<T> {
+    #[allow(dead_code, reason = "that it can be read is what is tested")]
+    api: Api,
+    ttl: String,
+    cached_at: String,
+    #[serde(flatten)]
+    value: T,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    status: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    imported: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Channel {
+    routes: Counts,
+    routes_count: Counts,
+}
+
+#[derive(Deserialize)]
+struct Protocol {
+    bird_protocol: String,
+    state: String,
+    state_changed: String,
+    connection: String,
+    description: String,
+    neighbor_address: String,
+    neighbor_as: u32,
+    local_as: u32,
+    last_error: String,
+    channels: BTreeMap<String, Channel>,
+    routes: Counts,
+}
+
+#[derive(Deserialize)]
+struct Protocols {
+    protocols: BTreeMap<String, Protocol>,
+}
+
+#[derive(Deserialize)]
+struct Bgp {
+    origin: String,
+    as_path: Vec<String>,
+    next_hop: String,
+    local_pref: String,
+    med: String,
+    communities: Vec<[u32; 2]>,
+    large_communities: Vec<[u32; 3]>,
+    ext_communities: Vec<[String; 3]>,
+}
+
+#[derive(Deserialize)]
+struct Route {
+    network: String,
+    gateway: String,
+    interface: String,
+    from_protocol: String,
+    age: String,
+    learnt_from: String,
+    primary: bool,
+    metric: u64,
+    #[serde(rename = "type")]
+    kind: Vec<String>,
+    bgp: Bgp,
+}
+
+#[derive(Deserialize)]
+struct Routes {
+    routes: Vec<Route>,
+}
+
+fn read<T: for<'de> Deserialize<'de>>(server: &Fixture, path: &str) -> T {
+    let answer = get(server.glass(), path);
+    assert!(answer.status == 200 && answer.is_whole, "{path}: {answer:?}");
+    let read: Answer<T> =
+        serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!(
+        (read.cached_at.as_str(), read.ttl.as_str()),
+        ("2026-11-22T16:22:42Z", "2026-11-22T16:27:42Z")
+    );
+    read.value
+}
+
+#[test]
+fn neighbors_are_as_readers_want_them() {
+    let server = Fixture::open();
+    let status: Status = read(&server, "/status");
+    assert_eq!(status.status["router_id"], "192.0.2.1");
+    assert_eq!(status.status["last_reboot"], "2026-11-22 15:22:42");
+    let protocols: Protocols = read(&server, "/protocols/bgp");
+    let first = &protocols.protocols["r1"];
+    assert_eq!(
+        (first.bird_protocol.as_str(), first.state.as_str(), first.neighbor_as, first.local_as),
+        ("BGP", "UP", 64_497, 64_496)
+    );
+    assert_eq!((first.connection.as_str(), first.neighbor_address.as_str()), ("Established", "192.0.2.1"));
+    assert_eq!((first.state_changed.as_str(), first.routes.imported), ("2026-11-22 15:22:06", Some(2)));
+    assert_eq!((first.description.as_str(), first.last_error.as_str()), ("the <b>first</b>", ""));
+    let channel = &first.channels["ipv4"];
+    assert_eq!((channel.routes.imported, channel.routes_count.imported), (Some(2), Some(2)));
+    // One that is down has counts too, if empty ones.
+    assert_eq!(
+        (protocols.protocols["r2"].state.as_str(), protocols.protocols["r2"].routes.imported),
+        ("DOWN", None)
+    );
+    let short = get(server.glass(), "/protocols/short?uncached=true").json();
+    assert_eq!(short["protocols"]["r1"]["state"], "up");
+}
+
+#[test]
+fn routes_are_as_readers_want_them() {
+    let server = Fixture::open();
+    let routes: Routes = read(&server, "/routes/protocol/r1");
+    assert_eq!(routes.routes.len(), PREFIXES as usize);
+    let first = &routes.routes[0];
+    assert_eq!((first.network.as_str(), first.from_protocol.as_str()), ("10.0.0.0/24", "r1"));
+    assert_eq!((first.gateway.as_str(), first.learnt_from.as_str()), ("192.0.2.1", "192.0.2.1"));
+    assert_eq!((first.age.as_str(), first.primary, first.metric), ("2026-11-22 16:17:06", true, 100));
+    assert_eq!(
+        (first.kind.as_slice(), first.interface.as_str()),
+        (["BGP".to_owned(), "univ".to_owned()].as_slice(), "")
+    );
+    let bgp = &first.bgp;
+    assert_eq!(
+        (bgp.origin.as_str(), bgp.as_path.as_slice()),
+        ("IGP", ["64497".to_owned(), "64500".to_owned()].as_slice())
+    );
+    assert_eq!(
+        (bgp.next_hop.as_str(), bgp.local_pref.as_str(), bgp.med.as_str()),
+        ("192.0.2.9", "100", "10")
+    );
+    assert_eq!(
+        (bgp.communities.as_slice(), bgp.large_communities.as_slice()),
+        ([[64_497, 1]].as_slice(), [[64_497, 1, 2]].as_slice())
+    );
+    assert_eq!(bgp.ext_communities, [["rt".to_owned(), "64497".to_owned(), "5".to_owned()]]);
+    let all: Routes = read(&server, "/routes/table/master4");
+    assert_eq!(all.routes.len(), 2 * PREFIXES as usize);
+    for nothing in [
+        "/routes/protocol/unknown",
+        "/routes/filtered/r1",
+        "/routes/noexport/r1",
+        "/routes/table/master4/filtered",
+    ] {
+        assert!(read::<Routes>(&server, nothing).routes.is_empty(), "{nothing}");
+    }
+    for prefix in ["/routes/prefix?prefix=10.0.5.0%2F24", "/route/net/10.0.5.0/24"] {
+        assert_eq!(read::<Routes>(&server, prefix).routes[0].network, "10.0.5.0/24", "{prefix}");
+    }
+}
+
+#[test]
+fn neighbors_can_be_hidden_and_nothing_else_is_served() {
+    let server = Fixture::with(|config| config.looking_glass_hidden = vec!["r2".to_owned()]);
+    let protocols: Protocols = read(&server, "/protocols/bgp");
+    assert!(protocols.protocols.keys().eq(["r1"]));
+    let all: Routes = read(&server, "/routes/table/master4");
+    assert!(
+        all.routes.len() == PREFIXES as usize && all.routes.iter().all(|route| route.from_protocol == "r1")
+    );
+    assert!(read::<Routes>(&server, "/routes/protocol/r2").routes.is_empty());
+    assert_eq!(get(server.glass(), "/api/v1/status").problem(), "not-found");
+    assert_eq!(request(server.glass(), "POST", "/status", &[], "").problem(), "wrong-method");
+}

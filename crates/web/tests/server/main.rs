@@ -1,0 +1,10 @@
+//! The server as clients see it: over sockets, with a router that is only a control socket.
+
+mod client;
+mod endpoints;
+mod events;
+mod glass;
+mod limits;
+mod prometheus;
+mod router;
+mod tls;
