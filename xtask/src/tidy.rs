@@ -10,10 +10,11 @@
 //! | no thread, clock, file, socket or lock in base, wire, dataplane, bgp, flow | [`purity`] |
 //! | casts to narrow types only become fewer | [`casts`], `[package.metadata.thalweg] casts-max` |
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
-//! | each thing has one name, in one spelling; documents too | [`words`], `docs/glossary.md` |
+//! | each thing has one name, in one spelling; documents and the console too | [`words`], `docs/glossary.md` |
 //! | what is public is documented; a field's or variant's comment does not repeat its name | [`docs`] |
 //! | ARCHITECTURE.md mentions every crate | here |
 //! | every file of `tests/` belongs to a test program | here |
+//! | the console's libraries are the files that their lock names | [`vendored`], `crates/web/assets/vendor.lock` |
 //!
 //! A rule is a function from the tree to findings; it neither prints nor stops. It does not use Git, so an
 //! unpacked archive can be checked too.
@@ -25,6 +26,7 @@ mod code;
 mod docs;
 mod purity;
 mod source;
+mod vendored;
 mod words;
 
 pub(crate) use purity::PURE;
@@ -94,11 +96,12 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings = arrows::check(&crates);
     findings.extend(map_mentions_crates(root, &crates));
     findings.extend(tests_without_a_program(root, &crates)?);
+    findings.extend(vendored::check(root)?);
     let folders: Vec<PathBuf> = crates.iter().map(|each| each.folder.clone()).collect();
     findings.extend(circles::check(root, &folders, &workspace)?);
     let mut casts = casts::Casts::default();
     let mut unsafe_files = source::UnsafeFiles::new(&workspace)?;
-    for file in documents(root)? {
+    for file in documents(root)?.into_iter().chain(vendored::own_files(root)?) {
         findings.extend(words::check(&file, &read(root, &file)?));
     }
     for file in rust_files(root)? {

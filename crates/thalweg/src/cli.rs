@@ -9,6 +9,7 @@ mod flows;
 mod flows_import;
 mod keep;
 mod probe;
+mod top;
 mod trace;
 mod whatif;
 
@@ -33,6 +34,7 @@ pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, Fl
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use keep::KeepArgs;
 pub(crate) use probe::ProbeArgs;
+pub(crate) use top::TopArgs;
 pub(crate) use trace::{TraceArgs, TraceCommand};
 pub(crate) use whatif::WhatIfArgs;
 
@@ -85,6 +87,10 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show the state of a running router
     Show(ShowArgs),
+    /// Follow the state of a running router in the terminal: traffic, drops, neighbors, what is wrong
+    ///
+    /// Draws again every second, until Ctrl-C. In a pipe it prints once.
+    Top(TopArgs),
     /// Show what the router would do with a packet, stage by stage, and why
     Trace(TraceArgs),
     /// Capture packets in a running router: as received, behind a stage, as sent or when dropped

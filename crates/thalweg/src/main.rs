@@ -23,6 +23,7 @@ mod show;
 mod signals;
 mod summary;
 mod tables;
+mod top;
 mod trace;
 mod web;
 mod whatif;
@@ -146,6 +147,7 @@ fn main() -> ExitCode {
         Command::Probe(args) => probe::run(&args, format),
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::run(&args, format),
+        Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args, format),
         Command::Capture(args) => capture::run(&args, format),
         Command::Reload(args) => control::reload(&args, format),

@@ -54,6 +54,32 @@ fn a_test_that_is_in_no_program_is_missed() {
 }
 
 #[test]
+fn a_vendored_file_is_the_one_of_its_lock() {
+    let root = tree();
+    write(&root, "crates/web/Cargo.toml", &manifest("web", "may-use = []", ""));
+    write(&root, "ARCHITECTURE.md", "`crates/base`, `crates/bgp` and `crates/web`");
+    let lock =
+        "[[file]]\nname = 'vendor/a.js'\npackage = 'a'\nversion = '1'\nsource = 'a.js'\nlicense = 'MIT'\n";
+    // FIPS 180-2 appendix C.1: the digest of `abc`.
+    let sum = "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+               2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
+    write(&root, "crates/web/assets/vendor.lock", &format!("{lock}sha512 = '{sum}'\n"));
+    write(&root, "crates/web/assets/vendor/a.js", "abc");
+    write(&root, "crates/web/assets/vendor/LICENSES.txt", "Neither neighbours nor their names");
+    finds(&root, &[]);
+    write(&root, "crates/web/assets/pages/page.js", "// neighbours\n");
+    finds(&root, &["crates/web/assets/pages/page.js:1: `neighbour`"]);
+    write(&root, "crates/web/assets/pages/page.js", "");
+    write(&root, "crates/web/assets/vendor/a.js", "abd");
+    write(&root, "crates/web/assets/vendor/b.js", "");
+    finds(&root, &["assets/vendor/a.js: its sha512 is", "assets/vendor/b.js: is not in vendor.lock"]);
+    std::fs::remove_file(root.path().join("crates/web/assets/vendor/a.js")).unwrap();
+    std::fs::remove_file(root.path().join("crates/web/assets/vendor/b.js")).unwrap();
+    write(&root, "crates/web/assets/vendor.lock", &format!("{}sha512 = '{sum}'\n", lock.replace("MIT", "")));
+    finds(&root, &["vendor.lock: vendor/a.js: no `license`", "assets/vendor/a.js: sha512sum: "]);
+}
+
+#[test]
 fn an_arrow_that_the_manifest_does_not_allow_fails() {
     let root = tree();
     let uses = "[dependencies]\nthalweg-base = '1'\nthalweg-ports = '1'\n";
