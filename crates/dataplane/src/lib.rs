@@ -29,6 +29,7 @@ pub mod neighbor;
 pub mod police;
 pub mod queens;
 pub mod rate_limit;
+mod records;
 pub mod reverse_path;
 pub mod route;
 pub mod schedule;
