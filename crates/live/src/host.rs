@@ -44,6 +44,7 @@ use thalweg_wire::{EtherType, MacAddr};
 
 use crate::capture::Seen;
 use crate::counters::Counters;
+use crate::firewall_watch::FirewallWatch;
 use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Opened, Outboxes, QueueClock};
@@ -104,6 +105,7 @@ pub(crate) struct Parts {
     pub(crate) mirrors: Mirrors,
     pub(crate) outside: Option<u16>,
     pub(crate) nat: Option<Arc<NatStage>>,
+    pub(crate) firewall: Option<FirewallWatch>,
     /// The ICMP error for a host that NAT refuses a session; `None` to drop its packets silently.
     pub(crate) refusal: Option<IcmpError>,
     pub(crate) counters: Arc<Counters>,
@@ -141,6 +143,7 @@ pub struct Host {
     mirrors: Mirrors,
     outside: Option<u16>,
     nat: Option<Arc<NatStage>>,
+    firewall: Option<FirewallWatch>,
     refusal: Option<IcmpError>,
     counters: Arc<Counters>,
     clock: LiveClock,
@@ -167,6 +170,7 @@ impl Host {
             mirrors: parts.mirrors,
             outside: parts.outside,
             nat: parts.nat,
+            firewall: parts.firewall,
             refusal: parts.refusal,
             counters: parts.counters,
             clock: parts.clock,
@@ -274,7 +278,8 @@ impl Host {
             Delivery::Refused => self.drop(&punt, DropReason::HostQueueFull),
             Delivery::NoMirror => {
                 // A spoofed sender, or one that an ACL drops without `reject`, gets no answer.
-                let is_silent = punt.reason == DropReason::AclDenied && !punt.flags.has(PacketFlags::REJECT);
+                let is_denied = matches!(punt.reason, DropReason::AclDenied | DropReason::FirewallDenied);
+                let is_silent = is_denied && !punt.flags.has(PacketFlags::REJECT);
                 let error = match is_refusal(punt.reason) {
                     true => self.refusal,
                     false => IcmpError::for_drop(punt.reason, 0),
@@ -301,12 +306,18 @@ impl Host {
         }
     }
 
-    /// Expires NAT sessions in shards that see no packets; otherwise the next packet there would have to wait for
-    /// all of them.
+    /// Expires NAT sessions and connections in shards that see no packets; otherwise the next packet there would have
+    /// to wait for all of them.
     fn end_sessions(&mut self, now_ns: u64) {
-        if let Some(nat) = self.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
-            self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+        if now_ns < self.sessions_at_ns {
+            return;
+        }
+        self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+        if let Some(nat) = &self.nat {
             nat.advance(now_ns);
+        }
+        if let Some(firewall) = &mut self.firewall {
+            firewall.look(now_ns);
         }
     }
 
