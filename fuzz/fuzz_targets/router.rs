@@ -1,5 +1,5 @@
 //! The whole router with any bytes as frames of every link type: validation, classes with applications, policers,
-//! fragments, NAT, scheduling, routes, counters. Stages run as in the serial model, and once more with each chunk
+//! fragments, NAT, scheduling, routes, the firewall, counters. Stages run as in the serial model, and once more with each chunk
 //! split by shard, as in the farm.
 //!
 //! - Every packet is forwarded, or dropped for exactly one reason.
@@ -15,6 +15,7 @@ use thalweg_base::{
     BATCH_PACKETS, Chunk, ChunkBuilder, DropReason, LinkType, NO_PORT, PacketFlags, UNKNOWN_PORT,
 };
 use thalweg_dataplane::classify::{Classifier, Match};
+use thalweg_dataplane::firewall::{FirewallConfig, Policy, StateTimeouts};
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer};
 use thalweg_dataplane::nat::testing::checksums;
@@ -24,7 +25,7 @@ use thalweg_dataplane::route::{Adjacency, NextHops, Router, SharedNextHops};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Plan, Scope};
-use thalweg_node::plan::{Filters, Nat, RouterParts, RouterPlan, Scratch};
+use thalweg_node::plan::{Filters, Firewall, Nat, RouterParts, RouterPlan, Scratch};
 use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
@@ -70,6 +71,24 @@ fn tables() -> &'static Tables {
         let v6 = Fib6Writer::from_routes(v6).expect("valid routes");
         (Arc::clone(v4.table()), Arc::clone(v6.table()))
     })
+}
+
+/// Port 0 is outside.
+fn firewall(shards: u16) -> Firewall {
+    let firewall = FirewallConfig {
+        zones: vec![1, 2, 2],
+        outside: vec![1],
+        policy: Policy::OutgoingOnly,
+        rules: Vec::new(),
+        states_max: 64,
+        half_open_max: Some(16),
+        checks_windows: true,
+        picks_up: true,
+        timeouts: StateTimeouts::DEFAULT,
+    };
+    let zone_names = ["outside", "inside"].map(str::to_owned).to_vec();
+    let named = thalweg_config::FirewallConfig { firewall, zone_names, rule_names: Vec::new() };
+    Firewall::new(&named, shards, 0).expect("no rules")
 }
 
 fn plan() -> RouterPlan {
@@ -154,6 +173,7 @@ fn plan() -> RouterPlan {
             fib6: Arc::clone(fib6),
             next_hops: SharedNextHops::from(next_hops),
         },
+        firewall: Some(firewall(nat.shards)),
         router_addresses: Vec::new(),
         session_sources: None,
         hash_seed: 0,
@@ -245,10 +265,16 @@ fn run(plan: &RouterPlan, mut chunk: Chunk, split: bool, scratch: &mut Scratch) 
                 let half = groups.div_ceil(2);
                 let owners: Vec<usize> = (0..groups).map(|g| g / half).collect();
                 let mut parts = plan.split(chunk, &owners, 2);
-                plan.run_shards(stage, &mut parts[0], 0..half, scratch);
-                plan.run_shards(stage, &mut parts[1], half..groups, scratch);
-                for (stage, _) in stages.by_ref() {
-                    parts.iter_mut().for_each(|part| run_batches(plan, stage, part, scratch));
+                let sharded = |stage, parts: &mut [Chunk], scratch: &mut Scratch| {
+                    plan.run_shards(stage, &mut parts[0], 0..half, scratch);
+                    plan.run_shards(stage, &mut parts[1], half..groups, scratch);
+                };
+                sharded(stage, &mut parts, scratch);
+                for (stage, spec) in stages.by_ref() {
+                    match spec.scope {
+                        Scope::PerShard => sharded(stage, &mut parts, scratch),
+                        _ => parts.iter_mut().for_each(|part| run_batches(plan, stage, part, scratch)),
+                    }
                 }
                 return plan.merge(parts);
             }

@@ -164,6 +164,22 @@ impl Packet {
         }
     }
 
+    /// Whether the packet leaves the fast path only for the time being: the host thread will resolve its neighbor
+    /// or cut it, and send it on.
+    #[inline(always)]
+    pub fn is_detained(&self) -> bool {
+        matches!(self.drop_reason(), Some(DropReason::NeighborUnresolved | DropReason::MtuExceeded))
+    }
+
+    /// Drops the packet even if it is only [detained](Self::is_detained): then this becomes its reason.
+    #[inline(always)]
+    pub fn drop_for_good(&mut self, reason: DropReason) {
+        if self.is_detained() {
+            self.drop_code = 0;
+        }
+        self.drop_for(reason);
+    }
+
     /// Whether the packet is IPv6.
     #[inline(always)]
     pub fn is_ipv6(&self) -> bool {

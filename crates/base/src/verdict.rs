@@ -69,11 +69,16 @@ drop_reasons! {
     NatHostRate = 40, "nat-host-rate", "Its inside host has reached its limit of new sessions per second.";
     NatPeerTaken = 41, "nat-peer-taken", "Its protocol has no ports, and another inside host uses it with the same peer.";
     LinkBroadcast = 42, "link-broadcast", "A unicast IP packet in a frame to a broadcast or multicast MAC address (RFC 1812 5.3.4).";
+    FirewallInvalid = 43, "firewall-invalid", "Belongs to no connection that the firewall knows, and cannot begin one.";
+    FirewallNotAsked = 44, "firewall-not-asked", "Begins a connection that the firewall's policy does not permit between these zones.";
+    FirewallDenied = 45, "firewall-denied", "A rule of the firewall denies it.";
+    FirewallLimit = 46, "firewall-limit", "Begins a connection above the limit of its rule, or of its host.";
+    FirewallTableFull = 47, "firewall-table-full", "Begins a connection, and the firewall's table is full.";
 }
 
 impl DropReason {
     /// One more than the largest code: the size of a counter array indexed by code.
-    pub const CODES: usize = 43;
+    pub const CODES: usize = 48;
 
     /// The reason with this code.
     pub fn from_code(code: u8) -> Option<DropReason> {

@@ -8,13 +8,13 @@ use thalweg_wire::{ip_protocol, tcp};
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::{
-    DSCP_LIST, PORT_LIST, PREFIX_LIST, PROTOCOL_LIST, check_families, parse_name, port_range, read_dscp,
-    read_prefix, read_protocol,
+    DSCP_LIST, PORT_LIST, PREFIX_LIST, PROTOCOL_LIST, check_families, parse_name, read_dscp, read_protocol,
 };
 use crate::key::{Key, Sub, Table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader, integer_of};
 use crate::section::Section;
+use crate::sets;
 use crate::types::AclConfig;
 
 pub(crate) static ACL: Key<Sub> =
@@ -47,31 +47,30 @@ static RULE_TABLE: Table = Table::new(
     ],
 );
 
-static ACTION: Key<Action> = Key::word("action", &ACTIONS)
+pub(crate) static ACTION: Key<Action> = Key::word("action", &ACTIONS)
     .required("\"permit\"")
     .help("`\"permit\"`, `\"deny\"` silently, or `\"reject\"`, which tells the sender");
-static RULE_NAME: Key<String> =
+pub(crate) static RULE_NAME: Key<String> =
     Key::text("name", "a name", parse_name).otherwise("its number").help("in reports");
-static SOURCE: Key<Vec<IpNet>> = Key::by("source", PREFIX_LIST, |reader, item| reader.all(item, read_prefix))
+pub(crate) static SOURCE: Key<Vec<IpNet>> = Key::by("source", PREFIX_LIST, sets::prefixes)
     .otherwise("any")
-    .help("prefixes of either family");
-static DESTINATION: Key<Vec<IpNet>> =
-    Key::by("destination", PREFIX_LIST, |reader, item| reader.all(item, read_prefix))
-        .otherwise("any")
-        .help("prefixes of either family");
-static PROTOCOL: Key<Vec<u8>> =
+    .help("prefixes of either family; `\"@office\"`: those of a [set](firewall.md#sets)");
+pub(crate) static DESTINATION: Key<Vec<IpNet>> = Key::by("destination", PREFIX_LIST, sets::prefixes)
+    .otherwise("any")
+    .help("prefixes of either family; `\"@office\"`: those of a [set](firewall.md#sets)");
+pub(crate) static PROTOCOL: Key<Vec<u8>> =
     Key::by("protocol", PROTOCOL_LIST, |reader, item| reader.all(item, read_protocol))
         .otherwise("any")
         .help("transport: `\"udp\"`, or a number");
-static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
-    Key::by("source_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
+pub(crate) static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
+    Key::by("source_ports", PORT_LIST, sets::ports)
         .otherwise("any")
-        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`");
-static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
-    Key::by("destination_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
+        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`, `\"@web\"`");
+pub(crate) static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
+    Key::by("destination_ports", PORT_LIST, sets::ports)
         .otherwise("any")
-        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`");
-static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
+        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`, `\"@web\"`");
+pub(crate) static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
     .otherwise("any")
     .help("names or numbers: `[\"ef\", 46]`");
 static ESTABLISHED: Key<bool> = Key::flag("established").help("`true`: TCP with ACK or RST");
@@ -79,7 +78,7 @@ static TCP_FLAGS_KEY: Key<Vec<TcpFlags>> =
     Key::by("tcp_flags", "flags or a list", |reader, item| reader.all(item, read_tcp_flags))
         .otherwise("any")
         .help("flags that are set, with `!` those that are not: `\"syn,!ack\"`");
-static ICMP: Key<()> = Key::raw("icmp", "a type or a list").otherwise("any").help(
+pub(crate) static ICMP: Key<()> = Key::raw("icmp", "a type or a list").otherwise("any").help(
     "types by name or number, with a code if that matters: `[\"echo\", \"3/4\", 11]`; wants `protocol` to be `icmp` or \
      `icmpv6`",
 );
@@ -204,27 +203,32 @@ fn read_rule(reader: &mut Reader, mut section: Section<'_>, number: usize) -> Op
     let name = section.get(reader, &RULE_NAME);
     let is_for_all = section.is_exhausted();
     let mut rule = Rule::all(action.unwrap_or(Action::Deny));
-    section.set(reader, &SOURCE, &mut rule.sources);
-    section.set(reader, &DESTINATION, &mut rule.destinations);
-    section.set(reader, &PROTOCOL, &mut rule.protocols);
-    section.set(reader, &SOURCE_PORTS, &mut rule.source_ports);
-    section.set(reader, &DESTINATION_PORTS, &mut rule.destination_ports);
-    section.set(reader, &DSCP, &mut rule.dscp);
+    read_match(reader, &mut section, &mut rule);
     section.set(reader, &TCP_FLAGS_KEY, &mut rule.tcp_flags);
     section.set(reader, &FRAGMENT, &mut rule.fragments);
     if let Some(At { value, span }) = section.read(reader, &ESTABLISHED) {
         read_established(reader, value, &span, &mut rule);
-    }
-    let protocol = rule.protocols.clone();
-    if let Some(item) = section.take(&ICMP) {
-        let entries = reader.filled_list(&item);
-        rule.icmp = entries.iter().filter_map(|entry| read_icmp(reader, entry, &protocol)).collect();
     }
     let span = section.span.clone();
     section.finish(reader);
     check_rule(reader, &rule, &span);
     action?;
     Some((rule, name.unwrap_or_else(|| number.to_string()), is_for_all))
+}
+
+/// Reads what a rule matches, except flags and fragments: a firewall's rules have those keys too.
+pub(crate) fn read_match(reader: &mut Reader, section: &mut Section<'_>, rule: &mut Rule) {
+    section.set(reader, &SOURCE, &mut rule.sources);
+    section.set(reader, &DESTINATION, &mut rule.destinations);
+    section.set(reader, &PROTOCOL, &mut rule.protocols);
+    section.set(reader, &SOURCE_PORTS, &mut rule.source_ports);
+    section.set(reader, &DESTINATION_PORTS, &mut rule.destination_ports);
+    section.set(reader, &DSCP, &mut rule.dscp);
+    if let Some(item) = section.take(&ICMP) {
+        let entries = reader.filled_list(&item);
+        let protocol = rule.protocols.clone();
+        rule.icmp = entries.iter().filter_map(|entry| read_icmp(reader, entry, &protocol)).collect();
+    }
 }
 
 fn read_established(reader: &mut Reader, established: bool, span: &Range<usize>, rule: &mut Rule) {
@@ -290,7 +294,7 @@ fn read_icmp(reader: &mut Reader, item: &Item<'_>, protocols: &[u8]) -> Option<I
 }
 
 /// Reports conditions that no packet can meet together.
-fn check_rule(reader: &mut Reader, rule: &Rule, span: &Range<usize>) {
+pub(crate) fn check_rule(reader: &mut Reader, rule: &Rule, span: &Range<usize>) {
     let only = |wanted: &[u8]| rule.protocols.is_empty() || rule.protocols.iter().any(|p| wanted.contains(p));
     let ports = !rule.source_ports.is_empty() || !rule.destination_ports.is_empty();
     let flags = !rule.tcp_flags.is_empty();

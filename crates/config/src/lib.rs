@@ -26,6 +26,7 @@ mod control;
 mod diagnostic;
 mod dpdk;
 mod egress;
+mod firewall;
 mod flows;
 mod interfaces;
 mod items;
@@ -49,6 +50,7 @@ mod route_file;
 mod route_table;
 mod routing;
 mod section;
+mod sets;
 mod text_file;
 mod types;
 mod values;
@@ -76,10 +78,10 @@ pub use ports::LearnedAddress;
 pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
-    AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FlowsConfig, InterfaceConfig,
-    KeepConfig, KernelSync, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig, RouteSources,
-    RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface, TargetIndex, ValidateConfig,
-    WorkersConfig, XdpPlace,
+    AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FirewallConfig, FlowsConfig,
+    InterfaceConfig, KeepConfig, KernelSync, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex,
+    QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface,
+    TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};
@@ -201,7 +203,9 @@ impl ConfigSource {
         if let Some(nat) = &nat {
             ports.check_sources_for(nat, &routing);
         }
+        sets::read(&mut reader, &mut root);
         let acls = acl::read(&mut reader, &mut root, &mut ports);
+        let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref());
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
         let (control_socket, read_socket) = control::read(&mut reader, &mut root);
@@ -222,6 +226,7 @@ impl ConfigSource {
             routing,
             nat,
             acls,
+            firewall,
             qos,
             validate,
             bgp,

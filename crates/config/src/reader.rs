@@ -1,8 +1,10 @@
 //! Reads values of a parsed TOML document and keeps their positions, so that errors have line and column.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use toml::de::DeValue;
 
 use crate::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
@@ -14,13 +16,22 @@ const FINDINGS_MAX: usize = 100;
 pub(crate) struct Reader {
     pub(crate) source: SourceText,
     pub(crate) findings: Vec<(usize, Diagnostic)>,
+    /// What rules may refer to by name.
+    pub(crate) sets: BTreeMap<String, NamedSet>,
     /// Paths are relative to it.
     folder: PathBuf,
 }
 
+/// Addresses and ports that a name stands for.
+#[derive(Default)]
+pub(crate) struct NamedSet {
+    pub(crate) addresses: Vec<IpNet>,
+    pub(crate) ports: Vec<RangeInclusive<u16>>,
+}
+
 impl Reader {
     pub(crate) fn new(source: SourceText, folder: &Path) -> Self {
-        Self { source, findings: Vec::new(), folder: folder.to_owned() }
+        Self { source, findings: Vec::new(), sets: BTreeMap::new(), folder: folder.to_owned() }
     }
 
     /// Records an error and returns it, so that advice can be added.

@@ -1,7 +1,9 @@
 //! All tables of keys, for the reference and `thalweg config keys`.
 
 use crate::key::{SectionInfo, Table};
-use crate::{acl, bgp, control, dpdk, flows, kernel, nat, policy, ports, qos, routing, web, workers};
+use crate::{
+    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, web, workers,
+};
 
 /// The root table with all sections.
 pub(crate) static ROOT: Table = Table::new(
@@ -18,6 +20,8 @@ pub(crate) static ROOT: Table = Table::new(
         &routing::ROUTES,
         &nat::NAT,
         &acl::ACL,
+        &firewall::FIREWALL,
+        &sets::SETS,
         &qos::QOS,
         &qos::VALIDATE,
         &bgp::BGP,

@@ -15,6 +15,7 @@ use thalweg_base::BATCH_PACKETS;
 use thalweg_dataplane::acl::AccessList;
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
+use thalweg_dataplane::firewall::{FirewallConfig as Firewall, Zone};
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -48,6 +49,7 @@ pub struct RouterConfig {
     pub nat: Option<NatConfig>,
     /// In file order.
     pub acls: Vec<AclConfig>,
+    pub firewall: Option<FirewallConfig>,
     /// Never empty.
     pub qos: QosConfig,
     pub validate: ValidateConfig,
@@ -586,6 +588,31 @@ pub struct AclConfig {
     pub list: AccessList,
     /// A name for each rule: its own, or its number from 1.
     pub rule_names: Vec<String>,
+}
+
+/// The firewall, and the names of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirewallConfig {
+    pub firewall: Firewall,
+    /// Zone 1 and following; ports without a zone are in zone 0.
+    pub zone_names: Vec<String>,
+    /// A name for each rule: its own, or its number from 1.
+    pub rule_names: Vec<String>,
+}
+
+impl FirewallConfig {
+    /// The name of a zone; `-` for ports without one.
+    pub fn zone_name(&self, zone: Zone) -> &str {
+        usize::from(zone)
+            .checked_sub(1)
+            .and_then(|place| self.zone_names.get(place))
+            .map_or("-", String::as_str)
+    }
+
+    /// The name of a rule; `policy` if none decided.
+    pub fn rule_name(&self, rule: u16) -> &str {
+        self.rule_names.get(usize::from(rule)).map_or("policy", String::as_str)
+    }
 }
 
 /// The checks that packets must pass.

@@ -263,6 +263,19 @@ impl PacketSide {
                 ports_out: ports_out.clone(),
             }));
         }
+        if let (Some(config), Some(firewall)) = (&config.firewall, plan.firewall()) {
+            views.extend((0..).zip(firewall.rule_counts()).map(|(rule, count)| {
+                let action = config.firewall.rules.get(usize::from(rule)).map(|rule| rule.rule.action.name());
+                AclRuleView {
+                    list: "[firewall]".to_owned(),
+                    rule: config.rule_name(rule).to_owned(),
+                    action: action.unwrap_or(config.firewall.policy.name()).to_owned(),
+                    packets: count.packets,
+                    bytes: count.bytes,
+                    ..AclRuleView::default()
+                }
+            }));
+        }
         views
     }
 

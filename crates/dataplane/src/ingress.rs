@@ -639,18 +639,26 @@ fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
 /// The flow hash of a fragment whose ports are known: that of the flow's whole packets. A fragment's own hash is
 /// without ports, so that all fragments of a datagram take one path.
 pub fn flow_hash_of_fragment(packet: &Packet, l3: &[u8]) -> u32 {
-    let (src, dst) = if packet.is_ipv6() {
-        let address =
-            |at: usize| l3.get(at..at + 16).and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
-        (fold128(address(8).unwrap_or_default()), fold128(address(24).unwrap_or_default()))
-    } else {
-        let address =
-            |at: usize| l3.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        (u64::from(address(12).unwrap_or_default()), u64::from(address(16).unwrap_or_default()))
+    let address = |at: usize, bytes: usize| {
+        l3.get(at..at + bytes)
+            .unwrap_or_default()
+            .iter()
+            .fold(0, |address, byte| address << 8 | u128::from(*byte))
     };
+    let (src, dst) =
+        if packet.is_ipv6() { (address(8, 16), address(24, 16)) } else { (address(12, 4), address(16, 4)) };
     let has_ports = packet.flags.has(PacketFlags::HAS_PORTS);
     let (src_port, dst_port) = if has_ports { (packet.src_port, packet.dst_port) } else { (0, 0) };
-    symmetric_flow_hash(src << 16 | u64::from(src_port), dst << 16 | u64::from(dst_port), packet.protocol)
+    flow_hash_between((src, src_port), (dst, dst_port), packet.is_ipv6(), packet.protocol)
+}
+
+/// The flow hash of whole packets between two endpoints; the ports of protocols without ports are 0.
+pub(crate) fn flow_hash_between(a: (u128, u16), b: (u128, u16), is_ipv6: bool, protocol: u8) -> u32 {
+    let endpoint = |(address, port): (u128, u16)| {
+        let folded = if is_ipv6 { fold128(address) } else { address as u64 };
+        folded << 16 | u64::from(port)
+    };
+    symmetric_flow_hash(endpoint(a), endpoint(b), protocol)
 }
 
 fn fold128(address: u128) -> u64 {

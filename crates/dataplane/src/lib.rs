@@ -8,16 +8,19 @@
 //! | color and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
 //! | address and port translation | [`nat`] | per shard |
-//! | look-up, TTL, MAC addresses; counters | [`route`], [`lpm`]; [`account`] | any batch |
+//! | look-up, TTL, MAC addresses | [`route`], [`lpm`] | any batch |
+//! | connections between zones | [`firewall`] | per shard |
+//! | counters | [`account`] | any batch |
 //!
 //! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
 //! ([`icmp`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
-//! file. NAT's shards are in cells, for which the caller supplies locks if several threads share them.
+//! file. Shards of NAT and of the firewall are in cells, for which the caller supplies locks if several threads share them.
 
 pub mod account;
 pub mod acl;
 pub mod classify;
 pub mod egress;
+pub mod firewall;
 pub mod fragmentation;
 pub mod fragments;
 pub mod icmp;
@@ -29,6 +32,7 @@ pub mod neighbor;
 pub mod police;
 pub mod queens;
 pub mod rate_limit;
+mod records;
 pub mod reverse_path;
 pub mod route;
 pub mod schedule;

@@ -431,6 +431,10 @@ fn refuse(rewrite: &Rewrite, packet: &mut Packet, ttl: u8) {
     let ends_here = DropReason::from_code(rewrite.drop_code);
     let otherwise = if ttl <= 1 { DropReason::TtlExpired } else { DropReason::MtuExceeded };
     packet.drop_for(ends_here.unwrap_or(otherwise));
+    if packet.is_detained() {
+        // It will leave by this port after all.
+        packet.port_out = rewrite.port;
+    }
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ use thalweg_wire::{EtherType, MacAddr};
 
 use crate::capture::Seen;
 use crate::counters::Counters;
+use crate::firewall_watch::FirewallWatch;
 use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Opened, Outboxes, QueueClock};
@@ -101,6 +102,7 @@ pub(crate) struct Parts {
     pub(crate) mirrors: Mirrors,
     pub(crate) outside: Option<u16>,
     pub(crate) nat: Option<Arc<NatStage>>,
+    pub(crate) firewall: Option<FirewallWatch>,
     /// The ICMP error for a host that NAT refuses a session; `None` to drop its packets silently.
     pub(crate) refusal: Option<IcmpError>,
     pub(crate) counters: Arc<Counters>,
@@ -249,7 +251,8 @@ impl Host {
             Delivery::Refused => self.drop(&punt, DropReason::HostQueueFull),
             Delivery::NoMirror => {
                 // A spoofed sender, or one that an ACL drops without `reject`, gets no answer.
-                let is_silent = punt.reason == DropReason::AclDenied && !punt.flags.has(PacketFlags::REJECT);
+                let is_denied = matches!(punt.reason, DropReason::AclDenied | DropReason::FirewallDenied);
+                let is_silent = is_denied && !punt.flags.has(PacketFlags::REJECT);
                 let error = match is_refusal(punt.reason) {
                     true => self.parts.refusal,
                     false => IcmpError::for_drop(punt.reason, 0),
@@ -276,12 +279,18 @@ impl Host {
         }
     }
 
-    /// Expires NAT sessions in shards that see no packets; otherwise the next packet there would have to wait for
-    /// all of them.
+    /// Expires NAT sessions and connections in shards that see no packets; otherwise the next packet there would have
+    /// to wait for all of them.
     fn end_sessions(&mut self, now_ns: u64) {
-        if let Some(nat) = self.parts.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
-            self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+        if now_ns < self.sessions_at_ns {
+            return;
+        }
+        self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+        if let Some(nat) = &self.parts.nat {
             nat.advance(now_ns);
+        }
+        if let Some(firewall) = &mut self.parts.firewall {
+            firewall.look(now_ns);
         }
     }
 

@@ -19,6 +19,7 @@
 mod capture;
 mod counters;
 mod feed;
+mod firewall_watch;
 mod halves;
 mod host;
 mod inject;

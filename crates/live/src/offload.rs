@@ -9,7 +9,9 @@
 //! small table, so a flood of one-packet flows installs little. At most [`LOOKS`] packets of a chunk are examined.
 //!
 //! Every packet of a class with a policer, and of a port with a queue, an ACL or a tag, needs the stages; so these
-//! flows are not offloaded, nor are those that leave through TAPs. A thread advances the clock of leases, and ends
+//! flows are not offloaded, nor are those that leave through TAPs. A firewall decides about a flow when it begins, and
+//! the XDP program hands up whatever begins or ends TCP; but rules about established packets, and windows, need every
+//! packet. Counters of rules do not count what the kernel forwards. A thread advances the clock of leases, and ends
 //! all leases when the forwarding tables change, so a change reaches offloaded flows within [`LOOK_EVERY`]; BGP's
 //! routes change all the time, so their changes count only once a second.
 
@@ -400,8 +402,17 @@ impl Rules {
         let lease_s = lease_s(config);
         let lasts = lease_s > 0;
         if !lasts {
-            tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
+            tracing::warn!(
+                "flows are not offloaded: a timeout of [nat.timeouts] or [firewall.timeouts] is below {TIMEOUT_MIN_S} s"
+            );
         }
+        let needs_all = config.firewall.as_ref().is_some_and(|config| config.firewall.needs_every_packet());
+        if needs_all {
+            tracing::warn!(
+                "flows are not offloaded: the firewall checks windows, or has rules about established packets"
+            );
+        }
+        let lasts = lasts && !needs_all;
         let lets_out = (0u16..).zip(&config.ports);
         let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
         Self {
@@ -421,12 +432,17 @@ impl Rules {
     }
 }
 
-/// The length of a lease in seconds; 0 if NAT sessions would not outlive it.
+/// The length of a lease in seconds; 0 if NAT sessions or the firewall's connections would not outlive it.
 fn lease_s(config: &RouterConfig) -> u32 {
-    let shortest = config.nat.as_ref().map(|nat| {
+    let nat = config.nat.as_ref().map(|nat| {
         let timeouts = &nat.timeouts;
         timeouts.udp_s.min(timeouts.tcp_established_s).min(timeouts.tcp_transitory_s)
     });
+    let firewall = config.firewall.as_ref().map(|config| {
+        let timeouts = &config.firewall.timeouts;
+        timeouts.udp_s.min(timeouts.tcp_established_s).min(timeouts.tcp_transitory_s)
+    });
+    let shortest = nat.into_iter().chain(firewall).min();
     shortest.map_or(LEASE_MAX_S, |timeout| (timeout / TIMEOUT_PART).min(LEASE_MAX_S))
 }
 

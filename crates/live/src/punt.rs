@@ -93,7 +93,8 @@ impl ToHost {
             | R::NeighborUnresolved
             | R::NatNoMapping
             | R::FragmentWithoutFirst
-            | R::AclDenied => Some(&self.slow_path),
+            | R::AclDenied
+            | R::FirewallDenied => Some(&self.slow_path),
             _ => None,
         }
     }

@@ -275,8 +275,8 @@ impl LiveRouter {
             }
         }
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
-        let nat = self.nat();
-        if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
+        let (nat, firewall) = (self.nat(), self.firewall_watch(config));
+        if self.order(|host_thread| host_thread.change(host, nat, firewall)).is_none() {
             tracing::error!("the host thread is busy: addresses and static neighbors change when it is free");
         }
     }
@@ -318,6 +318,12 @@ fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> V
     }
     if before.acls != after.acls {
         changes.push("access lists changed".to_owned());
+    }
+    match (&before.firewall, &after.firewall) {
+        (None, Some(_)) => changes.push("the firewall starts".to_owned()),
+        (Some(_), None) => changes.push("the firewall ends".to_owned()),
+        (old, new) if old != new => changes.push("firewall: settings changed".to_owned()),
+        _ => {}
     }
     if before.qos != after.qos {
         changes.push("classes and queues changed".to_owned());
@@ -375,6 +381,9 @@ fn in_words(routes: RouteCounts, nat: Option<u64>, taken: &Migrated, lost: u64, 
             ended => format!(", {} ended", count(ended)),
         };
         words.push(format!("{} kept{ended}", counted(kept, "NAT session")));
+    }
+    if taken.states_lost > 0 {
+        words.push(format!("{} of the firewall ended", counted(taken.states_lost, "connection")));
     }
     words.push(format!("paused {}", duration(swapped.pause.as_nanos() as u64)));
     words.join("; ")

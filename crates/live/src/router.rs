@@ -23,6 +23,7 @@ use thalweg_wire::MacAddr;
 
 use crate::capture::{CaptureError, CaptureStream, CapturedRouter, Selection};
 use crate::counters::Counters;
+use crate::firewall_watch::FirewallWatch;
 use crate::halves::HalvesSlot;
 use crate::host::{Host, KernelNeighborCounts, Question};
 use crate::links::WatchChange;
@@ -112,6 +113,11 @@ impl LiveRouter {
     /// NAT's sessions; `None` without NAT.
     pub fn nat(&self) -> Option<Arc<NatStage>> {
         self.plan.load().nat_stage()
+    }
+
+    /// Who looks after the firewall of the plan in force; `None` without a firewall.
+    pub(crate) fn firewall_watch(&self, config: &RouterConfig) -> Option<FirewallWatch> {
+        FirewallWatch::of(&self.plan.load(), config)
     }
 
     /// Ends the leases of offloaded flows. Call it after ending NAT sessions.

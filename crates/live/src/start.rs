@@ -225,6 +225,7 @@ impl LiveRouter {
             mirrors,
             outside: config.nat.as_ref().map(|nat| nat.outside_port),
             nat: self.nat(),
+            firewall: self.firewall_watch(config),
             refusal: refusal(config),
             counters: self.counters.clone(),
             clock: self.clock,

@@ -4,7 +4,7 @@
 //! to one is no special case. Network and broadcast addresses of connected networks become routes to a drop (RFC
 //! 2644: directed broadcasts are not forwarded).
 
-use crate::plan::{Filters, Nat, NatStage, RouterParts, RouterPlan};
+use crate::plan::{Filters, Firewall, Nat, NatStage, RouterParts, RouterPlan, shards_with};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -96,17 +96,21 @@ impl RouterPlan {
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
         let nat = config.nat.as_ref().map(|nat| Nat::new(&nat_keyed(nat, hash_seed))).transpose()?;
-        let plan = Self::with_nat(config, router, work_queens, nat, hash_seed)?;
+        let firewall = config.firewall.as_ref();
+        let shards = shards_with(nat.as_ref());
+        let firewall = firewall.map(|new| Firewall::new(new, shards, hash_seed)).transpose();
+        let firewall = firewall.map_err(BuildError::Acl)?;
+        let plan = Self::with_tables(config, router, work_queens, (nat, firewall), hash_seed)?;
         plan.check_sources_of_sessions();
         Ok(plan)
     }
 
-    /// The same with a given NAT stage.
-    pub(crate) fn with_nat(
+    /// The same with given NAT and firewall.
+    pub(crate) fn with_tables(
         config: &RouterConfig,
         router: Router,
         work_queens: Option<Boards>,
-        nat: Option<Nat>,
+        (nat, firewall): (Option<Nat>, Option<Firewall>),
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
         let source_modes = config.ports.iter().map(|port| port.urpf);
@@ -127,6 +131,7 @@ impl RouterPlan {
                 &config.qos.classes.iter().map(|class| class.service).collect::<Vec<_>>(),
             ),
             nat,
+            firewall,
             router,
             ports: config.ports.len(),
             classes: config.qos.classes.len(),

@@ -3,10 +3,11 @@
 //! | stage | scope | when |
 //! |---|---|---|
 //! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
-//! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
+//! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
+//! | `firewall` | per shard | if configured: connections between zones |
 //! | `egress` | any batch | always: the counters |
 //! | `flows` | per shard | if configured: metering by flow, dropped packets included |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
@@ -22,6 +23,7 @@
 //! State with order lives in mutexes. The scopes keep them free of contention, so they cost one uncontended lock
 //! per chunk and stage.
 
+mod firewall;
 mod flows;
 mod nat_events;
 mod next_plan;
@@ -37,6 +39,7 @@ use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
+use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::Lpm;
@@ -52,6 +55,7 @@ use thalweg_flow::export::NatEvent;
 
 use nat_events::NatLog;
 
+pub use firewall::{Firewall, FirewallStage};
 pub use flows::{Flows, RecordOutlet};
 pub use next_plan::{Migrated, NextPlan};
 pub use trace::{Traced, TracedNat, TracedStage};
@@ -97,6 +101,7 @@ pub struct RouterParts {
     /// The order of service.
     pub scheduler: Scheduler,
     pub nat: Option<Nat>,
+    pub firewall: Option<Firewall>,
     /// NAT's public addresses that are also the router's own.
     pub router_addresses: Vec<Ipv4Addr>,
     /// The sources that may create NAT sessions; `None` admits all.
@@ -119,6 +124,7 @@ enum Stage {
     Order,
     Nat,
     Route,
+    Firewall,
     Egress,
     Flows,
     /// Synthetic work on this many boards.
@@ -146,6 +152,8 @@ struct Arrival {
 pub struct Scratch {
     pub account: Account,
     pub acl: AclCounts,
+    /// Packets by rule of the firewall.
+    pub firewall: AclCounts,
     /// Sum of all synthetic results, so that the compiler cannot remove the work.
     pub queens_sum: u64,
     members: Vec<(u16, u16)>,
@@ -167,6 +175,7 @@ pub struct RouterPlan {
     arrival: Mutex<Arrival>,
     scheduler: Scheduler,
     nat: Option<Nat>,
+    firewall: Option<Firewall>,
     router_addresses: Vec<Ipv4Addr>,
     session_sources: Option<Arc<SourceCheck>>,
     nat_log: Option<NatLog>,
@@ -184,8 +193,8 @@ pub struct RouterPlan {
 impl RouterPlan {
     /// Lists the stages that these parts need.
     pub fn new(parts: RouterParts) -> Self {
-        let shards = parts.nat.as_ref().map_or(SHARDS_WITHOUT_NAT, |n| n.stage.shard_count() as u16);
-        let arrival = !parts.police.is_idle() || parts.nat.is_some();
+        let shards = shards_with(parts.nat.as_ref());
+        let arrival = !parts.police.is_idle() || parts.nat.is_some() || parts.firewall.is_some();
         let mut rows = vec![("ingress", Stage::Ingress, Scope::Batches)];
         if arrival {
             rows.push(("arrival", Stage::Arrival, Scope::Ordered));
@@ -204,6 +213,9 @@ impl RouterPlan {
         }
         work(&mut rows, 1, "work-nat");
         rows.push(("route", Stage::Route, Scope::Batches));
+        if parts.firewall.is_some() {
+            rows.push(("firewall", Stage::Firewall, Scope::PerShard));
+        }
         work(&mut rows, 2, "work-route");
         work(&mut rows, 3, "work-output");
         rows.push(("egress", Stage::Egress, Scope::Batches));
@@ -220,6 +232,7 @@ impl RouterPlan {
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
             scheduler: parts.scheduler,
             nat: parts.nat,
+            firewall: parts.firewall,
             router_addresses: parts.router_addresses,
             session_sources: parts.session_sources,
             nat_log: None,
@@ -315,16 +328,21 @@ impl RouterPlan {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
 
-    /// Polices a chunk and finds the ports of later fragments. With NAT those get their shards only here, because
-    /// the shard follows from the ports.
+    /// Whether the ports of later fragments matter.
+    fn needs_fragments(&self) -> bool {
+        self.nat.is_some() || self.firewall.is_some()
+    }
+
+    /// Polices a chunk and finds the ports of later fragments. With NAT or the firewall those get their shards only
+    /// here, because the shard follows from the ports.
     fn arrive(&self, chunk: &mut Chunk) {
         self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
         let mut arrival = self.arrival.lock();
         if !arrival.police.is_idle() {
             arrival.police.process(chunk);
         }
-        if chunk.has_fragments && self.nat.is_some() {
-            arrival.fragments.process(chunk);
+        if chunk.has_fragments && self.needs_fragments() {
+            arrival.fragments.process(chunk, self.firewall.is_some());
             drop(arrival);
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
@@ -365,10 +383,11 @@ impl RouterPlan {
 
     fn ingress_only(&self, class: u8, batch: &mut Batch<'_>) -> bool {
         let foresee = |destination| self.router.fib4.prefetch(destination);
-        self.ingress.process_and(batch, foresee, |packet, _| {
+        self.ingress.process_and(batch, foresee, |packet, frame| {
             packet.class = class;
             if packet.is_alive() {
-                packet.shard = self.shard_of_flow(packet);
+                let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+                packet.shard = self.shard_of_state(packet, l3);
             }
         })
     }
@@ -405,7 +424,7 @@ impl RouterPlan {
                 Some(nat) if packet.is_alive() && which(packet) => {
                     crosses |= self.label_for_nat(nat, packet, l3);
                 }
-                None if packet.is_alive() => packet.shard = self.shard_of_flow(packet),
+                None if packet.is_alive() => packet.shard = self.shard_of_state(packet, l3),
                 _ => {}
             }
         }
@@ -417,15 +436,29 @@ impl RouterPlan {
     fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
         nat.labeler.label(packet, l3);
         if packet.shard == NO_SHARD {
-            packet.shard = self.shard_of_flow(packet);
+            packet.shard = self.shard_of_state(packet, l3);
         }
         packet.crossing_shard != NO_SHARD
+    }
+
+    /// The shard of a packet that NAT does not translate: that of its connection, if there is a firewall.
+    #[inline(always)]
+    fn shard_of_state(&self, packet: &Packet, l3: &[u8]) -> u16 {
+        let usual =
+            packet.flags.0 & (PacketFlags::HAS_PORTS | PacketFlags::FRAGMENT) == PacketFlags::HAS_PORTS;
+        let is_its_own = usual | self.firewall.is_none();
+        self.shard_of(if is_its_own { packet.flow_hash } else { state_hash(packet, l3) })
     }
 
     /// Spreads packets that no shard has state for. The number of shards is a power of two.
     #[inline(always)]
     fn shard_of_flow(&self, packet: &Packet) -> u16 {
-        packet.flow_hash as u16 & (self.shards - 1)
+        self.shard_of(packet.flow_hash)
+    }
+
+    #[inline(always)]
+    fn shard_of(&self, hash: u32) -> u16 {
+        hash as u16 & (self.shards - 1)
     }
 
     /// Sorts a chunk into order of service.
@@ -438,11 +471,15 @@ impl RouterPlan {
     /// walk the chunk once and need no lists.
     fn index_shards(&self, stage: usize, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
-        let meters = self.stages[stage] == Stage::Flows;
+        let of_stage = self.stages[stage];
         // The meter counts dropped packets too.
-        let count = if meters { chunk.packets().len() } else { chunk.live_len() };
+        let count = if of_stage == Stage::Flows { chunk.packets().len() } else { chunk.live_len() };
         let packets = (0u16..).zip(&chunk.packets()[..count]);
-        let with_state = packets.filter(|(_, packet)| meters || is_for_nat(packet));
+        let with_state = packets.filter(|(_, packet)| match of_stage {
+            Stage::Flows => true,
+            Stage::Firewall => packet.is_alive() || packet.is_detained(),
+            _ => is_for_nat(packet),
+        });
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
         chunk.shard_index.build(self.groups, members);
         chunk.indexed_stage = Some(stage);
@@ -488,9 +525,11 @@ impl Plan for RouterPlan {
     fn scratch(&self) -> Scratch {
         let acl = AclCounts::new(&self.filters.acls);
         self.rule_counts.lock().workers.push(acl.shared());
+        let firewall = self.firewall.as_ref().map_or_else(AclCounts::default, Firewall::counts_of_worker);
         Scratch {
             account: Account::new(self.ports, self.classes),
             acl,
+            firewall,
             queens_sum: 0,
             members: Vec::new(),
             records: Vec::new(),
@@ -520,7 +559,7 @@ impl Plan for RouterPlan {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
                 scratch.account.count(&job.batch(batch), residence_ns);
             }
-            Stage::Arrival | Stage::Order | Stage::Nat | Stage::Flows => {
+            Stage::Arrival | Stage::Order | Stage::Nat | Stage::Firewall | Stage::Flows => {
                 unreachable!("{:?} is not a stage over batches", self.stages[stage])
             }
         }
@@ -540,7 +579,7 @@ impl Plan for RouterPlan {
         }
         match (self.stages[stage], &self.nat, &self.flows) {
             (Stage::Nat, Some(nat), flows) => {
-                if flows.is_some() && job.origins.is_empty() {
+                if (flows.is_some() || self.firewall.is_some()) && job.origins.is_empty() {
                     job.keep_origins(is_for_nat);
                 }
                 match &self.nat_log {
@@ -550,17 +589,24 @@ impl Plan for RouterPlan {
                     }
                 }
             }
+            (Stage::Firewall, ..) => {
+                if let Some(firewall) = &self.firewall {
+                    firewall.stage.run_groups(&firewall.rules, job, groups, self.groups, &scratch.firewall);
+                }
+            }
             (Stage::Flows, _, Some(flows)) => flows.observe(job, groups, self.groups, &mut scratch.records),
             (other, ..) => unreachable!("{other:?} is not a stage with shards"),
         }
     }
 
     fn crosses(&self, stage: usize, job: &Chunk) -> bool {
-        job.crosses_shards && self.stages[stage] == Stage::Nat
+        job.crosses_shards && matches!(self.stages[stage], Stage::Nat | Stage::Firewall)
     }
 
-    fn run_crossing(&self, _stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
-        if let Some(nat) = &self.nat {
+    fn run_crossing(&self, stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
+        if let (Stage::Firewall, Some(firewall)) = (self.stages[stage], &self.firewall) {
+            firewall.stage.run_crossing(&firewall.rules, job, &scratch.firewall);
+        } else if let Some(nat) = &self.nat {
             nat.stage.run_crossing(job, &mut |packet, l3, inside| {
                 self.judge_hairpin(packet, l3, inside, &mut scratch.acl);
             });
@@ -583,6 +629,11 @@ impl Plan for RouterPlan {
     fn merge(&self, parts: Vec<Chunk>) -> Chunk {
         Chunk::merge(parts)
     }
+}
+
+/// The number of shards of a plan with this NAT.
+pub(crate) fn shards_with(nat: Option<&Nat>) -> u16 {
+    nat.map_or(SHARDS_WITHOUT_NAT, |nat| nat.stage.shard_count() as u16)
 }
 
 /// Whether NAT translates this packet.

@@ -58,6 +58,7 @@ targets! {
     bgp_rib = "../../../fuzz/fuzz_targets/bgp_rib.rs",
     bgp_session = "../../../fuzz/fuzz_targets/bgp_session.rs",
     config = "../../../fuzz/fuzz_targets/config.rs",
+    firewall = "../../../fuzz/fuzz_targets/firewall.rs",
     flow_parse = "../../../fuzz/fuzz_targets/flow_parse.rs",
     flow_relay = "../../../fuzz/fuzz_targets/flow_relay.rs",
     fragmentation = "../../../fuzz/fuzz_targets/fragmentation.rs",

@@ -135,6 +135,50 @@ weight = 1
 match = [{ source = "10.0.128.0/17" }]
 "#;
 
+/// A firewall for the same router; tables are last, so it follows the rest.
+const FIREWALL: &str = r#"
+[firewall]
+outside = "wan"
+states_max = 1600
+half_open_max = 200
+
+[firewall.zones]
+wan = "wan"
+lan = "lan"
+voice = "voice"
+
+[firewall.timeouts]
+udp_s = 60
+
+[[firewall.rules]]
+name = "phones"
+action = "permit"
+from = "voice"
+to = "lan"
+protocol = "udp"
+new_per_second = 20
+[[firewall.rules]]
+name = "no-sip"
+action = "deny"
+from = "lan"
+to = "wan"
+destination_ports = "2400-2500"
+[[firewall.rules]]
+name = "web"
+action = "permit"
+from = "wan"
+to = "lan"
+protocol = "tcp"
+destination_ports = 80
+log = true
+[[firewall.rules]]
+name = "within"
+action = "reject"
+from = "lan"
+to = "lan"
+protocol = "icmp"
+"#;
+
 /// A packet of a random conversation across the router, sometimes malformed, fragmented or a hairpin.
 fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
     let inside = [10, rng.below(2) as u8, [0, 130][rng.below(2) as usize], rng.below(40) as u8 + 10];
@@ -276,8 +320,10 @@ struct Run {
 /// The stages of the router.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// All of them.
+    /// All of them but the firewall.
     Full,
+    /// All of them.
+    Firewall,
     /// Without filters and with one class: packets are never reordered.
     NatOnly,
     /// Without translation too.
@@ -294,6 +340,7 @@ impl Shape {
         };
         match self {
             Shape::Full => CONFIG.to_owned(),
+            Shape::Firewall => format!("{CONFIG}{FIREWALL}"),
             Shape::NatOnly => plain(&CONFIG[..section("[[acl]]")]),
             Shape::RoutesOnly => plain(&CONFIG[..section("[nat]")]),
         }
@@ -310,7 +357,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full => {
+        Shape::Full | Shape::Firewall => {
             // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
@@ -329,6 +376,8 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     // Sessions that have expired by now are logged now, as they are counted.
     let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
+    let firewall_rules = plan.firewall().map(|firewall| firewall.rule_counts());
+    let nat = format!("{nat} {:?} {firewall_rules:?}", plan.firewall_counters());
     plan.send_nat_events();
     let sessions_told = records.sessions_told();
     plan.send_end_of_nat();
@@ -445,6 +494,39 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
                 options.readers = 1 + workers % 3;
                 options.tokens = 1 + workers * 3;
                 check(Shape::Full, seed, &options, &serial);
+            }
+        }
+    }
+}
+
+/// Connections are in the shards of the packets that they consist of: NAT's, the flow's, and of hairpins the lower of
+/// two.
+#[test]
+fn a_firewall_gives_the_serial_answer_under_every_model() {
+    for seed in 1..=3 {
+        let serial = run_shape(Shape::Firewall, seed, &ModelOptions::new(ModelKind::Serial, 1));
+        let dropped = |reason: DropReason| serial.dropped[reason as usize];
+        for reason in [
+            DropReason::FirewallInvalid,
+            DropReason::FirewallNotAsked,
+            DropReason::FirewallDenied,
+            DropReason::FirewallLimit,
+        ] {
+            assert!(dropped(reason) > 0, "{reason:?}: {}", serial.nat);
+        }
+        assert!(
+            serial.packets_out * 8 > serial.packets_in,
+            "{} of {}",
+            serial.packets_out,
+            serial.packets_in
+        );
+        for workers in 1..=6 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                options.tokens = 1 + workers * 3;
+                check(Shape::Firewall, seed, &options, &serial);
             }
         }
     }

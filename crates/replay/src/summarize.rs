@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use thalweg_base::DropReason;
 use thalweg_config::{AclConfig, RouterConfig};
 use thalweg_dataplane::account::{ClassCounts, PortCounts};
+use thalweg_dataplane::acl::RuleCount;
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_ports::{InputReport, Issue, Place};
 
@@ -101,7 +102,20 @@ fn acls(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scratch]) -> Name
         });
         (acl.name.clone(), rows.collect())
     };
-    config.acls.iter().enumerate().map(rules).collect()
+    let mut lists: Vec<_> = config.acls.iter().enumerate().map(rules).collect();
+    if let (Some(config), Some(firewall)) = (&config.firewall, plan.firewall()) {
+        let row = |(rule, count): (u16, RuleCount)| {
+            let action = config.firewall.rules.get(usize::from(rule)).map(|rule| rule.rule.action.name());
+            AclRuleSummary {
+                rule: config.rule_name(rule).to_owned(),
+                action: action.unwrap_or(config.firewall.policy.name()).to_owned(),
+                packets: count.packets,
+                bytes: count.bytes,
+            }
+        };
+        lists.push(("[firewall]".to_owned(), (0u16..).zip(firewall.rule_counts()).map(row).collect()));
+    }
+    Named(lists)
 }
 
 fn nat(plan: &RouterPlan) -> Option<NatSummary> {

@@ -6,14 +6,14 @@
 //! results. `conformance/requirements.txt` has the requirements that no replayed packet can show.
 
 #[path = "conform/case.rs"]
-mod case;
+pub(crate) mod case;
 #[cfg(target_os = "linux")]
 #[path = "conform/linux.rs"]
-mod linux;
+pub(crate) mod linux;
 #[path = "conform/ours.rs"]
-mod ours;
+pub(crate) mod ours;
 #[path = "conform/table.rs"]
-mod table;
+pub(crate) mod table;
 
 use crate::{build, show};
 use case::Case;
@@ -32,7 +32,7 @@ fn cases() -> Vec<Case> {
     folders.iter().map(|folder| Case::read(folder)).collect()
 }
 
-fn blesses() -> bool {
+pub(crate) fn blesses() -> bool {
     std::env::var_os("THALWEG_BLESS").is_some_and(|v| v == "1")
 }
 

@@ -6,6 +6,7 @@ mod build;
 mod captures;
 mod checksums;
 mod conformance;
+mod firewall;
 mod scenarios;
 #[path = "scenario/show.rs"]
 mod show;

@@ -75,6 +75,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
         render_nat(&mut text, config, nat);
     }
     acl::render(&mut text, config);
+    acl::render_firewall(&mut text, config);
     kernel(&mut text, config);
     classes(&mut text, config);
     egress::render(&mut text, config);
@@ -403,6 +404,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         },
         "nat": config.nat.as_ref().map(|nat| nat_json(config, nat)),
         "acl": acl::to_json(config),
+        "firewall": acl::firewall_to_json(config),
         "classes": classes,
         "egress": egress::to_json(config),
         "validate": { "martians": config.validate.martians },

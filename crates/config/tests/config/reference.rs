@@ -92,6 +92,11 @@ inside = "lan"
 # acl
 [[acl]]
 name = "a"
+# firewall
+[firewall]
+zones = { inside = "lan", outside = "wan" }
+# firewall.timeouts
+[firewall.timeouts]
 # qos.classes
 [[qos.classes]]
 name = "a"
@@ -204,6 +209,8 @@ flows idle_timeout_s = 7
 flows key = "ports"
 validate martians = false
 nat hairpin = false
+firewall policy = "deny"
+firewall states_max = 7
 ports.NAME mac = "02:00:00:00:00:09"
 ports.NAME driver = "af_packet"
 ports.NAME xdp_mode = "generic"

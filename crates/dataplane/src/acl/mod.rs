@@ -41,7 +41,8 @@
 //!
 //! # Missing
 //!
-//! No state: "established" depends on the flags alone. No matching on IPv4 options, IPv6 extension headers or
+//! No state: "established" depends on the flags alone; [`crate::firewall`] keeps state and asks lists for new
+//! connections. No matching on IPv4 options, IPv6 extension headers or
 //! packet lengths. No rate limits on rules (classes have policers).
 
 mod stage;

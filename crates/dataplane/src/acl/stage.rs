@@ -163,8 +163,8 @@ pub struct AclSet {
 }
 
 impl AclSet {
-    /// The most rules of a list. A longer one would still be fast, but its rows would be as long as a page.
-    pub const RULES_MAX: usize = 8192;
+    /// The most rules of a list: its rows are 2 KiB long.
+    pub const RULES_MAX: usize = 16_384;
     /// The most lists.
     pub const LISTS_MAX: usize = 4096;
 
@@ -333,6 +333,25 @@ impl AclSet {
         Some(((rule + 1 < list.actions.len()).then_some(rule), list.actions[rule]))
     }
 
+    /// The same for a packet as if it came from this IPv4 endpoint.
+    pub fn decide_as_from(
+        &self,
+        list: u16,
+        packet: &mut Packet,
+        l3: &[u8],
+        source: SocketAddrV4,
+    ) -> Option<(Option<usize>, Action)> {
+        let list = self.lists.get(usize::from(list))?;
+        let destination =
+            l3.get(16..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let port = std::mem::replace(&mut packet.src_port, source.port());
+        let mut rule = [NO_RULE];
+        list.v4.first(&[list.v4.key(u32::from(*source.ip()), destination, packet, l3)], &mut rule);
+        packet.src_port = port;
+        let rule = (rule[0] as usize).min(list.actions.len() - 1);
+        Some(((rule + 1 < list.actions.len()).then_some(rule), list.actions[rule]))
+    }
+
     /// The counters of a list: those of its rules in order, then the default's. Empty if `counts` has another
     /// version or there is no such list.
     pub fn counts_of(&self, list: usize, counts: &AclCounts) -> Vec<RuleCount> {
@@ -390,8 +409,25 @@ pub struct AclCounts {
 impl AclCounts {
     /// Counters for this set, all zero.
     pub fn new(set: &AclSet) -> Self {
-        let counts = (0..set.counters).map(|_| Cell::default()).collect();
-        Self { cells: Arc::new(AclCells { version: set.version, counts }) }
+        Self::of_version(set.version, set.counters)
+    }
+
+    /// Counters for something else that is counted like rules: `count` of them, in one version.
+    pub fn of_version(version: u64, count: usize) -> Self {
+        Self { cells: Arc::new(AclCells { version, counts: (0..count).map(|_| Cell::default()).collect() }) }
+    }
+
+    /// Counts a packet at a place; ignores a place that there is not.
+    #[inline(always)]
+    pub fn count(&self, place: usize, bytes: u64) {
+        if let Some(cell) = self.cells.counts.get(place) {
+            cell.add(1, bytes);
+        }
+    }
+
+    /// All counters, by place.
+    pub fn all(&self) -> Vec<RuleCount> {
+        self.cells.counts.iter().map(Cell::get).collect()
     }
 
     /// The same counters, for reading while they are written.

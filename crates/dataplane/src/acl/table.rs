@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use std::collections::HashMap;
 use thalweg_base::Packet;
 
-/// The most bytes of rows in a table: a list of 8192 rules about 16384 disjoint networks has 17 MB.
+/// The most bytes of rows in a table: a list of 16384 rules about 32768 disjoint networks has 67 MB.
 pub(super) const ROW_BYTES_MAX: usize = 128 << 20;
 
 /// Packets that are looked up together.

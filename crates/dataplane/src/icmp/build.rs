@@ -99,7 +99,7 @@ impl IcmpError {
             DropReason::Unreachable => Some(Self::Rejected),
             DropReason::NeighborUnresolved => Some(Self::HostUnreachable),
             DropReason::MtuExceeded => Some(Self::PacketTooBig { mtu_bytes }),
-            DropReason::AclDenied => Some(Self::Prohibited),
+            DropReason::AclDenied | DropReason::FirewallDenied => Some(Self::Prohibited),
             _ => None,
         }
     }

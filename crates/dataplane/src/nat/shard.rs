@@ -47,8 +47,8 @@ use super::ports::PortPool;
 use super::rewrite::{self, Quote};
 use super::session::{Life, Session, SessionState, TcpFlags};
 use super::subscribers::{BlockInfo, Subscribers};
+use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds};
 use crate::reverse_path::SourceCheck;
-use life::Link;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
@@ -56,71 +56,45 @@ use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags, prefetch_at};
 use thalweg_wire::tcp;
 
-/// Buckets of the wheel, one per second; a power of two.
-const WHEEL_S: u32 = 512;
-/// The last second that NAT's clock can show (in 2097); it leaves room to add any lifetime.
-const CLOCK_MAX_S: u32 = 0xf000_0000;
-
-/// The second of a packet clock.
-#[inline]
-pub(crate) fn seconds(now_ns: u64) -> u32 {
-    (now_ns / 1_000_000_000).min(u64::from(CLOCK_MAX_S)) as u32
-}
-
-macro_rules! counters {
-    ($($name:ident: $meaning:literal;)*) => {
-        /// Counters of a shard, or the sum over a NAT.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct NatCounters { $(#[doc = $meaning] pub $name: u64,)* }
-
-        impl NatCounters {
-            /// Adds another shard's counts.
-            pub fn add(&mut self, other: &NatCounters) { $(self.$name += other.$name;)* }
-
-            /// Every counter's name and value, in order.
-            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
-            }
-        }
-    };
-}
-
 counters! {
-    sessions_active: "Sessions alive, port forwards not counted.";
-    sessions_created: "Sessions made.";
-    sessions_expired: "Sessions that ran out.";
-    translated_out: "Packets whose source was translated.";
-    translated_in: "Packets whose destination was translated, hairpins included.";
-    hairpins: "Packets from one inside host to another by a public address.";
-    icmp_errors_out: "ICMP errors translated on their way out.";
-    icmp_errors_in: "ICMP errors translated on their way in.";
-    icmp_errors_rejected: "ICMP errors dropped: malformed, wrong checksum, or about no session.";
-    ports_exhausted: "Packets dropped because the shard had no free port.";
-    table_full: "Packets dropped because the shard had no free session.";
-    port_limit: "Packets dropped because their subscriber had all it may have.";
-    host_limit: "Packets dropped because their inside host had as many sessions as it may.";
-    host_rate: "Packets dropped because their inside host made sessions too fast.";
-    spoofed: "Packets dropped because no way leads back to their source by the port they came by.";
-    half_open_dropped: "Half-open TCP sessions that made room for others.";
-    sessions_cleared: "Sessions that somebody ended.";
-    bare_active: "Sessions of protocols without ports.";
-    bare_created: "Such sessions made.";
-    bare_translated: "Packets of theirs translated, both ways.";
-    peer_taken: "Packets dropped because another inside host speaks their protocol, which has no ports, with their peer.";
-    router_ports: "Public ports that the router itself uses.";
-    router_flows: "Flows of the router itself that are kept in mind.";
-    router_packets: "Packets kept for the router on a port that it shares with a session.";
-    router_displaced: "Sessions ended because a program of the router opened their public port.";
-    router_flows_refused: "Flows of the router itself for which there was no room.";
-    no_mapping: "Packets dropped because nobody owns the public port they came for.";
-    filtered: "Packets dropped because the session had not sent to their source.";
-    unpaired: "Sessions given another public address than their host's, whose ports were used up.";
-    sessions_displaced: "Sessions that a new configuration had no place for.";
-    odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
-    subscribers_active: "Inside addresses that have sessions, where each has its limits.";
-    blocks_active: "Blocks of ports that subscribers have.";
-    events: "Events handed to the log.";
-    events_dropped: "Events that found no room.";
+    /// Counters of a shard, or the sum over a NAT.
+    NatCounters {
+        sessions_active: "Sessions alive, port forwards not counted.";
+        sessions_created: "Sessions made.";
+        sessions_expired: "Sessions that ran out.";
+        translated_out: "Packets whose source was translated.";
+        translated_in: "Packets whose destination was translated, hairpins included.";
+        hairpins: "Packets from one inside host to another by a public address.";
+        icmp_errors_out: "ICMP errors translated on their way out.";
+        icmp_errors_in: "ICMP errors translated on their way in.";
+        icmp_errors_rejected: "ICMP errors dropped: malformed, wrong checksum, or about no session.";
+        ports_exhausted: "Packets dropped because the shard had no free port.";
+        table_full: "Packets dropped because the shard had no free session.";
+        port_limit: "Packets dropped because their subscriber had all it may have.";
+        host_limit: "Packets dropped because their inside host had as many sessions as it may.";
+        host_rate: "Packets dropped because their inside host made sessions too fast.";
+        spoofed: "Packets dropped because no way leads back to their source by the port they came by.";
+        half_open_dropped: "Half-open TCP sessions that made room for others.";
+        sessions_cleared: "Sessions that somebody ended.";
+        bare_active: "Sessions of protocols without ports.";
+        bare_created: "Such sessions made.";
+        bare_translated: "Packets of theirs translated, both ways.";
+        peer_taken: "Packets dropped because another inside host speaks their protocol, which has no ports, with their peer.";
+        router_ports: "Public ports that the router itself uses.";
+        router_flows: "Flows of the router itself that are kept in mind.";
+        router_packets: "Packets kept for the router on a port that it shares with a session.";
+        router_displaced: "Sessions ended because a program of the router opened their public port.";
+        router_flows_refused: "Flows of the router itself for which there was no room.";
+        no_mapping: "Packets dropped because nobody owns the public port they came for.";
+        filtered: "Packets dropped because the session had not sent to their source.";
+        unpaired: "Sessions given another public address than their host's, whose ports were used up.";
+        sessions_displaced: "Sessions that a new configuration had no place for.";
+        odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
+        subscribers_active: "Inside addresses that have sessions, where each has its limits.";
+        blocks_active: "Blocks of ports that subscribers have.";
+        events: "Events handed to the log.";
+        events_dropped: "Events that found no room.";
+    }
 }
 
 /// What ended sessions early.
@@ -186,16 +160,13 @@ pub struct NatShard {
     fresh: u32,
     /// First free record plus one, or 0.
     free: u32,
-    /// Each session twice, by its inside and by its public endpoint: upper half of the endpoint's hash, then the
-    /// session plus one; 0 is empty.
-    index: Box<[u64]>,
+    /// Each session twice, by its inside and by its public endpoint.
+    index: HashIndex,
     ports: PortPool,
     /// The owners of ports, if subscribers have blocks.
     subscribers: Option<Box<Subscribers>>,
-    /// By second, the first session plus one.
-    wheel: Box<[u32]>,
-    /// By session, its position in its bucket; see `life.rs`.
-    links: Box<[Link]>,
+    /// Sessions by the second in which they must be checked; see `life.rs`.
+    wheel: Wheel,
     /// Public ports for sessions.
     port_range: RangeInclusive<u16>,
     /// The use by each inside address.
@@ -242,11 +213,10 @@ impl NatShard {
             sessions: vec![Session::EMPTY; records].into_boxed_slice(),
             fresh: 0,
             free: 0,
-            index: touched(records * 3 + 1),
+            index: HashIndex::new(records * 2),
             ports: PortPool::new(&layout, shard, config),
             subscribers: Subscribers::new(&layout, shard, config.subscribers.as_ref()),
-            wheel: touched(WHEEL_S as usize),
-            links: touched(records),
+            wheel: Wheel::new(records),
             port_range: config.port_range.clone(),
             hosts: Hosts::new(&layout, shard, config),
             own: OwnPorts::default(),
@@ -406,24 +376,19 @@ impl NatShard {
     /// Prefetches the index line of an endpoint.
     #[inline(always)]
     pub(crate) fn prefetch_index(&self, sought: &Sought) {
-        prefetch_at(&self.index, self.home(sought.hash));
+        self.index.prefetch(sought.hash);
     }
 
     /// Prefetches the session that the index has for a packet's endpoint, and records it; without one, prefetches
     /// what creating a session will touch.
     #[inline(always)]
     pub(crate) fn prefetch_session(&self, packet: &Packet, sought: &mut Sought) {
-        let mut at = self.home(sought.hash);
-        loop {
-            let entry = self.index[at];
-            if entry == 0 {
-                return self.prefetch_creation(packet);
+        match self.index.likely(sought.hash) {
+            Some(at) => {
+                sought.session = at + 1;
+                prefetch_at(&self.sessions, at as usize);
             }
-            if entry >> 32 == sought.hash >> 32 {
-                sought.session = entry as u32;
-                return prefetch_at(&self.sessions, entry as u32 as usize - 1);
-            }
-            at = self.after(at);
+            None => self.prefetch_creation(packet),
         }
     }
 
@@ -438,11 +403,10 @@ impl NatShard {
         };
         let record = self.free.checked_sub(1).unwrap_or(self.fresh);
         prefetch_at(&self.sessions, record as usize);
-        let second = self.now_s.wrapping_add(self.horizons_s[protocol as usize]) % WHEEL_S;
-        prefetch_at(&self.wheel, second as usize);
+        self.wheel.prefetch(self.now_s.wrapping_add(self.horizons_s[protocol as usize]));
         if let ([address], true) = (&self.layout.addresses[..], self.layout.preserves_ports()) {
             let key = endpoint_key(End::Destination, packet.protocol, *address, packet.src_port);
-            prefetch_at(&self.index, self.home(self.layout.hash(key)));
+            self.index.prefetch(self.layout.hash(key));
         }
     }
 
@@ -595,17 +559,6 @@ impl NatShard {
             || session.state == SessionState::Forward
             || session.admits(self.layout.hash(u64::from(source)))
     }
-}
-
-/// A zeroed table whose pages are mapped already: a page fault at the first use would cost a packet as much as a
-/// hundred others.
-fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {
-    const PAGE_BYTES: usize = 4096;
-    let mut table = vec![T::default(); len].into_boxed_slice();
-    for entry in table.iter_mut().step_by((PAGE_BYTES / size_of::<T>()).max(1)) {
-        *std::hint::black_box(entry) = T::default();
-    }
-    table
 }
 
 /// The IPv4 packet without what follows it in the frame.

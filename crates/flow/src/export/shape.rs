@@ -488,7 +488,7 @@ fn forwarding_status(record: &FlowRecord) -> u8 {
         return FORWARDED_UNKNOWN;
     }
     match record.drops.by_reason().next().map(|(reason, _)| reason) {
-        Some(DropReason::AclDenied) => 129,
+        Some(DropReason::AclDenied | DropReason::FirewallDenied | DropReason::FirewallNotAsked) => 129,
         Some(DropReason::NoRoute | DropReason::Unreachable) => 131,
         Some(DropReason::NeighborUnresolved) => 132,
         Some(DropReason::MtuExceeded) => 133,

@@ -11,6 +11,7 @@ use thalweg_node::plan::NatStage;
 use thalweg_wire::MacAddr;
 
 use super::Host;
+use crate::firewall_watch::FirewallWatch;
 use crate::mirror::Mirrors;
 
 /// What changes for the host thread.
@@ -88,9 +89,14 @@ impl Host {
         self.work_off(now_ns);
     }
 
-    /// Applies a change; `nat` has the sessions of the new plan. Resolved neighbors stay resolved if they still are
+    /// Applies a change; `nat` has the sessions of the new plan, `firewall` its connections. Resolved neighbors stay resolved if they still are
     /// neighbors.
-    pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
+    pub(crate) fn change(
+        &mut self,
+        change: HostChange,
+        nat: Option<Arc<NatStage>>,
+        firewall: Option<FirewallWatch>,
+    ) {
         let now_ns = self.parts.clock.now_ns();
         for (port, address) in change.forgotten {
             self.forget_configured(port, address);
@@ -109,6 +115,7 @@ impl Host {
         self.configure_neighbors(change.static_neighbors);
         (self.parts.outside, self.parts.class) = (change.outside, change.class);
         (self.parts.nat, self.parts.refusal) = (nat, change.refusal);
+        self.parts.firewall = firewall;
         self.look_at_gateways(now_ns);
         self.work_off(now_ns);
     }

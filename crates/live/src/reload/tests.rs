@@ -179,7 +179,7 @@ fn a_reload_is_summed_up_in_one_line() {
     let routes = RouteCounts { added: 0, changed: 2, removed: 1000 };
     assert_eq!(in_words(routes, None, &none, 0, swapped), "2 routes changed, 1,000 removed; paused 3.90 ms");
     assert_eq!(in_words(RouteCounts::default(), None, &none, 0, swapped), "paused 3.90 ms");
-    let taken = Migrated { sessions: Some(NatMigration { kept: 5, displaced: 2 }) };
+    let taken = Migrated { sessions: Some(NatMigration { kept: 5, displaced: 2 }), states_lost: 0 };
     assert_eq!(
         in_words(RouteCounts::default(), Some(5), &taken, 1, swapped),
         "5 NAT sessions kept, 3 ended; paused 3.90 ms"

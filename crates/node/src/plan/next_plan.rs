@@ -5,7 +5,8 @@
 //! ports, fragments, policers' buckets, and the time.
 //!
 //! NAT keeps its table if everything the table depends on is unchanged (`NatConfig::has_table_of`). Otherwise
-//! sessions with a place in the new table move there, and the others are counted.
+//! sessions with a place in the new table move there, and the others are counted. The firewall keeps its table unless
+//! its size changes; other rules are asked about the connections that earlier ones admitted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,16 +14,17 @@ use std::sync::atomic::Ordering;
 use thalweg_dataplane::nat::{NatConfig, NatMigration};
 use thalweg_dataplane::route::Router;
 
-use super::{Nat, RecordOutlet, RouterPlan};
+use super::{Firewall, Nat, RecordOutlet, RouterPlan, shards_with};
 use crate::BuildError;
 use crate::build::{labeler, nat_keyed};
-use thalweg_config::RouterConfig;
+use thalweg_config::{FirewallConfig, RouterConfig};
 
 /// A plan that is ready to succeed another.
 pub struct NextPlan {
     plan: RouterPlan,
     /// NAT's new settings, if its table stays.
     behavior: Option<NatConfig>,
+    firewall: Option<FirewallConfig>,
     /// The former index of each class.
     places: Vec<Option<usize>>,
     /// Unchanged access lists: their index, and their former index.
@@ -34,6 +36,8 @@ pub struct NextPlan {
 pub struct Migrated {
     /// NAT's sessions, if its table was rebuilt.
     pub sessions: Option<NatMigration>,
+    /// The firewall's connections that found no room in a smaller table.
+    pub states_lost: u64,
 }
 
 impl RouterPlan {
@@ -58,7 +62,17 @@ impl RouterPlan {
             (Some(new), _, _) => Some(Nat::new(&new)?),
             (None, _, _) => None,
         };
-        let mut plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
+        let shards = shards_with(nat.as_ref());
+        let firewall = match (&config.firewall, &before.firewall, &self.firewall) {
+            (Some(new), Some(old), Some(firewall)) => {
+                Some(firewall.successor(old, new, shards, self.hash_seed).map_err(BuildError::Acl)?)
+            }
+            (Some(new), ..) => Some(Firewall::new(new, shards, self.hash_seed).map_err(BuildError::Acl)?),
+            (None, ..) => None,
+        };
+        let parts = (nat, firewall);
+        let mut plan =
+            RouterPlan::with_tables(config, router, None, parts, self.hash_seed)?.for_workers(workers);
         if let (Some(flows), Some(outlet)) = (&config.flows, outlet) {
             let log_outlet = Arc::clone(&outlet);
             let metered = plan.with_flows(&flows.meter, self.hash_seed, outlet);
@@ -72,14 +86,14 @@ impl RouterPlan {
         let same = |acl| before.acls.iter().position(|old| old == acl);
         let lists =
             config.acls.iter().enumerate().filter_map(|(place, acl)| Some((place, same(acl)?))).collect();
-        Ok(NextPlan { plan, behavior, places, lists })
+        Ok(NextPlan { plan, behavior, firewall: config.firewall.clone(), places, lists })
     }
 }
 
 impl NextPlan {
     /// Takes over the former plan's state. No packet may be in that plan, and none may follow.
     pub fn migrate_state(self, before: &RouterPlan) -> (RouterPlan, Migrated) {
-        let Self { mut plan, behavior, places, lists } = self;
+        let Self { mut plan, behavior, firewall, places, lists } = self;
         let mut taken = Migrated::default();
         plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         {
@@ -95,6 +109,9 @@ impl NextPlan {
             (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.migrate_from(&old.stage)),
             (None, Some(_), _) => before.send_end_of_nat(),
             _ => {}
+        }
+        if let (Some(new), Some(old), Some(config)) = (&mut plan.firewall, &before.firewall, &firewall) {
+            taken.states_lost = new.take_over(config, old);
         }
         plan.check_sources_of_sessions();
         plan.migrate_flows(before);

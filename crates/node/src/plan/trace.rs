@@ -4,6 +4,7 @@
 
 use thalweg_base::{Batch, Chunk, DropReason, Packet, PacketFlags};
 use thalweg_dataplane::acl::{AclCounts, AclSet};
+use thalweg_dataplane::firewall::PacketState;
 use thalweg_dataplane::nat::Trial;
 use thalweg_dataplane::police::{Color, ColorCounts};
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -28,6 +29,9 @@ pub struct Traced {
     pub flow_hash: u32,
     /// The egress access list and the index of the matching rule.
     pub acl_out: Option<(usize, usize)>,
+    /// What the packet is to the firewall, if that sees it, and the index of the deciding rule: one past the last for
+    /// the policy, none if a limit decided.
+    pub firewall: Option<(PacketState, Option<u16>)>,
     /// The egress port.
     pub port_out: Option<u16>,
     /// The stage that drops it, and the reason.
@@ -55,6 +59,7 @@ pub enum TracedStage {
     Route,
     /// The egress access list.
     AclOut,
+    Firewall,
 }
 
 /// NAT's handling of a packet.
@@ -75,6 +80,7 @@ impl RouterPlan {
         self.trace_arrival(chunk, &mut traced);
         self.trace_nat(chunk, now_ns, &mut traced);
         self.trace_route(chunk, &mut traced);
+        self.trace_firewall(chunk, now_ns, &mut traced);
         if let Some(packet) = chunk.packets().first() {
             traced.l3_offset = packet.l3_offset;
             traced.is_rejected = packet.flags.has(PacketFlags::REJECT);
@@ -116,7 +122,7 @@ impl RouterPlan {
         let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
         let (mut police, fragments) = {
             let arrival = self.arrival.lock();
-            let is_needed = self.nat.is_some() && chunk.packets().iter().any(is_later);
+            let is_needed = self.needs_fragments() && chunk.packets().iter().any(is_later);
             (arrival.police.clone(), is_needed.then(|| arrival.fragments.clone()))
         };
         let before = police.counts();
@@ -129,7 +135,7 @@ impl RouterPlan {
             return;
         }
         if let Some(mut fragments) = fragments {
-            fragments.process(chunk);
+            fragments.process(chunk, self.firewall.is_some());
         }
         let (mut batch, _) = chunk.whole();
         self.label_batch(&mut batch, is_later);
@@ -138,6 +144,9 @@ impl RouterPlan {
 
     fn trace_nat(&self, chunk: &mut Chunk, now_ns: u64, traced: &mut Traced) {
         let Some(nat) = self.nat.as_ref().filter(|_| traced.dropped.is_none()) else { return };
+        if self.firewall.is_some() {
+            chunk.keep_origins(super::is_for_nat);
+        }
         let mut batch = chunk.batch(0);
         if batch.is_empty() {
             return;
@@ -168,6 +177,18 @@ impl RouterPlan {
         filters.acls.process_out(&mut batch, &mut counts);
         traced.acl_out = met(&filters.acls, &counts);
         traced.passes(TracedStage::AclOut, &batch);
+    }
+
+    /// A packet that waits for its neighbor, or is to be cut, is the firewall's too.
+    fn trace_firewall(&self, chunk: &mut Chunk, now_ns: u64, traced: &mut Traced) {
+        let Some(firewall) = &self.firewall else { return };
+        traced.firewall =
+            firewall.stage.try_packet(&firewall.rules, chunk, now_ns).map(|(rule, state)| (state, rule));
+        let now = chunk.packets().first().and_then(Packet::drop_reason);
+        let before = traced.dropped.map(|(_, reason)| reason);
+        if let Some(reason) = now.filter(|_| now != before) {
+            traced.dropped = Some((TracedStage::Firewall, reason));
+        }
     }
 }
 

@@ -95,6 +95,7 @@ impl Explanation<'_> {
         );
         let neighbor = self.route(destination);
         self.filters_out();
+        self.firewall();
         self.queue(descriptor.class);
         let (outcome, summary) = self.end(frame.len(), neighbor);
         let reason = self.traced.dropped.map(|(_, reason)| reason.name().to_owned());
@@ -167,6 +168,20 @@ impl Explanation<'_> {
             let why = self.rule(list, rule);
             self.pass_or_drop("access list out", TracedStage::AclOut, |_| why);
         }
+    }
+
+    fn firewall(&mut self) {
+        let (Some(config), Some((state, rule))) = (&self.config.firewall, self.traced.firewall) else {
+            return;
+        };
+        let decides = match rule {
+            Some(rule) if usize::from(rule) < config.rule_names.len() => {
+                format!("rule {}", config.rule_name(rule))
+            }
+            Some(_) => format!("no rule matches, policy {}", config.firewall.policy),
+            None => "a limit is reached, or the table is full".to_owned(),
+        };
+        self.pass_or_drop("firewall", TracedStage::Firewall, |_| format!("{state}: {decides}"));
     }
 
     fn rule(&self, list: usize, rule: usize) -> String {
@@ -348,7 +363,7 @@ impl Explanation<'_> {
             }
             R::MtuExceeded if is_v4 => ("dropped", "the sender is told the MTU: fragmentation needed"),
             R::MtuExceeded => ("dropped", "the sender is told the MTU: packet too big"),
-            R::AclDenied if self.traced.is_rejected => {
+            R::AclDenied | R::FirewallDenied if self.traced.is_rejected => {
                 ("dropped", "the sender is told: administratively prohibited")
             }
             _ => ("dropped", "the sender is told nothing"),

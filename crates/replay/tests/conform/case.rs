@@ -68,17 +68,21 @@ impl Case {
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let (head, body) =
             text.split_once("\n---\n").unwrap_or_else(|| panic!("{}: no line of dashes", path.display()));
+        Self::of(&folder.file_name().expect("a name").to_string_lossy(), head, body)
+    }
+
+    /// A case of this name, from the lines before and behind the dashes.
+    pub(crate) fn of(name: &str, head: &str, body: &str) -> Self {
         let mut values: HashMap<&str, Vec<&str>> = HashMap::new();
         for line in head.lines().filter(|line| !line.starts_with('#')) {
-            let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{}: `{line}`", path.display()));
+            let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{name}: `{line}`"));
             values.entry(key).or_default().push(value.trim());
         }
         let mut take = |key: &str| values.remove(key).unwrap_or_default();
         let one = |all: Vec<&str>| all.first().map(|value| (*value).to_owned());
-        let required =
-            |key: &str, all: Vec<&str>| one(all).unwrap_or_else(|| panic!("{}: no `{key}`", path.display()));
+        let required = |key: &str, all: Vec<&str>| one(all).unwrap_or_else(|| panic!("{name}: no `{key}`"));
         let case = Self {
-            name: folder.file_name().expect("a name").to_string_lossy().into_owned(),
+            name: name.to_owned(),
             requirement: required("requirement", take("requirement")),
             says: required("says", take("says")),
             nat: take("nat").join("\n"),
@@ -92,7 +96,7 @@ impl Case {
             note: one(take("note")),
             steps: steps(body),
         };
-        assert!(values.is_empty(), "{}: what is {:?}?", path.display(), values.keys());
+        assert!(values.is_empty(), "{name}: what is {:?}?", values.keys());
         case
     }
 }

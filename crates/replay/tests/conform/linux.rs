@@ -1,4 +1,4 @@
-//! The same cases with the NAT of the Linux kernel: a namespace with nftables, and a TAP interface for each port,
+//! The same cases with the NAT or the firewall of the Linux kernel: a namespace with nftables, and a TAP interface for each port,
 //! whose other end is this test. Hosts are entries in the kernel's neighbor table; nothing answers for them.
 
 use super::case::{Case, Names, plain};
@@ -23,6 +23,10 @@ const WAIT_MAX_S: f64 = 3.0;
 
 const PORTS: [(&str, &str); 3] =
     [("wan", "203.0.113.2/29"), ("lan", "192.168.1.1/24"), ("dmz", "192.168.2.1/24")];
+/// The other ends of all links.
+const PERMANENT: &str = "lladdr 02:00:00:00:ff:01 nud permanent";
+const PORTS_IPV6: [(&str, &str); 3] =
+    [("wan", "2001:db8:ffff::2/64"), ("lan", "2001:db8:1::1/64"), ("dmz", "2001:db8:2::1/64")];
 const MASQUERADE: &str = "add rule ip nat post oifname wan masquerade";
 
 /// A namespace that is removed when dropped.
@@ -34,14 +38,52 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// Makes a namespace with the rules of a case.
     pub(crate) fn new(case: &Case) -> Result<Self, String> {
-        let namespace = format!("natconf{}-{}", std::process::id(), case.name);
-        said("ip", &["netns", "add", &namespace], "")?;
-        let mut kernel = Self { namespace, ports: Vec::new() };
-        kernel.set_up(case)?;
+        let chain = |name: &str, hook: &str, priority: &str| {
+            format!("add chain ip nat {name} {{ type nat hook {hook} priority {priority}; }}")
+        };
+        let mut rules = vec![
+            "add table ip nat".to_owned(),
+            chain("pre", "prerouting", "dstnat"),
+            chain("post", "postrouting", "srcnat"),
+        ];
+        match case.linux.is_empty() {
+            true => rules.push(MASQUERADE.to_owned()),
+            false => rules.extend(case.linux.iter().cloned()),
+        }
+        Self::with("nat", case, &rules.join("\n"), &[])
+    }
+
+    /// Makes a namespace with these rules, IPv6 too. The segments of cases all have the same numbers, so TCP's are not
+    /// checked.
+    pub(crate) fn of_firewall(case: &Case, rules: &str) -> Result<Self, String> {
+        let mut kernel = Self::with("fw", case, rules, &["net.ipv6.conf.all.forwarding=1"])?;
+        within(&kernel.namespace, "sysctl", &["-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=1"], "")?;
+        kernel.add_ipv6()?;
         Ok(kernel)
     }
 
-    fn set_up(&mut self, case: &Case) -> Result<(), String> {
+    fn with(kind: &str, case: &Case, rules: &str, settings: &[&str]) -> Result<Self, String> {
+        let namespace = format!("{kind}conf{}-{}", std::process::id(), case.name);
+        said("ip", &["netns", "add", &namespace], "")?;
+        let mut kernel = Self { namespace, ports: Vec::new() };
+        kernel.set_up(rules, settings)?;
+        Ok(kernel)
+    }
+
+    fn add_ipv6(&mut self) -> Result<(), String> {
+        let mut lines = Vec::new();
+        for (name, address) in PORTS_IPV6 {
+            lines.push(format!("addr add {address} dev {name} nodad"));
+        }
+        lines.push("route add default via 2001:db8:ffff::1 dev wan".to_owned());
+        let hosts = (0x10..0x14)
+            .flat_map(|n| [format!("2001:db8:1::{n:x} dev lan"), format!("2001:db8:2::{n:x} dev dmz")]);
+        let all = hosts.chain(["2001:db8:ffff::1 dev wan".to_owned()]);
+        lines.extend(all.map(|neighbor| format!("neigh replace {neighbor} {PERMANENT}")));
+        said("ip", &["-6", "-n", &self.namespace, "-batch", "-"], &lines.join("\n")).map(drop)
+    }
+
+    fn set_up(&mut self, rules: &str, more_settings: &[&str]) -> Result<(), String> {
         let namespace =
             File::open(Path::new("/run/netns").join(&self.namespace)).map_err(|e| e.to_string())?;
         let ports = thread::scope(|scope| {
@@ -63,25 +105,12 @@ impl Kernel {
         let neighbors = ["203.0.113.1 dev wan".to_owned(), "203.0.113.6 dev wan".to_owned()].into_iter();
         let hosts =
             (2..32).flat_map(|n| [format!("192.168.1.{n} dev lan"), format!("192.168.2.{n} dev dmz")]);
-        let permanent = "lladdr 02:00:00:00:ff:01 nud permanent";
-        lines.extend(neighbors.chain(hosts).map(|neighbor| format!("neigh replace {neighbor} {permanent}")));
+        lines.extend(neighbors.chain(hosts).map(|neighbor| format!("neigh replace {neighbor} {PERMANENT}")));
         said("ip", &["-n", namespace, "-batch", "-"], &lines.join("\n"))?;
-        let chain = |name: &str, hook: &str, priority: &str| {
-            format!("add chain ip nat {name} {{ type nat hook {hook} priority {priority}; }}")
-        };
-        let mut rules = vec![
-            "add table ip nat".to_owned(),
-            chain("pre", "prerouting", "dstnat"),
-            chain("post", "postrouting", "srcnat"),
-        ];
-        match case.linux.is_empty() {
-            true => rules.push(MASQUERADE.to_owned()),
-            false => rules.extend(case.linux.iter().cloned()),
-        }
-        within(namespace, "nft", &["-f", "-"], &rules.join("\n"))?;
+        within(namespace, "nft", &["-f", "-"], rules)?;
         let settings =
             ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.wan.rp_filter=0"];
-        within(namespace, "sysctl", &[&["-qw"][..], &settings].concat(), "").map(drop)
+        within(namespace, "sysctl", &[&["-qw"][..], &settings, more_settings].concat(), "").map(drop)
     }
 
     /// Runs a case; the error says what differs.
@@ -127,8 +156,13 @@ impl Kernel {
                 let chunk = into.finish(0, 1, 0);
                 for i in 0..chunk.packets().len() {
                     let frame = chunk.frame(i);
-                    // Unicast IPv4: the kernel's own packets (IGMP, IPv6) do not count.
-                    if frame.get(12..14) == Some(&[8, 0]) && frame.get(30).is_some_and(|byte| *byte < 224) {
+                    // Unicast: the kernel's own packets (IGMP, MLD, router solicitations) do not count.
+                    let is_unicast = match frame.get(12..14) {
+                        Some([8, 0]) => frame.get(30).is_some_and(|byte| *byte < 224),
+                        Some([0x86, 0xdd]) => frame.get(38).is_some_and(|byte| *byte != 0xff),
+                        _ => false,
+                    };
+                    if is_unicast {
                         left.push((place, plain(name, &show::frame(frame, false))));
                         last = Instant::now();
                     }

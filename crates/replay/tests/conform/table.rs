@@ -1,4 +1,5 @@
-//! Makes `docs/nat-conformance.md` from the cases, the kernel's results, and `requirements.txt`.
+//! Makes `docs/nat-conformance.md` from the cases, the kernel's results, and `requirements.txt`; and
+//! `docs/firewall-conformance.md` likewise.
 
 use super::case::Case;
 use std::collections::{BTreeMap, HashMap};
@@ -11,13 +12,39 @@ Which requirements of the RFCs does this router meet, and which does the Linux k
 replays every case under every execution model, and the test fails when this page differs from the outcome. Rows with a\n\
 case were run; rows without one say what is known otherwise.\n\n";
 
-/// The page.
+const FIREWALL_HEAD: &str = "# What a stateful firewall must do, and who does it\n\n\
+Which packets of which connections does this router's [firewall](firewall.md) pass, and which does nftables?\n\n\
+`cargo test -p thalweg-replay --test main firewall` makes this page from `crates/replay/tests/firewall/cases.txt`; do not\n\
+edit it. This router replays every case under every execution model; the kernel has the same rules in `base.nft`, with\n\
+`nf_conntrack_tcp_be_liberal`, because the segments of the cases all have the same numbers.\n\n";
+
+/// The page about NAT.
 pub(crate) fn page(cases: &[Case], root: &Path) -> String {
+    let others = std::fs::read_to_string(root.join("requirements.txt")).unwrap_or_default();
+    let mut rows = Vec::new();
+    for line in others.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [requirement, says, ours, linux] = cells[..] else { panic!("requirements.txt: {line}") };
+        let row = format!("| {requirement} | {says} | {ours} | {linux} | |\n");
+        rows.push((order(requirement, says), row));
+    }
+    made(HEAD, "`masquerade`, or with the rules of the case,", cases, root, rows)
+}
+
+/// The page about the firewall.
+pub(crate) fn firewall_page(cases: &[Case], root: &Path) -> String {
+    made(FIREWALL_HEAD, "the same rules", cases, root, Vec::new())
+}
+
+/// The place of a row in its table.
+type Order = (u32, u32, String);
+
+fn made(head: &str, rules: &str, cases: &[Case], root: &Path, more: Vec<(Order, String)>) -> String {
     let recorded = std::fs::read_to_string(root.join("linux.txt")).unwrap_or_default();
     let mut lines = recorded.lines();
     let kernel = lines.next().and_then(|line| line.strip_prefix("kernel ")).unwrap_or("unknown").to_owned();
     let answers: HashMap<&str, &str> = lines.filter_map(|line| line.split_once(": ")).collect();
-    let mut rows: BTreeMap<(u32, u32, String), String> = BTreeMap::new();
+    let mut rows: BTreeMap<Order, String> = more.into_iter().collect();
     for case in cases {
         let ours = match &case.deviates {
             None => "yes".to_owned(),
@@ -30,17 +57,10 @@ pub(crate) fn page(cases: &[Case], root: &Path) -> String {
             format!("| {} | {}{note} | {ours} | {linux} | `{}` |\n", case.requirement, case.says, case.name);
         rows.insert(order(&case.requirement, &case.name), row);
     }
-    let others = std::fs::read_to_string(root.join("requirements.txt")).unwrap_or_default();
-    for line in others.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [requirement, says, ours, linux] = cells[..] else { panic!("requirements.txt: {line}") };
-        let row = format!("| {requirement} | {says} | {ours} | {linux} | |\n");
-        rows.insert(order(requirement, says), row);
-    }
-    let mut text = HEAD.to_owned();
+    let mut text = head.to_owned();
     text += &format!(
-        "\"Linux\" is nftables of kernel {kernel} with `masquerade`, or with the rules of the case, in a namespace with TAP \
-         interfaces, at the time of the record.\n\n"
+        "\"Linux\" is nftables of kernel {kernel} with {rules} in a namespace with TAP interfaces, at the time of the \
+         record.\n\n"
     );
     text += "| requirement | what it says, in short | Thalweg | Linux | case |\n|---|---|---|---|---|\n";
     text.extend(rows.into_values());
@@ -48,7 +68,7 @@ pub(crate) fn page(cases: &[Case], root: &Path) -> String {
 }
 
 /// RFC and number of the requirement, so that REQ-10 comes after REQ-9.
-fn order(requirement: &str, name: &str) -> (u32, u32, String) {
+fn order(requirement: &str, name: &str) -> Order {
     let mut numbers =
         requirement.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), format!("{requirement} {name}"))

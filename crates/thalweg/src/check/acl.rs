@@ -1,8 +1,9 @@
-//! `thalweg check`: sub-interfaces, source checks and access lists.
+//! `thalweg check`: sub-interfaces, source checks, access lists and the firewall.
 
 use serde_json::{Value, json};
-use thalweg_config::RouterConfig;
+use thalweg_config::{FirewallConfig, RouterConfig};
 use thalweg_dataplane::acl::{Fragment, Rule, TcpFlags};
+use thalweg_dataplane::firewall::{PacketState, Zone};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::count;
 
@@ -62,6 +63,64 @@ pub(super) fn render(text: &mut String, config: &RouterConfig) {
         *text += &table(&[&title, "action", "packets"], &[], rows);
         text.push('\n');
     }
+}
+
+/// The firewall's zones and rules.
+pub(super) fn render_firewall(text: &mut String, config: &RouterConfig) {
+    let Some(FirewallConfig { firewall, rule_names, .. }) = &config.firewall else { return };
+    let settings = config.firewall.as_ref();
+    let name = |zone: Zone| settings.map_or("-", |settings| settings.zone_name(zone));
+    let zones = (0..=firewall.zones.iter().copied().max().unwrap_or(0)).map(|zone| {
+        let ports = config.ports.iter().zip(&firewall.zones).filter(|(_, of_port)| **of_port == zone);
+        let side = if firewall.outside.contains(&zone) { "outside" } else { "inside" };
+        vec![name(zone).to_owned(), side.to_owned(), join(ports.map(|(port, _)| &port.name))]
+    });
+    *text += &table(&["zone", "side", "ports"], &[], zones);
+    text.push('\n');
+    let of = |zones: &[Zone]| match zones.is_empty() {
+        true => "any".to_owned(),
+        false => join(zones.iter().map(|zone| name(*zone))),
+    };
+    let rules = rule_names.iter().zip(&firewall.rules).take(RULES_SHOWN_MAX);
+    let mut rows: Vec<Vec<String>> = rules
+        .map(|(name, rule)| {
+            let states = match rule.states.is_empty() {
+                true => PacketState::New.name().to_owned(),
+                false => join(rule.states.iter()),
+            };
+            let action = rule.rule.action.name().to_owned();
+            vec![name.clone(), action, of(&rule.from), of(&rule.to), states, rule_text(&rule.rule, "\n")]
+        })
+        .collect();
+    if let Some(more) = firewall.rules.len().checked_sub(RULES_SHOWN_MAX + 1) {
+        let cut = format!("{} more rules", count(more as u64 + 1));
+        rows.push(["...", "", "", "", "", &cut].map(str::to_owned).to_vec());
+    }
+    let rest = ["policy", firewall.policy.name(), "any", "any", "new", "everything else"];
+    rows.push(rest.map(str::to_owned).to_vec());
+    *text += &table(&["firewall", "action", "from", "to", "state", "packets"], &[], rows);
+    text.push('\n');
+}
+
+/// The firewall as JSON.
+pub(super) fn firewall_to_json(config: &RouterConfig) -> Value {
+    let Some(settings) = &config.firewall else { return Value::Null };
+    let names = |zones: &[Zone]| zones.iter().map(|zone| settings.zone_name(*zone)).collect::<Vec<_>>();
+    let firewall = &settings.firewall;
+    let ports = config.ports.iter().zip(&firewall.zones);
+    let zones: serde_json::Map<String, Value> =
+        ports.map(|(port, zone)| (port.name.clone(), settings.zone_name(*zone).into())).collect();
+    let rules = settings.rule_names.iter().zip(&firewall.rules).map(|(name, rule)| {
+        json!({
+            "name": name, "action": rule.rule.action.name(), "from": names(&rule.from), "to": names(&rule.to),
+            "state": rule.states.iter().map(|state| state.name()).collect::<Vec<_>>(),
+            "match": rule_text(&rule.rule, " and "),
+        })
+    });
+    json!({
+        "policy": firewall.policy.name(), "outside": names(&firewall.outside), "zones": zones,
+        "rules": rules.collect::<Vec<_>>(),
+    })
 }
 
 /// The name of the list at an index.

@@ -12,6 +12,7 @@ mod disk;
 mod dpdk;
 mod drivers;
 mod faults;
+mod firewall;
 mod flood;
 mod flows;
 mod hostile;

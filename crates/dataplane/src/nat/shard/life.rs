@@ -1,15 +1,14 @@
 //! The end of sessions: the wheel of seconds, and sessions that end early.
 //!
-//! A bucket is a doubly linked list, so that a session can leave it early: refused connections do within seconds,
-//! others when they are cleared or the table is full.
+//! Sessions can leave their bucket early: refused connections do within seconds, others when they are cleared or the
+//! table is full.
 
 use super::super::layout::End;
 use super::super::session::{Life, Session, SessionState, TcpFlags};
-use super::{EndedBy, NatShard, SessionInfo, WHEEL_S};
+use super::{EndedBy, NatShard, SessionInfo};
+use crate::records::WHEEL_S;
 use thalweg_wire::tcp;
 
-/// Marks the first session of a bucket, whose number is in the other bits of `before`.
-const FIRST: u32 = 1 << 31;
 /// A half-open session makes room for another only if it had no packet for this many seconds: longer than a
 /// handshake takes, even with a lost SYN or two.
 const HALF_OPEN_IDLE_S: u32 = 4;
@@ -19,15 +18,6 @@ const HALF_OPEN_SHORT_S: u32 = 30;
 /// that second.
 const LOOKS: u32 = 64;
 
-/// A session's position in its bucket's list.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Link {
-    /// The next session plus one, or 0; in a free record, the next free one.
-    pub(super) next: u32,
-    /// The previous session plus one, or [`FIRST`] and the bucket.
-    before: u32,
-}
-
 impl NatShard {
     /// Files a session under the second in which it must be checked: its end, or sooner.
     pub(super) fn file(&mut self, at: usize) {
@@ -36,26 +26,7 @@ impl NatShard {
         // Pressure may shorten its life before its end.
         let is_cut = self.drops_half_open && session.state.is_half_open();
         let horizon_s = self.now_s + if is_cut { horizon_s.min(HALF_OPEN_SHORT_S + 1) } else { horizon_s };
-        let bucket = session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S;
-        let first = &mut self.wheel[bucket as usize];
-        self.links[at] = Link { next: *first, before: FIRST | bucket };
-        if let Some(next) = first.checked_sub(1) {
-            self.links[next as usize].before = at as u32 + 1;
-        }
-        *first = at as u32 + 1;
-    }
-
-    /// Takes a session out of its bucket.
-    fn unfile(&mut self, at: usize) {
-        let Link { next, before } = self.links[at];
-        if before & FIRST != 0 {
-            self.wheel[(before & !FIRST) as usize] = next;
-        } else if let Some(before) = before.checked_sub(1) {
-            self.links[before as usize].next = next;
-        }
-        if let Some(next) = next.checked_sub(1) {
-            self.links[next as usize].before = before;
-        }
+        self.wheel.file(at, session.expires_s.saturating_add(1).min(horizon_s));
     }
 
     /// Handles a TCP segment with SYN or RST by its sequence and acknowledgment numbers; `before` is the session's
@@ -95,7 +66,7 @@ impl NatShard {
 
     /// Files a session again whose life has become shorter.
     fn refile_one(&mut self, at: usize) {
-        self.unfile(at);
+        self.wheel.unfile(at);
         self.file(at);
     }
 
@@ -106,10 +77,10 @@ impl NatShard {
         let from_s = (self.now_s + 1).max(now_s.saturating_sub(WHEEL_S - 1));
         self.now_s = now_s;
         for second in from_s..=now_s {
-            let mut list = std::mem::take(&mut self.wheel[(second % WHEEL_S) as usize]);
+            let mut list = self.wheel.take(second);
             while let Some(at) = list.checked_sub(1) {
                 let at = at as usize;
-                list = self.links[at].next;
+                list = self.wheel.next(at);
                 if self.sessions[at].expires_s < now_s {
                     let ended_s = self.sessions[at].expires_s.saturating_add(1);
                     self.remove(at, Some(ended_s));
@@ -128,7 +99,7 @@ impl NatShard {
 
     /// Ends a session now, whatever is left of its life.
     pub(super) fn end_now(&mut self, at: usize) {
-        self.unfile(at);
+        self.wheel.unfile(at);
         self.remove(at, None);
     }
 
@@ -136,7 +107,7 @@ impl NatShard {
     fn remove(&mut self, at: usize, ended_s: Option<u32>) {
         let session = self.sessions[at];
         for end in [End::Source, End::Destination] {
-            self.unindex(at, self.layout.hash(session.key(end)));
+            self.index.remove(self.layout.hash(session.key(end)), at);
         }
         let port = session.ports[1];
         let bitmap = self.layout.bitmap(session.protocol, usize::from(session.public_index), port & 1);
@@ -156,7 +127,7 @@ impl NatShard {
         }
         self.hosts.ended(&self.layout, session.addresses[0]);
         self.sessions[at] = Session::EMPTY;
-        self.links[at].next = self.free;
+        self.wheel.set_free(at, self.free);
         self.free = at as u32 + 1;
         self.counters.sessions_active -= 1;
         self.leave_port_to_router(&session);

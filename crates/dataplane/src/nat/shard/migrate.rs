@@ -9,7 +9,8 @@ use super::super::config::{Filtering, NatConfig};
 use super::super::hosts::Hosts;
 use super::super::layout::End;
 use super::super::session::{Life, Session, SessionState};
-use super::{NatCounters, NatShard, WHEEL_S};
+use super::{NatCounters, NatShard};
+use crate::records::WHEEL_S;
 use crate::reverse_path::SourceCheck;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl NatShard {
 
     /// Files every session again.
     fn refile(&mut self) {
-        self.wheel.fill(0);
+        self.wheel.clear();
         for at in 0..self.fresh as usize {
             let session = &mut self.sessions[at];
             if session.is_live() && session.state != SessionState::Forward {

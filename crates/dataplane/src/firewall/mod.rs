@@ -1,0 +1,47 @@
+//! The stateful firewall of both families: which connections may begin between zones, and which packets belong to one.
+//!
+//! ```text
+//!  NAT -> route -> [ pair of zones tracked? ] --no--> passes
+//!                          | yes
+//!                  state of the two ends? --yes--> segment belongs? --yes--> passes
+//!                          | no                           | no
+//!                  can it begin one? --no--> invalid <----+
+//!                          | yes
+//!                  rules, else the policy: permit? --yes--> state, passes
+//! ```
+//!
+//! Rules are asked when a connection begins, not for its other packets, so their number does not matter to those. A
+//! state remembers the rule that admitted it and the generation of the rules: after a reload with other rules, the next
+//! packet of the end that began the connection is asked about again.
+//!
+//! The stage stands behind the look-up of the route, because a zone is found by the port of departure. It sees the real
+//! hosts before and behind NAT ([`flow`]). It also judges packets that the host thread will send on once their neighbor
+//! is resolved, or cut: for them its drop reason replaces theirs.
+//!
+//! # Shards
+//! State is a shard's, as NAT's is, and the shard of a packet is the one it has already: NAT's, where NAT translates it,
+//! else by the symmetric flow hash. [`state_hash`] puts fragments and ICMP errors where their connection is. A hairpin
+//! has two shards; its state is in the lower one, and is visited when the chunk crosses.
+//!
+//! # Missing
+//! Connections that others announce (FTP, SIP). The router's own connections: packets for the router are not routed,
+//! and access lists protect it. SCTP's and DCCP's ports: their hosts have one state.
+
+mod config;
+mod event;
+mod flow;
+mod rules;
+mod shard;
+mod stage;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{FirewallConfig, PacketState, Policy, StateTimeouts, Zone, ZoneRule};
+pub use event::FirewallEvent;
+pub use flow::{ipv4_of, state_hash};
+pub use rules::FirewallRules;
+pub use shard::{FirewallCounters, StateInfo};
+pub use stage::FirewallStage;
+pub use state::Phase;

@@ -1,0 +1,194 @@
+//! The rules, compiled: for each pair of zones and each state of packets an access list of the rules about them, found
+//! without testing the others. Equal lists are compiled once.
+//!
+//! A pair of zones that no rule is about and whose connections the policy permits both ways within one zone is not
+//! tracked at all: its packets pass without a look-up.
+
+use super::config::{FirewallConfig, PacketState, Zone};
+use crate::acl::{AccessList, AclBindings, AclCounts, AclError, AclSet, Action};
+use crate::rate_limit::Rate;
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+use thalweg_base::Packet;
+
+/// No rule is about these packets.
+const NO_LIST: u16 = u16::MAX;
+
+/// The rules between two zones.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    /// By state of packets.
+    lists: [u16; PacketState::ALL.len()],
+    permits: bool,
+    is_tracked: bool,
+}
+
+impl Pair {
+    #[inline(always)]
+    fn list(&self, state: PacketState) -> u16 {
+        self.lists[state as usize]
+    }
+}
+
+/// Pairs, lists and rules have numbers of 16 bits: there are fewer.
+#[inline(always)]
+fn number_of(place: usize) -> u16 {
+    place as u16
+}
+
+/// All rules between all zones. They never change: a reload compiles others.
+#[derive(Clone, Debug)]
+pub struct FirewallRules {
+    /// By port.
+    zones: Box<[Zone]>,
+    zone_count: usize,
+    pairs: Box<[Pair]>,
+    lists: AclSet,
+    /// By list, the rules in it.
+    members: Vec<Box<[u16]>>,
+    limits: Box<[Option<Rate>]>,
+    logs: Box<[bool]>,
+    /// Distinguishes these rules from those before.
+    generation: u16,
+}
+
+/// What rules say about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    /// The deciding rule; one past the last for the policy.
+    pub rule: u16,
+    pub action: Action,
+    /// No rule matched: the policy decides.
+    pub is_policy: bool,
+}
+
+impl FirewallRules {
+    /// Compiles the rules of a configuration. States remember the generation of the rules that admitted them.
+    pub fn compile(config: &FirewallConfig, generation: u16) -> Result<Self, AclError> {
+        let last = config.zones.iter().copied().max().unwrap_or(0);
+        let zone_count = usize::from(last) + 1;
+        let mut known: HashMap<Vec<u16>, u16> = HashMap::new();
+        let mut members: Vec<Box<[u16]>> = Vec::new();
+        let mut pairs = Vec::with_capacity(zone_count * zone_count);
+        for (from, to) in (0..=last).flat_map(|from| (0..=last).map(move |to| (from, to))) {
+            let mut list_of = |state: PacketState| {
+                let rules = (0u16..).zip(&config.rules).filter(|(_, rule)| rule.is_about(state, from, to));
+                let rules: Vec<u16> = rules.map(|(number, _)| number).collect();
+                if rules.is_empty() {
+                    return NO_LIST;
+                }
+                *known.entry(rules).or_insert_with_key(|rules| {
+                    members.push(rules.as_slice().into());
+                    number_of(members.len() - 1)
+                })
+            };
+            let lists = PacketState::ALL.map(&mut list_of);
+            let permits = config.permits(from, to);
+            let is_tracked = from != to || !permits || lists.iter().any(|list| *list != NO_LIST);
+            pairs.push(Pair { lists, permits, is_tracked });
+        }
+        let list = |rules: &[u16]| AccessList {
+            rules: rules.iter().map(|number| config.rules[usize::from(*number)].rule.clone()).collect(),
+            default: Action::Deny,
+        };
+        let lists: Vec<AccessList> = members.iter().map(|rules| list(rules)).collect();
+        Ok(Self {
+            zones: config.zones.clone().into(),
+            zone_count,
+            pairs: pairs.into(),
+            lists: AclSet::compile(&lists, &AclBindings::default(), generation.into())?,
+            members,
+            limits: config.rules.iter().map(|rule| rule.limit).collect(),
+            logs: config.rules.iter().map(|rule| rule.logs).collect(),
+            generation,
+        })
+    }
+
+    /// The version of these rules.
+    pub fn generation(&self) -> u16 {
+        self.generation
+    }
+
+    /// One worker's counters: by rule, and last those of the policy.
+    pub fn counts(&self) -> AclCounts {
+        AclCounts::of_version(self.generation.into(), self.limits.len() + 1)
+    }
+
+    /// Bytes of the compiled lists.
+    pub fn memory_bytes(&self) -> usize {
+        self.lists.memory_bytes()
+    }
+
+    fn zone(&self, port: u16) -> usize {
+        self.zones.get(usize::from(port)).copied().unwrap_or(0).into()
+    }
+
+    /// The number of a packet's pair of zones, if such packets are tracked.
+    #[inline(always)]
+    pub(crate) fn pair_of(&self, packet: &Packet) -> Option<u16> {
+        let pair = self.zone(packet.port_in) * self.zone_count + self.zone(packet.port_out);
+        self.pairs.get(pair).filter(|pair| pair.is_tracked).map(|_| number_of(pair))
+    }
+
+    /// Whether a pair of zones is one zone.
+    pub(crate) fn is_one_zone(&self, pair: u16) -> bool {
+        usize::from(pair) % (self.zone_count + 1) == 0
+    }
+
+    /// Whether some rule is about packets in this state of a pair of zones.
+    #[inline(always)]
+    pub(crate) fn asks(&self, pair: u16, state: PacketState) -> bool {
+        self.pairs.get(usize::from(pair)).is_some_and(|pair| pair.list(state) != NO_LIST)
+    }
+
+    /// The decision about a packet in this state. `source` is its real source, if NAT changed it.
+    pub(crate) fn decide(
+        &self,
+        pair: u16,
+        state: PacketState,
+        packet: &mut Packet,
+        l3: &[u8],
+        source: Option<SocketAddrV4>,
+    ) -> Decision {
+        let policy_rule = number_of(self.limits.len());
+        let is_one_zone = self.is_one_zone(pair);
+        let Some(pair) = self.pairs.get(usize::from(pair)) else {
+            return Decision { rule: policy_rule, action: Action::Deny, is_policy: true };
+        };
+        let list = pair.list(state);
+        let found = match source {
+            Some(source) => self.lists.decide_as_from(list, packet, l3, source),
+            None => self.lists.decide(list, packet, l3),
+        };
+        let rule = found
+            .and_then(|(rule, action)| Some((*self.members.get(usize::from(list))?.get(rule?)?, action)));
+        match rule {
+            Some((rule, action)) => Decision { rule, action, is_policy: false },
+            None => {
+                let permits = match state {
+                    PacketState::New => pair.permits,
+                    PacketState::Established | PacketState::Related => true,
+                    // A zone's hosts may talk past this router; its own errors and answers go back like this.
+                    PacketState::Invalid => is_one_zone,
+                };
+                let action = if permits { Action::Permit } else { Action::Deny };
+                Decision { rule: policy_rule, action, is_policy: true }
+            }
+        }
+    }
+
+    /// The limit of a rule's connections.
+    pub(crate) fn limit(&self, rule: u16) -> Option<Rate> {
+        self.limits.get(usize::from(rule)).copied().flatten()
+    }
+
+    /// Whether what a rule decides is logged.
+    pub(crate) fn logs(&self, rule: u16) -> bool {
+        self.logs.get(usize::from(rule)).copied().unwrap_or(false)
+    }
+
+    /// The number of rules.
+    pub fn rule_count(&self) -> usize {
+        self.limits.len()
+    }
+}

@@ -1,0 +1,224 @@
+//! The firewall as a stage: all shards, and the walk over a chunk that prefetches their cache lines.
+
+use super::config::{FirewallConfig, PacketState};
+use super::event::FirewallEvent;
+use super::flow::FlowKey;
+use super::rules::FirewallRules;
+use super::shard::{FirewallCounters, Seen, StateInfo, StateShard};
+use crate::acl::AclCounts;
+use crate::nat::group_shards;
+use crate::records::{number, seconds};
+use std::ops::Range;
+use thalweg_base::{Chunk, Exclusion, Exclusive, OneThread, Origin, Packet, PacketFlags};
+
+/// Packets whose cache lines are fetched together: first all frames and keys, then all states.
+const BLOCK: usize = 16;
+/// Records visited before other threads may enter the shard: 64 KiB.
+const SLICE: usize = 1024;
+
+/// All shards of one firewall.
+#[derive(Debug)]
+pub struct FirewallStage<E: Exclusion = OneThread> {
+    shards: Box<[E::Cell<StateShard>]>,
+    secret: u64,
+    states_max: u32,
+}
+
+impl<E: Exclusion> FirewallStage<E> {
+    /// Makes the shards, with all memory allocated: as many as the plan has.
+    pub fn new(config: &FirewallConfig, shards: u16, secret: u64) -> Self {
+        let shard = |_| Exclusive::new(StateShard::new(config, shards, secret));
+        Self { shards: (0..shards.max(1)).map(shard).collect(), secret, states_max: config.states_max }
+    }
+
+    /// Whether the table can stay if the configuration becomes this one.
+    pub fn fits(&self, config: &FirewallConfig, shards: u16) -> bool {
+        self.shards.len() == usize::from(shards) && self.states_max == config.states_max
+    }
+
+    /// Applies another configuration that [fits](Self::fits).
+    pub fn set_behavior(&self, config: &FirewallConfig) {
+        self.shards.iter().for_each(|shard| shard.enter().set_behavior(config));
+    }
+
+    /// Takes over the states of a stage with the same secret that sees no more packets. With as many shards as before
+    /// each shard keeps its states; with others the flow hash decides, which is right for all connections that NAT
+    /// does not translate. Returns how many found no room.
+    pub fn migrate_from(&self, old: &Self) -> u64 {
+        let mask = number(self.shards.len()) - 1;
+        let mut lost = 0;
+        for (n, theirs) in old.shards.iter().enumerate() {
+            let theirs = theirs.enter();
+            for (m, mine) in self.shards.iter().enumerate() {
+                let mut mine = mine.enter();
+                let belongs = |key: &FlowKey| match old.shards.len() == self.shards.len() {
+                    true => n == m,
+                    false => key.flow_hash() & mask == number(m),
+                };
+                lost += mine.adopt(&theirs, belongs);
+            }
+            if let Some(mine) = self.shards.get(n).or(self.shards.first()) {
+                mine.enter().succeed(&theirs.counters());
+            }
+        }
+        lost
+    }
+
+    /// Decides about the packets of `groups` out of `group_count`: those that are about to leave, and those that
+    /// the host thread will send on. See [`crate::nat::NatStage::run_groups`] for the groups.
+    pub fn run_groups(
+        &self,
+        rules: &FirewallRules,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+        counts: &AclCounts,
+    ) {
+        let first = group_shards(groups.start, group_count, self.shards.len()).start;
+        let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
+        let now_ns = chunk.clock_ns;
+        let live = chunk.live_len();
+        let everything = first == 0 && end == self.shards.len();
+        let mut shards: Vec<_> = self.shards[first..end].iter().map(Exclusive::enter).collect();
+        shards.iter_mut().for_each(|shard| shard.advance_to(seconds(now_ns)));
+        let (mut batch, index, origins) = chunk.all_with_origins();
+        let mut block = |places: &[u16]| {
+            let mut seen = [None; BLOCK];
+            for (seen, &place) in seen.iter_mut().zip(places) {
+                let (packet, l3) = batch.packet_and_l3(usize::from(place));
+                let shard = usize::from(packet.shard).wrapping_sub(first);
+                if shard < shards.len() && !is_hairpin(packet) {
+                    *seen = self.look(rules, packet, l3, origin_of(origins, place)).map(|seen| (shard, seen));
+                }
+                if let Some((shard, seen)) = seen {
+                    shards[*shard].prefetch_index(seen);
+                }
+            }
+            for (shard, seen) in seen.iter().flatten() {
+                shards[*shard].prefetch_state(seen);
+            }
+            for (seen, &place) in seen.iter().zip(places) {
+                if let Some((shard, seen)) = seen {
+                    let (packet, l3) = batch.packet_and_l3(usize::from(place));
+                    shards[*shard].judge(packet, l3, seen, rules, counts, now_ns);
+                }
+            }
+        };
+        if everything || index.groups() != group_count {
+            let mut places = [0; BLOCK];
+            let mut all = (0..=u16::MAX).take(live).peekable();
+            while all.peek().is_some() {
+                let mut count = 0;
+                for (place, at) in places.iter_mut().zip(all.by_ref().take(BLOCK)) {
+                    (*place, count) = (at, count + 1);
+                }
+                block(&places[..count]);
+            }
+            return;
+        }
+        for group in groups {
+            index.group(group).chunks(BLOCK).for_each(&mut block);
+        }
+    }
+
+    /// Decides about hairpins, after all groups have run. Their state is in the lower of their two shards, so both
+    /// directions find it.
+    pub fn run_crossing(&self, rules: &FirewallRules, chunk: &mut Chunk, counts: &AclCounts) {
+        let (now_ns, live) = (chunk.clock_ns, chunk.live_len());
+        let (mut batch, _, origins) = chunk.all_with_origins();
+        for place in (0..=u16::MAX).take(live) {
+            if !is_hairpin(&batch.packets()[usize::from(place)]) {
+                continue;
+            }
+            let (packet, l3) = batch.packet_and_l3(usize::from(place));
+            let shard = packet.shard.min(packet.crossing_shard);
+            let Some(shard) = self.shards.get(usize::from(shard)) else { continue };
+            if let Some(seen) = self.look(rules, packet, l3, origin_of(origins, place)) {
+                let mut shard = shard.enter();
+                shard.advance_to(seconds(now_ns));
+                shard.judge(packet, l3, &seen, rules, counts, now_ns);
+            }
+        }
+    }
+
+    /// What decides about a packet; `None` for one that is not the firewall's.
+    #[inline(always)]
+    fn look(
+        &self,
+        rules: &FirewallRules,
+        packet: &Packet,
+        l3: &[u8],
+        origin: Option<&Origin>,
+    ) -> Option<Seen> {
+        if !(packet.is_alive() || packet.is_detained()) {
+            return None;
+        }
+        Seen::of(packet, l3, origin, rules.pair_of(packet)?, self.secret)
+    }
+
+    /// Decides about the only packet of a chunk as [`Self::run_groups`] would; nothing is remembered. Returns the
+    /// deciding rule, if no limit decided before, and what the packet is; `None` if it is not the firewall's.
+    pub fn try_packet(
+        &self,
+        rules: &FirewallRules,
+        chunk: &mut Chunk,
+        now_ns: u64,
+    ) -> Option<(Option<u16>, PacketState)> {
+        let (mut batch, _, origins) = chunk.all_with_origins();
+        if batch.is_empty() {
+            return None;
+        }
+        let (packet, l3) = batch.packet_and_l3(0);
+        let seen = self.look(rules, packet, l3, origin_of(origins, 0))?;
+        let shard = if is_hairpin(packet) { packet.shard.min(packet.crossing_shard) } else { packet.shard };
+        Some(self.shards.get(usize::from(shard))?.enter().try_packet(packet, l3, &seen, rules, now_ns))
+    }
+
+    /// Removes what has expired by `now_ns` in every shard.
+    pub fn advance(&self, now_ns: u64) {
+        self.shards.iter().for_each(|shard| shard.enter().advance_to(seconds(now_ns)));
+    }
+
+    /// Passes on what the log is to be told since the last call.
+    pub fn hand_out_events(&self, take: &mut dyn FnMut(FirewallEvent)) {
+        self.shards.iter().for_each(|shard| shard.enter().hand_out_events(take));
+    }
+
+    /// The counters of all shards together.
+    pub fn counters(&self) -> FirewallCounters {
+        let mut sum = FirewallCounters::default();
+        self.shards.iter().for_each(|shard| sum.add(&shard.enter().counters()));
+        sum
+    }
+
+    /// Appends the states alive at `now_ns` that `keep` admits, from one slice: shard and record `from`. Returns
+    /// where the next slice begins, if there is one.
+    pub fn states(
+        &self,
+        from: (usize, usize),
+        now_ns: u64,
+        keep: impl Fn(&StateInfo) -> bool,
+        into: &mut Vec<StateInfo>,
+    ) -> Option<(usize, usize)> {
+        let (shard, at) = from;
+        let rest = self.shards.get(shard)?.enter().visit(seconds(now_ns), at, SLICE, |state| {
+            if keep(&state) {
+                into.push(state);
+            }
+        });
+        match rest {
+            Some(at) => Some((shard, at)),
+            None => (shard + 1 < self.shards.len()).then_some((shard + 1, 0)),
+        }
+    }
+}
+
+fn origin_of(origins: &[Origin], place: u16) -> Option<&Origin> {
+    origins.get(usize::from(place))
+}
+
+/// Whether a packet crosses shards, as NAT labels it. ICMP errors do too.
+#[inline(always)]
+fn is_hairpin(packet: &Packet) -> bool {
+    packet.flags.has(PacketFlags::NAT_OUT | PacketFlags::NAT_IN)
+}

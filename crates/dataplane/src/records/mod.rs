@@ -1,0 +1,60 @@
+//! What tables of sessions and states are made of: a hash index, a wheel of seconds, memory that is mapped already,
+//! and counters with names. The records themselves are their owner's, numbered from 0.
+
+mod index;
+mod wheel;
+
+pub(crate) use index::HashIndex;
+pub(crate) use wheel::{WHEEL_S, Wheel};
+
+/// The last second that the clock of a table can show (in 2097); it leaves room to add any lifetime.
+const CLOCK_MAX_S: u32 = 0xf000_0000;
+
+/// The second of a packet clock.
+#[inline]
+pub(crate) fn seconds(now_ns: u64) -> u32 {
+    (now_ns / 1_000_000_000).min(u64::from(CLOCK_MAX_S)) as u32
+}
+
+/// A record's number as a place in a table.
+#[inline(always)]
+pub(crate) const fn place(record: u32) -> usize {
+    record as usize
+}
+
+/// A record's place as its number. Tables have fewer than 2^32 records.
+#[inline(always)]
+pub(crate) const fn number(place: usize) -> u32 {
+    place as u32
+}
+
+/// A zeroed table whose pages are mapped already: a page fault at the first use would cost a packet as much as a
+/// hundred others.
+fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {
+    const PAGE_BYTES: usize = 4096;
+    let mut table = vec![T::default(); len].into_boxed_slice();
+    for entry in table.iter_mut().step_by((PAGE_BYTES / size_of::<T>()).max(1)) {
+        *std::hint::black_box(entry) = T::default();
+    }
+    table
+}
+
+/// Defines the counters of a shard: one row each gives the field, its meaning, its place in the sum and in reports.
+macro_rules! counters {
+    ($(#[$doc:meta])* $type:ident { $($name:ident: $meaning:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $type { $(#[doc = $meaning] pub $name: u64,)* }
+
+        impl $type {
+            /// Adds another shard's counts.
+            pub fn add(&mut self, other: &Self) { $(self.$name += other.$name;)* }
+
+            /// Every counter's name and value, in order.
+            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+pub(crate) use counters;

@@ -1,0 +1,203 @@
+//! The firewall between real hosts of both families: what passes unasked, what reloads keep, and flows in the kernel.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use crate::offload;
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_testdata::uninterrupted;
+
+const FIREWALL: &str = r#"
+[firewall]
+outside = "internet"
+
+[firewall.zones]
+office = "lan"
+guests = "guest"
+internet = "wan"
+
+[[firewall.rules]]
+name = "web"
+action = "permit"
+from = "internet"
+to = "office"
+protocol = "tcp"
+destination_ports = 8443
+log = true
+"#;
+
+const RULE_AGAINST_7000: &str = r#"
+[[firewall.rules]]
+name = "no-7000"
+action = "deny"
+protocol = ["tcp", "udp"]
+destination_ports = 7000
+"#;
+
+fn config() -> String {
+    let port = |host: Host| {
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_packet\"\naddresses = [\"{1}/24\", \"{2}/64\"]\n\n",
+            host.port, host.gateway_v4, host.gateway_v6
+        )
+    };
+    let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n";
+    format!("{}{nat}{FIREWALL}", [OFFICE, GUEST, OUTSIDE].map(port).concat())
+}
+
+fn dropped(router: &Router<'_>, reason: &str) -> u64 {
+    router.one("counters")["dropped"][reason].as_u64().unwrap_or(0)
+}
+
+/// Waits until the router has dropped this many more packets for a reason than before.
+fn drops(router: &Router<'_>, reason: &str, before: u64) {
+    eventually(reason, || (dropped(router, reason) > before).then_some(()));
+}
+
+fn there_and_back(client: &UdpSocket, server: &UdpSocket, to: &str) {
+    let mut buffer = [0; 32];
+    client.send_to(b"there", to).expect("sent");
+    let (_, from) = uninterrupted(|| server.recv_from(&mut buffer)).expect("data arrives");
+    server.send_to(b"back", from).expect("sent");
+    let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("the answer arrives");
+    assert_eq!(&buffer[..length], b"back", "nothing else arrived before");
+}
+
+fn connects(site: &Site, from: Host, to: &str) -> Option<TcpStream> {
+    let to: SocketAddr = to.parse().expect("an address");
+    let timeout = Duration::from_secs(10);
+    site.within(&site.namespace(from), || TcpStream::connect_timeout(&to, timeout)).ok()
+}
+
+#[test]
+fn nothing_from_outside_reaches_a_host_that_did_not_ask() {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&config(), &[]);
+    for to in [OUTSIDE.v4, OUTSIDE.v6] {
+        eventually(to, || site.pings(OFFICE, to).then_some(()));
+    }
+    // UDP of both families: a stray datagram is dropped, an answer arrives.
+    for (host, server) in [("10.1.0.2", "198.51.100.2"), ("[2001:db8:1::2]", "[2001:db8:9::2]")] {
+        let inside = offload::socket(&site, &site.namespace(OFFICE), &format!("{host}:5000"));
+        let outside = offload::socket(&site, &site.namespace(OUTSIDE), &format!("{server}:7000"));
+        if host.starts_with('[') {
+            let before = dropped(&router, "firewall-not-asked");
+            outside.send_to(b"stray", format!("{host}:5000")).expect("sent");
+            drops(&router, "firewall-not-asked", before);
+        }
+        there_and_back(&inside, &outside, &format!("{server}:7000"));
+        // Another port of the same server has not been asked. NAT's session would admit it.
+        let other = offload::socket(&site, &site.namespace(OUTSIDE), &format!("{server}:7001"));
+        let before = dropped(&router, "firewall-not-asked");
+        let to = if host.starts_with('[') { "[2001:db8:1::2]:5000" } else { "198.51.100.1:5000" };
+        other.send_to(b"stray", to).expect("sent");
+        drops(&router, "firewall-not-asked", before);
+        there_and_back(&inside, &outside, &format!("{server}:7000"));
+    }
+    // A host whose MAC address the router does not know yet: the packet does not wait for it.
+    let before = dropped(&router, "firewall-not-asked");
+    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7002");
+    outside.send_to(b"stray", "[2001:db8:2::2]:5000").expect("sent");
+    drops(&router, "firewall-not-asked", before);
+    // Between inside zones too.
+    let before = dropped(&router, "firewall-not-asked");
+    let guest = offload::socket(&site, &site.namespace(GUEST), "10.2.0.2:5000");
+    guest.send_to(b"stray", "10.1.0.2:5000").expect("sent");
+    drops(&router, "firewall-not-asked", before);
+    // The router's errors come back: an expired TTL is no connection.
+    for to in [OUTSIDE.v4, OUTSIDE.v6] {
+        eventually("the first hop answers", || {
+            let output = site.output(&site.namespace(OFFICE), "ping", &["-c", "1", "-W", "1", "-t", "1", to]);
+            String::from_utf8_lossy(&output.stdout).to_lowercase().contains("exceeded").then_some(())
+        });
+    }
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
+
+#[test]
+fn rules_open_ports_and_reloads_keep_connections() {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&config(), &[]);
+    eventually("IPv6", || site.pings(OFFICE, OUTSIDE.v6).then_some(()));
+    let listen = |host: Host, at: &str| {
+        site.within(&site.namespace(host), || TcpListener::bind(at)).expect("a listener")
+    };
+    let server = listen(OFFICE, "[2001:db8:1::2]:8443");
+    let opened = connects(&site, OUTSIDE, "[2001:db8:1::2]:8443").expect("the rule permits it");
+    let (mut accepted, _) = server.accept().expect("a client");
+    (&opened).write_all(b"hello").expect("sent");
+    let mut buffer = [0; 5];
+    accepted.read_exact(&mut buffer).expect("data arrives");
+
+    let outside = listen(OUTSIDE, "198.51.100.2:7000");
+    let mut client = connects(&site, OFFICE, "198.51.100.2:7000").expect("outgoing");
+    let (mut from_inside, _) = outside.accept().expect("a client");
+    let mut exchange = |word: &[u8; 5]| {
+        client.write_all(word).expect("sent");
+        let mut buffer = [0; 5];
+        from_inside.read_exact(&mut buffer).expect("data arrives");
+        assert_eq!(&buffer, word);
+        from_inside.write_all(word).expect("sent");
+        client.read_exact(&mut buffer).expect("the answer arrives");
+    };
+    exchange(b"first");
+    let acl = router.show(&["acl"]).expect("the router answers");
+    let web =
+        acl.iter().find(|rule| rule["list"] == "[firewall]" && rule["rule"] == "web").expect("the rule");
+    assert!(web["packets"].as_u64().is_some_and(|packets| packets >= 3), "{web}");
+    let traced = router.trace("wan ip 2001:db8:9::2 -> 2001:db8:1::2 tcp 9 -> 22");
+    assert_eq!(
+        (&traced["outcome"], &traced["reason"]),
+        (&"dropped".into(), &"firewall-not-asked".into()),
+        "{traced}"
+    );
+    eventually("the rule's line is in the log", || {
+        site.log().contains("firewall: rule web permit").then_some(())
+    });
+
+    // Other rules, about something else.
+    let other = config().replace("8443", "9443");
+    router.reload(&other).expect("a reload");
+    exchange(b"again");
+    // The connection of the rule that is gone ends with the next packet of who began it.
+    let before = dropped(&router, "firewall-not-asked");
+    (&opened).write_all(b"more!").expect("sent");
+    drops(&router, "firewall-not-asked", before);
+
+    router.reload(&format!("{}{RULE_AGAINST_7000}", config())).expect("a reload");
+    client.write_all(b"third").expect("sent");
+    drops(&router, "firewall-denied", 0);
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
+
+/// The kernel forwards what the firewall has admitted, and nothing else.
+#[test]
+fn flows_in_the_kernel_are_those_that_the_firewall_admits() {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&format!("{}{FIREWALL}", offload::config("")), &[]);
+    eventually("IPv6", || site.pings(OFFICE, OUTSIDE.v6).then_some(()));
+    let inside = offload::socket(&site, &site.namespace(OFFICE), "[2001:db8:1::2]:5000");
+    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7000");
+    offload::converse(&inside, &outside, "[2001:db8:9::2]:7000", 500);
+    let in_kernel = offload::offloaded(&router);
+    assert!(in_kernel > 600, "{in_kernel} of 1000 packets were forwarded by the kernel");
+    let stray = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7001");
+    let before = dropped(&router, "firewall-not-asked");
+    for _ in 0..50 {
+        stray.send_to(b"stray", "[2001:db8:1::2]:5000").expect("sent");
+    }
+    eventually("all strays are dropped", || {
+        (dropped(&router, "firewall-not-asked") >= before + 50).then_some(())
+    });
+    // Rules that a reload brings are asked about flows in the kernel too.
+    router.reload(&format!("{}{FIREWALL}{RULE_AGAINST_7000}", offload::config(""))).expect("a reload");
+    for _ in 0..50 {
+        inside.send_to(b"denied", "[2001:db8:9::2]:7000").expect("sent");
+    }
+    eventually("all are denied", || (dropped(&router, "firewall-denied") >= 50).then_some(()));
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
