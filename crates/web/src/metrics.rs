@@ -37,6 +37,9 @@ pub(crate) struct Metrics {
     cached: [Mutex<Option<(Instant, Bytes)>>; 2],
 }
 
+/// Metrics that take one value each from a view: name, help, value.
+pub(crate) type Each<View, Value = u64> = (&'static str, &'static str, fn(&View) -> Value);
+
 /// All that the router says of itself; `None` where it has no such part.
 #[derive(Default)]
 pub(crate) struct Views {

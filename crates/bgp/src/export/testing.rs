@@ -121,7 +121,7 @@ pub(super) fn external() -> ExportView {
 }
 
 pub(super) fn route_server() -> RouteServerRules {
-    RouteServerRules { control_as: Some(65_000), ranks: 3, ..RouteServerRules::default() }
+    RouteServerRules { control_as: Some(65_000), ranks: 3 }
 }
 
 /// Everything overflows all the time: members lag, dumps are cut, queues are encoded early.

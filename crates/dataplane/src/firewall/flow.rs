@@ -144,7 +144,7 @@ impl FlowKey {
         let (low, high) =
             if from == 0 { (ends.source, ends.destination) } else { (ends.destination, ends.source) };
         let upper_asks = is_request.is_some_and(|is_request| is_request == (from == 1));
-        let marks = u8::from(is_ipv6) * IPV6 | u8::from(upper_asks) * UPPER_ASKS;
+        let marks = (u8::from(is_ipv6) * IPV6) | (u8::from(upper_asks) * UPPER_ASKS);
         (Self { addresses: [low.0, high.0], ports: [low.1, high.1], protocol, marks }, from)
     }
 

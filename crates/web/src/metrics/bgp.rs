@@ -3,7 +3,7 @@
 use thalweg_bgp::session::State;
 use thalweg_node::control::{BgpNeighborView, ByFamily, MemoryView, MessagesView, RibView};
 
-use super::Views;
+use super::{Each, Views};
 use crate::exposition::Exposition;
 
 pub(super) fn write(text: &mut Exposition, views: &Views) {
@@ -59,7 +59,7 @@ fn write_neighbors(text: &mut Exposition, neighbors: &[BgpNeighborView]) {
             rejected.sample(&[of(each), ("reason", reason)], number.as_u64().unwrap_or(0));
         }
     }
-    let messages: [(&str, &str, fn(&BgpNeighborView) -> MessagesView); 2] = [
+    let messages: [Each<BgpNeighborView, MessagesView>; 2] = [
         ("bgp_neighbor_messages_received", "Messages received, by type.", |each| each.received_by_type),
         ("bgp_neighbor_messages_sent", "Messages sent, by type.", |each| each.sent_by_type),
     ];

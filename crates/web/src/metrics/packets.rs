@@ -8,7 +8,7 @@ use thalweg_node::control::{
     CountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView, SojournView,
 };
 
-use super::{Views, seconds};
+use super::{Each, Views, seconds};
 use crate::exposition::Exposition;
 
 /// NAT's counters of dropped packets, by the names of `show nat counters`.
@@ -48,7 +48,7 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
 }
 
 fn write_ports(text: &mut Exposition, ports: &[PortView]) {
-    let counters: [(&str, &str, fn(&PortView) -> u64); 8] = [
+    let counters: [Each<PortView>; 8] = [
         ("port_received_packets", "Frames received.", |port| port.received),
         ("port_received_bytes", "Bytes received, from the Ethernet header on.", |port| port.received_bytes),
         ("port_sent_packets", "Frames sent.", |port| port.sent),
@@ -106,7 +106,7 @@ fn write_counters(text: &mut Exposition, view: &CountersView) {
 }
 
 fn write_queues(text: &mut Exposition, queues: &[QueueView]) {
-    let counters: [(&str, &str, fn(&QueueView) -> u64); 4] = [
+    let counters: [Each<QueueView>; 4] = [
         ("egress_enqueued_packets", "Packets that entered the queue of a class.", |queue| queue.enqueued),
         ("egress_sent_packets", "Packets sent from the queue of a class.", |queue| queue.sent),
         ("egress_sent_bytes", "Their bytes.", |queue| queue.sent_bytes),

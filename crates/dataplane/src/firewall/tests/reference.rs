@@ -339,7 +339,7 @@ fn segment(tcp: &mut TcpFacts, side: usize, flags: u8, sequence: u32, acknowledg
         tcp.fins[side] = true;
     }
     let of_another = tcp.waits() && side == 1;
-    if !(syn && was_open) && !of_another {
+    if !(of_another || syn && was_open) {
         if syn && tcp.expects[1 - side].is_none() && side == 0 && tcp.begun.is_some() {
             tcp.begun = Some(sequence.wrapping_add(1));
         }
