@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 
-use crate::key::{Differs, Key, Sub, Table};
+use crate::key::{Differs, Key, Sub, table};
 use crate::reader::Reader;
 use crate::section::Section;
 
 pub(crate) static CONTROL: Key<Sub> =
     Key::section("control", &TABLE).help("control socket of `show`, `reload` and the like");
-static TABLE: Table = Table::new("control", "[control]", &[&SOCKET]);
+table! {
+    static TABLE: "control", "[control]";
 
-static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::path)
-    .default_toml("\"/run/thalweg.sock\"")
-    .restart(Differs::Process)
-    .help("path of the control socket, relative to this file; `--socket` overrides it");
+    static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::path)
+        .default_toml("\"/run/thalweg.sock\"")
+        .restart(Differs::Process)
+        .help("path of the control socket, relative to this file; `--socket` overrides it");
+}
 
 /// Reads the section: the path of the socket.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> PathBuf {
