@@ -10,7 +10,7 @@ use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::{
     DSCP_LIST, PORT_LIST, PREFIX_LIST, PROTOCOL_LIST, check_families, parse_name, read_dscp, read_protocol,
 };
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader, integer_of};
 use crate::section::Section;
@@ -19,74 +19,61 @@ use crate::types::AclConfig;
 
 pub(crate) static ACL: Key<Sub> =
     Key::sections("acl", &TABLE).help("access lists for ports: see [acl.md](acl.md)");
-static TABLE: Table = Table::new("acl", "[[acl]]", &[&NAME, &DEFAULT, &RULES]);
+table! {
+    static TABLE: "acl", "[[acl]]";
 
-static NAME: Key<String> =
-    Key::text("name", "a name", parse_name).required("\"from-internet\"").help("name, for ports and reports");
-static DEFAULT: Key<Action> = Key::word("default", &ACTIONS)
-    .default(Action::Deny)
-    .help("action for packets that match no rule: `\"permit\"`, `\"deny\"` or `\"reject\"`");
-static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("rules in order; the first match decides");
+    static NAME: Key<String> =
+        Key::text("name", "a name", parse_name).required("\"from-internet\"").help("name, for ports and reports");
+    static DEFAULT: Key<Action> = Key::word("default", &ACTIONS)
+        .default(Action::Deny)
+        .help("action for packets that match no rule: `\"permit\"`, `\"deny\"` or `\"reject\"`");
+    static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("rules in order; the first match decides");
+}
 
-static RULE_TABLE: Table = Table::new(
-    "acl.rules",
-    "[[acl.rules]]",
-    &[
-        &ACTION,
-        &RULE_NAME,
-        &SOURCE,
-        &DESTINATION,
-        &PROTOCOL,
-        &SOURCE_PORTS,
-        &DESTINATION_PORTS,
-        &DSCP,
-        &ESTABLISHED,
-        &TCP_FLAGS_KEY,
-        &ICMP,
-        &FRAGMENT,
-    ],
-);
+table! {
+    static RULE_TABLE: "acl.rules", "[[acl.rules]]";
 
-pub(crate) static ACTION: Key<Action> = Key::word("action", &ACTIONS)
-    .required("\"permit\"")
-    .help("`\"permit\"`, `\"deny\"` silently, or `\"reject\"`, which tells the sender");
-pub(crate) static RULE_NAME: Key<String> =
-    Key::text("name", "a name", parse_name).otherwise("its number").help("in reports");
-pub(crate) static SOURCE: Key<Vec<IpNet>> = Key::by("source", PREFIX_LIST, sets::prefixes)
+    pub(crate) static ACTION: Key<Action> = Key::word("action", &ACTIONS)
+        .required("\"permit\"")
+        .help("`\"permit\"`, `\"deny\"` silently, or `\"reject\"`, which tells the sender");
+    pub(crate) static RULE_NAME: Key<String> =
+        Key::text("name", "a name", parse_name).otherwise("its number").help("in reports");
+    pub(crate) static SOURCE: Key<Vec<IpNet>> = Key::by("source", PREFIX_LIST, sets::prefixes)
+        .otherwise("any")
+        .help("prefixes of either family; `\"@office\"`: those of a [set](firewall.md#sets)");
+    pub(crate) static DESTINATION: Key<Vec<IpNet>> = Key::by("destination", PREFIX_LIST, sets::prefixes)
+        .otherwise("any")
+        .help("prefixes of either family; `\"@office\"`: those of a [set](firewall.md#sets)");
+    pub(crate) static PROTOCOL: Key<Vec<u8>> =
+        Key::by("protocol", PROTOCOL_LIST, |reader, item| reader.all(item, read_protocol))
+            .otherwise("any")
+            .help("transport: `\"udp\"`, or a number");
+    pub(crate) static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
+        Key::by("source_ports", PORT_LIST, sets::ports)
+            .otherwise("any")
+            .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`, `\"@web\"`");
+    pub(crate) static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
+        Key::by("destination_ports", PORT_LIST, sets::ports)
+            .otherwise("any")
+            .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`, `\"@web\"`");
+    pub(crate) static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
+        .otherwise("any")
+        .help("names or numbers: `[\"ef\", 46]`");
+    static ESTABLISHED: Key<bool> = Key::flag("established").help("`true`: TCP with ACK or RST");
+    static TCP_FLAGS_KEY: Key<Vec<TcpFlags>> =
+        Key::by("tcp_flags", "flags or a list", |reader, item| reader.all(item, read_tcp_flags))
+            .otherwise("any")
+            .help("flags that are set, with `!` those that are not: `\"syn,!ack\"`");
+    pub(crate) static ICMP: Key<()> = Key::raw("icmp", "a type or a list").otherwise("any").help(
+        "types by name or number, with a code if that matters: `[\"echo\", \"3/4\", 11]`; wants `protocol` to be `icmp` or \
+         `icmpv6`",
+    );
+    static FRAGMENT: Key<Vec<Fragment>> = Key::by("fragment", "a word or a list", |reader, item| {
+        reader.all(item, |reader, entry| reader.word(entry, &FRAGMENTS))
+    })
     .otherwise("any")
-    .help("prefixes of either family; `\"@office\"`: those of a [set](firewall.md#sets)");
-pub(crate) static DESTINATION: Key<Vec<IpNet>> = Key::by("destination", PREFIX_LIST, sets::prefixes)
-    .otherwise("any")
-    .help("prefixes of either family; `\"@office\"`: those of a [set](firewall.md#sets)");
-pub(crate) static PROTOCOL: Key<Vec<u8>> =
-    Key::by("protocol", PROTOCOL_LIST, |reader, item| reader.all(item, read_protocol))
-        .otherwise("any")
-        .help("transport: `\"udp\"`, or a number");
-pub(crate) static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
-    Key::by("source_ports", PORT_LIST, sets::ports)
-        .otherwise("any")
-        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`, `\"@web\"`");
-pub(crate) static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
-    Key::by("destination_ports", PORT_LIST, sets::ports)
-        .otherwise("any")
-        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`, `\"@web\"`");
-pub(crate) static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
-    .otherwise("any")
-    .help("names or numbers: `[\"ef\", 46]`");
-static ESTABLISHED: Key<bool> = Key::flag("established").help("`true`: TCP with ACK or RST");
-static TCP_FLAGS_KEY: Key<Vec<TcpFlags>> =
-    Key::by("tcp_flags", "flags or a list", |reader, item| reader.all(item, read_tcp_flags))
-        .otherwise("any")
-        .help("flags that are set, with `!` those that are not: `\"syn,!ack\"`");
-pub(crate) static ICMP: Key<()> = Key::raw("icmp", "a type or a list").otherwise("any").help(
-    "types by name or number, with a code if that matters: `[\"echo\", \"3/4\", 11]`; wants `protocol` to be `icmp` or \
-     `icmpv6`",
-);
-static FRAGMENT: Key<Vec<Fragment>> = Key::by("fragment", "a word or a list", |reader, item| {
-    reader.all(item, |reader, entry| reader.word(entry, &FRAGMENTS))
-})
-.otherwise("any")
-.help("place in a fragmented datagram: `\"none\"`, `\"first\"` or `\"later\"`");
+    .help("place in a fragmented datagram: `\"none\"`, `\"first\"` or `\"later\"`");
+}
 
 const ACTIONS: [(&str, Action); 3] =
     [("permit", Action::Permit), ("deny", Action::Deny), ("reject", Action::Reject)];

@@ -20,7 +20,7 @@ use crate::bgp_neighbors::{GROUP, NEIGHBOR, RawBgpNeighbor, RawGroup, read_group
 use crate::bgp_settings::{Chain, SHARED, Settings};
 use crate::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
 use crate::diagnostic::ErrorKind;
-use crate::key::{Differs, Key, Sub, Table, U32};
+use crate::key::{Differs, Key, Sub, U32, table};
 use crate::policy::Policies;
 use crate::policy_rules::{Group, Groups};
 use crate::policy_sets::unknown;
@@ -30,202 +30,180 @@ use crate::section::Section;
 use crate::{policy, policy_test, values};
 
 pub(crate) static BGP: Key<Sub> = Key::section("bgp", &TABLE).restart(Differs::Process).help("BGP");
-static TABLE: Table = Table {
-    name: "bgp",
-    title: "[bgp]",
-    rows: &[
-        &AS,
-        &ROUTER_ID,
-        &LISTEN,
-        &SCHEDULING,
-        &THREADS,
-        &INSTALL,
-        &SELECTION_DEFERRAL_S,
-        &ON_STOP,
-        &NEXT_HOP_CHECK,
-        &NETWORKS,
-        &CONFEDERATION,
-        &CLUSTER_ID,
-        &ALWAYS_COMPARE_MED,
-        &MED_MISSING_AS_WORST,
-        &COMPARE_MED_IN_CONFEDERATION,
-        &DAMPING,
-        &KERNEL,
-        &MRT,
-        &SEED,
-        &GROUP,
-        &NEIGHBOR,
-    ],
-    shared: Some(&SHARED),
-};
+table! {
+    static TABLE: "bgp", "[bgp]", shared SHARED;
 
-static AS: Key<u32> = Key::number("as", 1..=U32)
-    .required("65000")
-    .restart(Differs::Bgp(|old, new| old.local_as != new.local_as))
-    .help("our AS; inside a confederation our member AS");
-static ROUTER_ID: Key<Ipv4Addr> = Key::text("router_id", "an IPv4 address", values::address_v4)
-    .otherwise("the first IPv4 address of a port, or of `listen`")
-    .restart(Differs::Bgp(|old, new| old.router_id != new.router_id))
-    .help("BGP identifier, written as an IPv4 address");
-static LISTEN: Key<Vec<SocketAddr>> = Key::by("listen", "an address or a list", listen)
-    .otherwise("all addresses")
-    .restart(Differs::Bgp(|old, new| old.listen != new.listen))
-    .help("addresses to listen on, with a port if it is not 179; `[]`: accept no connections");
-static SCHEDULING: Key<SchedulingKind> = Key::word("scheduling", &SchedulingKind::NAMES)
-    .default(SchedulingKind::Sharded)
-    .restart(Differs::Bgp(|old, new| old.scheduling != new.scheduling))
-    .help("scheduling of BGP over threads: see [bgp.md](bgp.md)");
-static THREADS: Key<usize> = Key::number("threads", 1..=THREADS_MAX as u64)
-    .unit("threads")
-    .otherwise("one for each core")
-    .restart(Differs::Bgp(|old, new| old.threads != new.threads))
-    .help("how many");
-static INSTALL: Key<Install> = Key::word("install", &Install::NAMES)
-    .otherwise("`\"fib\"`; `\"none\"` without ports")
-    .restart(Differs::Bgp(|old, new| old.install != new.install))
-    .help("where best routes are installed");
-/// Enough for a full table from a slow neighbor, and less than the time for which neighbors keep stale routes
-/// (six minutes).
-static SELECTION_DEFERRAL_S: Key<u32> = Key::number("selection_deferral_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(240)
-    .help("after a graceful restart of this router: time to wait for End-of-RIB before routes are selected");
-static ON_STOP: Key<OnStop> = Key::word("on_stop", &OnStop::NAMES).default(OnStop::RemoveRoutes).help(
-    "what SIGTERM and `thalweg stop` do with routes: `\"remove-routes\"`, or `\"keep-routes\"`, which begins a graceful \
-     restart",
-);
-static NEXT_HOP_CHECK: Key<Option<NextHopCheck>> = Key::word(
-    "next_hop_check",
-    &[("auto", None), ("off", Some(NextHopCheck::Off)), ("kernel", Some(NextHopCheck::Kernel))],
-)
-.default(None)
-.restart(Differs::Bgp(|old, new| old.next_hop_check != new.next_hop_check))
-.help(
-    "whose routes say which next hops can be reached and which is nearer: `\"kernel\"`, `\"off\"` (all can, none is) or \
-     `\"auto\"`: `\"kernel\"` with `install = \"kernel\"`, else `\"off\"`; see [below](#which-next-hops-can-be-reached)",
-);
-static NETWORKS: Key<Vec<IpPrefix>> =
-    Key::by("networks", "a prefix or a list", networks).help("prefixes to originate");
-static CLUSTER_ID: Key<Ipv4Addr> = Key::text("cluster_id", "an IPv4 address", values::address_v4)
-    .otherwise("`router_id`")
-    .help("cluster ID as a route reflector (RFC 4456)");
-static ALWAYS_COMPARE_MED: Key<bool> = Key::flag("always_compare_med")
-    .default(false)
-    .restart(Differs::Bgp(|old, new| old.decision.always_compare_med != new.decision.always_compare_med))
-    .help("compare MED between different neighboring ASes too");
-static MED_MISSING_AS_WORST: Key<bool> = Key::flag("med_missing_as_worst")
-    .default(false)
-    .restart(Differs::Bgp(|old, new| old.decision.med_missing_as_worst != new.decision.med_missing_as_worst))
-    .help("treat a path without MED as worst");
-static COMPARE_MED_IN_CONFEDERATION: Key<bool> = Key::flag("compare_med_in_confederation")
-    .default(false)
-    .restart(Differs::Bgp(|old, new| {
-        old.decision.compare_med_in_confederation != new.decision.compare_med_in_confederation
-    }))
-    .help("compare MED between confederation members too");
+    static AS: Key<u32> = Key::number("as", 1..=U32)
+        .required("65000")
+        .restart(Differs::Bgp(|old, new| old.local_as != new.local_as))
+        .help("our AS; inside a confederation our member AS");
+    static ROUTER_ID: Key<Ipv4Addr> = Key::text("router_id", "an IPv4 address", values::address_v4)
+        .otherwise("the first IPv4 address of a port, or of `listen`")
+        .restart(Differs::Bgp(|old, new| old.router_id != new.router_id))
+        .help("BGP identifier, written as an IPv4 address");
+    static LISTEN: Key<Vec<SocketAddr>> = Key::by("listen", "an address or a list", listen)
+        .otherwise("all addresses")
+        .restart(Differs::Bgp(|old, new| old.listen != new.listen))
+        .help("addresses to listen on, with a port if it is not 179; `[]`: accept no connections");
+    static SCHEDULING: Key<SchedulingKind> = Key::word("scheduling", &SchedulingKind::NAMES)
+        .default(SchedulingKind::Sharded)
+        .restart(Differs::Bgp(|old, new| old.scheduling != new.scheduling))
+        .help("scheduling of BGP over threads: see [bgp.md](bgp.md)");
+    static THREADS: Key<usize> = Key::number("threads", 1..=THREADS_MAX as u64)
+        .unit("threads")
+        .otherwise("one for each core")
+        .restart(Differs::Bgp(|old, new| old.threads != new.threads))
+        .help("how many");
+    static INSTALL: Key<Install> = Key::word("install", &Install::NAMES)
+        .otherwise("`\"fib\"`; `\"none\"` without ports")
+        .restart(Differs::Bgp(|old, new| old.install != new.install))
+        .help("where best routes are installed");
+    /// Enough for a full table from a slow neighbor, and less than the time for which neighbors keep stale routes
+    /// (six minutes).
+    static SELECTION_DEFERRAL_S: Key<u32> = Key::number("selection_deferral_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default(240)
+        .help("after a graceful restart of this router: time to wait for End-of-RIB before routes are selected");
+    static ON_STOP: Key<OnStop> = Key::word("on_stop", &OnStop::NAMES).default(OnStop::RemoveRoutes).help(
+        "what SIGTERM and `thalweg stop` do with routes: `\"remove-routes\"`, or `\"keep-routes\"`, which begins a graceful \
+         restart",
+    );
+    static NEXT_HOP_CHECK: Key<Option<NextHopCheck>> = Key::word(
+        "next_hop_check",
+        &[("auto", None), ("off", Some(NextHopCheck::Off)), ("kernel", Some(NextHopCheck::Kernel))],
+    )
+    .default(None)
+    .restart(Differs::Bgp(|old, new| old.next_hop_check != new.next_hop_check))
+    .help(
+        "whose routes say which next hops can be reached and which is nearer: `\"kernel\"`, `\"off\"` (all can, none is) or \
+         `\"auto\"`: `\"kernel\"` with `install = \"kernel\"`, else `\"off\"`; see [below](#which-next-hops-can-be-reached)",
+    );
+    static NETWORKS: Key<Vec<IpPrefix>> =
+        Key::by("networks", "a prefix or a list", networks).help("prefixes to originate");
+    static CONFEDERATION: Key<Sub> = Key::section("confederation", &CONFEDERATION_TABLE)
+        .restart(Differs::Bgp(|old, new| old.confederation != new.confederation))
+        .help("`{ id = 64500, members = [65001, 65002] }` (RFC 5065)");
+    static CLUSTER_ID: Key<Ipv4Addr> = Key::text("cluster_id", "an IPv4 address", values::address_v4)
+        .otherwise("`router_id`")
+        .help("cluster ID as a route reflector (RFC 4456)");
+    static ALWAYS_COMPARE_MED: Key<bool> = Key::flag("always_compare_med")
+        .default(false)
+        .restart(Differs::Bgp(|old, new| old.decision.always_compare_med != new.decision.always_compare_med))
+        .help("compare MED between different neighboring ASes too");
+    static MED_MISSING_AS_WORST: Key<bool> = Key::flag("med_missing_as_worst")
+        .default(false)
+        .restart(Differs::Bgp(|old, new| old.decision.med_missing_as_worst != new.decision.med_missing_as_worst))
+        .help("treat a path without MED as worst");
+    static COMPARE_MED_IN_CONFEDERATION: Key<bool> = Key::flag("compare_med_in_confederation")
+        .default(false)
+        .restart(Differs::Bgp(|old, new| {
+            old.decision.compare_med_in_confederation != new.decision.compare_med_in_confederation
+        }))
+        .help("compare MED between confederation members too");
+    static DAMPING: Key<Option<DampingConfig>> = Key::by("damping", "true, false, or a table", damping)
+        .default_toml("false")
+        .keys(&DAMPING_TABLE)
+        .restart(Differs::Bgp(|old, new| old.damping != new.damping))
+        .help("route flap damping (RFC 2439 with the parameters of RFC 7196)");
+    static KERNEL: Key<Sub> =
+        Key::section("kernel", &KERNEL_TABLE).help("how routes are installed in the kernel");
+    static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE)
+        .help("MRT files to write: [mrt.md](formats.md#mrt-routing-tables-and-bgp-messages)");
+    static SEED: Key<Sub> = Key::section("seed", &SEED_TABLE).help("a table to load into the RIB at the start");
+    row GROUP;
+    row NEIGHBOR;
+}
 
-static CONFEDERATION: Key<Sub> = Key::section("confederation", &CONFEDERATION_TABLE)
-    .restart(Differs::Bgp(|old, new| old.confederation != new.confederation))
-    .help("`{ id = 64500, members = [65001, 65002] }` (RFC 5065)");
-static CONFEDERATION_TABLE: Table = Table::new("bgp.confederation", "`confederation`", &[&ID, &MEMBERS]);
-static ID: Key<u32> =
-    Key::number("id", 1..=U32).required("64500").help("confederation identifier, the AS that others see");
-static MEMBERS: Key<Vec<u32>> =
-    Key::by("members", "a list of AS numbers", |reader, item| reader.all(item, as_number))
-        .required("[65001, 65002]")
-        .help("the member ASes");
+table! {
+    static CONFEDERATION_TABLE: "bgp.confederation", "`confederation`";
 
-static DAMPING: Key<Option<DampingConfig>> = Key::by("damping", "true, false, or a table", damping)
-    .default_toml("false")
-    .keys(&DAMPING_TABLE)
-    .restart(Differs::Bgp(|old, new| old.damping != new.damping))
-    .help("route flap damping (RFC 2439 with the parameters of RFC 7196)");
-static DAMPING_TABLE: Table = Table::new(
-    "bgp.damping",
-    "`damping`",
-    &[
-        &WITHDRAWAL_PENALTY,
-        &ATTRIBUTE_CHANGE_PENALTY,
-        &SUPPRESS_THRESHOLD,
-        &REUSE_THRESHOLD,
-        &PENALTY_MAX,
-        &HALF_LIFE_S,
-        &MAX_SUPPRESS_S,
-    ],
-);
-static WITHDRAWAL_PENALTY: Key<f32> = Key::number("withdrawal_penalty", PENALTY)
-    .default(DampingConfig::DEFAULT.withdrawal_penalty)
-    .help("penalty of a withdrawal");
-static ATTRIBUTE_CHANGE_PENALTY: Key<f32> = Key::number("attribute_change_penalty", PENALTY)
-    .default(DampingConfig::DEFAULT.attribute_change_penalty)
-    .help("penalty of an attribute change");
-static SUPPRESS_THRESHOLD: Key<f32> = Key::number("suppress_threshold", PENALTY)
-    .default(DampingConfig::DEFAULT.suppress_threshold)
-    .help("suppress threshold: a route above it is not used");
-static REUSE_THRESHOLD: Key<f32> = Key::number("reuse_threshold", PENALTY)
-    .default(DampingConfig::DEFAULT.reuse_threshold)
-    .help("reuse threshold: a route below it is used again");
-static PENALTY_MAX: Key<f32> =
-    Key::number("penalty_max", PENALTY).default(DampingConfig::DEFAULT.penalty_max).help("maximum penalty");
-static HALF_LIFE_S: Key<u32> = Key::number("half_life_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(DampingConfig::DEFAULT.half_life_s)
-    .help("half-life of a penalty");
-static MAX_SUPPRESS_S: Key<u32> = Key::number("max_suppress_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(DampingConfig::DEFAULT.max_suppress_s)
-    .help("maximum time that a route is suppressed");
+    static ID: Key<u32> =
+        Key::number("id", 1..=U32).required("64500").help("confederation identifier, the AS that others see");
+    static MEMBERS: Key<Vec<u32>> =
+        Key::by("members", "a list of AS numbers", |reader, item| reader.all(item, as_number))
+            .required("[65001, 65002]")
+            .help("the member ASes");
+}
 
-static KERNEL: Key<Sub> =
-    Key::section("kernel", &KERNEL_TABLE).help("how routes are installed in the kernel");
-static KERNEL_TABLE: Table =
-    Table::new("bgp.kernel", "[bgp.kernel]", &[&KERNEL_TABLE_NUMBER, &METRIC, &REPAIR_S]);
-static KERNEL_TABLE_NUMBER: Key<u32> = Key::number("table", 1..=U32)
-    .default(254)
-    .restart(Differs::Bgp(|old, new| old.kernel.table != new.kernel.table))
-    .help("kernel table; 254 is the main table");
-// After the routes of administrators and DHCP clients.
-static METRIC: Key<u32> = Key::number("metric", 1..=U32)
-    .default(116)
-    .restart(Differs::Bgp(|old, new| old.kernel.metric != new.kernel.metric))
-    .help("metric of our routes");
-static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(60)
-    .restart(Differs::Bgp(|old, new| old.kernel.repair_s != new.kernel.repair_s))
-    .help("time between scans for drift: routes that others removed or changed");
+table! {
+    static DAMPING_TABLE: "bgp.damping", "`damping`";
 
-static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE)
-    .help("MRT files to write: [mrt.md](formats.md#mrt-routing-tables-and-bgp-messages)");
-static MRT_TABLE: Table =
-    Table::new("bgp.mrt", "[bgp.mrt]", &[&DUMP, &INTERVAL_S, &UPDATES, &ROTATE_S, &COMPRESS]);
-static DUMP: Key<PathBuf> = Key::by("dump", "a path", Reader::path)
-    .restart(Differs::Bgp(|old, new| old.mrt.dump != new.mrt.dump))
-    .help("path of RIB dumps, with `%Y %m %d %H %M %S %s` for the time");
-static INTERVAL_S: Key<u32> = Key::number("interval_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(7200)
-    .restart(Differs::Bgp(|old, new| old.mrt.dump_interval_s != new.mrt.dump_interval_s))
-    .help("time between dumps, aligned to multiples of it since the epoch");
-static UPDATES: Key<PathBuf> = Key::by("updates", "a path", Reader::path)
-    .restart(Differs::Bgp(|old, new| old.mrt.updates != new.mrt.updates))
-    .help("path of the stream of received UPDATEs and session state changes");
-static ROTATE_S: Key<u32> = Key::number("rotate_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(900)
-    .restart(Differs::Bgp(|old, new| old.mrt.rotate_s != new.mrt.rotate_s))
-    .help("time after which a new file of UPDATEs begins");
-static COMPRESS: Key<bool> = Key::flag("compress")
-    .default(true)
-    .restart(Differs::Bgp(|old, new| old.mrt.compress != new.mrt.compress))
-    .help("compress files with gzip");
+    static WITHDRAWAL_PENALTY: Key<f32> = Key::number("withdrawal_penalty", PENALTY)
+        .default(DampingConfig::DEFAULT.withdrawal_penalty)
+        .help("penalty of a withdrawal");
+    static ATTRIBUTE_CHANGE_PENALTY: Key<f32> = Key::number("attribute_change_penalty", PENALTY)
+        .default(DampingConfig::DEFAULT.attribute_change_penalty)
+        .help("penalty of an attribute change");
+    static SUPPRESS_THRESHOLD: Key<f32> = Key::number("suppress_threshold", PENALTY)
+        .default(DampingConfig::DEFAULT.suppress_threshold)
+        .help("suppress threshold: a route above it is not used");
+    static REUSE_THRESHOLD: Key<f32> = Key::number("reuse_threshold", PENALTY)
+        .default(DampingConfig::DEFAULT.reuse_threshold)
+        .help("reuse threshold: a route below it is used again");
+    static PENALTY_MAX: Key<f32> =
+        Key::number("penalty_max", PENALTY).default(DampingConfig::DEFAULT.penalty_max).help("maximum penalty");
+    static HALF_LIFE_S: Key<u32> = Key::number("half_life_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default(DampingConfig::DEFAULT.half_life_s)
+        .help("half-life of a penalty");
+    static MAX_SUPPRESS_S: Key<u32> = Key::number("max_suppress_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default(DampingConfig::DEFAULT.max_suppress_s)
+        .help("maximum time that a route is suppressed");
+}
 
-static SEED: Key<Sub> = Key::section("seed", &SEED_TABLE).help("a table to load into the RIB at the start");
-static SEED_TABLE: Table = Table::new("bgp.seed", "[bgp.seed]", &[&SEED_MRT]);
-static SEED_MRT: Key<PathBuf> = Key::by("mrt", "a path", Reader::path)
-    .required("\"rib.mrt.gz\"")
-    .restart(Differs::Bgp(|old, new| old.seed_mrt != new.seed_mrt))
-    .help("an MRT file, plain or compressed");
+table! {
+    static KERNEL_TABLE: "bgp.kernel", "[bgp.kernel]";
+
+    static KERNEL_TABLE_NUMBER: Key<u32> = Key::number("table", 1..=U32)
+        .default(254)
+        .restart(Differs::Bgp(|old, new| old.kernel.table != new.kernel.table))
+        .help("kernel table; 254 is the main table");
+    // After the routes of administrators and DHCP clients.
+    static METRIC: Key<u32> = Key::number("metric", 1..=U32)
+        .default(116)
+        .restart(Differs::Bgp(|old, new| old.kernel.metric != new.kernel.metric))
+        .help("metric of our routes");
+    static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default(60)
+        .restart(Differs::Bgp(|old, new| old.kernel.repair_s != new.kernel.repair_s))
+        .help("time between scans for drift: routes that others removed or changed");
+}
+
+table! {
+    static MRT_TABLE: "bgp.mrt", "[bgp.mrt]";
+
+    static DUMP: Key<PathBuf> = Key::by("dump", "a path", Reader::path)
+        .restart(Differs::Bgp(|old, new| old.mrt.dump != new.mrt.dump))
+        .help("path of RIB dumps, with `%Y %m %d %H %M %S %s` for the time");
+    static INTERVAL_S: Key<u32> = Key::number("interval_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default(7200)
+        .restart(Differs::Bgp(|old, new| old.mrt.dump_interval_s != new.mrt.dump_interval_s))
+        .help("time between dumps, aligned to multiples of it since the epoch");
+    static UPDATES: Key<PathBuf> = Key::by("updates", "a path", Reader::path)
+        .restart(Differs::Bgp(|old, new| old.mrt.updates != new.mrt.updates))
+        .help("path of the stream of received UPDATEs and session state changes");
+    static ROTATE_S: Key<u32> = Key::number("rotate_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default(900)
+        .restart(Differs::Bgp(|old, new| old.mrt.rotate_s != new.mrt.rotate_s))
+        .help("time after which a new file of UPDATEs begins");
+    static COMPRESS: Key<bool> = Key::flag("compress")
+        .default(true)
+        .restart(Differs::Bgp(|old, new| old.mrt.compress != new.mrt.compress))
+        .help("compress files with gzip");
+}
+
+table! {
+    static SEED_TABLE: "bgp.seed", "[bgp.seed]";
+
+    static SEED_MRT: Key<PathBuf> = Key::by("mrt", "a path", Reader::path)
+        .required("\"rib.mrt.gz\"")
+        .restart(Differs::Bgp(|old, new| old.seed_mrt != new.seed_mrt))
+        .help("an MRT file, plain or compressed");
+}
 
 const TIME_MAX_S: u64 = 7 * 86_400;
 const PENALTY: std::ops::RangeInclusive<u64> = 1..=1_000_000;

@@ -10,7 +10,7 @@ use thalweg_bgp::session::config::RemoteAs;
 
 use crate::bgp_settings::{SHARED, Settings, remote_as};
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::policy_sets::{check_name, unknown};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
@@ -19,42 +19,37 @@ use crate::values::bgp_prefix;
 
 pub(crate) static GROUP: Key<Sub> =
     Key::sections("group", &GROUP_TABLE).help("settings for several neighbors, and dynamic neighbors");
-static GROUP_TABLE: Table = Table {
-    name: "bgp.group",
-    title: "[[bgp.group]]",
-    rows: &[&GROUP_NAME, &AS, &DYNAMIC, &DYNAMIC_MAX],
-    shared: Some(&SHARED),
-};
+table! {
+    static GROUP_TABLE: "bgp.group", "[[bgp.group]]", shared SHARED;
 
-static GROUP_NAME: Key<()> = Key::raw("name", "a name").required("\"customers\"").help("its name");
-static AS: Key<RemoteAs> = Key::by("as", "a number, a list of numbers and ranges, or `\"any\"`", remote_as)
-    .otherwise("a neighbor's is its group's; required with `dynamic`, and for a neighbor without a group")
-    .session()
-    .help("the neighbor's AS");
-static DYNAMIC: Key<Vec<At<IpPrefix>>> = Key::by("dynamic", "a prefix or a list", |reader, item| {
-    reader.all(item, |reader, entry| reader.parse(entry, bgp_prefix))
-})
-.help("accept dynamic neighbors that connect from these prefixes");
-static DYNAMIC_MAX: Key<usize> = Key::number("dynamic_max", 1..=NEIGHBORS_MAX as u64)
-    .unit("neighbors")
-    .default(1000)
-    .help("limit of dynamic neighbors at a time");
+    static GROUP_NAME: Key<()> = Key::raw("name", "a name").required("\"customers\"").help("its name");
+    static AS: Key<RemoteAs> = Key::by("as", "a number, a list of numbers and ranges, or `\"any\"`", remote_as)
+        .otherwise("a neighbor's is its group's; required with `dynamic`, and for a neighbor without a group")
+        .session()
+        .help("the neighbor's AS");
+    static DYNAMIC: Key<Vec<At<IpPrefix>>> = Key::by("dynamic", "a prefix or a list", |reader, item| {
+        reader.all(item, |reader, entry| reader.parse(entry, bgp_prefix))
+    })
+    .help("accept dynamic neighbors that connect from these prefixes");
+    static DYNAMIC_MAX: Key<usize> = Key::number("dynamic_max", 1..=NEIGHBORS_MAX as u64)
+        .unit("neighbors")
+        .default(1000)
+        .help("limit of dynamic neighbors at a time");
+}
 
 pub(crate) static NEIGHBOR: Key<Sub> =
     Key::sections("neighbor", &NEIGHBOR_TABLE).help("configured neighbors");
-static NEIGHBOR_TABLE: Table = Table {
-    name: "bgp.neighbor",
-    title: "[[bgp.neighbor]]",
-    rows: &[&ADDRESS, &AS, &NAME, &NEIGHBOR_GROUP],
-    shared: Some(&SHARED),
-};
+table! {
+    static NEIGHBOR_TABLE: "bgp.neighbor", "[[bgp.neighbor]]", shared SHARED;
 
-static ADDRESS: Key<IpAddr> = Key::text("address", "an address", unicast_address)
-    .required("\"198.18.1.1\"")
-    .help("the neighbor's address, which identifies it");
-static NAME: Key<Arc<str>> =
-    Key::by("name", "a name", name).otherwise("its address").help("name, for logs and commands");
-static NEIGHBOR_GROUP: Key<()> = Key::raw("group", "a name").help("the neighbor's group");
+    static ADDRESS: Key<IpAddr> = Key::text("address", "an address", unicast_address)
+        .required("\"198.18.1.1\"")
+        .help("the neighbor's address, which identifies it");
+    row AS;
+    static NAME: Key<Arc<str>> =
+        Key::by("name", "a name", name).otherwise("its address").help("name, for logs and commands");
+    static NEIGHBOR_GROUP: Key<()> = Key::raw("group", "a name").help("the neighbor's group");
+}
 
 /// A neighbor's number has 16 bits, and the last one is our own.
 const NEIGHBORS_MAX: usize = 60_000;

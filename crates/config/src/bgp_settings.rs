@@ -15,7 +15,7 @@ use thalweg_bgp::session::config::{
 use toml::de::DeValue;
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Setting, Table, U32};
+use crate::key::{Key, Setting, U32, table};
 use crate::policy_rules::{FAMILIES, ROLES};
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
@@ -28,219 +28,174 @@ const PASSWORD_MAX: usize = 80;
 /// The limit of 16 bits.
 const U16: u64 = u16::MAX as u64;
 
-pub(crate) static SHARED: Table = Table::new(
-    "bgp.shared",
-    "[bgp], [[bgp.group]] or [[bgp.neighbor]]",
-    &[
-        &IMPORT,
-        &EXPORT,
-        &FAMILIES_KEY,
-        &PASSIVE,
-        &PASSWORD,
-        &TTL_SECURITY,
-        &MULTIHOP_TTL,
-        &LOCAL_ADDRESS,
-        &PORT,
-        &HOLD_TIME_S,
-        &HOLD_TIME_MIN_S,
-        &KEEPALIVE_S,
-        &CONNECT_RETRY_S,
-        &IDLE_HOLD_S,
-        &IDLE_HOLD_MAX_S,
-        &SEND_HOLD_S,
-        &MRAI_MS,
-        &MRAI_WITHDRAWALS,
-        &ROLE,
-        &ROLE_STRICT,
-        &MAX_PREFIXES,
-        &ALLOW_OWN_AS,
-        &AS_SET,
-        &FIRST_AS_CHECK,
-        &MARTIAN_CHECK,
-        &HONOR_BLACKHOLE,
-        &ROUTE_REFLECTOR_CLIENT,
-        &ROUTE_SERVER_CLIENT,
-        &NEXT_HOP_SELF,
-        &NEXT_HOP_UNCHANGED,
-        &NEXT_HOP,
-        &PRIVATE_AS,
-        &SEND_COMMUNITIES,
-        &ADD_PATH,
-        &GRACEFUL_RESTART,
-        &FOUR_OCTET_AS,
-        &ROUTE_REFRESH,
-        &ENHANCED_REFRESH,
-        &EXTENDED_MESSAGES,
-        &EXTENDED_NEXT_HOP,
-        &DESCRIPTION,
-        &ENABLED,
-    ],
-);
+table! {
+    pub(crate) static SHARED: "bgp.shared", "[bgp], [[bgp.group]] or [[bgp.neighbor]]";
 
-static IMPORT: Key<Chain> = Key::by("import", "a name or a list", chain)
-    .otherwise("everything inside our AS, nothing outside (RFC 8212)")
-    .help("import policy: rule sets in order, or `\"accept\"` or `\"reject\"`, for what it sends; see [policy](policy.md)");
-static EXPORT: Key<Chain> = Key::by("export", "a name or a list", chain)
-    .otherwise("everything inside our AS, nothing outside (RFC 8212)")
-    .help("export policy, likewise");
-static FAMILIES_KEY: Key<[bool; 2]> = Key::by("families", "a list of `\"ipv4\"`, `\"ipv6\"`", families)
-    .otherwise("the family of the address")
-    .session()
-    .help("address families to exchange: `[\"ipv4\", \"ipv6\"]`")
-    .sets(|config, value| config.capabilities.families = *value);
-static DESCRIPTION: Key<String> =
-    Key::by("description", "text", |reader, item| reader.string(item, "text").map(str::to_owned))
-        .help("description, not interpreted")
-        .sets(|config, value| config.description = Some(value.clone()));
-static ENABLED: Key<bool> =
-    Key::flag("enabled").session().help("`false`: keep the session down").field(|config| &mut config.enabled);
-static PASSIVE: Key<bool> =
-    Key::flag("passive").help("accept connections, but open none").field(|config| &mut config.passive);
-static PORT: Key<u16> = Key::number("port", 1..=U16)
-    .session()
-    .help("TCP port to connect to")
-    .field(|config| &mut config.transport.port);
-static LOCAL_ADDRESS: Key<IpAddr> = Key::text("local_address", "an address", values::address)
-    .otherwise("the route's")
-    .session()
-    .help("our address for the session")
-    .sets(|config, value| config.transport.local_address = Some(*value));
-static PASSWORD: Key<Password> = Key::by("password", "text of up to 80 bytes", password)
-    .session()
-    .help("TCP MD5 key (RFC 2385)")
-    .sets(|config, value| config.transport.password = Some(value.clone()));
-static TTL_SECURITY: Key<u8> = Key::number("ttl_security", 1..=254)
-    .unit("hops")
-    .otherwise("off")
-    .session()
-    .help("maximum distance in hops (GTSM, RFC 5082)")
-    .sets(|config, value| config.transport.ttl_security_hops = Some(*value));
-static MULTIHOP_TTL: Key<u8> = Key::number("multihop_ttl", 2..=255)
-    .unit("hops")
-    .otherwise("1")
-    .session()
-    .help("TTL to an external neighbor that is not directly connected")
-    .sets(|config, value| config.transport.multihop_ttl = Some(*value));
-static HOLD_TIME_S: Key<u16> = Key::by("hold_time_s", "0 or 3 to 65535 seconds", hold_time)
-    .default_toml("90")
-    .session()
-    .help("hold time we offer: 0 (none) or at least 3")
-    .sets(|config, value| config.timers.hold_time_s = *value);
-static HOLD_TIME_MIN_S: Key<u16> = Key::number("hold_time_min_s", 0..=U16)
-    .unit("seconds")
-    .session()
-    .help("refuse a neighbor that offers a shorter hold time")
-    .field(|config| &mut config.timers.hold_time_min_s);
-static KEEPALIVE_S: Key<u16> = Key::number("keepalive_s", 1..=21_845)
-    .unit("seconds")
-    .otherwise("a third of the hold time")
-    .session()
-    .help("keepalive interval, at most")
-    .sets(|config, value| config.timers.keepalive_s = Some(*value));
-static CONNECT_RETRY_S: Key<u16> = Key::number("connect_retry_s", 1..=U16)
-    .unit("seconds")
-    .help("connect retry time, at most")
-    .field(|config| &mut config.timers.connect_retry_s);
-static IDLE_HOLD_S: Key<u16> = Key::number("idle_hold_s", 0..=U16)
-    .unit("seconds")
-    .help("idle time after the first [protocol error](bgp.md#when-a-session-ends)")
-    .field(|config| &mut config.timers.idle_hold_s);
-static IDLE_HOLD_MAX_S: Key<u16> = Key::number("idle_hold_max_s", 1..=U16)
-    .unit("seconds")
-    .help("idle time after repeated errors, at most")
-    .field(|config| &mut config.timers.idle_hold_max_s);
-static SEND_HOLD_S: Key<u32> = Key::number("send_hold_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .otherwise("the larger of 480 and twice the hold time")
-    .help("send hold time (RFC 9687)")
-    .sets(|config, value| config.timers.send_hold_s = Some(*value));
-static MRAI_MS: Key<u32> = Key::number("mrai_ms", 0..=600_000)
-    .unit("milliseconds")
-    .help("minimum route advertisement interval of a prefix (MRAI)")
-    .field(|config| &mut config.timers.mrai_ms);
-static MRAI_WITHDRAWALS: Key<bool> = Key::flag("mrai_withdrawals")
-    .help("apply `mrai_ms` to withdrawals too (RFC 4271 9.2.1.1): see [bgp.md](bgp.md#minimum-route-advertisement-interval)")
-    .field(|config| &mut config.timers.mrai_withdrawals);
-static ROLE: Key<Role> = Key::word("role", &ROLES)
-    .session()
-    .help("the neighbor's role to us (RFC 9234)")
-    .sets(|config, value| config.role = Some(*value));
-static ROLE_STRICT: Key<bool> = Key::flag("role_strict")
-    .session()
-    .help("refuse a neighbor that announces no role")
-    .field(|config| &mut config.role_strict);
-static MAX_PREFIXES: Key<[Option<MaxPrefixes>; 2]> = Key::by("max_prefixes", "a table", max_prefixes).keys(&MAX_PREFIXES_TABLE).otherwise("no limit").help("`{ ipv4 = 1000, ipv6 = 200, warn_percent = 75, action = \"stop\", restart_s = 300 }`; actions `\"warn\"`, `\"restart\"`, `\"stop\"`").sets(|config, value| config.max_prefixes = *value);
-static ALLOW_OWN_AS: Key<u8> = Key::number("allow_own_as", 0..=10)
-    .unit("times")
-    .help("how often our AS may appear in a path")
-    .field(|config| &mut config.import.allow_own_as);
-static AS_SET: Key<bool> = Key::word("as_set", &[("reject", true), ("accept", false)])
-    .help("paths with sets (RFC 9774)")
-    .field(|config| &mut config.import.reject_as_set);
-static FIRST_AS_CHECK: Key<bool> = Key::flag("first_as_check")
-    .help("an external path must begin with the neighbor's AS")
-    .field(|config| &mut config.import.first_as_check);
-static MARTIAN_CHECK: Key<bool> = Key::flag("martian_check").help("ignore prefixes that no network has (RFC 4271 6.3): within 0/8, 127/8, 224/3, ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8").field(|config| &mut config.import.martian_check);
-static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard packets to routes with the community BLACKHOLE (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
-static ROUTE_REFLECTOR_CLIENT: Key<bool> = Key::flag("route_reflector_client")
-    .session()
-    .help("the neighbor is a route reflector client")
-    .field(|config| &mut config.export.route_reflector_client);
-static ROUTE_SERVER_CLIENT: Key<bool> = Key::flag("route_server_client")
-    .session()
-    .help("the neighbor is a route server client (RFC 7947)")
-    .field(|config| &mut config.export.route_server_client);
-static NEXT_HOP_SELF: Key<bool> = Key::flag("next_hop_self")
-    .help("always announce our address as next hop ([bgp.md](bgp.md#next-hops))")
-    .field(|config| &mut config.export.next_hop_self);
-static NEXT_HOP_UNCHANGED: Key<bool> = Key::flag("next_hop_unchanged")
-    .help("always announce the route's own next hop")
-    .field(|config| &mut config.export.next_hop_unchanged);
-static NEXT_HOP: Key<Vec<IpAddr>> = Key::by("next_hop", "an address or a list", next_hops)
-    .otherwise("our address for the session")
-    .help("our next hop to announce, one address for each family")
-    .sets(|config, value| set_next_hops(config, value));
-static PRIVATE_AS: Key<PrivateAs> = Key::word(
-    "private_as",
-    &[("keep", PrivateAs::Keep), ("remove", PrivateAs::Remove), ("replace", PrivateAs::Replace)],
-)
-.help("what to do with private AS numbers in announced paths")
-.field(|config| &mut config.export.private_as);
-static SEND_COMMUNITIES: Key<SendCommunities> = Key::by(
-    "send_communities",
-    "true, false, or a list of `\"standard\"`, `\"extended\"`, `\"large\"`",
-    send_communities,
-)
-.default_toml("true")
-.help("communities to announce")
-.sets(|config, value| config.export.send_communities = *value);
-static ADD_PATH: Key<[AddPathConfig; 2]> = Key::by("add_path", "a table", add_path)
-    .keys(&ADD_PATH_TABLE)
-    .otherwise("off")
-    .session()
-    .help("`{ ipv4 = \"both\", ipv6 = \"send\", paths = 4 }`, also `\"receive\"` (RFC 7911)")
-    .sets(|config, value| config.capabilities.add_path = *value);
-static GRACEFUL_RESTART: Key<GracefulRestart> = Key::by("graceful_restart", "true, false, or a table", graceful_restart).keys(&GRACEFUL_RESTART_TABLE).otherwise("off; `forwarding_preserved` is true unless this router forwards packets itself, and cannot be true then").session().help("`true`, or `{ time_s = 120, stale_path_s = 360, notification = true, forwarding_preserved = true }`: see [bgp.md](bgp.md#graceful-restart)");
-static FOUR_OCTET_AS: Key<bool> = Key::flag("four_octet_as")
-    .session()
-    .help("offer four-octet AS numbers (RFC 6793)")
-    .field(|config| &mut config.capabilities.four_octet_as);
-static ROUTE_REFRESH: Key<bool> = Key::flag("route_refresh")
-    .session()
-    .help("offer route refresh (RFC 2918)")
-    .field(|config| &mut config.capabilities.route_refresh);
-static ENHANCED_REFRESH: Key<bool> = Key::flag("enhanced_refresh")
-    .session()
-    .help("offer enhanced route refresh (RFC 7313)")
-    .field(|config| &mut config.capabilities.enhanced_refresh);
-static EXTENDED_MESSAGES: Key<bool> = Key::flag("extended_messages")
-    .session()
-    .help("offer extended messages (RFC 8654)")
-    .field(|config| &mut config.capabilities.extended_messages);
-static EXTENDED_NEXT_HOP: Key<bool> = Key::flag("extended_next_hop")
-    .session()
-    .help("IPv4 routes may have IPv6 next hops (RFC 8950)")
-    .field(|config| &mut config.capabilities.extended_next_hop);
+    static IMPORT: Key<Chain> = Key::by("import", "a name or a list", chain)
+        .otherwise("everything inside our AS, nothing outside (RFC 8212)")
+        .help("import policy: rule sets in order, or `\"accept\"` or `\"reject\"`, for what it sends; see [policy](policy.md)");
+    static EXPORT: Key<Chain> = Key::by("export", "a name or a list", chain)
+        .otherwise("everything inside our AS, nothing outside (RFC 8212)")
+        .help("export policy, likewise");
+    static FAMILIES_KEY: Key<[bool; 2]> = Key::by("families", "a list of `\"ipv4\"`, `\"ipv6\"`", families)
+        .otherwise("the family of the address")
+        .session()
+        .help("address families to exchange: `[\"ipv4\", \"ipv6\"]`")
+        .sets(|config, value| config.capabilities.families = *value);
+    static PASSIVE: Key<bool> =
+        Key::flag("passive").help("accept connections, but open none").field(|config| &mut config.passive);
+    static PASSWORD: Key<Password> = Key::by("password", "text of up to 80 bytes", password)
+        .session()
+        .help("TCP MD5 key (RFC 2385)")
+        .sets(|config, value| config.transport.password = Some(value.clone()));
+    static TTL_SECURITY: Key<u8> = Key::number("ttl_security", 1..=254)
+        .unit("hops")
+        .otherwise("off")
+        .session()
+        .help("maximum distance in hops (GTSM, RFC 5082)")
+        .sets(|config, value| config.transport.ttl_security_hops = Some(*value));
+    static MULTIHOP_TTL: Key<u8> = Key::number("multihop_ttl", 2..=255)
+        .unit("hops")
+        .otherwise("1")
+        .session()
+        .help("TTL to an external neighbor that is not directly connected")
+        .sets(|config, value| config.transport.multihop_ttl = Some(*value));
+    static LOCAL_ADDRESS: Key<IpAddr> = Key::text("local_address", "an address", values::address)
+        .otherwise("the route's")
+        .session()
+        .help("our address for the session")
+        .sets(|config, value| config.transport.local_address = Some(*value));
+    static PORT: Key<u16> = Key::number("port", 1..=U16)
+        .session()
+        .help("TCP port to connect to")
+        .field(|config| &mut config.transport.port);
+    static HOLD_TIME_S: Key<u16> = Key::by("hold_time_s", "0 or 3 to 65535 seconds", hold_time)
+        .default_toml("90")
+        .session()
+        .help("hold time we offer: 0 (none) or at least 3")
+        .sets(|config, value| config.timers.hold_time_s = *value);
+    static HOLD_TIME_MIN_S: Key<u16> = Key::number("hold_time_min_s", 0..=U16)
+        .unit("seconds")
+        .session()
+        .help("refuse a neighbor that offers a shorter hold time")
+        .field(|config| &mut config.timers.hold_time_min_s);
+    static KEEPALIVE_S: Key<u16> = Key::number("keepalive_s", 1..=21_845)
+        .unit("seconds")
+        .otherwise("a third of the hold time")
+        .session()
+        .help("keepalive interval, at most")
+        .sets(|config, value| config.timers.keepalive_s = Some(*value));
+    static CONNECT_RETRY_S: Key<u16> = Key::number("connect_retry_s", 1..=U16)
+        .unit("seconds")
+        .help("connect retry time, at most")
+        .field(|config| &mut config.timers.connect_retry_s);
+    static IDLE_HOLD_S: Key<u16> = Key::number("idle_hold_s", 0..=U16)
+        .unit("seconds")
+        .help("idle time after the first [protocol error](bgp.md#when-a-session-ends)")
+        .field(|config| &mut config.timers.idle_hold_s);
+    static IDLE_HOLD_MAX_S: Key<u16> = Key::number("idle_hold_max_s", 1..=U16)
+        .unit("seconds")
+        .help("idle time after repeated errors, at most")
+        .field(|config| &mut config.timers.idle_hold_max_s);
+    static SEND_HOLD_S: Key<u32> = Key::number("send_hold_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .otherwise("the larger of 480 and twice the hold time")
+        .help("send hold time (RFC 9687)")
+        .sets(|config, value| config.timers.send_hold_s = Some(*value));
+    static MRAI_MS: Key<u32> = Key::number("mrai_ms", 0..=600_000)
+        .unit("milliseconds")
+        .help("minimum route advertisement interval of a prefix (MRAI)")
+        .field(|config| &mut config.timers.mrai_ms);
+    static MRAI_WITHDRAWALS: Key<bool> = Key::flag("mrai_withdrawals")
+        .help("apply `mrai_ms` to withdrawals too (RFC 4271 9.2.1.1): see [bgp.md](bgp.md#minimum-route-advertisement-interval)")
+        .field(|config| &mut config.timers.mrai_withdrawals);
+    static ROLE: Key<Role> = Key::word("role", &ROLES)
+        .session()
+        .help("the neighbor's role to us (RFC 9234)")
+        .sets(|config, value| config.role = Some(*value));
+    static ROLE_STRICT: Key<bool> = Key::flag("role_strict")
+        .session()
+        .help("refuse a neighbor that announces no role")
+        .field(|config| &mut config.role_strict);
+    static MAX_PREFIXES: Key<[Option<MaxPrefixes>; 2]> = Key::by("max_prefixes", "a table", max_prefixes).keys(&MAX_PREFIXES_TABLE).otherwise("no limit").help("`{ ipv4 = 1000, ipv6 = 200, warn_percent = 75, action = \"stop\", restart_s = 300 }`; actions `\"warn\"`, `\"restart\"`, `\"stop\"`").sets(|config, value| config.max_prefixes = *value);
+    static ALLOW_OWN_AS: Key<u8> = Key::number("allow_own_as", 0..=10)
+        .unit("times")
+        .help("how often our AS may appear in a path")
+        .field(|config| &mut config.import.allow_own_as);
+    static AS_SET: Key<bool> = Key::word("as_set", &[("reject", true), ("accept", false)])
+        .help("paths with sets (RFC 9774)")
+        .field(|config| &mut config.import.reject_as_set);
+    static FIRST_AS_CHECK: Key<bool> = Key::flag("first_as_check")
+        .help("an external path must begin with the neighbor's AS")
+        .field(|config| &mut config.import.first_as_check);
+    static MARTIAN_CHECK: Key<bool> = Key::flag("martian_check").help("ignore prefixes that no network has (RFC 4271 6.3): within 0/8, 127/8, 224/3, ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8").field(|config| &mut config.import.martian_check);
+    static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard packets to routes with the community BLACKHOLE (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
+    static ROUTE_REFLECTOR_CLIENT: Key<bool> = Key::flag("route_reflector_client")
+        .session()
+        .help("the neighbor is a route reflector client")
+        .field(|config| &mut config.export.route_reflector_client);
+    static ROUTE_SERVER_CLIENT: Key<bool> = Key::flag("route_server_client")
+        .session()
+        .help("the neighbor is a route server client (RFC 7947)")
+        .field(|config| &mut config.export.route_server_client);
+    static NEXT_HOP_SELF: Key<bool> = Key::flag("next_hop_self")
+        .help("always announce our address as next hop ([bgp.md](bgp.md#next-hops))")
+        .field(|config| &mut config.export.next_hop_self);
+    static NEXT_HOP_UNCHANGED: Key<bool> = Key::flag("next_hop_unchanged")
+        .help("always announce the route's own next hop")
+        .field(|config| &mut config.export.next_hop_unchanged);
+    static NEXT_HOP: Key<Vec<IpAddr>> = Key::by("next_hop", "an address or a list", next_hops)
+        .otherwise("our address for the session")
+        .help("our next hop to announce, one address for each family")
+        .sets(|config, value| set_next_hops(config, value));
+    static PRIVATE_AS: Key<PrivateAs> = Key::word(
+        "private_as",
+        &[("keep", PrivateAs::Keep), ("remove", PrivateAs::Remove), ("replace", PrivateAs::Replace)],
+    )
+    .help("what to do with private AS numbers in announced paths")
+    .field(|config| &mut config.export.private_as);
+    static SEND_COMMUNITIES: Key<SendCommunities> = Key::by(
+        "send_communities",
+        "true, false, or a list of `\"standard\"`, `\"extended\"`, `\"large\"`",
+        send_communities,
+    )
+    .default_toml("true")
+    .help("communities to announce")
+    .sets(|config, value| config.export.send_communities = *value);
+    static ADD_PATH: Key<[AddPathConfig; 2]> = Key::by("add_path", "a table", add_path)
+        .keys(&ADD_PATH_TABLE)
+        .otherwise("off")
+        .session()
+        .help("`{ ipv4 = \"both\", ipv6 = \"send\", paths = 4 }`, also `\"receive\"` (RFC 7911)")
+        .sets(|config, value| config.capabilities.add_path = *value);
+    static GRACEFUL_RESTART: Key<GracefulRestart> = Key::by("graceful_restart", "true, false, or a table", graceful_restart).keys(&GRACEFUL_RESTART_TABLE).otherwise("off; `forwarding_preserved` is true unless this router forwards packets itself, and cannot be true then").session().help("`true`, or `{ time_s = 120, stale_path_s = 360, notification = true, forwarding_preserved = true }`: see [bgp.md](bgp.md#graceful-restart)");
+    static FOUR_OCTET_AS: Key<bool> = Key::flag("four_octet_as")
+        .session()
+        .help("offer four-octet AS numbers (RFC 6793)")
+        .field(|config| &mut config.capabilities.four_octet_as);
+    static ROUTE_REFRESH: Key<bool> = Key::flag("route_refresh")
+        .session()
+        .help("offer route refresh (RFC 2918)")
+        .field(|config| &mut config.capabilities.route_refresh);
+    static ENHANCED_REFRESH: Key<bool> = Key::flag("enhanced_refresh")
+        .session()
+        .help("offer enhanced route refresh (RFC 7313)")
+        .field(|config| &mut config.capabilities.enhanced_refresh);
+    static EXTENDED_MESSAGES: Key<bool> = Key::flag("extended_messages")
+        .session()
+        .help("offer extended messages (RFC 8654)")
+        .field(|config| &mut config.capabilities.extended_messages);
+    static EXTENDED_NEXT_HOP: Key<bool> = Key::flag("extended_next_hop")
+        .session()
+        .help("IPv4 routes may have IPv6 next hops (RFC 8950)")
+        .field(|config| &mut config.capabilities.extended_next_hop);
+    static DESCRIPTION: Key<String> =
+        Key::by("description", "text", |reader, item| reader.string(item, "text").map(str::to_owned))
+            .help("description, not interpreted")
+            .sets(|config, value| config.description = Some(value.clone()));
+    static ENABLED: Key<bool> =
+        Key::flag("enabled").session().help("`false`: keep the session down").field(|config| &mut config.enabled);
+}
 
 /// Rule sets in order, with their positions in the text.
 pub(crate) type Chain = Vec<At<Arc<str>>>;
@@ -476,34 +431,32 @@ fn send_communities(reader: &mut Reader, item: &Item<'_>) -> Option<SendCommunit
     Some(kinds)
 }
 
-static MAX_PREFIXES_TABLE: Table = Table::new(
-    "bgp.shared.max_prefixes",
-    "`max_prefixes`",
-    &[&MAX_IPV4, &MAX_IPV6, &WARN_PERCENT, &MAX_ACTION, &RESTART_S],
-);
+table! {
+    static MAX_PREFIXES_TABLE: "bgp.shared.max_prefixes", "`max_prefixes`";
 
-static MAX_IPV4: Key<u32> =
-    Key::number("ipv4", 1..=U32).unit("prefixes").otherwise("no limit").help("limit of IPv4 prefixes");
-static MAX_IPV6: Key<u32> =
-    Key::number("ipv6", 1..=U32).unit("prefixes").otherwise("no limit").help("limit of IPv6 prefixes");
-static WARN_PERCENT: Key<u8> = Key::number("warn_percent", 1..=100)
-    .unit("percent")
-    .default(75)
-    .help("share of a limit at which a warning is logged");
-static MAX_ACTION: Key<MaxPrefixesAction> = Key::word(
-    "action",
-    &[
-        ("warn", MaxPrefixesAction::Warn),
-        ("restart", MaxPrefixesAction::Restart { after_s: 300 }),
-        ("stop", MaxPrefixesAction::Stop),
-    ],
-)
-.otherwise("`\"stop\"`; with `restart_s` `\"restart\"`")
-.help("action when a limit is exceeded");
-static RESTART_S: Key<u32> = Key::number("restart_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .otherwise("300")
-    .help("time until the session opens again");
+    static MAX_IPV4: Key<u32> =
+        Key::number("ipv4", 1..=U32).unit("prefixes").otherwise("no limit").help("limit of IPv4 prefixes");
+    static MAX_IPV6: Key<u32> =
+        Key::number("ipv6", 1..=U32).unit("prefixes").otherwise("no limit").help("limit of IPv6 prefixes");
+    static WARN_PERCENT: Key<u8> = Key::number("warn_percent", 1..=100)
+        .unit("percent")
+        .default(75)
+        .help("share of a limit at which a warning is logged");
+    static MAX_ACTION: Key<MaxPrefixesAction> = Key::word(
+        "action",
+        &[
+            ("warn", MaxPrefixesAction::Warn),
+            ("restart", MaxPrefixesAction::Restart { after_s: 300 }),
+            ("stop", MaxPrefixesAction::Stop),
+        ],
+    )
+    .otherwise("`\"stop\"`; with `restart_s` `\"restart\"`")
+    .help("action when a limit is exceeded");
+    static RESTART_S: Key<u32> = Key::number("restart_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .otherwise("300")
+        .help("time until the session opens again");
+}
 
 fn max_prefixes(reader: &mut Reader, item: &Item<'_>) -> Option<[Option<MaxPrefixes>; 2]> {
     let mut section = reader.section(item, &MAX_PREFIXES_TABLE)?;
@@ -529,18 +482,19 @@ fn max_prefixes(reader: &mut Reader, item: &Item<'_>) -> Option<[Option<MaxPrefi
     Some(limits.map(|limit| limit.map(|limit| MaxPrefixes { limit, warn_percent, action })))
 }
 
-static ADD_PATH_TABLE: Table =
-    Table::new("bgp.shared.add_path", "`add_path`", &[&ADD_PATH_IPV4, &ADD_PATH_IPV6, &PATHS]);
+table! {
+    static ADD_PATH_TABLE: "bgp.shared.add_path", "`add_path`";
 
-static ADD_PATH_IPV4: Key<(bool, bool)> =
-    Key::word("ipv4", &ADD_PATH_WAYS).otherwise("neither").session().help("for IPv4");
-static ADD_PATH_IPV6: Key<(bool, bool)> =
-    Key::word("ipv6", &ADD_PATH_WAYS).otherwise("neither").session().help("for IPv6");
-static PATHS: Key<u8> = Key::number("paths", 2..=64)
-    .unit("paths")
-    .default(2)
-    .session()
-    .help("limit of paths per prefix to announce");
+    static ADD_PATH_IPV4: Key<(bool, bool)> =
+        Key::word("ipv4", &ADD_PATH_WAYS).otherwise("neither").session().help("for IPv4");
+    static ADD_PATH_IPV6: Key<(bool, bool)> =
+        Key::word("ipv6", &ADD_PATH_WAYS).otherwise("neither").session().help("for IPv6");
+    static PATHS: Key<u8> = Key::number("paths", 2..=64)
+        .unit("paths")
+        .default(2)
+        .session()
+        .help("limit of paths per prefix to announce");
+}
 
 /// Whether several paths are sent, and whether they are received.
 const ADD_PATH_WAYS: [(&str, (bool, bool)); 3] =
@@ -557,31 +511,29 @@ fn add_path(reader: &mut Reader, item: &Item<'_>) -> Option<[AddPathConfig; 2]> 
     }))
 }
 
-static GRACEFUL_RESTART_TABLE: Table = Table::new(
-    "bgp.shared.graceful_restart",
-    "`graceful_restart`",
-    &[&TIME_S, &STALE_PATH_S, &NOTIFICATION, &FORWARDING_PRESERVED],
-);
+table! {
+    static GRACEFUL_RESTART_TABLE: "bgp.shared.graceful_restart", "`graceful_restart`";
 
-/// RFC 4724 has 12 bits for it.
-static TIME_S: Key<u16> = Key::number("time_s", 0..=4095)
-    .unit("seconds")
-    .default_of(|| GracefulRestartConfig::default().time_s)
-    .session()
-    .help("restart time to announce to neighbors");
-static STALE_PATH_S: Key<u32> = Key::number("stale_path_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default_of(|| GracefulRestartConfig::default().stale_path_s)
-    .session()
-    .help("how long to keep routes of a restarting neighbor");
-static NOTIFICATION: Key<bool> = Key::flag("notification")
-    .default_of(|| GracefulRestartConfig::default().notification)
-    .session()
-    .help("keep routes after a NOTIFICATION too (RFC 8538)");
-static FORWARDING_PRESERVED: Key<bool> = Key::flag("forwarding_preserved")
-    .otherwise("true unless this router forwards packets itself")
-    .session()
-    .help("this router keeps forwarding while it restarts");
+    /// RFC 4724 has 12 bits for it.
+    static TIME_S: Key<u16> = Key::number("time_s", 0..=4095)
+        .unit("seconds")
+        .default_of(|| GracefulRestartConfig::default().time_s)
+        .session()
+        .help("restart time to announce to neighbors");
+    static STALE_PATH_S: Key<u32> = Key::number("stale_path_s", 1..=TIME_MAX_S)
+        .unit("seconds")
+        .default_of(|| GracefulRestartConfig::default().stale_path_s)
+        .session()
+        .help("how long to keep routes of a restarting neighbor");
+    static NOTIFICATION: Key<bool> = Key::flag("notification")
+        .default_of(|| GracefulRestartConfig::default().notification)
+        .session()
+        .help("keep routes after a NOTIFICATION too (RFC 8538)");
+    static FORWARDING_PRESERVED: Key<bool> = Key::flag("forwarding_preserved")
+        .otherwise("true unless this router forwards packets itself")
+        .session()
+        .help("this router keeps forwarding while it restarts");
+}
 
 /// `true`, `false` or a table.
 fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<GracefulRestart> {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Differs, Key, Sub, Table};
+use crate::key::{Differs, Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{Item, Reader};
 use crate::section::Section;
@@ -11,17 +11,19 @@ use crate::types::{DpdkConfig, Driver};
 
 pub(crate) static DPDK: Key<Sub> =
     Key::section("dpdk", &TABLE).help("where a port has `driver = \"dpdk\"`: [DPDK](drivers.md#dpdk)");
-static TABLE: Table = Table::new("dpdk", "[dpdk]", &[&EAL, &MBUFS]);
+table! {
+    static TABLE: "dpdk", "[dpdk]";
 
-static EAL: Key<Vec<String>> = Key::by("eal", "a list of arguments", arguments)
-    .otherwise("made up: without hugepages and the PCI bus, unless a port names a card")
-    .restart(Differs::Router(|old, new| old.dpdk.eal != new.dpdk.eal))
-    .help("arguments of DPDK's EAL, all of them");
-static MBUFS: Key<u32> = Key::number("mbufs", MBUFS_RANGE)
-    .unit("frames")
-    .default_of(|| DpdkConfig::default().mbufs)
-    .restart(Differs::Router(|old, new| old.dpdk.mbufs != new.dpdk.mbufs))
-    .help("frames to have memory for, per port and direction");
+    static EAL: Key<Vec<String>> = Key::by("eal", "a list of arguments", arguments)
+        .otherwise("made up: without hugepages and the PCI bus, unless a port names a card")
+        .restart(Differs::Router(|old, new| old.dpdk.eal != new.dpdk.eal))
+        .help("arguments of DPDK's EAL, all of them");
+    static MBUFS: Key<u32> = Key::number("mbufs", MBUFS_RANGE)
+        .unit("frames")
+        .default_of(|| DpdkConfig::default().mbufs)
+        .restart(Differs::Router(|old, new| old.dpdk.mbufs != new.dpdk.mbufs))
+        .help("frames to have memory for, per port and direction");
+}
 
 /// Fewer would all be in rings.
 const MBUFS_RANGE: RangeInclusive<u64> = 2048..=4_194_304;

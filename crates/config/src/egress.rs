@@ -9,7 +9,7 @@ use thalweg_dataplane::schedule::Service;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::{RATE, SIZE, read_rate, read_size};
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
@@ -21,64 +21,60 @@ use crate::types::{
 pub(crate) static QUEUE: Key<Sub> = Key::section("queue", &QUEUE_TABLE)
     .otherwise("by the class's service")
     .help("the class's queue at every live port");
-static QUEUE_TABLE: Table = Table::new(
-    "qos.classes.queue",
-    "[qos.classes.queue]",
-    &[&QUEUE_RATE, &QUEUE_BURST, &LIMIT, &LIMIT_PACKETS, &AQM, &TARGET_US, &INTERVAL_MS, &ECN],
-);
+table! {
+    static QUEUE_TABLE: "qos.classes.queue", "[qos.classes.queue]";
 
-static QUEUE_RATE: Key<u64> = Key::by("rate", RATE, read_rate)
-    .help("rate limit of the class at each port, even if the port is idle: `\"30 Mbit/s\"`");
-static QUEUE_BURST: Key<u32> = Key::by("burst", SIZE, read_burst)
-    .otherwise("what it sends in 1 ms, at least two full frames")
-    .help("burst after a pause, in bytes");
-static LIMIT: Key<u32> = Key::by("limit", SIZE, read_limit)
-    .otherwise("what leaves in 250 ms, at most 4 MiB; for strict classes 20 ms, 1 MiB")
-    .help("queue limit in bytes: `\"256 KiB\"`");
-static LIMIT_PACKETS: Key<u32> = Key::number("limit_packets", 1..=LIMIT_PACKETS_MAX)
-    .unit("packets")
-    .default(LIMIT_PACKETS_DEFAULT)
-    .help("queue limit in packets");
-static AQM: Key<bool> = Key::word("aqm", &[("codel", true), ("none", false)])
-    .otherwise("`\"codel\"`; for strict classes `\"none\"`")
-    .help("`\"codel\"` (RFC 8289) or `\"none\"`");
-static TARGET_US: Key<u32> = Key::number("target_us", 1..=1_000_000)
-    .unit("microseconds")
-    .otherwise("`5000`, more where two full frames take longer")
-    .help("CoDel's target delay, below `interval_ms`");
-static INTERVAL_MS: Key<u32> = Key::number("interval_ms", 1..=INTERVAL_MS_MAX)
-    .unit("milliseconds")
-    .default(INTERVAL_MS_DEFAULT)
-    .help("CoDel's interval");
-static ECN: Key<bool> =
-    Key::flag("ecn").default(true).help("mark ECN-capable packets instead of dropping them (RFC 3168)");
+    static QUEUE_RATE: Key<u64> = Key::by("rate", RATE, read_rate)
+        .help("rate limit of the class at each port, even if the port is idle: `\"30 Mbit/s\"`");
+    static QUEUE_BURST: Key<u32> = Key::by("burst", SIZE, read_burst)
+        .otherwise("what it sends in 1 ms, at least two full frames")
+        .help("burst after a pause, in bytes");
+    static LIMIT: Key<u32> = Key::by("limit", SIZE, read_limit)
+        .otherwise("what leaves in 250 ms, at most 4 MiB; for strict classes 20 ms, 1 MiB")
+        .help("queue limit in bytes: `\"256 KiB\"`");
+    static LIMIT_PACKETS: Key<u32> = Key::number("limit_packets", 1..=LIMIT_PACKETS_MAX)
+        .unit("packets")
+        .default(LIMIT_PACKETS_DEFAULT)
+        .help("queue limit in packets");
+    static AQM: Key<bool> = Key::word("aqm", &[("codel", true), ("none", false)])
+        .otherwise("`\"codel\"`; for strict classes `\"none\"`")
+        .help("`\"codel\"` (RFC 8289) or `\"none\"`");
+    static TARGET_US: Key<u32> = Key::number("target_us", 1..=1_000_000)
+        .unit("microseconds")
+        .otherwise("`5000`, more where two full frames take longer")
+        .help("CoDel's target delay, below `interval_ms`");
+    static INTERVAL_MS: Key<u32> = Key::number("interval_ms", 1..=INTERVAL_MS_MAX)
+        .unit("milliseconds")
+        .default(INTERVAL_MS_DEFAULT)
+        .help("CoDel's interval");
+    static ECN: Key<bool> =
+        Key::flag("ecn").default(true).help("mark ECN-capable packets instead of dropping them (RFC 3168)");
+}
 
 pub(crate) static EGRESS: Key<Sub> =
     Key::sections("egress", &EGRESS_TABLE).help("shaping and queues of a live port");
-static EGRESS_TABLE: Table = Table::new(
-    "qos.egress",
-    "[[qos.egress]]",
-    &[&PORT, &RATE_OF_PORT, &BURST_OF_PORT, &OVERHEAD, &STRICT_SHARE_PERCENT, &CLASS_RATES],
-);
+table! {
+    static EGRESS_TABLE: "qos.egress", "[[qos.egress]]";
 
-static PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("the port");
-static RATE_OF_PORT: Key<u64> = Key::by("rate", RATE, read_rate)
-    .otherwise("as much as the port takes")
-    .help("shaping rate of the port: `\"100 Mbit/s\"`");
-static BURST_OF_PORT: Key<u32> = Key::by("burst", SIZE, read_burst)
-    .otherwise("what leaves in 1 ms, at least two full frames")
-    .help("burst after a pause, in bytes; needs `rate`");
-static OVERHEAD: Key<u16> = Key::number("overhead", 0..=OVERHEAD_MAX)
-    .unit("bytes for each frame")
-    .default(OVERHEAD_ETHERNET)
-    .help("overhead of a frame on the line, in bytes");
-static STRICT_SHARE_PERCENT: Key<u8> = Key::number("strict_share_percent", 1..=100)
-    .unit("percent")
-    .default(STRICT_SHARE_PERCENT_DEFAULT)
-    .help("rate limit of all strict classes together while weighted classes wait");
-static CLASS_RATES: Key<()> = Key::raw("class_rates", "a table of rates by class").help(
-    "rate limits of classes at this port, in place of their queues' `rate`: `{ voice = \"30 Mbit/s\" }`",
-);
+    static PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("the port");
+    static RATE_OF_PORT: Key<u64> = Key::by("rate", RATE, read_rate)
+        .otherwise("as much as the port takes")
+        .help("shaping rate of the port: `\"100 Mbit/s\"`");
+    static BURST_OF_PORT: Key<u32> = Key::by("burst", SIZE, read_burst)
+        .otherwise("what leaves in 1 ms, at least two full frames")
+        .help("burst after a pause, in bytes; needs `rate`");
+    static OVERHEAD: Key<u16> = Key::number("overhead", 0..=OVERHEAD_MAX)
+        .unit("bytes for each frame")
+        .default(OVERHEAD_ETHERNET)
+        .help("overhead of a frame on the line, in bytes");
+    static STRICT_SHARE_PERCENT: Key<u8> = Key::number("strict_share_percent", 1..=100)
+        .unit("percent")
+        .default(STRICT_SHARE_PERCENT_DEFAULT)
+        .help("rate limit of all strict classes together while weighted classes wait");
+    static CLASS_RATES: Key<()> = Key::raw("class_rates", "a table of rates by class").help(
+        "rate limits of classes at this port, in place of their queues' `rate`: `{ voice = \"30 Mbit/s\" }`",
+    );
+}
 
 /// Larger overheads (ATM cells, tunnels) are proportional to the packet, so no constant describes them.
 const OVERHEAD_MAX: u64 = 256;

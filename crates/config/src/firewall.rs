@@ -11,7 +11,7 @@ use thalweg_dataplane::rate_limit::Rate;
 use crate::acl;
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::parse_name;
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
@@ -19,11 +19,19 @@ use crate::types::FirewallConfig;
 
 pub(crate) static FIREWALL: Key<Sub> = Key::section("firewall", &TABLE)
     .help("stateful firewall for IPv4 and IPv6: see [firewall.md](firewall.md)");
-static TABLE: Table = Table::new(
-    "firewall",
-    "[firewall]",
-    &[&POLICY, &OUTSIDE, &ZONES, &STATES_MAX, &HALF_OPEN_MAX, &TCP_WINDOWS, &TCP_PICKUP, &TIMEOUTS, &RULES],
-);
+table! {
+    static TABLE: "firewall", "[firewall]";
+
+    row POLICY;
+    row OUTSIDE;
+    row ZONES;
+    row STATES_MAX;
+    row HALF_OPEN_MAX;
+    row TCP_WINDOWS;
+    row TCP_PICKUP;
+    row TIMEOUTS;
+    row RULES;
+}
 
 static POLICY: Key<Policy> = Key::word("policy", &Policy::NAMES).default(Policy::OutgoingOnly).help(
     "connections that no rule decides about: `\"outgoing-only\"`: they pass within a zone and toward a zone outside; \
@@ -49,11 +57,16 @@ static TCP_PICKUP: Key<bool> = Key::flag("tcp_pickup")
 static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of connections");
 static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("rules in order; the first match decides");
 
-static TIMEOUTS_TABLE: Table = Table::new(
-    "firewall.timeouts",
-    "[firewall.timeouts]",
-    &[&UDP_S, &TCP_ESTABLISHED_S, &TCP_TRANSITORY_S, &TCP_ABORTED_S, &ICMP_S, &OTHER_S],
-);
+table! {
+    static TIMEOUTS_TABLE: "firewall.timeouts", "[firewall.timeouts]";
+
+    row UDP_S;
+    row TCP_ESTABLISHED_S;
+    row TCP_TRANSITORY_S;
+    row TCP_ABORTED_S;
+    row ICMP_S;
+    row OTHER_S;
+}
 
 const TIMEOUT_S: RangeInclusive<u64> = 1..=7 * 24 * 3600;
 
@@ -80,27 +93,25 @@ static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
     .default(StateTimeouts::DEFAULT.other_s)
     .help("other protocols: GRE, ESP, SCTP");
 
-static RULE_TABLE: Table = Table::new(
-    "firewall.rules",
-    "[[firewall.rules]]",
-    &[
-        &acl::ACTION,
-        &acl::RULE_NAME,
-        &FROM,
-        &TO,
-        &STATE,
-        &acl::SOURCE,
-        &acl::DESTINATION,
-        &acl::PROTOCOL,
-        &acl::SOURCE_PORTS,
-        &acl::DESTINATION_PORTS,
-        &acl::DSCP,
-        &acl::ICMP,
-        &NEW_PER_SECOND,
-        &NEW_BURST,
-        &LOG,
-    ],
-);
+table! {
+    static RULE_TABLE: "firewall.rules", "[[firewall.rules]]";
+
+    row acl::ACTION;
+    row acl::RULE_NAME;
+    row FROM;
+    row TO;
+    row STATE;
+    row acl::SOURCE;
+    row acl::DESTINATION;
+    row acl::PROTOCOL;
+    row acl::SOURCE_PORTS;
+    row acl::DESTINATION_PORTS;
+    row acl::DSCP;
+    row acl::ICMP;
+    row NEW_PER_SECOND;
+    row NEW_BURST;
+    row LOG;
+}
 
 static FROM: Key<()> = Key::raw("from", "a zone or a list").otherwise("any").help("zones of arrival");
 static TO: Key<()> = Key::raw("to", "a zone or a list").otherwise("any").help("zones of departure");
@@ -269,11 +280,11 @@ fn read_rule(
             let burst = burst.map_or(rate.value, |burst| burst.value);
             rule.limit = Some(Rate::per_second(rate.value, burst));
         }
-        (None, Some(burst)) => {
+        (, Some(burst)) => {
             let message = "`new_burst` without `new_per_second` limits nothing";
             reader.error(ErrorKind::Conflict, &burst.span, message, "`new_per_second` too");
         }
-        (None, None) => {}
+        (, None) => {}
     }
     let span = section.span.clone();
     section.finish(reader);

@@ -7,7 +7,7 @@ use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Differs, Key, Sub, Table};
+use crate::key::{Differs, Key, Sub, table};
 use crate::nat_events;
 use crate::ports::Ports;
 use crate::quantity;
@@ -18,115 +18,95 @@ use crate::types::{FlowsConfig, PortConfig, RouterConfig};
 pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)
     .restart(Differs::Router(|old, new| old.flows.is_some() != new.flows.is_some()))
     .help("[flow metering](flows.md): flow records go to collectors and a store");
-static TABLE: Table = Table::new(
-    "flows",
-    "[flows]",
-    &[
-        &COLLECTORS,
-        &BALANCE,
-        &OBSERVATION_DOMAIN,
-        &GSO,
-        &STORE,
-        &KEEP,
-        &KEEP_BYTES,
-        &KEEP_FREE,
-        &IDLE_TIMEOUT_S,
-        &ACTIVE_TIMEOUT_S,
-        &FLOWS_MAX,
-        &SAMPLE,
-        &SAMPLING,
-        &NAT_EVENTS,
-        &KEY,
-        &BIFLOW,
-        &APPLICATIONS,
-    ],
-);
+table! {
+    static TABLE: "flows", "[flows]";
 
-static COLLECTORS: Key<Vec<String>> = Key::by("collectors", "one or a list of at most 16", collectors)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.collectors.clone())))
-    .help(
-        "who gets the records: `\"ipfix://192.0.2.9:4739\"`, also `v9://`, `v5://`, `ipfix+tcp://`, `ipfix+tls://`; \
-         and [`kafka://`](export.md#kafka); [IPFIX with `?options=in-domain`](export.md)",
+    static COLLECTORS: Key<Vec<String>> = Key::by("collectors", "one or a list of at most 16", collectors)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.collectors.clone())))
+        .help(
+            "who gets the records: `\"ipfix://192.0.2.9:4739\"`, also `v9://`, `v5://`, `ipfix+tcp://`, `ipfix+tls://`; \
+             and [`kafka://`](export.md#kafka); [IPFIX with `?options=in-domain`](export.md)",
+        );
+    static BALANCE: Key<bool> = Key::flag("balance")
+        .default_of(|| FlowsConfig::default().balance)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.balance)))
+        .help("send each record to one collector, chosen by its flow, instead of to all");
+    static OBSERVATION_DOMAIN: Key<u32> = Key::number("observation_domain", 1..=4_294_900_000)
+        .default_of(|| FlowsConfig::default().observation_domain)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.observation_domain)))
+        .help("observation domain ID of the first collector's session; each further session adds one");
+    static GSO: Key<bool> = Key::flag("gso")
+        .default_of(|| FlowsConfig::default().gso)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.gso)))
+        .help(
+            "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
+             host](export.md#captures-on-the-exporter) shows them as sent",
+        );
+    static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
+        .help("folder of the [dataset](flow-store.md) for records, relative to this file");
+    static KEEP: Key<u64> = Key::text("keep", "a time", quantity::seconds)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.age_s)))
+        .help(
+            "hours of the store that ended longer ago are [removed](flow-store.md#what-is-kept): `\"30d\"`; units `s`, `m`, \
+             `h`, `d`, `w`",
+        );
+    static KEEP_BYTES: Key<u64> = Key::text("keep_bytes", "a size", quantity::bytes)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.bytes)))
+        .help(
+            "limit of the dataset's size; the oldest records are removed: `\"20GB\"`; units `kB`, `MB`, `GB`, \
+             `TB`",
+        );
+    static KEEP_FREE: Key<u64> = Key::text("keep_free", "a size", quantity::bytes)
+        .otherwise("5 % of it, at most 1 GB")
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
+        .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
+    static IDLE_TIMEOUT_S: Key<u64> = Key::number("idle_timeout_s", 1..=TIMEOUT_MAX_S)
+        .unit("seconds")
+        .default_of(|| MeterOptions::default().idle_timeout_ns / SECOND_NS)
+        .help("idle timeout: a flow without packets ends after it");
+    static ACTIVE_TIMEOUT_S: Key<u64> = Key::number("active_timeout_s", 1..=TIMEOUT_MAX_S)
+        .unit("seconds")
+        .default_of(|| MeterOptions::default().active_timeout_ns / SECOND_NS)
+        .help("active timeout: a flow that continues is reported each time");
+    static FLOWS_MAX: Key<u32> = Key::number("flows_max", 65_536..=268_435_456)
+        .unit("flows")
+        .default_of(|| MeterOptions::default().flows_max)
+        .help("limit of flows in the cache");
+    static SAMPLE: Key<u32> = Key::number("sample", 1..=1_000_000)
+        .unit("packets")
+        .default(1)
+        .help("sampling interval: one packet in N is metered");
+    static SAMPLING: Key<bool> = Key::word("sampling", &[("count", false), ("random", true)])
+        .default(false)
+        .help("`\"count\"`: every so-many-th; `\"random\"`: each with the same chance");
+    static NAT_EVENTS: Key<Option<NatLogging>> = Key::word(
+        "nat_events",
+        &[
+            ("off", None),
+            ("sessions", Some(NatLogging::Sessions)),
+            ("bindings", Some(NatLogging::Bindings)),
+            ("blocks", Some(NatLogging::Blocks)),
+        ],
+    )
+    .default(None)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.nat_events)))
+    .help("[NAT events](flows.md#nat-events) to send to collectors");
+    static KEY: Key<KeyFields> = Key::by(
+        "key",
+        "any of `\"ports\"`, `\"traffic-class\"`, `\"ingress\"`, `\"vlan\"`, `\"mpls\"`",
+        key_fields,
+    )
+    .default_toml("[\"ports\", \"traffic-class\", \"ingress\", \"vlan\", \"mpls\"]")
+    .help("fields of the flow key besides addresses and protocol");
+    static BIFLOW: Key<bool> = Key::flag("biflow")
+        .default_of(|| MeterOptions::default().biflow)
+        .help("both directions in one record (RFC 5103)");
+    static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).default_of(|| MeterOptions::default().labeling).help(
+        "what names a flow's application: `\"ports\"`; `\"payload\"`, how its first payloads begin, and ports where they \
+         say nothing; `\"none\"`",
     );
-static BALANCE: Key<bool> = Key::flag("balance")
-    .default_of(|| FlowsConfig::default().balance)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.balance)))
-    .help("send each record to one collector, chosen by its flow, instead of to all");
-static OBSERVATION_DOMAIN: Key<u32> = Key::number("observation_domain", 1..=4_294_900_000)
-    .default_of(|| FlowsConfig::default().observation_domain)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.observation_domain)))
-    .help("observation domain ID of the first collector's session; each further session adds one");
-static GSO: Key<bool> = Key::flag("gso")
-    .default_of(|| FlowsConfig::default().gso)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.gso)))
-    .help(
-        "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
-         host](export.md#captures-on-the-exporter) shows them as sent",
-    );
-static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::path)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
-    .help("folder of the [dataset](flow-store.md) for records, relative to this file");
-static KEEP: Key<u64> = Key::text("keep", "a time", quantity::seconds)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.age_s)))
-    .help(
-        "hours of the store that ended longer ago are [removed](flow-store.md#what-is-kept): `\"30d\"`; units `s`, `m`, \
-         `h`, `d`, `w`",
-    );
-static KEEP_BYTES: Key<u64> = Key::text("keep_bytes", "a size", quantity::bytes)
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.bytes)))
-    .help(
-        "limit of the dataset's size; the oldest records are removed: `\"20GB\"`; units `kB`, `MB`, `GB`, \
-         `TB`",
-    );
-static KEEP_FREE: Key<u64> = Key::text("keep_free", "a size", quantity::bytes)
-    .otherwise("5 % of it, at most 1 GB")
-    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
-    .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
-static IDLE_TIMEOUT_S: Key<u64> = Key::number("idle_timeout_s", 1..=TIMEOUT_MAX_S)
-    .unit("seconds")
-    .default_of(|| MeterOptions::default().idle_timeout_ns / SECOND_NS)
-    .help("idle timeout: a flow without packets ends after it");
-static ACTIVE_TIMEOUT_S: Key<u64> = Key::number("active_timeout_s", 1..=TIMEOUT_MAX_S)
-    .unit("seconds")
-    .default_of(|| MeterOptions::default().active_timeout_ns / SECOND_NS)
-    .help("active timeout: a flow that continues is reported each time");
-static FLOWS_MAX: Key<u32> = Key::number("flows_max", 65_536..=268_435_456)
-    .unit("flows")
-    .default_of(|| MeterOptions::default().flows_max)
-    .help("limit of flows in the cache");
-static SAMPLE: Key<u32> = Key::number("sample", 1..=1_000_000)
-    .unit("packets")
-    .default(1)
-    .help("sampling interval: one packet in N is metered");
-static SAMPLING: Key<bool> = Key::word("sampling", &[("count", false), ("random", true)])
-    .default(false)
-    .help("`\"count\"`: every so-many-th; `\"random\"`: each with the same chance");
-static NAT_EVENTS: Key<Option<NatLogging>> = Key::word(
-    "nat_events",
-    &[
-        ("off", None),
-        ("sessions", Some(NatLogging::Sessions)),
-        ("bindings", Some(NatLogging::Bindings)),
-        ("blocks", Some(NatLogging::Blocks)),
-    ],
-)
-.default(None)
-.restart(Differs::Router(|old, new| differ(old, new, |flows| flows.nat_events)))
-.help("[NAT events](flows.md#nat-events) to send to collectors");
-static KEY: Key<KeyFields> = Key::by(
-    "key",
-    "any of `\"ports\"`, `\"traffic-class\"`, `\"ingress\"`, `\"vlan\"`, `\"mpls\"`",
-    key_fields,
-)
-.default_toml("[\"ports\", \"traffic-class\", \"ingress\", \"vlan\", \"mpls\"]")
-.help("fields of the flow key besides addresses and protocol");
-static BIFLOW: Key<bool> = Key::flag("biflow")
-    .default_of(|| MeterOptions::default().biflow)
-    .help("both directions in one record (RFC 5103)");
-static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).default_of(|| MeterOptions::default().labeling).help(
-    "what names a flow's application: `\"ports\"`; `\"payload\"`, how its first payloads begin, and ports where they \
-     say nothing; `\"none\"`",
-);
+}
 
 /// Whether an export setting differs. The section key covers whether there is metering at all.
 fn differ<T: PartialEq>(old: &RouterConfig, new: &RouterConfig, of: fn(&FlowsConfig) -> T) -> bool {

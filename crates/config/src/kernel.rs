@@ -2,7 +2,7 @@
 
 use crate::bgp_types::Install;
 use crate::diagnostic::ErrorKind;
-use crate::key::{Differs, Key, Sub, Table, U32};
+use crate::key::{Differs, Key, Sub, U32, table};
 use crate::ports::Ports;
 use crate::reader::Reader;
 use crate::section::Section;
@@ -10,41 +10,43 @@ use crate::types::KernelSync;
 
 pub(crate) static KERNEL: Key<Sub> =
     Key::section("kernel", &TABLE).help("live: [kernel sync](kernel-routes.md#kernel-sync)");
-static TABLE: Table = Table::new("kernel", "[kernel]", &[&ROUTES, &NEIGHBORS, &METRIC, &REPAIR_S]);
+table! {
+    static TABLE: "kernel", "[kernel]";
+
+    static ROUTES: Key<(bool, bool)> = Key::word("routes", &WAYS)
+        .otherwise("`\"both\"` where a port has a `mirror` (unless BGP has `install = \"kernel\"`), else `\"off\"`")
+        .restart(Differs::Router(|old, new| {
+            (old.kernel.import, old.kernel.export) != (new.kernel.import, new.kernel.export)
+        }))
+        .help(
+            "`\"import\"`: routes of others in the kernel that lead to ports are used; `\"export\"`: the router's are put \
+             into the kernel; `\"both\"`; `\"off\"`",
+        );
+    static NEIGHBORS: Key<(bool, bool)> = Key::word("neighbors", &WAYS)
+        .former("neighbours")
+        .default((false, false))
+        .restart(Differs::Router(|old, new| {
+            let ways = |sync: &KernelSync| (sync.import_neighbors, sync.export_neighbors);
+            ways(&old.kernel) != ways(&new.kernel)
+        }))
+        .help(
+            "`\"import\"`: the kernel's permanent neighbor entries are the router's; `\"export\"`: the router's \
+             are put into the kernel's tables of mirrors; `\"both\"`; `\"off\"`",
+        );
+    static METRIC: Key<u32> = Key::number("metric", 1..=U32)
+        .default_of(|| KernelSync::default().metric)
+        .restart(Differs::Router(|old, new| old.kernel.metric != new.kernel.metric))
+        .help("of the routes put into the kernel");
+    static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=86_400)
+        .unit("seconds")
+        .default_of(|| KernelSync::default().repair_s)
+        .restart(Differs::Router(|old, new| old.kernel.repair_s != new.kernel.repair_s))
+        .help("time between scans for drift");
+}
 
 /// Whether the kernel's entries are imported, and whether ours are exported.
 const WAYS: [(&str, (bool, bool)); 4] =
     [("off", (false, false)), ("import", (true, false)), ("export", (false, true)), ("both", (true, true))];
-
-static ROUTES: Key<(bool, bool)> = Key::word("routes", &WAYS)
-    .otherwise("`\"both\"` where a port has a `mirror` (unless BGP has `install = \"kernel\"`), else `\"off\"`")
-    .restart(Differs::Router(|old, new| {
-        (old.kernel.import, old.kernel.export) != (new.kernel.import, new.kernel.export)
-    }))
-    .help(
-        "`\"import\"`: routes of others in the kernel that lead to ports are used; `\"export\"`: the router's are put \
-         into the kernel; `\"both\"`; `\"off\"`",
-    );
-static NEIGHBORS: Key<(bool, bool)> = Key::word("neighbors", &WAYS)
-    .former("neighbours")
-    .default((false, false))
-    .restart(Differs::Router(|old, new| {
-        let ways = |sync: &KernelSync| (sync.import_neighbors, sync.export_neighbors);
-        ways(&old.kernel) != ways(&new.kernel)
-    }))
-    .help(
-        "`\"import\"`: the kernel's permanent neighbor entries are the router's; `\"export\"`: the router's \
-         are put into the kernel's tables of mirrors; `\"both\"`; `\"off\"`",
-    );
-static METRIC: Key<u32> = Key::number("metric", 1..=U32)
-    .default_of(|| KernelSync::default().metric)
-    .restart(Differs::Router(|old, new| old.kernel.metric != new.kernel.metric))
-    .help("of the routes put into the kernel");
-static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=86_400)
-    .unit("seconds")
-    .default_of(|| KernelSync::default().repair_s)
-    .restart(Differs::Router(|old, new| old.kernel.repair_s != new.kernel.repair_s))
-    .help("time between scans for drift");
 
 /// Reads the section. `install` is where BGP's routes go, if there is BGP.
 pub(crate) fn read(

@@ -1,14 +1,18 @@
 //! Configuration keys, one row each.
 //!
 //! A row is a `static` beside the code that reads it. It has the key's name, the type and range of its value,
-//! its default, a help text, and whether a reload can change it. A [`Table`] lists the rows of a section; a
-//! row that begins a section names its table, so all are reachable from the root (`registry.rs`). Findings
+//! its default, a help text, and whether a reload can change it. A [`table`] holds the rows of a section; a row
+//! that begins a section names its table, so all are reachable from the root (`registry.rs`). Findings
 //! about types, ranges and unknown keys, the tables of `docs/configuration.md`, the output of `thalweg config
 //! keys`, and the rule of what needs a restart (`reload.rs`) all come from the rows.
 //!
 //! ```text
-//! static METRIC: Key<u32> =
-//!     Key::number("metric", 1..=U32).default(116).help("of the routes put into the kernel");
+//! table! {
+//!     static TABLE: "kernel", "[kernel]";
+//!
+//!     static METRIC: Key<u32> =
+//!         Key::number("metric", 1..=U32).default(116).help("of the routes put into the kernel");
+//! }
 //! ...
 //! section.set(reader, &METRIC, &mut sync.metric);
 //! ```
@@ -366,19 +370,40 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table without shared keys.
-    pub(crate) const fn new(
-        name: &'static str,
-        title: &'static str,
-        rows: &'static [&'static dyn Row],
-    ) -> Self {
-        Self { name, title, rows, shared: None }
-    }
-
     pub(crate) fn has(&self, key: &str) -> bool {
         self.rows.iter().any(|row| row.name() == key) || self.shared.is_some_and(|shared| shared.has(key))
     }
 }
+
+/// Declares the table of a section with its keys in the order of the documentation. `row` adds a key that is
+/// declared elsewhere.
+macro_rules! table {
+    (@rows $head:tt [$($rows:path),*] row $row:path; $($rest:tt)*) => {
+        $crate::key::table!(@rows $head [$($rows,)* $row] $($rest)*);
+    };
+    (@rows $head:tt [$($rows:path),*]
+        $(#[$about:meta])* $visible:vis static $row:ident: $type:ty = $key:expr; $($rest:tt)*) => {
+        $(#[$about])*
+        $visible static $row: $type = $key;
+        $crate::key::table!(@rows $head [$($rows,)* $row] $($rest)*);
+    };
+    (@rows [[$($about:tt)*] $visible:vis $table:ident $name:literal $title:literal $shared:expr] [$($rows:path),*]) => {
+        $($about)*
+        $visible static $table: $crate::key::Table = $crate::key::Table {
+            name: $name,
+            title: $title,
+            rows: &[$(&$rows),*],
+            shared: $shared,
+        };
+    };
+    ($(#[$about:meta])* $visible:vis static $table:ident: $name:literal, $title:literal; $($rows:tt)*) => {
+        $crate::key::table!(@rows [[$(#[$about])*] $visible $table $name $title None] [] $($rows)*);
+    };
+    ($(#[$about:meta])* $visible:vis static $table:ident: $name:literal, $title:literal, shared $shared:path; $($rows:tt)*) => {
+        $crate::key::table!(@rows [[$(#[$about])*] $visible $table $name $title Some(&$shared)] [] $($rows)*);
+    };
+}
+pub(crate) use table;
 
 /// The types that keys can have as a value.
 pub(crate) trait Value: Clone + Send + Sync + 'static {}

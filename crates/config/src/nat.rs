@@ -10,7 +10,7 @@ use thalweg_dataplane::nat::{
 
 use crate::diagnostic::ErrorKind;
 use crate::items::port_range;
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
@@ -20,134 +20,111 @@ use crate::values::{self, ports_text};
 
 pub(crate) static NAT: Key<Sub> =
     Key::section("nat", &TABLE).help("IPv4 network address translation: see [nat.md](nat.md)");
-static TABLE: Table = Table::new(
-    "nat",
-    "[nat]",
-    &[
-        &OUTSIDE,
-        &INSIDE,
-        &ADDRESSES,
-        &PORTS,
-        &SHARDS,
-        &SESSIONS_MAX,
-        &PORT_SELECTION,
-        &FILTERING,
-        &HAIRPIN,
-        &INBOUND_REFRESH,
-        &HOST_SESSIONS_MAX,
-        &HOST_SESSIONS_PER_SECOND,
-        &DROP_HALF_OPEN,
-        &REFUSAL,
-        &TIMEOUTS,
-        &SUBSCRIBERS,
-        &FORWARDS,
-    ],
-);
+table! {
+    static TABLE: "nat", "[nat]";
 
-static OUTSIDE: Key<()> =
-    Key::raw("outside", "a port").required("\"wan\"").help("the port toward the public network");
-static INSIDE: Key<()> = Key::raw("inside", "a port or a list")
-    .required("[\"lan\"]")
-    .help("the ports whose sources are translated: `[\"office\", \"voice\"]`");
-static ADDRESSES: Key<()> = Key::raw("addresses", "an address or a list of at most 256")
-    .otherwise("the IPv4 addresses of the outside port, those that a DHCP client gives its mirror among them")
-    .help("public addresses");
-static PORTS: Key<RangeInclusive<u16>> = Key::by("ports", "a port or a range", port_range)
-    .default_toml("\"1024-65535\"")
-    .help("public ports for sessions");
-static SHARDS: Key<u16> = Key::number("shards", 1..=256)
-    .otherwise("`64`, or less where ports or blocks are fewer")
-    .help(
-        "pieces that sessions are cut into: a power of two, at most half as many as there are ports, with blocks at most \
-         as many as an address has",
+    static OUTSIDE: Key<()> =
+        Key::raw("outside", "a port").required("\"wan\"").help("the port toward the public network");
+    static INSIDE: Key<()> = Key::raw("inside", "a port or a list")
+        .required("[\"lan\"]")
+        .help("the ports whose sources are translated: `[\"office\", \"voice\"]`");
+    static ADDRESSES: Key<()> = Key::raw("addresses", "an address or a list of at most 256")
+        .otherwise("the IPv4 addresses of the outside port, those that a DHCP client gives its mirror among them")
+        .help("public addresses");
+    static PORTS: Key<RangeInclusive<u16>> = Key::by("ports", "a port or a range", port_range)
+        .default_toml("\"1024-65535\"")
+        .help("public ports for sessions");
+    static SHARDS: Key<u16> = Key::number("shards", 1..=256)
+        .otherwise("`64`, or less where ports or blocks are fewer")
+        .help(
+            "pieces that sessions are cut into: a power of two, at most half as many as there are ports, with blocks at most \
+             as many as an address has",
+        );
+    static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=SESSIONS_MOST)
+        .default_of(|| NatConfig::default().sessions_max)
+        .help("size of the session table");
+    static PORT_SELECTION: Key<PortSelection> = Key::word("port_selection", &PortSelection::NAMES)
+        .default_of(|| NatConfig::default().port_selection)
+        .help("`\"preserve\"`: the inside port if it is free; `\"hash\"`: any of the shard's (RFC 4787 section 4.2)");
+    static FILTERING: Key<Filtering> =
+        Key::word("filtering", &Filtering::NAMES).default_of(|| NatConfig::default().filtering).help(
+            "who may use a session from outside: `\"endpoint-independent\"`: anyone; `\"address-dependent\"`: addresses the \
+             inside host has sent to (RFC 4787 section 5)",
+        );
+    static HAIRPIN: Key<bool> = Key::flag("hairpin")
+        .default_of(|| NatConfig::default().hairpin)
+        .help("inside hosts reach each other through public addresses");
+    static INBOUND_REFRESH: Key<bool> = Key::flag("inbound_refresh")
+        .default_of(|| NatConfig::default().inbound_refresh)
+        .help("let packets from outside refresh UDP and ICMP sessions too (RFC 4787 REQ-6)");
+    static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIONS_MOST)
+        .otherwise("a sixteenth of `sessions_max`, at least 64, at most 4096")
+        .help(
+            "sessions that one inside host may have, [about](nat.md#what-one-host-may-take); `0`: no limit. With \
+             `[nat.subscribers]` its `sessions_max` holds instead",
+        );
+    static HOST_SESSIONS_PER_SECOND: Key<u32> = Key::number("host_sessions_per_second", 0..=1_000_000)
+        .otherwise("a sixty-fourth of `sessions_max`, at least 100, at most 1000")
+        .help("limit of new sessions per second of an inside host, approximate; `0`: no limit");
+    static DROP_HALF_OPEN: Key<bool> = Key::flag("drop_half_open")
+        .default(true)
+        .help("when the table fills up, shorten half-open TCP sessions to 30 s and evict them first");
+    static REFUSAL: Key<NatRefusal> =
+        Key::word("refusal", &NatRefusal::NAMES).default_of(|| NatConfig::default().refusal).help(
+            "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
+             (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
+        );
+    static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of sessions");
+    row SUBSCRIBERS;
+    static FORWARDS: Key<Sub> =
+        Key::sections("forwards", &FORWARDS_TABLE).help("static port forwards to inside hosts");
+}
+
+table! {
+    static TIMEOUTS_TABLE: "nat.timeouts", "[nat.timeouts]";
+
+    static UDP_S: Key<u32> = Key::number("udp_s", TIMEOUT_S)
+        .unit("seconds")
+        .default(NatTimeouts::DEFAULT.udp_s)
+        .help("UDP (RFC 4787 section 4.3)");
+    static TCP_ESTABLISHED_S: Key<u32> = Key::number("tcp_established_s", TIMEOUT_S)
+        .unit("seconds")
+        .default(NatTimeouts::DEFAULT.tcp_established_s)
+        .help("established TCP (RFC 5382 section 5)");
+    static TCP_TRANSITORY_S: Key<u32> = Key::number("tcp_transitory_s", TIMEOUT_S)
+        .unit("seconds")
+        .default(NatTimeouts::DEFAULT.tcp_transitory_s)
+        .help("TCP that opens or closes (RFC 5382 section 5)");
+    static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(NatTimeouts::DEFAULT.tcp_aborted_s).help(
+        "TCP that was refused or reset, [beyond doubt](nat.md#what-one-host-may-take); at most `tcp_transitory_s`",
     );
-static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=SESSIONS_MOST)
-    .default_of(|| NatConfig::default().sessions_max)
-    .help("size of the session table");
-static PORT_SELECTION: Key<PortSelection> = Key::word("port_selection", &PortSelection::NAMES)
-    .default_of(|| NatConfig::default().port_selection)
-    .help("`\"preserve\"`: the inside port if it is free; `\"hash\"`: any of the shard's (RFC 4787 section 4.2)");
-static FILTERING: Key<Filtering> =
-    Key::word("filtering", &Filtering::NAMES).default_of(|| NatConfig::default().filtering).help(
-        "who may use a session from outside: `\"endpoint-independent\"`: anyone; `\"address-dependent\"`: addresses the \
-         inside host has sent to (RFC 4787 section 5)",
-    );
-static HAIRPIN: Key<bool> = Key::flag("hairpin")
-    .default_of(|| NatConfig::default().hairpin)
-    .help("inside hosts reach each other through public addresses");
-static INBOUND_REFRESH: Key<bool> = Key::flag("inbound_refresh")
-    .default_of(|| NatConfig::default().inbound_refresh)
-    .help("let packets from outside refresh UDP and ICMP sessions too (RFC 4787 REQ-6)");
-static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIONS_MOST)
-    .otherwise("a sixteenth of `sessions_max`, at least 64, at most 4096")
-    .help(
-        "sessions that one inside host may have, [about](nat.md#what-one-host-may-take); `0`: no limit. With \
-         `[nat.subscribers]` its `sessions_max` holds instead",
-    );
-static HOST_SESSIONS_PER_SECOND: Key<u32> = Key::number("host_sessions_per_second", 0..=1_000_000)
-    .otherwise("a sixty-fourth of `sessions_max`, at least 100, at most 1000")
-    .help("limit of new sessions per second of an inside host, approximate; `0`: no limit");
-static DROP_HALF_OPEN: Key<bool> = Key::flag("drop_half_open")
-    .default(true)
-    .help("when the table fills up, shorten half-open TCP sessions to 30 s and evict them first");
-static REFUSAL: Key<NatRefusal> =
-    Key::word("refusal", &NatRefusal::NAMES).default_of(|| NatConfig::default().refusal).help(
-        "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
-         (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
-    );
+    static ICMP_S: Key<u32> = Key::number("icmp_s", TIMEOUT_S)
+        .unit("seconds")
+        .default(NatTimeouts::DEFAULT.icmp_s)
+        .help("ICMP queries (RFC 5508 section 3.2)");
+    static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
+        .unit("seconds")
+        .default(NatTimeouts::DEFAULT.bare_s)
+        .help("protocols without ports: GRE, ESP, SCTP and all others");
+}
 
-static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of sessions");
-static TIMEOUTS_TABLE: Table = Table::new(
-    "nat.timeouts",
-    "[nat.timeouts]",
-    &[&UDP_S, &TCP_ESTABLISHED_S, &TCP_TRANSITORY_S, &TCP_ABORTED_S, &ICMP_S, &OTHER_S],
-);
+table! {
+    static FORWARDS_TABLE: "nat.forwards", "[[nat.forwards]]";
 
-static UDP_S: Key<u32> = Key::number("udp_s", TIMEOUT_S)
-    .unit("seconds")
-    .default(NatTimeouts::DEFAULT.udp_s)
-    .help("UDP (RFC 4787 section 4.3)");
-static TCP_ESTABLISHED_S: Key<u32> = Key::number("tcp_established_s", TIMEOUT_S)
-    .unit("seconds")
-    .default(NatTimeouts::DEFAULT.tcp_established_s)
-    .help("established TCP (RFC 5382 section 5)");
-static TCP_TRANSITORY_S: Key<u32> = Key::number("tcp_transitory_s", TIMEOUT_S)
-    .unit("seconds")
-    .default(NatTimeouts::DEFAULT.tcp_transitory_s)
-    .help("TCP that opens or closes (RFC 5382 section 5)");
-static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(NatTimeouts::DEFAULT.tcp_aborted_s).help(
-    "TCP that was refused or reset, [beyond doubt](nat.md#what-one-host-may-take); at most `tcp_transitory_s`",
-);
-static ICMP_S: Key<u32> = Key::number("icmp_s", TIMEOUT_S)
-    .unit("seconds")
-    .default(NatTimeouts::DEFAULT.icmp_s)
-    .help("ICMP queries (RFC 5508 section 3.2)");
-static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
-    .unit("seconds")
-    .default(NatTimeouts::DEFAULT.bare_s)
-    .help("protocols without ports: GRE, ESP, SCTP and all others");
-
-static FORWARDS: Key<Sub> =
-    Key::sections("forwards", &FORWARDS_TABLE).help("static port forwards to inside hosts");
-static FORWARDS_TABLE: Table = Table::new(
-    "nat.forwards",
-    "[[nat.forwards]]",
-    &[&FORWARD_PROTOCOL, &FORWARD_PORT, &FORWARD_ADDRESS, &FORWARD_TO],
-);
-
-static FORWARD_PROTOCOL: Key<NatProtocol> =
-    Key::word("protocol", &[("tcp", NatProtocol::Tcp), ("udp", NatProtocol::Udp)])
-        .required("\"tcp\"")
-        .help("transport protocol");
-static FORWARD_PORT: Key<RangeInclusive<u16>> = Key::by("port", "a port or a range", port_range)
-    .required("8080")
-    .help("public port, or a range `\"8080-8090\"`");
-static FORWARD_ADDRESS: Key<Ipv4Addr> = Key::text("address", "an IPv4 address", values::address_v4)
-    .otherwise("the first one")
-    .help("public address");
-static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port", values::socket_v4)
-    .required("\"192.168.1.10:80\"")
-    .help("inside host and its port, or the first port of a range: `\"192.168.1.10:80\"`");
+    static FORWARD_PROTOCOL: Key<NatProtocol> =
+        Key::word("protocol", &[("tcp", NatProtocol::Tcp), ("udp", NatProtocol::Udp)])
+            .required("\"tcp\"")
+            .help("transport protocol");
+    static FORWARD_PORT: Key<RangeInclusive<u16>> = Key::by("port", "a port or a range", port_range)
+        .required("8080")
+        .help("public port, or a range `\"8080-8090\"`");
+    static FORWARD_ADDRESS: Key<Ipv4Addr> = Key::text("address", "an IPv4 address", values::address_v4)
+        .otherwise("the first one")
+        .help("public address");
+    static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port", values::socket_v4)
+        .required("\"192.168.1.10:80\"")
+        .help("inside host and its port, or the first port of a range: `\"192.168.1.10:80\"`");
+}
 
 const SHARDS_DEFAULT: u16 = 64;
 const ADDRESSES_MAX: usize = 256;

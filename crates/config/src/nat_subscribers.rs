@@ -6,42 +6,40 @@ use ipnet::{IpNet, Ipv4Net};
 use thalweg_dataplane::nat::{BlockAllocation, SubscriberConfig};
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::values::{self, ports_text};
 
 pub(crate) static SUBSCRIBERS: Key<Sub> =
     Key::section("subscribers", &TABLE).help("port blocks and limits of each inside address");
-static TABLE: Table = Table::new(
-    "nat.subscribers",
-    "[nat.subscribers]",
-    &[&BLOCKS, &INSIDE, &BLOCK_SIZE, &PORTS_MAX, &SESSIONS_MAX, &HOLD_S],
-);
+table! {
+    static TABLE: "nat.subscribers", "[nat.subscribers]";
 
-static BLOCKS: Key<bool> =
-    Key::word("blocks", &[("dynamic", false), ("deterministic", true)]).default(false).help(
-        "`\"dynamic\"`: any free block, when needed; `\"deterministic\"`: the n-th inside address has the n-th block \
-         (RFC 7422)",
-    );
-static INSIDE: Key<()> = Key::raw("inside", "a prefix or a list")
-    .otherwise("required with deterministic blocks")
-    .example("[\"100.64.0.0/22\"]")
-    .help("deterministic blocks for these prefixes, in order; other addresses get none");
-static BLOCK_SIZE: Key<u16> = Key::number("block_size", BLOCK_SIZES)
-    .unit("ports")
-    .default_of(|| SubscriberConfig::default().block_size)
-    .help("ports per block: a power of two");
-static PORTS_MAX: Key<u32> = Key::number("ports_max", 1..=u16::MAX as u64)
-    .otherwise("four blocks; deterministic: one")
-    .help("limit of public ports of an address, per protocol; dynamic blocks are allocated up to it");
-static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=3 * u16::MAX as u64)
-    .otherwise("three times `ports_max`")
-    .help("limit of sessions of an address, all protocols together");
-static HOLD_S: Key<u32> = Key::number("hold_s", 0..=24 * 3600)
-    .unit("seconds")
-    .default_of(|| SubscriberConfig::default().hold_s)
-    .help("time before a dynamic block goes to another address (RFC 6888 REQ-8)");
+    static BLOCKS: Key<bool> =
+        Key::word("blocks", &[("dynamic", false), ("deterministic", true)]).default(false).help(
+            "`\"dynamic\"`: any free block, when needed; `\"deterministic\"`: the n-th inside address has the n-th block \
+             (RFC 7422)",
+        );
+    static INSIDE: Key<()> = Key::raw("inside", "a prefix or a list")
+        .otherwise("required with deterministic blocks")
+        .example("[\"100.64.0.0/22\"]")
+        .help("deterministic blocks for these prefixes, in order; other addresses get none");
+    static BLOCK_SIZE: Key<u16> = Key::number("block_size", BLOCK_SIZES)
+        .unit("ports")
+        .default_of(|| SubscriberConfig::default().block_size)
+        .help("ports per block: a power of two");
+    static PORTS_MAX: Key<u32> = Key::number("ports_max", 1..=u16::MAX as u64)
+        .otherwise("four blocks; deterministic: one")
+        .help("limit of public ports of an address, per protocol; dynamic blocks are allocated up to it");
+    static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=3 * u16::MAX as u64)
+        .otherwise("three times `ports_max`")
+        .help("limit of sessions of an address, all protocols together");
+    static HOLD_S: Key<u32> = Key::number("hold_s", 0..=24 * 3600)
+        .unit("seconds")
+        .default_of(|| SubscriberConfig::default().hold_s)
+        .help("time before a dynamic block goes to another address (RFC 6888 REQ-8)");
+}
 
 const BLOCK_SIZES: RangeInclusive<u64> =
     SubscriberConfig::BLOCK_SIZE_MIN as u64..=SubscriberConfig::BLOCK_SIZE_MAX as u64;

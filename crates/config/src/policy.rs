@@ -7,7 +7,7 @@ use thalweg_bgp::policy::{NumberSet, PrefixEntry, PrefixSet, RuleLibrary};
 use toml::de::DeValue;
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Row, Sub, Table};
+use crate::key::{Key, Row, Sub, table};
 use crate::policy_sets::{Sets, as_path, as_range, check_name, community, prefix_entry};
 use crate::reader::{Item, Reader};
 use crate::section::Section;
@@ -16,28 +16,33 @@ use crate::{policy_rules, policy_test};
 
 pub(crate) static POLICY: Key<Sub> =
     Key::section("policy", &TABLE).help("sets, rules and tests of BGP's policy: [policy.md](policy.md)");
-static TABLE: Table = Table::new(
-    "policy",
-    "[policy]",
-    &[&PREFIX_SETS, &AS_SETS, &AS_PATH_SETS, &COMMUNITY_SETS, &policy_rules::RULES, &policy_test::TEST],
-);
+table! {
+    static TABLE: "policy", "[policy]";
 
-static PREFIX_SETS: Key<Sub> =
-    Key::named_sections("prefix_sets", &PREFIX_SET_TABLE).help("`NAME = [\"10.0.0.0/8 le 24\"]`, or a table");
-static AS_SETS: Key<Sub> =
-    Key::named_sections("as_sets", &SET_TABLE).help("`NAME = [64496, \"64500-64510\"]`, or a table");
-static AS_PATH_SETS: Key<Sub> =
-    Key::named_sections("as_path_sets", &SET_TABLE).help("`NAME = [\"^64496_.*_64500$\"]`, or a table");
-static COMMUNITY_SETS: Key<Sub> = Key::named_sections("community_sets", &SET_TABLE)
-    .help("`NAME = [\"blackhole\", \"64500:666\"]`, or a table");
+    static PREFIX_SETS: Key<Sub> =
+        Key::named_sections("prefix_sets", &PREFIX_SET_TABLE).help("`NAME = [\"10.0.0.0/8 le 24\"]`, or a table");
+    static AS_SETS: Key<Sub> =
+        Key::named_sections("as_sets", &SET_TABLE).help("`NAME = [64496, \"64500-64510\"]`, or a table");
+    static AS_PATH_SETS: Key<Sub> =
+        Key::named_sections("as_path_sets", &SET_TABLE).help("`NAME = [\"^64496_.*_64500$\"]`, or a table");
+    static COMMUNITY_SETS: Key<Sub> = Key::named_sections("community_sets", &SET_TABLE)
+        .help("`NAME = [\"blackhole\", \"64500:666\"]`, or a table");
+    row policy_rules::RULES;
+    row policy_test::TEST;
+}
 
-static PREFIX_SET_TABLE: Table =
-    Table::new("policy.prefix_sets.NAME", "[policy.prefix_sets.NAME]", &[&ENTRIES, &FILES]);
-static SET_TABLE: Table =
-    Table::new("policy.as_sets.NAME", "[policy.as_sets.NAME], as_path_sets and community_sets", &[&ENTRIES]);
-static ENTRIES: Key<()> = Key::raw("entries", "an entry or a list").help("entries of the set");
-static FILES: Key<()> =
-    Key::raw("files", "a path or a list").help("file with more entries, one per line, relative to this file");
+table! {
+    static PREFIX_SET_TABLE: "policy.prefix_sets.NAME", "[policy.prefix_sets.NAME]";
+
+    static ENTRIES: Key<()> = Key::raw("entries", "an entry or a list").help("entries of the set");
+    static FILES: Key<()> =
+        Key::raw("files", "a path or a list").help("file with more entries, one per line, relative to this file");
+}
+table! {
+    static SET_TABLE: "policy.as_sets.NAME", "[policy.as_sets.NAME], as_path_sets and community_sets";
+
+    row ENTRIES;
+}
 
 /// The most entries of one set: several times the Internet's table.
 const ENTRIES_MAX: usize = 4 << 20;

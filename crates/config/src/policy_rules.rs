@@ -15,7 +15,7 @@ use thalweg_wire::bgp::{Family, Origin};
 use toml::de::DeValue;
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Sub, Table, U32};
+use crate::key::{Key, Sub, U32, table};
 use crate::policy_sets::{COMMUNITY, Sets, check_name, community_value, unknown};
 use crate::reader::{Item, Reader, integer_of};
 use crate::section::Section;
@@ -23,140 +23,102 @@ use crate::values;
 
 pub(crate) static RULES: Key<Sub> =
     Key::named_sections("rules", &RULE_TABLE).help("`[[policy.rules.NAME]]`: the rules of a set in order");
-static RULE_TABLE: Table = Table::new(
-    "policy.rules.NAME",
-    "[[policy.rules.NAME]]",
-    &[&NAME, &MATCH, &UNLESS, &SET, &CALL, &ACTION, &DEFAULT],
-);
+table! {
+    static RULE_TABLE: "policy.rules.NAME", "[[policy.rules.NAME]]";
 
-static NAME: Key<()> = Key::raw("name", "a name").help("for logs");
-static MATCH: Key<Sub> = Key::section("match", &CONDITION_TABLE)
-    .otherwise("every route")
-    .help("all of these conditions: see [policy](policy.md#conditions)");
-static UNLESS: Key<Sub> = Key::section("unless", &CONDITION_TABLE).help("and not all of these");
-static SET: Key<Sub> = Key::section("set", &CHANGE_TABLE).help("changes: see [policy](policy.md#changes)");
-static CALL: Key<()> =
-    Key::raw("call", "a name").help("another rule set to evaluate; if it decides, its decision holds");
-static ACTION: Key<Option<Verdict>> =
-    Key::word("action", &[(ACCEPT, Some(Verdict::Accept)), (REJECT, Some(Verdict::Reject)), ("next", None)])
-        .otherwise("required without `call`")
-        .example("\"accept\"")
-        .help("action for routes that match; `\"next\"`: the next rule is asked");
-static DEFAULT: Key<Verdict> = Key::word("default", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
-    .otherwise("the caller goes on")
-    .help("only in the last entry: action for routes that no rule decided");
+    static NAME: Key<()> = Key::raw("name", "a name").help("for logs");
+    static MATCH: Key<Sub> = Key::section("match", &CONDITION_TABLE)
+        .otherwise("every route")
+        .help("all of these conditions: see [policy](policy.md#conditions)");
+    static UNLESS: Key<Sub> = Key::section("unless", &CONDITION_TABLE).help("and not all of these");
+    static SET: Key<Sub> = Key::section("set", &CHANGE_TABLE).help("changes: see [policy](policy.md#changes)");
+    static CALL: Key<()> =
+        Key::raw("call", "a name").help("another rule set to evaluate; if it decides, its decision holds");
+    static ACTION: Key<Option<Verdict>> =
+        Key::word("action", &[(ACCEPT, Some(Verdict::Accept)), (REJECT, Some(Verdict::Reject)), ("next", None)])
+            .otherwise("required without `call`")
+            .example("\"accept\"")
+            .help("action for routes that match; `\"next\"`: the next rule is asked");
+    static DEFAULT: Key<Verdict> = Key::word("default", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
+        .otherwise("the caller goes on")
+        .help("only in the last entry: action for routes that no rule decided");
+}
 
-static CONDITION_TABLE: Table = Table::new(
-    "policy.rules.NAME.match",
-    "`match` or `unless` of a rule",
-    &[
-        &FAMILY,
-        &ORIGIN,
-        &PREFIX_LENGTH,
-        &PATH_LENGTH,
-        &MED,
-        &LOCAL_PREF,
-        &WEIGHT,
-        &COMMUNITY_COUNT,
-        &NEIGHBOR,
-        &SOURCE,
-        &ORIGIN_AS,
-        &NEIGHBOR_AS,
-        &ANY_AS,
-        &OTC,
-        &PREFIX,
-        &NEXT_HOP,
-        &COMMUNITY_ANY,
-        &COMMUNITY_ALL,
-        &COMMUNITY_NONE,
-        &AS_PATH,
-    ],
-);
+table! {
+    static CONDITION_TABLE: "policy.rules.NAME.match", "`match` or `unless` of a rule";
+
+    static FAMILY: Key<Family> = Key::word("family", &FAMILIES).help("whose routes: `\"ipv4\"` or `\"ipv6\"`");
+    static ORIGIN: Key<Vec<Origin>> = Key::by("origin", "a word or a list", |reader, item| {
+        reader.all(item, |reader, entry| reader.word(entry, &ORIGINS))
+    })
+    .help("`\"igp\"`, `\"egp\"` or `\"incomplete\"`");
+    static PREFIX_LENGTH: Key<Between> =
+        Key::by("prefix_length", RANGE, |reader, item| between(reader, item, 128)).help("length of the prefix");
+    static PATH_LENGTH: Key<Between> =
+        Key::by("path_length", RANGE, |reader, item| between(reader, item, 65_535)).help("length of the AS path");
+    static MED: Key<Between> =
+        Key::by("med", RANGE, |reader, item| between(reader, item, u32::MAX)).help("MULTI_EXIT_DISC");
+    static LOCAL_PREF: Key<Between> =
+        Key::by("local_pref", RANGE, |reader, item| between(reader, item, u32::MAX)).help("LOCAL_PREF");
+    static WEIGHT: Key<Between> =
+        Key::by("weight", RANGE, |reader, item| between(reader, item, u32::MAX)).help("the local weight");
+    static COMMUNITY_COUNT: Key<Between> =
+        Key::by("community_count", RANGE, |reader, item| between(reader, item, 65_535))
+            .help("number of communities");
+    static NEIGHBOR: Key<()> = Key::raw("neighbor", "a pattern or a list").help("neighbor whose policy applies");
+    static SOURCE: Key<()> = Key::raw("source", "a pattern or a list").help("neighbor that sent the route");
+    static ORIGIN_AS: Key<()> = Key::raw("origin_as", NUMBERS).help("the last AS of the path");
+    static NEIGHBOR_AS: Key<()> = Key::raw("neighbor_as", NUMBERS).help("the first AS of the path");
+    static ANY_AS: Key<()> = Key::raw("any_as", NUMBERS).help("any AS of the path");
+    static OTC: Key<()> = Key::raw("otc", "true, false, or an AS set, a number, a range or a list")
+        .help("ONLY_TO_CUSTOMER (RFC 9234): whether it is there, or which AS it names");
+    static PREFIX: Key<()> = Key::raw("prefix", "a prefix set, an entry or a list").help("the prefix");
+    static NEXT_HOP: Key<()> = Key::raw("next_hop", "a prefix set, an entry or a list").help("the next hop");
+    static COMMUNITY_ANY: Key<()> = Key::raw("community", COMMUNITIES).help("at least one of these");
+    static COMMUNITY_ALL: Key<()> = Key::raw("community_all", COMMUNITIES).help("all of these");
+    static COMMUNITY_NONE: Key<()> = Key::raw("community_none", COMMUNITIES).help("none of these");
+    static AS_PATH: Key<()> = Key::raw("as_path", "an AS-path set, a pattern or a list").help("the AS path");
+}
 
 const RANGE: &str = "a number or a range";
 const NUMBERS: &str = "an AS set, a number, a range or a list";
 const COMMUNITIES: &str = "a community set, a community, a pattern or a list";
 
-static FAMILY: Key<Family> = Key::word("family", &FAMILIES).help("whose routes: `\"ipv4\"` or `\"ipv6\"`");
-static ORIGIN: Key<Vec<Origin>> = Key::by("origin", "a word or a list", |reader, item| {
-    reader.all(item, |reader, entry| reader.word(entry, &ORIGINS))
-})
-.help("`\"igp\"`, `\"egp\"` or `\"incomplete\"`");
-static PREFIX_LENGTH: Key<Between> =
-    Key::by("prefix_length", RANGE, |reader, item| between(reader, item, 128)).help("length of the prefix");
-static PATH_LENGTH: Key<Between> =
-    Key::by("path_length", RANGE, |reader, item| between(reader, item, 65_535)).help("length of the AS path");
-static MED: Key<Between> =
-    Key::by("med", RANGE, |reader, item| between(reader, item, u32::MAX)).help("MULTI_EXIT_DISC");
-static LOCAL_PREF: Key<Between> =
-    Key::by("local_pref", RANGE, |reader, item| between(reader, item, u32::MAX)).help("LOCAL_PREF");
-static WEIGHT: Key<Between> =
-    Key::by("weight", RANGE, |reader, item| between(reader, item, u32::MAX)).help("the local weight");
-static COMMUNITY_COUNT: Key<Between> =
-    Key::by("community_count", RANGE, |reader, item| between(reader, item, 65_535))
-        .help("number of communities");
-static NEIGHBOR: Key<()> = Key::raw("neighbor", "a pattern or a list").help("neighbor whose policy applies");
-static SOURCE: Key<()> = Key::raw("source", "a pattern or a list").help("neighbor that sent the route");
-static ORIGIN_AS: Key<()> = Key::raw("origin_as", NUMBERS).help("the last AS of the path");
-static NEIGHBOR_AS: Key<()> = Key::raw("neighbor_as", NUMBERS).help("the first AS of the path");
-static ANY_AS: Key<()> = Key::raw("any_as", NUMBERS).help("any AS of the path");
-static OTC: Key<()> = Key::raw("otc", "true, false, or an AS set, a number, a range or a list")
-    .help("ONLY_TO_CUSTOMER (RFC 9234): whether it is there, or which AS it names");
-static PREFIX: Key<()> = Key::raw("prefix", "a prefix set, an entry or a list").help("the prefix");
-static NEXT_HOP: Key<()> = Key::raw("next_hop", "a prefix set, an entry or a list").help("the next hop");
-static COMMUNITY_ANY: Key<()> = Key::raw("community", COMMUNITIES).help("at least one of these");
-static COMMUNITY_ALL: Key<()> = Key::raw("community_all", COMMUNITIES).help("all of these");
-static COMMUNITY_NONE: Key<()> = Key::raw("community_none", COMMUNITIES).help("none of these");
-static AS_PATH: Key<()> = Key::raw("as_path", "an AS-path set, a pattern or a list").help("the AS path");
+table! {
+    static CHANGE_TABLE: "policy.rules.NAME.set", "`set` of a rule";
 
-static CHANGE_TABLE: Table = Table::new(
-    "policy.rules.NAME.set",
-    "`set` of a rule",
-    &[
-        &REMOVE_PRIVATE_AS,
-        &PREPEND,
-        &COMMUNITIES_SET,
-        &COMMUNITIES_REMOVE,
-        &COMMUNITIES_REPLACE,
-        &COMMUNITIES_ADD,
-        &SET_LOCAL_PREF,
-        &SET_MED,
-        &SET_WEIGHT,
-        &DISCARD,
-        &SET_ORIGIN,
-        &SET_NEXT_HOP,
-    ],
-);
+    static REMOVE_PRIVATE_AS: Key<()> = Key::raw("remove_private_as", "true, or `\"replace\"`")
+        .help("remove private AS numbers from the path, or replace them with ours");
+    static PREPEND: Key<()> =
+        Key::raw("prepend", "a number, or a table").keys(&PREPEND_TABLE).help("prepend AS numbers to the path");
+    static COMMUNITIES_SET: Key<Arc<CommunityList>> =
+        Key::by("communities_set", "a list", communities).help("replace all communities with these");
+    static COMMUNITIES_REMOVE: Key<()> =
+        Key::raw("communities_remove", COMMUNITIES).help("remove these communities");
+    static COMMUNITIES_REPLACE: Key<()> =
+        Key::raw("communities_replace", "a table of lists by pattern").help("replace communities that match");
+    static COMMUNITIES_ADD: Key<Arc<CommunityList>> =
+        Key::by("communities_add", "a list", communities).help("add these communities");
+    static SET_LOCAL_PREF: Key<Amount> =
+        Key::by("local_pref", "a number, or a change such as `\"+10\"`", amount).help("LOCAL_PREF");
+    static SET_MED: Key<()> =
+        Key::raw("med", "a number, a change such as `\"+10\"`, or `\"remove\"`").help("MULTI_EXIT_DISC");
+    static SET_WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
+    static DISCARD: Key<bool> = Key::flag("discard").help("discard packets to the route");
+    static SET_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
+    static SET_NEXT_HOP: Key<Action> =
+        Key::by("next_hop", "`\"self\"`, `\"unchanged\"`, `\"peer\"`, or an address or a list", next_hop)
+            .help("the next hop");
+}
 
-static REMOVE_PRIVATE_AS: Key<()> = Key::raw("remove_private_as", "true, or `\"replace\"`")
-    .help("remove private AS numbers from the path, or replace them with ours");
-static PREPEND: Key<()> =
-    Key::raw("prepend", "a number, or a table").keys(&PREPEND_TABLE).help("prepend AS numbers to the path");
-static COMMUNITIES_SET: Key<Arc<CommunityList>> =
-    Key::by("communities_set", "a list", communities).help("replace all communities with these");
-static COMMUNITIES_REMOVE: Key<()> =
-    Key::raw("communities_remove", COMMUNITIES).help("remove these communities");
-static COMMUNITIES_REPLACE: Key<()> =
-    Key::raw("communities_replace", "a table of lists by pattern").help("replace communities that match");
-static COMMUNITIES_ADD: Key<Arc<CommunityList>> =
-    Key::by("communities_add", "a list", communities).help("add these communities");
-static SET_LOCAL_PREF: Key<Amount> =
-    Key::by("local_pref", "a number, or a change such as `\"+10\"`", amount).help("LOCAL_PREF");
-static SET_MED: Key<()> =
-    Key::raw("med", "a number, a change such as `\"+10\"`, or `\"remove\"`").help("MULTI_EXIT_DISC");
-static SET_WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
-static DISCARD: Key<bool> = Key::flag("discard").help("discard packets to the route");
-static SET_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
-static SET_NEXT_HOP: Key<Action> =
-    Key::by("next_hop", "`\"self\"`, `\"unchanged\"`, `\"peer\"`, or an address or a list", next_hop)
-        .help("the next hop");
+table! {
+    static PREPEND_TABLE: "policy.rules.NAME.set.prepend", "`prepend`";
 
-static PREPEND_TABLE: Table =
-    Table::new("policy.rules.NAME.set.prepend", "`prepend`", &[&PREPEND_AS, &COUNT]);
-static PREPEND_AS: Key<()> =
-    Key::raw("as", "an AS number, `\"own\"` or `\"last\"`").otherwise("`\"own\"`").help("which AS");
-static COUNT: Key<u8> =
-    Key::number("count", 1..=PREPEND_MAX as u64).unit("times").default(1).help("how often");
+    static PREPEND_AS: Key<()> =
+        Key::raw("as", "an AS number, `\"own\"` or `\"last\"`").otherwise("`\"own\"`").help("which AS");
+    static COUNT: Key<u8> =
+        Key::number("count", 1..=PREPEND_MAX as u64).unit("times").default(1).help("how often");
+}
 
 /// What neighbor patterns can name.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use thalweg_wire::bgp::{Origin, attribute};
 use toml::de::DeValue;
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Sub, Table, U32, Value};
+use crate::key::{Key, Sub, U32, Value, table};
 use crate::policy_rules::ORIGINS;
 use crate::policy_sets::{COMMUNITY, community_value, unknown};
 use crate::reader::{At, Item, Reader};
@@ -23,83 +23,60 @@ use crate::values;
 
 pub(crate) static TEST: Key<Sub> = Key::sections("test", &TABLE)
     .help("tests: routes and the expected result of the rules, checked whenever the file is read");
-static TABLE: Table =
-    Table::new("policy.test", "[[policy.test]]", &[&NAME, &RULES, &NEIGHBOR, &SOURCE, &ROUTE, &EXPECT]);
+table! {
+    static TABLE: "policy.test", "[[policy.test]]";
 
-static NAME: Key<()> = Key::raw("name", "a name").help("for messages");
-static RULES: Key<()> =
-    Key::raw("rules", "a name or a list").required("\"customers-in\"").help("rule sets in order");
-static NEIGHBOR: Key<()> = Key::raw("neighbor", "an address or a name")
-    .otherwise("some external neighbor")
-    .help("neighbor whose policy is tested");
-static SOURCE: Key<()> = Key::raw("source", "an address or a name")
-    .otherwise("nobody")
-    .help("for export: neighbor that sent the route");
-static ROUTE: Key<Sub> =
-    Key::section("route", &ROUTE_TABLE).required("{ prefix = \"192.0.2.0/24\" }").help("the route to test");
-static EXPECT: Key<Sub> =
-    Key::section("expect", &EXPECT_TABLE).required("{ action = \"accept\" }").help("the expected result");
+    static NAME: Key<()> = Key::raw("name", "a name").help("for messages");
+    static RULES: Key<()> =
+        Key::raw("rules", "a name or a list").required("\"customers-in\"").help("rule sets in order");
+    static NEIGHBOR: Key<()> = Key::raw("neighbor", "an address or a name")
+        .otherwise("some external neighbor")
+        .help("neighbor whose policy is tested");
+    static SOURCE: Key<()> = Key::raw("source", "an address or a name")
+        .otherwise("nobody")
+        .help("for export: neighbor that sent the route");
+    static ROUTE: Key<Sub> =
+        Key::section("route", &ROUTE_TABLE).required("{ prefix = \"192.0.2.0/24\" }").help("the route to test");
+    static EXPECT: Key<Sub> =
+        Key::section("expect", &EXPECT_TABLE).required("{ action = \"accept\" }").help("the expected result");
+}
 
-static ROUTE_TABLE: Table = Table::new(
-    "policy.test.route",
-    "`route` of a test",
-    &[
-        &ROUTE_PREFIX,
-        &ROUTE_AS_PATH,
-        &ROUTE_NEXT_HOP,
-        &ROUTE_ORIGIN,
-        &ROUTE_MED,
-        &ROUTE_LOCAL_PREF,
-        &ROUTE_OTC,
-        &ROUTE_COMMUNITIES,
-    ],
-);
+table! {
+    static ROUTE_TABLE: "policy.test.route", "`route` of a test";
 
-static ROUTE_PREFIX: Key<IpPrefix> =
-    Key::text("prefix", "a prefix", |text| text.parse().map_err(|_| "a prefix, such as \"192.0.2.0/24\""))
-        .required("\"192.0.2.0/24\"")
-        .help("the prefix");
-static ROUTE_AS_PATH: Key<Vec<u8>> =
-    Key::by("as_path", "AS numbers", as_path).help("`\"64600 64601 {64602,64603}\"`");
-static ROUTE_NEXT_HOP: Key<IpAddr> =
-    Key::text("next_hop", "an address", values::address).help("the next hop");
-static ROUTE_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
-static ROUTE_MED: Key<u32> = Key::number("med", 0..=U32).help("MULTI_EXIT_DISC");
-static ROUTE_LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("LOCAL_PREF");
-static ROUTE_OTC: Key<u32> = Key::number("otc", 0..=U32).help("ONLY_TO_CUSTOMER");
-static ROUTE_COMMUNITIES: Key<()> = Key::raw("communities", "a community or a list").help("its communities");
+    static ROUTE_PREFIX: Key<IpPrefix> =
+        Key::text("prefix", "a prefix", |text| text.parse().map_err(|_| "a prefix, such as \"192.0.2.0/24\""))
+            .required("\"192.0.2.0/24\"")
+            .help("the prefix");
+    static ROUTE_AS_PATH: Key<Vec<u8>> =
+        Key::by("as_path", "AS numbers", as_path).help("`\"64600 64601 {64602,64603}\"`");
+    static ROUTE_NEXT_HOP: Key<IpAddr> =
+        Key::text("next_hop", "an address", values::address).help("the next hop");
+    static ROUTE_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
+    static ROUTE_MED: Key<u32> = Key::number("med", 0..=U32).help("MULTI_EXIT_DISC");
+    static ROUTE_LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("LOCAL_PREF");
+    static ROUTE_OTC: Key<u32> = Key::number("otc", 0..=U32).help("ONLY_TO_CUSTOMER");
+    static ROUTE_COMMUNITIES: Key<()> = Key::raw("communities", "a community or a list").help("its communities");
+}
 
-static EXPECT_TABLE: Table = Table::new(
-    "policy.test.expect",
-    "`expect` of a test",
-    &[
-        &ACTION,
-        &LOCAL_PREF,
-        &MED,
-        &WEIGHT,
-        &PATH_LENGTH,
-        &DISCARD,
-        &ORIGIN,
-        &NEXT_HOP,
-        &AS_PATH,
-        &COMMUNITIES,
-    ],
-);
+table! {
+    static EXPECT_TABLE: "policy.test.expect", "`expect` of a test";
 
-static ACTION: Key<Verdict> = Key::word("action", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
-    .required("\"accept\"")
-    .help("expected action");
-static LOCAL_PREF: Key<u32> =
-    Key::number("local_pref", 0..=U32).help("expected LOCAL_PREF of an accepted route");
-static MED: Key<()> = Key::raw("med", "0 to 4294967295, or `\"none\"`").help("MULTI_EXIT_DISC");
-static WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
-static PATH_LENGTH: Key<u32> = Key::number("path_length", 0..=U32).help("length of the AS path");
-static DISCARD: Key<bool> = Key::flag("discard").help("whether packets to the route are discarded");
-static ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
-static NEXT_HOP: Key<IpAddr> = Key::text("next_hop", "an address", values::address).help("the next hop");
-static AS_PATH: Key<Vec<u8>> = Key::by("as_path", "AS numbers", as_path).help("the AS path");
-static COMMUNITIES: Key<()> =
-    Key::raw("communities", "a community or a list").help("all communities, in any order");
+    static ACTION: Key<Verdict> = Key::word("action", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
+        .required("\"accept\"")
+        .help("expected action");
+    static LOCAL_PREF: Key<u32> =
+        Key::number("local_pref", 0..=U32).help("expected LOCAL_PREF of an accepted route");
+    static MED: Key<()> = Key::raw("med", "0 to 4294967295, or `\"none\"`").help("MULTI_EXIT_DISC");
+    static WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
+    static PATH_LENGTH: Key<u32> = Key::number("path_length", 0..=U32).help("length of the AS path");
+    static DISCARD: Key<bool> = Key::flag("discard").help("whether packets to the route are discarded");
+    static ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
+    static NEXT_HOP: Key<IpAddr> = Key::text("next_hop", "an address", values::address).help("the next hop");
+    static AS_PATH: Key<Vec<u8>> = Key::by("as_path", "AS numbers", as_path).help("the AS path");
+    static COMMUNITIES: Key<()> =
+        Key::raw("communities", "a community or a list").help("all communities, in any order");
+}
 
 /// The default neighbor of a test (addresses and AS numbers for documentation).
 const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

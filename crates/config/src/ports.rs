@@ -11,7 +11,7 @@ use thalweg_dataplane::reverse_path::ReversePathMode;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::interfaces::{self, InterfaceNames, MIRROR, read_interface};
-use crate::key::{Differs, Key, Sub, Table};
+use crate::key::{Differs, Key, Sub, table};
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::types::{
@@ -23,73 +23,60 @@ use crate::values;
 pub(crate) static PORTS: Key<Sub> = Key::named_sections("ports", &PORT_TABLE)
     .otherwise("required, unless the router only speaks BGP")
     .help("the ports of the router");
-pub(crate) static PORT_TABLE: Table = Table::new(
-    "ports.NAME",
-    "[ports.NAME]",
-    &[
-        &MAC,
-        &ADDRESSES,
-        &MTU,
-        &TRACE_NAME,
-        &DEFAULT_MAC,
-        &interfaces::INTERFACE,
-        &interfaces::DRIVER,
-        &interfaces::DEVICE,
-        &MIRROR,
-        &interfaces::ROUTER_ADVERTISEMENTS,
-        &interfaces::OFFLOAD,
-        &interfaces::XDP_MODE,
-        &interfaces::QUEUES,
-        &interfaces::QUEUE_WORKERS,
-        &ACL_IN,
-        &ACL_OUT,
-        &URPF,
-        &PARENT,
-        &VLAN,
-    ],
-);
+table! {
+    pub(crate) static PORT_TABLE: "ports.NAME", "[ports.NAME]";
 
-static MAC: Key<MacAddr> = Key::text("mac", "a MAC address", values::mac)
-    .otherwise("required; with `interface` or `parent` that one's")
-    .example("\"02:00:00:00:00:01\"")
-    .restart(Differs::Port(|old, new| {
-        old.mac != new.mac || interfaces::differ(old, new, |interface| interface.own_mac)
-    }))
-    .help("MAC address of the port: `\"02:00:00:00:00:01\"`");
-static ADDRESSES: Key<()> = Key::raw("addresses", "an address with prefix length, or a list")
-    .otherwise("none, and [those that programs give the mirror](live.md#mirrors)")
+    static MAC: Key<MacAddr> = Key::text("mac", "a MAC address", values::mac)
+        .otherwise("required; with `interface` or `parent` that one's")
+        .example("\"02:00:00:00:00:01\"")
+        .restart(Differs::Port(|old, new| {
+            old.mac != new.mac || interfaces::differ(old, new, |interface| interface.own_mac)
+        }))
+        .help("MAC address of the port: `\"02:00:00:00:00:01\"`");
+    static ADDRESSES: Key<()> = Key::raw("addresses", "an address with prefix length, or a list")
+        .otherwise("none, and [those that programs give the mirror](live.md#mirrors)")
+        .help(
+            "the router's own addresses, each with the prefix that is connected here: `[\"203.0.113.2/30\", \
+             \"2001:db8:1::2/64\"]`. `\"198.51.100.7/32\"` has no network: its gateway is a route with \
+             [`onlink`](#routing-and-routes)",
+        );
+    static MTU: Key<()> = Key::raw("mtu", "68 to 65535 bytes, with IPv6 from 1280")
+        .otherwise("1500; the parent's")
+        .help("MTU: the largest IP packet that may leave");
+    static TRACE_NAME: Key<String> = Key::text("trace_name", "a name", parse_trace_name)
+        .otherwise("the port's name")
+        .help("its name in text traces and as a pcapng interface");
+    static DEFAULT_MAC: Key<MacAddr> = Key::text("default_mac", "a MAC address", values::mac)
+        .otherwise("live they are asked for, in replays dropped as `neighbor-unresolved`")
+        .help("destination MAC address for neighbors that are not listed");
+    row interfaces::INTERFACE;
+    row interfaces::DRIVER;
+    row interfaces::DEVICE;
+    row MIRROR;
+    row interfaces::ROUTER_ADVERTISEMENTS;
+    row interfaces::OFFLOAD;
+    row interfaces::XDP_MODE;
+    row interfaces::QUEUES;
+    row interfaces::QUEUE_WORKERS;
+    static ACL_IN: Key<String> =
+        Key::by("acl_in", "a name", acl_name).help("[access list](#acl) for packets that enter here");
+    static ACL_OUT: Key<String> =
+        Key::by("acl_out", "a name", acl_name).help("[access list](#acl) for packets that leave here");
+    static URPF: Key<ReversePathMode> = Key::word("urpf", &MODES)
+        .otherwise(
+            "`\"new-sessions\"` on `[nat] inside` ports that have an IPv4 network and no default route, else `\"off\"`",
+        )
+        .help("[source check](acl.md#source-checks)");
+    static PARENT: Key<String> = Key::by("parent", "a port", |reader, item| {
+        reader.string(item, "the name of a port").map(str::to_owned)
+    })
+    .example("\"wan\"")
     .help(
-        "the router's own addresses, each with the prefix that is connected here: `[\"203.0.113.2/30\", \
-         \"2001:db8:1::2/64\"]`. `\"198.51.100.7/32\"` has no network: its gateway is a route with \
-         [`onlink`](#routing-and-routes)",
+        "with `vlan`, the port is a [VLAN sub-interface](acl.md#vlan-sub-interfaces) of this one: `mac` and `mtu` default to \
+         the parent's; `interface` and `driver` are the parent's, `mirror` and `router_advertisements` its own",
     );
-static MTU: Key<()> = Key::raw("mtu", "68 to 65535 bytes, with IPv6 from 1280")
-    .otherwise("1500; the parent's")
-    .help("MTU: the largest IP packet that may leave");
-static TRACE_NAME: Key<String> = Key::text("trace_name", "a name", parse_trace_name)
-    .otherwise("the port's name")
-    .help("its name in text traces and as a pcapng interface");
-static DEFAULT_MAC: Key<MacAddr> = Key::text("default_mac", "a MAC address", values::mac)
-    .otherwise("live they are asked for, in replays dropped as `neighbor-unresolved`")
-    .help("destination MAC address for neighbors that are not listed");
-static ACL_IN: Key<String> =
-    Key::by("acl_in", "a name", acl_name).help("[access list](#acl) for packets that enter here");
-static ACL_OUT: Key<String> =
-    Key::by("acl_out", "a name", acl_name).help("[access list](#acl) for packets that leave here");
-static URPF: Key<ReversePathMode> = Key::word("urpf", &MODES)
-    .otherwise(
-        "`\"new-sessions\"` on `[nat] inside` ports that have an IPv4 network and no default route, else `\"off\"`",
-    )
-    .help("[source check](acl.md#source-checks)");
-static PARENT: Key<String> = Key::by("parent", "a port", |reader, item| {
-    reader.string(item, "the name of a port").map(str::to_owned)
-})
-.example("\"wan\"")
-.help(
-    "with `vlan`, the port is a [VLAN sub-interface](acl.md#vlan-sub-interfaces) of this one: `mac` and `mtu` default to \
-     the parent's; `interface` and `driver` are the parent's, `mirror` and `router_advertisements` its own",
-);
-static VLAN: Key<u16> = Key::number("vlan", 1..=4094).example("100").help("VLAN ID on the parent");
+    static VLAN: Key<u16> = Key::number("vlan", 1..=4094).example("100").help("VLAN ID on the parent");
+}
 
 const MODES: [(&str, ReversePathMode); 5] = [
     ("new-sessions", ReversePathMode::NewSessions),
@@ -101,15 +88,16 @@ const MODES: [(&str, ReversePathMode); 5] = [
 
 pub(crate) static NEIGHBORS: Key<Sub> =
     Key::sections("neighbors", &NEIGHBOR_TABLE).former("neighbours").help("static neighbors (ARP, ND)");
-static NEIGHBOR_TABLE: Table =
-    Table::new("neighbors", "[[neighbors]]", &[&NEIGHBOR_PORT, &NEIGHBOR_ADDRESS, &NEIGHBOR_MAC]);
+table! {
+    static NEIGHBOR_TABLE: "neighbors", "[[neighbors]]";
 
-static NEIGHBOR_PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("where it is");
-static NEIGHBOR_ADDRESS: Key<IpAddr> = Key::text("address", "an address", values::address)
-    .required("\"192.0.2.1\"")
-    .help("within a connected prefix of the port, or IPv6 link-local");
-static NEIGHBOR_MAC: Key<MacAddr> =
-    Key::text("mac", "a MAC address", values::mac).required("\"02:00:00:00:00:99\"").help("its MAC address");
+    static NEIGHBOR_PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("where it is");
+    static NEIGHBOR_ADDRESS: Key<IpAddr> = Key::text("address", "an address", values::address)
+        .required("\"192.0.2.1\"")
+        .help("within a connected prefix of the port, or IPv6 link-local");
+    static NEIGHBOR_MAC: Key<MacAddr> =
+        Key::text("mac", "a MAC address", values::mac).required("\"02:00:00:00:00:99\"").help("its MAC address");
+}
 
 /// RFC 791 requires 68 bytes on every link, RFC 8200 section 5 requires 1280 for IPv6.
 const MTU_MIN: u64 = 68;

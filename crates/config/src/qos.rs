@@ -16,7 +16,7 @@ use crate::items::{
     DSCP_LIST, PORT_LIST, PREFIX_LIST, PROTOCOL_LIST, RATE, SIZE, check_families, parse_name, port_range,
     read_dscp, read_prefix, read_protocol, read_rate, read_size,
 };
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
@@ -24,100 +24,101 @@ use crate::types::{Class, ClassIndex, ClassQueue, QosConfig, ValidateConfig};
 
 pub(crate) static QOS: Key<Sub> =
     Key::section("qos", &TABLE).help("traffic classes, and the queues of ports");
-static TABLE: Table = Table::new("qos", "[qos]", &[&CLASSES, &egress::EGRESS]);
+table! {
+    static TABLE: "qos", "[qos]";
 
-static CLASSES: Key<Sub> = Key::sections("classes", &CLASS_TABLE)
-    .help("traffic classes, in order; a packet takes the first that matches");
-static CLASS_TABLE: Table = Table::new(
-    "qos.classes",
-    "[[qos.classes]]",
-    &[&NAME, &STRICT, &WEIGHT, &MATCH, &POLICER, &egress::QUEUE],
-);
+    static CLASSES: Key<Sub> = Key::sections("classes", &CLASS_TABLE)
+        .help("traffic classes, in order; a packet takes the first that matches");
+    row egress::EGRESS;
+}
 
-static NAME: Key<String> =
-    Key::text("name", "a name", parse_name).required("\"voice\"").help("its name in reports");
-static STRICT: Key<u8> = Key::number("strict", 0..=LEVEL_MAX)
-    .help("strict priority level, served before higher levels and before all weights; 0 is first");
-static WEIGHT: Key<u16> = Key::number("weight", 1..=WEIGHT_MAX)
-    .otherwise("1")
-    .help("instead of `strict`: share of the rate that strict classes leave");
-static MATCH: Key<Sub> = Key::sections("match", &MATCH_TABLE)
-    .otherwise("required but for `default`")
-    .example("[{ dscp = \"ef\" }]")
-    .help("entries: a packet matches any entry, and of that entry all keys");
-static POLICER: Key<Sub> = Key::section("policer", &POLICER_TABLE).help("policer of the class");
+table! {
+    static CLASS_TABLE: "qos.classes", "[[qos.classes]]";
 
-static MATCH_TABLE: Table = Table::new(
-    "qos.classes.match",
-    "an entry of `match`",
-    &[&DSCP, &APPLICATION, &PROTOCOL, &SOURCE_PORTS, &DESTINATION_PORTS, &SOURCE, &DESTINATION, &PORT_IN],
-);
+    static NAME: Key<String> =
+        Key::text("name", "a name", parse_name).required("\"voice\"").help("its name in reports");
+    static STRICT: Key<u8> = Key::number("strict", 0..=LEVEL_MAX)
+        .help("strict priority level, served before higher levels and before all weights; 0 is first");
+    static WEIGHT: Key<u16> = Key::number("weight", 1..=WEIGHT_MAX)
+        .otherwise("1")
+        .help("instead of `strict`: share of the rate that strict classes leave");
+    static MATCH: Key<Sub> = Key::sections("match", &MATCH_TABLE)
+        .otherwise("required but for `default`")
+        .example("[{ dscp = \"ef\" }]")
+        .help("entries: a packet matches any entry, and of that entry all keys");
+    static POLICER: Key<Sub> = Key::section("policer", &POLICER_TABLE).help("policer of the class");
+    row egress::QUEUE;
+}
 
-static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
-    .help("names or numbers: `[\"ef\", 46]`");
-static APPLICATION: Key<Vec<u8>> =
-    Key::by("application", "a name or a list", |reader, item| reader.all(item, read_application))
-        .help("names as in [text traces](formats.md): `[\"rtp\", \"sip\"]`");
-static PROTOCOL: Key<Vec<u8>> =
-    Key::by("protocol", PROTOCOL_LIST, |reader, item| reader.all(item, read_protocol))
-        .help("transport: `\"udp\"`, or a number");
-static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
-    Key::by("source_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
-        .help("numbers or ranges: `\"10000-20000\"`");
-static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
-    Key::by("destination_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
-        .help("numbers or ranges: `\"10000-20000\"`");
-static SOURCE: Key<Vec<IpNet>> =
-    Key::by("source", PREFIX_LIST, |reader, item| reader.all(item, read_prefix)).help("prefixes");
-static DESTINATION: Key<Vec<IpNet>> =
-    Key::by("destination", PREFIX_LIST, |reader, item| reader.all(item, read_prefix)).help("prefixes");
-static PORT_IN: Key<()> = Key::raw("port_in", "a port or a list").help("ingress ports");
+table! {
+    static MATCH_TABLE: "qos.classes.match", "an entry of `match`";
 
-static POLICER_TABLE: Table = Table::new(
-    "qos.classes.policer",
-    "[qos.classes.policer]",
-    &[&KIND, &CIR, &CBS, &PIR, &PBS, &EBS, &COLOR_AWARE, &YELLOW_DSCP, &RED, &RED_DSCP],
-);
+    static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
+        .help("names or numbers: `[\"ef\", 46]`");
+    static APPLICATION: Key<Vec<u8>> =
+        Key::by("application", "a name or a list", |reader, item| reader.all(item, read_application))
+            .help("names as in [text traces](formats.md): `[\"rtp\", \"sip\"]`");
+    static PROTOCOL: Key<Vec<u8>> =
+        Key::by("protocol", PROTOCOL_LIST, |reader, item| reader.all(item, read_protocol))
+            .help("transport: `\"udp\"`, or a number");
+    static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
+        Key::by("source_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
+            .help("numbers or ranges: `\"10000-20000\"`");
+    static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
+        Key::by("destination_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
+            .help("numbers or ranges: `\"10000-20000\"`");
+    static SOURCE: Key<Vec<IpNet>> =
+        Key::by("source", PREFIX_LIST, |reader, item| reader.all(item, read_prefix)).help("prefixes");
+    static DESTINATION: Key<Vec<IpNet>> =
+        Key::by("destination", PREFIX_LIST, |reader, item| reader.all(item, read_prefix)).help("prefixes");
+    static PORT_IN: Key<()> = Key::raw("port_in", "a port or a list").help("ingress ports");
+}
 
-static KIND: Key<bool> = Key::word("kind", &[("trtcm", true), ("srtcm", false)])
-    .required("\"trtcm\"")
-    .help("`\"trtcm\"`, two rates and three colors, RFC 2698; or `\"srtcm\"`, one rate, RFC 2697");
-static CIR: Key<u64> =
-    Key::by("cir", RATE, read_rate).required("\"2 Mbit/s\"").help("committed rate: `\"2 Mbit/s\"`");
-static CBS: Key<u64> =
-    Key::by("cbs", SIZE, read_size).required("\"64 KiB\"").help("committed burst: `\"64 KiB\"`");
-static PIR: Key<u64> = Key::by("pir", RATE, read_rate)
-    .otherwise("required for `\"trtcm\"`")
-    .example("\"4 Mbit/s\"")
-    .help("peak rate");
-static PBS: Key<u64> = Key::by("pbs", SIZE, read_size)
-    .otherwise("required for `\"trtcm\"`")
-    .example("\"128 KiB\"")
-    .help("peak burst");
-static EBS: Key<u64> = Key::by("ebs", SIZE, read_size)
-    .otherwise("required for `\"srtcm\"`")
-    .example("\"128 KiB\"")
-    .help("excess burst");
-static COLOR_AWARE: Key<bool> = Key::flag("color_aware")
-    .former("colour_aware")
-    .default(false)
-    .help("color-aware: start from the color that the DSCP shows");
-static YELLOW_DSCP: Key<u8> = Key::by("yellow_dscp", "a DSCP", read_dscp)
-    .otherwise("unchanged")
-    .help("new DSCP of yellow packets: `\"af12\"`");
-static RED: Key<bool> = Key::word("red", &[("drop", false), ("remark", true)])
-    .default(false)
-    .help("`\"drop\"`, or `\"remark\"` with `red_dscp`");
-static RED_DSCP: Key<u8> = Key::by("red_dscp", "a DSCP", read_dscp).help("new DSCP of red packets");
+table! {
+    static POLICER_TABLE: "qos.classes.policer", "[qos.classes.policer]";
+
+    static KIND: Key<bool> = Key::word("kind", &[("trtcm", true), ("srtcm", false)])
+        .required("\"trtcm\"")
+        .help("`\"trtcm\"`, two rates and three colors, RFC 2698; or `\"srtcm\"`, one rate, RFC 2697");
+    static CIR: Key<u64> =
+        Key::by("cir", RATE, read_rate).required("\"2 Mbit/s\"").help("committed rate: `\"2 Mbit/s\"`");
+    static CBS: Key<u64> =
+        Key::by("cbs", SIZE, read_size).required("\"64 KiB\"").help("committed burst: `\"64 KiB\"`");
+    static PIR: Key<u64> = Key::by("pir", RATE, read_rate)
+        .otherwise("required for `\"trtcm\"`")
+        .example("\"4 Mbit/s\"")
+        .help("peak rate");
+    static PBS: Key<u64> = Key::by("pbs", SIZE, read_size)
+        .otherwise("required for `\"trtcm\"`")
+        .example("\"128 KiB\"")
+        .help("peak burst");
+    static EBS: Key<u64> = Key::by("ebs", SIZE, read_size)
+        .otherwise("required for `\"srtcm\"`")
+        .example("\"128 KiB\"")
+        .help("excess burst");
+    static COLOR_AWARE: Key<bool> = Key::flag("color_aware")
+        .former("colour_aware")
+        .default(false)
+        .help("color-aware: start from the color that the DSCP shows");
+    static YELLOW_DSCP: Key<u8> = Key::by("yellow_dscp", "a DSCP", read_dscp)
+        .otherwise("unchanged")
+        .help("new DSCP of yellow packets: `\"af12\"`");
+    static RED: Key<bool> = Key::word("red", &[("drop", false), ("remark", true)])
+        .default(false)
+        .help("`\"drop\"`, or `\"remark\"` with `red_dscp`");
+    static RED_DSCP: Key<u8> = Key::by("red_dscp", "a DSCP", read_dscp).help("new DSCP of red packets");
+}
 
 pub(crate) static VALIDATE: Key<Sub> =
     Key::section("validate", &VALIDATE_TABLE).help("checks of received packets");
-static VALIDATE_TABLE: Table = Table::new("validate", "[validate]", &[&MARTIANS]);
+table! {
+    static VALIDATE_TABLE: "validate", "[validate]";
 
-static MARTIANS: Key<bool> = Key::flag("martians").default(true).help(
-    "drop addresses that can never be a source or be routed (RFC 1812 section 5.3.7). Whatever this says, broadcast and \
-     multicast are never forwarded or translated, nor is a unicast packet in a frame to a broadcast or multicast MAC address",
-);
+    static MARTIANS: Key<bool> = Key::flag("martians").default(true).help(
+        "drop addresses that can never be a source or be routed (RFC 1812 section 5.3.7). Whatever this says, broadcast and \
+         multicast are never forwarded or translated, nor is a unicast packet in a frame to a broadcast or multicast MAC address",
+    );
+}
 
 /// A packet carries its class in a byte.
 const CLASSES_MAX: usize = 256;

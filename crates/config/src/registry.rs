@@ -1,35 +1,33 @@
 //! All tables of keys, for the reference and `thalweg config keys`.
 
-use crate::key::{SectionInfo, Table};
+use crate::key::{SectionInfo, Table, table};
 use crate::{
     acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, web, workers,
 };
 
-/// The root table with all sections.
-pub(crate) static ROOT: Table = Table::new(
-    "",
-    "the configuration",
-    &[
-        &ports::PORTS,
-        &kernel::KERNEL,
-        &workers::WORKERS,
-        &dpdk::DPDK,
-        &flows::FLOWS,
-        &ports::NEIGHBORS,
-        &routing::ROUTING,
-        &routing::ROUTES,
-        &nat::NAT,
-        &acl::ACL,
-        &firewall::FIREWALL,
-        &sets::SETS,
-        &qos::QOS,
-        &qos::VALIDATE,
-        &bgp::BGP,
-        &policy::POLICY,
-        &control::CONTROL,
-        &web::WEB,
-    ],
-);
+table! {
+    /// The root table with all sections.
+    pub(crate) static ROOT: "", "the configuration";
+
+    row ports::PORTS;
+    row kernel::KERNEL;
+    row workers::WORKERS;
+    row dpdk::DPDK;
+    row flows::FLOWS;
+    row ports::NEIGHBORS;
+    row routing::ROUTING;
+    row routing::ROUTES;
+    row nat::NAT;
+    row acl::ACL;
+    row firewall::FIREWALL;
+    row sets::SETS;
+    row qos::QOS;
+    row qos::VALIDATE;
+    row bgp::BGP;
+    row policy::POLICY;
+    row control::CONTROL;
+    row web::WEB;
+}
 
 /// Every table once: each before the sections that begin in it, with shared tables at the end.
 pub(crate) fn tables() -> Vec<&'static Table> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use ipnet::IpNet;
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Key, Sub, Table, U32};
+use crate::key::{Key, Sub, U32, table};
 use crate::ports::{Ports, is_link_local};
 use crate::reader::{At, Reader};
 use crate::route_file::{self, RouteFileContext};
@@ -19,36 +19,39 @@ use crate::values;
 
 pub(crate) static ROUTING: Key<Sub> =
     Key::section("routing", &ROUTING_TABLE).help("route files, for tables too large for this file");
-static ROUTING_TABLE: Table = Table::new("routing", "[routing]", &[&FILES, &DEFAULT_NEXT_HOPS]);
+table! {
+    static ROUTING_TABLE: "routing", "[routing]";
 
-static FILES: Key<()> = Key::raw("files", "a path or a list").help("route files, relative to this one");
-static DEFAULT_NEXT_HOPS: Key<()> = Key::raw("default_next_hops", "an address or a list").help(
-    "next hops for lines with only a prefix: the i-th line of a family takes the i-th address of that family, beginning \
-     again after the last",
-);
+    static FILES: Key<()> = Key::raw("files", "a path or a list").help("route files, relative to this one");
+    static DEFAULT_NEXT_HOPS: Key<()> = Key::raw("default_next_hops", "an address or a list").help(
+        "next hops for lines with only a prefix: the i-th line of a family takes the i-th address of that family, beginning \
+         again after the last",
+    );
+}
 
 pub(crate) static ROUTES: Key<Sub> = Key::sections("routes", &ROUTE_TABLE).help("static routes");
-static ROUTE_TABLE: Table =
-    Table::new("routes", "[[routes]]", &[&PREFIX, &VIA, &PORT, &ONLINK, &ACTION, &METRIC]);
+table! {
+    static ROUTE_TABLE: "routes", "[[routes]]";
 
-static PREFIX: Key<IpNet> = Key::text("prefix", "a prefix", values::prefix)
-    .required("\"0.0.0.0/0\"")
-    .help("`\"0.0.0.0/0\"`, without bits set beyond its length");
-static VIA: Key<()> = Key::raw("via", "an address or a list of at most 64")
-    .help("next hop, or several for ECMP by flow hash: `[\"203.0.113.1\", \"203.0.113.5\"]`");
-static PORT: Key<()> = Key::raw("port", "a port")
-    .otherwise("where the next hop is connected")
-    .help("port of the next hop; without `via`: an on-link route");
-static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
-    "with `via` and `port`: the next hop is on the port's link though none of its networks holds it. For hosts of providers \
-     that give an address as a /32: the router asks for the gateway by ARP all the same, and answers questions for its \
-     own address there",
-);
-static ACTION: Key<bool> = Key::word("action", &[("blackhole", true), ("unreachable", false)])
-    .help("instead of `via` and `port`: discard packets silently, or as unreachable");
-static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
-    "of several routes to a prefix, the one with the lowest metric is used whose link is up and whose next hop answers",
-);
+    static PREFIX: Key<IpNet> = Key::text("prefix", "a prefix", values::prefix)
+        .required("\"0.0.0.0/0\"")
+        .help("`\"0.0.0.0/0\"`, without bits set beyond its length");
+    static VIA: Key<()> = Key::raw("via", "an address or a list of at most 64")
+        .help("next hop, or several for ECMP by flow hash: `[\"203.0.113.1\", \"203.0.113.5\"]`");
+    static PORT: Key<()> = Key::raw("port", "a port")
+        .otherwise("where the next hop is connected")
+        .help("port of the next hop; without `via`: an on-link route");
+    static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
+        "with `via` and `port`: the next hop is on the port's link though none of its networks holds it. For hosts of providers \
+         that give an address as a /32: the router asks for the gateway by ARP all the same, and answers questions for its \
+         own address there",
+    );
+    static ACTION: Key<bool> = Key::word("action", &[("blackhole", true), ("unreachable", false)])
+        .help("instead of `via` and `port`: discard packets silently, or as unreachable");
+    static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
+        "of several routes to a prefix, the one with the lowest metric is used whose link is up and whose next hop answers",
+    );
+}
 
 /// The most next hops of one ECMP route.
 const ECMP_MAX: usize = 64;

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::{PORT_LIST, PREFIX_LIST, port_range, read_prefix};
-use crate::key::{Key, Sub, Table};
+use crate::key::{Key, Sub, table};
 use crate::policy_sets::check_name;
 use crate::reader::{Item, NamedSet, Reader};
 use crate::section::Section;
@@ -16,7 +16,13 @@ use crate::values;
 
 pub(crate) static SETS: Key<Sub> = Key::named_sections("sets", &TABLE)
     .help("addresses and ports by name, for rules: see [firewall.md](firewall.md#sets)");
-static TABLE: Table = Table::new("sets.NAME", "[sets.NAME]", &[&ADDRESSES, &PORTS, &FILE]);
+table! {
+    static TABLE: "sets.NAME", "[sets.NAME]";
+
+    row ADDRESSES;
+    row PORTS;
+    row FILE;
+}
 
 static ADDRESSES: Key<Vec<IpNet>> =
     Key::by("addresses", PREFIX_LIST, |reader, item| reader.all(item, read_prefix))
@@ -91,7 +97,7 @@ fn named<'r>(reader: &'r mut Reader, item: &Item<'_>) -> Option<Option<&'r Named
         let help = nearest(name, names()).map(|name| format!("did you mean `@{name}`?"));
         let message = format!("no set is named `{name}`");
         reader.error(ErrorKind::UnknownName, &item.span, message, expected).help = help;
-        return Some(None);
+        return Some();
     }
     Some(reader.sets.get(name))
 }

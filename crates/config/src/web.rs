@@ -5,18 +5,25 @@ use std::path::PathBuf;
 
 use crate::diagnostic::ErrorKind;
 use crate::items::parse_name;
-use crate::key::{Differs, Key, Sub, Table};
+use crate::key::{Differs, Key, Sub, table};
 use crate::reader::{Item, Reader};
 use crate::section::Section;
 use crate::web_types::{WebConfig, WebRight, WebToken};
 
 pub(crate) static WEB: Key<Sub> =
     Key::section("web", &TABLE).help("[HTTP API](api.md), console and [metrics](metrics.md)");
-static TABLE: Table = Table::new(
-    "web",
-    "[web]",
-    &[&SOCKET, &LISTEN, &HOSTS, &CERTIFICATE, &KEY, &LOOKING_GLASS, &LOOKING_GLASS_HIDDEN, &TOKEN],
-);
+table! {
+    static TABLE: "web", "[web]";
+
+    row SOCKET;
+    row LISTEN;
+    row HOSTS;
+    row CERTIFICATE;
+    row KEY;
+    row LOOKING_GLASS;
+    row LOOKING_GLASS_HIDDEN;
+    row TOKEN;
+}
 
 static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::path)
     .restart(Differs::Process)
@@ -43,7 +50,13 @@ static LOOKING_GLASS_HIDDEN: Key<Vec<String>> = Key::by("looking_glass_hidden", 
 static TOKEN: Key<Sub> = Key::sections("token", &TOKEN_TABLE)
     .help("who may do what over `listen`; without any, everybody on loopback may read");
 
-static TOKEN_TABLE: Table = Table::new("web.token", "[[web.token]]", &[&NAME, &FILE, &MAY]);
+table! {
+    static TOKEN_TABLE: "web.token", "[[web.token]]";
+
+    row NAME;
+    row FILE;
+    row MAY;
+}
 static NAME: Key<String> = Key::text("name", "a name", parse_name)
     .required("\"monitoring\"")
     .restart(Differs::Process)
@@ -75,7 +88,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
     let span = section.finish(reader).unwrap_or_default();
     web.tls = match (certificate, key) {
         (Some(certificate), Some(key)) => Some((certificate.value, key.value)),
-        (Some(at), None) | (None, Some(at)) => {
+        (Some(at), None) | (, Some(at)) => {
             reader.error(
                 ErrorKind::MissingKey,
                 &at.span,
@@ -84,7 +97,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
             );
             None
         }
-        (None, None) => None,
+        (, None) => None,
     };
     if web.socket.is_none() && web.listen.is_empty() && web.looking_glass.is_empty() {
         let message = "[web] listens nowhere";

@@ -6,7 +6,7 @@ use thalweg_base::BATCH_PACKETS as BATCH_PACKETS_MAX;
 use thalweg_exec::{Priority, THREADS_MAX};
 
 use crate::diagnostic::ErrorKind;
-use crate::key::{Differs, Key, Sub, Table};
+use crate::key::{Differs, Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
@@ -14,39 +14,38 @@ use crate::types::WorkersConfig;
 
 pub(crate) static WORKERS: Key<Sub> = Key::section("workers", &TABLE)
     .help("live: the threads that forward packets; read only when `thalweg run` starts");
-static TABLE: Table =
-    Table::new("workers", "[workers]", &[&COUNT, &PRIORITY, &CORES, &BATCH_PACKETS, &BUSY_POLL_US]);
+table! {
+    static TABLE: "workers", "[workers]";
 
-static COUNT: Key<usize> = Key::number("count", 1..=THREADS_MAX as u64)
-    .otherwise("as many as `queue_workers` of ports name, else 1")
-    .restart(Differs::Process)
-    .help("how many there are; `--workers` of `thalweg run` has precedence");
-
-static PRIORITY: Key<Priority> = Key::word("priority", &Priority::NAMES)
-    .default_of(|| WorkersConfig::default().priority)
-    .restart(Differs::Process)
-    .help(
-        "how soon they get a core that other threads want too: `\"realtime\"` (at once, within a budget), `\"nice\"` or \
-         `\"normal\"`; where the system refuses it the next lower one, with a warning",
-    );
-static CORES: Key<Vec<usize>> = Key::by("cores", "a list of cores, each 0 to 1023", cores)
-    .otherwise("not bound")
-    .restart(Differs::Process)
-    .help("cores to pin workers to: `[2, 3]`, worker i to the i-th, starting again after the last");
-
-static BATCH_PACKETS: Key<usize> = Key::number("batch_packets", 1..=BATCH_PACKETS_MAX as u64)
-    .unit("packets")
-    .default_of(|| WorkersConfig::default().batch_packets)
-    .restart(Differs::Process)
-    .help("how many a worker receives at most before it processes and sends them");
-static BUSY_POLL_US: Key<u32> = Key::number("busy_poll_us", 0..=1000)
-    .unit("microseconds")
-    .default(0)
-    .restart(Differs::Process)
-    .help(
-        "for how long at most a worker [asks its ports again](live.md#busy-polling) before it sleeps, while packets come \
-         that often; 0 sleeps at once",
-    );
+    static COUNT: Key<usize> = Key::number("count", 1..=THREADS_MAX as u64)
+        .otherwise("as many as `queue_workers` of ports name, else 1")
+        .restart(Differs::Process)
+        .help("how many there are; `--workers` of `thalweg run` has precedence");
+    static PRIORITY: Key<Priority> = Key::word("priority", &Priority::NAMES)
+        .default_of(|| WorkersConfig::default().priority)
+        .restart(Differs::Process)
+        .help(
+            "how soon they get a core that other threads want too: `\"realtime\"` (at once, within a budget), `\"nice\"` or \
+             `\"normal\"`; where the system refuses it the next lower one, with a warning",
+        );
+    static CORES: Key<Vec<usize>> = Key::by("cores", "a list of cores, each 0 to 1023", cores)
+        .otherwise("not bound")
+        .restart(Differs::Process)
+        .help("cores to pin workers to: `[2, 3]`, worker i to the i-th, starting again after the last");
+    static BATCH_PACKETS: Key<usize> = Key::number("batch_packets", 1..=BATCH_PACKETS_MAX as u64)
+        .unit("packets")
+        .default_of(|| WorkersConfig::default().batch_packets)
+        .restart(Differs::Process)
+        .help("how many a worker receives at most before it processes and sends them");
+    static BUSY_POLL_US: Key<u32> = Key::number("busy_poll_us", 0..=1000)
+        .unit("microseconds")
+        .default(0)
+        .restart(Differs::Process)
+        .help(
+            "for how long at most a worker [asks its ports again](live.md#busy-polling) before it sleeps, while packets come \
+             that often; 0 sleeps at once",
+        );
+}
 
 /// The capacity of the kernel's CPU sets.
 const CORES_MAX: u64 = 1024;
