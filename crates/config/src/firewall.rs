@@ -280,11 +280,11 @@ fn read_rule(
             let burst = burst.map_or(rate.value, |burst| burst.value);
             rule.limit = Some(Rate::per_second(rate.value, burst));
         }
-        (, Some(burst)) => {
+        (None, Some(burst)) => {
             let message = "`new_burst` without `new_per_second` limits nothing";
             reader.error(ErrorKind::Conflict, &burst.span, message, "`new_per_second` too");
         }
-        (, None) => {}
+        (None, None) => {}
     }
     let span = section.span.clone();
     section.finish(reader);

@@ -97,7 +97,7 @@ fn named<'r>(reader: &'r mut Reader, item: &Item<'_>) -> Option<Option<&'r Named
         let help = nearest(name, names()).map(|name| format!("did you mean `@{name}`?"));
         let message = format!("no set is named `{name}`");
         reader.error(ErrorKind::UnknownName, &item.span, message, expected).help = help;
-        return Some();
+        return Some(None);
     }
     Some(reader.sets.get(name))
 }

@@ -88,7 +88,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
     let span = section.finish(reader).unwrap_or_default();
     web.tls = match (certificate, key) {
         (Some(certificate), Some(key)) => Some((certificate.value, key.value)),
-        (Some(at), None) | (, Some(at)) => {
+        (Some(at), None) | (None, Some(at)) => {
             reader.error(
                 ErrorKind::MissingKey,
                 &at.span,
@@ -97,7 +97,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
             );
             None
         }
-        (, None) => None,
+        (None, None) => None,
     };
     if web.socket.is_none() && web.listen.is_empty() && web.looking_glass.is_empty() {
         let message = "[web] listens nowhere";
