@@ -254,6 +254,16 @@ impl RouterPlan {
         self
     }
 
+    /// Whether frames that merge several packets of a flow may stay whole: no part of this plan treats packets of
+    /// one such frame differently. Policers may drop some of them, sampling and payloads of flows concern single
+    /// packets, and rules may ask for PSH.
+    pub fn takes_merged(&self) -> bool {
+        let is_unpoliced = self.arrival.lock().police.is_idle();
+        is_unpoliced
+            && self.flows.as_ref().is_none_or(Flows::takes_merged)
+            && !self.filters.acls.asks_for_push()
+    }
+
     /// Packets by color of each class that has a policer.
     pub fn color_counts(&self) -> Vec<Option<ColorCounts>> {
         self.arrival.lock().police.counts()

@@ -267,7 +267,7 @@ fn fate_of(chunk: &Chunk, place: usize, goes_up: impl Fn(DropReason) -> bool) ->
         Some(reason) => Fate::Dropped(reason),
         None => Fate::Leaves {
             port: packet.port_out,
-            next_hop: packet.next_hop,
+            next_hop: packet.next_hop.into(),
             flow_hash: packet.flow_hash,
             destination: IpPacket::parse(&chunk.egress_frame(place)[ETHERNET..]).map(|ip| ip.destination),
         },
