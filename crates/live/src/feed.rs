@@ -104,6 +104,8 @@ impl Source<Chunk> for Feed {
                 self.halves.apply(&mut self.source, &mut self.queues);
                 self.exchange.resumes();
             }
+            // Captures show packets as on a wire.
+            self.source.take_merged(self.exchange.takes_merged() && !self.counters.taps.are_watched());
             let next = self.source.next_chunk(WAIT);
             self.report_changes();
             match next {

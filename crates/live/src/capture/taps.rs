@@ -138,6 +138,11 @@ impl Taps {
         self.classes.load_full()
     }
 
+    /// Whether a capture watches anything.
+    pub(crate) fn are_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether a capture watches arrivals or stages.
     #[inline(always)]
     pub(crate) fn watch_stages(&self) -> bool {
