@@ -450,6 +450,7 @@ pub struct ChunkBuilder {
     buffer: Vec<u8>,
     packets: Vec<Packet>,
     used: usize,
+    takes_merged: bool,
     home: Option<Arc<dyn SlabHome>>,
 }
 
@@ -461,12 +462,28 @@ impl ChunkBuilder {
 
     /// Makes a builder over a buffer that returns to its pool when the chunk is gone.
     pub fn from_home(buffer: Vec<u8>, home: Arc<dyn SlabHome>) -> Self {
-        Self { buffer, packets: home.take_list(), used: 0, home: Some(home) }
+        Self { buffer, packets: home.take_list(), used: 0, takes_merged: false, home: Some(home) }
     }
 
     /// Makes a builder over its own memory, for preloaded input and tests.
     pub fn with_capacity(capacity_bytes: usize) -> Self {
-        Self { buffer: vec![0; capacity_bytes], packets: Vec::new(), used: 0, home: None }
+        Self {
+            buffer: vec![0; capacity_bytes],
+            packets: Vec::new(),
+            used: 0,
+            takes_merged: false,
+            home: None,
+        }
+    }
+
+    /// Sets whether frames that merge several segments may stay whole. If not, as at first, the source cuts them.
+    pub fn take_merged(&mut self, takes: bool) {
+        self.takes_merged = takes;
+    }
+
+    /// Whether frames that merge several segments may stay whole.
+    pub fn takes_merged(&self) -> bool {
+        self.takes_merged
     }
 
     /// Abandons the chunk: the buffer goes back to its pool.
@@ -546,6 +563,7 @@ impl ChunkBuilder {
             flow_hash: 0,
             ip_len: 0,
             next_hop: 0,
+            segment_bytes: 0,
             index,
             position: index,
             l3_offset: 0,
@@ -557,6 +575,7 @@ impl ChunkBuilder {
             shard: NO_SHARD,
             crossing_shard: NO_SHARD,
             drop_code: 0,
+            segment_headers: 0,
             link,
             flags: PacketFlags::default(),
             protocol: 0,
@@ -564,6 +583,36 @@ impl ChunkBuilder {
             class: NO_CLASS,
             application,
         });
+    }
+
+    /// Makes the last frame longer by the next `bytes` of the buffer. Panics if no frame was named, or they do not
+    /// fit.
+    pub fn extend_last(&mut self, bytes: usize) {
+        let Some(packet) = self.packets.last_mut() else { panic!("no frame to extend") };
+        assert!(bytes <= self.buffer.len() - self.used, "frame outside the buffer");
+        self.used += bytes;
+        // Buffers are no longer than this type allows; `push` has checked that.
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        (packet.len, packet.wire_len) = (packet.len + bytes, packet.wire_len + bytes);
+    }
+
+    /// Says that the last frame merges segments of a TCP flow: each has the frame's first `headers` bytes, adapted,
+    /// and the next `segment_bytes` of what follows them; the last may have fewer. Counters count them as a wire
+    /// would carry them. The transport checksum of such a frame means nothing; it is computed when the frame is sent
+    /// or cut.
+    ///
+    /// The frame must end with its payload. Panics if no frame was named, or it is shorter than its headers.
+    pub fn merge_last(&mut self, headers: u8, segment_bytes: u16) {
+        let Some(packet) = self.packets.last_mut() else { panic!("no frame to merge segments in") };
+        assert!(
+            headers > 0 && segment_bytes > 0 && packet.len >= u32::from(headers),
+            "segments without bytes"
+        );
+        let segments = (packet.len - u32::from(headers)).div_ceil(u32::from(segment_bytes));
+        if segments > 1 {
+            packet.wire_len = packet.len + (segments - 1) * u32::from(headers);
+            (packet.segment_headers, packet.segment_bytes) = (headers, segment_bytes);
+        }
     }
 
     /// Finishes the chunk. `clock_before_ns` is the packet clock after the previous chunk; the clock of the

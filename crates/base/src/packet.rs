@@ -90,14 +90,17 @@ pub struct Packet {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) slab_tag: u32,
-    /// Length on the wire; larger than the captured length when the capture cut the packet.
+    /// Length on the wire; larger than the captured length when the capture cut the packet, or when the frame merges
+    /// several: then the sum of their lengths.
     pub wire_len: u32,
     /// Symmetric flow hash: equal for both directions of an untranslated flow.
     pub flow_hash: u32,
     /// Length of the IP packet according to its header, in bytes.
     pub ip_len: u32,
     /// The result of the route look-up.
-    pub next_hop: u32,
+    pub next_hop: u16,
+    /// Payload bytes of each merged segment but the last; 0 if the frame is a single packet.
+    pub(crate) segment_bytes: u16,
     /// Place among the packets of its chunk as they arrived, from 0.
     pub index: u16,
     /// Place in the chunk's order of service, from 0; equals `index` until the chunk is scheduled.
@@ -118,6 +121,8 @@ pub struct Packet {
     /// The second shard of a packet that needs two (hairpin NAT), else [`NO_SHARD`].
     pub crossing_shard: u16,
     pub(crate) drop_code: u8,
+    /// Bytes of the headers of each merged segment, from the link layer's on.
+    pub(crate) segment_headers: u8,
     pub link: LinkType,
     pub flags: PacketFlags,
     /// Transport protocol: the last header of an IPv6 chain.
@@ -143,6 +148,56 @@ impl Packet {
     #[inline(always)]
     pub fn l3_captured_len(&self) -> usize {
         (self.len as usize).saturating_sub(usize::from(self.l3_offset)).min(self.ip_len as usize)
+    }
+
+    /// Payload bytes of each segment but the last, if the frame merges several segments of a TCP flow (see
+    /// [`crate::ChunkBuilder::merge_last`]).
+    #[inline(always)]
+    pub fn segment_bytes(&self) -> Option<u16> {
+        (self.segment_bytes != 0).then_some(self.segment_bytes)
+    }
+
+    /// The packets that this frame is on a wire: one, or as many as it merges.
+    #[inline(always)]
+    pub fn wire_packets(&self) -> u32 {
+        1 + self.further_segments()
+    }
+
+    /// The bytes of these packets from their IP headers on.
+    #[inline(always)]
+    pub fn wire_ip_bytes(&self) -> u64 {
+        u64::from(self.ip_len) + u64::from(self.further_segments()) * u64::from(self.ip_headers())
+    }
+
+    /// The length of the longest of these packets, which is the first, from its IP header on.
+    pub fn wire_ip_len_max(&self) -> u32 {
+        self.wire_ip_len_of(0)
+    }
+
+    /// The length of the `nth` of these packets from its IP header on.
+    pub fn wire_ip_len_of(&self, nth: u32) -> u32 {
+        let payload = u32::from(self.segment_bytes);
+        if payload == 0 {
+            return self.ip_len;
+        }
+        let headers = self.ip_headers();
+        let left = self.ip_len.saturating_sub(headers).saturating_sub(nth.saturating_mul(payload));
+        headers + left.min(payload)
+    }
+
+    /// Bytes from the IP header of a merged segment to its payload.
+    #[inline(always)]
+    fn ip_headers(&self) -> u32 {
+        u32::from(self.segment_headers).saturating_sub(u32::from(self.l3_offset))
+    }
+
+    /// Merged segments behind the first. Each adds its headers to the length on the wire.
+    #[inline(always)]
+    fn further_segments(&self) -> u32 {
+        match self.segment_bytes {
+            0 => 0,
+            _ => (self.wire_len - self.len) / u32::from(self.segment_headers),
+        }
     }
 
     /// Whether no stage has dropped the packet.

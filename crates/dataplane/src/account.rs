@@ -98,28 +98,25 @@ impl Account {
     pub fn count(&mut self, batch: &Batch<'_>, residence_ns: u64) {
         let value = residence_ns.clamp(1, RESIDENCE_NS_MAX);
         if self.ports.len() > TALLIED || self.classes.len() > TALLIED {
-            for packet in batch.packets() {
-                self.count_arrival(packet);
-                match packet.is_alive() {
-                    true => self.count_departure(packet, value),
-                    false => self.count_drop(packet),
-                }
-            }
+            batch.packets().iter().for_each(|packet| self.count_one(packet, value));
             return;
         }
         let [mut even, mut odd] = [Tally::default(); 2];
         let (pairs, last) = batch.packets().as_chunks::<2>();
         for [one, other] in pairs {
-            self.tally(&mut even, one);
-            self.tally(&mut odd, other);
+            self.tally(&mut even, one, value);
+            self.tally(&mut odd, other, value);
         }
-        last.iter().for_each(|packet| self.tally(&mut even, packet));
+        last.iter().for_each(|packet| self.tally(&mut even, packet, value));
         self.count_tally(&even, value);
         self.count_tally(&odd, value);
     }
 
     #[inline(always)]
-    fn tally(&mut self, tally: &mut Tally, packet: &Packet) {
+    fn tally(&mut self, tally: &mut Tally, packet: &Packet, residence_ns: u64) {
+        if packet.segment_bytes().is_some() {
+            return self.count_merged(packet, residence_ns);
+        }
         tally.ports_in[slot(packet.port_in)] += ONE_PACKET + u64::from(packet.wire_len);
         if packet.is_alive() {
             let leaves = ONE_PACKET + ETHERNET_HEADER + u64::from(packet.ip_len);
@@ -127,6 +124,20 @@ impl Account {
             tally.classes[slot(packet.class.into())] += leaves;
         } else {
             self.count_drop(packet);
+        }
+    }
+
+    /// A frame that merges several is more packets than a tally has room for.
+    #[cold]
+    fn count_merged(&mut self, packet: &Packet, residence_ns: u64) {
+        self.count_one(packet, residence_ns);
+    }
+
+    fn count_one(&mut self, packet: &Packet, residence_ns: u64) {
+        self.count_arrival(packet);
+        match packet.is_alive() {
+            true => self.count_departure(packet, residence_ns),
+            false => self.count_drop(packet),
         }
     }
 
@@ -151,37 +162,40 @@ impl Account {
     }
 
     fn count_departure(&mut self, packet: &Packet, residence_ns: u64) {
-        let bytes = ETHERNET_HEADER + u64::from(packet.ip_len);
-        self.packets_out += 1;
+        let packets = u64::from(packet.wire_packets());
+        let bytes = packets * ETHERNET_HEADER + packet.wire_ip_bytes();
+        self.packets_out += packets;
         let last = self.ports.len() - 1;
         let port = &mut self.ports[usize::from(packet.port_out).min(last)];
-        port.packets_out += 1;
+        port.packets_out += packets;
         port.bytes_out += bytes;
         let last = self.classes.len() - 1;
         let class = &mut self.classes[usize::from(packet.class).min(last)];
-        class.packets += 1;
+        class.packets += packets;
         class.bytes += bytes;
-        class.residence_ns.saturating_record(residence_ns);
+        class.residence_ns.saturating_record_n(residence_ns, packets);
     }
 
     #[inline(always)]
     fn count_arrival(&mut self, packet: &Packet) {
-        self.packets_in += 1;
+        let packets = u64::from(packet.wire_packets());
+        self.packets_in += packets;
         let last = self.ports.len() - 1;
         let port = &mut self.ports[usize::from(packet.port_in).min(last)];
-        port.packets_in += 1;
+        port.packets_in += packets;
         port.bytes_in += u64::from(packet.wire_len);
     }
 
     #[inline(never)]
     fn count_drop(&mut self, packet: &Packet) {
         let Some(reason) = packet.drop_reason() else { return };
-        self.dropped[reason as usize] += 1;
+        let packets = u64::from(packet.wire_packets());
+        self.dropped[reason as usize] += packets;
         let last = self.ports.len() - 1;
-        self.ports[usize::from(packet.port_in).min(last)].dropped += 1;
+        self.ports[usize::from(packet.port_in).min(last)].dropped += packets;
         if packet.class != NO_CLASS {
             let last = self.classes.len() - 1;
-            self.classes[usize::from(packet.class).min(last)].dropped += 1;
+            self.classes[usize::from(packet.class).min(last)].dropped += packets;
         }
     }
 

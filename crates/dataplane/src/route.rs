@@ -415,14 +415,20 @@ fn forward_ipv6(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16)
 /// Decides whether the packet may leave, and with which rewrite.
 #[inline(always)]
 fn admit<'h>(next_hops: &'h NextHops, packet: &mut Packet, hop: u16, ttl: u8) -> Option<&'h Rewrite> {
-    packet.next_hop = u32::from(hop);
+    packet.next_hop = hop;
     let rewrite = next_hops.select(hop, packet.flow_hash);
-    if (ttl <= 1) | (packet.ip_len > rewrite.mtu_bytes) {
+    if ((ttl <= 1) | (packet.ip_len > rewrite.mtu_bytes)) && !fits_cut(rewrite, packet, ttl) {
         refuse(rewrite, packet, ttl);
         return None;
     }
     packet.port_out = rewrite.port;
     Some(rewrite)
+}
+
+/// Whether the packet may leave because it merges several, each of which fits.
+#[cold]
+fn fits_cut(rewrite: &Rewrite, packet: &Packet, ttl: u8) -> bool {
+    ttl > 1 && packet.wire_ip_len_max() <= rewrite.mtu_bytes
 }
 
 /// Sets the reason why a packet may not leave.

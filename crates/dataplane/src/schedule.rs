@@ -110,7 +110,7 @@ impl Scheduler {
                 }
                 deficits[class] += self.weights[class] * QUANTUM_BYTES;
                 while let Some(&position) = queue.get(heads[class]) {
-                    let bytes = u64::from(packets[usize::from(position)].ip_len);
+                    let bytes = packets[usize::from(position)].wire_ip_bytes();
                     if bytes > deficits[class] {
                         break;
                     }

@@ -189,9 +189,16 @@ impl Shard {
         takes
     }
 
+    /// Counts further packets of a frame that merges several. They are sampled if the first was: who samples gets
+    /// single packets.
     #[cold]
-    pub(crate) fn count_unmetered(&mut self, reason: DropReason, bytes: u32) {
-        self.totals.not_metered[reason as usize] += Amount::one(bytes);
+    pub(crate) fn sees_further(&mut self, packets: u32, bytes: u64) {
+        self.totals.seen += Amount { packets: u64::from(packets), bytes };
+    }
+
+    #[cold]
+    pub(crate) fn count_unmetered(&mut self, reason: DropReason, packets: u64, bytes: u64) {
+        self.totals.not_metered[reason as usize] += Amount { packets, bytes };
     }
 
     /// Counts a packet in its flow, with its outcome if the meter keeps outcomes.

@@ -18,6 +18,7 @@ use crate::record::{FlowKey, Translation, interface_of_port, is_icmp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
 use thalweg_wire::ip_protocol::TCP;
+use thalweg_wire::tcp::PSH;
 
 /// Positions of fields in the word of ports and in the word of tags.
 const SRC_PORT: u32 = 48;
@@ -133,6 +134,26 @@ impl KeyRules {
             Bytes::Ip if packet.ip_len > 0 => packet.ip_len,
             _ => packet.wire_len,
         }
+    }
+
+    /// The bytes of all packets that the frame merges.
+    #[inline(always)]
+    pub(crate) fn wire_bytes_of(&self, packet: &Packet) -> u64 {
+        match self.count {
+            Bytes::Ip if packet.ip_len > 0 => packet.wire_ip_bytes(),
+            _ => u64::from(packet.wire_len),
+        }
+    }
+
+    /// The facts of the `nth` of the merged packets whose facts together are `whole`.
+    pub(crate) fn of_segment(&self, packet: &Packet, nth: u32, whole: &Facts) -> Facts {
+        let is_last = nth + 1 == packet.wire_packets();
+        let tcp_flags = if is_last { whole.tcp_flags } else { whole.tcp_flags & !PSH };
+        let of_frame = match self.count {
+            Bytes::Ip => 0,
+            Bytes::Frame => u32::from(packet.l3_offset),
+        };
+        Facts { tcp_flags, bytes: of_frame + packet.wire_ip_len_of(nth), ..*whole }
     }
 
     /// Reads the facts of this packet into `facts`, or says why it belongs to no flow. `origin` is the packet

@@ -250,13 +250,15 @@ struct Ahead {
     facts: Facts,
     hash: u64,
     /// Index into the walk's list of shards.
-    shard: u32,
+    shard: u16,
     /// Place in the chunk.
-    place: u32,
+    place: u16,
+    /// Packets that the frame merges; each is counted by itself.
+    segments: u32,
 }
 
 impl Ahead {
-    const NONE: Self = Self { facts: Facts::NONE, hash: 0, shard: 0, place: 0 };
+    const NONE: Self = Self { facts: Facts::NONE, hash: 0, shard: 0, place: 0, segments: 1 };
 }
 
 /// Packets that move through the steps together; only those to be counted.
@@ -324,16 +326,20 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         if !owner.sees(bytes) {
             return false;
         }
+        let segments = packet.wire_packets();
+        if segments > 1 {
+            owner.sees_further(segments - 1, self.rules.wire_bytes_of(packet) - u64::from(bytes));
+        }
         let ahead = &mut self.ahead[block].packets[n];
         match self.rules.read(packet, frame, self.origins.get(i), &mut ahead.facts) {
             Ok(()) => {
-                (ahead.shard, ahead.place) = (at as u32, i as u32);
+                (ahead.shard, ahead.place, ahead.segments) = (at as u16, i as u16, segments);
                 ahead.hash = owner.hash(&ahead.facts);
                 owner.prefetch_bucket(ahead.hash);
                 true
             }
             Err(reason) => {
-                owner.count_unmetered(reason, bytes);
+                owner.count_unmetered(reason, u64::from(segments), self.rules.wire_bytes_of(packet));
                 false
             }
         }
@@ -345,7 +351,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         let Block { packets, count, missed, misses } = &mut self.ahead[block];
         for (n, ahead) in packets[..*count].iter().enumerate() {
             missed[*misses] = n as u8;
-            *misses += usize::from(!self.shards[ahead.shard as usize].prefetch_entry(ahead.hash));
+            *misses += usize::from(!self.shards[usize::from(ahead.shard)].prefetch_entry(ahead.hash));
         }
     }
 
@@ -355,7 +361,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         let Block { packets, missed, misses, .. } = &self.ahead[block];
         for n in &missed[..*misses] {
             let ahead = &packets[usize::from(*n)];
-            self.shards[ahead.shard as usize].prefetch_second(ahead.hash);
+            self.shards[usize::from(ahead.shard)].prefetch_second(ahead.hash);
         }
     }
 
@@ -364,13 +370,37 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
     fn count(&mut self, batch: &mut Batch<'_>, block: usize, out: &mut RecordSink<'_>) {
         let Block { packets, count, .. } = &self.ahead[block];
         for ahead in &packets[..*count] {
+            let i = usize::from(ahead.place);
             let outcome = self.with_fates.then(|| {
-                let i = ahead.place as usize;
                 let (packet, frame) = batch.packet_and_frame(i);
                 Outcome::of(packet, frame, self.origins.get(i), ahead.facts.bytes)
             });
-            self.shards[ahead.shard as usize].count(ahead.hash, &ahead.facts, outcome.as_ref(), out);
+            let shard = &mut self.shards[usize::from(ahead.shard)];
+            match ahead.segments {
+                1 => shard.count(ahead.hash, &ahead.facts, outcome.as_ref(), out),
+                _ => count_segments(shard, self.rules, &batch.packets()[i], ahead, outcome, out),
+            }
         }
+    }
+}
+
+/// Counts each packet that a frame merges.
+#[cold]
+#[inline(never)]
+fn count_segments(
+    shard: &mut Shard,
+    rules: &KeyRules,
+    packet: &Packet,
+    ahead: &Ahead,
+    mut outcome: Option<Outcome>,
+    out: &mut RecordSink<'_>,
+) {
+    for nth in 0..ahead.segments {
+        let facts = rules.of_segment(packet, nth, &ahead.facts);
+        if let Some(outcome) = &mut outcome {
+            outcome.bytes = facts.bytes;
+        }
+        shard.count(ahead.hash, &facts, outcome.as_ref(), out);
     }
 }
 

@@ -9,7 +9,7 @@
 //! - [`models`], [`stages`], [`lpm`], [`divide`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
 //! - [`predict`]: the models on virtual cores.
 //! - [`network`], [`convergence`], [`seeds`]: routers on virtual time; the graph of the Internet.
-//! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
+//! - [`forwarding`], [`nat`], [`qos`], [`bulk`]: routers between two testers in network namespaces.
 //!
 //! Tables and reports take measured rows, so tests can use generated numbers. A number never appears without its spread
 //! if there is one; a report needs no other file; text from outside is escaped. The laboratory does not use
@@ -17,6 +17,7 @@
 
 pub mod all;
 pub mod bgp;
+pub mod bulk;
 pub mod claims;
 pub mod convergence;
 pub mod cores;

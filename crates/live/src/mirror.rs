@@ -75,7 +75,7 @@ impl Mirrors {
             let Some(name) = config.interface.as_ref().and_then(|interface| interface.mirror.clone()) else {
                 continue;
             };
-            let options = TapOptions { name: name.clone(), mac: known_mac(*mac), mtu: *mtu, persist: false };
+            let options = TapOptions { mac: known_mac(*mac), mtu: *mtu, ..TapOptions::new(&name) };
             let (opened, control) = tap::open(&options)?;
             // Addresses that programs added to an earlier mirror are theirs to add again.
             let given = config.addresses.iter().filter(|net| !config.learned.contains(net));

@@ -12,6 +12,9 @@
 //! as `transmit-failed`; a frame from a queue is held instead, and the queue waits behind it. No thread waits for a
 //! driver.
 //!
+//! A frame that merges segments of a TCP flow is sent whole if the port has no queue and its driver can
+//! ([`PortTx::push_merged`]), and cut otherwise. It counts as its segments.
+//!
 //! A VLAN sub-interface shares its parent's queue and driver; its frames get their tag before they are enqueued.
 
 mod reload;
@@ -25,6 +28,7 @@ use arc_swap::{ArcSwap, Guard};
 use thalweg_base::{DropReason, NO_PORT};
 use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
 use thalweg_dataplane::vlan::{EgressTag, VlanTable};
+use thalweg_ports::live::segment::{SegmentError, Segments, link_header_bytes};
 use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
 use thalweg_wire::vlan::TAG_BYTES;
 
@@ -263,6 +267,38 @@ impl Outbox {
         Rest::More
     }
 
+    /// Offers a frame that merges segments. Returns whether the driver sends only single frames; if not, the frame
+    /// was taken or dropped.
+    fn offer_merged(&self, tx: &mut dyn PortTx, class: u8, merged: Merged<'_>, is_watched: bool) -> bool {
+        let Merged { frame, segment_bytes } = merged;
+        for _ in 0..TRIES {
+            match tx.push_merged(frame, segment_bytes) {
+                Ok(()) => {
+                    let (packets, bytes) = merged.on_wire();
+                    self.counters.port(self.sender_of(frame)).sent.add(packets, bytes);
+                    if is_watched {
+                        self.counters.taps.sent(&self.seen(class, frame));
+                    }
+                    return false;
+                }
+                Err(NotTaken::Full) => {
+                    let _ = tx.flush();
+                }
+                Err(NotTaken::Merged) => return true,
+                Err(NotTaken::TooLong | NotTaken::Down) => break,
+            }
+        }
+        self.drop_merged(class, merged, is_watched);
+        false
+    }
+
+    fn drop_merged(&self, class: u8, merged: Merged<'_>, is_watched: bool) {
+        self.counters.add_dropped(DropReason::TransmitFailed, merged.on_wire().0);
+        if is_watched {
+            self.counters.taps.dropped(DropReason::TransmitFailed, &self.seen(class, merged.frame));
+        }
+    }
+
     fn hand_over(&self, tx: &mut dyn PortTx, class: u8, frame: &[u8], is_watched: bool) {
         if self.offer(tx, class, frame, is_watched) == Offer::Full {
             self.drop(DropReason::TransmitFailed, class, frame, is_watched);
@@ -296,7 +332,7 @@ impl Outbox {
                     // The next attempt shows whether this made room.
                     let _ = tx.flush();
                 }
-                Err(NotTaken::TooLong | NotTaken::Down) => {
+                Err(NotTaken::TooLong | NotTaken::Down | NotTaken::Merged) => {
                     self.drop(DropReason::TransmitFailed, class, frame, is_watched);
                     return Offer::Refused;
                 }
@@ -342,6 +378,25 @@ enum Offer {
     Full,
 }
 
+/// A frame that merges segments of a TCP flow, with up to `segment_bytes` of payload each.
+#[derive(Clone, Copy)]
+pub(crate) struct Merged<'f> {
+    pub(crate) frame: &'f [u8],
+    pub(crate) segment_bytes: u16,
+}
+
+impl Merged<'_> {
+    fn segments(self) -> Result<Segments, SegmentError> {
+        Segments::of_tcp(self.frame, link_header_bytes(self.frame), self.segment_bytes)
+    }
+
+    /// The packets that it is on a wire, and their bytes.
+    fn on_wire(self) -> (u64, u64) {
+        let segments = self.segments();
+        segments.map_or((1, self.frame.len() as u64), |all| (all.left() as u64, all.wire_bytes() as u64))
+    }
+}
+
 /// An outbox whose lock is held; [`close`](Self::close) flushes the driver.
 pub(crate) struct Opened<'o> {
     outbox: &'o Outbox,
@@ -353,6 +408,45 @@ impl Opened<'_> {
     /// Sends an Ethernet frame or enqueues it in its class; a frame that finds no room is dropped and counted.
     pub(crate) fn send(&mut self, class: u8, frame: &[u8], now_ns: u64) {
         self.send_as(false, class, frame, now_ns);
+    }
+
+    /// Sends a frame that merges segments of a TCP flow: whole if the port has no queue and its driver can, otherwise
+    /// segment by segment. A queue serves single packets, as they would arrive on a wire.
+    pub(crate) fn send_merged(&mut self, class: u8, merged: Merged<'_>, now_ns: u64) {
+        let State { tx, queue, spare, is_watched, .. } = &mut *self.state;
+        let (outbox, is_watched) = (self.outbox, *is_watched);
+        let mut buffer = spare.pop().unwrap_or_default();
+        if queue.is_none() {
+            let is_cut = match outbox.tag {
+                None => outbox.offer_merged(&mut **tx, class, merged, is_watched),
+                Some(tag) => {
+                    buffer.clear();
+                    buffer.resize(merged.frame.len() + TAG_BYTES, 0);
+                    match tag.write(merged.frame, &mut buffer) {
+                        Some(_) => {
+                            let merged = Merged { frame: &buffer, ..merged };
+                            outbox.offer_merged(&mut **tx, class, merged, is_watched)
+                        }
+                        // The segments are refused one by one.
+                        None => true,
+                    }
+                }
+            };
+            if !is_cut {
+                return keep(spare, buffer);
+            }
+        }
+        match merged.segments() {
+            Ok(mut segments) => {
+                while let Some(bytes) = segments.next_bytes() {
+                    buffer.resize(bytes, 0);
+                    segments.write_next(merged.frame, &mut buffer);
+                    self.send(class, &buffer, now_ns);
+                }
+            }
+            Err(_) => outbox.drop_merged(class, merged, is_watched),
+        }
+        keep(&mut self.state.spare, buffer);
     }
 
     /// Sends a frame of the router's own, ahead of the queue if it is urgent ([`is_urgent`]).

@@ -55,6 +55,8 @@ pub(crate) struct Exchange {
     ends: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether the plan in force takes frames that merge segments whole.
+    takes_merged: AtomicBool,
     /// Packets that feeds passed on and that sinks took.
     given: AtomicU64,
     taken: AtomicU64,
@@ -89,6 +91,7 @@ impl Exchange {
             ends: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
+            takes_merged: AtomicBool::new(false),
             given: AtomicU64::new(0),
             taken: AtomicU64::new(0),
         }
@@ -160,6 +163,11 @@ impl Exchange {
         }
     }
 
+    /// Whether frames that merge segments may stay whole in the next chunk.
+    pub(crate) fn takes_merged(&self) -> bool {
+        self.takes_merged.load(Ordering::Acquire)
+    }
+
     /// Called by a feed for each chunk.
     pub(crate) fn gives(&self, packets: usize) {
         self.given.fetch_add(packets as u64, Ordering::AcqRel);
@@ -219,6 +227,7 @@ impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
     fn run_plans(&mut self) -> Result<(), ExecError> {
         loop {
             let plan = self.plan.load_full();
+            self.exchange.takes_merged.store(plan.takes_merged(), Ordering::Release);
             let report = self.run_plan(&plan)?;
             self.workers.add_ended(&report.threads);
             if self.stop.load(Ordering::Acquire) {

@@ -32,7 +32,7 @@ impl Punt {
             reason,
             port_in: packet.port_in,
             counted_at: counted_at(packet),
-            next_hop: packet.next_hop,
+            next_hop: packet.next_hop.into(),
             flow_hash: packet.flow_hash,
             class: packet.class,
             flags: packet.flags,

@@ -13,12 +13,13 @@ use thalweg_base::{Chunk, DropReason, Packet};
 use thalweg_dataplane::rate_limit::{Rate, TokenBucket};
 use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
+use thalweg_ports::live::segment::Segments;
 
-use crate::capture::seen_in;
+use crate::capture::{Seen, seen_in};
 use crate::counters::Counters;
 use crate::lanes::LaneNumber;
 use crate::offload::FlowOffload;
-use crate::outbox::{Outboxes, QueueClock};
+use crate::outbox::{Merged, Outboxes, QueueClock};
 use crate::packets::Exchange;
 use crate::punt::{Punt, ToHost, counted_at, is_refusal};
 use crate::workers::Workers;
@@ -77,7 +78,13 @@ impl LiveSink {
             let mut open = outbox.open_lane(self.lane.index);
             for (i, packet) in packets.iter().enumerate().skip(first).filter(|(_, other)| leaves_there(other))
             {
-                open.send(packet.class, chunk.egress_frame(i), now_ns);
+                let frame = chunk.egress_frame(i);
+                match packet.segment_bytes() {
+                    None => open.send(packet.class, frame, now_ns),
+                    Some(segment_bytes) => {
+                        open.send_merged(packet.class, Merged { frame, segment_bytes }, now_ns);
+                    }
+                }
             }
             open.close(now_ns, &self.parts.queue_clock);
         }
@@ -104,19 +111,22 @@ impl Sink<Chunk> for LiveSink {
         if let Some(offload) = &self.parts.offload {
             offload.install(&chunk, self.lane.of_chunk(chunk.sequence));
         }
-        self.parts.workers.add_chunk(self.lane.index, chunk.packets().len());
         self.parts.exchange.takes(chunk.packets().len());
         let mut any_dead = false;
         let now_ns = self.parts.clock.now_ns();
         let mut run: Option<(u16, u64, u64)> = None;
+        let mut all = 0;
         for (i, packet) in chunk.packets().iter().enumerate() {
-            let bytes = packet.captured_len() as u64;
+            let (wire_packets, bytes) = (u64::from(packet.wire_packets()), u64::from(packet.wire_len));
+            all += wire_packets;
             let came_by = counted_at(packet);
             run = match run {
-                Some((port, packets, sum)) if port == came_by => Some((port, packets + 1, sum + bytes)),
+                Some((port, packets, sum)) if port == came_by => {
+                    Some((port, packets + wire_packets, sum + bytes))
+                }
                 other => {
                     self.count(other);
-                    Some((came_by, 1, bytes))
+                    Some((came_by, wire_packets, bytes))
                 }
             };
             let Some(mut reason) = packet.drop_reason() else { continue };
@@ -125,6 +135,10 @@ impl Sink<Chunk> for LiveSink {
                 && self.parts.tells_refusals.load(Ordering::Relaxed)
                 && self.refusals.take(REFUSALS, now_ns);
             let way = if is_told { Some(&self.parts.host.slow_path) } else { self.parts.host.way(reason) };
+            if let (Some(_), Some(segment_bytes)) = (way, packet.segment_bytes()) {
+                self.punt_segments((reason, is_told), &chunk, i, segment_bytes);
+                continue;
+            }
             if let Some(way) = way {
                 match way.try_send(Punt::new(reason, packet, chunk.frame(i))) {
                     Ok(()) => continue,
@@ -135,13 +149,14 @@ impl Sink<Chunk> for LiveSink {
                     }
                 }
             }
-            self.dropped[reason as usize] += 1;
-            self.parts.counters.port(came_by).dropped.add(1, bytes);
+            self.add_dropped(reason, wire_packets);
+            self.parts.counters.port(came_by).dropped.add(wire_packets, bytes);
             if watches_drops {
                 self.parts.counters.taps.dropped(reason, &seen_in(&chunk, i));
             }
         }
         self.count(run);
+        self.parts.workers.add_chunk(self.lane.index, all);
         if any_dead {
             self.publish();
         }
@@ -149,6 +164,42 @@ impl Sink<Chunk> for LiveSink {
 }
 
 impl LiveSink {
+    /// Punts each segment of a merged frame as the packet that it is. The rest is counted as dropped.
+    fn punt_segments(
+        &mut self,
+        (reason, is_told): (DropReason, bool),
+        chunk: &Chunk,
+        place: usize,
+        segment_bytes: u16,
+    ) {
+        let (packet, frame) = (&chunk.packets()[place], chunk.frame(place));
+        let network = usize::from(packet.l3_offset);
+        let Ok(mut segments) = Segments::of_tcp(frame, network, segment_bytes) else {
+            return self.add_dropped(reason, packet.wire_packets().into());
+        };
+        while let Some(bytes) = segments.next_bytes() {
+            let mut segment = vec![0; bytes];
+            segments.write_next(frame, &mut segment);
+            let host = &self.parts.host;
+            let way = if is_told { Some(&host.slow_path) } else { host.way(reason) };
+            if way.is_some_and(|way| way.try_send(Punt::new(reason, packet, &segment)).is_ok()) {
+                continue;
+            }
+            // NAT's own reason says more.
+            let reason = if is_told { reason } else { DropReason::HostQueueFull };
+            self.add_dropped(reason, 1);
+            let counters = &self.parts.counters;
+            counters.port(counted_at(packet)).dropped.add(1, bytes as u64);
+            if counters.taps.watch_ends() {
+                counters.taps.dropped(reason, &Seen { frame: &segment, ..seen_in(chunk, place) });
+            }
+        }
+    }
+
+    fn add_dropped(&mut self, reason: DropReason, packets: u64) {
+        self.dropped[reason as usize] += packets;
+    }
+
     /// Counts consecutive packets of one ingress port.
     fn count(&self, run: Option<(u16, u64, u64)>) {
         if let Some((port, packets, bytes)) = run {

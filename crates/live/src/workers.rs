@@ -34,9 +34,9 @@ impl Workers {
         Self { done, ended: Mutex::default() }
     }
 
-    pub(crate) fn add_chunk(&self, lane: usize, packets: usize) {
+    pub(crate) fn add_chunk(&self, lane: usize, packets: u64) {
         if let Some([of_packets, of_chunks]) = self.done.as_ref().and_then(|done| done.get(lane)) {
-            of_packets.fetch_add(packets as u64, Ordering::Relaxed);
+            of_packets.fetch_add(packets, Ordering::Relaxed);
             of_chunks.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -267,6 +267,17 @@ impl RouterPlan {
         self
     }
 
+    /// Whether frames that merge several packets of a flow may stay whole: no part of this plan treats packets of
+    /// one such frame differently. Policers may drop some of them, sampling and payloads of flows concern single
+    /// packets, rules may ask for PSH, and the firewall follows each segment.
+    pub fn takes_merged(&self) -> bool {
+        let is_unpoliced = self.arrival.lock().police.is_idle();
+        is_unpoliced
+            && self.firewall.is_none()
+            && self.flows.as_ref().is_none_or(Flows::takes_merged)
+            && !self.filters.acls.asks_for_push()
+    }
+
     /// Packets by color of each class that has a policer.
     pub fn color_counts(&self) -> Vec<Option<ColorCounts>> {
         self.arrival.lock().police.counts()

@@ -5,6 +5,7 @@ mod direct;
 mod lanes;
 mod limits;
 mod local;
+mod merged;
 mod panics;
 mod reload;
 mod same_answer;

@@ -403,7 +403,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
 
 /// Flow records, and events of NAT, as they come.
 #[derive(Default)]
-struct Records(Mutex<Vec<FlowRecord>>, Mutex<Vec<NatEvent>>);
+pub(crate) struct Records(Mutex<Vec<FlowRecord>>, Mutex<Vec<NatEvent>>);
 
 impl RecordOutlet for Records {
     fn take(&self, records: &mut Vec<FlowRecord>) {
@@ -419,7 +419,7 @@ impl RecordOutlet for Records {
 }
 
 impl Records {
-    fn sorted_events(&self) -> Vec<String> {
+    pub(crate) fn sorted_events(&self) -> Vec<String> {
         let events = self.1.lock().expect("no thread panicked with this lock");
         let mut events: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
         events.sort();
@@ -435,7 +435,7 @@ impl Records {
         self.1.lock().expect("no thread panicked with this lock").iter().map(change).sum()
     }
 
-    fn sorted(&self) -> Vec<FlowRecord> {
+    pub(crate) fn sorted(&self) -> Vec<FlowRecord> {
         let mut records = self.0.lock().expect("no thread panicked with this lock").clone();
         records.sort_by_key(|record| (record.key, record.counters.first_ns, record.counters.packets));
         records

@@ -10,7 +10,8 @@
 //!
 //! A frame is an Ethernet frame without its check sequence. A driver passes on what was on the wire: it computes
 //! checksums that the kernel left to hardware, and cuts segments that the kernel merged, before any stage sees
-//! them.
+//! them. If the chunk takes merged segments ([`ChunkBuilder::take_merged`]), most frames of TCP stay whole
+//! ([`segment`]), and drivers that can send them whole do so ([`PortTx::push_merged`]).
 //!
 //! Drivers: [`packet`] (AF_PACKET, every Ethernet interface), [`tap`] (the router as the peer of an interface of
 //! the host), [`xdp`] (AF_XDP), [`dpdk`] (optional). [`LiveSource`] receives from any number of halves and forms
@@ -25,9 +26,13 @@ mod driver;
 #[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
+mod intake;
+#[cfg(target_os = "linux")]
 pub mod link;
 #[cfg(target_os = "linux")]
 mod membership;
+#[cfg(target_os = "linux")]
+mod merge;
 #[cfg(target_os = "linux")]
 pub mod packet;
 #[cfg(target_os = "linux")]
@@ -127,6 +132,8 @@ pub enum NotTaken {
     TooLong,
     /// The interface is down or gone. [`PortTx::flush`] finds out when it is back.
     Down,
+    /// The port sends only single frames: the caller cuts this one.
+    Merged,
 }
 
 /// The receiving half of a port.
@@ -156,6 +163,12 @@ pub trait PortRx: Send {
 pub trait PortTx: Send {
     /// Takes a frame, to be sent by the next [`flush`](Self::flush) at the latest.
     fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken>;
+
+    /// Takes a frame that merges segments of a TCP flow, with up to `segment_bytes` of payload each, and counts it as
+    /// its segments. `frame` is as [`thalweg_base::Chunk::egress_frame`] has it; its checksum means nothing.
+    fn push_merged(&mut self, _frame: &[u8], _segment_bytes: u16) -> Result<(), NotTaken> {
+        Err(NotTaken::Merged)
+    }
 
     /// Makes the interface send the pushed frames, as far as possible without waiting. An error means that the
     /// interface is down or gone; frames that it had taken may be lost, and count as failed.

@@ -4,6 +4,7 @@
 mod all;
 mod args;
 mod bgp;
+mod bulk;
 mod convergence;
 mod divide;
 mod forwarding;
@@ -88,6 +89,8 @@ experiments! {
     Nat(nat::LabNatArgs) => nat::run,
     /// Measure voice calls on an overloaded port, against the kernel's qdiscs (needs root)
     Qos(qos::LabQosArgs) => qos::run,
+    /// Measure bulk TCP through NAT with pings beside it, against the kernel (needs root)
+    Bulk(bulk::LabBulkArgs) => bulk::run,
     /// Simulate networks of BGP routers, or compute the routes of the whole Internet
     Network(network::LabNetworkArgs) => network::run,
     /// Reproduce published results on BGP convergence: cliques, policies, damping, MRAI, surges, growth

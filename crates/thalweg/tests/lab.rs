@@ -503,6 +503,17 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(ours.len() == 2 || is_left_out, "{json}");
     assert!(ours.iter().all(|cell| cell["sojourn"]["p99_us"].as_f64().is_some()), "{ours:?}");
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = ["--drivers", "af_packet", "--loads", "up"];
+    let output = experiment(&[&["lab", "bulk"][..], &short, &one].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    let left_out = json["results"]["left_out"].as_array().expect("a list");
+    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab bulk: {why}")));
+    // The kernel between two kinds of hosts, and ours.
+    assert_eq!(cells.len() + left_out.len(), 3, "{json}");
+    assert!(cells.iter().all(|cell| cell["bits_per_second"]["median"].as_f64() > Some(0.0)), "{json}");
 }
 
 /// The small network of the examples: every network reaches every other one, before and after failures.

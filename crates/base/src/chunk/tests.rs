@@ -50,6 +50,36 @@ fn overlapping_frames_are_refused() {
     builder.push(40, 20, 20, 0, LinkType::RawIp, 0, 0);
 }
 
+#[test]
+fn a_merged_frame_counts_as_its_segments() {
+    let mut builder = ChunkBuilder::with_capacity(8192);
+    // Headers of 14 and 40 bytes, then two segments of 1000 bytes and one of 1.
+    builder.push(16, 2055, 2055, 0, LinkType::Ethernet, 0, 0);
+    builder.merge_last(54, 1000);
+    // Nothing to merge.
+    builder.push(2087, 1054, 1054, 0, LinkType::Ethernet, 0, 0);
+    builder.merge_last(54, 1000);
+    let mut chunk = builder.finish(0, 1, 0);
+    for packet in chunk.packets_mut() {
+        packet.l3_offset = 14;
+        packet.ip_len = packet.len - 14;
+    }
+    let [merged, single] = chunk.packets() else { panic!("two packets") };
+    assert_eq!((merged.segment_bytes(), merged.wire_packets()), (Some(1000), 3));
+    assert_eq!((merged.wire_len, merged.wire_ip_bytes()), (2 * 1054 + 55, 2 * 1040 + 41));
+    assert_eq!([0, 1, 2].map(|nth| merged.wire_ip_len_of(nth)), [1040, 1040, 41]);
+    assert_eq!((single.segment_bytes(), single.wire_packets()), (None, 1));
+    assert_eq!((single.wire_len, single.wire_ip_bytes(), single.wire_ip_len_max()), (1054, 1040, 1040));
+}
+
+#[test]
+#[should_panic(expected = "without bytes")]
+fn a_frame_shorter_than_its_headers_merges_nothing() {
+    let mut builder = ChunkBuilder::with_capacity(256);
+    builder.push(16, 50, 50, 0, LinkType::Ethernet, 0, 0);
+    builder.merge_last(54, 1000);
+}
+
 #[derive(Debug, Default)]
 struct Home {
     buffers: Mutex<Vec<Vec<u8>>>,

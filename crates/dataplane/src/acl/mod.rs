@@ -157,6 +157,11 @@ impl Rule {
         }
     }
 
+    /// Whether the answer depends on TCP's PSH.
+    pub(crate) fn asks_for_push(&self) -> bool {
+        self.tcp_flags.iter().any(|flags| flags.mask & tcp::PSH != 0)
+    }
+
     /// Whether the rule matches a packet with these facts.
     pub fn holds(&self, facts: &Facts) -> bool {
         fn any<T>(entries: &[T], holds: impl Fn(&T) -> bool) -> bool {

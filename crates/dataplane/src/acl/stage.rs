@@ -1,7 +1,7 @@
 //! Access lists bound to ports, as a stage over batches, and each worker's counters.
 
 use super::table::{Key, LANES, NO_RULE, ROW_BYTES_MAX, Table};
-use super::{AccessList, Action};
+use super::{AccessList, Action, Rule};
 use crate::ingress::be128;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl List {
     /// Counts a packet for its deciding rule, and applies the rule's action.
     #[inline(always)]
     fn act(&self, rule: usize, packet: &mut Packet, counts: &[Cell]) {
-        counts[rule].add(1, u64::from(packet.ip_len));
+        counts[rule].add(u64::from(packet.wire_packets()), packet.wire_ip_bytes());
         match self.actions[rule] {
             Action::Permit => {}
             Action::Deny => packet.drop_for(DropReason::AclDenied),
@@ -160,6 +160,7 @@ pub struct AclSet {
     inbound: Vec<u16>,
     outbound: Vec<u16>,
     counters: usize,
+    asks_for_push: bool,
 }
 
 impl AclSet {
@@ -183,7 +184,8 @@ impl AclSet {
             Ok(if bound { ports.iter().map(|list| list.unwrap_or(NO_LIST)).collect() } else { Vec::new() })
         };
         let (inbound, outbound) = (bind(&bindings.inbound)?, bind(&bindings.outbound)?);
-        let mut set = Self { version, lists: Vec::new(), inbound, outbound, counters: 0 };
+        let asks_for_push = lists.iter().flat_map(|list| &list.rules).any(Rule::asks_for_push);
+        let mut set = Self { version, lists: Vec::new(), inbound, outbound, counters: 0, asks_for_push };
         for (place, list) in lists.iter().enumerate() {
             let rules = list.rules.len();
             if rules > Self::RULES_MAX {
@@ -204,6 +206,11 @@ impl AclSet {
     /// Whether no port has a list.
     pub fn is_idle(&self) -> bool {
         self.inbound.is_empty() && self.outbound.is_empty()
+    }
+
+    /// Whether a rule asks for TCP's PSH, which only the last of several merged segments may have.
+    pub fn asks_for_push(&self) -> bool {
+        self.asks_for_push
     }
 
     /// The version it was compiled with.

@@ -29,7 +29,7 @@ const INTERVAL_MS_MAX: u32 = 4_000;
 
 /// The state of one queue.
 #[derive(Clone, Debug)]
-pub(super) struct Codel {
+pub struct Codel {
     target_ns: u64,
     interval_ns: u64,
     ecn: bool,
@@ -43,7 +43,8 @@ pub(super) struct Codel {
 }
 
 impl Codel {
-    pub(super) fn new(aqm: Aqm) -> Self {
+    /// A queue that has not stood yet.
+    pub fn new(aqm: Aqm) -> Self {
         let mut codel = Self {
             target_ns: 0,
             interval_ns: 0,
@@ -67,7 +68,7 @@ impl Codel {
 
     /// Whether a packet that leaves after waiting `sojourn_ns` must carry a signal. `behind_bytes` is what remains
     /// in the queue, `large_bytes` the largest packet so far.
-    pub(super) fn signal(
+    pub fn signal(
         &mut self,
         now_ns: u64,
         sojourn_ns: u64,

@@ -47,7 +47,7 @@ pub(super) fn translate(
         with(receiver, &mut |shard| {
             shard.translate_in(packet, l3, now_ns);
             if packet.is_alive() {
-                shard.count_hairpin();
+                shard.count_hairpin(packet);
             }
         });
     }

@@ -359,7 +359,7 @@ impl NatShard {
         }
         let sought = self.sought(End::Destination, packet, l3);
         let Some(at) = self.find(End::Destination, sought.key, sought.hash) else {
-            self.counters.no_mapping += 1;
+            self.counters.no_mapping += u64::from(packet.wire_packets());
             return Err(DropReason::NatNoMapping);
         };
         let session = &self.sessions[at];
@@ -432,6 +432,7 @@ impl NatShard {
             return packet.drop_for(DropReason::NatProtocol);
         };
         if self.filtering == Filtering::AddressDependent && !self.filter(end, at, source, destination) {
+            self.counters.filtered += u64::from(packet.wire_packets());
             return packet.drop_for(DropReason::NatFiltered);
         }
         let session = &mut self.sessions[at];
@@ -441,7 +442,7 @@ impl NatShard {
         let acknowledged =
             acknowledgement.map_or(session.awaited, |[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
         session.awaited = select_unpredictable(end == End::Source, acknowledged, session.awaited);
-        session.packets[end as usize] = session.packets[end as usize].wrapping_add(1);
+        session.packets[end as usize] = session.packets[end as usize].wrapping_add(packet.wire_packets());
         let refreshes =
             (end == End::Source) | (state != before) | self.refreshed_from_outside[state as usize];
         let expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
@@ -453,7 +454,7 @@ impl NatShard {
         packet.src_port = select_unpredictable((end == End::Source) | echo, port, packet.src_port);
         packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
         packet.flags.set(PacketFlags::TRANSLATED);
-        self.translated[end as usize] += 1;
+        self.translated[end as usize] += u64::from(packet.wire_packets());
         if flags.has(tcp::SYN | tcp::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
             let sequence =
                 l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
@@ -478,14 +479,12 @@ impl NatShard {
             self.sessions[at].admit(remote);
             return true;
         }
-        let admitted = self.admits(at, source);
-        self.counters.filtered += u64::from(!admitted);
-        admitted
+        self.admits(at, source)
     }
 
     /// Counts a hairpin; the stage calls it for the second half of one.
-    pub(crate) fn count_hairpin(&mut self) {
-        self.counters.hairpins += 1;
+    pub(crate) fn count_hairpin(&mut self, packet: &Packet) {
+        self.counters.hairpins += u64::from(packet.wire_packets());
     }
 
     /// Translates an ICMP error and the packet it quotes, which went the other way. The session's lifetime does not

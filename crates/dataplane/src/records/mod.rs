@@ -50,6 +50,11 @@ macro_rules! counters {
             /// Adds another shard's counts.
             pub fn add(&mut self, other: &Self) { $(self.$name += other.$name;)* }
 
+            /// Counts what was counted since `before` so many times more.
+            pub fn repeat(&mut self, before: &Self, times: u64) {
+                $(self.$name += self.$name.saturating_sub(before.$name) * times;)*
+            }
+
             /// Every counter's name and value, in order.
             pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()

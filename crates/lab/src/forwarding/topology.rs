@@ -13,7 +13,8 @@
 //! the tester's is on the wire. The test frames' next hop, the *sink*, has a MAC address that no interface has:
 //! tester-b's kernel counts the frame and discards it as not its own, which is the cheapest way to receive.
 //! Application tests use tester-b's real address; their interfaces send frames as on a wire, with complete
-//! checksums and no longer than the MTU.
+//! checksums and no longer than the MTU, unless the topology is one of hosts that merge segments
+//! ([`Topology::merging`]), as hosts and virtual machines usually do.
 //!
 //! Results are compared with the direct link from tester to tester: one virtual link and the sink, without a
 //! router.
@@ -63,6 +64,15 @@ pub struct Topology {
 impl Topology {
     /// Builds the network; `mtu` applies to all links.
     pub fn new(mtu: usize) -> Result<Self, ForwardingError> {
+        let topology = Self::merging(mtu)?;
+        for (i, tester) in [&topology.tester_a, &topology.tester_b].into_iter().enumerate() {
+            tester.inside(|| plain_frames(TESTER_PORTS[i]).and_then(|()| plain_frames(DIRECT_PORTS[i])))?;
+        }
+        Ok(topology)
+    }
+
+    /// Builds the network with testers whose kernels hand over merged TCP segments.
+    pub fn merging(mtu: usize) -> Result<Self, ForwardingError> {
         let topology = Self {
             tester_a: Namespace::new("a")?,
             router: Namespace::new("r")?,
@@ -74,7 +84,6 @@ impl Topology {
         link((a, DIRECT_PORTS[0], DIRECT_MACS[0]), (b, DIRECT_PORTS[1], DIRECT_MACS[1]), mtu)?;
         for (i, tester) in [a, b].into_iter().enumerate() {
             let (port, direct) = (TESTER_PORTS[i], DIRECT_PORTS[i]);
-            tester.inside(|| plain_frames(port).and_then(|()| plain_frames(direct)))?;
             tester.ip(&format!("address add {}/24 dev {port}", TESTER_ADDRESSES[i]))?;
             tester.ip(&format!("address add {}/30 dev {direct}", DIRECT_ADDRESSES[i]))?;
             neighbor(tester, ROUTER_ADDRESSES[i], ROUTER_MACS[i], port)?;

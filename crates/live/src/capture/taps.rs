@@ -138,6 +138,11 @@ impl Taps {
         self.classes.load_full()
     }
 
+    /// Whether a capture watches anything.
+    pub(crate) fn are_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether a capture watches arrivals or stages.
     #[inline(always)]
     pub(crate) fn watch_stages(&self) -> bool {
@@ -267,7 +272,7 @@ fn fate_of(chunk: &Chunk, place: usize, goes_up: impl Fn(DropReason) -> bool) ->
         Some(reason) => Fate::Dropped(reason),
         None => Fate::Leaves {
             port: packet.port_out,
-            next_hop: packet.next_hop,
+            next_hop: packet.next_hop.into(),
             flow_hash: packet.flow_hash,
             destination: IpPacket::parse(&chunk.egress_frame(place)[ETHERNET..]).map(|ip| ip.destination),
         },

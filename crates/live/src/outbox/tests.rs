@@ -6,6 +6,8 @@ use std::sync::Mutex as StdMutex;
 use thalweg_dataplane::egress::{EgressClass, EgressConfig};
 use thalweg_dataplane::schedule::Service;
 use thalweg_ports::live::TxCounters;
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::testing;
 
 /// A driver with limited room, and the frames that it accepted.
 #[derive(Clone, Default)]
@@ -17,6 +19,8 @@ struct Taken {
     is_down: bool,
     /// It accepts frames but does not send them.
     is_stuck: bool,
+    /// It sends merged frames whole.
+    takes_merged: bool,
     kept: Vec<Vec<u8>>,
     frames: Vec<Vec<u8>>,
 }
@@ -42,6 +46,20 @@ impl PortTx for Driver {
             taken.room -= 1;
             let place = if taken.is_stuck { &mut taken.kept } else { &mut taken.frames };
             place.push(frame.to_vec());
+            Ok(())
+        })
+    }
+
+    fn push_merged(&mut self, frame: &[u8], _: u16) -> Result<(), NotTaken> {
+        self.with(|taken| {
+            if !taken.takes_merged {
+                return Err(NotTaken::Merged);
+            }
+            if taken.room == 0 {
+                return Err(NotTaken::Full);
+            }
+            taken.room -= 1;
+            taken.frames.push(frame.to_vec());
             Ok(())
         })
     }
@@ -321,4 +339,42 @@ fn what_keeps_a_router_in_the_network_goes_before_what_waits() {
     assert_eq!(outbox.serve(1_000_000), Rest::Empty);
     let sent = driver.with(|taken| taken.frames.clone());
     assert_eq!((sent.len(), &sent[0], &sent[1]), (10, &vec![0; 100], &urgent[1]));
+}
+
+/// Whole if the driver can and nothing waits, otherwise cut; counted as the packets that they are.
+#[test]
+fn merged_frames_are_sent_whole_or_cut() {
+    let segment =
+        testing::tcp_segment(([10, 0, 0, 1], 1).into(), ([10, 0, 0, 2], 2).into(), 0x10, [0; 2], &[7; 2500]);
+    let header = Ipv4Repr::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, segment.len());
+    let frame = testing::frame(&testing::ipv4(header, &segment));
+    let headers = frame.len() - 2500;
+    let merged = Merged { frame: &frame, segment_bytes: 1000 };
+    let bytes = 2500 + 3 * headers as u64;
+    let lengths =
+        |driver: &Driver| driver.with(|taken| taken.frames.iter().map(Vec::len).collect::<Vec<_>>());
+    for (takes_merged, queue) in [(true, None), (false, None), (true, Some(config(None)))] {
+        let driver = Driver::default();
+        driver.with(|taken| (taken.room, taken.takes_merged) = (9, takes_merged));
+        let (parent, counters) = outbox(&driver, queue);
+        let whole = takes_merged && parent.with_queue(|_| ()).is_none();
+        let vlan = parent.sub_interface(EgressTag { parent: 0, tci: 10 });
+        for (from, port, tag) in [(&parent, 0, 0), (&vlan, 1, TAG_BYTES)] {
+            driver.with(|taken| taken.frames.clear());
+            let mut open = from.open();
+            open.send_merged(0, merged, 0);
+            open.finish(0);
+            let each = [1000, 1000, 500].map(|payload| payload + headers + tag).to_vec();
+            assert_eq!(lengths(&driver), if whole { vec![frame.len() + tag] } else { each });
+            assert_eq!(counters.port(port).sent.get(), (3, bytes + 3 * tag as u64));
+        }
+        assert_eq!(counters.dropped(), []);
+        driver.with(|taken| (taken.room, taken.is_down) = (0, !whole));
+        if whole || !takes_merged {
+            let mut open = parent.open();
+            open.send_merged(0, merged, 0);
+            open.finish(0);
+            assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 3)]);
+        }
+    }
 }

@@ -55,6 +55,11 @@ impl Flows {
         });
     }
 
+    /// Whether merged packets are metered as the same packets one by one would be.
+    pub(super) fn takes_merged(&self) -> bool {
+        self.options.sampling.interval() == 1 && self.options.labeling != Labeling::Payload
+    }
+
     fn each_shard(&self, act: impl Fn(usize, &mut Vec<FlowRecord>)) {
         let mut records = Vec::new();
         for shard in 0..self.meter.shard_count() {

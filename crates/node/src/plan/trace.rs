@@ -168,7 +168,7 @@ impl RouterPlan {
         let filters = self.filters();
         let mut batch = chunk.batch(0);
         self.router.process(&mut batch);
-        traced.next_hop = batch.packets().first().map(|packet| packet.next_hop);
+        traced.next_hop = batch.packets().first().map(|packet| packet.next_hop.into());
         if !traced.passes(TracedStage::Route, &batch) {
             return;
         }

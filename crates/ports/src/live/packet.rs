@@ -17,9 +17,11 @@
 //!   packet's owner changes, which on virtual interfaces is long before its last reader is done. Reusing such a
 //!   slot changes a packet that still waits in another program's socket. `sendmmsg` copies; 64 frames share the
 //!   call.
-//! - **Frames as on a wire.** The kernel puts an offload header in front of each frame (PACKET_VNET_HDR). The port
-//!   finishes unfinished checksums, cuts super-segments ([`super::segment`]) and restores VLAN tags that were
-//!   stripped. Frames longer than a slot arrive in order through the socket's own queue (PACKET_COPY_THRESH).
+//! - **Merged segments whole, other frames as on a wire.** An offload header is in front of each frame in both
+//!   directions (PACKET_VNET_HDR). The port finishes unfinished checksums, restores VLAN tags that were stripped, and
+//!   cuts merged segments ([`super::segment`]) unless the chunk takes them whole; then it reads them right into the
+//!   chunk, and sends them whole, without another copy. The kernel cuts what the interface cannot send. Frames longer
+//!   than a slot arrive in order through the socket's own queue (PACKET_COPY_THRESH).
 //! - **The interface belongs to the router.** A program of two instructions at the interface's ingress drops what
 //!   the ring has seen ([`PacketOptions::exclusive`]), so that the host does not answer or forward the same packets
 //!   again. The kernel removes it when the port is closed, also after `kill -9`.
@@ -39,12 +41,12 @@
 //! If an interface is down or gone, `receive` and `flush` fail. Both halves look for it at the next call, and
 //! attach to an interface that comes back under the same name with another number.
 //!
-//! Missing: segments merged on sending, hardware timestamps.
+//! Missing: merged segments of UDP, hardware timestamps.
 
 pub(super) mod exclusive;
 mod receive;
 mod ring;
-mod transmit;
+pub(super) mod transmit;
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -239,6 +239,10 @@ impl PortTx for TxAgain {
         self.half.push(frame)
     }
 
+    fn push_merged(&mut self, frame: &[u8], segment_bytes: u16) -> Result<(), NotTaken> {
+        self.half.push_merged(frame, segment_bytes)
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         match self.half.flush() {
             Err(error) if is_gone(&error) && self.renew() => self.half.flush(),

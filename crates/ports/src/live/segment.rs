@@ -26,6 +26,16 @@
 //! Everything else (options, DSCP and ECN, addresses, ports) is the same in all segments. IPv6 extension headers
 //! are allowed, because the offload header says where the transport header is.
 //!
+//! # Frames that stay whole
+//!
+//! The stages need the headers of a TCP flow once, not once for each of its segments. So a frame may pass them whole
+//! ([`Segments::may_stay_merged`]) and leave whole if the driver can send it ([`Opening`]); otherwise it is cut on its
+//! way out. Its transport checksum means nothing on the way: cutting the frame computes that of each segment, and
+//! [`Opening`] stores the pseudo header's sum of addresses and ports as they are then.
+//!
+//! A frame stays whole only if its segments differ in nothing that a stage looks at. Those with SYN, FIN, RST, URG or
+//! CWR are cut, and so are fragments, and packets with IPv4 options or IPv6 extension headers.
+//!
 //! Pure: no clock, no socket. No bytes make this module panic; what makes no sense is an error.
 //!
 //! Missing: segments inside tunnels (the kernel does not hand those over in this form either), UDP fragmentation
@@ -34,7 +44,7 @@
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
 use thalweg_wire::ip_protocol::{TCP, UDP};
 use thalweg_wire::vlan::TAG_BYTES;
-use thalweg_wire::{EtherType, checksum};
+use thalweg_wire::{EtherType, checksum, tcp};
 
 /// Bytes of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
 pub const OFFLOAD_BYTES: usize = 10;
@@ -52,8 +62,14 @@ const TAGS_MAX: usize = 4;
 /// The longest header that [`link_header_bytes`] finds.
 pub(super) const LINK_HEADER_BYTES_MAX: usize = ETHERNET + TAGS_MAX * TAG_BYTES;
 
-const FIN_PSH: u8 = 0x09;
+const FIN_PSH: u8 = tcp::FIN | tcp::PSH;
 const CWR: u8 = 0x80;
+/// Flags that all segments have in common, and PSH, which only the last may have.
+const FLAGS_OF_MERGED: u8 = tcp::ACK | tcp::PSH | 0x40;
+/// The longest headers of a frame that stays whole: Ethernet with two tags, IPv4 or IPv6, and TCP with all options.
+const OPENING_BYTES_MAX: usize = ETHERNET + 2 * TAG_BYTES + 60 + 60;
+/// Where the checksum is in a TCP header.
+const TCP_CHECKSUM: u16 = 16;
 
 /// The work that is left to do on a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,9 +195,25 @@ struct Layout {
 }
 
 impl Segments {
+    /// Finds the segments of a frame that stayed merged, with up to `payload` bytes of TCP each. Its IP header is at
+    /// `network`.
+    pub fn of_tcp(frame: &[u8], network: usize, payload: u16) -> Result<Self, SegmentError> {
+        let version = frame.get(network).map(|byte| byte >> 4);
+        let transport = if version == Some(6) { Transport::TcpV6 } else { Transport::TcpV4 };
+        Self::behind(network, frame, SegmentKind { transport, payload }, None)
+    }
+
     /// Finds the segments of a frame, without copying it.
     pub fn new(frame: &[u8], kind: SegmentKind, checksum: Option<(u16, u16)>) -> Result<Self, SegmentError> {
-        let network = link_header_bytes(frame);
+        Self::behind(link_header_bytes(frame), frame, kind, checksum)
+    }
+
+    fn behind(
+        network: usize,
+        frame: &[u8],
+        kind: SegmentKind,
+        checksum: Option<(u16, u16)>,
+    ) -> Result<Self, SegmentError> {
         let (v6, header_end, end) = match frame.get(network).map(|byte| byte >> 4) {
             Some(4) => {
                 let header = frame.get(network..network + 20).ok_or(SegmentError::Short)?;
@@ -227,6 +259,44 @@ impl Segments {
         let count = (end - data).div_ceil(payload).max(1);
         let layout = Layout { network, transport, data, v6 };
         Ok(Self { layout, kind: kind.transport, payload, end, written: 0, count })
+    }
+
+    /// Bytes of the headers that each segment has, from the link layer on.
+    pub fn header_bytes(&self) -> usize {
+        self.layout.data
+    }
+
+    /// Payload bytes of each segment but the last.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload
+    }
+
+    /// The length of all segments' frames together.
+    pub fn wire_bytes(&self) -> usize {
+        self.end + (self.count - 1) * self.layout.data
+    }
+
+    /// Whether the stages may take `frame`, from which this was made, whole: see the module.
+    pub fn may_stay_merged(&self, frame: &[u8]) -> bool {
+        let Layout { network, transport, data, v6 } = self.layout;
+        let Some(header) = frame.get(network..transport) else { return false };
+        let length = (self.end - network) as u64;
+        let is_plain = if v6 {
+            // No extension header, and a payload length that holds.
+            header.len() == 40
+                && header[6] == TCP
+                && u64::from(u16::from_be_bytes([header[4], header[5]])) + 40 == length
+        } else {
+            header.len() == 20
+                && u64::from(u16::from_be_bytes([header[2], header[3]])) == length
+                && u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0
+        };
+        is_plain
+            && self.kind != Transport::Udp
+            && self.count > 1
+            && self.end == frame.len()
+            && data <= OPENING_BYTES_MAX
+            && frame[transport + tcp::FLAGS_AT] & !FLAGS_OF_MERGED == 0
     }
 
     /// The number of segments that have not been written or skipped.
@@ -306,14 +376,82 @@ impl Segments {
             Transport::Udp => (UDP, 6),
             Transport::TcpV4 | Transport::TcpV6 => (TCP, 16),
         };
-        let addresses = if v6 { &into[network + 8..network + 40] } else { &into[network + 12..network + 20] };
         let length = (into.len() - transport) as u32;
-        let pseudo = checksum::sum(addresses, u32::from(protocol) + length);
+        let pseudo = checksum::sum(&into[addresses(network, v6)], u32::from(protocol) + length);
         into[transport + field..transport + field + 2].fill(0);
         let sum = checksum::finish(checksum::sum(&into[transport..], pseudo));
         let sum = if sum == 0 && protocol == UDP { 0xffff } else { sum };
         into[transport + field..transport + field + 2].copy_from_slice(&sum.to_be_bytes());
     }
+}
+
+/// The beginning of a merged frame for a receiver that cuts it itself or takes it whole: an offload header, and the
+/// frame's headers with an unfinished checksum. The rest of the frame follows unchanged.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    bytes: [u8; OFFLOAD_BYTES + OPENING_BYTES_MAX],
+    headers: usize,
+    longest: usize,
+    count: usize,
+    wire_bytes: usize,
+}
+
+impl Opening {
+    /// Makes the beginning of a frame that merges TCP segments with up to `payload` bytes each.
+    pub fn new(frame: &[u8], payload: u16) -> Result<Self, SegmentError> {
+        let segments = Segments::of_tcp(frame, link_header_bytes(frame), payload)?;
+        let Layout { network, transport, data, v6 } = segments.layout;
+        if data > OPENING_BYTES_MAX || segments.end != frame.len() {
+            return Err(SegmentError::Mismatch);
+        }
+        let mut bytes = [0; OFFLOAD_BYTES + OPENING_BYTES_MAX];
+        let (offload, headers) = bytes.split_at_mut(OFFLOAD_BYTES);
+        offload[0] = FLAG_NEEDS_CHECKSUM;
+        offload[1] = if v6 { GSO_TCP_V6 } else { GSO_TCP_V4 };
+        let place = |at: usize| u16::try_from(at).map_err(|_| SegmentError::Mismatch);
+        let fields = [place(data)?, payload, place(transport)?, TCP_CHECKSUM];
+        for (field, value) in offload[2..].chunks_exact_mut(2).zip(fields) {
+            field.copy_from_slice(&value.to_ne_bytes());
+        }
+        headers[..data].copy_from_slice(&frame[..data]);
+        let length = u32::try_from(frame.len() - transport).map_err(|_| SegmentError::Mismatch)?;
+        let pseudo = checksum::sum(&frame[addresses(network, v6)], u32::from(TCP) + length);
+        let at = transport + usize::from(TCP_CHECKSUM);
+        headers[at..at + 2].copy_from_slice(&checksum::fold(pseudo).to_be_bytes());
+        let Segments { payload, count, .. } = segments;
+        let longest = data + payload.min(frame.len() - data);
+        Ok(Self { bytes, headers: data, longest, count, wire_bytes: segments.wire_bytes() })
+    }
+
+    /// Offload header and headers.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..OFFLOAD_BYTES + self.headers]
+    }
+
+    /// Where the rest begins in the frame.
+    pub fn rest_at(&self) -> usize {
+        self.headers
+    }
+
+    /// The length of the longest segment's frame.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The number of segments.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The length of all segments' frames together.
+    pub fn wire_bytes(&self) -> usize {
+        self.wire_bytes
+    }
+}
+
+/// Where the addresses of an IP header at `network` are.
+fn addresses(network: usize, v6: bool) -> std::ops::Range<usize> {
+    if v6 { network + 8..network + 40 } else { network + 12..network + 20 }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ use crate::slab_pool::SlabPool;
 use thalweg_base::{BATCH_PACKETS, Chunk, ChunkBuilder};
 
 use self::spin::{Spin, Turn};
+use super::intake::LARGE_BYTES;
 use super::system::{self, Waiting};
 use super::{LiveClock, PortRx, RxCounters};
 
@@ -59,6 +60,8 @@ const ASK_ALL_EVERY: u64 = 8;
 /// The rate in packets a second above which packets are gathered (see [`SourceOptions::gather`]). A single
 /// request-response conversation stays below it and so never waits.
 const GATHER_ABOVE_PER_S: u64 = 100_000;
+/// Room for the longest frame that merges segments, and what precedes it.
+const MERGED_ROOM: usize = LARGE_BYTES + ChunkBuilder::HEADROOM + 16;
 /// The window in which the rate is measured.
 const RATE_WINDOW_NS: u64 = 1_000_000;
 
@@ -121,6 +124,8 @@ pub struct LiveSource {
     /// The half that begins the next round.
     first: usize,
     options: SourceOptions,
+    /// Whether frames that merge segments stay whole.
+    takes_merged: bool,
     pool: SlabPool,
     /// A chunk that is still empty.
     spare: Option<ChunkBuilder>,
@@ -132,6 +137,8 @@ pub struct LiveSource {
     sequence: u64,
     next_packet_number: u64,
     clock_ns: u64,
+    /// When no port had more packets.
+    dry_ns: u64,
     rate: Rate,
 }
 
@@ -177,7 +184,8 @@ impl Half {
 fn pool_for(options: &SourceOptions) -> SlabPool {
     // A TAP needs room for the longest frame before it knows the frame's length, and one byte more.
     let room = options.frame_bytes_max + ChunkBuilder::HEADROOM + 16;
-    SlabPool::new(options.slabs, options.chunk_packets * room + room)
+    // A chunk of merged segments has as many bytes as one of single packets: fewer frames, at least one.
+    SlabPool::new(options.slabs, options.chunk_packets * room + room.max(MERGED_ROOM))
 }
 
 impl LiveSource {
@@ -197,6 +205,7 @@ impl LiveSource {
             halves: halves.into_iter().map(Half::new).collect(),
             first: 0,
             options,
+            takes_merged: false,
             pool: pool_for(&options),
             spare: None,
             clock,
@@ -206,8 +215,15 @@ impl LiveSource {
             sequence: 0,
             next_packet_number: 1,
             clock_ns: 0,
+            dry_ns: 0,
             rate: Rate::default(),
         })
+    }
+
+    /// Sets whether frames that merge segments of a TCP flow stay whole in chunks, from the next chunk on. At first
+    /// they are cut.
+    pub fn take_merged(&mut self, takes: bool) {
+        self.takes_merged = takes;
     }
 
     /// How often polling before a sleep ([`SourceOptions::busy_poll`]) found packets.
@@ -220,6 +236,11 @@ impl LiveSource {
         SourceWaker(Arc::clone(&self.wake))
     }
 
+    /// When the ports last had no more packets than a chunk took. No packet waits in their rings for longer.
+    pub fn dry_ns(&self) -> u64 {
+        self.dry_ns
+    }
+
     /// The clock of arrival times.
     pub fn clock(&self) -> LiveClock {
         self.clock
@@ -229,6 +250,7 @@ impl LiveSource {
     /// longer than `timeout` only for a free slab.
     pub fn next_chunk(&mut self, timeout: Duration) -> io::Result<Option<Chunk>> {
         let mut builder = self.spare.take().unwrap_or_else(|| self.pool.builder());
+        builder.take_merged(self.takes_merged);
         let began = Instant::now();
         // Whether all ports were asked, announced packets or not.
         let mut asked = false;
@@ -330,6 +352,9 @@ impl LiveSource {
                 }
             }
         }
+        if self.halves.iter().all(|half| !half.ready) {
+            self.dry_ns = now_ns;
+        }
         !builder.is_empty()
     }
 
@@ -415,7 +440,8 @@ impl LiveSource {
 
 /// Whether another frame may not fit the chunk.
 fn is_full(builder: &mut ChunkBuilder, options: &SourceOptions) -> bool {
-    builder.next_frame_offset() + options.frame_bytes_max + 16 > builder.buffer_mut().len()
+    let longest = if builder.takes_merged() { MERGED_ROOM } else { options.frame_bytes_max + 16 };
+    builder.next_frame_offset() + longest > builder.buffer_mut().len()
 }
 
 impl std::fmt::Debug for LiveSource {

@@ -82,6 +82,16 @@ pub(super) fn tun_set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> io::Result<(
     }
 }
 
+/// Sets the length of the offload headers of a TAP interface.
+pub(super) fn tun_set_header_bytes(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: the call reads one `int` from the pointer.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// The numeric settings of a TAP interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TunNumber {

@@ -7,20 +7,21 @@
 //! It serves where the host itself is a neighbor of the router, and as the host's side of a port (a mirror):
 //! [`TapControl`] changes the interface's address, MTU and link state together with the port's.
 //!
-//! The interface has no offloads: the kernel finishes checksums and cuts segments before we read a frame, and
-//! checks those of frames we write. Each frame is one `read` or `write`; there is no ring. That is enough for the
-//! traffic of a mirror.
+//! A mirror has no offloads: the kernel finishes checksums and cuts segments before we read a frame, and checks those
+//! of frames we write. A port has them ([`TapOptions::merged`]): TCP passes in frames of up to 64 KiB in both
+//! directions, which gives virtual machines and containers behind the interface their speed. Each frame is one `read`
+//! or `write`; there is no ring.
 //!
 //! # When the interface is deleted
 //!
 //! Both halves notice, and the next call of either creates it again, with the same address, MTU and state (its IP
 //! addresses are lost). Frames in between are lost and counted.
 //!
-//! Missing: several queues; offloads in both directions, which give virtual machines their speed.
+//! Missing: several queues; merged segments of UDP.
 
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
@@ -29,13 +30,16 @@ use thalweg_base::{ChunkBuilder, LinkType, uninterrupted};
 use thalweg_wire::MacAddr;
 
 use super::driver::{Driver, Opened, Probed, Request};
+use super::intake::{Destination, Intake, LARGE_BYTES, Took};
 use super::link::Links;
-use super::segment;
+use super::segment::{self, OFFLOAD_BYTES, Opening};
 use super::system::{self, InterfaceCall, InterfaceRequest, TunNumber};
 use super::{LiveError, NotTaken, Port, PortFacts, PortRx, PortTx, RxCounters, TxCounters};
 
 const DEVICE: &str = "/dev/net/tun";
 const ETHERNET: usize = 14;
+/// What the kernel leaves to us if segments stay merged.
+const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 
 /// The options of a TAP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,21 +52,25 @@ pub struct TapOptions {
     pub mtu: u32,
     /// The interface stays, without a carrier, when the port is closed.
     pub persist: bool,
+    /// The host hands over merged segments and unfinished checksums, and takes both. Chunks that do not take merged
+    /// segments get them cut.
+    pub merged: bool,
 }
 
 impl TapOptions {
     /// An interface with Ethernet's usual MTU, which is removed with the port.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), mac: None, mtu: 1500, persist: false }
+        Self { name: name.into(), mac: None, mtu: 1500, persist: false, merged: false }
     }
 }
 
 /// Creates the interface and sets it up. Needs `CAP_NET_ADMIN`.
 pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
     let links = Links::open().map_err(LiveError::call(&options.name, "socket"))?;
-    let wish = Wish { mac: options.mac, mtu: options.mtu, up: true, carrier: true, persist: options.persist };
+    let TapOptions { mac, mtu, persist, merged, .. } = *options;
+    let wish = Wish { mac, mtu, up: true, carrier: true, persist };
     let made = Mutex::new(Made { file: None, generation: 0, wish });
-    let shared = Arc::new(Shared { name: options.name.clone(), links, made });
+    let shared = Arc::new(Shared { name: options.name.clone(), merged, links, made });
     let (file, generation) = shared.attach(0)?;
     let facts = shared.links.read(&options.name)?;
     let rx = TapRx {
@@ -70,7 +78,7 @@ pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
         file: Arc::clone(&file),
         generation,
         gone: false,
-        counters: RxCounters::default(),
+        intake: Intake::new(),
     };
     let tx =
         TapTx { shared: Arc::clone(&shared), file, generation, down: false, counters: TxCounters::default() };
@@ -96,8 +104,9 @@ pub struct Tap;
 
 impl Driver for Tap {
     fn open(&self, request: &Request) -> Result<Opened, LiveError> {
-        let (port, control) =
-            open(&TapOptions { mtu: request.mtu.into(), ..TapOptions::new(&request.interface) })?;
+        let options =
+            TapOptions { mtu: request.mtu.into(), merged: true, ..TapOptions::new(&request.interface) };
+        let (port, control) = open(&options)?;
         Ok(Opened { held: Some(Box::new(control)), ..Opened::from(port) })
     }
 
@@ -151,6 +160,7 @@ impl TapControl {
 /// The common state of the halves and the control.
 struct Shared {
     name: String,
+    merged: bool,
     links: Links,
     made: Mutex<Made>,
 }
@@ -197,10 +207,16 @@ impl Shared {
             .custom_flags(libc::O_NONBLOCK)
             .open(DEVICE)
             .map_err(LiveError::call(name, "open(/dev/net/tun)"))?;
-        let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as u16;
+        let (header, offloads) = if self.merged { (libc::IFF_VNET_HDR, OFFLOADS) } else { (0, 0) };
+        let flags = (libc::IFF_TAP | libc::IFF_NO_PI | header) as u16;
         request.value[..2].copy_from_slice(&flags.to_ne_bytes());
         system::interface_call(file.as_fd(), InterfaceCall::TunAttach, &mut request)
             .map_err(LiveError::call(name, "TUNSETIFF"))?;
+        if self.merged {
+            // The interface's previous user may have had longer ones.
+            system::tun_set_header_bytes(file.as_fd(), OFFLOAD_BYTES)
+                .map_err(LiveError::call(name, "TUNSETVNETHDRSZ"))?;
+        }
         if let Some(mac) = wish.mac {
             self.links.set_mac(name, mac)?;
         }
@@ -208,7 +224,7 @@ impl Shared {
         self.links.set_up(name, wish.up)?;
         // The interface's previous user may have left offloads enabled.
         for (what, value, call) in [
-            (TunNumber::Offload, 0, "TUNSETOFFLOAD"),
+            (TunNumber::Offload, offloads, "TUNSETOFFLOAD"),
             (TunNumber::Persist, wish.persist.into(), "TUNSETPERSIST"),
         ] {
             system::tun_set(file.as_fd(), what, value).map_err(LiveError::call(name, call))?;
@@ -240,7 +256,41 @@ struct TapRx {
     file: Arc<File>,
     generation: u64,
     gone: bool,
-    counters: RxCounters,
+    intake: Intake,
+}
+
+impl TapRx {
+    /// Reads frames behind offload headers.
+    fn receive_merged(&mut self, mtu: usize, limit: usize, to: &mut Destination<'_>) -> io::Result<()> {
+        let Self { file, intake, gone, .. } = self;
+        let before = to.into.len();
+        // Refused frames count too, so that a flood of them cannot keep the thread here.
+        for _ in 0..limit {
+            if to.into.len() - before >= limit {
+                break;
+            }
+            let took = match intake.take_held(mtu, to) {
+                Some(took) => took,
+                None => {
+                    let read = |buffer: &mut [u8]| uninterrupted(|| (&**file).read(buffer));
+                    match intake.read(LARGE_BYTES, (None, mtu), to, |_| true, read) {
+                        Ok(took) => took,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                        Err(error) => {
+                            *gone = is_gone(&error);
+                            return Err(error);
+                        }
+                    }
+                }
+            };
+            match took {
+                Took::It => {}
+                Took::TooLong => _ = intake.refuse(),
+                Took::Nothing | Took::NoRoom => break,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl PortRx for TapRx {
@@ -256,6 +306,13 @@ impl PortRx for TapRx {
             self.gone = false;
         }
         let mtu = self.shared.mtu();
+        if self.shared.merged {
+            let before = into.len();
+            let mut to = Destination { port, now_ns, into };
+            self.receive_merged(mtu, limit, &mut to)?;
+            return Ok(into.len() - before);
+        }
+        let counters = &mut self.intake.counters;
         // One more byte, to detect a frame that is too long.
         let room = mtu + segment::LINK_HEADER_BYTES_MAX + 1;
         let mut taken = 0;
@@ -273,12 +330,12 @@ impl PortRx for TapRx {
                 }
             };
             if bytes < ETHERNET || bytes > mtu + segment::link_header_bytes(&buffer[..bytes]) {
-                self.counters.refused += 1;
+                counters.refused += 1;
                 continue;
             }
             into.push(at, bytes, bytes as u32, now_ns, LinkType::Ethernet, port, 0);
-            self.counters.frames += 1;
-            self.counters.bytes += bytes as u64;
+            counters.frames += 1;
+            counters.bytes += bytes as u64;
             taken += 1;
         }
         Ok(taken)
@@ -289,7 +346,7 @@ impl PortRx for TapRx {
     }
 
     fn counters(&mut self) -> RxCounters {
-        self.counters
+        self.intake.counters
     }
 }
 
@@ -301,18 +358,13 @@ struct TapTx {
     counters: TxCounters,
 }
 
-impl PortTx for TapTx {
-    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
-        if self.down {
-            return Err(NotTaken::Down);
-        }
-        if frame.len() > self.shared.mtu() + segment::link_header_bytes(frame) {
-            return Err(NotTaken::TooLong);
-        }
-        match uninterrupted(|| (&*self.file).write(frame)) {
-            Ok(_) => {
-                self.counters.frames += 1;
-                self.counters.bytes += frame.len() as u64;
+impl TapTx {
+    /// Counts what became of a frame that is `packets` packets of `bytes` bytes on a wire.
+    fn count(&mut self, written: io::Result<()>, packets: usize, bytes: usize) -> Result<(), NotTaken> {
+        match written {
+            Ok(()) => {
+                self.counters.frames += packets as u64;
+                self.counters.bytes += bytes as u64;
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotTaken::Full),
@@ -322,10 +374,45 @@ impl PortTx for TapTx {
             }
             // Not an Ethernet frame, or no memory for it.
             Err(_) => {
-                self.counters.failed += 1;
+                self.counters.failed += packets as u64;
                 Ok(())
             }
         }
+    }
+}
+
+impl PortTx for TapTx {
+    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
+        if self.down {
+            return Err(NotTaken::Down);
+        }
+        if frame.len() > self.shared.mtu() + segment::link_header_bytes(frame) {
+            return Err(NotTaken::TooLong);
+        }
+        let written = match self.shared.merged {
+            false => uninterrupted(|| (&*self.file).write(frame)),
+            true => {
+                let parts = [IoSlice::new(&[0; OFFLOAD_BYTES]), IoSlice::new(frame)];
+                uninterrupted(|| (&*self.file).write_vectored(&parts))
+            }
+        };
+        self.count(written.map(drop), 1, frame.len())
+    }
+
+    fn push_merged(&mut self, frame: &[u8], segment_bytes: u16) -> Result<(), NotTaken> {
+        if self.down {
+            return Err(NotTaken::Down);
+        }
+        if !self.shared.merged {
+            return Err(NotTaken::Merged);
+        }
+        let opening = Opening::new(frame, segment_bytes).map_err(|_| NotTaken::Merged)?;
+        if opening.longest() > self.shared.mtu() + segment::link_header_bytes(frame) {
+            return Err(NotTaken::TooLong);
+        }
+        let parts = [IoSlice::new(opening.bytes()), IoSlice::new(&frame[opening.rest_at()..])];
+        let written = uninterrupted(|| (&*self.file).write_vectored(&parts));
+        self.count(written.map(drop), opening.count(), opening.wire_bytes())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -36,6 +36,12 @@
 //! and XDP cannot see the mark that says so. [`thalweg_wire::checksum_offload::complete_frame`] says how they are
 //! recognized and completed. This happens only on interfaces without a wire.
 //!
+//! # Merged segments
+//!
+//! Frames come single. Segments of a TCP flow that follow each other are merged in the chunk, if it takes them
+//! ([`super::merge`]), and merged frames leave whole by a packet socket (transmit.rs), which the kernel's transmit path
+//! serves with less work for each byte. With zero-copy they are cut, and leave by the ring.
+//!
 //! # Cleaning up
 //!
 //! Nothing. Program, map, link and sockets are file descriptors, and go with the process however it ends. What
@@ -559,7 +565,16 @@ impl<'a> Setup<'a> {
             attachment,
         });
         let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
-        let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));
+        let copies = mode != XdpMode::NativeZeroCopy;
+        let tx = Sender::new(
+            sender,
+            transmit,
+            completion,
+            Arc::clone(&umem),
+            tx_frames,
+            Arc::clone(&shared),
+            copies,
+        );
         let count = self.options.halves.clamp(1, queues.len().max(1));
         let mut halves: Vec<Vec<Queue>> = (0..count).map(|_| Vec::new()).collect();
         for (number, queue) in queues.into_iter().enumerate() {

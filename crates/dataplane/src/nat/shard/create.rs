@@ -23,6 +23,23 @@ impl NatShard {
         sought: Sought,
         flags: TcpFlags,
     ) -> Result<usize, DropReason> {
+        let before = packet.segment_bytes().map(|_| self.counters);
+        let found = self.find_or_create(end, packet, l3, sought, flags);
+        if let (Err(_), Some(before)) = (found, before) {
+            // Each of the merged packets would be refused.
+            self.counters.repeat(&before, u64::from(packet.wire_packets()) - 1);
+        }
+        found
+    }
+
+    fn find_or_create(
+        &mut self,
+        end: End,
+        packet: &Packet,
+        l3: &[u8],
+        sought: Sought,
+        flags: TcpFlags,
+    ) -> Result<usize, DropReason> {
         let Some((source, destination)) = rewrite::addresses(l3) else {
             return Err(DropReason::NatProtocol);
         };

@@ -7,32 +7,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use socket2::{Domain, Socket, Type};
-use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_base::ChunkBuilder;
+use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
+use thalweg_wire::vlan::TAG_BYTES as TAG;
 
 use super::ring::{Ring, Slot};
 use super::{Attached, Exclusive, Shared};
+use crate::live::intake::{Destination, Intake, Took};
 use crate::live::link::{LinkFacts, Links};
 use crate::live::membership::{self, ListensTo};
-use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
+use crate::live::segment::OFFLOAD_BYTES;
 use crate::live::{LiveError, PortRx, RxCounters, is_for, system};
 use crate::socket_option;
 
 /// The most receiving halves of a port: more cores than any machine should need for one interface.
 pub const QUEUES_MAX: usize = 64;
-/// The bytes that a socket's own queue may hold. It takes the frames longer than a slot: merged segments of up to
-/// 64 KiB, so about a hundred of them.
-pub const RECEIVE_QUEUE_BYTES: usize = 8 << 20;
+/// The bytes that a socket's own queue may hold; the kernel grants twice as many. It takes the frames longer than a
+/// slot: merged segments of up to 64 KiB, so about sixty of them, which wait for 3 ms at 10 Gbit/s.
+pub const RECEIVE_QUEUE_BYTES: usize = 2 << 20;
 
-/// The longest merged segment, with Ethernet header and two tags. Longer ones ("big TCP", off by default) are
-/// refused.
-const LARGE_BYTES: usize = (64 << 10) + 22;
 /// How many frames one call may examine beyond its limit without passing them on.
 const SKIPPED_MAX: usize = 1024;
-const ETHERNET: usize = 14;
-/// The length of both addresses at a frame's start.
-const ADDRESSES: usize = 12;
-/// The length of a VLAN tag.
-const TAG: usize = 4;
 /// Refused frames between two readings of the MTU, which may have been raised.
 const REFUSED_PER_LOOK: u64 = 64;
 
@@ -51,14 +46,6 @@ enum State {
     Gone,
 }
 
-/// A frame in `PacketRx::large`, behind its offload header, that has not been passed on completely.
-struct Held {
-    bytes: usize,
-    vlan: Option<(u16, u16)>,
-    checksum: Option<(u16, u16)>,
-    segments: Option<Segments>,
-}
-
 pub(super) struct PacketRx {
     shared: Arc<Shared>,
     links: Links,
@@ -69,33 +56,7 @@ pub(super) struct PacketRx {
     index: u32,
     mtu: usize,
     state: State,
-    large: Box<[u8]>,
-    held: Option<Held>,
-    counters: RxCounters,
-}
-
-/// The result of taking a frame.
-enum Took {
-    /// The frame was passed on, is held, or was counted.
-    It,
-    /// There is no frame.
-    Nothing,
-    /// The chunk has no room for it.
-    NoRoom,
-}
-
-/// The chunk that takes the frames, and the port and time to note there.
-struct Destination<'a> {
-    port: u16,
-    now_ns: u64,
-    into: &'a mut ChunkBuilder,
-}
-
-enum Pushed {
-    Yes,
-    NoRoom,
-    TooLong,
-    Damaged,
+    intake: Intake,
 }
 
 impl PacketRx {
@@ -120,9 +81,7 @@ impl PacketRx {
             index: facts.index,
             mtu: facts.mtu as usize,
             state: if facts.is_up { State::Up } else { State::Down },
-            large: vec![0; OFFLOAD_BYTES + LARGE_BYTES].into_boxed_slice(),
-            held: None,
-            counters: RxCounters::default(),
+            intake: Intake::new(),
         })
     }
 
@@ -190,111 +149,62 @@ impl PacketRx {
         let (fd, option) = (self.socket.as_fd(), libc::PACKET_STATISTICS);
         if let Ok(8) = socket_option::get(fd, libc::SOL_PACKET, option, &mut value) {
             let [_, _, _, _, a, b, c, d] = value;
-            self.counters.missed += u64::from(u32::from_ne_bytes([a, b, c, d]));
+            self.intake.counters.missed += u64::from(u32::from_ne_bytes([a, b, c, d]));
         }
     }
 
     /// Takes the frame in the next slot.
     fn take(&mut self, to: &mut Destination<'_>) -> Took {
-        let Self { ring, counters, shared, large, .. } = self;
+        let Self { ring, intake, shared, socket, mtu, .. } = self;
         let Some(Slot { status, frame_bytes, vlan, content }) = ring.peek() else { return Took::Nothing };
-        if status & libc::TP_STATUS_COPY != 0 {
-            ring.give_back();
-            self.take_queued(frame_bytes, vlan);
-            return Took::It;
-        }
-        match content {
-            Some((_, frame)) if frame.len() == frame_bytes && !shared.is_ours(frame) => counters.foreign += 1,
-            Some((offload, frame)) if frame.len() == frame_bytes => match Offload::parse(offload) {
-                Ok(Offload { segments: None, checksum }) => match to.push(frame, vlan, checksum, self.mtu) {
-                    Pushed::NoRoom => return Took::NoRoom,
-                    Pushed::TooLong if self.mtu_has_grown() => return Took::It,
-                    pushed => self.count(pushed, frame_bytes + tag_bytes(vlan)),
-                },
-                Ok(offload) => {
-                    large[OFFLOAD_BYTES..][..frame_bytes].copy_from_slice(frame);
-                    self.hold(offload, frame_bytes, vlan);
-                }
-                Err(_) => counters.refused += 1,
-            },
-            // The frame did not fit, and the kernel had no memory for a copy.
-            _ => counters.missed += 1,
-        }
-        self.ring.give_back();
-        Took::It
-    }
-
-    /// Takes the next frame of the socket's queue; its slot has announced it.
-    fn take_queued(&mut self, frame_bytes: usize, vlan: Option<(u16, u16)>) {
-        let read = (&self.socket).read(&mut self.large);
-        // A longer frame than expected was cut.
-        if read.ok() != Some(OFFLOAD_BYTES + frame_bytes) {
-            self.counters.refused += 1;
-            return;
-        }
-        let offload = self.large.first_chunk().map(Offload::parse);
-        if !self.shared.is_ours(&self.large[OFFLOAD_BYTES..]) {
-            self.counters.foreign += 1;
-        } else if let Some(Ok(offload)) = offload {
-            self.hold(offload, frame_bytes, vlan);
+        let took = if status & libc::TP_STATUS_COPY != 0 {
+            // The frame is the next one of the socket's queue. One more byte, to detect a longer one.
+            let whole = |buffer: &mut [u8]| match (&*socket).read(buffer) {
+                Ok(bytes) if bytes == OFFLOAD_BYTES + frame_bytes => Ok(bytes),
+                _ => Ok(0),
+            };
+            let is_ours = |frame: &[u8]| shared.is_ours(frame);
+            intake.read(frame_bytes + 1, (vlan, *mtu), to, is_ours, whole).unwrap_or(Took::It)
         } else {
-            self.counters.refused += 1;
+            match content {
+                Some((_, frame)) if frame.len() == frame_bytes && !shared.is_ours(frame) => {
+                    intake.counters.foreign += 1;
+                    Took::It
+                }
+                Some((offload, frame)) if frame.len() == frame_bytes => {
+                    intake.take(offload, frame, vlan, *mtu, to)
+                }
+                // The frame did not fit, and the kernel had no memory for a copy.
+                _ => {
+                    intake.counters.missed += 1;
+                    Took::It
+                }
+            }
+        };
+        match took {
+            Took::It => self.ring.give_back(),
+            Took::TooLong if self.mtu_has_grown() => return Took::It,
+            Took::TooLong => {
+                self.ring.give_back();
+                return self.intake.refuse();
+            }
+            Took::Nothing | Took::NoRoom => {}
         }
-    }
-
-    /// Keeps the frame in `large`, to pass it on in pieces or when there is room.
-    fn hold(&mut self, offload: Offload, bytes: usize, vlan: Option<(u16, u16)>) {
-        let Offload { checksum, segments } = offload;
-        let frame = &self.large[OFFLOAD_BYTES..][..bytes];
-        match segments.map(|kind| Segments::new(frame, kind, checksum)).transpose() {
-            Ok(segments) => self.held = Some(Held { bytes, vlan, checksum, segments }),
-            Err(_) => self.counters.refused += 1,
-        }
+        took
     }
 
     /// Passes on the next piece of the held frame.
-    fn take_held(&mut self, mut held: Held, to: &mut Destination<'_>) -> Took {
-        let frame = &self.large[OFFLOAD_BYTES..][..held.bytes];
-        let (pushed, bytes) = match &mut held.segments {
-            None => (to.push(frame, held.vlan, held.checksum, self.mtu), held.bytes),
-            Some(segments) => {
-                let bytes = segments.next_bytes().unwrap_or(0);
-                (to.push_segment(frame, held.vlan, segments, self.mtu), bytes)
-            }
-        };
-        match pushed {
-            Pushed::NoRoom => {
-                self.held = Some(held);
-                return Took::NoRoom;
-            }
-            Pushed::TooLong if self.mtu_has_grown() => {
-                self.held = Some(held);
-                return Took::It;
-            }
-            Pushed::TooLong => held.segments.iter_mut().for_each(Segments::skip),
-            Pushed::Yes | Pushed::Damaged => {}
-        }
-        self.count(pushed, bytes + tag_bytes(held.vlan));
-        if held.segments.is_some_and(|segments| segments.left() > 0) {
-            self.held = Some(held);
-        }
-        Took::It
-    }
-
-    fn count(&mut self, pushed: Pushed, bytes: usize) {
-        match pushed {
-            Pushed::Yes => {
-                self.counters.frames += 1;
-                self.counters.bytes += bytes as u64;
-            }
-            Pushed::NoRoom => {}
-            Pushed::Damaged | Pushed::TooLong => self.counters.refused += 1,
+    fn take_held(&mut self, to: &mut Destination<'_>) -> Option<Took> {
+        match self.intake.take_held(self.mtu, to)? {
+            Took::TooLong if self.mtu_has_grown() => Some(Took::It),
+            Took::TooLong => Some(self.intake.refuse()),
+            took => Some(took),
         }
     }
 
     /// Occasionally reads the MTU anew. Returns whether it was raised, so that a frame that was too long may fit.
     fn mtu_has_grown(&mut self) -> bool {
-        if !self.counters.refused.is_multiple_of(REFUSED_PER_LOOK) {
+        if !self.intake.counters.refused.is_multiple_of(REFUSED_PER_LOOK) {
             return false;
         }
         let before = self.mtu;
@@ -321,12 +231,12 @@ impl PortRx for PacketRx {
             if to.into.len() - before >= limit {
                 break;
             }
-            let took = match self.held.take() {
-                Some(held) => self.take_held(held, &mut to),
+            let took = match self.take_held(&mut to) {
+                Some(took) => took,
                 None => self.take(&mut to),
             };
             match took {
-                Took::It => {}
+                Took::It | Took::TooLong => {}
                 Took::NoRoom => break,
                 Took::Nothing => {
                     if to.into.len() == before {
@@ -350,91 +260,8 @@ impl PortRx for PacketRx {
         {
             self.shared.mac.store(facts.mac.to_u64(), Ordering::Relaxed);
         }
-        self.counters
+        self.intake.counters
     }
-}
-
-impl Destination<'_> {
-    /// Where a frame of `bytes` bytes will begin in the chunk's buffer, if it fits.
-    fn room(&mut self, bytes: usize) -> Option<usize> {
-        let at = self.into.next_frame_offset();
-        let fits = at + bytes <= self.into.buffer_mut().len() && self.into.len() < ChunkBuilder::PACKETS_MAX;
-        fits.then_some(at)
-    }
-
-    /// Copies a frame, restores its tag and finishes its checksum.
-    #[inline]
-    fn push(
-        &mut self,
-        frame: &[u8],
-        vlan: Option<(u16, u16)>,
-        checksum: Option<(u16, u16)>,
-        mtu: usize,
-    ) -> Pushed {
-        if is_too_long(frame, mtu) {
-            return Pushed::TooLong;
-        }
-        if frame.len() < ETHERNET {
-            return Pushed::Damaged;
-        }
-        let bytes = frame.len() + tag_bytes(vlan);
-        let Some(at) = self.room(bytes) else { return Pushed::NoRoom };
-        let slot = &mut self.into.buffer_mut()[at..at + bytes];
-        let frame_at = match vlan {
-            None => 0,
-            Some(_) => TAG,
-        };
-        slot[frame_at..].copy_from_slice(frame);
-        if let Some((start, offset)) = checksum
-            && segment::finish_checksum(&mut slot[frame_at..], start, offset).is_err()
-        {
-            return Pushed::Damaged;
-        }
-        self.name(at, bytes, vlan);
-        Pushed::Yes
-    }
-
-    fn push_segment(
-        &mut self,
-        frame: &[u8],
-        vlan: Option<(u16, u16)>,
-        segments: &mut Segments,
-        mtu: usize,
-    ) -> Pushed {
-        let Some(segment_bytes) = segments.next_bytes() else { return Pushed::Damaged };
-        // Each segment has the frame's link header.
-        if segment_bytes > mtu + segment::link_header_bytes(frame) {
-            return Pushed::TooLong;
-        }
-        let bytes = segment_bytes + tag_bytes(vlan);
-        let Some(at) = self.room(bytes) else { return Pushed::NoRoom };
-        let slot = &mut self.into.buffer_mut()[at + tag_bytes(vlan)..at + bytes];
-        segments.write_next(frame, slot);
-        self.name(at, bytes, vlan);
-        Pushed::Yes
-    }
-
-    /// Adds the bytes at `at` to the chunk as a frame. First inserts the tag between addresses and type; there is
-    /// room for it.
-    fn name(&mut self, at: usize, bytes: usize, vlan: Option<(u16, u16)>) {
-        if let Some((tag, protocol)) = vlan {
-            let frame = &mut self.into.buffer_mut()[at..at + bytes];
-            frame.copy_within(TAG..TAG + ADDRESSES, 0);
-            frame[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
-            frame[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&tag.to_be_bytes());
-        }
-        self.into.push(at, bytes, bytes as u32, self.now_ns, LinkType::Ethernet, self.port, 0);
-    }
-}
-
-fn tag_bytes(vlan: Option<(u16, u16)>) -> usize {
-    if vlan.is_some() { TAG } else { 0 }
-}
-
-/// Whether the frame's payload is longer than the interface's MTU. Tags do not count.
-#[inline]
-fn is_too_long(frame: &[u8], mtu: usize) -> bool {
-    frame.len() > mtu + ETHERNET && frame.len() > mtu + segment::link_header_bytes(frame)
 }
 
 impl Shared {

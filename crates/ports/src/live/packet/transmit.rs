@@ -1,12 +1,14 @@
 //! The sending half of an AF_PACKET port.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
+use thalweg_base::uninterrupted;
 
 use crate::live::link::{LinkFacts, Links};
+use crate::live::segment::{OFFLOAD_BYTES, Opening};
 use crate::live::system::{self, SEND_FRAMES_MAX};
 use crate::live::{LiveError, NotTaken, PortTx, TxCounters, segment};
 use crate::socket_option;
@@ -22,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Frames refused as too long after which the MTU is read anew.
 const REFUSED_PER_LOOK: u64 = 64;
 const ETHERNET: usize = 14;
+/// The offload header of a single frame.
+const NOTHING_LEFT_TO_DO: [u8; OFFLOAD_BYTES] = [0; OFFLOAD_BYTES];
 
 pub(super) struct PacketTx {
     interface: String,
@@ -30,7 +34,7 @@ pub(super) struct PacketTx {
     bypass: bool,
     index: u32,
     mtu: usize,
-    /// The pushed frames, one behind the other.
+    /// The pushed frames, each behind an offload header, one behind the other.
     bytes: Vec<u8>,
     /// Where each frame lies in `bytes`.
     spans: Vec<(u32, u32)>,
@@ -62,10 +66,9 @@ impl PacketTx {
         })
     }
 
-    fn is_too_long(&mut self, frame: &[u8]) -> bool {
-        let fits = |mtu: usize| {
-            frame.len() <= mtu + ETHERNET || frame.len() <= mtu + segment::link_header_bytes(frame)
-        };
+    /// Whether `bytes` with the link header of `frame` are too many for the interface.
+    fn is_too_long(&mut self, frame: &[u8], bytes: usize) -> bool {
+        let fits = |mtu: usize| bytes <= mtu + ETHERNET || bytes <= mtu + segment::link_header_bytes(frame);
         if fits(self.mtu) {
             return false;
         }
@@ -86,7 +89,7 @@ impl PacketTx {
                         .map(|(_, length)| u64::from(*length))
                         .sum();
                     self.counters.frames += sent as u64;
-                    self.counters.bytes += bytes;
+                    self.counters.bytes += bytes - (sent * OFFLOAD_BYTES) as u64;
                     self.done += sent;
                 }
                 Err(error) => match error.raw_os_error() {
@@ -137,7 +140,7 @@ impl PortTx for PacketTx {
         if self.down.is_some() {
             return Err(NotTaken::Down);
         }
-        if self.is_too_long(frame) {
+        if self.is_too_long(frame, frame.len()) {
             return Err(NotTaken::TooLong);
         }
         if self.spans.len() - self.done >= SEND_FRAMES_MAX {
@@ -149,9 +152,32 @@ impl PortTx for PacketTx {
         if self.spans.len() >= PENDING_FRAMES_MAX {
             return Err(NotTaken::Full);
         }
-        self.spans.push((self.bytes.len() as u32, frame.len() as u32));
+        self.spans.push((self.bytes.len() as u32, (OFFLOAD_BYTES + frame.len()) as u32));
+        self.bytes.extend_from_slice(&NOTHING_LEFT_TO_DO);
         self.bytes.extend_from_slice(frame);
         Ok(())
+    }
+
+    /// Sends at once, behind all frames pushed before, so that the payload is not copied first.
+    fn push_merged(&mut self, frame: &[u8], segment_bytes: u16) -> Result<(), NotTaken> {
+        if self.down.is_some() {
+            return Err(NotTaken::Down);
+        }
+        let opening = Opening::new(frame, segment_bytes).map_err(|_| NotTaken::Merged)?;
+        if self.is_too_long(frame, opening.longest()) {
+            return Err(NotTaken::TooLong);
+        }
+        if self.send().is_err() {
+            return Err(NotTaken::Down);
+        }
+        if self.pending() > 0 {
+            return Err(NotTaken::Full);
+        }
+        let sent = send_whole(&self.socket, frame, &opening, &mut self.counters);
+        if sent == Err(NotTaken::Down) {
+            self.down = Some(Instant::now());
+        }
+        sent
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -180,12 +206,41 @@ impl PortTx for PacketTx {
     }
 }
 
-/// A socket that sends on the interface and receives nothing.
-fn attach(interface: &str, index: u32, bypass: bool) -> Result<Socket, LiveError> {
+/// Sends a merged frame at once, without a copy of its payload.
+pub(in crate::live) fn send_whole(
+    socket: &Socket,
+    frame: &[u8],
+    opening: &Opening,
+    counters: &mut TxCounters,
+) -> Result<(), NotTaken> {
+    let parts = [IoSlice::new(opening.bytes()), IoSlice::new(&frame[opening.rest_at()..])];
+    match uninterrupted(|| socket.send_vectored(&parts)) {
+        Ok(_) => {
+            counters.frames += opening.count() as u64;
+            counters.bytes += opening.wire_bytes() as u64;
+            Ok(())
+        }
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EAGAIN) => Err(NotTaken::Full),
+            Some(libc::EINVAL) => Err(NotTaken::Merged),
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(NotTaken::Down),
+            // As with single frames, the kernel has dropped it.
+            _ => {
+                counters.failed += opening.count() as u64;
+                Ok(())
+            }
+        },
+    }
+}
+
+/// A socket that sends on the interface and receives nothing. Each frame has an offload header.
+pub(in crate::live) fn attach(interface: &str, index: u32, bypass: bool) -> Result<Socket, LiveError> {
     let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec().nonblocking(), None)
         .map_err(LiveError::call(interface, "socket(AF_PACKET)"))?;
     let fd = socket.as_fd();
     system::bind_packet(fd, 0, index).map_err(LiveError::call(interface, "bind"))?;
+    socket_option::set_int(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+        .map_err(LiveError::call(interface, "setsockopt(PACKET_VNET_HDR)"))?;
     if bypass {
         socket_option::set_int(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
             .map_err(LiveError::call(interface, "setsockopt(PACKET_QDISC_BYPASS)"))?;

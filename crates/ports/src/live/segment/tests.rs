@@ -198,6 +198,53 @@ proptest! {
         prop_assert_eq!(&together, &merged.payload);
     }
 
+    /// A kernel that gets an opening and the rest of the frame makes the same segments, whatever the checksum was.
+    #[test]
+    fn a_frame_sent_whole_becomes_the_same_segments(merged in merged(), before: [u8; 2]) {
+        let mut merged = merged;
+        let at = merged.transport;
+        let is_tcp = merged.kind.transport != Transport::Udp;
+        if is_tcp {
+            merged.frame[at + 16..at + 18].copy_from_slice(&before);
+            merged.frame[at + 13] &= FLAGS_OF_MERGED;
+        }
+        let Merged { frame, kind, network, .. } = &merged;
+        let cut = merged.segments();
+        let segments = Segments::new(frame, *kind, Some(merged.checksum)).unwrap();
+        let is_plain = matches!(at - network, 20 | 40);
+        prop_assert_eq!(segments.may_stay_merged(frame), is_tcp && is_plain && cut.len() > 1);
+        prop_assert_eq!(segments.wire_bytes(), cut.iter().map(Vec::len).sum::<usize>());
+        if segments.may_stay_merged(frame) {
+            let opening = Opening::new(frame, kind.payload).unwrap();
+            let (count, longest) = (opening.count(), opening.longest());
+            prop_assert_eq!((count, longest, opening.wire_bytes()), (cut.len(), cut[0].len(), segments.wire_bytes()));
+            let (offload, headers) = opening.bytes().split_first_chunk().unwrap();
+            let offload = Offload::parse(offload).unwrap();
+            prop_assert_eq!(offload, Offload { checksum: Some(merged.checksum), segments: Some(*kind) });
+            let frame = [headers, &frame[opening.rest_at()..]].concat();
+            let other = Merged { frame, ..merged.clone() };
+            prop_assert_eq!(other.segments(), cut);
+            let mut whole = other.frame;
+            finish_checksum(&mut whole, merged.checksum.0, merged.checksum.1).unwrap();
+            if at - network == 20 {
+                thalweg_wire::ipv4::write_checksum(&mut whole[*network..at]);
+            }
+            prop_assert_eq!(read(&whole).0, merged.payload);
+        }
+    }
+
+    #[test]
+    fn flags_and_headers_that_segments_do_not_share_are_cut(merged in merged(), flag in 0..8_u32) {
+        prop_assume!(merged.kind.transport != Transport::Udp && merged.payload.len() > merged.kind.payload.into());
+        let mut frame = merged.frame;
+        frame[merged.transport + 13] = 1 << flag;
+        let segments = Segments::new(&frame, merged.kind, Some(merged.checksum)).unwrap();
+        let is_plain = matches!(merged.transport - merged.network, 20 | 40);
+        prop_assert_eq!(segments.may_stay_merged(&frame), is_plain && matches!(1 << flag, 0x08 | 0x10 | 0x40));
+        frame.push(0);
+        prop_assert!(!segments.may_stay_merged(&frame), "padding would count as payload");
+    }
+
     #[test]
     fn an_unfinished_checksum_is_finished(merged in merged()) {
         // Frames that need no cutting: the pseudo header's sum is in the field.

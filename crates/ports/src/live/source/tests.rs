@@ -133,6 +133,18 @@ fn numbers_and_clock_have_no_gaps() {
 }
 
 #[test]
+fn a_source_has_run_dry_when_a_chunk_takes_all_there_is() {
+    let port = Scripted::new(1, 10);
+    let mut source = source(&[&port], 4);
+    for left in [6, 2, 0] {
+        let chunk = source.next_chunk(NOW).unwrap().unwrap();
+        assert_eq!(port.frames.lock().unwrap().len(), left);
+        let dry_ns = if left > 0 { 0 } else { chunk.packets()[0].arrival_ns };
+        assert_eq!(source.dry_ns(), dry_ns);
+    }
+}
+
+#[test]
 fn a_failure_is_said_once_and_tried_again() {
     let (good, bad) = (Scripted::new(1, 10), Scripted::new(2, 10));
     bad.broken.store(true, Ordering::Relaxed);

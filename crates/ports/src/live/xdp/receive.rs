@@ -1,4 +1,5 @@
-//! A receiving half: copies frames of some or all queues of an interface into chunks.
+//! A receiving half: copies frames of some or all queues of an interface into chunks, and merges segments of TCP that
+//! follow each other there, if the chunk takes them.
 //!
 //! The kernel does not make a socket readable when its interface disappears. So a thread that waits for the
 //! descriptor should still call now and then; a call that finds no frame checks the interface, every ten
@@ -15,6 +16,7 @@ use super::Shared;
 use super::rings::{FillRing, ReceiveRing};
 use super::socket::{AnyOf, XdpSocket};
 use super::umem::{Frame, Umem};
+use crate::live::merge::Merging;
 use crate::live::{PortRx, RxCounters};
 
 /// How often an idle port checks whether its interface still exists.
@@ -148,8 +150,15 @@ impl Queue {
             return 0;
         }
         let mut taken = 0;
+        let mut merging = into.takes_merged().then(Merging::default);
         while taken < limit && into.len() < ChunkBuilder::PACKETS_MAX {
-            let Some((pieces, bytes)) = self.next_frame() else { break };
+            let Some((pieces, bytes)) = self.next_frame() else {
+                // Frames that are merged do not count, so there may be more than were wanted.
+                if merging.is_some() && self.receive.peek(0).is_none() && self.receive.available(1) > 0 {
+                    continue;
+                }
+                break;
+            };
             if let Some(ahead) = self.receive.peek(PREFETCH_AHEAD) {
                 umem.prefetch(ahead.address);
             }
@@ -182,13 +191,21 @@ impl Queue {
                 counters.foreign += 1;
                 continue;
             }
-            if shared.has_unfinished_checksums {
+            counters.frames += 1;
+            counters.bytes += bytes as u64;
+            let unfinished = shared.has_unfinished_checksums;
+            if let Some(merging) = &mut merging {
+                if merging.take(into, offset..end, unfinished) {
+                    continue;
+                }
+            } else if unfinished {
                 checksum_offload::complete_frame(&mut into.buffer_mut()[offset..end]);
             }
             into.push(offset, bytes, bytes as u32, arrival.now_ns, LinkType::Ethernet, arrival.port, 0);
-            counters.frames += 1;
-            counters.bytes += bytes as u64;
             taken += 1;
+        }
+        if let Some(merging) = &mut merging {
+            merging.end(into);
         }
         self.receive.release();
         self.fill.submit();

@@ -5,15 +5,23 @@
 //! call with `EBUSY` and counts as failed. Or the call ends before this frame (too much is in flight, the interface
 //! is down), and the frame stays in the ring. A later flush sends what stays, even if the interface was down in
 //! between.
+//!
+//! Frames that merge segments do not fit a ring. If the kernel copies frames from the ring anyway, such a frame leaves
+//! by a packet socket instead, whole, once the ring is empty, so that no frame overtakes another. With zero-copy the
+//! card may still hold frames of the ring, so the caller cuts.
 
 use std::io;
 use std::sync::Arc;
+
+use socket2::Socket;
 
 use super::Shared;
 use super::interface::State;
 use super::rings::{CompletionRing, TransmitRing};
 use super::socket::XdpSocket;
 use super::umem::{Frame, Umem};
+use crate::live::packet::transmit::{attach, send_whole};
+use crate::live::segment::Opening;
 use crate::live::{NotTaken, PortTx, TxCounters};
 
 /// The most calls in one flush. One call sends a whole ring, or up to the first refused frame; a kernel before 6.17
@@ -32,6 +40,8 @@ pub(super) struct Sender {
     free: Vec<Frame>,
     shared: Arc<Shared>,
     state: State,
+    /// Sends merged frames, if it could be opened.
+    whole: Option<Socket>,
     counters: TxCounters,
     /// Bytes of an Ethernet frame of which the kernel has processed some pieces.
     partial_bytes: u64,
@@ -47,8 +57,13 @@ impl Sender {
         umem: Arc<Umem>,
         free: Vec<Frame>,
         shared: Arc<Shared>,
+        copies: bool,
     ) -> Self {
+        let index = shared.interface.index;
+        // Without it frames are cut.
+        let whole = copies.then(|| attach("af_xdp", index, true).ok()).flatten();
         Self {
+            whole,
             socket,
             transmit,
             completion,
@@ -123,6 +138,32 @@ impl PortTx for Sender {
             rest = later;
         }
         Ok(())
+    }
+
+    fn push_merged(&mut self, frame: &[u8], segment_bytes: u16) -> Result<(), NotTaken> {
+        if self.state != State::Up {
+            return Err(NotTaken::Down);
+        }
+        let opening = Opening::new(frame, segment_bytes).map_err(|_| NotTaken::Merged)?;
+        if opening.longest() > self.shared.longest() {
+            return Err(NotTaken::TooLong);
+        }
+        if self.whole.is_none() {
+            return Err(NotTaken::Merged);
+        }
+        if self.flush().is_err() {
+            return Err(NotTaken::Down);
+        }
+        if self.transmit.pending() > 0 {
+            return Err(NotTaken::Full);
+        }
+        let Self { whole: Some(whole), counters, .. } = self else { return Err(NotTaken::Merged) };
+        let sent = send_whole(whole, frame, &opening, counters);
+        if sent == Err(NotTaken::Down) {
+            // The next flush looks whether it is down or gone.
+            self.cannot(State::Down);
+        }
+        sent
     }
 
     fn flush(&mut self) -> io::Result<()> {
