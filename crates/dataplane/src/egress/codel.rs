@@ -68,13 +68,7 @@ impl Codel {
 
     /// Whether a packet that leaves after waiting `sojourn_ns` must carry a signal. `behind_bytes` is what remains
     /// in the queue, `large_bytes` the largest packet so far.
-    pub fn signal(
-        &mut self,
-        now_ns: u64,
-        sojourn_ns: u64,
-        behind_bytes: u64,
-        large_bytes: u64,
-    ) -> bool {
+    pub fn signal(&mut self, now_ns: u64, sojourn_ns: u64, behind_bytes: u64, large_bytes: u64) -> bool {
         let stands = self.stands(now_ns, sojourn_ns, behind_bytes, large_bytes);
         if !self.signaling {
             if stands {

@@ -2,9 +2,9 @@
 
 use super::{BulkResult, Load, Outcome};
 use crate::forwarding::latency::Percentiles;
-use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::plot::{Axis, Bar, BarChart, Scale};
 use crate::report::{Origin, Report};
-use crate::stats::{Summary, distinct};
+use crate::stats::Summary;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
 
@@ -49,16 +49,11 @@ fn chart(
     value: impl Fn(&BulkResult) -> Option<Summary>,
 ) -> BarChart {
     let bar = |cell: &BulkResult| {
-        let series = Load::ALL.iter().position(|load| *load == cell.load).unwrap_or(0);
-        value(cell).map(|summary| Bar::of(series, &summary))
-    };
-    let routers = distinct(outcome.cells.iter().map(|cell| cell.label.to_string()));
-    let group = |router: String| BarGroup {
-        bars: outcome.cells.iter().filter(|cell| cell.label.to_string() == router).filter_map(bar).collect(),
-        label: router,
+        let summary = value(cell)?;
+        Some((cell.label.to_string(), cell.load.name().to_owned(), Bar::of(&summary)))
     };
     let loads = Load::ALL.iter().map(|load| load.name().to_owned()).collect();
-    BarChart::new(title, axis, loads, routers.into_iter().map(group).collect())
+    BarChart::of(title, axis, loads, outcome.cells.iter().filter_map(bar))
 }
 
 /// The findings: one connection up with each router.

@@ -55,13 +55,10 @@ pub(super) fn run(args: &LabBulkArgs, format: Format) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let mut routers = routers(args)?;
     namespace::sweep();
-    let mut steps: Option<Steps> = None;
-    let outcome = bulk::run(&mut routers, &options, &stop, &mut |done, total, what| {
-        steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, what);
-    });
-    if let Some(steps) = steps {
-        steps.finish();
-    }
+    let steps = Steps::on_terminal();
+    let outcome =
+        bulk::run(&mut routers, &options, &stop, &mut |done, total, what| steps.of(done, total, what));
+    steps.finish();
     let outcome = outcome.map_err(failed)?;
     let input = format!("TCP from tester to tester, blocks of 128 KiB; seed {}", args.run.seed(1));
     let report = render::report(&outcome, Origin::here(command_line(), input));
