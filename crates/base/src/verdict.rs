@@ -60,7 +60,7 @@ drop_reasons! {
     AclDenied = 31, "acl-denied", "An access list denies the packet.";
     ReversePath = 32, "reverse-path", "The route to its source does not lead to its ingress port (RFC 3704).";
     QueueFull = 33, "queue-full", "The queue of its class at the egress port is full.";
-    QueueManaged = 34, "queue-managed", "CoDel dropped it: the delay of its queue, or of the receiving rings, stayed above the target.";
+    QueueManaged = 34, "queue-managed", "CoDel dropped it: the queue's delay stayed above its target.";
     TransmitFailed = 35, "transmit-failed", "The driver of the egress port is full, or the port is down or gone.";
     HostQueueFull = 36, "host-queue-full", "The queue to the host thread is full: too many packets for the router itself, or that need an ICMP error.";
     UnknownVlan = 37, "unknown-vlan", "No sub-interface of the port has this VLAN.";

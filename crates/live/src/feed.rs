@@ -1,16 +1,10 @@
 //! Feeds chunks from live ports to the model, as its source.
-//!
-//! The ports' rings are where packets wait if the workers are slower than the senders. Rings absorb bursts; a queue
-//! that stands in them only delays every packet. So CoDel watches them: packets in the rings have come after the
-//! moment when the ports last ran dry, and if that does not happen for an interval, the longest packet of a chunk is
-//! dropped (`queue-managed`), as a signal to a sender of much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use thalweg_base::{Chunk, DropReason};
-use thalweg_dataplane::egress::{Aqm, Codel};
+use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::live::LiveSource;
 
@@ -27,10 +21,6 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Chunks between two reads of the drivers' counters.
 const CHUNKS_BETWEEN: u32 = 256;
 
-/// The longest time between two moments at which the rings are empty that is no standing queue yet, within intervals
-/// as RFC 8289 section 4.3 recommends them. Packets are dropped, not marked: how long each has waited is not known.
-const STANDING: Aqm = Aqm { target_us: 1_000, interval_ms: 100, ecn: false };
-
 /// See the module.
 pub(crate) struct Feed {
     lane: LaneNumber,
@@ -44,7 +34,6 @@ pub(crate) struct Feed {
     exchange: Arc<Exchange>,
     chunks: u32,
     sampler: Option<Sampler>,
-    standing: Codel,
     /// Used for the ports' names.
     counters: Arc<Counters>,
     /// Chunks since the model started: each model's input begins with number 0.
@@ -73,7 +62,6 @@ impl Feed {
             exchange,
             chunks: 0,
             sampler,
-            standing: Codel::new(STANDING),
             counters,
             sequence: 0,
             has_ended: false,
@@ -125,11 +113,6 @@ impl Source<Chunk> for Feed {
                     chunk.sequence = self.sequence;
                     chunk.first_packet_number = self.lane.of_packet(chunk.first_packet_number);
                     self.sequence += 1;
-                    let now_ns = self.source.clock().now_ns();
-                    let waits_ns = now_ns.saturating_sub(self.source.dry_ns());
-                    if self.standing.signal(now_ns, waits_ns, u64::MAX, 0) {
-                        drop_longest(&mut chunk);
-                    }
                     self.exchange.gives(chunk.packets().len());
                     if let Some(sampler) = &mut self.sampler {
                         sampler.look_at(&chunk, self.lane.of_chunk(chunk.sequence));
@@ -147,30 +130,5 @@ impl Source<Chunk> for Feed {
                 }
             }
         }
-    }
-}
-
-/// Drops the longest packet of a chunk: most likely one of a flow that fills the rings.
-fn drop_longest(chunk: &mut Chunk) {
-    if let Some(packet) = chunk.packets_mut().iter_mut().max_by_key(|packet| packet.wire_len) {
-        packet.drop_for(DropReason::QueueManaged);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use thalweg_base::{ChunkBuilder, LinkType};
-
-    #[test]
-    fn the_longest_packet_is_the_signal() {
-        let mut builder = ChunkBuilder::with_capacity(8192);
-        for bytes in [60, 1514, 98] {
-            builder.push(builder.next_frame_offset(), bytes, bytes as u32, 0, LinkType::Ethernet, 0, 0);
-        }
-        let mut chunk = builder.finish(0, 1, 0);
-        drop_longest(&mut chunk);
-        let fates: Vec<_> = chunk.packets().iter().map(thalweg_base::Packet::drop_reason).collect();
-        assert_eq!(fates, [None, Some(DropReason::QueueManaged), None]);
     }
 }

@@ -505,7 +505,7 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
 
     let folder = tempfile::tempdir().expect("a folder");
-    let one = ["--drivers", "af_packet", "--loads", "up"];
+    let one = ["--loads", "up"];
     let output = experiment(&[&["lab", "bulk"][..], &short, &one].concat(), folder.path());
     let json = results(&output, folder.path());
     let cells = json["results"]["cells"].as_array().expect("cells");

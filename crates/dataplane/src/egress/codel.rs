@@ -29,7 +29,7 @@ const INTERVAL_MS_MAX: u32 = 4_000;
 
 /// The state of one queue.
 #[derive(Clone, Debug)]
-pub struct Codel {
+pub(super) struct Codel {
     target_ns: u64,
     interval_ns: u64,
     ecn: bool,
@@ -43,8 +43,7 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// A queue that has not stood yet.
-    pub fn new(aqm: Aqm) -> Self {
+    pub(super) fn new(aqm: Aqm) -> Self {
         let mut codel = Self {
             target_ns: 0,
             interval_ns: 0,
@@ -68,7 +67,13 @@ impl Codel {
 
     /// Whether a packet that leaves after waiting `sojourn_ns` must carry a signal. `behind_bytes` is what remains
     /// in the queue, `large_bytes` the largest packet so far.
-    pub fn signal(&mut self, now_ns: u64, sojourn_ns: u64, behind_bytes: u64, large_bytes: u64) -> bool {
+    pub(super) fn signal(
+        &mut self,
+        now_ns: u64,
+        sojourn_ns: u64,
+        behind_bytes: u64,
+        large_bytes: u64,
+    ) -> bool {
         let stands = self.stands(now_ns, sojourn_ns, behind_bytes, large_bytes);
         if !self.signaling {
             if stands {

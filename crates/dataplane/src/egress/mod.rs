@@ -49,7 +49,6 @@ mod mark;
 mod queue;
 
 pub use bucket::BURST_BYTES_MAX;
-pub use codel::Codel;
 pub use config::{
     Aqm, CLASSES_MAX, EgressClass, EgressConfig, STRICT_LEVEL_MAX, STRICT_SHARE_PERCENT_DEFAULT,
 };

@@ -22,9 +22,9 @@ use crate::socket_option;
 
 /// The most receiving halves of a port: more cores than any machine should need for one interface.
 pub const QUEUES_MAX: usize = 64;
-/// The bytes that a socket's own queue may hold; the kernel grants twice as many. It takes the frames longer than a
-/// slot: merged segments of up to 64 KiB, so about sixty of them, which wait for 3 ms at 10 Gbit/s.
-pub const RECEIVE_QUEUE_BYTES: usize = 2 << 20;
+/// The bytes that a socket's own queue may hold. It takes the frames longer than a slot: merged segments of up to
+/// 64 KiB, so about a hundred of them.
+pub const RECEIVE_QUEUE_BYTES: usize = 8 << 20;
 
 /// How many frames one call may examine beyond its limit without passing them on.
 const SKIPPED_MAX: usize = 1024;
