@@ -140,7 +140,7 @@ const FIREWALL: &str = r#"
 [firewall]
 outside = "wan"
 states_max = 1600
-half_open_max = 200
+half_open_max = 4
 
 [firewall.zones]
 wan = "wan"

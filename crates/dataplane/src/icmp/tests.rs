@@ -329,6 +329,7 @@ fn drops_that_are_told_have_their_error() {
         (DropReason::NeighborUnresolved, IcmpError::HostUnreachable),
         (DropReason::MtuExceeded, IcmpError::PacketTooBig { mtu_bytes: 1400 }),
         (DropReason::AclDenied, IcmpError::Prohibited),
+        (DropReason::FirewallDenied, IcmpError::Prohibited),
     ];
     assert_eq!(told, expected);
 }

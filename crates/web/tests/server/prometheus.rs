@@ -57,7 +57,9 @@ fn prometheus_takes_every_sample() {
                 let answer = get(address, &format!("/api/v1/query?query={query}"));
                 // While it starts, Prometheus answers 503.
                 let value = (answer.status == 200).then(|| answer.json());
-                if let Some(value) = value.as_ref().and_then(|value| value["data"]["result"][0]["value"][1].as_str()) {
+                if let Some(value) =
+                    value.as_ref().and_then(|value| value["data"]["result"][0]["value"][1].as_str())
+                {
                     return value.to_owned();
                 }
             }
