@@ -134,8 +134,8 @@ pub(crate) enum Command {
     Whatif(Box<WhatIfArgs>),
     /// Serve the HTTP API of a running router from a process of its own
     ///
-    /// Takes [web] of a configuration, which may be a file of its own. This process needs no right but that to open the
-    /// router's control socket. A router whose own configuration has [web] serves the API by itself.
+    /// Takes the section web of a configuration, which may be a file of its own. This process needs no right but that to open the
+    /// router's control socket. A router whose own configuration has this section serves the API by itself.
     Web(WebArgs),
 }
 
