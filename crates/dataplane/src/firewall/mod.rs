@@ -15,7 +15,7 @@
 //! packet of the end that began the connection is asked about again.
 //!
 //! The stage stands behind the look-up of the route, because a zone is found by the port of departure. It sees the real
-//! hosts before and behind NAT ([`flow`]). It also judges packets that the host thread will send on once their neighbor
+//! hosts before and behind NAT (flow.rs). It also judges packets that the host thread will send on once their neighbor
 //! is resolved, or cut: for them its drop reason replaces theirs.
 //!
 //! # Shards

@@ -39,7 +39,7 @@
 //! # Merged segments
 //!
 //! Frames come single. Segments of a TCP flow that follow each other are merged in the chunk, if it takes them
-//! ([`super::merge`]), and merged frames leave whole by a packet socket (transmit.rs), which the kernel's transmit path
+//! (merge.rs), and merged frames leave whole by a packet socket (transmit.rs), which the kernel's transmit path
 //! serves with less work for each byte. With zero-copy they are cut, and leave by the ring.
 //!
 //! # Cleaning up
