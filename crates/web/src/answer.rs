@@ -13,6 +13,7 @@ use thalweg_node::control::Request;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::body::{Body, BrokenOff};
+use crate::clients::Listing;
 use crate::limits::{LIST_DEFAULT, PIECE_BYTES, PIECES_AHEAD};
 use crate::problem::{Problem, ProblemKind};
 use crate::router::Conversation;
@@ -25,13 +26,19 @@ pub(crate) struct Outlet {
     first: Option<oneshot::Sender<Result<Body, Problem>>>,
     pieces: Option<mpsc::Sender<Result<Bytes, BrokenOff>>>,
     buffer: Vec<u8>,
+    listing: Option<Listing>,
 }
 
 impl Outlet {
     /// An outlet, and where the beginning of its answer arrives.
     pub(crate) fn new() -> (Self, oneshot::Receiver<Result<Body, Problem>>) {
         let (first, begun) = oneshot::channel();
-        (Self { first: Some(first), pieces: None, buffer: Vec::new() }, begun)
+        (Self { first: Some(first), pieces: None, buffer: Vec::new(), listing: None }, begun)
+    }
+
+    /// The answer is a list: its client may ask for another when this one has been made.
+    pub(crate) fn is_list(&mut self, listing: Option<Listing>) {
+        self.listing = listing;
     }
 
     pub(crate) fn write(&mut self, text: impl AsRef<[u8]>) -> Result<(), Gone> {
@@ -55,6 +62,8 @@ impl Outlet {
 
     /// Ends the answer: it is complete, or why it is not.
     pub(crate) fn end(mut self, result: Result<(), Problem>) {
+        // Before the client sees the end and asks again.
+        drop(self.listing.take());
         match (result, self.first.take()) {
             (Ok(()), Some(first)) => {
                 // Who is gone needs no answer.

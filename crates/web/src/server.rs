@@ -227,9 +227,9 @@ impl Server {
         };
         let kind = if matches!(form, Form::Lines(_)) { NDJSON } else { JSON };
         let socket = self.options.router.clone();
-        let body = self.on_thread(move |outlet| {
+        let body = self.on_thread(move |mut outlet| {
+            outlet.is_list(listing);
             answer(&socket, &request, &form, outlet);
-            drop(listing);
         });
         Ok(Reply::new(kind, body.await?))
     }
