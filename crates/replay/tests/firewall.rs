@@ -6,8 +6,8 @@
 
 use crate::conformance::case::Case;
 #[cfg(target_os = "linux")]
-use crate::conformance::linux;
-use crate::conformance::{blesses, ours, table};
+use crate::conformance::{Answer, ask_the_kernel, keep, linux};
+use crate::conformance::{is_current, plays, table};
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -39,24 +39,9 @@ fn case(text: &str) -> Case {
 
 #[test]
 fn this_router_does_what_the_table_says() {
-    let base = read("base.toml");
     let cases = cases();
-    let mut failures = Vec::new();
-    for case in &cases {
-        match (ours::run(case, &base), &case.deviates) {
-            (Ok(()), None) | (Err(_), Some(_)) => {}
-            (Err(why), None) => failures.push(format!("{}: {why}", case.name)),
-            (Ok(()), Some(_)) => failures.push(format!("{}: does not deviate any more", case.name)),
-        }
-    }
-    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/firewall-conformance.md");
-    let made = table::firewall_page(&cases, &root());
-    if blesses() {
-        std::fs::write(&page, &made).expect("the page can be written");
-    }
-    let there = std::fs::read_to_string(&page).unwrap_or_default();
-    assert!(there == made, "docs/firewall-conformance.md is not current: run this with THALWEG_BLESS=1");
+    plays(&cases, &read("base.toml"));
+    is_current("firewall-conformance.md", &table::firewall_page(&cases, &root()));
 }
 
 /// The kernel decides as the cases say: they are what both promise. A case that only one of them fulfills says so.
@@ -64,26 +49,12 @@ fn this_router_does_what_the_table_says() {
 #[test]
 fn nftables_decides_the_same() {
     let (cases, rules) = (cases(), read("base.nft"));
-    let asked: Vec<Result<_, String>> = std::thread::scope(|scope| {
-        let ask = |case| {
-            let rules = rules.as_str();
-            scope.spawn(move || Ok(linux::Kernel::of_firewall(case, rules)?.run(case)))
-        };
-        let asked: Vec<_> = cases.iter().map(ask).collect();
-        asked.into_iter().map(|answer| answer.join().expect("a case panics")).collect()
-    });
-    let mut answers = Vec::new();
-    for (case, answer) in cases.iter().zip(asked) {
-        match answer {
-            Ok(answer) => answers.push((case.name.clone(), answer)),
-            Err(why) => return thalweg_testdata::skipped(&format!("nftables was not asked: {why}")),
-        }
-    }
-    if blesses() {
-        let text = table::record(&linux::version(), &answers);
-        std::fs::write(root().join("linux.txt"), text).expect("the record can be written");
-    }
-    let differs = |(case, (_, answer)): (&Case, &(String, Result<(), String>))| {
+    let answers = match ask_the_kernel(&cases, |case| linux::Kernel::of_firewall(case, &rules)) {
+        Ok(answers) => answers,
+        Err(why) => return thalweg_testdata::skipped(&format!("nftables was not asked: {why}")),
+    };
+    keep(&answers, &root());
+    let differs = |(case, (_, answer)): (&Case, &(String, Answer))| {
         let why = answer.as_ref().err().filter(|_| case.linux_answer.is_none())?;
         Some(format!("{}: {why}", case.name))
     };
