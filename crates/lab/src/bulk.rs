@@ -17,7 +17,8 @@ use crate::forwarding::ForwardingError;
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::subject::{Label, Subject, Task, has_program};
 use crate::forwarding::topology::{TESTER_ADDRESSES, Topology};
-use crate::stats::{Summary, shuffle};
+use crate::rounds::{RunOptions, Turn};
+use crate::stats::Summary;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -145,28 +146,22 @@ pub fn run(
     stop: &AtomicBool,
     step: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<Outcome, ForwardingError> {
-    let mut rng = XorShift64Star::new(options.seed);
     let mut runs: Vec<Vec<Run>> = routers.iter().map(|_| Vec::new()).collect();
     let mut left_out: Vec<Option<String>> = vec![None; routers.len()];
-    let total = options.runs * routers.len();
-    let mut done = 0;
-    for _ in 0..options.runs {
-        let mut order: Vec<usize> = (0..routers.len()).collect();
-        shuffle(&mut order, &mut rng);
-        for at in order {
-            let label = routers[at].label();
-            step(done, total, &label.to_string());
-            done += 1;
-            if left_out[at].is_some() {
-                continue;
-            }
-            match once(&mut routers[at], options, stop) {
-                Ok(new) => runs[at].extend(new),
-                Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
-                Err(error) => left_out[at] = Some(format!("{label}: {error}")),
-            }
+    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
+    order.rounds(routers.len(), |Turn { at, done, total, .. }| {
+        let label = routers[at].label();
+        step(done, total, &label.to_string());
+        if left_out[at].is_some() {
+            return Ok(());
         }
-    }
+        match once(&mut routers[at], options, stop) {
+            Ok(new) => runs[at].extend(new),
+            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
+            Err(error) => left_out[at] = Some(format!("{label}: {error}")),
+        }
+        Ok(())
+    })?;
     let labels: Vec<Label> = routers.iter().map(Router::label).collect();
     let cells = sum_up(&labels, &runs, &options.loads);
     let left_out: Vec<String> = left_out.into_iter().flatten().collect();
