@@ -76,11 +76,20 @@ impl GoBgp<'_> {
         text
     }
 
+    /// The client gives up after a second, which a busy machine can take to start it; it is asked again then.
     fn ask(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = self.net.output(self.spec.end, "gobgp", arguments);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let wrong = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() { Ok(text) } else { Err(text + &wrong) }
+        let mut tries = 0;
+        loop {
+            let output = self.net.output(self.spec.end, "gobgp", arguments);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let wrong = String::from_utf8_lossy(&output.stderr);
+            tries += 1;
+            if output.status.success() {
+                return Ok(text);
+            } else if tries == 20 || !wrong.contains("deadline exceeded") {
+                return Err(text + &wrong);
+            }
+        }
     }
 
     fn json(&self, arguments: &[&str]) -> Result<Value, String> {
@@ -187,9 +196,10 @@ impl Router for GoBgp<'_> {
         self.restarted = true;
         let log = self.folder.join("log");
         self.process = Some(self.net.start(self.spec.end, "gobgpd", &arguments, &log));
-        until("GoBGP starts", 10, || {
+        until("GoBGP listens for BGP and for its client", 10, || {
             self.check()?;
-            self.ask(&["global"]).map(drop)
+            let process = self.process.as_ref().expect("it runs");
+            [179, 50051].into_iter().try_for_each(|port| process.listens(port))
         });
         let networks = self.spec.networks.clone();
         self.change(&networks, "add");

@@ -303,6 +303,21 @@ impl Process {
         }
         let _ = self.child.wait();
     }
+
+    /// Whether anything listens on this TCP port in the process's namespace.
+    pub(crate) fn listens(&self, port: u16) -> Result<(), String> {
+        const LISTEN: &str = "0A";
+        let local = format!(":{port:04X}");
+        let is_listening = |line: &str| {
+            let mut fields = line.split_whitespace().skip(1);
+            fields.next().is_some_and(|address| address.ends_with(&local)) && fields.nth(1) == Some(LISTEN)
+        };
+        let sockets = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.child.id()));
+        let found = sockets
+            .iter()
+            .any(|path| fs::read_to_string(path).is_ok_and(|text| text.lines().any(is_listening)));
+        if found { Ok(()) } else { Err(format!("nothing listens on port {port}")) }
+    }
 }
 
 impl Drop for Process {
