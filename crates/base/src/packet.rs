@@ -223,7 +223,16 @@ impl Packet {
     /// or cut it, and send it on.
     #[inline(always)]
     pub fn is_detained(&self) -> bool {
-        matches!(self.drop_reason(), Some(DropReason::NeighborUnresolved | DropReason::MtuExceeded))
+        const UNRESOLVED: u8 = DropReason::NeighborUnresolved as u8;
+        const TOO_LARGE: u8 = DropReason::MtuExceeded as u8;
+        matches!(self.drop_code, UNRESOLVED | TOO_LARGE)
+    }
+
+    /// Whether the packet leaves by `port_out` unless a stage behind the look-up forbids it: now, or once the host
+    /// thread has resolved its neighbor or cut it.
+    #[inline(always)]
+    pub fn is_leaving(&self) -> bool {
+        self.is_alive() | self.is_detained()
     }
 
     /// Drops the packet even if it is only [detained](Self::is_detained): then this becomes its reason.

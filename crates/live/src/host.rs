@@ -431,9 +431,11 @@ impl Host {
         }
     }
 
+    /// Where the packet goes; nowhere if its route has moved to another port meanwhile, for which nobody has judged it.
     fn next_of(&self, punt: &Punt) -> Option<(u16, IpAddr)> {
         let to = IpPacket::parse(punt.ip_packet())?.destination;
-        self.parts.tables.read().next_of(punt.next_hop, punt.flow_hash, to)
+        let next = self.parts.tables.read().next_of(punt.next_hop, punt.flow_hash, to);
+        next.filter(|(port, _)| *port == punt.port_out)
     }
 
     fn work_off(&mut self, now_ns: u64) {

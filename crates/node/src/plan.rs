@@ -488,7 +488,7 @@ impl RouterPlan {
         let packets = (0u16..).zip(&chunk.packets()[..count]);
         let with_state = packets.filter(|(_, packet)| match of_stage {
             Stage::Flows => true,
-            Stage::Firewall => packet.is_alive() || packet.is_detained(),
+            Stage::Firewall => packet.is_leaving(),
             _ => is_for_nat(packet),
         });
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));

@@ -150,7 +150,7 @@ impl<E: Exclusion> FirewallStage<E> {
         l3: &[u8],
         origin: Option<&Origin>,
     ) -> Option<Seen> {
-        if !(packet.is_alive() || packet.is_detained()) {
+        if !packet.is_leaving() {
             return None;
         }
         Seen::of(packet, l3, origin, rules.pair_of(packet)?, self.secret)

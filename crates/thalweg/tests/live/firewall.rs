@@ -201,3 +201,47 @@ fn flows_in_the_kernel_are_those_that_the_firewall_admits() {
     router.counters_add_up();
     assert!(router.process.end(), "the router stops with success");
 }
+
+/// A host thread that resolves neighbors, cuts packets and answers what is too large must not send on, or answer, what
+/// the list of the egress port denies.
+#[test]
+fn an_outgoing_list_judges_packets_that_wait_or_are_too_large() {
+    let Some(site) = Site::new() else { return };
+    let list = r#"
+[[acl]]
+name = "to-office"
+default = "permit"
+
+[[acl.rules]]
+action = "deny"
+protocol = "udp"
+destination_ports = 7000
+"#;
+    let port = |host: Host, more: &str| {
+        format!("[ports.{0}]\ninterface = \"{0}\"\naddresses = [\"{1}/24\"]\n{more}\n", host.port, host.gateway_v4)
+    };
+    let config = port(OFFICE, "mtu = 1280\nacl_out = \"to-office\"\n") + &port(OUTSIDE, "") + list;
+    let mut router = site.run(&config, &[]);
+    eventually("the office", || site.pings(OUTSIDE, OFFICE.v4).then_some(()));
+    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7002");
+    let is_known = |router: &Router<'_>, address: &str| {
+        router.show(&["arp"]).expect("the router answers").iter().any(|neighbor| neighbor["address"] == address)
+    };
+    // More than 1280 bytes, which the sender forbids to cut.
+    let answered = || router.one("counters")["icmp_errors"].as_u64().unwrap_or(0);
+    let (before, large) = (answered(), [0; 1400]);
+    outside.send_to(&large, "10.1.0.2:7000").expect("sent");
+    drops(&router, "acl-denied", 0);
+    assert_eq!(dropped(&router, "mtu-exceeded"), 0, "it was judged first");
+    outside.send_to(&large, "10.1.0.2:7001").expect("sent");
+    drops(&router, "mtu-exceeded", 0);
+    eventually("its sender learns the MTU", || (answered() > before).then_some(()));
+    // Nobody has 10.1.0.77: the router does not even ask for it.
+    outside.send_to(b"denied", "10.1.0.77:7000").expect("sent");
+    drops(&router, "acl-denied", 1);
+    assert!(!is_known(&router, "10.1.0.77"), "the router asks for a host that nobody may reach");
+    outside.send_to(b"permitted", "10.1.0.78:7001").expect("sent");
+    eventually("the router asks for the other host", || is_known(&router, "10.1.0.78").then_some(()));
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
