@@ -44,7 +44,7 @@ static ZONES: Key<()> =
     Key::raw("zones", "a table").help("ports by zone: `lan = [\"eth1\", \"vlan20\"]`; a port has one zone");
 static STATES_MAX: Key<u32> = Key::number("states_max", 1..=Firewall::STATES_MOST as u64)
     .default(262_144)
-    .help("size of the table of connections, 84 bytes each");
+    .help("size of the table of connections, 92 bytes each");
 static HALF_OPEN_MAX: Key<u32> = Key::number("half_open_max", 0..=1_000_000)
     .default(1024)
     .help("connections of one host (IPv6: of one /64) that nobody has answered, approximate; `0`: no limit");

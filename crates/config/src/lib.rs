@@ -79,7 +79,7 @@ pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
     AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FirewallConfig, FlowsConfig,
-    InterfaceConfig, KeepConfig, KernelSync, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex,
+    InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex,
     QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface,
     TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
@@ -216,6 +216,7 @@ impl ConfigSource {
         let workers = workers::read(&mut reader, &mut root, &ports);
         let web = web::read(&mut reader, &mut root);
         root.finish(&mut reader);
+        let sets = std::mem::take(&mut reader.sets);
         let (diagnostics, failed) = reader.finish();
         if failed {
             return Err(ConfigErrors { diagnostics });
@@ -227,6 +228,7 @@ impl ConfigSource {
             nat,
             acls,
             firewall,
+            sets,
             qos,
             validate,
             bgp,

@@ -4,7 +4,9 @@
 //! and the index of its class in `class`. Nothing here can be inconsistent: every index is valid, no port
 //! range is empty, no rate is zero.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub struct RouterConfig {
     /// In file order.
     pub acls: Vec<AclConfig>,
     pub firewall: Option<FirewallConfig>,
+    /// What rules of access lists and of the firewall may name. The rules have their own copies.
+    pub sets: BTreeMap<String, NamedSet>,
     /// Never empty.
     pub qos: QosConfig,
     pub validate: ValidateConfig,
@@ -588,6 +592,15 @@ pub struct AclConfig {
     pub list: AccessList,
     /// A name for each rule: its own, or its number from 1.
     pub rule_names: Vec<String>,
+}
+
+/// Addresses and ports that a name stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedSet {
+    pub addresses: Vec<IpNet>,
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// The file that some of them are from.
+    pub file: Option<PathBuf>,
 }
 
 /// The firewall, and the names of its parts.

@@ -114,7 +114,7 @@ pub struct FirewallConfig {
 impl FirewallConfig {
     /// The most zones, zone 0 included.
     pub const ZONES_MAX: usize = 32;
-    /// The most states: 84 bytes each.
+    /// The most states: 92 bytes each.
     pub const STATES_MOST: u32 = 1 << 26;
 
     /// Whether another configuration decides the same about every new connection.

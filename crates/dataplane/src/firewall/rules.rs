@@ -130,6 +130,12 @@ impl FirewallRules {
         self.pairs.get(pair).filter(|pair| pair.is_tracked).map(|_| number_of(pair))
     }
 
+    /// The zones of a pair.
+    pub(crate) fn zones_of(&self, pair: u16) -> (Zone, Zone) {
+        let zone = |number: usize| Zone::try_from(number).unwrap_or(0);
+        (zone(usize::from(pair) / self.zone_count), zone(usize::from(pair) % self.zone_count))
+    }
+
     /// Whether a pair of zones is one zone.
     pub(crate) fn is_one_zone(&self, pair: u16) -> bool {
         usize::from(pair) % (self.zone_count + 1) == 0

@@ -1,8 +1,8 @@
 //! One shard of the table of states.
 //!
 //! A packet needs two loads that may miss the cache, its key's index line and its state, both prefetched by
-//! [`super::FirewallStage`]. Memory is allocated only at construction: 64 bytes a state, 12 for its entry in the index
-//! and 8 for its links in the wheel, 84 in all; 2 KiB for the wheel and 8 KiB for hosts.
+//! [`super::FirewallStage`]. Memory is allocated only at construction: 64 bytes a state, 12 for its entry in the index, 8
+//! for its links in the wheel and 8 for display, 92 in all; 2 KiB for the wheel and 8 KiB for hosts.
 //!
 //! # Time
 //! A state used in second `t` with a lifetime of `d` seconds lives through second `t + d`. Every call first removes
@@ -13,6 +13,8 @@
 //! A new connection takes the place of one that nobody has answered for some seconds, if a short search finds one.
 //! Otherwise it is refused and counted. Connections that were answered are never ended for others.
 
+mod list;
+
 use super::config::{FirewallConfig, PacketState, StateTimeouts};
 use super::event::FirewallEvent;
 use super::flow::{Ends, FlowKey, IPV6, Kind, Quoted, ipv4_of};
@@ -21,9 +23,12 @@ use super::state::{Fate, Phase, Segment, State};
 use crate::acl::{AclCounts, Action};
 use crate::rate_limit::TokenBucket;
 use crate::records::{HashIndex, WHEEL_S, Wheel, counters, number, place, seconds};
+use list::Begun;
 use std::net::SocketAddrV4;
 use thalweg_base::{DropReason, Origin, Packet, PacketFlags, mix64, prefetch_at};
 use thalweg_wire::ip_protocol;
+
+pub use list::StateInfo;
 
 counters! {
     /// Counters of a shard, or the sum over a firewall.
@@ -41,6 +46,7 @@ counters! {
         table_full: "Packets dropped because the shard had no free state.";
         half_open_dropped: "Connections that nobody had answered and that made room for others.";
         states_ended: "Connections that other rules ended.";
+        states_cleared: "Connections ended on request.";
         events_lost: "Lines for the log that found no room.";
     }
 }
@@ -55,23 +61,6 @@ const LOOKS: u32 = 64;
 const HOST_CELLS: usize = 2048;
 /// Events that wait to be taken.
 const EVENTS_MAX: usize = 64;
-
-/// A state for display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateInfo {
-    pub protocol: u8,
-    pub is_ipv6: bool,
-    /// The end that began the connection: address (IPv4 in the lowest 32 bits) and port.
-    pub origin: (u128, u16),
-    pub other: (u128, u16),
-    pub phase: Phase,
-    /// The rule that admitted it; one past the last is the policy.
-    pub rule: u16,
-    /// Seconds since the last packet that refreshed it.
-    pub idle_s: u32,
-    /// Seconds until it ends without a refresh.
-    pub remaining_s: u32,
-}
 
 /// What is known of a packet before its turn.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +155,8 @@ pub(crate) struct StateShard {
     now_s: u32,
     settings: Settings,
     states: Box<[State]>,
+    /// By record.
+    begun: Box<[Begun]>,
     /// The first record that was never used.
     fresh: u32,
     /// First free record plus one, or 0.
@@ -192,6 +183,7 @@ impl StateShard {
             now_s: 0,
             settings: Settings::of(config, u32::from(shards.max(1))),
             states: vec![State::EMPTY; records].into_boxed_slice(),
+            begun: vec![Begun::default(); records].into_boxed_slice(),
             fresh: 0,
             free: 0,
             index: HashIndex::new(records),
@@ -225,11 +217,12 @@ impl StateShard {
     pub(crate) fn adopt(&mut self, old: &Self, belongs: impl Fn(&FlowKey) -> bool) -> u64 {
         self.advance_to(old.now_s);
         let mut lost = 0;
-        for state in old.states[..place(old.fresh)].iter().filter(|state| state.is_live()) {
+        let records = old.states[..place(old.fresh)].iter().zip(&old.begun);
+        for (state, begun) in records.filter(|(state, _)| state.is_live()) {
             if !belongs(&state.key()) {
                 continue;
             }
-            match self.insert(*state) {
+            match self.insert(*state, *begun) {
                 Some(at) => self.file(at),
                 None => lost += 1,
             }
@@ -304,6 +297,7 @@ impl StateShard {
             now_s,
             settings: self.settings.clone(),
             states: vec![State::EMPTY; records].into_boxed_slice(),
+            begun: vec![Begun::default(); records].into_boxed_slice(),
             fresh: 0,
             free: 0,
             index: HashIndex::new(records),
@@ -316,7 +310,7 @@ impl StateShard {
             counters: FirewallCounters::default(),
         };
         for state in known {
-            if let Some(at) = trial.insert(state) {
+            if let Some(at) = trial.insert(state, Begun::default()) {
                 trial.file(at);
             }
         }
@@ -407,6 +401,7 @@ impl StateShard {
                 return self.refuse(packet, &decision, turn, PacketState::New);
             }
             (self.states[at].generation, self.states[at].rule) = (rules.generation(), decision.rule);
+            self.begun[at].zones = rules.zones_of(seen.pair);
         }
         if rules.asks(seen.pair, PacketState::Established) {
             let decision = rules.decide(seen.pair, PacketState::Established, packet, l3, seen.source);
@@ -467,7 +462,11 @@ impl StateShard {
         let mut state = State::new(&seen.key, seen.from, segment);
         (state.generation, state.rule) = (rules.generation(), decision.rule);
         state.expires_s = self.now_s.saturating_add(self.settings.lifetime_s(seen.key.protocol, state.phase));
-        let at = self.insert(state).or_else(|| if self.make_room() { self.insert(state) } else { None });
+        let begun = Begun { at_s: self.now_s, zones: rules.zones_of(seen.pair) };
+        let mut at = self.insert(state, begun);
+        if at.is_none() && self.make_room() {
+            at = self.insert(state, begun);
+        }
         let Some(at) = at else {
             self.counters.table_full += 1;
             return Err(DropReason::FirewallTableFull);
@@ -578,7 +577,7 @@ impl StateShard {
     }
 
     /// Puts a state into a free record and the index; `None` if there is no free record.
-    fn insert(&mut self, state: State) -> Option<usize> {
+    fn insert(&mut self, state: State, begun: Begun) -> Option<usize> {
         let at = if let Some(at) = self.free.checked_sub(1) {
             self.free = self.wheel.next(place(at));
             place(at)
@@ -592,7 +591,7 @@ impl StateShard {
         let hash = key.hash(self.secret);
         debug_assert!(self.find(&key, hash).is_none(), "one connection, two states");
         self.index.insert(hash, number(at));
-        self.states[at] = state;
+        (self.states[at], self.begun[at]) = (state, begun);
         self.counters.states_active += 1;
         if state.phase.is_half_open() {
             self.count_half_open(at, true);
@@ -673,35 +672,6 @@ impl StateShard {
         }
         self.look_again_s = self.now_s + 1;
         false
-    }
-
-    /// Shows the states alive among `count` records from record `from` on; returns where to continue, if there are
-    /// more. The order is arbitrary but reproducible.
-    pub(crate) fn visit(
-        &self,
-        now_s: u32,
-        from: usize,
-        count: usize,
-        mut show: impl FnMut(StateInfo),
-    ) -> Option<usize> {
-        let (now_s, fresh) = (now_s.max(self.now_s), place(self.fresh));
-        let end = from.saturating_add(count).min(fresh);
-        let states = self.states.get(from..end).unwrap_or_default();
-        for state in states.iter().filter(|state| state.is_live() && state.expires_s >= now_s) {
-            let (key, origin) = (state.key(), state.origin());
-            let remaining_s = state.expires_s - now_s;
-            show(StateInfo {
-                protocol: key.protocol,
-                is_ipv6: key.marks & IPV6 != 0,
-                origin: (key.addresses[origin], key.ports[origin]),
-                other: (key.addresses[1 - origin], key.ports[1 - origin]),
-                phase: state.phase,
-                rule: state.rule,
-                idle_s: self.settings.lifetime_s(key.protocol, state.phase).saturating_sub(remaining_s),
-                remaining_s,
-            });
-        }
-        (end < fresh).then_some(end)
     }
 }
 

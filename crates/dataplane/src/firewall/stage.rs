@@ -174,6 +174,22 @@ impl<E: Exclusion> FirewallStage<E> {
         Some(self.shards.get(usize::from(shard))?.enter().try_packet(packet, l3, &seen, rules, now_ns))
     }
 
+    /// Ends the states alive at `now_ns` that `which` names; returns how many. Locks one shard
+    /// at a time, for a slice of it.
+    pub fn end_states(&self, now_ns: u64, which: impl Fn(&StateInfo) -> bool) -> u64 {
+        let mut ended = 0;
+        for shard in &self.shards {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let mut shard = shard.enter();
+                shard.advance_to(seconds(now_ns));
+                let (count, rest) = shard.end(from, SLICE, &which);
+                (ended, next) = (ended + count, rest);
+            }
+        }
+        ended
+    }
+
     /// Removes what has expired by `now_ns` in every shard.
     pub fn advance(&self, now_ns: u64) {
         self.shards.iter().for_each(|shard| shard.enter().advance_to(seconds(now_ns)));
