@@ -235,13 +235,11 @@ impl Packet {
         self.is_alive() | self.is_detained()
     }
 
-    /// Drops the packet even if it is only [detained](Self::is_detained): then this becomes its reason.
+    /// Drops the packet even if it was left to the host thread, to be sent on later or as one for the router itself:
+    /// this becomes its reason. For stages that judge such packets too.
     #[inline(always)]
     pub fn drop_for_good(&mut self, reason: DropReason) {
-        if self.is_detained() {
-            self.drop_code = 0;
-        }
-        self.drop_for(reason);
+        self.drop_code = reason as u8;
     }
 
     /// Whether the packet is IPv6.

@@ -205,11 +205,11 @@ impl ConfigSource {
         }
         sets::read(&mut reader, &mut root);
         let acls = acl::read(&mut reader, &mut root, &mut ports);
-        let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref());
+        let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
+        let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
         let (control_socket, read_socket) = control::read(&mut reader, &mut root);
-        let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));

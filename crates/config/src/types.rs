@@ -17,7 +17,7 @@ use thalweg_base::BATCH_PACKETS;
 use thalweg_dataplane::acl::AccessList;
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
-use thalweg_dataplane::firewall::{FirewallConfig as Firewall, Zone};
+use thalweg_dataplane::firewall::{FirewallConfig as Firewall, ROUTER, Zone};
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -614,8 +614,14 @@ pub struct FirewallConfig {
 }
 
 impl FirewallConfig {
+    /// The zone that is the router itself.
+    pub const ROUTER_NAME: &str = "router";
+
     /// The name of a zone; `-` for ports without one.
     pub fn zone_name(&self, zone: Zone) -> &str {
+        if zone == ROUTER {
+            return Self::ROUTER_NAME;
+        }
         usize::from(zone)
             .checked_sub(1)
             .and_then(|place| self.zone_names.get(place))

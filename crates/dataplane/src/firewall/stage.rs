@@ -64,8 +64,8 @@ impl<E: Exclusion> FirewallStage<E> {
         lost
     }
 
-    /// Decides about the packets of `groups` out of `group_count`: those that are about to leave, and those that
-    /// the host thread will send on. See [`crate::nat::NatStage::run_groups`] for the groups.
+    /// Decides about the packets of `groups` out of `group_count`: those that are about to leave, those that the host
+    /// thread will send on, and those for the router itself, if rules are about them. See [`crate::nat::NatStage::run_groups`] for the groups.
     pub fn run_groups(
         &self,
         rules: &FirewallRules,
@@ -150,10 +150,29 @@ impl<E: Exclusion> FirewallStage<E> {
         l3: &[u8],
         origin: Option<&Origin>,
     ) -> Option<Seen> {
-        if !packet.is_leaving() {
-            return None;
+        let pair = match packet.is_leaving() {
+            true => rules.pair_of(packet)?,
+            false => rules.pair_to_router(packet, l3)?,
+        };
+        Seen::of(packet, l3, origin, pair, self.secret)
+    }
+
+    /// Decides about a packet that a program of the router sends by `port_out`. `shard` is the one of its answers.
+    pub fn judge_own(
+        &self,
+        rules: &FirewallRules,
+        (packet, l3): (&mut Packet, &[u8]),
+        shard: u16,
+        counts: &AclCounts,
+        now_ns: u64,
+    ) {
+        let pair = rules.pair_from_router(packet.port_out);
+        let seen = pair.and_then(|pair| Seen::of(packet, l3, None, pair, self.secret));
+        if let (Some(seen), Some(shard)) = (seen, self.shards.get(usize::from(shard))) {
+            let mut shard = shard.enter();
+            shard.advance_to(seconds(now_ns));
+            shard.judge(packet, l3, &seen, rules, counts, now_ns);
         }
-        Seen::of(packet, l3, origin, rules.pair_of(packet)?, self.secret)
     }
 
     /// Decides about the only packet of a chunk as [`Self::run_groups`] would; nothing is remembered. Returns the
