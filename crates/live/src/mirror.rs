@@ -2,9 +2,9 @@
 //! the port.
 //!
 //! A mirror has its port's address, MAC address, MTU and link state. Packets for the router that arrive at the port
-//! go to the mirror; what the kernel sends through the mirror leaves through the port unchanged. The router itself
-//! answers requests for its own addresses (ARP, Neighbor Solicitation), so the kernel need not be asked; replies
-//! from neighbors go to both.
+//! go to the mirror; what the kernel sends through the mirror leaves through the port unchanged, unless the firewall
+//! has rules about the router itself and denies it. The router itself answers requests for its own addresses (ARP,
+//! Neighbor Solicitation), so the kernel need not be asked; replies from neighbors go to both.
 //!
 //! Broadcast and multicast on the port's link go to the mirror too, so DHCP and OSPF work there. If a program adds
 //! an address to a mirror, the port owns that address as well; the program crate handles that

@@ -608,7 +608,13 @@ impl Plan for RouterPlan {
             }
             (Stage::Firewall, ..) => {
                 if let Some(firewall) = &self.firewall {
-                    firewall.stage.run_groups(&firewall.rules, job, groups, self.groups, &scratch.firewall);
+                    let mut name = |shard, session, state| {
+                        if let Some(nat) = &self.nat {
+                            nat.stage.name_state(shard, session, state);
+                        }
+                    };
+                    let (rules, counts) = (&firewall.rules, &scratch.firewall);
+                    firewall.stage.run_groups_and_name(rules, job, groups, self.groups, counts, &mut name);
                 }
             }
             (Stage::Flows, _, Some(flows)) => flows.observe(job, groups, self.groups, &mut scratch.records),

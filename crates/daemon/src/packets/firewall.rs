@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use thalweg_config::{FirewallConfig, NamedSet};
 use thalweg_dataplane::acl::RuleCount;
-use thalweg_dataplane::firewall::{StateInfo, Zone, ipv4_of};
+use thalweg_dataplane::firewall::{ROUTER, StateInfo, Zone, ipv4_of};
 use thalweg_node::control::{
     Answer, AnswerError, Emit, FirewallCleared, FirewallCountersView, FirewallFilter, FirewallRuleView,
     FirewallSetView, FirewallStateFilter, FirewallStateView, to_json,
@@ -59,8 +59,8 @@ impl Connections<'_> {
         };
         let zone = |name: &Option<String>| {
             let Some(name) = name else { return Ok(None) };
-            let zones = 0..=self.config.zone_names.len();
-            let mut zones = zones.filter_map(|zone| Zone::try_from(zone).ok());
+            let zones = (0..=self.config.zone_names.len()).filter_map(|zone| Zone::try_from(zone).ok());
+            let mut zones = zones.chain([ROUTER]);
             let found = zones.find(|zone| self.config.zone_name(*zone) == name);
             found.map(Some).ok_or_else(|| AnswerError::Zone(name.clone()))
         };

@@ -25,7 +25,7 @@ use crate::rate_limit::TokenBucket;
 use crate::records::{HashIndex, WHEEL_S, Wheel, counters, number, place, seconds};
 use list::Begun;
 use std::net::SocketAddrV4;
-use thalweg_base::{DropReason, Origin, Packet, PacketFlags, mix64, prefetch_at};
+use thalweg_base::{DropReason, Packet, PacketFlags, Translated, mix64, prefetch_at};
 use thalweg_wire::ip_protocol;
 
 pub use list::StateInfo;
@@ -70,7 +70,13 @@ pub(crate) struct Seen {
     key: FlowKey,
     /// The place of its source in the key.
     from: usize,
-    hash: u64,
+    /// The hash of the key, unless NAT's session names a state.
+    hash: Option<u64>,
+    /// The records of NAT's session, and of the state that it names, plus one.
+    session: u32,
+    named: u32,
+    /// The place in the key of the end behind NAT.
+    inside: usize,
     /// Its real source, if NAT changed it.
     source: Option<SocketAddrV4>,
     /// The address of its destination.
@@ -81,17 +87,29 @@ impl Seen {
     pub(crate) fn of(
         packet: &Packet,
         l3: &[u8],
-        origin: Option<&Origin>,
+        nat: Option<&Translated>,
         pair: u16,
         secret: u64,
     ) -> Option<Self> {
+        let origin = nat.map(|nat| &nat.origin);
         let ends = Ends::of(packet, l3, origin)?;
         let kind = Kind::of(packet, l3);
         let (key, from) = FlowKey::of(packet, &ends, kind);
         let source = origin
             .filter(|_| packet.flags.has(PacketFlags::NAT_OUT))
             .map(|_| SocketAddrV4::new(ipv4_of(ends.source.0), ends.source.1));
-        Some(Self { pair, kind, key, from, hash: key.hash(secret), source, destination: ends.destination.0 })
+        let (session, named) = nat.map_or((0, 0), |nat| (nat.session, nat.state));
+        let hash = (named == 0).then(|| key.hash(secret));
+        let inside = if source.is_some() { from } else { 1 - from };
+        let destination = ends.destination.0;
+        Some(Self { pair, kind, key, from, hash, session, named, inside, source, destination })
+    }
+}
+
+impl Seen {
+    /// The record of its NAT session, plus one.
+    pub(crate) fn session(&self) -> u32 {
+        self.session
     }
 }
 
@@ -173,6 +191,8 @@ pub(crate) struct StateShard {
     look_again_s: u32,
     events: Vec<FirewallEvent>,
     counters: FirewallCounters,
+    /// Not a counter of the answer: it depends on what NAT's sessions name, and when.
+    look_ups: u64,
 }
 
 impl StateShard {
@@ -194,6 +214,7 @@ impl StateShard {
             look_again_s: 0,
             events: Vec::new(),
             counters: FirewallCounters::default(),
+            look_ups: 0,
         }
     }
 
@@ -244,18 +265,30 @@ impl StateShard {
         self.events.drain(..).for_each(take);
     }
 
+    /// Prefetches the index line of a packet's key, or its state if NAT's session names one.
     #[inline(always)]
     pub(crate) fn prefetch_index(&self, seen: &Seen) {
-        self.index.prefetch(seen.hash);
+        match seen.hash {
+            Some(hash) => self.index.prefetch(hash),
+            None => prefetch_at(&self.states, place(seen.named - 1)),
+        }
     }
 
     #[inline(always)]
     pub(crate) fn prefetch_state(&self, seen: &Seen) {
-        let record = self.index.likely(seen.hash).unwrap_or(self.free.checked_sub(1).unwrap_or(self.fresh));
-        prefetch_at(&self.states, place(record));
+        if let Some(hash) = seen.hash {
+            let record = self.index.likely(hash).unwrap_or(self.free.checked_sub(1).unwrap_or(self.fresh));
+            prefetch_at(&self.states, place(record));
+        }
     }
 
-    /// Decides about a packet whose pair of zones is tracked. Time was advanced.
+    /// How often a state was sought in the index.
+    pub(crate) fn look_ups(&self) -> u64 {
+        self.look_ups
+    }
+
+    /// Decides about a packet whose pair of zones is tracked. Time was advanced. Returns the record of its state, plus
+    /// one, if NAT's session should name that from now on.
     pub(crate) fn judge(
         &mut self,
         packet: &mut Packet,
@@ -264,14 +297,20 @@ impl StateShard {
         rules: &FirewallRules,
         counts: &AclCounts,
         now_ns: u64,
-    ) {
+    ) -> Option<u32> {
         let turn = Turn { seen, rules, counts, now_ns };
         match seen.kind {
             Kind::Orphan => packet.drop_for_good(DropReason::FragmentWithoutFirst),
             Kind::Error => self.judge_error(packet, l3, &turn),
-            Kind::Plain => self.judge_new(packet, l3, &turn, None, false),
-            Kind::Flow | Kind::Echo { .. } | Kind::EchoRest => self.judge_flow(packet, l3, &turn),
+            Kind::Plain => {
+                self.judge_new(packet, l3, &turn, None, false);
+            }
+            Kind::Flow | Kind::Echo { .. } | Kind::EchoRest => {
+                let state = self.judge_flow(packet, l3, &turn)?;
+                return (seen.session != 0).then_some(number(state) + 1);
+            }
         }
+        None
     }
 
     /// Decides about a packet with copies of what concerns it, and remembers nothing. Returns the deciding rule, if no
@@ -308,6 +347,7 @@ impl StateShard {
             look_again_s: now_s + 1,
             events: Vec::new(),
             counters: FirewallCounters::default(),
+            look_ups: 0,
         };
         for state in known {
             if let Some(at) = trial.insert(state, Begun::default()) {
@@ -332,9 +372,33 @@ impl StateShard {
         self.index.find(hash, |at| self.states[at].key() == *key)
     }
 
-    fn judge_flow(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) {
+    /// Whether the state that NAT's session names is the packet's; `None` if it is not even one of that session's
+    /// connections. A session has many if its host uses one port for several destinations; it names one that is alive.
+    #[inline(always)]
+    fn has_named(&self, seen: &Seen) -> Option<bool> {
+        let state = self.states.get(place(seen.named.checked_sub(1)?)).filter(|state| state.is_live())?;
+        let named = state.key();
+        if named == seen.key {
+            return Some(true);
+        }
+        let inside = (seen.key.addresses[seen.inside], seen.key.ports[seen.inside]);
+        let is_kin = named.protocol == seen.key.protocol
+            && (0..2).any(|end| (named.addresses[end], named.ports[end]) == inside);
+        is_kin.then_some(false)
+    }
+
+    /// Returns the record of the packet's state if NAT's session names no state of its connections.
+    fn judge_flow(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) -> Option<usize> {
         let seen = turn.seen;
-        let mut found = self.find(&seen.key, seen.hash);
+        let has_named = self.has_named(seen);
+        let mut found = match has_named {
+            Some(true) => Some(place(seen.named - 1)),
+            _ => {
+                self.look_ups += 1;
+                self.find(&seen.key, seen.hash.unwrap_or_else(|| seen.key.hash(self.secret)))
+            }
+        };
+        let to_name = |state: usize| has_named.is_none().then_some(state);
         if found.is_none() && seen.kind == Kind::EchoRest {
             let other = seen.key.asked_by_the_other();
             found = self.find(&other, other.hash(self.secret));
@@ -342,8 +406,14 @@ impl StateShard {
         let segment = (packet.protocol == ip_protocol::TCP).then(|| Segment::of(packet, l3));
         if let Some(at) = found {
             match self.receive(at, seen.from, segment.as_ref()) {
-                Fate::Belongs => return self.pass(at, packet, l3, turn),
-                Fate::Invalid => return self.judge_invalid(packet, l3, turn),
+                Fate::Belongs => {
+                    self.pass(at, packet, l3, turn);
+                    return to_name(at);
+                }
+                Fate::Invalid => {
+                    self.judge_invalid(packet, l3, turn);
+                    return None;
+                }
                 Fate::Begins => self.end_now(at),
             }
         }
@@ -353,10 +423,10 @@ impl StateShard {
             (None, kind) => kind == Kind::Flow,
         };
         if can_begin && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            self.judge_new(packet, l3, turn, segment.as_ref(), true);
-        } else {
-            self.judge_invalid(packet, l3, turn);
+            return self.judge_new(packet, l3, turn, segment.as_ref(), true).and_then(to_name);
         }
+        self.judge_invalid(packet, l3, turn);
+        None
     }
 
     /// Lets a state see its packet.
@@ -420,27 +490,28 @@ impl StateShard {
         turn: &Turn<'_>,
         segment: Option<&Segment>,
         is_kept: bool,
-    ) {
+    ) -> Option<usize> {
         let Turn { seen, rules, .. } = turn;
         let decision = rules.decide(seen.pair, PacketState::New, packet, l3, seen.source);
         if decision.action != Action::Permit {
-            return self.refuse(packet, &decision, turn, PacketState::New);
+            self.refuse(packet, &decision, turn, PacketState::New);
+            return None;
         }
-        if let Err(reason) = self.admit(&decision, turn, segment, is_kept) {
-            return packet.drop_for_good(reason);
-        }
+        let admitted = self.admit(&decision, turn, segment, is_kept);
+        let state = admitted.map_err(|reason| packet.drop_for_good(reason)).ok()?;
         self.log(packet, &decision, turn, PacketState::New);
         turn.counts.count(decision.rule.into(), packet.ip_len.into());
+        state
     }
 
-    /// Checks limits and makes the state.
+    /// Checks limits and makes the state, if one is kept.
     fn admit(
         &mut self,
         decision: &Decision,
         turn: &Turn<'_>,
         segment: Option<&Segment>,
         is_kept: bool,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Option<usize>, DropReason> {
         let Turn { seen, rules, .. } = turn;
         if is_kept && self.half_open_of(&seen.key, seen.from) >= self.settings.half_open_max {
             self.counters.host_limit += 1;
@@ -457,7 +528,7 @@ impl StateShard {
             }
         }
         if !is_kept {
-            return Ok(());
+            return Ok(None);
         }
         let mut state = State::new(&seen.key, seen.from, segment);
         (state.generation, state.rule) = (rules.generation(), decision.rule);
@@ -473,7 +544,7 @@ impl StateShard {
         };
         self.file(at);
         self.counters.states_created += 1;
-        Ok(())
+        Ok(Some(at))
     }
 
     /// An ICMP error belongs to the connection that it is about, and neither refreshes nor ends it. NAT has found

@@ -9,7 +9,7 @@ use crate::acl::AclCounts;
 use crate::nat::group_shards;
 use crate::records::{number, seconds};
 use std::ops::Range;
-use thalweg_base::{Chunk, Exclusion, Exclusive, OneThread, Origin, Packet, PacketFlags};
+use thalweg_base::{Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 
 /// Packets whose cache lines are fetched together: first all frames and keys, then all states.
 const BLOCK: usize = 16;
@@ -74,6 +74,20 @@ impl<E: Exclusion> FirewallStage<E> {
         group_count: usize,
         counts: &AclCounts,
     ) {
+        self.run_groups_and_name(rules, chunk, groups, group_count, counts, &mut |_, _, _| ());
+    }
+
+    /// The same, and tells `name` of packets whose NAT session should name their state from now on: the shard of both,
+    /// and their records plus one. A session that names the state of its packet saves the search for it.
+    pub fn run_groups_and_name(
+        &self,
+        rules: &FirewallRules,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+        counts: &AclCounts,
+        name: &mut dyn FnMut(u16, u32, u32),
+    ) {
         let first = group_shards(groups.start, group_count, self.shards.len()).start;
         let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
         let now_ns = chunk.clock_ns;
@@ -100,7 +114,10 @@ impl<E: Exclusion> FirewallStage<E> {
             for (seen, &place) in seen.iter().zip(places) {
                 if let Some((shard, seen)) = seen {
                     let (packet, l3) = batch.packet_and_l3(usize::from(place));
-                    shards[*shard].judge(packet, l3, seen, rules, counts, now_ns);
+                    let to_name = shards[*shard].judge(packet, l3, seen, rules, counts, now_ns);
+                    if let Some(state) = to_name {
+                        name(packet.shard, seen.session(), state);
+                    }
                 }
             }
         };
@@ -148,7 +165,7 @@ impl<E: Exclusion> FirewallStage<E> {
         rules: &FirewallRules,
         packet: &Packet,
         l3: &[u8],
-        origin: Option<&Origin>,
+        origin: Option<&Translated>,
     ) -> Option<Seen> {
         let pair = match packet.is_leaving() {
             true => rules.pair_of(packet)?,
@@ -209,6 +226,12 @@ impl<E: Exclusion> FirewallStage<E> {
         ended
     }
 
+    /// How often a state was sought in the index, instead of named by a NAT session: a measure of the work, which may
+    /// depend on how work is spread.
+    pub fn look_ups(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.enter().look_ups()).sum()
+    }
+
     /// Removes what has expired by `now_ns` in every shard.
     pub fn advance(&self, now_ns: u64) {
         self.shards.iter().for_each(|shard| shard.enter().advance_to(seconds(now_ns)));
@@ -248,7 +271,7 @@ impl<E: Exclusion> FirewallStage<E> {
     }
 }
 
-fn origin_of(origins: &[Origin], place: u16) -> Option<&Origin> {
+fn origin_of(origins: &[Translated], place: u16) -> Option<&Translated> {
     origins.get(usize::from(place))
 }
 

@@ -156,3 +156,115 @@ impl RouterPlan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use std::path::Path;
+    use thalweg_base::{ChunkBuilder, LinkType};
+    use thalweg_config::RouterConfig;
+    use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+    use thalweg_wire::testing;
+
+    const CONFIG: &str = r#"
+[ports.wan]
+mac = "02:00:00:00:00:01"
+addresses = ["203.0.113.2/24"]
+default_mac = "02:00:00:00:ff:01"
+
+[ports.lan]
+mac = "02:00:00:00:00:02"
+addresses = ["10.0.0.1/16"]
+default_mac = "02:00:00:00:ff:02"
+
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "203.0.113.1"
+
+[nat]
+outside = "wan"
+inside = ["lan"]
+addresses = ["203.0.113.2"]
+
+[firewall]
+outside = "wan"
+
+[firewall.zones]
+wan = "wan"
+lan = "lan"
+"#;
+    const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+    struct Once(Option<Chunk>);
+
+    impl Source<Chunk> for Once {
+        fn next(&mut self) -> Option<Chunk> {
+            self.0.take()
+        }
+    }
+
+    #[derive(Default)]
+    struct Left(Vec<Vec<u8>>);
+
+    impl Sink<Chunk> for Left {
+        fn accept(&mut self, chunk: Chunk) {
+            for (i, packet) in chunk.packets().iter().enumerate() {
+                assert_eq!(packet.drop_reason(), None);
+                self.0.push(chunk.egress_frame(i)[14..].to_vec());
+            }
+        }
+    }
+
+    /// Packets through the plan; returns what left.
+    fn pass(plan: &RouterPlan, port: u16, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut builder = ChunkBuilder::with_capacity(packets.len() * 256);
+        for packet in packets {
+            let at = builder.next_frame_offset();
+            builder.buffer_mut()[at..at + packet.len()].copy_from_slice(packet);
+            builder.push(at, packet.len(), packet.len() as u32, NOW_NS, LinkType::RawIp, port, 0);
+        }
+        let (mut source, mut sink) = (Once(Some(builder.finish(0, 1, NOW_NS))), Left::default());
+        let options = ModelOptions::new(ModelKind::Serial, 1);
+        thalweg_exec::run(plan, &mut source, &mut sink, &options).expect("the model runs");
+        sink.0
+    }
+
+    /// NAT finds the session, and the session names the firewall's state.
+    #[test]
+    fn a_translated_packet_is_looked_up_once() {
+        let config = RouterConfig::from_text("test.toml", CONFIG, Path::new("")).expect("a configuration");
+        let plan = RouterPlan::from_config(&config, None).expect("a plan");
+        let look_ups = || plan.firewall().expect("a firewall").stage.look_ups();
+        let host = |n: u8| SocketAddr::from(([10, 0, 0, 10 + n], 4000));
+        let server = |last: u8| SocketAddr::from(([198, 51, 100, last], 53));
+        let asking = |last: u8| (0..50).map(|n| testing::udp(host(n), server(last), b"ask")).collect::<Vec<_>>();
+        let answers = |asked: &[Vec<u8>], last: u8| -> Vec<Vec<u8>> {
+            let port = |packet: &Vec<u8>| u16::from_be_bytes([packet[20], packet[21]]);
+            let public = asked.iter().map(|packet| SocketAddr::from(([203, 0, 113, 2], port(packet))));
+            public.map(|public| testing::udp(server(last), public, b"answer")).collect()
+        };
+        let (lan, wan) = (1, 0);
+        let first = pass(&plan, lan, &asking(7));
+        assert_eq!(look_ups(), 50, "whoever begins a connection is sought");
+        for _ in 0..3 {
+            assert_eq!(pass(&plan, wan, &answers(&first, 7)).len(), 50);
+            assert_eq!(pass(&plan, lan, &asking(7)).len(), 50);
+        }
+        assert_eq!(look_ups(), 50, "nobody else is");
+        // A session names one of its connections: the others are sought, and it stays with its own.
+        let second = pass(&plan, lan, &asking(8));
+        pass(&plan, wan, &answers(&second, 8));
+        assert_eq!(look_ups(), 150);
+        pass(&plan, wan, &answers(&first, 7));
+        assert_eq!(look_ups(), 150);
+        // It names another when that one is over.
+        let stage = &plan.firewall().expect("a firewall").stage;
+        let is_first = |state: &thalweg_dataplane::firewall::StateInfo| state.other.0 == u128::from(0xc633_6407_u32);
+        assert_eq!(stage.end_states(NOW_NS, is_first), 50);
+        pass(&plan, wan, &answers(&second, 8));
+        assert_eq!(look_ups(), 200);
+        pass(&plan, wan, &answers(&second, 8));
+        assert_eq!(look_ups(), 200);
+    }
+}
