@@ -198,7 +198,8 @@ pub(crate) fn read(
     for neighbor in bgp.iter().flat_map(|bgp| &bgp.neighbors) {
         if let Some(rule) = denies_neighbor(&firewall, ports, neighbor) {
             let message = format!("this rule denies the BGP session with {}", neighbor.name);
-            let expected = format!("a rule before it that permits TCP port {BGP_PORT} of {}", neighbor.address);
+            let expected =
+                format!("a rule before it that permits TCP port {BGP_PORT} of {}", neighbor.address);
             reader.warning(ErrorKind::Conflict, &rule_spans[rule], message, expected);
         }
     }
@@ -207,9 +208,9 @@ pub(crate) fn read(
 
 /// The place of the rule that denies a connection between the router and a BGP neighbor on a link of it.
 fn denies_neighbor(firewall: &Firewall, ports: &Ports, neighbor: &NeighborConfig) -> Option<usize> {
-    let nets = (0..).zip(&ports.configs).flat_map(|(port, config)| {
-        config.addresses.iter().map(move |net| (port, *net))
-    });
+    let nets = (0..)
+        .zip(&ports.configs)
+        .flat_map(|(port, config)| config.addresses.iter().map(move |net| (port, *net)));
     let (port, net) = nets.into_iter().find(|(_, net)| net.contains(&neighbor.address))?;
     let zone = firewall.zone(port);
     let denies = |(from, source): (Zone, IpAddr), (to, destination): (Zone, IpAddr), to_port: u16| {

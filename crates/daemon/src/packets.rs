@@ -22,8 +22,8 @@ use thalweg_live::{
 };
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FirewallRuleView,
-    FlowCacheView, FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView,
-    ReceiveQueueView, SojournView, UpDown, emit_all,
+    FlowCacheView, FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView,
+    QueueView, ReceiveQueueView, SojournView, UpDown, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -468,12 +468,14 @@ impl PacketSide {
                 Err(none) => Ok(Err(none)),
             },
             PacketRequest::FirewallCounters => {
-                let view = self.with_firewall(|config, firewall| Ok([firewall::counters(&firewall.stage, config)]));
+                let view =
+                    self.with_firewall(|config, firewall| Ok([firewall::counters(&firewall.stage, config)]));
                 emit_all(view, emit)
             }
-            PacketRequest::FirewallRules => {
-                emit_all(self.with_firewall(|config, firewall| Ok(self.firewall_rules(config, firewall))), emit)
-            }
+            PacketRequest::FirewallRules => emit_all(
+                self.with_firewall(|config, firewall| Ok(self.firewall_rules(config, firewall))),
+                emit,
+            ),
             PacketRequest::FirewallSets => {
                 // Without the lock, because the client may be slow.
                 let views = self.sets_read.lock().views(&self.config().sets);

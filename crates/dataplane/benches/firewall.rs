@@ -155,7 +155,11 @@ fn behind_nat<const NAMES: bool>(bencher: Bencher, states: u32) {
     let now_ns = 1_700_000_000 * SECOND_NS;
     let translated = |packets: &[(bool, Vec<u8>)]| {
         let ports = |is_outbound: bool| {
-            if is_outbound { (testing::INSIDE, testing::OUTSIDE) } else { (testing::OUTSIDE, testing::INSIDE) }
+            if is_outbound {
+                (testing::INSIDE, testing::OUTSIDE)
+            } else {
+                (testing::OUTSIDE, testing::INSIDE)
+            }
         };
         let list: Vec<_> =
             packets.iter().map(|(out, bytes)| (ports(*out).0, &bytes[..], bytes.len() as u32)).collect();
@@ -173,11 +177,18 @@ fn behind_nat<const NAMES: bool>(bencher: Bencher, states: u32) {
         let numbers = first..(first + 1000).min(states);
         let out: Vec<_> = numbers.map(|n| (true, testing::udp(inside(n), remote(), b"first"))).collect();
         let mut chunk = translated(&out);
-        site.stage.run_groups_and_name(&site.rules, &mut chunk, 0..1, 1, &site.counts, &mut |shard, session, state| {
-            if NAMES {
-                nat.name_state(shard, session, state);
-            }
-        });
+        site.stage.run_groups_and_name(
+            &site.rules,
+            &mut chunk,
+            0..1,
+            1,
+            &site.counts,
+            &mut |shard, session, state| {
+                if NAMES {
+                    nat.name_state(shard, session, state);
+                }
+            },
+        );
         for (i, packet) in out.into_iter().enumerate() {
             let left = chunk.frame(i);
             let address = u32::from_be_bytes([left[12], left[13], left[14], left[15]]);

@@ -487,7 +487,10 @@ impl Host {
         frame.extend_from_slice(packet);
         // The TTL was checked before the packet was kept or fragmented, so this does not fail.
         if !count_down(&mut frame[14..]) {
-            return self.parts.counters.drop_seen(DropReason::TtlExpired, &Seen::leaving(port, class, &frame));
+            return self
+                .parts
+                .counters
+                .drop_seen(DropReason::TtlExpired, &Seen::leaving(port, class, &frame));
         }
         self.send(port, class, &frame, now_ns);
     }
@@ -505,7 +508,10 @@ impl Host {
     fn send_by(&self, port: u16, class: u8, frame: &[u8], now_ns: u64, send: impl FnOnce(&mut Opened<'_>)) {
         let outboxes = self.parts.outboxes.load();
         let Some(outbox) = outboxes.get(usize::from(port)) else {
-            return self.parts.counters.drop_seen(DropReason::TransmitFailed, &Seen::leaving(port, class, frame));
+            return self
+                .parts
+                .counters
+                .drop_seen(DropReason::TransmitFailed, &Seen::leaving(port, class, frame));
         };
         let mut open = outbox.open();
         send(&mut open);

@@ -16,7 +16,8 @@ use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     AclRuleView, BgpNeighborView, BgpRequest, CountersView, FirewallCountersView, FlowCacheView,
-    ForwardingView, MemoryView, NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request, RibView, StatusView,
+    ForwardingView, MemoryView, NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request,
+    RibView, StatusView,
 };
 
 use crate::answer::Outlet;

@@ -83,11 +83,13 @@ impl Rates {
     pub(super) fn of_rules(&self, now: Instant, rules: &RuleMatches) -> Option<Vec<[u64; 2]>> {
         let samples = self.0.lock();
         let (first, seconds) = span(&samples, now)?;
-        let is_same = (first.rules.generation, first.rules.counts.len()) == (rules.generation, rules.counts.len());
+        let is_same =
+            (first.rules.generation, first.rules.counts.len()) == (rules.generation, rules.counts.len());
         let pairs = rules.counts.iter().zip(&first.rules.counts);
         is_same.then(|| {
             let rate = |(now, before): (&RuleCount, &RuleCount)| {
-                let [packets, bytes] = rates([now.packets, now.bytes], [before.packets, before.bytes], seconds);
+                let [packets, bytes] =
+                    rates([now.packets, now.bytes], [before.packets, before.bytes], seconds);
                 [packets, 8 * bytes]
             };
             pairs.map(rate).collect()

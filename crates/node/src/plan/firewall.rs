@@ -238,7 +238,8 @@ lan = "lan"
         let look_ups = || plan.firewall().expect("a firewall").stage.look_ups();
         let host = |n: u8| SocketAddr::from(([10, 0, 0, 10 + n], 4000));
         let server = |last: u8| SocketAddr::from(([198, 51, 100, last], 53));
-        let asking = |last: u8| (0..50).map(|n| testing::udp(host(n), server(last), b"ask")).collect::<Vec<_>>();
+        let asking =
+            |last: u8| (0..50).map(|n| testing::udp(host(n), server(last), b"ask")).collect::<Vec<_>>();
         let answers = |asked: &[Vec<u8>], last: u8| -> Vec<Vec<u8>> {
             let port = |packet: &Vec<u8>| u16::from_be_bytes([packet[20], packet[21]]);
             let public = asked.iter().map(|packet| SocketAddr::from(([203, 0, 113, 2], port(packet))));
@@ -260,7 +261,8 @@ lan = "lan"
         assert_eq!(look_ups(), 150);
         // It names another when that one is over.
         let stage = &plan.firewall().expect("a firewall").stage;
-        let is_first = |state: &thalweg_dataplane::firewall::StateInfo| state.other.0 == u128::from(0xc633_6407_u32);
+        let is_first =
+            |state: &thalweg_dataplane::firewall::StateInfo| state.other.0 == u128::from(0xc633_6407_u32);
         assert_eq!(stage.end_states(NOW_NS, is_first), 50);
         pass(&plan, wan, &answers(&second, 8));
         assert_eq!(look_ups(), 200);

@@ -123,5 +123,7 @@ pub(crate) fn endpoint(text: &str) -> Result<(Ipv4Addr, Option<u16>), String> {
 fn endpoint_of_either_family(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     let alone = text.parse().ok().map(|address| (address, None));
     let with_port = || text.parse::<SocketAddr>().ok().map(|end| (end.ip(), Some(end.port())));
-    alone.or_else(with_port).ok_or_else(|| format!("`{text}`: expected an address, address:port or [address]:port"))
+    alone
+        .or_else(with_port)
+        .ok_or_else(|| format!("`{text}`: expected an address, address:port or [address]:port"))
 }

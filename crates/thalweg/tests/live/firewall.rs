@@ -218,14 +218,21 @@ protocol = "udp"
 destination_ports = 7000
 "#;
     let port = |host: Host, more: &str| {
-        format!("[ports.{0}]\ninterface = \"{0}\"\naddresses = [\"{1}/24\"]\n{more}\n", host.port, host.gateway_v4)
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\naddresses = [\"{1}/24\"]\n{more}\n",
+            host.port, host.gateway_v4
+        )
     };
     let config = port(OFFICE, "mtu = 1280\nacl_out = \"to-office\"\n") + &port(OUTSIDE, "") + list;
     let mut router = site.run(&config, &[]);
     eventually("the office", || site.pings(OUTSIDE, OFFICE.v4).then_some(()));
     let outside = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7002");
     let is_known = |router: &Router<'_>, address: &str| {
-        router.show(&["arp"]).expect("the router answers").iter().any(|neighbor| neighbor["address"] == address)
+        router
+            .show(&["arp"])
+            .expect("the router answers")
+            .iter()
+            .any(|neighbor| neighbor["address"] == address)
     };
     // More than 1280 bytes, which the sender forbids to cut.
     let answered = || router.one("counters")["icmp_errors"].as_u64().unwrap_or(0);

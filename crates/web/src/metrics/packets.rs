@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use thalweg_base::DropReason;
 use thalweg_flow::EndReason;
 use thalweg_node::control::{
-    CountersView, FirewallCountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView, SojournView,
+    CountersView, FirewallCountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView,
+    SojournView,
 };
 
 use super::{Each, Views, seconds};

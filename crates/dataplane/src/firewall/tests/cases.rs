@@ -334,7 +334,8 @@ fn the_router_is_judged_where_rules_name_it() {
     let syn = |from: &str, to: &str| tcp(from, to, SYN, [1, 0]);
     let (neighbor, stranger, service) = ("203.0.113.1:4000", "198.51.100.7:4000", "203.0.113.2:179");
     // Neither the policy nor a rule that names no router is about it.
-    let deny_all = FirewallConfig { policy: Policy::Deny, rules: vec![rule(Action::Deny, &[], &[])], ..config() };
+    let deny_all =
+        FirewallConfig { policy: Policy::Deny, rules: vec![rule(Action::Deny, &[], &[])], ..config() };
     let mut site = Site::new(&deny_all);
     assert_eq!(site.for_router(syn(stranger, service)), local);
     assert_eq!(site.by_router(syn(service, stranger)), None);
@@ -355,7 +356,9 @@ fn the_router_is_judged_where_rules_name_it() {
     assert_eq!(site.for_router(tcp(neighbor, service, ACK, [2, 101])), local);
     assert_eq!(site.for_router(syn(stranger, service)), denied);
     assert_eq!(site.for_router(syn("10.0.0.1:4000", "10.0.0.254:22")), local, "no rule is about the lan");
-    for (own, server) in [("203.0.113.2:5353", "198.51.100.7:53"), ("[2001:db8:9::2]:5353", "[2001:db8:9::7]:53")] {
+    for (own, server) in
+        [("203.0.113.2:5353", "198.51.100.7:53"), ("[2001:db8:9::2]:5353", "[2001:db8:9::7]:53")]
+    {
         assert_eq!(site.for_router(udp(server, own)), denied);
         assert_eq!(site.by_router(udp(own, server)), None);
         assert_eq!(site.for_router(udp(server, own)), local, "the router has asked");

@@ -299,7 +299,11 @@ fn a_list_decides_about_packets_that_would_wait_or_be_cut() {
         "wan ip 198.51.100.9 -> 198.51.100.66 udp 53",
     ] {
         let view = trace(packet);
-        assert_eq!((view.outcome.as_str(), view.reason.as_deref()), ("dropped", Some("acl-denied")), "{view:#?}");
+        assert_eq!(
+            (view.outcome.as_str(), view.reason.as_deref()),
+            ("dropped", Some("acl-denied")),
+            "{view:#?}"
+        );
         assert_eq!(why(&view, "access list out"), "list to-wan, rule 1: deny", "{view:#?}");
     }
 }
