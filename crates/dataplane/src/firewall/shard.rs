@@ -1,8 +1,9 @@
 //! One shard of the table of states.
 //!
 //! A packet needs two loads that may miss the cache, its key's index line and its state, both prefetched by
-//! [`super::FirewallStage`]. Memory is allocated only at construction: 64 bytes a state, 12 for its entry in the index, 8
-//! for its links in the wheel and 8 for display, 92 in all; 2 KiB for the wheel and 8 KiB for hosts.
+//! [`super::FirewallStage`]; where NAT's session names the state, only the latter. Memory is allocated only at
+//! construction: 64 bytes a state, 12 for its entry in the index, 8 for its links in the wheel and 8 for display, 92 in
+//! all; 2 KiB for the wheel and 8 KiB for hosts.
 //!
 //! # Time
 //! A state used in second `t` with a lifetime of `d` seconds lives through second `t + d`. Every call first removes

@@ -65,7 +65,8 @@ impl<E: Exclusion> FirewallStage<E> {
     }
 
     /// Decides about the packets of `groups` out of `group_count`: those that are about to leave, those that the host
-    /// thread will send on, and those for the router itself, if rules are about them. See [`crate::nat::NatStage::run_groups`] for the groups.
+    /// thread will send on, and those for the router itself, if rules are about them. See
+    /// [`crate::nat::NatStage::run_groups`] for the groups.
     pub fn run_groups(
         &self,
         rules: &FirewallRules,

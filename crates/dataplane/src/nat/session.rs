@@ -305,7 +305,8 @@ impl Session {
     /// told when the state ends: the firewall checks whose state it is.
     #[inline(always)]
     pub(crate) fn state_of(&self, filtering: Filtering) -> u32 {
-        select_unpredictable(filtering == Filtering::AddressDependent, 0, self.remotes[3] as u32)
+        let named = u32::try_from(self.remotes[3]).unwrap_or(0);
+        select_unpredictable(filtering == Filtering::AddressDependent, 0, named)
     }
 
     /// Names a state, unless a filter needs the space.

@@ -247,12 +247,12 @@ lan = "lan"
         };
         let (lan, wan) = (1, 0);
         let first = pass(&plan, lan, &asking(7));
-        assert_eq!(look_ups(), 50, "whoever begins a connection is sought");
+        assert_eq!(look_ups(), 50, "each first packet is sought");
         for _ in 0..3 {
             assert_eq!(pass(&plan, wan, &answers(&first, 7)).len(), 50);
             assert_eq!(pass(&plan, lan, &asking(7)).len(), 50);
         }
-        assert_eq!(look_ups(), 50, "nobody else is");
+        assert_eq!(look_ups(), 50, "no other is");
         // A session names one of its connections: the others are sought, and it stays with its own.
         let second = pass(&plan, lan, &asking(8));
         pass(&plan, wan, &answers(&second, 8));
