@@ -72,6 +72,16 @@ pub struct Origin {
     pub dst_port: u16,
 }
 
+/// What NAT leaves to later stages about a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Translated {
+    pub origin: Origin,
+    /// The record of its session in its shard, plus one; 0 without one.
+    pub session: u32,
+    /// The record of the firewall's state that the session names, plus one; 0 if it names none.
+    pub state: u32,
+}
+
 /// Consecutive packets of the input or, in a farm, the part of them that one worker owns.
 #[derive(Debug)]
 pub struct Chunk {
@@ -91,7 +101,7 @@ pub struct Chunk {
     /// The stage that `shard_index` was built for.
     pub indexed_stage: Option<usize>,
     /// What packets were before translation, by place in the chunk; empty unless a later stage needs it.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<Translated>,
     packets: Vec<Packet>,
     live: usize,
     slab: Arc<Slab>,
@@ -232,8 +242,14 @@ impl Chunk {
     const POSITIONS: usize = u16::MAX as usize + 1;
 
     /// All packets as one view, including those out of service, with their origins if these were kept.
-    pub fn all_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Origin]) {
+    pub fn all_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Translated]) {
         (Batch { slab: &self.slab, packets: &mut self.packets }, &self.shard_index, &self.origins)
+    }
+
+    /// All packets in service as one view, with their origins, if these were kept, for NAT to complete.
+    pub fn whole_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &mut [Translated]) {
+        let packets = &mut self.packets[..self.live];
+        (Batch { slab: &self.slab, packets }, &self.shard_index, &mut self.origins)
     }
 
     /// Drops the descriptors and keeps the bytes, for a sink that has seen the packets but must not free
@@ -251,13 +267,14 @@ impl Chunk {
         origins.extend((0..self.live).map(|place| {
             let packet = &self.packets[place];
             if !which(packet) {
-                return Origin::default();
+                return Translated::default();
             }
             let l3 = self.frame(place).get(usize::from(packet.l3_offset)..).unwrap_or_default();
             let address =
                 |at: usize| l3.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
             let (src_port, dst_port) = (packet.src_port, packet.dst_port);
-            Origin { src: address(12), dst: address(16), src_port, dst_port }
+            let origin = Origin { src: address(12), dst: address(16), src_port, dst_port };
+            Translated { origin, ..Translated::default() }
         }));
         self.origins = origins;
     }

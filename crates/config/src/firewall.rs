@@ -1,14 +1,18 @@
 //! `[firewall]`: zones, and which connections may begin between them.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use thalweg_dataplane::acl::{AclSet, Action, Rule};
+use thalweg_bgp::session::config::{BGP_PORT, NeighborConfig};
+use thalweg_dataplane::acl::{AclSet, Action, Facts, Fragment, Rule};
 use thalweg_dataplane::firewall::{
-    FirewallConfig as Firewall, PacketState, Policy, StateTimeouts, Zone, ZoneRule,
+    FirewallConfig as Firewall, PacketState, Policy, ROUTER, StateTimeouts, Zone, ZoneRule,
 };
 use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::rate_limit::Rate;
+use thalweg_wire::{ip_protocol, tcp};
 
 use crate::acl;
+use crate::bgp_types::BgpConfig;
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::parse_name;
 use crate::key::{Key, Sub, table};
@@ -44,7 +48,7 @@ static ZONES: Key<()> =
     Key::raw("zones", "a table").help("ports by zone: `lan = [\"eth1\", \"vlan20\"]`; a port has one zone");
 static STATES_MAX: Key<u32> = Key::number("states_max", 1..=Firewall::STATES_MOST as u64)
     .default(262_144)
-    .help("size of the table of connections, 84 bytes each");
+    .help("size of the table of connections, 92 bytes each");
 static HALF_OPEN_MAX: Key<u32> = Key::number("half_open_max", 0..=1_000_000)
     .default(1024)
     .help("connections of one host (IPv6: of one /64) that nobody has answered, approximate; `0`: no limit");
@@ -113,8 +117,12 @@ table! {
     row LOG;
 }
 
-static FROM: Key<()> = Key::raw("from", "a zone or a list").otherwise("any").help("zones of arrival");
-static TO: Key<()> = Key::raw("to", "a zone or a list").otherwise("any").help("zones of departure");
+static FROM: Key<()> = Key::raw("from", "a zone or a list")
+    .otherwise("any but `router`")
+    .help("zones of arrival; `\"router\"`: what programs of the router send");
+static TO: Key<()> = Key::raw("to", "a zone or a list")
+    .otherwise("any but `router`")
+    .help("zones of departure; `\"router\"`: the router itself");
 static STATE: Key<Vec<PacketState>> = Key::by("state", "a word or a list", |reader, item| {
     reader.all(item, |reader, entry| reader.word(entry, &PacketState::NAMES))
 })
@@ -139,6 +147,7 @@ pub(crate) fn read(
     root: &mut Section<'_>,
     ports: &Ports,
     nat: Option<&NatConfig>,
+    bgp: Option<&BgpConfig>,
 ) -> Option<FirewallConfig> {
     let mut section = root.section(reader, &FIREWALL)?;
     let span = section.span.clone();
@@ -160,7 +169,7 @@ pub(crate) fn read(
     section.set(reader, &TCP_WINDOWS, &mut firewall.checks_windows);
     section.set(reader, &TCP_PICKUP, &mut firewall.picks_up);
     firewall.outside = match section.take(&OUTSIDE) {
-        Some(item) => zones_of(reader, &item, &zone_names),
+        Some(item) => zones_of(reader, &item, &zone_names, None),
         None => {
             nat.map(|nat| firewall.zone(nat.outside_port)).filter(|zone| *zone != 0).into_iter().collect()
         }
@@ -171,21 +180,57 @@ pub(crate) fn read(
         reader.error(ErrorKind::MissingKey, &span, message, "`outside = \"wan\"`, a zone");
     }
     read_timeouts(reader, &mut section, &mut firewall.timeouts);
-    let mut rule_names = Vec::new();
+    let (mut rule_names, mut rule_spans) = (Vec::new(), Vec::new());
     for rule in section.sections(reader, &RULES) {
         if firewall.rules.len() >= AclSet::RULES_MAX {
             let expected = format!("at most {}", AclSet::RULES_MAX);
             reader.error(ErrorKind::TooMany, &rule.span, "too many rules", expected);
             break;
         }
-        let number = rule_names.len() + 1;
+        let (number, span) = (rule_names.len() + 1, rule.span.clone());
         if let Some((rule, name)) = read_rule(reader, rule, &zone_names) {
             firewall.rules.push(rule);
             rule_names.push(name.unwrap_or_else(|| number.to_string()));
+            rule_spans.push(span);
         }
     }
     section.finish(reader);
+    for neighbor in bgp.iter().flat_map(|bgp| &bgp.neighbors) {
+        if let Some(rule) = denies_neighbor(&firewall, ports, neighbor) {
+            let message = format!("this rule denies the BGP session with {}", neighbor.name);
+            let expected =
+                format!("a rule before it that permits TCP port {BGP_PORT} of {}", neighbor.address);
+            reader.warning(ErrorKind::Conflict, &rule_spans[rule], message, expected);
+        }
+    }
     Some(FirewallConfig { firewall, zone_names, rule_names })
+}
+
+/// The place of the rule that denies a connection between the router and a BGP neighbor on a link of it.
+fn denies_neighbor(firewall: &Firewall, ports: &Ports, neighbor: &NeighborConfig) -> Option<usize> {
+    let nets = (0..)
+        .zip(&ports.configs)
+        .flat_map(|(port, config)| config.addresses.iter().map(move |net| (port, *net)));
+    let (port, net) = nets.into_iter().find(|(_, net)| net.contains(&neighbor.address))?;
+    let zone = firewall.zone(port);
+    let denies = |(from, source): (Zone, IpAddr), (to, destination): (Zone, IpAddr), to_port: u16| {
+        let facts = Facts {
+            source,
+            destination,
+            protocol: ip_protocol::TCP,
+            ports: Some((u16::MAX, to_port)),
+            icmp: None,
+            tcp_flags: Some(tcp::SYN),
+            dscp: 0,
+            fragment: Fragment::Whole,
+        };
+        let is_it = |rule: &ZoneRule| rule.is_about(PacketState::New, from, to) && rule.rule.holds(&facts);
+        let rule = firewall.rules.iter().position(is_it)?;
+        (firewall.rules[rule].rule.action != Action::Permit).then_some(rule)
+    };
+    let (theirs, ours) = ((zone, neighbor.address), (ROUTER, net.addr()));
+    let outgoing = || denies(ours, theirs, neighbor.transport.port).filter(|_| !neighbor.passive);
+    denies(theirs, ours, BGP_PORT).or_else(outgoing)
 }
 
 /// The zone of each port, and the names of zones from 1 on.
@@ -195,6 +240,9 @@ fn read_zones(reader: &mut Reader, section: &mut Section<'_>, ports: &Ports) -> 
     for (span, item) in reader.names(&item).unwrap_or_default() {
         if let Err(expected) = parse_name(item.key) {
             reader.error(ErrorKind::BadValue, &span, format!("bad name `{}`", item.key), expected);
+        } else if item.key == FirewallConfig::ROUTER_NAME {
+            let message = "the zone `router` is the router itself: it has no ports";
+            reader.error(ErrorKind::BadValue, &span, message, "another name");
         }
         if names.len() + 1 >= Firewall::ZONES_MAX {
             let expected = format!("at most {}", Firewall::ZONES_MAX - 1);
@@ -217,15 +265,16 @@ fn read_zones(reader: &mut Reader, section: &mut Section<'_>, ports: &Ports) -> 
     (zones, names)
 }
 
-/// Zones by their names.
-fn zones_of(reader: &mut Reader, item: &Item<'_>, names: &[String]) -> Vec<Zone> {
+/// Zones by their names, one of which may be that of the router itself.
+fn zones_of(reader: &mut Reader, item: &Item<'_>, names: &[String], router: Option<&str>) -> Vec<Zone> {
     let mut zones = Vec::new();
     for entry in reader.filled_list(item) {
-        let known = || names.iter().map(String::as_str);
+        let known = || names.iter().map(String::as_str).chain(router);
         let expected =
             if names.is_empty() { "a zone of [firewall.zones]".to_owned() } else { one_of(known()) };
         let Some(name) = reader.string(&entry, &expected) else { continue };
         match known().position(|known| known == name) {
+            Some(place) if place == names.len() => zones.push(ROUTER),
             Some(place) => zones.push(place as Zone + 1),
             None => {
                 let message = format!("no zone is named `{name}`");
@@ -256,7 +305,8 @@ fn read_rule(
     let action = section.read(reader, &acl::ACTION).map(|at| at.value);
     let name = section.get(reader, &acl::RULE_NAME);
     let zones = |reader: &mut Reader, key: &'static Key<()>, section: &mut Section<'_>| {
-        section.take(key).map(|item| zones_of(reader, &item, zone_names)).unwrap_or_default()
+        let router = Some(FirewallConfig::ROUTER_NAME);
+        section.take(key).map(|item| zones_of(reader, &item, zone_names, router)).unwrap_or_default()
     };
     let mut rule = ZoneRule {
         from: zones(reader, &FROM, &mut section),

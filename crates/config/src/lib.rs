@@ -79,7 +79,7 @@ pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
     AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FirewallConfig, FlowsConfig,
-    InterfaceConfig, KeepConfig, KernelSync, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex,
+    InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex,
     QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface,
     TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
@@ -205,17 +205,18 @@ impl ConfigSource {
         }
         sets::read(&mut reader, &mut root);
         let acls = acl::read(&mut reader, &mut root, &mut ports);
-        let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref());
+        let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
+        let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
         let (control_socket, read_socket) = control::read(&mut reader, &mut root);
-        let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root, &ports);
         let web = web::read(&mut reader, &mut root);
         root.finish(&mut reader);
+        let sets = std::mem::take(&mut reader.sets);
         let (diagnostics, failed) = reader.finish();
         if failed {
             return Err(ConfigErrors { diagnostics });
@@ -227,6 +228,7 @@ impl ConfigSource {
             nat,
             acls,
             firewall,
+            sets,
             qos,
             validate,
             bgp,

@@ -1,13 +1,13 @@
 //! Reads values of a parsed TOML document and keeps their positions, so that errors have line and column.
 
 use std::collections::BTreeMap;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
 use toml::de::DeValue;
 
 use crate::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
+use crate::types::NamedSet;
 
 /// The most findings; a large file may repeat one error many times.
 const FINDINGS_MAX: usize = 100;
@@ -20,13 +20,6 @@ pub(crate) struct Reader {
     pub(crate) sets: BTreeMap<String, NamedSet>,
     /// Paths are relative to it.
     folder: PathBuf,
-}
-
-/// Addresses and ports that a name stands for.
-#[derive(Default)]
-pub(crate) struct NamedSet {
-    pub(crate) addresses: Vec<IpNet>,
-    pub(crate) ports: Vec<RangeInclusive<u16>>,
 }
 
 impl Reader {

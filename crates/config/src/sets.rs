@@ -9,9 +9,10 @@ use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::{PORT_LIST, PREFIX_LIST, port_range, read_prefix};
 use crate::key::{Key, Sub, table};
 use crate::policy_sets::check_name;
-use crate::reader::{Item, NamedSet, Reader};
+use crate::reader::{Item, Reader};
 use crate::section::Section;
 use crate::text_file::read_text;
+use crate::types::NamedSet;
 use crate::values;
 
 pub(crate) static SETS: Key<Sub> = Key::named_sections("sets", &TABLE)
@@ -83,6 +84,7 @@ fn read_file(reader: &mut Reader, item: &Item<'_>, set: &mut NamedSet) {
             reader.error(ErrorKind::BadValue, &item.span, message, EXPECTED);
         }
     }
+    set.file = Some(path);
 }
 
 /// The set that an entry names, if it names one; `None` in the inner place if there is no such set, which is reported.

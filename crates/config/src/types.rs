@@ -4,7 +4,9 @@
 //! and the index of its class in `class`. Nothing here can be inconsistent: every index is valid, no port
 //! range is empty, no rate is zero.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use thalweg_base::BATCH_PACKETS;
 use thalweg_dataplane::acl::AccessList;
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
-use thalweg_dataplane::firewall::{FirewallConfig as Firewall, Zone};
+use thalweg_dataplane::firewall::{FirewallConfig as Firewall, ROUTER, Zone};
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -50,6 +52,8 @@ pub struct RouterConfig {
     /// In file order.
     pub acls: Vec<AclConfig>,
     pub firewall: Option<FirewallConfig>,
+    /// What rules of access lists and of the firewall may name. The rules have their own copies.
+    pub sets: BTreeMap<String, NamedSet>,
     /// Never empty.
     pub qos: QosConfig,
     pub validate: ValidateConfig,
@@ -590,6 +594,15 @@ pub struct AclConfig {
     pub rule_names: Vec<String>,
 }
 
+/// Addresses and ports that a name stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedSet {
+    pub addresses: Vec<IpNet>,
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// The file that some of them are from.
+    pub file: Option<PathBuf>,
+}
+
 /// The firewall, and the names of its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirewallConfig {
@@ -601,8 +614,14 @@ pub struct FirewallConfig {
 }
 
 impl FirewallConfig {
+    /// The zone that is the router itself.
+    pub const ROUTER_NAME: &str = "router";
+
     /// The name of a zone; `-` for ports without one.
     pub fn zone_name(&self, zone: Zone) -> &str {
+        if zone == ROUTER {
+            return Self::ROUTER_NAME;
+        }
         usize::from(zone)
             .checked_sub(1)
             .and_then(|place| self.zone_names.get(place))

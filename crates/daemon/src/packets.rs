@@ -1,16 +1,18 @@
 //! The packet side of the daemon: the router on its ports' interfaces, and answers about it.
 
+mod firewall;
 mod nat;
 mod rates;
+mod slices;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use thalweg_config::{Class, PortConfig, RouterConfig, WorkersConfig};
+use thalweg_config::{Class, FirewallConfig, PortConfig, RouterConfig, WorkersConfig};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::{ColorAction, ColorCounts, Marker};
 use thalweg_exec::{ModelOptions, Priority};
@@ -19,20 +21,21 @@ use thalweg_live::{
     CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, ReloadError,
 };
 use thalweg_node::control::{
-    AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FlowCacheView,
-    FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView,
-    ReceiveQueueView, SojournView, UpDown, emit_all,
+    AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FirewallRuleView,
+    FlowCacheView, FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView,
+    QueueView, ReceiveQueueView, SojournView, UpDown, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
-use thalweg_node::plan::NatStage;
+use thalweg_node::plan::{Firewall, NatStage};
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 use thalweg_probe::OutletStatus;
 use thalweg_wire::MacAddr;
 
-use self::rates::Rates;
+use self::firewall::{Connections, SetsRead};
+use self::rates::{Rates, RuleMatches};
 use crate::error::RunError;
 use crate::flows::FlowSide;
 use crate::options::{RunOptions, seed_number};
@@ -46,6 +49,7 @@ pub(crate) struct PacketSide {
     /// Placement and priority of threads; fixed for the whole run.
     workers: WorkersConfig,
     rates: Rates,
+    sets_read: Mutex<SetsRead>,
 }
 
 impl PacketSide {
@@ -79,6 +83,7 @@ impl PacketSide {
             flows,
             workers: config.workers.clone(),
             rates: Rates::default(),
+            sets_read: SetsRead::new(),
         })
     }
 
@@ -150,11 +155,13 @@ impl PacketSide {
         also: impl FnOnce() -> Vec<String>,
     ) -> Result<Vec<String>, ReloadError> {
         let router = self.router.read();
+        let before = router.config();
         let prepared = router.prepare(config.clone())?;
         // Made before the reload: it may be a full table.
         let routes = ConfiguredRoutes::of(config);
         let changes = router.reload(prepared, also)?;
         self.tables.set_configured(routes);
+        self.sets_read.lock().replaced(&before.sets, &config.sets);
         if let Some(flows) = &self.flows {
             flows.set_ports(config);
         }
@@ -221,7 +228,8 @@ impl PacketSide {
     /// Samples counters once a second until `stop` is set, for rates: the body of a thread.
     pub(crate) fn sample(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            self.rates.look(Instant::now(), &self.ports(), &self.queues());
+            let rules = self.with_firewall(|_, firewall| Ok(matches_of(firewall)));
+            self.rates.look(Instant::now(), &self.ports(), &self.queues(), rules.unwrap_or_default());
             std::thread::park_timeout(rates::EVERY);
         }
     }
@@ -459,7 +467,62 @@ impl PacketSide {
                 Ok((nat, _)) => nat::blocks(&nat, filter, emit),
                 Err(none) => Ok(Err(none)),
             },
+            PacketRequest::FirewallCounters => {
+                let view =
+                    self.with_firewall(|config, firewall| Ok([firewall::counters(&firewall.stage, config)]));
+                emit_all(view, emit)
+            }
+            PacketRequest::FirewallRules => emit_all(
+                self.with_firewall(|config, firewall| Ok(self.firewall_rules(config, firewall))),
+                emit,
+            ),
+            PacketRequest::FirewallSets => {
+                // Without the lock, because the client may be slow.
+                let views = self.sets_read.lock().views(&self.config().sets);
+                emit_all(Ok(views), emit)
+            }
+            PacketRequest::FirewallStates(filter) => {
+                match self.with_connections(|connections| Ok(connections.list(filter, emit))) {
+                    Ok(answer) => answer,
+                    Err(none) => Ok(Err(none)),
+                }
+            }
+            PacketRequest::FirewallClear(which) => {
+                let cleared = self.with_connections(|connections| connections.clear(which));
+                emit_all(cleared.inspect(|_| self.router.read().end_leases()).map(|cleared| [cleared]), emit)
+            }
         }
+    }
+
+    /// Asks the firewall of the plan in force. It holds the router's lock.
+    fn with_firewall<T>(
+        &self,
+        ask: impl FnOnce(&FirewallConfig, &Firewall) -> Result<T, AnswerError>,
+    ) -> Result<T, AnswerError> {
+        let router = self.router.read();
+        let (config, plan) = (router.config(), router.plan());
+        match (&config.firewall, plan.firewall()) {
+            (Some(config), Some(firewall)) => ask(config, firewall),
+            _ => Err(AnswerError::NoFirewall),
+        }
+    }
+
+    /// Asks for connections without any lock, because the client may be slow.
+    fn with_connections<T>(
+        &self,
+        ask: impl FnOnce(&Connections<'_>) -> Result<T, AnswerError>,
+    ) -> Result<T, AnswerError> {
+        let (config, stage, generation) = self.with_firewall(|config, firewall| {
+            Ok((config.clone(), Arc::clone(&firewall.stage), firewall.rules.generation()))
+        })?;
+        let now_ns = self.router.read().clock().now_ns();
+        ask(&Connections { stage: &stage, config: &config, generation, now_ns })
+    }
+
+    fn firewall_rules(&self, config: &FirewallConfig, firewall: &Firewall) -> Vec<FirewallRuleView> {
+        let matches = matches_of(firewall);
+        let rates = self.rates.of_rules(Instant::now(), &matches);
+        firewall::rules(config, &matches, rates.as_deref())
     }
 
     /// The NAT stage and the time of its packets. It holds no lock, because the client may be slow.
@@ -482,6 +545,10 @@ impl PacketSide {
             Err(why) => Ok(Err(AnswerError::failed(why))),
         }
     }
+}
+
+fn matches_of(firewall: &Firewall) -> RuleMatches {
+    RuleMatches { generation: firewall.rules.generation(), counts: firewall.rule_counts() }
 }
 
 /// The configured priority as far as it is permitted; logs what is missing.

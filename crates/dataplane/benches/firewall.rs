@@ -14,6 +14,7 @@ use thalweg_dataplane::firewall::{
     FirewallConfig, FirewallRules, FirewallStage, Policy, StateTimeouts, ZoneRule, state_hash,
 };
 use thalweg_dataplane::nat::testing::{self, SECOND_NS};
+use thalweg_dataplane::nat::{Labeler, NatConfig, NatStage, PortSelection};
 
 fn main() {
     divan::main();
@@ -135,4 +136,76 @@ fn set_up<const RULES: u32>(bencher: Bencher, states: u32) {
         })
         .bench_local_refs(|chunk| site.run(chunk));
     assert_eq!(site.stage.counters().table_full, 0, "{:?}", site.stage.counters());
+}
+
+/// Packets of connections that NAT translates: its sessions name their states, or the firewall seeks them itself. Only
+/// the firewall is timed.
+#[divan::bench(args = STATES, consts = [false, true], sample_count = 1000, sample_size = 1)]
+fn behind_nat<const NAMES: bool>(bencher: Bencher, states: u32) {
+    let site = Site::new(10, states);
+    let config = NatConfig {
+        port_selection: PortSelection::Hash,
+        sessions_max: states + states / 2 + 4096,
+        shards: SHARDS,
+        ..testing::config((states / 60_000 + 1).min(64) as u8)
+    };
+    let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::<OneThread>::new(&config)) else {
+        panic!("the configuration is valid");
+    };
+    let now_ns = 1_700_000_000 * SECOND_NS;
+    let translated = |packets: &[(bool, Vec<u8>)]| {
+        let ports = |is_outbound: bool| {
+            if is_outbound {
+                (testing::INSIDE, testing::OUTSIDE)
+            } else {
+                (testing::OUTSIDE, testing::INSIDE)
+            }
+        };
+        let list: Vec<_> =
+            packets.iter().map(|(out, bytes)| (ports(*out).0, &bytes[..], bytes.len() as u32)).collect();
+        let mut chunk = testing::chunk(&list, now_ns);
+        testing::label(&labeler, &mut chunk, SHARDS);
+        chunk.keep_origins(|_| true);
+        nat.run_groups(&mut chunk, 0..1, 1);
+        for (packet, (out, _)) in chunk.packets_mut().iter_mut().zip(packets) {
+            (packet.port_in, packet.port_out) = if *out { (INSIDE, OUTSIDE) } else { (OUTSIDE, INSIDE) };
+        }
+        chunk
+    };
+    let mut flows = Vec::new();
+    for first in (0..states).step_by(1000) {
+        let numbers = first..(first + 1000).min(states);
+        let out: Vec<_> = numbers.map(|n| (true, testing::udp(inside(n), remote(), b"first"))).collect();
+        let mut chunk = translated(&out);
+        site.stage.run_groups_and_name(
+            &site.rules,
+            &mut chunk,
+            0..1,
+            1,
+            &site.counts,
+            &mut |shard, session, state| {
+                if NAMES {
+                    nat.name_state(shard, session, state);
+                }
+            },
+        );
+        for (i, packet) in out.into_iter().enumerate() {
+            let left = chunk.frame(i);
+            let address = u32::from_be_bytes([left[12], left[13], left[14], left[15]]);
+            let public = SocketAddrV4::new(address.into(), chunk.packets()[i].src_port);
+            flows.extend([packet, (false, testing::udp(remote(), public, b"more"))]);
+        }
+    }
+    assert_eq!(site.stage.counters().states_active, u64::from(states));
+    let rng = RefCell::new(XorShift64Star::new(1));
+    bencher
+        .counter(ItemsCount::new(CHUNK_PACKETS_DEFAULT))
+        .with_inputs(|| {
+            let (mut rng, count) = (rng.borrow_mut(), flows.len() as u32);
+            let pick = |_| flows[rng.below(count) as usize].clone();
+            translated(&(0..CHUNK_PACKETS_DEFAULT).map(pick).collect::<Vec<_>>())
+        })
+        .bench_local_refs(|chunk| site.run(chunk));
+    let sought = site.stage.look_ups() > u64::from(states);
+    assert_eq!(sought, !NAMES, "{} look-ups", site.stage.look_ups());
 }

@@ -33,7 +33,7 @@ use crate::record::{EndReason, FlowRecord};
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};
 use std::ops::{DerefMut, Range};
-use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Origin, Packet};
+use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, Translated};
 use totals::MeterTotals;
 
 /// Packets in a block.
@@ -281,7 +281,7 @@ struct Walk<'a, G> {
     rules: &'a KeyRules,
     shard_count: usize,
     /// Packets before NAT, by place; empty if none were kept.
-    origins: &'a [Origin],
+    origins: &'a [Translated],
     with_fates: bool,
     ahead: [Block; BLOCKS],
 }
@@ -331,7 +331,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
             owner.sees_further(segments - 1, self.rules.wire_bytes_of(packet) - u64::from(bytes));
         }
         let ahead = &mut self.ahead[block].packets[n];
-        match self.rules.read(packet, frame, self.origins.get(i), &mut ahead.facts) {
+        match self.rules.read(packet, frame, self.origins.get(i).map(|nat| &nat.origin), &mut ahead.facts) {
             Ok(()) => {
                 (ahead.shard, ahead.place, ahead.segments) = (at as u16, i as u16, segments);
                 ahead.hash = owner.hash(&ahead.facts);
@@ -373,7 +373,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
             let i = usize::from(ahead.place);
             let outcome = self.with_fates.then(|| {
                 let (packet, frame) = batch.packet_and_frame(i);
-                Outcome::of(packet, frame, self.origins.get(i), ahead.facts.bytes)
+                Outcome::of(packet, frame, self.origins.get(i).map(|nat| &nat.origin), ahead.facts.bytes)
             });
             let shard = &mut self.shards[usize::from(ahead.shard)];
             match ahead.segments {

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
-use thalweg_base::{DropReason, PacketFlags};
+use thalweg_base::{DropReason, NO_PORT, PacketFlags};
 use thalweg_dataplane::rate_limit::TokenBucket;
 use thalweg_ports::live::LiveClock;
 
@@ -66,6 +66,13 @@ pub(crate) struct Seen<'f> {
     /// `NO_PORT` if not known yet.
     pub(crate) port_out: u16,
     pub(crate) class: u8,
+}
+
+impl<'f> Seen<'f> {
+    /// A frame that is to leave by a port.
+    pub(crate) fn leaving(port_out: u16, class: u8, frame: &'f [u8]) -> Self {
+        Self { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
+    }
 }
 
 /// What became of a packet, as far as it is known.

@@ -47,7 +47,8 @@ impl FirewallWatch {
         for (throttle, event) in self.throttles.iter_mut().zip(last) {
             let Some(event) = event else { continue };
             let Some(packets) = throttle.due(now_ns / 1_000_000, LINE_EVERY_MS) else { continue };
-            let port = |port: u16| self.ports.get(usize::from(port)).map_or("?", String::as_str);
+            // What has no port comes from the router itself, or is for it.
+            let port = |port: u16| self.ports.get(usize::from(port)).map_or("router", String::as_str);
             tracing::info!(
                 packets,
                 source = %endpoint(&event, event.source),

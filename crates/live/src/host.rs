@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select};
-use thalweg_base::{DropReason, NO_PORT, PacketFlags};
+use thalweg_base::{DropReason, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
@@ -431,9 +431,11 @@ impl Host {
         }
     }
 
+    /// Where the packet goes; nowhere if its route has moved to another port meanwhile, for which nobody has judged it.
     fn next_of(&self, punt: &Punt) -> Option<(u16, IpAddr)> {
         let to = IpPacket::parse(punt.ip_packet())?.destination;
-        self.parts.tables.read().next_of(punt.next_hop, punt.flow_hash, to)
+        let next = self.parts.tables.read().next_of(punt.next_hop, punt.flow_hash, to);
+        next.filter(|(port, _)| *port == punt.port_out)
     }
 
     fn work_off(&mut self, now_ns: u64) {
@@ -485,7 +487,10 @@ impl Host {
         frame.extend_from_slice(packet);
         // The TTL was checked before the packet was kept or fragmented, so this does not fail.
         if !count_down(&mut frame[14..]) {
-            return self.parts.counters.drop_seen(DropReason::TtlExpired, &leaving(port, class, &frame));
+            return self
+                .parts
+                .counters
+                .drop_seen(DropReason::TtlExpired, &Seen::leaving(port, class, &frame));
         }
         self.send(port, class, &frame, now_ns);
     }
@@ -503,7 +508,10 @@ impl Host {
     fn send_by(&self, port: u16, class: u8, frame: &[u8], now_ns: u64, send: impl FnOnce(&mut Opened<'_>)) {
         let outboxes = self.parts.outboxes.load();
         let Some(outbox) = outboxes.get(usize::from(port)) else {
-            return self.parts.counters.drop_seen(DropReason::TransmitFailed, &leaving(port, class, frame));
+            return self
+                .parts
+                .counters
+                .drop_seen(DropReason::TransmitFailed, &Seen::leaving(port, class, frame));
         };
         let mut open = outbox.open();
         send(&mut open);
@@ -541,8 +549,4 @@ impl Host {
         self.parts.mirrors.copy_state(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;
     }
-}
-
-fn leaving(port_out: u16, class: u8, frame: &[u8]) -> Seen<'_> {
-    Seen { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
 }

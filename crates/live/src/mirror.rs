@@ -2,9 +2,9 @@
 //! the port.
 //!
 //! A mirror has its port's address, MAC address, MTU and link state. Packets for the router that arrive at the port
-//! go to the mirror; what the kernel sends through the mirror leaves through the port unchanged. The router itself
-//! answers requests for its own addresses (ARP, Neighbor Solicitation), so the kernel need not be asked; replies
-//! from neighbors go to both.
+//! go to the mirror; what the kernel sends through the mirror leaves through the port unchanged, unless the firewall
+//! has rules about the router itself and denies it. The router itself answers requests for its own addresses (ARP,
+//! Neighbor Solicitation), so the kernel need not be asked; replies from neighbors go to both.
 //!
 //! Broadcast and multicast on the port's link go to the mirror too, so DHCP and OSPF work there. If a program adds
 //! an address to a mirror, the port owns that address as well; the program crate handles that
@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use thalweg_base::Chunk;
 use thalweg_config::PortConfig;
 use thalweg_ports::kernel::{add_address, remove_address};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};
 use thalweg_wire::MacAddr;
 
+use crate::capture::Seen;
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
 use crate::outbox::{Outboxes, QueueClock};
@@ -199,19 +201,7 @@ impl Forwarder {
         while !stop.load(Ordering::Acquire) {
             self.halves.apply(&mut self.source, &mut self.queues);
             match self.source.next_chunk(WAIT) {
-                Ok(Some(chunk)) => {
-                    let now_ns = self.source.clock().now_ns();
-                    let outboxes = self.outboxes.load();
-                    for (i, packet) in chunk.packets().iter().enumerate() {
-                        let Some(outbox) = outboxes.get(usize::from(packet.port_in)) else { continue };
-                        let frame = chunk.frame(i);
-                        self.counters.add_own(frame.len() as u64);
-                        self.own.sent(frame, now_ns);
-                        let mut open = outbox.open();
-                        open.send_own(self.class.load(Ordering::Relaxed), frame, now_ns);
-                        open.close(now_ns, &self.queue_clock);
-                    }
-                }
+                Ok(Some(chunk)) => self.send(chunk),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::error!("mirrors: {error}");
@@ -225,6 +215,25 @@ impl Forwarder {
                     None => tracing::info!(port, "reading the mirror again"),
                 }
             }
+        }
+    }
+
+    fn send(&mut self, mut chunk: Chunk) {
+        let now_ns = self.source.clock().now_ns();
+        let outboxes = self.outboxes.load();
+        let refused = self.own.judge(&mut chunk);
+        for (i, packet) in chunk.packets().iter().enumerate() {
+            let Some(outbox) = outboxes.get(usize::from(packet.port_in)) else { continue };
+            let (frame, class) = (chunk.frame(i), self.class.load(Ordering::Relaxed));
+            self.counters.add_own(frame.len() as u64);
+            if let Some(reason) = refused.get(i).copied().flatten() {
+                self.counters.drop_seen(reason, &Seen::leaving(packet.port_in, class, frame));
+                continue;
+            }
+            self.own.sent(frame, now_ns);
+            let mut open = outbox.open();
+            open.send_own(class, frame, now_ns);
+            open.close(now_ns, &self.queue_clock);
         }
     }
 }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::DropReason;
 use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
 use thalweg_dataplane::vlan::{EgressTag, VlanTable};
 use thalweg_ports::live::segment::{SegmentError, Segments, link_header_bytes};
@@ -314,7 +314,7 @@ impl Outbox {
 
     fn seen<'f>(&self, class: u8, frame: &'f [u8]) -> Seen<'f> {
         let port_out = self.sender_of(frame);
-        Seen { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
+        Seen::leaving(port_out, class, frame)
     }
 
     /// Offers a frame to the driver. A frame too long, or for a port that is down, is dropped.

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use thalweg_base::{Chunk, DropReason};
 use thalweg_dataplane::nat::{NatProtocol, OwnFlow, OwnPort};
 use thalweg_node::plan::NatStage;
 use thalweg_node::plan::RouterPlan;
@@ -75,6 +76,11 @@ pub(crate) struct OwnTraffic {
 impl OwnTraffic {
     pub(crate) fn new(plan: Arc<ArcSwap<RouterPlan>>) -> Self {
         Self { plan, claims: Claims::default() }
+    }
+
+    /// Why packets that the kernel sends may not leave, if the firewall has rules about the router's own.
+    pub(crate) fn judge(&self, chunk: &mut Chunk) -> Vec<Option<DropReason>> {
+        self.plan.load().judge_own(chunk)
     }
 
     /// Called before a frame is sent.

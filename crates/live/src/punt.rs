@@ -12,6 +12,8 @@ use crate::vlan;
 pub(crate) struct Punt {
     pub(crate) reason: DropReason,
     pub(crate) port_in: u16,
+    /// The port that outgoing lists and the firewall have judged it for, if its route leads to one.
+    pub(crate) port_out: u16,
     /// The port whose counters the packet is in: `port_in`, or no port if the router made it.
     pub(crate) counted_at: u16,
     /// The number in the tables that its route led to.
@@ -31,6 +33,7 @@ impl Punt {
         Self {
             reason,
             port_in: packet.port_in,
+            port_out: packet.port_out,
             counted_at: counted_at(packet),
             next_hop: packet.next_hop.into(),
             flow_hash: packet.flow_hash,

@@ -131,7 +131,7 @@ impl RouterPlan {
                 &config.qos.classes.iter().map(|class| class.service).collect::<Vec<_>>(),
             ),
             nat,
-            firewall,
+            firewall: firewall.map(|firewall| firewall.with_public(router_addresses(config))),
             router,
             ports: config.ports.len(),
             classes: config.qos.classes.len(),

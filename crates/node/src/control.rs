@@ -8,6 +8,7 @@
 mod bgp;
 mod capture;
 mod error;
+mod firewall;
 mod flows;
 mod forwarding;
 mod nat;
@@ -27,6 +28,10 @@ pub use bgp::{
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
 pub use error::{AnswerError, RefusalKind};
+pub use firewall::{
+    FirewallCleared, FirewallCountersView, FirewallFilter, FirewallRuleView, FirewallSetView,
+    FirewallStateFilter, FirewallStateView,
+};
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
     FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
@@ -82,7 +87,7 @@ impl Request {
             Self::Reload
             | Self::Stop { .. }
             | Self::Capture(_)
-            | Self::Packets(PacketRequest::NatClear(_)) => true,
+            | Self::Packets(PacketRequest::NatClear(_) | PacketRequest::FirewallClear(_)) => true,
             Self::Bgp(request) => matches!(
                 request,
                 BgpRequest::Refresh { .. }

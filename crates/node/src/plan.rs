@@ -35,7 +35,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
+use thalweg_base::{Batch, Chunk, DropReason, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
@@ -488,12 +488,18 @@ impl RouterPlan {
         let packets = (0u16..).zip(&chunk.packets()[..count]);
         let with_state = packets.filter(|(_, packet)| match of_stage {
             Stage::Flows => true,
-            Stage::Firewall => packet.is_alive() || packet.is_detained(),
+            Stage::Firewall => packet.is_leaving() || self.is_for_judged_router(packet),
             _ => is_for_nat(packet),
         });
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
         chunk.shard_index.build(self.groups, members);
         chunk.indexed_stage = Some(stage);
+    }
+
+    /// Whether a packet left the fast path as the router's own do, and the firewall has rules about these.
+    fn is_for_judged_router(&self, packet: &Packet) -> bool {
+        let is_asked = self.firewall.as_ref().is_some_and(|firewall| firewall.rules.names_router());
+        is_asked && matches!(packet.drop_reason(), Some(DropReason::Local | DropReason::NatNoMapping))
     }
 
     /// Asks the access lists whether a hairpin may go from its sender to its inside host: the list of the ingress
@@ -602,7 +608,13 @@ impl Plan for RouterPlan {
             }
             (Stage::Firewall, ..) => {
                 if let Some(firewall) = &self.firewall {
-                    firewall.stage.run_groups(&firewall.rules, job, groups, self.groups, &scratch.firewall);
+                    let mut name = |shard, session, state| {
+                        if let Some(nat) = &self.nat {
+                            nat.stage.name_state(shard, session, state);
+                        }
+                    };
+                    let (rules, counts) = (&firewall.rules, &scratch.firewall);
+                    firewall.stage.run_groups_and_name(rules, job, groups, self.groups, counts, &mut name);
                 }
             }
             (Stage::Flows, _, Some(flows)) => flows.observe(job, groups, self.groups, &mut scratch.records),

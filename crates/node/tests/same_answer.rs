@@ -177,6 +177,19 @@ action = "reject"
 from = "lan"
 to = "lan"
 protocol = "icmp"
+[[firewall.rules]]
+name = "service"
+action = "permit"
+from = "wan"
+to = "router"
+destination_ports = "2200-2300"
+new_per_second = 50
+[[firewall.rules]]
+name = "protected"
+action = "reject"
+from = ["wan", "voice"]
+to = "router"
+protocol = "udp"
 "#;
 
 /// A packet of a random conversation across the router, sometimes malformed, fragmented or a hairpin.

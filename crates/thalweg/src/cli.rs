@@ -28,7 +28,7 @@ pub(crate) use choices::{Choice, MODELS, SCHEDULINGS, one_of};
 
 pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
-pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, endpoint};
+pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, FirewallFilterArgs, endpoint};
 pub(crate) use config::{ConfigCommand, ConfigKeysArgs};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
@@ -104,7 +104,7 @@ pub(crate) enum Command {
     /// Otherwise only the differences are applied: ports and VLANs are added and removed, BGP sessions with the same
     /// settings stay up, NAT sessions and queued packets are kept. SIGHUP does the same.
     Reload(ReloadArgs),
-    /// Clear NAT sessions of a running router
+    /// Clear NAT sessions, or connections of the firewall, of a running router
     Clear(ClearArgs),
     /// Stop a running router
     ///

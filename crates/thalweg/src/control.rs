@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use thalweg_node::control::{BgpRequest, NatClear, NatCleared, PacketRequest, Request};
-use thalweg_text::units::count;
+use thalweg_node::control::{BgpRequest, FirewallCleared, NatClear, NatCleared, PacketRequest, Request};
+use thalweg_text::units::counted;
 
 use crate::cli::{
     BgpArgs, BgpCommand, ClearArgs, ClearCommand, ClearNatArgs, Format, ReloadArgs, SessionEndArgs, StopArgs,
@@ -33,10 +33,22 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
 }
 
 pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
-    let ClearCommand::Nat(which) = &args.command;
-    ask(&args.router.socket, &clear_request(which), |item| match format {
+    let (request, said): (_, fn(Value) -> Result<String, Failure>) = match &args.command {
+        ClearCommand::Nat(which) => (clear_request(which), |item| {
+            let NatCleared { ended } = parse(item)?;
+            Ok(format!("{} ended\n", counted(ended, "NAT session")))
+        }),
+        ClearCommand::Firewall(args) => {
+            let request = PacketRequest::FirewallClear(args.which.clone().into());
+            (Request::Packets(request), |item| {
+                let FirewallCleared { ended } = parse(item)?;
+                Ok(format!("{} ended\n", counted(ended, "connection")))
+            })
+        }
+    };
+    ask(&args.router.socket, &request, |item| match format {
         Format::Json => print(&format!("{item}\n")),
-        Format::Human => print(&cleared(parse(item)?)),
+        Format::Human => print(&said(item)?),
     })
 }
 
@@ -87,11 +99,4 @@ fn clear_request(args: &ClearNatArgs) -> Request {
         remote_port,
         protocol,
     }))
-}
-
-fn cleared(cleared: NatCleared) -> String {
-    match cleared.ended {
-        1 => "1 NAT session ended\n".to_owned(),
-        n => format!("{} NAT sessions ended\n", count(n)),
-    }
 }

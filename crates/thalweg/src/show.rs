@@ -2,6 +2,7 @@
 //! request, and the format of the answer.
 
 mod bgp;
+mod firewall;
 mod flows;
 mod forwarding;
 mod nat;
@@ -22,7 +23,7 @@ use crate::{Failure, Format, print, received};
 
 /// Commands in the order of the help text.
 const TOPICS: &[&[Show]] =
-    &[status::SHOW, packets::SHOW, forwarding::SHOW, bgp::SHOW, flows::SHOW, nat::SHOW];
+    &[status::SHOW, packets::SHOW, forwarding::SHOW, bgp::SHOW, flows::SHOW, nat::SHOW, firewall::SHOW];
 
 struct Show {
     name: &'static str,

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use thalweg_node::control::{
-    AclRuleView, BgpNeighborView, BgpRequest, CountersView, FlowCacheView, ForwardingView, MemoryView,
-    NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request, RibView, StatusView,
+    AclRuleView, BgpNeighborView, BgpRequest, CountersView, FirewallCountersView, FlowCacheView,
+    ForwardingView, MemoryView, NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request,
+    RibView, StatusView,
 };
 
 use crate::answer::Outlet;
@@ -50,6 +51,7 @@ pub(crate) struct Views {
     pub(crate) policers: Option<Vec<PolicerView>>,
     pub(crate) acls: Option<Vec<AclRuleView>>,
     pub(crate) nat: Option<NatCountersView>,
+    pub(crate) firewall: Option<FirewallCountersView>,
     pub(crate) flows: Option<FlowCacheView>,
     pub(crate) forwarding: Option<ForwardingView>,
     pub(crate) neighbors: Option<Vec<BgpNeighborView>>,
@@ -104,6 +106,7 @@ impl Views {
             policers: all(router, &packets(PacketRequest::Policers))?,
             acls: all(router, &packets(PacketRequest::AccessLists))?,
             nat: one(router, &packets(PacketRequest::NatCounters))?,
+            firewall: one(router, &packets(PacketRequest::FirewallCounters))?,
             flows: one(router, &packets(PacketRequest::FlowCache))?,
             forwarding: one(router, &Request::Forwarding)?,
             neighbors: all(router, &Request::Bgp(BgpRequest::Neighbors))?,

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thalweg_config::WebRight::{self, LookingGlass, Operate, Read};
 use thalweg_node::control::{
-    BgpRequest, CaptureRequest, FibFilter, NatClear, NatSessionFilter, PacketRequest, Request, RouteFilter,
+    BgpRequest, CaptureRequest, FibFilter, FirewallFilter, FirewallStateFilter, NatClear, NatSessionFilter,
+    PacketRequest, Request, RouteFilter,
 };
 
 use crate::problem::{Problem, ProblemKind};
@@ -109,6 +110,19 @@ const fn free(method: Method, path: &'static str, params: &'static [Param], own:
 const NONE: &[Param] = &[];
 const SESSIONS: &[Param] =
     &[text("inside"), text("public"), number("port"), text("protocol"), number("limit")];
+const STATES: &[Param] = &[
+    text("source"),
+    number("source_port"),
+    text("destination"),
+    number("destination_port"),
+    text("from"),
+    text("to"),
+    text("family"),
+    text("protocol"),
+    number("limit"),
+];
+/// Without the limit.
+const CLEAR_STATES: &[Param] = STATES.split_at(STATES.len() - 1).0;
 const BLOCKS: &[Param] = &[text("inside"), text("public"), number("port"), number("limit")];
 const FIB: &[Param] = &[text("inside"), text("family"), text("source"), number("limit"), text("cursor")];
 const ROUTES_PARAMS: &[Param] = &[
@@ -194,6 +208,15 @@ pub(crate) static ROWS: &[Row] = &[
         Does::List(|call| packets(PacketRequest::NatBlocks(sessions(call)?))),
     ),
     get("/api/v1/nat/counters", Read, NONE, Does::One(|_| packets(PacketRequest::NatCounters))),
+    get(
+        "/api/v1/firewall/states",
+        Read,
+        STATES,
+        Does::List(|call| packets(PacketRequest::FirewallStates(states(call)?))),
+    ),
+    get("/api/v1/firewall/rules", Read, NONE, Does::List(|_| packets(PacketRequest::FirewallRules))),
+    get("/api/v1/firewall/sets", Read, NONE, Does::List(|_| packets(PacketRequest::FirewallSets))),
+    get("/api/v1/firewall/counters", Read, NONE, Does::One(|_| packets(PacketRequest::FirewallCounters))),
     get("/api/v1/bgp/neighbors", LookingGlass, NONE, Does::List(|_| bgp(BgpRequest::Neighbors))),
     get(
         "/api/v1/bgp/neighbors/{name}",
@@ -270,6 +293,11 @@ pub(crate) static ROWS: &[Row] = &[
         CLEAR,
         Does::One(|call| packets(PacketRequest::NatClear(call.read::<NatClear>()?))),
     ),
+    post(
+        "/api/v1/firewall/clear",
+        CLEAR_STATES,
+        Does::One(|call| packets(PacketRequest::FirewallClear(call.read::<FirewallFilter>()?))),
+    ),
 ];
 
 /// The row of a request, and what its path says.
@@ -309,6 +337,10 @@ fn sessions(call: &Call) -> Result<NatSessionFilter, Problem> {
     let filter: NatSessionFilter = call.read()?;
     // One more than wanted would only be counted.
     Ok(NatSessionFilter { limit: None, ..filter })
+}
+
+fn states(call: &Call) -> Result<FirewallStateFilter, Problem> {
+    Ok(FirewallStateFilter { which: call.read()?, limit: None })
 }
 
 /// A filter of a list with a cursor, without its limit: the end of a page is between two prefixes.

@@ -1,14 +1,15 @@
 //! Answers about NAT: slices of the session table, for as long as the client reads.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, EndedBy, NatProtocol, SessionInfo};
+use thalweg_dataplane::nat::{BareInfo, BlockInfo, EndedBy, SessionInfo};
 use thalweg_node::control::{
     Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter,
     NatSessionView, to_json,
 };
 use thalweg_node::plan::NatStage;
+
+use super::slices::{in_slices, protocol_name, protocol_named};
 
 pub(super) fn counters(nat: &NatStage, sessions_max: u64) -> NatCountersView {
     let counters = nat.counters().rows().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -107,41 +108,9 @@ pub(super) fn blocks(nat: &NatStage, filter: &NatSessionFilter, emit: Emit<'_>) 
     )
 }
 
-/// Emits items slice by slice, up to a limit.
-fn in_slices<T>(
-    limit: Option<usize>,
-    slice: impl Fn(Cursor, &mut Vec<T>) -> Option<Cursor>,
-    mut item: impl FnMut(T) -> io::Result<()>,
-) -> Answer {
-    let mut left = limit.unwrap_or(usize::MAX);
-    let mut found = Vec::new();
-    let mut next = Some(Cursor::default());
-    while let Some(from) = next.filter(|_| left > 0) {
-        next = slice(from, &mut found);
-        found.truncate(left);
-        left -= found.len();
-        found.drain(..).try_for_each(&mut item)?;
-    }
-    Ok(Ok(()))
-}
-
-/// Names of protocols without ports.
-const BARE_NAMES: [(u8, &str); 4] = [(47, "gre"), (50, "esp"), (51, "ah"), (132, "sctp")];
-
-fn protocol_named(name: &str) -> Result<u8, AnswerError> {
-    let with_ports = NatProtocol::ALL.iter().map(|protocol| (protocol.number(), protocol.name()));
-    let mut named = with_ports.chain(BARE_NAMES);
-    named
-        .find(|(_, known)| *known == name)
-        .map(|(number, _)| number)
-        .or_else(|| name.parse().ok())
-        .ok_or_else(|| AnswerError::Protocol(name.to_owned()))
-}
-
 fn bare_view(session: &BareInfo) -> NatSessionView {
-    let name = BARE_NAMES.iter().find(|(number, _)| *number == session.protocol);
     NatSessionView {
-        protocol: name.map_or_else(|| session.protocol.to_string(), |(_, name)| (*name).to_owned()),
+        protocol: protocol_name(session.protocol),
         inside: SocketAddrV4::new(session.inside, 0),
         public: SocketAddrV4::new(session.public, 0),
         remote: Some(SocketAddrV4::new(session.peer, 0)),

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use thalweg_dataplane::acl::RuleCount;
 use thalweg_node::control::{PortRates, PortView, QueueRates, QueueView};
 
 /// The interval between samples.
@@ -27,15 +28,25 @@ struct Sample {
     ports: HashMap<String, [u64; 4]>,
     /// By port and class: packets and bytes sent.
     queues: HashMap<(String, String), [u64; 2]>,
+    /// Matches of the firewall's rules, the policy last.
+    rules: RuleMatches,
+}
+
+/// Matches of the firewall's rules, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RuleMatches {
+    /// The version of the rules.
+    pub(super) generation: u16,
+    pub(super) counts: Vec<RuleCount>,
 }
 
 impl Rates {
     /// Adds a sample.
-    pub(super) fn look(&self, at: Instant, ports: &[PortView], queues: &[QueueView]) {
+    pub(super) fn look(&self, at: Instant, ports: &[PortView], queues: &[QueueView], rules: RuleMatches) {
         let ports = ports.iter().map(|port| (port.name.clone(), of_port(port))).collect();
         let queues = queues.iter().map(|queue| (name_of(queue), [queue.sent, queue.sent_bytes])).collect();
         let mut samples = self.0.lock();
-        samples.push_back(Sample { at, ports, queues });
+        samples.push_back(Sample { at, ports, queues, rules });
         while samples.len() > KEPT {
             samples.pop_front();
         }
@@ -66,6 +77,23 @@ impl Rates {
             let [packets, bytes] = rates([queue.sent, queue.sent_bytes], *before, seconds);
             queue.rates = Some(QueueRates { packets_per_s: packets, bits_per_s: 8 * bytes });
         }
+    }
+
+    /// Packets and bits a second of each rule; `None` if the rules have changed since the oldest sample.
+    pub(super) fn of_rules(&self, now: Instant, rules: &RuleMatches) -> Option<Vec<[u64; 2]>> {
+        let samples = self.0.lock();
+        let (first, seconds) = span(&samples, now)?;
+        let is_same =
+            (first.rules.generation, first.rules.counts.len()) == (rules.generation, rules.counts.len());
+        let pairs = rules.counts.iter().zip(&first.rules.counts);
+        is_same.then(|| {
+            let rate = |(now, before): (&RuleCount, &RuleCount)| {
+                let [packets, bytes] =
+                    rates([now.packets, now.bytes], [before.packets, before.bytes], seconds);
+                [packets, 8 * bytes]
+            };
+            pairs.map(rate).collect()
+        })
     }
 }
 
@@ -108,7 +136,7 @@ mod tests {
             ports[0].rates
         };
         assert_eq!(rate(0, 0, 0), None);
-        rates.look(at(0), &[port(1000, 0)], &[]);
+        rates.look(at(0), &[port(1000, 0)], &[], RuleMatches::default());
         assert_eq!(rate(0, 1000, 0), None, "no time has passed");
         let expected = PortRates {
             packets_received_per_s: 500,
@@ -118,9 +146,24 @@ mod tests {
         };
         assert_eq!(rate(2, 2000, 20), Some(expected));
         // Samples that are no longer kept do not count.
-        (1..=KEPT as u64).for_each(|second| rates.look(at(second), &[port(2000, 20)], &[]));
+        (1..=KEPT as u64).for_each(|second| {
+            rates.look(at(second), &[port(2000, 20)], &[], RuleMatches::default());
+        });
         assert_eq!(rate(6, 2000, 20), Some(PortRates::default()));
         // Counters that were reset give rate 0.
         assert_eq!(rate(6, 0, 0), Some(PortRates::default()));
+    }
+    #[test]
+    fn a_rule_has_a_rate_while_it_is_the_same_rule() {
+        let (rates, begun) = (Rates::default(), Instant::now());
+        let matches = |generation, packets| {
+            let counts = vec![RuleCount { packets, bytes: 100 * packets }, RuleCount::default()];
+            RuleMatches { generation, counts }
+        };
+        rates.look(begun, &[], &[], matches(1, 10));
+        let later = begun + Duration::from_secs(2);
+        assert_eq!(rates.of_rules(begun, &matches(1, 10)), None, "no time has passed");
+        assert_eq!(rates.of_rules(later, &matches(1, 30)), Some(vec![[10, 8_000], [0, 0]]));
+        assert_eq!(rates.of_rules(later, &matches(2, 30)), None, "other rules");
     }
 }

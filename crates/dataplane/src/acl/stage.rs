@@ -114,16 +114,17 @@ impl List {
         self.v6.key(be128(header, 8), be128(header, 24), packet, l3)
     }
 
-    /// Counts a packet for its deciding rule, and applies the rule's action.
+    /// Counts a packet for its deciding rule, and applies the rule's action. A packet that only waits to leave is
+    /// dropped for good: the host thread must not send it on, nor answer that it is too large.
     #[inline(always)]
     fn act(&self, rule: usize, packet: &mut Packet, counts: &[Cell]) {
         counts[rule].add(u64::from(packet.wire_packets()), packet.wire_ip_bytes());
         match self.actions[rule] {
             Action::Permit => {}
-            Action::Deny => packet.drop_for(DropReason::AclDenied),
+            Action::Deny => packet.drop_for_good(DropReason::AclDenied),
             Action::Reject => {
                 packet.flags.set(PacketFlags::REJECT);
-                packet.drop_for(DropReason::AclDenied);
+                packet.drop_for_good(DropReason::AclDenied);
             }
         }
     }
@@ -235,7 +236,8 @@ impl AclSet {
         }
     }
 
-    /// Applies the lists of the egress ports of a batch's live packets.
+    /// Applies the lists of the egress ports of a batch's packets, those included that leave later because they wait
+    /// for their neighbor or are to be cut.
     pub fn process_out(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
         if !self.outbound.is_empty() {
             self.process(batch, &self.outbound, |p| p.port_out, counts);
@@ -255,7 +257,7 @@ impl AclSet {
         // all of them, while the other packets' tables are recorded; then the others.
         let table_of = |packet: &Packet| {
             let list = bindings.get(usize::from(port(packet))).copied().unwrap_or(NO_LIST);
-            let bound = (list != NO_LIST) & packet.is_alive();
+            let bound = (list != NO_LIST) & packet.is_leaving();
             if bound { list << 1 | u16::from(packet.is_ipv6()) } else { NO_TABLE }
         };
         let mut tables = [NO_TABLE; BATCH_PACKETS];

@@ -32,17 +32,20 @@ thalweg_base::words! {
     }
 }
 
-/// A zone's number: zone 0 has the ports that are in no other zone.
+/// A zone's number: zone 0 has the ports that are in no other zone, [`ROUTER`] is the router itself.
 pub type Zone = u8;
+
+/// The zone of the router itself.
+pub const ROUTER: Zone = Zone::MAX;
 
 /// A rule between zones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneRule {
     /// What it matches in a packet, as the real hosts see it, and what happens.
     pub rule: Rule,
-    /// The zones that packets come from; empty for any.
+    /// The zones that packets come from; empty for any but the router itself.
     pub from: Vec<Zone>,
-    /// The zones that packets go to; empty for any.
+    /// The zones that packets go to, likewise.
     pub to: Vec<Zone>,
     /// What packets must be; empty for new ones alone.
     pub states: Vec<PacketState>,
@@ -55,7 +58,7 @@ pub struct ZoneRule {
 impl ZoneRule {
     /// Whether it is about packets in this state from zone to zone.
     pub fn is_about(&self, state: PacketState, from: Zone, to: Zone) -> bool {
-        let of = |zones: &[Zone], zone: Zone| zones.is_empty() || zones.contains(&zone);
+        let of = |zones: &[Zone], zone: Zone| zones.is_empty() && zone != ROUTER || zones.contains(&zone);
         let of_state = match self.states.is_empty() {
             true => state == PacketState::New,
             false => self.states.contains(&state),
@@ -114,7 +117,7 @@ pub struct FirewallConfig {
 impl FirewallConfig {
     /// The most zones, zone 0 included.
     pub const ZONES_MAX: usize = 32;
-    /// The most states: 84 bytes each.
+    /// The most states: 92 bytes each.
     pub const STATES_MOST: u32 = 1 << 26;
 
     /// Whether another configuration decides the same about every new connection.
@@ -128,14 +131,20 @@ impl FirewallConfig {
         self.checks_windows || self.rules.iter().any(|rule| rule.states.contains(&PacketState::Established))
     }
 
+    /// Whether a rule is about packets for the router itself, or from it. Otherwise these are not the firewall's.
+    pub fn names_router(&self) -> bool {
+        self.rules.iter().any(|rule| rule.from.contains(&ROUTER) || rule.to.contains(&ROUTER))
+    }
+
     /// The zone of a port.
     pub fn zone(&self, port: u16) -> Zone {
         self.zones.get(usize::from(port)).copied().unwrap_or(0)
     }
 
-    /// Whether the policy alone permits a connection from zone to zone.
+    /// Whether the policy alone permits a connection from zone to zone. It permits those of the router itself.
     pub fn permits(&self, from: Zone, to: Zone) -> bool {
         match self.policy {
+            _ if from == ROUTER || to == ROUTER => true,
             Policy::Permit => true,
             Policy::Deny => false,
             Policy::OutgoingOnly => from == to || self.outside.contains(&to) && !self.outside.contains(&from),

@@ -8,7 +8,7 @@ use crate::ip_packet::IpPacket;
 use crate::records::place;
 use std::net::Ipv4Addr;
 use thalweg_base::{Origin, Packet, PacketFlags, mix64};
-use thalweg_wire::{icmp, ip_protocol};
+use thalweg_wire::{icmp, ip_protocol, ndp};
 
 /// An address of either family, and a port; 0 for protocols without ports, the identifier for an ICMP echo.
 pub(crate) type Endpoint = (u128, u16);
@@ -69,6 +69,15 @@ fn is_error(is_ipv6: bool, kind: u8) -> bool {
         true => (1..128).contains(&kind),
         false => matches!(kind, UNREACHABLE | SOURCE_QUENCH | TIME_EXCEEDED | PARAMETER_PROBLEM),
     }
+}
+
+/// Whether the packet is a message of Neighbor Discovery, without which there is no link (RFC 4890 section 4.4.1).
+pub(crate) fn is_neighbor_discovery(packet: &Packet, l3: &[u8]) -> bool {
+    packet.is_ipv6()
+        && packet.protocol == ip_protocol::ICMPV6
+        && transport(packet, l3)
+            .and_then(<[u8]>::first)
+            .is_some_and(|kind| (ndp::ROUTER_SOLICITATION..=ndp::REDIRECT).contains(kind))
 }
 
 /// The bytes from the transport header on, without what follows the packet.

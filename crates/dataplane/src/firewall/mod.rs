@@ -23,9 +23,19 @@
 //! else by the symmetric flow hash. [`state_hash`] puts fragments and ICMP errors where their connection is. A hairpin
 //! has two shards; its state is in the lower one, and is visited when the chunk crosses.
 //!
+//! # One look-up with NAT
+//! NAT's session names a state of its connections by its record ([`FirewallStage::run_groups_and_name`]). The name
+//! comes along with the packet ([`Translated`](thalweg_base::Translated)) and is checked against the packet's key, so
+//! a wrong one, after a reload or when the state is another's, costs a search and changes nothing else.
+//!
+//! # The router itself
+//! It is a zone if rules name it. Packets for it end at the look-up, or at NAT if the address is NAT's too: with the
+//! reasons by which they reach the host thread. The stage judges those, and drops what is denied for a reason of its
+//! own. What programs of the router send passes no plan; [`FirewallStage::judge_own`] judges it, in the shard of its
+//! answers.
+//!
 //! # Missing
-//! Connections that others announce (FTP, SIP). The router's own connections: packets for the router are not routed,
-//! and access lists protect it. SCTP's and DCCP's ports: their hosts have one state.
+//! Connections that others announce (FTP, SIP). SCTP's and DCCP's ports: their hosts have one state.
 
 mod config;
 mod event;
@@ -38,7 +48,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use config::{FirewallConfig, PacketState, Policy, StateTimeouts, Zone, ZoneRule};
+pub use config::{FirewallConfig, PacketState, Policy, ROUTER, StateTimeouts, Zone, ZoneRule};
 pub use event::FirewallEvent;
 pub use flow::{ipv4_of, state_hash};
 pub use rules::FirewallRules;

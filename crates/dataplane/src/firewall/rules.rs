@@ -4,12 +4,13 @@
 //! A pair of zones that no rule is about and whose connections the policy permits both ways within one zone is not
 //! tracked at all: its packets pass without a look-up.
 
-use super::config::{FirewallConfig, PacketState, Zone};
+use super::config::{FirewallConfig, PacketState, ROUTER, Zone};
+use super::flow::is_neighbor_discovery;
 use crate::acl::{AccessList, AclBindings, AclCounts, AclError, AclSet, Action};
 use crate::rate_limit::Rate;
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
-use thalweg_base::Packet;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use thalweg_base::{DropReason, Packet};
 
 /// No rule is about these packets.
 const NO_LIST: u16 = u16::MAX;
@@ -20,6 +21,9 @@ struct Pair {
     /// By state of packets.
     lists: [u16; PacketState::ALL.len()],
     permits: bool,
+    /// Packets that belong to no connection pass unless a rule denies them: a zone's hosts may talk past this router,
+    /// and its own errors and answers go back like this. Nor are the router's own protected by default.
+    permits_invalid: bool,
     is_tracked: bool,
 }
 
@@ -41,7 +45,11 @@ fn number_of(place: usize) -> u16 {
 pub struct FirewallRules {
     /// By port.
     zones: Box<[Zone]>,
+    /// The number of zones, with the router itself, which is the last, if rules name it.
     zone_count: usize,
+    names_router: bool,
+    /// Addresses of the router that are NAT's too: NAT drops packets for the router that arrive there.
+    public: Vec<Ipv4Addr>,
     pairs: Box<[Pair]>,
     lists: AclSet,
     /// By list, the rules in it.
@@ -65,12 +73,14 @@ pub(crate) struct Decision {
 impl FirewallRules {
     /// Compiles the rules of a configuration. States remember the generation of the rules that admitted them.
     pub fn compile(config: &FirewallConfig, generation: u16) -> Result<Self, AclError> {
+        let names_router = config.names_router();
         let last = config.zones.iter().copied().max().unwrap_or(0);
-        let zone_count = usize::from(last) + 1;
+        let zones: Vec<Zone> = (0..=last).chain(names_router.then_some(ROUTER)).collect();
+        let zone_count = zones.len();
         let mut known: HashMap<Vec<u16>, u16> = HashMap::new();
         let mut members: Vec<Box<[u16]>> = Vec::new();
         let mut pairs = Vec::with_capacity(zone_count * zone_count);
-        for (from, to) in (0..=last).flat_map(|from| (0..=last).map(move |to| (from, to))) {
+        for (from, to) in zones.iter().flat_map(|from| zones.iter().map(move |to| (*from, *to))) {
             let mut list_of = |state: PacketState| {
                 let rules = (0u16..).zip(&config.rules).filter(|(_, rule)| rule.is_about(state, from, to));
                 let rules: Vec<u16> = rules.map(|(number, _)| number).collect();
@@ -85,7 +95,8 @@ impl FirewallRules {
             let lists = PacketState::ALL.map(&mut list_of);
             let permits = config.permits(from, to);
             let is_tracked = from != to || !permits || lists.iter().any(|list| *list != NO_LIST);
-            pairs.push(Pair { lists, permits, is_tracked });
+            let permits_invalid = from == to || from == ROUTER || to == ROUTER;
+            pairs.push(Pair { lists, permits, permits_invalid, is_tracked });
         }
         let list = |rules: &[u16]| AccessList {
             rules: rules.iter().map(|number| config.rules[usize::from(*number)].rule.clone()).collect(),
@@ -95,6 +106,8 @@ impl FirewallRules {
         Ok(Self {
             zones: config.zones.clone().into(),
             zone_count,
+            names_router,
+            public: Vec::new(),
             pairs: pairs.into(),
             lists: AclSet::compile(&lists, &AclBindings::default(), generation.into())?,
             members,
@@ -102,6 +115,17 @@ impl FirewallRules {
             logs: config.rules.iter().map(|rule| rule.logs).collect(),
             generation,
         })
+    }
+
+    /// Takes addresses of the router that are NAT's too.
+    pub fn with_public(self, public: Vec<Ipv4Addr>) -> Self {
+        Self { public, ..self }
+    }
+
+    /// Whether a rule is about packets for the router itself, or from it.
+    #[inline(always)]
+    pub fn names_router(&self) -> bool {
+        self.names_router
     }
 
     /// The version of these rules.
@@ -130,9 +154,38 @@ impl FirewallRules {
         self.pairs.get(pair).filter(|pair| pair.is_tracked).map(|_| number_of(pair))
     }
 
-    /// Whether a pair of zones is one zone.
-    pub(crate) fn is_one_zone(&self, pair: u16) -> bool {
-        usize::from(pair) % (self.zone_count + 1) == 0
+    /// The number of the pair of a packet's zone and the router, if the packet has come for the router itself and rules
+    /// are about such packets. Messages of Neighbor Discovery always pass, and what came for all on the link.
+    #[inline(always)]
+    pub(crate) fn pair_to_router(&self, packet: &Packet, l3: &[u8]) -> Option<u16> {
+        if !self.names_router {
+            return None;
+        }
+        let is_for_it = match packet.drop_reason()? {
+            // A DHCP server's answer is the router's without a route.
+            DropReason::Local => packet.next_hop != 0,
+            DropReason::NatNoMapping => {
+                let to = l3.get(16..20).and_then(|bytes| bytes.first_chunk::<4>());
+                to.is_some_and(|to| self.public.contains(&Ipv4Addr::from(*to)))
+            }
+            _ => false,
+        };
+        let is_judged = is_for_it && !is_neighbor_discovery(packet, l3);
+        is_judged.then(|| number_of(self.zone(packet.port_in) * self.zone_count + self.zone_count - 1))
+    }
+
+    /// The number of the pair of the router and the zone of a port by which it sends.
+    pub(crate) fn pair_from_router(&self, port: u16) -> Option<u16> {
+        self.names_router.then(|| number_of((self.zone_count - 1) * self.zone_count + self.zone(port)))
+    }
+
+    /// The zones of a pair.
+    pub(crate) fn zones_of(&self, pair: u16) -> (Zone, Zone) {
+        let zone = |number: usize| match self.names_router && number + 1 == self.zone_count {
+            true => ROUTER,
+            false => Zone::try_from(number).unwrap_or(0),
+        };
+        (zone(usize::from(pair) / self.zone_count), zone(usize::from(pair) % self.zone_count))
     }
 
     /// Whether some rule is about packets in this state of a pair of zones.
@@ -151,7 +204,6 @@ impl FirewallRules {
         source: Option<SocketAddrV4>,
     ) -> Decision {
         let policy_rule = number_of(self.limits.len());
-        let is_one_zone = self.is_one_zone(pair);
         let Some(pair) = self.pairs.get(usize::from(pair)) else {
             return Decision { rule: policy_rule, action: Action::Deny, is_policy: true };
         };
@@ -168,8 +220,7 @@ impl FirewallRules {
                 let permits = match state {
                     PacketState::New => pair.permits,
                     PacketState::Established | PacketState::Related => true,
-                    // A zone's hosts may talk past this router; its own errors and answers go back like this.
-                    PacketState::Invalid => is_one_zone,
+                    PacketState::Invalid => pair.permits_invalid,
                 };
                 let action = if permits { Action::Permit } else { Action::Deny };
                 Decision { rule: policy_rule, action, is_policy: true }

@@ -1,8 +1,9 @@
 //! One shard of the table of states.
 //!
 //! A packet needs two loads that may miss the cache, its key's index line and its state, both prefetched by
-//! [`super::FirewallStage`]. Memory is allocated only at construction: 64 bytes a state, 12 for its entry in the index
-//! and 8 for its links in the wheel, 84 in all; 2 KiB for the wheel and 8 KiB for hosts.
+//! [`super::FirewallStage`]; where NAT's session names the state, only the latter. Memory is allocated only at
+//! construction: 64 bytes a state, 12 for its entry in the index, 8 for its links in the wheel and 8 for display, 92 in
+//! all; 2 KiB for the wheel and 8 KiB for hosts.
 //!
 //! # Time
 //! A state used in second `t` with a lifetime of `d` seconds lives through second `t + d`. Every call first removes
@@ -13,6 +14,8 @@
 //! A new connection takes the place of one that nobody has answered for some seconds, if a short search finds one.
 //! Otherwise it is refused and counted. Connections that were answered are never ended for others.
 
+mod list;
+
 use super::config::{FirewallConfig, PacketState, StateTimeouts};
 use super::event::FirewallEvent;
 use super::flow::{Ends, FlowKey, IPV6, Kind, Quoted, ipv4_of};
@@ -21,9 +24,12 @@ use super::state::{Fate, Phase, Segment, State};
 use crate::acl::{AclCounts, Action};
 use crate::rate_limit::TokenBucket;
 use crate::records::{HashIndex, WHEEL_S, Wheel, counters, number, place, seconds};
+use list::Begun;
 use std::net::SocketAddrV4;
-use thalweg_base::{DropReason, Origin, Packet, PacketFlags, mix64, prefetch_at};
+use thalweg_base::{DropReason, Packet, PacketFlags, Translated, mix64, prefetch_at};
 use thalweg_wire::ip_protocol;
+
+pub use list::StateInfo;
 
 counters! {
     /// Counters of a shard, or the sum over a firewall.
@@ -41,6 +47,7 @@ counters! {
         table_full: "Packets dropped because the shard had no free state.";
         half_open_dropped: "Connections that nobody had answered and that made room for others.";
         states_ended: "Connections that other rules ended.";
+        states_cleared: "Connections ended on request.";
         events_lost: "Lines for the log that found no room.";
     }
 }
@@ -56,23 +63,6 @@ const HOST_CELLS: usize = 2048;
 /// Events that wait to be taken.
 const EVENTS_MAX: usize = 64;
 
-/// A state for display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateInfo {
-    pub protocol: u8,
-    pub is_ipv6: bool,
-    /// The end that began the connection: address (IPv4 in the lowest 32 bits) and port.
-    pub origin: (u128, u16),
-    pub other: (u128, u16),
-    pub phase: Phase,
-    /// The rule that admitted it; one past the last is the policy.
-    pub rule: u16,
-    /// Seconds since the last packet that refreshed it.
-    pub idle_s: u32,
-    /// Seconds until it ends without a refresh.
-    pub remaining_s: u32,
-}
-
 /// What is known of a packet before its turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -81,7 +71,13 @@ pub(crate) struct Seen {
     key: FlowKey,
     /// The place of its source in the key.
     from: usize,
-    hash: u64,
+    /// The hash of the key, unless NAT's session names a state.
+    hash: Option<u64>,
+    /// The records of NAT's session, and of the state that it names, plus one.
+    session: u32,
+    named: u32,
+    /// The place in the key of the end behind NAT.
+    inside: usize,
     /// Its real source, if NAT changed it.
     source: Option<SocketAddrV4>,
     /// The address of its destination.
@@ -92,17 +88,29 @@ impl Seen {
     pub(crate) fn of(
         packet: &Packet,
         l3: &[u8],
-        origin: Option<&Origin>,
+        nat: Option<&Translated>,
         pair: u16,
         secret: u64,
     ) -> Option<Self> {
+        let origin = nat.map(|nat| &nat.origin);
         let ends = Ends::of(packet, l3, origin)?;
         let kind = Kind::of(packet, l3);
         let (key, from) = FlowKey::of(packet, &ends, kind);
         let source = origin
             .filter(|_| packet.flags.has(PacketFlags::NAT_OUT))
             .map(|_| SocketAddrV4::new(ipv4_of(ends.source.0), ends.source.1));
-        Some(Self { pair, kind, key, from, hash: key.hash(secret), source, destination: ends.destination.0 })
+        let (session, named) = nat.map_or((0, 0), |nat| (nat.session, nat.state));
+        let hash = (named == 0).then(|| key.hash(secret));
+        let inside = if source.is_some() { from } else { 1 - from };
+        let destination = ends.destination.0;
+        Some(Self { pair, kind, key, from, hash, session, named, inside, source, destination })
+    }
+}
+
+impl Seen {
+    /// The record of its NAT session, plus one.
+    pub(crate) fn session(&self) -> u32 {
+        self.session
     }
 }
 
@@ -166,6 +174,8 @@ pub(crate) struct StateShard {
     now_s: u32,
     settings: Settings,
     states: Box<[State]>,
+    /// By record.
+    begun: Box<[Begun]>,
     /// The first record that was never used.
     fresh: u32,
     /// First free record plus one, or 0.
@@ -182,6 +192,8 @@ pub(crate) struct StateShard {
     look_again_s: u32,
     events: Vec<FirewallEvent>,
     counters: FirewallCounters,
+    /// Not a counter of the answer: it depends on what NAT's sessions name, and when.
+    look_ups: u64,
 }
 
 impl StateShard {
@@ -192,6 +204,7 @@ impl StateShard {
             now_s: 0,
             settings: Settings::of(config, u32::from(shards.max(1))),
             states: vec![State::EMPTY; records].into_boxed_slice(),
+            begun: vec![Begun::default(); records].into_boxed_slice(),
             fresh: 0,
             free: 0,
             index: HashIndex::new(records),
@@ -202,6 +215,7 @@ impl StateShard {
             look_again_s: 0,
             events: Vec::new(),
             counters: FirewallCounters::default(),
+            look_ups: 0,
         }
     }
 
@@ -225,11 +239,12 @@ impl StateShard {
     pub(crate) fn adopt(&mut self, old: &Self, belongs: impl Fn(&FlowKey) -> bool) -> u64 {
         self.advance_to(old.now_s);
         let mut lost = 0;
-        for state in old.states[..place(old.fresh)].iter().filter(|state| state.is_live()) {
+        let records = old.states[..place(old.fresh)].iter().zip(&old.begun);
+        for (state, begun) in records.filter(|(state, _)| state.is_live()) {
             if !belongs(&state.key()) {
                 continue;
             }
-            match self.insert(*state) {
+            match self.insert(*state, *begun) {
                 Some(at) => self.file(at),
                 None => lost += 1,
             }
@@ -251,18 +266,30 @@ impl StateShard {
         self.events.drain(..).for_each(take);
     }
 
+    /// Prefetches the index line of a packet's key, or its state if NAT's session names one.
     #[inline(always)]
     pub(crate) fn prefetch_index(&self, seen: &Seen) {
-        self.index.prefetch(seen.hash);
+        match seen.hash {
+            Some(hash) => self.index.prefetch(hash),
+            None => prefetch_at(&self.states, place(seen.named - 1)),
+        }
     }
 
     #[inline(always)]
     pub(crate) fn prefetch_state(&self, seen: &Seen) {
-        let record = self.index.likely(seen.hash).unwrap_or(self.free.checked_sub(1).unwrap_or(self.fresh));
-        prefetch_at(&self.states, place(record));
+        if let Some(hash) = seen.hash {
+            let record = self.index.likely(hash).unwrap_or(self.free.checked_sub(1).unwrap_or(self.fresh));
+            prefetch_at(&self.states, place(record));
+        }
     }
 
-    /// Decides about a packet whose pair of zones is tracked. Time was advanced.
+    /// How often a state was sought in the index.
+    pub(crate) fn look_ups(&self) -> u64 {
+        self.look_ups
+    }
+
+    /// Decides about a packet whose pair of zones is tracked. Time was advanced. Returns the record of its state, plus
+    /// one, if NAT's session should name that from now on.
     pub(crate) fn judge(
         &mut self,
         packet: &mut Packet,
@@ -271,14 +298,20 @@ impl StateShard {
         rules: &FirewallRules,
         counts: &AclCounts,
         now_ns: u64,
-    ) {
+    ) -> Option<u32> {
         let turn = Turn { seen, rules, counts, now_ns };
         match seen.kind {
             Kind::Orphan => packet.drop_for_good(DropReason::FragmentWithoutFirst),
             Kind::Error => self.judge_error(packet, l3, &turn),
-            Kind::Plain => self.judge_new(packet, l3, &turn, None, false),
-            Kind::Flow | Kind::Echo { .. } | Kind::EchoRest => self.judge_flow(packet, l3, &turn),
+            Kind::Plain => {
+                self.judge_new(packet, l3, &turn, None, false);
+            }
+            Kind::Flow | Kind::Echo { .. } | Kind::EchoRest => {
+                let state = self.judge_flow(packet, l3, &turn)?;
+                return (seen.session != 0).then_some(number(state) + 1);
+            }
         }
+        None
     }
 
     /// Decides about a packet with copies of what concerns it, and remembers nothing. Returns the deciding rule, if no
@@ -304,6 +337,7 @@ impl StateShard {
             now_s,
             settings: self.settings.clone(),
             states: vec![State::EMPTY; records].into_boxed_slice(),
+            begun: vec![Begun::default(); records].into_boxed_slice(),
             fresh: 0,
             free: 0,
             index: HashIndex::new(records),
@@ -314,9 +348,10 @@ impl StateShard {
             look_again_s: now_s + 1,
             events: Vec::new(),
             counters: FirewallCounters::default(),
+            look_ups: 0,
         };
         for state in known {
-            if let Some(at) = trial.insert(state) {
+            if let Some(at) = trial.insert(state, Begun::default()) {
                 trial.file(at);
             }
         }
@@ -338,9 +373,33 @@ impl StateShard {
         self.index.find(hash, |at| self.states[at].key() == *key)
     }
 
-    fn judge_flow(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) {
+    /// Whether the state that NAT's session names is the packet's; `None` if it is not even one of that session's
+    /// connections. A session has many if its host uses one port for several destinations; it names one that is alive.
+    #[inline(always)]
+    fn has_named(&self, seen: &Seen) -> Option<bool> {
+        let state = self.states.get(place(seen.named.checked_sub(1)?)).filter(|state| state.is_live())?;
+        let named = state.key();
+        if named == seen.key {
+            return Some(true);
+        }
+        let inside = (seen.key.addresses[seen.inside], seen.key.ports[seen.inside]);
+        let is_kin = named.protocol == seen.key.protocol
+            && (0..2).any(|end| (named.addresses[end], named.ports[end]) == inside);
+        is_kin.then_some(false)
+    }
+
+    /// Returns the record of the packet's state if NAT's session names no state of its connections.
+    fn judge_flow(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) -> Option<usize> {
         let seen = turn.seen;
-        let mut found = self.find(&seen.key, seen.hash);
+        let has_named = self.has_named(seen);
+        let mut found = match has_named {
+            Some(true) => Some(place(seen.named - 1)),
+            _ => {
+                self.look_ups += 1;
+                self.find(&seen.key, seen.hash.unwrap_or_else(|| seen.key.hash(self.secret)))
+            }
+        };
+        let to_name = |state: usize| has_named.is_none().then_some(state);
         if found.is_none() && seen.kind == Kind::EchoRest {
             let other = seen.key.asked_by_the_other();
             found = self.find(&other, other.hash(self.secret));
@@ -348,8 +407,14 @@ impl StateShard {
         let segment = (packet.protocol == ip_protocol::TCP).then(|| Segment::of(packet, l3));
         if let Some(at) = found {
             match self.receive(at, seen.from, segment.as_ref()) {
-                Fate::Belongs => return self.pass(at, packet, l3, turn),
-                Fate::Invalid => return self.judge_invalid(packet, l3, turn),
+                Fate::Belongs => {
+                    self.pass(at, packet, l3, turn);
+                    return to_name(at);
+                }
+                Fate::Invalid => {
+                    self.judge_invalid(packet, l3, turn);
+                    return None;
+                }
                 Fate::Begins => self.end_now(at),
             }
         }
@@ -359,10 +424,10 @@ impl StateShard {
             (None, kind) => kind == Kind::Flow,
         };
         if can_begin && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            self.judge_new(packet, l3, turn, segment.as_ref(), true);
-        } else {
-            self.judge_invalid(packet, l3, turn);
+            return self.judge_new(packet, l3, turn, segment.as_ref(), true).and_then(to_name);
         }
+        self.judge_invalid(packet, l3, turn);
+        None
     }
 
     /// Lets a state see its packet.
@@ -407,6 +472,7 @@ impl StateShard {
                 return self.refuse(packet, &decision, turn, PacketState::New);
             }
             (self.states[at].generation, self.states[at].rule) = (rules.generation(), decision.rule);
+            self.begun[at].zones = rules.zones_of(seen.pair);
         }
         if rules.asks(seen.pair, PacketState::Established) {
             let decision = rules.decide(seen.pair, PacketState::Established, packet, l3, seen.source);
@@ -425,27 +491,28 @@ impl StateShard {
         turn: &Turn<'_>,
         segment: Option<&Segment>,
         is_kept: bool,
-    ) {
+    ) -> Option<usize> {
         let Turn { seen, rules, .. } = turn;
         let decision = rules.decide(seen.pair, PacketState::New, packet, l3, seen.source);
         if decision.action != Action::Permit {
-            return self.refuse(packet, &decision, turn, PacketState::New);
+            self.refuse(packet, &decision, turn, PacketState::New);
+            return None;
         }
-        if let Err(reason) = self.admit(&decision, turn, segment, is_kept) {
-            return packet.drop_for_good(reason);
-        }
+        let admitted = self.admit(&decision, turn, segment, is_kept);
+        let state = admitted.map_err(|reason| packet.drop_for_good(reason)).ok()?;
         self.log(packet, &decision, turn, PacketState::New);
         turn.counts.count(decision.rule.into(), packet.ip_len.into());
+        state
     }
 
-    /// Checks limits and makes the state.
+    /// Checks limits and makes the state, if one is kept.
     fn admit(
         &mut self,
         decision: &Decision,
         turn: &Turn<'_>,
         segment: Option<&Segment>,
         is_kept: bool,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Option<usize>, DropReason> {
         let Turn { seen, rules, .. } = turn;
         if is_kept && self.half_open_of(&seen.key, seen.from) >= self.settings.half_open_max {
             self.counters.host_limit += 1;
@@ -462,19 +529,23 @@ impl StateShard {
             }
         }
         if !is_kept {
-            return Ok(());
+            return Ok(None);
         }
         let mut state = State::new(&seen.key, seen.from, segment);
         (state.generation, state.rule) = (rules.generation(), decision.rule);
         state.expires_s = self.now_s.saturating_add(self.settings.lifetime_s(seen.key.protocol, state.phase));
-        let at = self.insert(state).or_else(|| if self.make_room() { self.insert(state) } else { None });
+        let begun = Begun { at_s: self.now_s, zones: rules.zones_of(seen.pair) };
+        let mut at = self.insert(state, begun);
+        if at.is_none() && self.make_room() {
+            at = self.insert(state, begun);
+        }
         let Some(at) = at else {
             self.counters.table_full += 1;
             return Err(DropReason::FirewallTableFull);
         };
         self.file(at);
         self.counters.states_created += 1;
-        Ok(())
+        Ok(Some(at))
     }
 
     /// An ICMP error belongs to the connection that it is about, and neither refreshes nor ends it. NAT has found
@@ -578,7 +649,7 @@ impl StateShard {
     }
 
     /// Puts a state into a free record and the index; `None` if there is no free record.
-    fn insert(&mut self, state: State) -> Option<usize> {
+    fn insert(&mut self, state: State, begun: Begun) -> Option<usize> {
         let at = if let Some(at) = self.free.checked_sub(1) {
             self.free = self.wheel.next(place(at));
             place(at)
@@ -592,7 +663,7 @@ impl StateShard {
         let hash = key.hash(self.secret);
         debug_assert!(self.find(&key, hash).is_none(), "one connection, two states");
         self.index.insert(hash, number(at));
-        self.states[at] = state;
+        (self.states[at], self.begun[at]) = (state, begun);
         self.counters.states_active += 1;
         if state.phase.is_half_open() {
             self.count_half_open(at, true);
@@ -673,35 +744,6 @@ impl StateShard {
         }
         self.look_again_s = self.now_s + 1;
         false
-    }
-
-    /// Shows the states alive among `count` records from record `from` on; returns where to continue, if there are
-    /// more. The order is arbitrary but reproducible.
-    pub(crate) fn visit(
-        &self,
-        now_s: u32,
-        from: usize,
-        count: usize,
-        mut show: impl FnMut(StateInfo),
-    ) -> Option<usize> {
-        let (now_s, fresh) = (now_s.max(self.now_s), place(self.fresh));
-        let end = from.saturating_add(count).min(fresh);
-        let states = self.states.get(from..end).unwrap_or_default();
-        for state in states.iter().filter(|state| state.is_live() && state.expires_s >= now_s) {
-            let (key, origin) = (state.key(), state.origin());
-            let remaining_s = state.expires_s - now_s;
-            show(StateInfo {
-                protocol: key.protocol,
-                is_ipv6: key.marks & IPV6 != 0,
-                origin: (key.addresses[origin], key.ports[origin]),
-                other: (key.addresses[1 - origin], key.ports[1 - origin]),
-                phase: state.phase,
-                rule: state.rule,
-                idle_s: self.settings.lifetime_s(key.protocol, state.phase).saturating_sub(remaining_s),
-                remaining_s,
-            });
-        }
-        (end < fresh).then_some(end)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::acl::AclCounts;
 use crate::nat::group_shards;
 use crate::records::{number, seconds};
 use std::ops::Range;
-use thalweg_base::{Chunk, Exclusion, Exclusive, OneThread, Origin, Packet, PacketFlags};
+use thalweg_base::{Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 
 /// Packets whose cache lines are fetched together: first all frames and keys, then all states.
 const BLOCK: usize = 16;
@@ -64,8 +64,9 @@ impl<E: Exclusion> FirewallStage<E> {
         lost
     }
 
-    /// Decides about the packets of `groups` out of `group_count`: those that are about to leave, and those that
-    /// the host thread will send on. See [`crate::nat::NatStage::run_groups`] for the groups.
+    /// Decides about the packets of `groups` out of `group_count`: those that are about to leave, those that the host
+    /// thread will send on, and those for the router itself, if rules are about them. See
+    /// [`crate::nat::NatStage::run_groups`] for the groups.
     pub fn run_groups(
         &self,
         rules: &FirewallRules,
@@ -73,6 +74,20 @@ impl<E: Exclusion> FirewallStage<E> {
         groups: Range<usize>,
         group_count: usize,
         counts: &AclCounts,
+    ) {
+        self.run_groups_and_name(rules, chunk, groups, group_count, counts, &mut |_, _, _| ());
+    }
+
+    /// The same, and tells `name` of packets whose NAT session should name their state from now on: the shard of both,
+    /// and their records plus one. A session that names the state of its packet saves the search for it.
+    pub fn run_groups_and_name(
+        &self,
+        rules: &FirewallRules,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+        counts: &AclCounts,
+        name: &mut dyn FnMut(u16, u32, u32),
     ) {
         let first = group_shards(groups.start, group_count, self.shards.len()).start;
         let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
@@ -100,7 +115,10 @@ impl<E: Exclusion> FirewallStage<E> {
             for (seen, &place) in seen.iter().zip(places) {
                 if let Some((shard, seen)) = seen {
                     let (packet, l3) = batch.packet_and_l3(usize::from(place));
-                    shards[*shard].judge(packet, l3, seen, rules, counts, now_ns);
+                    let to_name = shards[*shard].judge(packet, l3, seen, rules, counts, now_ns);
+                    if let Some(state) = to_name {
+                        name(packet.shard, seen.session(), state);
+                    }
                 }
             }
         };
@@ -148,12 +166,31 @@ impl<E: Exclusion> FirewallStage<E> {
         rules: &FirewallRules,
         packet: &Packet,
         l3: &[u8],
-        origin: Option<&Origin>,
+        origin: Option<&Translated>,
     ) -> Option<Seen> {
-        if !(packet.is_alive() || packet.is_detained()) {
-            return None;
+        let pair = match packet.is_leaving() {
+            true => rules.pair_of(packet)?,
+            false => rules.pair_to_router(packet, l3)?,
+        };
+        Seen::of(packet, l3, origin, pair, self.secret)
+    }
+
+    /// Decides about a packet that a program of the router sends by `port_out`. `shard` is the one of its answers.
+    pub fn judge_own(
+        &self,
+        rules: &FirewallRules,
+        (packet, l3): (&mut Packet, &[u8]),
+        shard: u16,
+        counts: &AclCounts,
+        now_ns: u64,
+    ) {
+        let pair = rules.pair_from_router(packet.port_out);
+        let seen = pair.and_then(|pair| Seen::of(packet, l3, None, pair, self.secret));
+        if let (Some(seen), Some(shard)) = (seen, self.shards.get(usize::from(shard))) {
+            let mut shard = shard.enter();
+            shard.advance_to(seconds(now_ns));
+            shard.judge(packet, l3, &seen, rules, counts, now_ns);
         }
-        Seen::of(packet, l3, origin, rules.pair_of(packet)?, self.secret)
     }
 
     /// Decides about the only packet of a chunk as [`Self::run_groups`] would; nothing is remembered. Returns the
@@ -172,6 +209,28 @@ impl<E: Exclusion> FirewallStage<E> {
         let seen = self.look(rules, packet, l3, origin_of(origins, 0))?;
         let shard = if is_hairpin(packet) { packet.shard.min(packet.crossing_shard) } else { packet.shard };
         Some(self.shards.get(usize::from(shard))?.enter().try_packet(packet, l3, &seen, rules, now_ns))
+    }
+
+    /// Ends the states alive at `now_ns` that `which` names; returns how many. Locks one shard
+    /// at a time, for a slice of it.
+    pub fn end_states(&self, now_ns: u64, which: impl Fn(&StateInfo) -> bool) -> u64 {
+        let mut ended = 0;
+        for shard in &self.shards {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let mut shard = shard.enter();
+                shard.advance_to(seconds(now_ns));
+                let (count, rest) = shard.end(from, SLICE, &which);
+                (ended, next) = (ended + count, rest);
+            }
+        }
+        ended
+    }
+
+    /// How often a state was sought in the index, instead of named by a NAT session: a measure of the work, which may
+    /// depend on how work is spread.
+    pub fn look_ups(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.enter().look_ups()).sum()
     }
 
     /// Removes what has expired by `now_ns` in every shard.
@@ -213,7 +272,7 @@ impl<E: Exclusion> FirewallStage<E> {
     }
 }
 
-fn origin_of(origins: &[Origin], place: u16) -> Option<&Origin> {
+fn origin_of(origins: &[Translated], place: u16) -> Option<&Translated> {
     origins.get(usize::from(place))
 }
 

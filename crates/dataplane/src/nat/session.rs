@@ -30,6 +30,7 @@
 
 use super::config::{Filtering, NatProtocol, NatTimeouts};
 use super::layout::{End, endpoint_key};
+use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_wire::tcp;
 
@@ -252,7 +253,7 @@ pub(crate) struct Session {
     /// Packets from inside and from outside; they wrap.
     pub(crate) packets: [u32; 2],
     /// Bloom filter of the remote addresses sent to; without address-dependent filtering, the first remote
-    /// endpoint.
+    /// endpoint, and last the firewall's state of a connection.
     pub(crate) remotes: [u64; 4],
 }
 
@@ -298,6 +299,21 @@ impl Session {
     pub(crate) fn remote(&self) -> Option<SocketAddrV4> {
         let word = self.remotes[0];
         (word != 0).then(|| SocketAddrV4::new(Ipv4Addr::from(word as u32), (word >> 32) as u16))
+    }
+
+    /// The record of the firewall's state of one of its connections, plus one; 0 if none is known. It is not
+    /// told when the state ends: the firewall checks whose state it is.
+    #[inline(always)]
+    pub(crate) fn state_of(&self, filtering: Filtering) -> u32 {
+        let named = u32::try_from(self.remotes[3]).unwrap_or(0);
+        select_unpredictable(filtering == Filtering::AddressDependent, 0, named)
+    }
+
+    /// Names a state, unless a filter needs the space.
+    pub(crate) fn name_state(&mut self, filtering: Filtering, state: u32) {
+        if filtering != Filtering::AddressDependent {
+            self.remotes[3] = state.into();
+        }
     }
 
     /// Adds a remote address, given by its hash, to the filter.

@@ -411,29 +411,43 @@ impl NatShard {
     }
 
     /// Translates one end of a packet, after time was advanced and the endpoint hashed. Written so that only errors
-    /// branch on direction or protocol.
+    /// branch on direction or protocol. Returns the record of the session that translated it.
     #[inline(always)]
-    pub(crate) fn translate(&mut self, end: End, packet: &mut Packet, l3: &mut [u8], sought: Sought) {
+    pub(crate) fn translate(
+        &mut self,
+        end: End,
+        packet: &mut Packet,
+        l3: &mut [u8],
+        sought: Sought,
+    ) -> Option<usize> {
         if !packet.flags.has(PacketFlags::HAS_PORTS) {
-            return self.translate_without_ports(end, packet, l3);
+            self.translate_without_ports(end, packet, l3);
+            return None;
         }
+        let session = self.translate_by_session(end, packet, l3, sought);
+        session.map_err(|reason| packet.drop_for(reason)).ok()
+    }
+
+    #[inline(always)]
+    fn translate_by_session(
+        &mut self,
+        end: End,
+        packet: &mut Packet,
+        l3: &mut [u8],
+        sought: Sought,
+    ) -> Result<usize, DropReason> {
         let l3 = at_hand(packet, l3);
         let l4 = transport(packet);
         let acknowledgement = l4.and_then(|l4| l3.get(l4 + 8..)?.first_chunk::<6>().copied());
         let flags = acknowledgement.map_or(TcpFlags::ACK_ONLY, |[.., flags]| TcpFlags(flags));
         let at = match self.recall(end, sought) {
             Some(at) => at,
-            None => match self.look_up(end, packet, l3, sought, flags) {
-                Ok(at) => at,
-                Err(reason) => return packet.drop_for(reason),
-            },
+            None => self.look_up(end, packet, l3, sought, flags)?,
         };
-        let Some((source, destination)) = rewrite::addresses(l3) else {
-            return packet.drop_for(DropReason::NatProtocol);
-        };
+        let (source, destination) = rewrite::addresses(l3).ok_or(DropReason::NatProtocol)?;
         if self.filtering == Filtering::AddressDependent && !self.filter(end, at, source, destination) {
             self.counters.filtered += u64::from(packet.wire_packets());
-            return packet.drop_for(DropReason::NatFiltered);
+            return Err(DropReason::NatFiltered);
         }
         let session = &mut self.sessions[at];
         let before = session.state;
@@ -459,6 +473,20 @@ impl NatShard {
             let sequence =
                 l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
             self.check_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
+        }
+        Ok(at)
+    }
+
+    /// The firewall's state that a session names.
+    #[inline(always)]
+    pub(crate) fn state_of(&self, session: usize) -> u32 {
+        self.sessions[session].state_of(self.filtering)
+    }
+
+    /// Has a session name a state of the firewall. If another session has its record by now, that one names it in vain.
+    pub(crate) fn name_state(&mut self, session: usize, state: u32) {
+        if let Some(session) = self.sessions.get_mut(session).filter(|session| session.is_live()) {
+            session.name_state(self.filtering, state);
         }
     }
 

@@ -11,11 +11,11 @@ use super::layout::{End, Layout, group_shards};
 use super::own::{OwnFlow, OwnPort};
 use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought};
 use super::subscribers::BlockInfo;
-use crate::records::seconds;
+use crate::records::{number, place, seconds};
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
-use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags};
+use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 
 /// Packets between the prefetch of a frame and its use; likewise below. Measured with 100k sessions visited at
 /// random: half these distances cost a third more, twice them a little more.
@@ -87,15 +87,15 @@ impl<E: Exclusion> NatStage<E> {
         let mut walk =
             Walk { first, shards: self.shards[first..end].iter().map(Exclusive::enter).collect(), now_s };
         let everything = first == 0 && end == self.shards.len();
-        let (mut batch, index) = chunk.whole();
+        let (mut batch, index, origins) = chunk.whole_with_origins();
         if everything || index.groups() != group_count {
             let count = batch.len();
-            walk.run(&mut batch, count, |n| n);
+            walk.run(&mut batch, origins, count, |n| n);
             return walk;
         }
         for group in groups {
             let list = index.group(group);
-            walk.run(&mut batch, list.len(), |n| usize::from(list[n]));
+            walk.run(&mut batch, origins, list.len(), |n| usize::from(list[n]));
         }
         walk
     }
@@ -227,6 +227,16 @@ impl<E: Exclusion> NatStage<E> {
         ended
     }
 
+    /// Has a session of a shard, by its record plus one, name a state of the firewall, by its record plus one: the
+    /// next packet that the session translates brings the name along. Does nothing while the
+    /// shard is in use: a later packet will name it.
+    pub fn name_state(&self, shard: u16, session: u32, state: u32) {
+        let shard = self.shards.get(usize::from(shard)).and_then(Exclusive::try_enter);
+        if let (Some(mut shard), Some(session)) = (shard, session.checked_sub(1)) {
+            shard.name_state(place(session), state);
+        }
+    }
+
     /// Whether NAT translates to this address.
     pub fn is_public(&self, address: Ipv4Addr) -> bool {
         self.layout.is_public(address.into())
@@ -311,7 +321,13 @@ impl Ahead {
 impl<G: DerefMut<Target = NatShard>> Walk<G> {
     /// Translates the packets at `place(0)`, `place(1)`, ... `place(count - 1)`.
     #[inline(always)]
-    fn run(&mut self, batch: &mut Batch<'_>, count: usize, place: impl Fn(usize) -> usize) {
+    fn run(
+        &mut self,
+        batch: &mut Batch<'_>,
+        origins: &mut [Translated],
+        count: usize,
+        place: impl Fn(usize) -> usize,
+    ) {
         let mut ahead = [Ahead::NOT_OURS; RING];
         for n in 0..count.min(AHEAD_FRAME) {
             batch.prefetch_frame(place(n));
@@ -333,7 +349,7 @@ impl<G: DerefMut<Target = NatShard>> Walk<G> {
                 let later = &mut ahead[(n + AHEAD_SESSION) % RING];
                 self.fetch_session(batch, place(n + AHEAD_SESSION), later);
             }
-            self.translate(batch, place(n), ahead[n % RING]);
+            self.translate(batch, origins, place(n), ahead[n % RING]);
         }
     }
 
@@ -365,11 +381,14 @@ impl<G: DerefMut<Target = NatShard>> Walk<G> {
     }
 
     #[inline(always)]
-    fn translate(&mut self, batch: &mut Batch<'_>, i: usize, ahead: Ahead) {
+    fn translate(&mut self, batch: &mut Batch<'_>, origins: &mut [Translated], i: usize, ahead: Ahead) {
         let Some(owner) = self.shards.get_mut(ahead.shard) else { return };
         let (packet, l3) = batch.packet_and_l3(i);
         owner.advance_to(self.now_s);
-        owner.translate(ahead.end, packet, l3, ahead.sought);
+        let session = owner.translate(ahead.end, packet, l3, ahead.sought);
+        if let (Some(origin), Some(session)) = (origins.get_mut(i), session) {
+            (origin.session, origin.state) = (number(session) + 1, owner.state_of(session));
+        }
     }
 }
 

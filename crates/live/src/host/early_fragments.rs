@@ -83,7 +83,7 @@ fn identity(packet: &[u8]) -> Option<Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thalweg_base::{DropReason, NO_CLASS, PacketFlags};
+    use thalweg_base::{DropReason, NO_CLASS, NO_PORT, PacketFlags};
 
     fn fragment(id: u16) -> Punt {
         let mut frame = vec![0x45, 0, 0, 28, 0, 0, 0, 3, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -92,6 +92,7 @@ mod tests {
         Punt {
             reason: DropReason::FragmentWithoutFirst,
             port_in: 0,
+            port_out: NO_PORT,
             counted_at: 0,
             next_hop: 0,
             flow_hash: 0,

@@ -20,6 +20,8 @@ pub enum AnswerError {
     NoPackets,
     #[error("this router translates nothing: its configuration has no [nat]")]
     NoNat,
+    #[error("this router has no [firewall]")]
+    NoFirewall,
     #[error("this router has no [flows]")]
     NoFlows,
     #[error("best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)")]
@@ -49,6 +51,8 @@ pub enum AnswerError {
     Family(String),
     #[error("`{0}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255")]
     Protocol(String),
+    #[error("no zone is called {0}")]
+    Zone(String),
     #[error("{0} clients already look at what neighbors send; try again")]
     Observers(usize),
     #[error("more than {0} MB of messages waited: this client takes less than neighbors send")]
@@ -88,10 +92,12 @@ impl AnswerError {
             | Self::Destination { .. }
             | Self::NoDestination(_)
             | Self::Family(_)
-            | Self::Protocol(_) => RefusalKind::BadRequest,
+            | Self::Protocol(_)
+            | Self::Zone(_) => RefusalKind::BadRequest,
             Self::NoBgp
             | Self::NoPackets
             | Self::NoNat
+            | Self::NoFirewall
             | Self::NoFlows
             | Self::NoForwarding
             | Self::InKernel(_)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NatClear, NatSessionFilter};
+use super::{FirewallFilter, FirewallStateFilter, NatClear, NatSessionFilter};
 
 /// A request to a router that forwards packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,16 @@ pub enum PacketRequest {
     NatCounters,
     /// End NAT sessions.
     NatClear(NatClear),
+    /// One item for each connection of the firewall that passes the filter.
+    FirewallStates(FirewallStateFilter),
+    /// One item for each rule of the firewall, and the policy: its matches and rates.
+    FirewallRules,
+    /// One item for each named set of addresses and ports.
+    FirewallSets,
+    /// The firewall's counters of connections and drops.
+    FirewallCounters,
+    /// End connections of the firewall.
+    FirewallClear(FirewallFilter),
     /// The counters of the flow meter.
     FlowCache,
     /// The fate of a packet, stage by stage.

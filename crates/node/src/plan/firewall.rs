@@ -1,11 +1,14 @@
 //! The firewall as the plan uses it: the table of states, which reloads keep, and the rules, which they replace.
 
 use parking_lot::Mutex;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use thalweg_base::{Chunk, DropReason, NO_PORT, NO_SHARD, Packet, PacketFlags};
 use thalweg_config::FirewallConfig as Settings;
 use thalweg_dataplane::acl::{AclCells, AclCounts, AclError, RuleCount};
 use thalweg_dataplane::firewall::{FirewallCounters, FirewallRules};
 use thalweg_exec::Locks;
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6, TCP, UDP};
 
 use super::RouterPlan;
 
@@ -18,8 +21,10 @@ pub struct Firewall {
     /// The states; threads that list them share them.
     pub stage: Arc<FirewallStage>,
     pub rules: FirewallRules,
-    /// The counters of every worker so far.
+    /// The counters of every worker so far, and of the router's own packets.
     workers: Mutex<Vec<Arc<AclCells>>>,
+    /// Those of the router's own packets.
+    own: Mutex<AclCounts>,
     /// The counts of the plan before this one, if the rules are unchanged.
     before: Vec<RuleCount>,
 }
@@ -33,7 +38,14 @@ impl Firewall {
 
     fn with_stage(config: &Settings, stage: Arc<FirewallStage>, generation: u16) -> Result<Self, AclError> {
         let rules = FirewallRules::compile(&config.firewall, generation)?;
-        Ok(Self { stage, rules, workers: Mutex::default(), before: Vec::new() })
+        let own = rules.counts();
+        let workers = Mutex::new(vec![own.shared()]);
+        Ok(Self { stage, rules, workers, own: Mutex::new(own), before: Vec::new() })
+    }
+
+    /// Takes addresses of the router that are NAT's too.
+    pub(crate) fn with_public(self, public: Vec<Ipv4Addr>) -> Self {
+        Self { rules: self.rules.with_public(public), ..self }
     }
 
     /// The firewall of the next plan: with this one's table if that fits, and with another generation of rules if
@@ -99,5 +111,162 @@ impl RouterPlan {
         let firewall = self.firewall.as_ref()?;
         firewall.stage.advance(self.clock_ns.load(std::sync::atomic::Ordering::Relaxed));
         Some(firewall.stage.counters())
+    }
+
+    /// Decides about packets that programs of the router send by the ports that they are on, if rules are about these.
+    /// Returns for each packet why it may not leave; nothing if none was judged.
+    pub fn judge_own(&self, chunk: &mut Chunk) -> Vec<Option<DropReason>> {
+        let Some(firewall) = self.firewall.as_ref().filter(|firewall| firewall.rules.names_router()) else {
+            return Vec::new();
+        };
+        let (counts, now_ns) = (firewall.own.lock(), chunk.clock_ns);
+        let (mut batch, _) = chunk.whole();
+        let mut refused = vec![None; batch.len()];
+        self.ingress.process(&mut batch);
+        for (i, refused) in refused.iter_mut().enumerate() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            // What goes to all on the link is not judged, nor are ICMP messages other than echo, and later fragments.
+            let has_ports = packet.flags.has(PacketFlags::HAS_PORTS);
+            if !packet.is_alive() || !has_ports && matches!(packet.protocol, TCP | UDP | ICMP | ICMPV6) {
+                continue;
+            }
+            let shard = self.shard_of_answer(packet, l3);
+            packet.port_out = std::mem::replace(&mut packet.port_in, NO_PORT);
+            firewall.stage.judge_own(&firewall.rules, (packet, l3), shard, &counts, now_ns);
+            packet.port_in = packet.port_out;
+            *refused = packet.drop_reason();
+        }
+        refused
+    }
+
+    /// The shard in which the answer to a packet of the router's own will look for its connection: the one by which the
+    /// answer will be labeled.
+    fn shard_of_answer(&self, packet: &mut Packet, l3: &[u8]) -> u16 {
+        if let (Some(nat), false, Some(header)) = (&self.nat, packet.is_ipv6(), l3.first_chunk::<20>()) {
+            let mut answer = *header;
+            answer[12..16].copy_from_slice(&header[16..20]);
+            answer[16..20].copy_from_slice(&header[12..16]);
+            std::mem::swap(&mut packet.src_port, &mut packet.dst_port);
+            nat.labeler.label(packet, &answer);
+            std::mem::swap(&mut packet.src_port, &mut packet.dst_port);
+        }
+        match packet.shard {
+            NO_SHARD => self.shard_of_state(packet, l3),
+            shard => shard.min(packet.crossing_shard),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use std::path::Path;
+    use thalweg_base::{ChunkBuilder, LinkType};
+    use thalweg_config::RouterConfig;
+    use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+    use thalweg_wire::testing;
+
+    const CONFIG: &str = r#"
+[ports.wan]
+mac = "02:00:00:00:00:01"
+addresses = ["203.0.113.2/24"]
+default_mac = "02:00:00:00:ff:01"
+
+[ports.lan]
+mac = "02:00:00:00:00:02"
+addresses = ["10.0.0.1/16"]
+default_mac = "02:00:00:00:ff:02"
+
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "203.0.113.1"
+
+[nat]
+outside = "wan"
+inside = ["lan"]
+addresses = ["203.0.113.2"]
+
+[firewall]
+outside = "wan"
+
+[firewall.zones]
+wan = "wan"
+lan = "lan"
+"#;
+    const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+    struct Once(Option<Chunk>);
+
+    impl Source<Chunk> for Once {
+        fn next(&mut self) -> Option<Chunk> {
+            self.0.take()
+        }
+    }
+
+    #[derive(Default)]
+    struct Left(Vec<Vec<u8>>);
+
+    impl Sink<Chunk> for Left {
+        fn accept(&mut self, chunk: Chunk) {
+            for (i, packet) in chunk.packets().iter().enumerate() {
+                assert_eq!(packet.drop_reason(), None);
+                self.0.push(chunk.egress_frame(i)[14..].to_vec());
+            }
+        }
+    }
+
+    /// Packets through the plan; returns what left.
+    fn pass(plan: &RouterPlan, port: u16, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut builder = ChunkBuilder::with_capacity(packets.len() * 256);
+        for packet in packets {
+            let at = builder.next_frame_offset();
+            builder.buffer_mut()[at..at + packet.len()].copy_from_slice(packet);
+            builder.push(at, packet.len(), packet.len() as u32, NOW_NS, LinkType::RawIp, port, 0);
+        }
+        let (mut source, mut sink) = (Once(Some(builder.finish(0, 1, NOW_NS))), Left::default());
+        let options = ModelOptions::new(ModelKind::Serial, 1);
+        thalweg_exec::run(plan, &mut source, &mut sink, &options).expect("the model runs");
+        sink.0
+    }
+
+    /// NAT finds the session, and the session names the firewall's state.
+    #[test]
+    fn a_translated_packet_is_looked_up_once() {
+        let config = RouterConfig::from_text("test.toml", CONFIG, Path::new("")).expect("a configuration");
+        let plan = RouterPlan::from_config(&config, None).expect("a plan");
+        let look_ups = || plan.firewall().expect("a firewall").stage.look_ups();
+        let host = |n: u8| SocketAddr::from(([10, 0, 0, 10 + n], 4000));
+        let server = |last: u8| SocketAddr::from(([198, 51, 100, last], 53));
+        let asking =
+            |last: u8| (0..50).map(|n| testing::udp(host(n), server(last), b"ask")).collect::<Vec<_>>();
+        let answers = |asked: &[Vec<u8>], last: u8| -> Vec<Vec<u8>> {
+            let port = |packet: &Vec<u8>| u16::from_be_bytes([packet[20], packet[21]]);
+            let public = asked.iter().map(|packet| SocketAddr::from(([203, 0, 113, 2], port(packet))));
+            public.map(|public| testing::udp(server(last), public, b"answer")).collect()
+        };
+        let (lan, wan) = (1, 0);
+        let first = pass(&plan, lan, &asking(7));
+        assert_eq!(look_ups(), 50, "each first packet is sought");
+        for _ in 0..3 {
+            assert_eq!(pass(&plan, wan, &answers(&first, 7)).len(), 50);
+            assert_eq!(pass(&plan, lan, &asking(7)).len(), 50);
+        }
+        assert_eq!(look_ups(), 50, "no other is");
+        // A session names one of its connections: the others are sought, and it stays with its own.
+        let second = pass(&plan, lan, &asking(8));
+        pass(&plan, wan, &answers(&second, 8));
+        assert_eq!(look_ups(), 150);
+        pass(&plan, wan, &answers(&first, 7));
+        assert_eq!(look_ups(), 150);
+        // It names another when that one is over.
+        let stage = &plan.firewall().expect("a firewall").stage;
+        let is_first =
+            |state: &thalweg_dataplane::firewall::StateInfo| state.other.0 == u128::from(0xc633_6407_u32);
+        assert_eq!(stage.end_states(NOW_NS, is_first), 50);
+        pass(&plan, wan, &answers(&second, 8));
+        assert_eq!(look_ups(), 200);
+        pass(&plan, wan, &answers(&second, 8));
+        assert_eq!(look_ups(), 200);
     }
 }

@@ -169,26 +169,20 @@ impl RouterPlan {
         let mut batch = chunk.batch(0);
         self.router.process(&mut batch);
         traced.next_hop = batch.packets().first().map(|packet| packet.next_hop.into());
-        if !traced.passes(TracedStage::Route, &batch) {
-            return;
-        }
-        traced.port_out = batch.packets().first().map(|packet| packet.port_out);
+        traced.passes(TracedStage::Route, &batch);
+        let Some(packet) = batch.packets().first().filter(|packet| packet.is_leaving()) else { return };
+        traced.port_out = Some(packet.port_out);
         let mut counts = AclCounts::new(&filters.acls);
         filters.acls.process_out(&mut batch, &mut counts);
         traced.acl_out = met(&filters.acls, &counts);
-        traced.passes(TracedStage::AclOut, &batch);
+        traced.replaces(TracedStage::AclOut, batch.packets().first());
     }
 
-    /// A packet that waits for its neighbor, or is to be cut, is the firewall's too.
     fn trace_firewall(&self, chunk: &mut Chunk, now_ns: u64, traced: &mut Traced) {
         let Some(firewall) = &self.firewall else { return };
         traced.firewall =
             firewall.stage.try_packet(&firewall.rules, chunk, now_ns).map(|(rule, state)| (state, rule));
-        let now = chunk.packets().first().and_then(Packet::drop_reason);
-        let before = traced.dropped.map(|(_, reason)| reason);
-        if let Some(reason) = now.filter(|_| now != before) {
-            traced.dropped = Some((TracedStage::Firewall, reason));
-        }
+        traced.replaces(TracedStage::Firewall, chunk.packets().first());
     }
 }
 
@@ -200,6 +194,14 @@ impl Traced {
             self.dropped = Some((stage, reason));
         }
         self.dropped.is_none() && !batch.is_empty()
+    }
+
+    /// Records the stage if it drops the packet, which may have been waiting for its neighbor or to be cut.
+    fn replaces(&mut self, stage: TracedStage, packet: Option<&Packet>) {
+        let now = packet.and_then(Packet::drop_reason);
+        if let Some(reason) = now.filter(|_| now != self.dropped.map(|(_, before)| before)) {
+            self.dropped = Some((stage, reason));
+        }
     }
 }
 

@@ -314,7 +314,7 @@ fn readers_change_nothing() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
     use thalweg_node::control::{
-        BgpRequest, CaptureRequest, Line, NatClear, PacketRequest, RefusalKind, Request,
+        BgpRequest, CaptureRequest, FirewallFilter, Line, NatClear, PacketRequest, RefusalKind, Request,
     };
 
     let directory = tempfile::tempdir().unwrap();
@@ -337,6 +337,7 @@ fn readers_change_nothing() {
         Request::Stop { keep_routes: None },
         Request::Capture(CaptureRequest::default()),
         Request::Packets(PacketRequest::NatClear(NatClear::default())),
+        Request::Packets(PacketRequest::FirewallClear(FirewallFilter::default())),
         Request::Bgp(BgpRequest::Refresh { neighbor: neighbor.clone() }),
         Request::Bgp(BgpRequest::Reset { neighbor: neighbor.clone(), text: text.clone() }),
         Request::Bgp(BgpRequest::Shutdown { neighbor: neighbor.clone(), text }),

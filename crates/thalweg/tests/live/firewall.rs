@@ -201,3 +201,189 @@ fn flows_in_the_kernel_are_those_that_the_firewall_admits() {
     router.counters_add_up();
     assert!(router.process.end(), "the router stops with success");
 }
+
+/// A host thread that resolves neighbors, cuts packets and answers what is too large must not send on, or answer, what
+/// the list of the egress port denies.
+#[test]
+fn an_outgoing_list_judges_packets_that_wait_or_are_too_large() {
+    let Some(site) = Site::new() else { return };
+    let list = r#"
+[[acl]]
+name = "to-office"
+default = "permit"
+
+[[acl.rules]]
+action = "deny"
+protocol = "udp"
+destination_ports = 7000
+"#;
+    let port = |host: Host, more: &str| {
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\naddresses = [\"{1}/24\"]\n{more}\n",
+            host.port, host.gateway_v4
+        )
+    };
+    let config = port(OFFICE, "mtu = 1280\nacl_out = \"to-office\"\n") + &port(OUTSIDE, "") + list;
+    let mut router = site.run(&config, &[]);
+    eventually("the office", || site.pings(OUTSIDE, OFFICE.v4).then_some(()));
+    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7002");
+    let is_known = |router: &Router<'_>, address: &str| {
+        router
+            .show(&["arp"])
+            .expect("the router answers")
+            .iter()
+            .any(|neighbor| neighbor["address"] == address)
+    };
+    // More than 1280 bytes, which the sender forbids to cut.
+    let answered = || router.one("counters")["icmp_errors"].as_u64().unwrap_or(0);
+    let (before, large) = (answered(), [0; 1400]);
+    outside.send_to(&large, "10.1.0.2:7000").expect("sent");
+    drops(&router, "acl-denied", 0);
+    assert_eq!(dropped(&router, "mtu-exceeded"), 0, "it was judged first");
+    outside.send_to(&large, "10.1.0.2:7001").expect("sent");
+    drops(&router, "mtu-exceeded", 0);
+    eventually("its sender learns the MTU", || (answered() > before).then_some(()));
+    // Nobody has 10.1.0.77: the router does not even ask for it.
+    outside.send_to(b"denied", "10.1.0.77:7000").expect("sent");
+    drops(&router, "acl-denied", 1);
+    assert!(!is_known(&router, "10.1.0.77"), "the router asks for a host that nobody may reach");
+    outside.send_to(b"permitted", "10.1.0.78:7001").expect("sent");
+    eventually("the router asks for the other host", || is_known(&router, "10.1.0.78").then_some(()));
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
+
+/// Rules for the router itself: a service that only the office may use, and answers to what the router's own programs
+/// began.
+#[test]
+fn the_router_has_rules_of_its_own() {
+    let Some(site) = Site::new() else { return };
+    let rules = r#"
+[[firewall.rules]]
+name = "closed"
+action = "deny"
+from = "internet"
+to = "router"
+
+[[firewall.rules]]
+name = "no-discard"
+action = "deny"
+from = "router"
+protocol = "udp"
+destination_ports = 9
+"#;
+    let mirrored = config().replace("driver = \"af_packet\"\n", "mirror = true\n");
+    let mut router = site.run(&format!("{mirrored}{rules}"), &[]);
+    // Pings of the router's own, whose replies belong to what it has sent.
+    for host in [OFFICE, OUTSIDE] {
+        for address in [host.v4, host.v6] {
+            eventually("the system reaches its neighbors", || {
+                let ping = site.output(&site.router(), "ping", &["-c", "1", "-W", "1", address]);
+                ping.status.success().then_some(())
+            });
+        }
+    }
+    let service = site.within(&site.router(), || TcpListener::bind("0.0.0.0:2222")).expect("a listener");
+    let from_office = connects(&site, OFFICE, "10.1.0.1:2222").expect("the office may");
+    let (mut served, _) = service.accept().expect("a client");
+    (&from_office).write_all(b"hello").expect("sent");
+    let mut buffer = [0; 5];
+    served.read_exact(&mut buffer).expect("data arrives");
+    let before = dropped(&router, "firewall-denied");
+    let stranger = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7000");
+    stranger.send_to(b"stray", "198.51.100.1:2222").expect("sent");
+    drops(&router, "firewall-denied", before);
+
+    // A program of the router asks, and gets its answer; nobody else does.
+    let resolver = offload::socket(&site, &site.router(), "198.51.100.1:5353");
+    let server = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:53");
+    there_and_back(&resolver, &server, "198.51.100.2:53");
+    let before = dropped(&router, "firewall-denied");
+    stranger.send_to(b"stray", "198.51.100.1:5353").expect("sent");
+    drops(&router, "firewall-denied", before);
+    there_and_back(&resolver, &server, "198.51.100.2:53");
+
+    // What the router may not send does not leave.
+    let before = dropped(&router, "firewall-denied");
+    resolver.send_to(b"discarded", "198.51.100.2:9").expect("sent");
+    drops(&router, "firewall-denied", before);
+
+    let states = router.show(&["firewall", "--from", "router"]).expect("the router answers");
+    let asked = states.iter().find(|state| state["destination"] == "198.51.100.2:53").expect("the question");
+    assert_eq!((&asked["to"], &asked["state"]), (&"internet".into(), &"answered".into()), "{asked}");
+    let traced = router.trace("wan ip 198.51.100.2 -> 198.51.100.1 tcp 9 -> 2222");
+    assert_eq!(
+        (&traced["outcome"], &traced["reason"]),
+        (&"dropped".into(), &"firewall-denied".into()),
+        "{traced}"
+    );
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
+
+/// What `show firewall` and `clear firewall` say of connections that hosts have.
+#[test]
+fn connections_are_shown_and_cleared() {
+    let Some(site) = Site::new() else { return };
+    let sets = "\n[sets.bad]\naddresses = [\"192.0.2.0/24\"]\n";
+    let mut router = site.run(&format!("{}{sets}", config()), &[]);
+    eventually("IPv6", || site.pings(OFFICE, OUTSIDE.v6).then_some(()));
+    for (host, server) in [("10.1.0.2", "198.51.100.2"), ("[2001:db8:1::2]", "[2001:db8:9::2]")] {
+        let inside = offload::socket(&site, &site.namespace(OFFICE), &format!("{host}:5000"));
+        let outside = offload::socket(&site, &site.namespace(OUTSIDE), &format!("{server}:7000"));
+        there_and_back(&inside, &outside, &format!("{server}:7000"));
+    }
+    let shown = |filter: &[&str]| {
+        router.show(&[&["firewall", "--protocol", "udp"], filter].concat()).expect("the router answers")
+    };
+    let both = shown(&["--destination", "198.51.100.2:7000"]);
+    let [state] = &both[..] else { panic!("{both:?}") };
+    for (field, value) in [
+        ("family", "ipv4"),
+        ("source", "10.1.0.2:5000"),
+        ("from", "office"),
+        ("to", "internet"),
+        ("state", "answered"),
+        ("rule", "policy"),
+    ] {
+        assert_eq!(state[field], value, "{field}: {state}");
+    }
+    assert_eq!(shown(&["--family", "ipv6", "--from", "office"]).len(), 1);
+    assert_eq!(shown(&["--source", "[2001:db8:1::2]:5000"]).len(), 1);
+    assert!(shown(&["--to", "guests"]).is_empty());
+    assert_eq!(shown(&["--limit", "1"]).len(), 1);
+    assert!(router.show(&["firewall", "--to", "nowhere"]).is_none(), "there is no such zone");
+
+    let counters = |router: &Router<'_>, name: &str| {
+        router.show(&["firewall", "--counters"]).expect("the router answers")[0]["counters"][name].as_u64()
+    };
+    assert!(counters(&router, "states_active") >= Some(2));
+    let rules = router.show(&["firewall", "--rules"]).expect("the router answers");
+    let policy = rules.last().expect("the policy");
+    assert_eq!((&policy["rule"], &policy["action"]), (&"policy".into(), &"outgoing-only".into()));
+    assert!(policy["packets"].as_u64() >= Some(4), "{policy}");
+    eventually("rules have rates", || {
+        let rules = router.show(&["firewall", "--rules"])?;
+        rules.iter().all(|rule| rule["packets_per_s"].is_u64()).then_some(())
+    });
+
+    let socket = router.socket();
+    let clear = ["clear", "firewall", "--socket", socket, "--family", "ipv6", "--protocol", "udp"];
+    let said = site.said(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &clear);
+    assert_eq!(said, "1 connection ended\n");
+    assert!(shown(&["--family", "ipv6"]).is_empty());
+    assert_eq!(counters(&router, "states_cleared"), Some(1));
+    let before = dropped(&router, "firewall-not-asked");
+    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7000");
+    outside.send_to(b"late", "[2001:db8:1::2]:5000").expect("sent");
+    drops(&router, "firewall-not-asked", before);
+
+    let more = sets.replace("\"192.0.2.0/24\"", "\"192.0.2.0/25\", \"203.0.113.0/24\"");
+    router.reload(&format!("{}{more}", config())).expect("a reload");
+    let sets = router.show(&["firewall", "--sets"]).expect("the router answers");
+    let [set] = &sets[..] else { panic!("{sets:?}") };
+    let numbers = ["addresses", "ports", "added", "removed"].map(|field| set[field].as_u64());
+    assert_eq!(numbers, [2, 0, 2, 1].map(Some), "{set}");
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}

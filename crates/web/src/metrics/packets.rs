@@ -1,11 +1,12 @@
-//! Samples about packets: ports, drops, queues, NAT, flows.
+//! Samples about packets: ports, drops, queues, NAT, the firewall, flows.
 
 use std::collections::BTreeMap;
 
 use thalweg_base::DropReason;
 use thalweg_flow::EndReason;
 use thalweg_node::control::{
-    CountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView, SojournView,
+    CountersView, FirewallCountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView,
+    SojournView,
 };
 
 use super::{Each, Views, seconds};
@@ -25,6 +26,9 @@ const NAT_DROPS: [&str; 10] = [
     "table_full",
 ];
 
+/// The firewall's counters of dropped packets, by the names of `show firewall --counters`.
+const FIREWALL_DROPS: [&str; 6] = ["denied", "host_limit", "invalid", "limited", "not_asked", "table_full"];
+
 pub(super) fn write(text: &mut Exposition, views: &Views) {
     if let Some(ports) = &views.ports {
         write_ports(text, ports);
@@ -38,6 +42,9 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
     write_rules(text, views);
     if let Some(nat) = &views.nat {
         write_nat(text, nat);
+    }
+    if let Some(firewall) = &views.firewall {
+        write_firewall(text, firewall);
     }
     if let Some(flows) = &views.flows {
         write_flows(text, flows);
@@ -176,6 +183,19 @@ fn write_nat(text: &mut Exposition, nat: &NatCountersView) {
     }
     let mut dropped = text.counter("nat_dropped_packets", "Packets that NAT dropped.");
     for reason in NAT_DROPS {
+        dropped.sample(&[("reason", reason)], counter(reason));
+    }
+}
+
+fn write_firewall(text: &mut Exposition, firewall: &FirewallCountersView) {
+    let counter = |name: &str| firewall.counters.get(name).copied().unwrap_or(0);
+    text.gauge("firewall_states", "Connections of the firewall.").sample(&[], counter("states_active"));
+    text.gauge("firewall_states_max", "Connections that fit.").sample(&[], firewall.states_max);
+    text.counter("firewall_states_created", "Connections begun.").sample(&[], counter("states_created"));
+    text.counter("firewall_states_expired", "Connections that ran out.")
+        .sample(&[], counter("states_expired"));
+    let mut dropped = text.counter("firewall_dropped_packets", "Packets that the firewall dropped.");
+    for reason in FIREWALL_DROPS {
         dropped.sample(&[("reason", reason)], counter(reason));
     }
 }

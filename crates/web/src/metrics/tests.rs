@@ -46,6 +46,7 @@ fn views() -> Views {
         policers: Some(vec![PolicerView { class: name("voice"), ..PolicerView::default() }]),
         acls: Some(vec![AclRuleView { list: name("in"), rule: name("1"), ..AclRuleView::default() }]),
         nat: Some(NatCountersView::default()),
+        firewall: Some(FirewallCountersView::default()),
         flows: Some(FlowCacheView {
             outlets: vec![FlowOutletView { to: name("192.0.2.9:4739"), ..FlowOutletView::default() }],
             ..FlowCacheView::default()

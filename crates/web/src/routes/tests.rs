@@ -163,6 +163,19 @@ fn views() -> BTreeMap<&'static str, Value> {
         packets_in: 0,
     };
     let block = NatBlockView { inside: nowhere, public: nowhere, first: 0, last: 0, tcp: 0, udp: 0, icmp: 0 };
+    let state = FirewallStateView {
+        family: String::new(),
+        protocol: String::new(),
+        source: endpoint.into(),
+        destination: endpoint.into(),
+        from: None,
+        to: None,
+        state: String::new(),
+        rule: None,
+        age_s: 0,
+        idle_s: 0,
+        remaining_s: 0,
+    };
     let step = TraceStep { stage: String::new(), verdict: String::new(), why: String::new() };
     let trace = TraceView {
         packet: String::new(),
@@ -179,6 +192,7 @@ fn views() -> BTreeMap<&'static str, Value> {
         ("BgpNeighborView", to_json(&neighbor)),
         ("Diagnostic", to_json(&finding)),
         ("FibView", to_json(&fib)),
+        ("FirewallStateView", to_json(&state)),
         ("NatBlockView", to_json(&block)),
         ("NatSessionView", to_json(&session)),
         ("NegotiatedView", to_json(&negotiated)),
@@ -203,6 +217,10 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("CountersView", view::<CountersView>()),
         ("FibNextHop", view::<FibNextHop>()),
         ("FibRouteView", view::<FibRouteView>()),
+        ("FirewallCleared", view::<FirewallCleared>()),
+        ("FirewallCountersView", view::<FirewallCountersView>()),
+        ("FirewallRuleView", view::<FirewallRuleView>()),
+        ("FirewallSetView", view::<FirewallSetView>()),
         ("FlowCacheView", view::<FlowCacheView>()),
         ("FlowOutletView", view::<FlowOutletView>()),
         ("ForwardingView", view::<ForwardingView>()),

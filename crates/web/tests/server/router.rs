@@ -152,6 +152,7 @@ fn answer(request: &Request, emit: Emit<'_>) -> std::io::Result<Result<(), Answe
         Request::Packets(PacketRequest::Queues | PacketRequest::Policers | PacketRequest::AccessLists) => {
             return Ok(Ok(()));
         }
+        Request::Packets(PacketRequest::FirewallCounters) => return Ok(Err(AnswerError::NoFirewall)),
         Request::Packets(PacketRequest::FlowCache) => return Ok(Err(AnswerError::NoFlows)),
         Request::Packets(PacketRequest::TracePacket { packet }) => json!({ "packet": packet, "steps": [] }),
         Request::Packets(PacketRequest::NatClear(_)) => json!({ "ended": 3 }),

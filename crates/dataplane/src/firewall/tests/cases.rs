@@ -326,3 +326,48 @@ fn a_table_of_another_size_takes_over_what_fits() {
         assert!(states.iter().all(|state| state.other == (0xc633_6407, 80) && state.phase == Phase::Open));
     }
 }
+
+/// The router's addresses are 203.0.113.2 and 2001:db8:9::2.
+#[test]
+fn the_router_is_judged_where_rules_name_it() {
+    let (local, denied) = (Some(DropReason::Local), Some(DropReason::FirewallDenied));
+    let syn = |from: &str, to: &str| tcp(from, to, SYN, [1, 0]);
+    let (neighbor, stranger, service) = ("203.0.113.1:4000", "198.51.100.7:4000", "203.0.113.2:179");
+    // Neither the policy nor a rule that names no router is about it.
+    let deny_all =
+        FirewallConfig { policy: Policy::Deny, rules: vec![rule(Action::Deny, &[], &[])], ..config() };
+    let mut site = Site::new(&deny_all);
+    assert_eq!(site.for_router(syn(stranger, service)), local);
+    assert_eq!(site.by_router(syn(service, stranger)), None);
+    assert_eq!(site.stage.counters().states_active, 0, "nothing is remembered of the router's own");
+
+    let bgp = Rule {
+        sources: vec!["203.0.113.1/32".parse().unwrap()],
+        destination_ports: vec![179..=179],
+        ..Rule::all(Action::Permit)
+    };
+    let bgp = ZoneRule { rule: bgp, ..rule(Action::Permit, &[WAN], &[ROUTER]) };
+    let no_mail = Rule { destination_ports: vec![25..=25], ..Rule::all(Action::Deny) };
+    let no_mail = ZoneRule { rule: no_mail, ..rule(Action::Deny, &[ROUTER], &[WAN]) };
+    let rules = vec![bgp, no_mail, rule(Action::Deny, &[WAN], &[ROUTER]), rule(Action::Deny, &[WAN], &[])];
+    let mut site = Site::new(&FirewallConfig { policy: Policy::Deny, rules, ..config() });
+    assert_eq!(site.for_router(syn(neighbor, service)), local);
+    assert_eq!(site.by_router(tcp(service, neighbor, SYN_ACK, [100, 2])), None);
+    assert_eq!(site.for_router(tcp(neighbor, service, ACK, [2, 101])), local);
+    assert_eq!(site.for_router(syn(stranger, service)), denied);
+    assert_eq!(site.for_router(syn("10.0.0.1:4000", "10.0.0.254:22")), local, "no rule is about the lan");
+    for (own, server) in
+        [("203.0.113.2:5353", "198.51.100.7:53"), ("[2001:db8:9::2]:5353", "[2001:db8:9::7]:53")]
+    {
+        assert_eq!(site.for_router(udp(server, own)), denied);
+        assert_eq!(site.by_router(udp(own, server)), None);
+        assert_eq!(site.for_router(udp(server, own)), local, "the router has asked");
+        let teller = if own.starts_with('[') { "2001:db8:9::1" } else { "192.0.2.9" };
+        assert_eq!(site.for_router(error(teller, &udp(own, server))), local, "an error about what it sent");
+    }
+    assert_eq!(site.by_router(syn("203.0.113.2:5000", "198.51.100.7:25")), denied);
+    // Without Neighbor Discovery there is no link.
+    let solicitation = testing::icmp(at(SERVER6).ip(), at("[2001:db8:9::2]:0").ip(), 135, [0; 4], &[0; 16]);
+    assert_eq!(site.for_router(solicitation), local);
+    assert_eq!(site.for_router(echo("2001:db8:9::7", "2001:db8:9::2", true, 1)), denied);
+}

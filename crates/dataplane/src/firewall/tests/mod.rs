@@ -129,6 +129,26 @@ impl Site {
         self.judge(vec![packet])[0]
     }
 
+    /// The fate of one packet that the look-up has found to be for the router itself.
+    pub(super) fn for_router(&mut self, packet: Vec<u8>) -> Option<DropReason> {
+        let mut chunk = self.arrive(vec![packet]);
+        let packet = &mut chunk.packets_mut()[0];
+        packet.next_hop = 1;
+        packet.drop_for(DropReason::Local);
+        self.stage.run_groups(&self.rules, &mut chunk, 0..1, 1, &self.counts);
+        chunk.packets()[0].drop_reason()
+    }
+
+    /// Why the router may not send a packet.
+    pub(super) fn by_router(&mut self, packet: Vec<u8>) -> Option<DropReason> {
+        let mut chunk = self.arrive(vec![packet]);
+        let mut batch = chunk.whole().0;
+        let (packet, l3) = batch.packet_and_l3(0);
+        let shard = packet.shard;
+        self.stage.judge_own(&self.rules, (packet, l3), shard, &self.counts, self.now_ns);
+        packet.drop_reason()
+    }
+
     /// Whether one packet passes.
     pub(super) fn passes(&mut self, packet: Vec<u8>) -> bool {
         self.one(packet).is_none()

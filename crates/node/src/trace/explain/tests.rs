@@ -182,7 +182,7 @@ fn drops_end_the_way_and_say_why() {
         ),
         ("lan ip 10.1.0.7 -> 192.0.2.1 udp 53", "route", "blackhole", "192.0.2.0/24", "told nothing"),
         (
-            "lan ip 10.1.0.7 -> 198.51.100.66 udp 53",
+            "lan ip 10.1.0.7 -> 198.51.100.67 udp 53",
             "route",
             "neighbor-unresolved",
             "on the link of wan",
@@ -288,4 +288,22 @@ fn nothing_hedges() {
         assert!(text.contains(ends), "{ends}: {text}");
     }
     assert!(said[5].contains("fragmentation needed"), "{}", said[5]);
+}
+
+/// Outgoing lists decide before the router waits for a neighbor or answers what is too large.
+#[test]
+fn a_list_decides_about_packets_that_would_wait_or_be_cut() {
+    for packet in [
+        "lan ip 10.1.0.7 -> 198.51.100.66 udp 53",
+        "lan ip 10.1.0.7 -> 198.51.100.66 udp 53 length 1450 df",
+        "wan ip 198.51.100.9 -> 198.51.100.66 udp 53",
+    ] {
+        let view = trace(packet);
+        assert_eq!(
+            (view.outcome.as_str(), view.reason.as_deref()),
+            ("dropped", Some("acl-denied")),
+            "{view:#?}"
+        );
+        assert_eq!(why(&view, "access list out"), "list to-wan, rule 1: deny", "{view:#?}");
+    }
 }
