@@ -7,6 +7,7 @@
 
 mod bgp;
 mod capture;
+mod client;
 mod error;
 mod flows;
 mod forwarding;
@@ -26,6 +27,7 @@ pub use bgp::{
     RouteView, UpdateGroupView,
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
+pub use client::{Client, ClientError};
 pub use error::{AnswerError, RefusalKind};
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     BgpNeighborView, BgpRequest, CountersView, PacketRequest, PortRates, PortView, Request, StatusView,
 };
@@ -18,7 +17,7 @@ use thalweg_text::units::{age, bit_rate, bytes, count, counted, packet_rate};
 use thalweg_text::{Table, wrap};
 
 use crate::cli::TopArgs;
-use crate::client::{ask, parse};
+use crate::client::views;
 use crate::signals::stop_on_signals;
 use crate::{Failure, print};
 
@@ -108,26 +107,17 @@ struct State {
 
 impl State {
     fn read(socket: &Path) -> Result<Self, Failure> {
-        let status = all(socket, &Request::Status)?.pop();
+        let status = views(socket, &Request::Status)?.pop();
         // A router without ports or BGP refuses these: it has nothing to show there.
-        let counters = all(socket, &Request::Packets(PacketRequest::Counters)).unwrap_or_default().pop();
+        let counters = views(socket, &Request::Packets(PacketRequest::Counters)).unwrap_or_default().pop();
         Ok(Self {
             at: Instant::now(),
             status: status.ok_or_else(|| Failure::Control("the router has no status".to_owned()))?,
-            ports: all(socket, &Request::Packets(PacketRequest::Ports)).unwrap_or_default(),
+            ports: views(socket, &Request::Packets(PacketRequest::Ports)).unwrap_or_default(),
             counters,
-            neighbors: all(socket, &Request::Bgp(BgpRequest::Neighbors)).unwrap_or_default(),
+            neighbors: views(socket, &Request::Bgp(BgpRequest::Neighbors)).unwrap_or_default(),
         })
     }
-}
-
-fn all<V: DeserializeOwned>(socket: &Path, request: &Request) -> Result<Vec<V>, Failure> {
-    let mut views = Vec::new();
-    ask(socket, request, |item| {
-        views.push(parse(item)?);
-        Ok(())
-    })?;
-    Ok(views)
 }
 
 /// A line, and the control sequence of its color.

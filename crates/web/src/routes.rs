@@ -331,7 +331,7 @@ fn route(call: &Call) -> BgpRequest {
 }
 
 /// The longest capture, and the most packets of one.
-const CAPTURE_SECONDS: (u64, u64) = (10, 60);
+pub(crate) const CAPTURE_SECONDS: (u64, u64) = (10, 60);
 const CAPTURE_PACKETS_MAX: u64 = 100_000;
 
 /// A capture, which always has an end.

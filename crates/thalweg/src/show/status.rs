@@ -7,7 +7,7 @@ use thalweg_node::control::{ConfigView, Request, StatusView, UpDown};
 use thalweg_text::units::{age, bytes, count};
 
 use super::{Does, Print, Show};
-use crate::client::{ask, parse, parse_all};
+use crate::client::{parse_all, views};
 use crate::{Failure, Format, print};
 
 pub(super) const SHOW: &[Show] = &[
@@ -74,11 +74,7 @@ fn config(view: &ConfigView) -> String {
 /// The versions of this program and of the router, which may differ after an update.
 fn version(socket: &Path, format: Format) -> Result<(), Failure> {
     let program = env!("CARGO_PKG_VERSION");
-    let mut router = None;
-    ask(socket, &Request::Status, |item| {
-        router = Some(parse::<StatusView>(item)?.version);
-        Ok(())
-    })?;
+    let router = views(socket, &Request::Status)?.pop().map(|status: StatusView| status.version);
     match format {
         Format::Json => print(&format!("{}\n", json!({ "program": program, "router": router }))),
         Format::Human => {
