@@ -44,6 +44,7 @@ pub(crate) use whatif::WhatIfArgs;
     name = "thalweg",
     version,
     max_term_width = 100,
+    infer_subcommands = true,
     after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 

@@ -19,6 +19,7 @@ mod progress;
 mod received;
 mod replay;
 mod run;
+mod screen;
 mod show;
 mod signals;
 mod summary;

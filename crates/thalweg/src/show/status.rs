@@ -8,7 +8,7 @@ use thalweg_text::units::{age, bytes, count};
 
 use super::{Does, Print, Show};
 use crate::client::{parse_all, views};
-use crate::{Failure, Format, print};
+use crate::{Failure, Format};
 
 pub(super) const SHOW: &[Show] = &[
     Show::asks(
@@ -72,17 +72,17 @@ fn config(view: &ConfigView) -> String {
 }
 
 /// The versions of this program and of the router, which may differ after an update.
-fn version(socket: &Path, format: Format) -> Result<(), Failure> {
+fn version(socket: &Path, format: Format) -> Result<String, Failure> {
     let program = env!("CARGO_PKG_VERSION");
     let router = views(socket, &Request::Status)?.pop().map(|status: StatusView| status.version);
-    match format {
-        Format::Json => print(&format!("{}\n", json!({ "program": program, "router": router }))),
+    Ok(match format {
+        Format::Json => format!("{}\n", json!({ "program": program, "router": router })),
         Format::Human => {
             let router = router.unwrap_or_default();
             let hint = if router == program { "" } else { "  (restart it to run this program's)" };
-            print(&format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n"))
+            format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n")
         }
-    }
+    })
 }
 
 /// Names and values, aligned.
