@@ -2,6 +2,7 @@
 //! or its mirror.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use thalweg_exec::THREADS_MAX;
 
@@ -9,7 +10,7 @@ use crate::diagnostic::ErrorKind;
 use crate::key::{Differs, Key};
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{Driver, InterfaceConfig, PortConfig, XdpPlace};
+use crate::types::{Capture, Driver, InterfaceConfig, PortConfig, XdpPlace};
 
 pub(crate) static INTERFACE: Key<String> = Key::text("interface", "a name", interface_name)
     .otherwise("none: for replays")
@@ -21,6 +22,17 @@ pub(crate) static DRIVER: Key<Driver> = Key::word("driver", &Driver::NAMES)
 pub(crate) static DEVICE: Key<String> = Key::text("device", "a device of DPDK's", dpdk_device)
     .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.device.clone())))
     .help("with driver `dpdk`, in place of `interface`: `\"net_af_packet0,iface=eth0\"`, `\"0000:03:00.0\"`");
+pub(crate) static CAPTURE: Key<PathBuf> = Key::by("capture", "a path", Reader::path)
+    .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.capture.clone())))
+    .help(
+        "with driver [`\"capture\"`](drivers.md#a-capture-as-an-interface): the file that is played, relative to this file; \
+         `interface` is an interface in it",
+    );
+pub(crate) static CAPTURE_RATE: Key<u32> = Key::number("capture_rate", 1..=1_000_000)
+    .unit("frames per second")
+    .otherwise("`100`")
+    .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.capture.clone())))
+    .help("how fast, all interfaces of the file together");
 pub(crate) static MIRROR: Key<()> = Key::raw("mirror", "a name, or true or false").help(
     "an interface of the system that [stands for the port](live.md#mirrors): its name, or `true` for `tw-` and the port's \
      name; at most 15 bytes, as all names of interfaces, and no other port's",
@@ -66,6 +78,7 @@ pub(crate) fn differ<T: PartialEq>(
     old.sub_interface.is_none() && interfaces.is_some_and(|(old, new)| of(old) != of(new))
 }
 
+const RATE_DEFAULT: u32 = 100;
 /// Receive queues of a port.
 const QUEUES_MAX: usize = 64;
 /// DPDK's own limit is 63.
@@ -156,6 +169,8 @@ pub(crate) fn read_interface(
     let item = section.take(&INTERFACE);
     let driver = section.take(&DRIVER);
     let device = section.take(&DEVICE);
+    let capture = section.take(&CAPTURE);
+    let capture_rate = section.take(&CAPTURE_RATE);
     let mirror = section.take(&MIRROR);
     let advertise = section.take(&ROUTER_ADVERTISEMENTS);
     let offload = section.take(&OFFLOAD);
@@ -167,7 +182,9 @@ pub(crate) fn read_interface(
     };
     if section.has("parent") {
         for key in
-            [&item, &driver, &device, &offload, &xdp_mode, &queues, &queue_workers].into_iter().flatten()
+            [&item, &driver, &device, &capture, &capture_rate, &offload, &xdp_mode, &queues, &queue_workers]
+                .into_iter()
+                .flatten()
         {
             let message = format!("`{}` is set on the parent", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
@@ -182,11 +199,14 @@ pub(crate) fn read_interface(
     let driver_key = driver.as_ref().map(|item| item.span.clone());
     let driver = driver.map(|item| (DRIVER.value(reader, &item).unwrap_or_default(), item));
     let is_dpdk = driver.as_ref().is_some_and(|(driver, _)| *driver == Driver::Dpdk);
-    let device = read_device(reader, is_dpdk, driver_key, &item, device);
+    let device = read_device(reader, is_dpdk, driver_key.clone(), &item, device);
     let item = item.filter(|_| !is_dpdk);
     if item.is_none() && !is_dpdk {
         let driver = driver.map(|(_, item)| item);
-        for key in [driver, mirror, advertise, offload, xdp_mode, queues, queue_workers].into_iter().flatten()
+        for key in
+            [driver, capture, capture_rate, mirror, advertise, offload, xdp_mode, queues, queue_workers]
+                .into_iter()
+                .flatten()
         {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
@@ -203,10 +223,12 @@ pub(crate) fn read_interface(
         (None, device) => dpdk_name(device.as_deref().unwrap_or_default()).to_owned(),
     };
     let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
+    let capture = read_capture(reader, driver, driver_key, capture, capture_rate);
     let queues = queues.and_then(|item| read_queues(reader, &item, driver));
     let queue_workers = queue_workers.and_then(|item| read_queue_workers(reader, &item, driver, queues));
     Some(InterfaceConfig {
         device,
+        capture,
         mirror: mirror.and_then(|item| names.mirror(reader, &item, port)),
         router_advertisements: wants_advertisements(reader),
         offload: offload.is_some_and(|item| read_offload(reader, &item, driver)),
@@ -307,6 +329,32 @@ fn read_device(
         }
         (false, None, _) => None,
     }
+}
+
+/// Reads what a port plays; reports a missing or superfluous key.
+fn read_capture(
+    reader: &mut Reader,
+    driver: Driver,
+    driver_key: Option<Range<usize>>,
+    capture: Option<Item<'_>>,
+    rate: Option<Item<'_>>,
+) -> Option<Capture> {
+    if driver != Driver::Capture {
+        for key in [capture, rate].into_iter().flatten() {
+            let message =
+                format!("`{}` is for driver `capture`, and the driver is {}", key.key, driver.name());
+            reader.error(ErrorKind::Conflict, &key.span, message, "driver = \"capture\"");
+        }
+        return None;
+    }
+    let rate = rate.map_or(Some(RATE_DEFAULT), |item| CAPTURE_RATE.value(reader, &item));
+    let Some(capture) = capture else {
+        let message = "driver `capture` has to be told which file";
+        let expected = "a key `capture` beside it, as `capture = \"office.pcapng\"`";
+        reader.error(ErrorKind::MissingKey, &driver_key.unwrap_or_default(), message, expected);
+        return None;
+    };
+    Some(Capture { path: CAPTURE.value(reader, &capture)?, rate: rate? })
 }
 
 /// A device with its driver's arguments. A PCI address gets its domain.

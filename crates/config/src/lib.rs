@@ -78,10 +78,10 @@ pub use ports::LearnedAddress;
 pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
-    AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FirewallConfig, FlowsConfig,
-    InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex,
-    QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface,
-    TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
+    AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FirewallConfig,
+    FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX, PortConfig,
+    PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor,
+    SubInterface, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};

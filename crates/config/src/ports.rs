@@ -15,8 +15,8 @@ use crate::key::{Differs, Key, Sub, table};
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::types::{
-    InterfaceConfig, MTU_DEFAULT, NextHop, PORTS_MAX, PortConfig, PortIndex, RouteTarget, RoutingConfig,
-    StaticNeighbor, SubInterface,
+    Driver, InterfaceConfig, MTU_DEFAULT, NextHop, PORTS_MAX, PortConfig, PortIndex, RouteTarget,
+    RoutingConfig, StaticNeighbor, SubInterface,
 };
 use crate::values;
 
@@ -27,7 +27,7 @@ table! {
     pub(crate) static PORT_TABLE: "ports.NAME", "[ports.NAME]";
 
     static MAC: Key<MacAddr> = Key::text("mac", "a MAC address", values::mac)
-        .otherwise("required; with `interface` or `parent` that one's")
+        .otherwise("required; with `parent` that one's, with `interface` too, except one of a capture")
         .example("\"02:00:00:00:00:01\"")
         .restart(Differs::Port(|old, new| {
             old.mac != new.mac || interfaces::differ(old, new, |interface| interface.own_mac)
@@ -52,6 +52,8 @@ table! {
     row interfaces::INTERFACE;
     row interfaces::DRIVER;
     row interfaces::DEVICE;
+    row interfaces::CAPTURE;
+    row interfaces::CAPTURE_RATE;
     row MIRROR;
     row interfaces::ROUTER_ADVERTISEMENTS;
     row interfaces::OFFLOAD;
@@ -232,7 +234,9 @@ impl Ports {
         let index = self.configs.len() as PortIndex;
         config.interface = read_interface(reader, &mut section, &config.name, &mut self.interface_names);
         let is_sub_interface = section.has(PARENT.name());
-        let has_own = is_sub_interface || config.interface.is_some();
+        let is_played =
+            config.interface.as_ref().is_some_and(|interface| interface.driver == Driver::Capture);
+        let has_own = is_sub_interface || (config.interface.is_some() && !is_played);
         let mac = if has_own { section.take(&MAC) } else { section.require(&MAC) };
         if let Some(item) = &mac {
             config.mac = MAC.value(reader, item).unwrap_or_default();

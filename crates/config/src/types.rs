@@ -286,6 +286,8 @@ pub struct InterfaceConfig {
     pub driver: Driver,
     /// A DPDK device with its driver's arguments: `net_af_packet0,iface=eth0`.
     pub device: Option<String>,
+    /// With driver `capture`: what is played.
+    pub capture: Option<Capture>,
     /// The port uses the interface's own MAC address.
     pub own_mac: bool,
     /// The name of the TAP interface that represents the port in the system, if enabled.
@@ -300,6 +302,14 @@ pub struct InterfaceConfig {
     pub queue_workers: Option<Vec<usize>>,
     /// Where an XDP program runs; `None` for the best place.
     pub xdp_mode: Option<XdpPlace>,
+}
+
+/// A capture that a port plays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    pub path: PathBuf,
+    /// Frames of all its interfaces in a second.
+    pub rate: u32,
 }
 
 thalweg_base::words! {
@@ -320,6 +330,7 @@ impl InterfaceConfig {
             name,
             driver,
             device: None,
+            capture: None,
             own_mac: true,
             mirror: None,
             router_advertisements: false,
@@ -330,12 +341,14 @@ impl InterfaceConfig {
         }
     }
 
-    /// The system's interface that the port uses. Not every DPDK device has one.
+    /// The system's interface that the port uses. Not every DPDK device has one, and no capture.
     pub fn in_system(&self) -> Option<&str> {
         /// DPDK drivers that take over an interface, and their arguments for it.
         const DRIVERS: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
         const KEYS: [&str; 3] = ["iface", "rx_iface", "rx_iface_in"];
-        let Some(device) = &self.device else { return Some(&self.name) };
+        let Some(device) = &self.device else {
+            return (self.driver != Driver::Capture).then_some(&self.name);
+        };
         let mut told = device.split(',').filter_map(|part| part.split_once('='));
         let is_by_system = DRIVERS.iter().any(|driver| device.starts_with(driver));
         told.find_map(|(key, value)| (is_by_system && KEYS.contains(&key)).then_some(value))
@@ -362,13 +375,15 @@ thalweg_base::words! {
         Tap => "tap",
         /// A DPDK device, if DPDK is built in.
         Dpdk => "dpdk",
+        /// A capture file, again and again; what is sent is discarded.
+        Capture => "capture",
     }
 }
 
 impl Driver {
     /// Whether it uses an interface of the system, which has receive queues and may come and go.
     pub fn takes_interface(self) -> bool {
-        !matches!(self, Self::Tap | Self::Dpdk)
+        !matches!(self, Self::Tap | Self::Dpdk | Self::Capture)
     }
 
     /// Whether it uses XDP programs.

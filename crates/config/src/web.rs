@@ -22,6 +22,7 @@ table! {
     row KEY;
     row LOOKING_GLASS;
     row LOOKING_GLASS_HIDDEN;
+    row REPORTS;
     row TOKEN;
 }
 
@@ -47,6 +48,9 @@ static LOOKING_GLASS: Key<Vec<SocketAddr>> = Key::by("looking_glass", LISTEN_WHA
 static LOOKING_GLASS_HIDDEN: Key<Vec<String>> = Key::by("looking_glass_hidden", "a name or a list", hosts)
     .restart(Differs::Process)
     .help("BGP neighbors that the looking glass does not show");
+static REPORTS: Key<PathBuf> = Key::by("reports", "a path", Reader::path).restart(Differs::Process).help(
+    "folder whose folders are reports of [`thalweg lab`](bench-method.md), relative to this file; the console shows them",
+);
 static TOKEN: Key<Sub> = Key::sections("token", &TOKEN_TABLE)
     .help("who may do what over `listen`; without any, everybody on loopback may read");
 
@@ -83,6 +87,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
     let key = section.read(reader, &KEY);
     section.set(reader, &LOOKING_GLASS, &mut web.looking_glass);
     section.set(reader, &LOOKING_GLASS_HIDDEN, &mut web.looking_glass_hidden);
+    web.reports = section.get(reader, &REPORTS);
     web.tokens =
         section.sections(reader, &TOKEN).into_iter().filter_map(|each| token(reader, each)).collect();
     let span = section.finish(reader).unwrap_or_default();

@@ -37,6 +37,8 @@ pub struct WebConfig {
     pub looking_glass: Vec<SocketAddr>,
     /// Neighbors that the looking glass does not show.
     pub looking_glass_hidden: Vec<String>,
+    /// The folder of the laboratory's reports.
+    pub reports: Option<PathBuf>,
     pub tokens: Vec<WebToken>,
 }
 

@@ -208,7 +208,9 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
                 let parent = config.ports.get(usize::from(sub.parent))?;
                 parent.interface.as_ref().map(|parent| parent.name.clone())
             }),
-            None => own.filter(|own| own.driver != Driver::Dpdk).map(|own| own.name.clone()),
+            None => own
+                .filter(|own| !matches!(own.driver, Driver::Dpdk | Driver::Capture))
+                .map(|own| own.name.clone()),
         }
     };
     let mut named = named.lock();
@@ -221,7 +223,7 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     }
 }
 
-/// Finds the indexes of the ports' interfaces. Ports without one in the system (DPDK, replay) get the smallest
+/// Finds the indexes of the ports' interfaces. Ports without one in the system (DPDK, captures) get the smallest
 /// unused numbers.
 fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     let links = Links::open().ok();

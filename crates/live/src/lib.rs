@@ -37,6 +37,7 @@ mod ports;
 mod preflight;
 mod punt;
 mod received;
+mod residence;
 mod reload;
 mod router;
 mod sink;

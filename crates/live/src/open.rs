@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use thalweg_config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
+use thalweg_config::{Capture, Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
 use thalweg_exec::ModelKind;
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::reopen::{self, OpenedLater};
 use thalweg_ports::live::xdp::XdpMode;
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::{self, LiveError, Opened, PortFacts, Request};
+use thalweg_ports::live::{self, LiveError, Opened, Playback, PortFacts, Request};
 
 use crate::interface_lock::ClaimError;
 
@@ -124,6 +124,7 @@ pub(crate) fn request(
         modes: modes(interface),
         offload: None,
         mbufs,
+        playback: interface.capture.clone().map(|Capture { path, rate }| Playback { path, rate }),
     }
 }
 

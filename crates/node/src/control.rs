@@ -7,6 +7,7 @@
 
 mod bgp;
 mod capture;
+mod client;
 mod error;
 mod firewall;
 mod flows;
@@ -27,6 +28,7 @@ pub use bgp::{
     RouteView, UpdateGroupView,
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
+pub use client::{Client, ClientError};
 pub use error::{AnswerError, RefusalKind};
 pub use firewall::{
     FirewallCleared, FirewallCountersView, FirewallFilter, FirewallRuleView, FirewallSetView,

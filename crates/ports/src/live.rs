@@ -14,9 +14,11 @@
 //! ([`segment`]), and drivers that can send them whole do so ([`PortTx::push_merged`]).
 //!
 //! Drivers: [`packet`] (AF_PACKET, every Ethernet interface), [`tap`] (the router as the peer of an interface of
-//! the host), [`xdp`] (AF_XDP), [`dpdk`] (optional). [`LiveSource`] receives from any number of halves and forms
+//! the host), [`xdp`] (AF_XDP), [`dpdk`] (optional), [`capture`] (plays a file). [`LiveSource`] receives from any number of halves and forms
 //! chunks.
 
+#[cfg(target_os = "linux")]
+pub mod capture;
 #[cfg(target_os = "linux")]
 mod clock;
 #[cfg(target_os = "linux")]
@@ -50,7 +52,7 @@ pub mod xdp;
 #[cfg(target_os = "linux")]
 pub use clock::{LiveClock, WallShift, wall_ns};
 #[cfg(target_os = "linux")]
-pub use driver::{Driver, Held, Opened, Probed, Request};
+pub use driver::{Driver, Held, Opened, Playback, Probed, Request};
 #[cfg(target_os = "linux")]
 pub use error::LiveError;
 #[cfg(target_os = "linux")]
@@ -63,8 +65,13 @@ use thalweg_wire::MacAddr;
 
 /// The drivers, by their names in the configuration.
 #[cfg(target_os = "linux")]
-pub static DRIVERS: [(&str, &dyn Driver); 4] =
-    [("af_xdp", &xdp::AfXdp), ("af_packet", &packet::AfPacket), ("tap", &tap::Tap), ("dpdk", &dpdk::Dpdk)];
+pub static DRIVERS: [(&str, &dyn Driver); 5] = [
+    ("af_xdp", &xdp::AfXdp),
+    ("af_packet", &packet::AfPacket),
+    ("tap", &tap::Tap),
+    ("dpdk", &dpdk::Dpdk),
+    ("capture", &capture::Capture),
+];
 
 /// An open port.
 pub struct Port {

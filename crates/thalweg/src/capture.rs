@@ -4,7 +4,7 @@
 //! capture, the client closes its half of the connection; packets captured before that still arrive.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,12 +13,11 @@ use std::thread;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thalweg_node::capture::PacketFilter;
-use thalweg_node::control::{CaptureBegun, CaptureRequest, CaptureSummary, Line, Request};
+use thalweg_node::control::{CaptureBegun, CaptureRequest, CaptureSummary, Client, ClientError, Request};
 use thalweg_text::units::count;
-use thalweg_wire::pcapng::BLOCK_BYTES_MAX;
 
 use crate::cli::{CaptureArgs, Format};
-use crate::client::{connect, lost, parse};
+use crate::client::read;
 use crate::{Failure, print};
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -33,33 +32,34 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
         let what = "a capture is not for a terminal: give -o a file, or `-o - | tshark -r -`";
         return Err(Failure::Usage(what.to_owned()));
     }
-    let failed = |error| lost(&args.router.socket, error);
-    let stream = connect(&args.router.socket, &Request::Capture(request(args)))?;
-    let mut capture = Incoming { reader: BufReader::with_capacity(BUFFER_BYTES, &stream) };
-    let begun: CaptureBegun = parse(capture.item().map_err(failed)?.map_err(Failure::Control)?)?;
+    // Without a limit of time: perhaps no packet passes.
+    let mut client = Client::connect(&args.router.socket, None)?;
+    client.send(&Request::Capture(request(args)))?;
+    let begun: CaptureBegun = read(client.item()?.unwrap_or_default())?;
     let mut output = Output::create(&args.output)?;
-    end_on_signals(&stream).map_err(|error| Failure::Run(format!("cannot handle signals: {error}")))?;
+    end_on_signals(client.stream())
+        .map_err(|error| Failure::Run(format!("cannot handle signals: {error}")))?;
     print_note(&format!("capturing {}; Ctrl-C ends it", begun.point));
     if !begun.offload_paused.is_empty() {
         let ports = begun.offload_paused.join(", ");
         print_note(&format!("offload is paused meanwhile (ports {ports}): the router sees every packet"));
     }
-    while let Some(block) = capture.block().map_err(failed)? {
-        if let Err(error) = output.write(&block, capture.has_more()) {
+    while let Some(block) = client.block().map_err(ClientError::from)? {
+        if let Err(error) = output.write(&block, client.has_more()) {
             // The reader closed the pipe, or the disk is full: tell the router, and read on for the summary.
-            let _ = stream.shutdown(Shutdown::Write);
+            let _ = client.stream().shutdown(Shutdown::Write);
             if error.kind() != ErrorKind::BrokenPipe {
                 return Err(Failure::Run(format!("cannot write {}: {error}", args.output.display())));
             }
         }
     }
-    let summary = capture.item().map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => {
+    let summary = client.item().map_err(|error| match error {
+        ClientError::Closed => {
             Failure::Control("the router ended the capture; the file is complete up to there".to_owned())
         }
-        _ => lost(&args.router.socket, error),
+        other => other.into(),
     })?;
-    let summary: CaptureSummary = parse(summary.map_err(Failure::Control)?)?;
+    let summary: CaptureSummary = read(summary.unwrap_or_default())?;
     let text = match format {
         Format::Human => render(&summary),
         Format::Json => {
@@ -117,48 +117,6 @@ fn end_on_signals(stream: &UnixStream) -> io::Result<()> {
         }
     })?;
     Ok(())
-}
-
-/// The router's answer: lines, then blocks, then lines.
-struct Incoming<'s> {
-    reader: BufReader<&'s UnixStream>,
-}
-
-impl Incoming<'_> {
-    /// The object of the next line, or an error.
-    fn item(&mut self) -> io::Result<Result<serde_json::Value, String>> {
-        let mut text = String::new();
-        if self.reader.read_line(&mut text)? == 0 {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        match serde_json::from_str(&text)? {
-            Line::Item(value) => Ok(Ok(value)),
-            Line::Error { text, .. } => Ok(Err(text)),
-            Line::Done { .. } => Err(ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    /// The next block of the file; `None` where a line begins, or at the end of the connection.
-    fn block(&mut self) -> io::Result<Option<Vec<u8>>> {
-        match self.reader.fill_buf()? {
-            [] | [b'{', ..] => return Ok(None),
-            _ => {}
-        }
-        let mut block = vec![0; 8];
-        self.reader.read_exact(&mut block)?;
-        let length = u32::from_le_bytes([block[4], block[5], block[6], block[7]]) as usize;
-        if !(12..=BLOCK_BYTES_MAX).contains(&length) {
-            return Err(io::Error::new(ErrorKind::InvalidData, format!("a block of {length} bytes")));
-        }
-        block.resize(length, 0);
-        self.reader.read_exact(&mut block[8..])?;
-        Ok(Some(block))
-    }
-
-    /// Whether data is available without waiting.
-    fn has_more(&self) -> bool {
-        !self.reader.buffer().is_empty()
-    }
 }
 
 /// The file; `None` after a failed write.

@@ -44,6 +44,7 @@ pub(crate) use whatif::WhatIfArgs;
     name = "thalweg",
     version,
     max_term_width = 100,
+    infer_subcommands = true,
     after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
@@ -85,6 +86,11 @@ pub(crate) enum Command {
     ///
     /// Forwards packets between interfaces, runs BGP, or both, until interrupted. SIGHUP reloads the configuration.
     Run(RunArgs),
+    /// Run a router that needs no rights, network or configuration, to look at
+    ///
+    /// Plays a capture of a small office again and again, with simulated BGP neighbors, and serves the console until
+    /// Ctrl-C. All commands that ask a router work with the --socket that it prints.
+    Demo(DemoArgs),
     /// Show the state of a running router
     Show(ShowArgs),
     /// Follow the state of a running router in the terminal: traffic, drops, neighbors, what is wrong
@@ -216,6 +222,19 @@ pub(crate) struct RunArgs {
     /// Measure the time spent in each BGP function, for `show bgp functions`
     #[arg(long)]
     pub(crate) profile_functions: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  thalweg demo --open")]
+pub(crate) struct DemoArgs {
+    /// TCP port of the console; another one if it is taken
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub(crate) port: u16,
+    /// Open the console in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,17 +1,21 @@
 //! Queries a running router over its control socket.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use thalweg_node::control::{Line, Request};
+use thalweg_node::control::{Client, ClientError, Request};
 
 use crate::Failure;
 
 /// The default control socket.
 const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+
+/// The longest time between two lines of an answer. A reload says nothing until it is done.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Which running router a command asks.
 #[derive(Clone, Debug, Args)]
@@ -27,42 +31,47 @@ pub(crate) fn ask(
     request: &Request,
     mut item: impl FnMut(Value) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let stream = connect(socket, request)?;
-    for line in BufReader::new(stream).lines() {
-        let line = serde_json::from_str(&line.map_err(|error| lost(socket, error))?)
-            .map_err(|error| Failure::Control(format!("cannot read the router's answer: {error}")))?;
-        match line {
-            Line::Item(value) => item(value)?,
-            Line::Done { .. } => return Ok(()),
-            Line::Error { text, .. } => return Err(Failure::Control(text)),
-        }
+    let mut client = Client::connect(socket, Some(SILENCE_MAX))?;
+    let failed = client.ask(request, |text| match read(text).and_then(&mut item) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(failure) => ControlFlow::Break(failure),
+    })?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// All views of an answer.
+pub(crate) fn views<V: serde::de::DeserializeOwned>(
+    socket: &Path,
+    request: &Request,
+) -> Result<Vec<V>, Failure> {
+    Ok(Client::connect(socket, Some(SILENCE_MAX))?.views(request)?)
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Control(match &error {
+            ClientError::NoRouter { path, error: system } => match system.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
+                    "no router answers at {}: is `thalweg run` running, with this --socket?",
+                    path.display()
+                ),
+                ErrorKind::PermissionDenied => {
+                    format!("no permission to open {}: try as root", path.display())
+                }
+                _ => error.to_string(),
+            },
+            _ => error.to_string(),
+        })
     }
-    Err(Failure::Control("the router closed the connection before the end of its answer".to_owned()))
 }
 
-/// Connects to a router and sends a request.
-pub(crate) fn connect(socket: &Path, request: &Request) -> Result<UnixStream, Failure> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| lost(socket, error))?;
-    let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;
-    stream.write_all(format!("{text}\n").as_bytes()).map_err(|error| lost(socket, error))?;
-    Ok(stream)
-}
-
-/// Why a router cannot be reached.
-pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
-    let name = socket.display();
-    Failure::Control(match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-            format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
-        }
-        std::io::ErrorKind::PermissionDenied => format!("no permission to open {name}: try as root"),
-        _ => format!("{name}: {error}"),
-    })
+/// Reads an item of an answer.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|error| ClientError::Unreadable(error).into())
 }
 
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
-    serde_json::from_value(item)
-        .map_err(|error| Failure::Control(format!("cannot read the router's answer: {error}")))
+    serde_json::from_value(item).map_err(|error| ClientError::Unreadable(error).into())
 }
 
 pub(crate) fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>, Failure> {

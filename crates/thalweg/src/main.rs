@@ -9,6 +9,7 @@ mod cli;
 mod client;
 mod config_keys;
 mod control;
+mod demo;
 mod flows;
 mod flows_import;
 mod lab;
@@ -19,6 +20,7 @@ mod progress;
 mod received;
 mod replay;
 mod run;
+mod screen;
 mod show;
 mod signals;
 mod summary;
@@ -146,6 +148,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args, format),
         Command::Probe(args) => probe::run(&args, format),
         Command::Run(args) => run::run(&args),
+        Command::Demo(args) => demo::run(&args, format),
         Command::Show(args) => show::run(&args, format),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args, format),

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
 use thalweg_node::control::{
-    BgpNeighborView, BgpRequest, Line, ReceivedItem, Request, RouteFilter, SentRouteView,
+    BgpNeighborView, BgpRequest, Client, ClientError, Line, ReceivedItem, Request, RouteFilter, SentRouteView,
 };
 use thalweg_node::received::{Known, Received};
 use thalweg_text::units::{count, counted};
 use thalweg_text::{Align, Table};
 use thalweg_wire::mrt::{Decoder, RibEntry, frame};
 
-use crate::client::{ask, connect, lost, parse};
+use crate::client::{ask, parse, views};
 use crate::progress::Steps;
 use crate::tables::stream;
 use crate::{Failure, Format, print};
@@ -32,26 +32,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Makes the router request routes from all neighbors, or from the one with this name or address, and
 /// collects them until each neighbor has sent all its routes or cannot.
 pub(crate) fn gather(socket: &Path, only: Option<&str>, steps: &Steps) -> Result<Received, Failure> {
-    let mut neighbors: Vec<BgpNeighborView> = Vec::new();
     let question = match only {
         None => BgpRequest::Neighbors,
         Some(neighbor) => BgpRequest::Neighbor { neighbor: neighbor.to_owned() },
     };
-    ask(socket, &Request::Bgp(question), |item| {
-        neighbors.push(parse(item)?);
-        Ok(())
-    })?;
+    let neighbors: Vec<BgpNeighborView> = views(socket, &Request::Bgp(question))?;
     let mut received = Received::new(&neighbors);
-    let stream = connect(socket, &Request::Received(received.request()))?;
-    stream.set_read_timeout(Some(LOOK)).map_err(|error| lost(socket, error))?;
-    let mut incoming = Incoming::new(stream);
+    let mut client = Client::connect(socket, Some(LOOK))?;
+    client.send(&Request::Received(received.request()))?;
+    let mut incoming = Incoming::new(client.stream());
     let begun = Instant::now();
     loop {
         let now_ms = begun.elapsed().as_millis() as u64;
-        incoming.read().map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => Failure::Control("the router closed the connection".to_owned()),
-            _ => lost(socket, error),
-        })?;
+        incoming.read().map_err(ClientError::from)?;
         while incoming.take(&mut received, now_ms)? {}
         if incoming.is_watching {
             while let Some(neighbor) = received.next(now_ms) {
@@ -78,8 +71,8 @@ fn refresh(socket: &Path, neighbor: IpAddr, received: &mut Received) {
 }
 
 /// The router's answer: lines, some of which are followed by MRT records.
-struct Incoming {
-    stream: UnixStream,
+struct Incoming<'s> {
+    stream: &'s UnixStream,
     buffer: Vec<u8>,
     /// Bytes of records that the last line announced.
     records: Option<usize>,
@@ -87,8 +80,8 @@ struct Incoming {
     decoder: Decoder,
 }
 
-impl Incoming {
-    fn new(stream: UnixStream) -> Self {
+impl<'s> Incoming<'s> {
+    fn new(stream: &'s UnixStream) -> Self {
         Self { stream, buffer: Vec::new(), records: None, is_watching: false, decoder: Decoder::new() }
     }
 

@@ -1,11 +1,12 @@
 //! `thalweg run`: runs the router in the foreground.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use thalweg_daemon::{RunError, RunOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{LogFormat, RunArgs};
+use crate::screen::has_color;
 use crate::{Failure, load_with_source, web};
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -39,7 +40,7 @@ fn log_to_stderr(args: &RunArgs) -> Result<(), Failure> {
     })?;
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
     match args.log_format {
-        LogFormat::Text => builder.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
+        LogFormat::Text => builder.with_ansi(has_color(io::stderr().is_terminal())).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())

@@ -9,7 +9,10 @@ mod nat;
 mod packets;
 mod status;
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
@@ -18,6 +21,8 @@ use thalweg_node::control::{BgpRequest, Request};
 use thalweg_text::Table;
 
 use crate::client::{SocketArgs, ask};
+use crate::screen::{Line, Screen, size, wait};
+use crate::signals::stop_on_signals;
 use crate::tables::stream;
 use crate::{Failure, Format, print, received};
 
@@ -38,7 +43,7 @@ enum Does {
     /// Sends a request made from its arguments.
     Reads(fn(Command) -> Command, fn(&ArgMatches) -> Result<Question, clap::Error>),
     /// Runs a function.
-    Runs(fn(&Path, Format) -> Result<(), Failure>),
+    Runs(fn(&Path, Format) -> Result<String, Failure>),
     /// Has subcommands, and examples.
     Has(&'static [Show], &'static str),
 }
@@ -93,12 +98,17 @@ fn with_commands(command: Command, rows: &[Show]) -> Command {
 Examples:
   thalweg show status
   thalweg show neighbors
+  thalweg show ports --watch 5
   thalweg show route 192.0.2.1
   thalweg show routes --source configured
   thalweg show bgp neighbor transit-1")]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     router: SocketArgs,
+    /// Show it again every so many seconds (2), until Ctrl-C
+    #[arg(long, global = true, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
     #[command(subcommand)]
     command: ShowCommand,
 }
@@ -107,7 +117,7 @@ pub(crate) struct ShowArgs {
 #[derive(Debug)]
 enum ShowCommand {
     Question(Request, Print),
-    Command(fn(&Path, Format) -> Result<(), Failure>),
+    Command(fn(&Path, Format) -> Result<String, Failure>),
 }
 
 impl ShowCommand {
@@ -148,29 +158,75 @@ impl Subcommand for ShowCommand {
     }
 }
 
+/// Takes text as it arrives.
+type Out<'o> = &'o mut dyn FnMut(&str) -> Result<(), Failure>;
+
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+    let Some(seconds) = args.watch else { return show(args, format, &mut print) };
+    if matches!(args.command, ShowCommand::Question(_, Print::Received)) {
+        let why = "--received has neighbors send all their routes again: it cannot be watched";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let interval = Duration::from_secs(seconds);
+    let stop = stop_on_signals()?;
+    if format == Format::Json || !io::stdout().is_terminal() {
+        while !stop.load(Ordering::Acquire) {
+            show(args, format, &mut print)?;
+            if format == Format::Human {
+                print("\n")?;
+            }
+            wait(&stop, interval);
+        }
+        return Ok(());
+    }
+    let screen = Screen::enter()?;
+    while !stop.load(Ordering::Acquire) {
+        let (_, height) = size();
+        let mut text = String::new();
+        let shown = show(args, format, &mut |more| {
+            text += more;
+            match text.lines().count() > height {
+                // As from a pipe whose reader has gone: nobody sees more.
+                true => Err(Failure::Output(io::ErrorKind::BrokenPipe.into())),
+                false => Ok(()),
+            }
+        });
+        let mut lines: Vec<Line> = text.lines().map(|line| Line::new("", line)).collect();
+        if let Err(failure) = shown
+            && !matches!(failure, Failure::Output(_))
+        {
+            lines.push(Line::bad(failure.to_string()));
+        }
+        screen.draw(&lines, height)?;
+        wait(&stop, interval);
+    }
+    Ok(())
+}
+
+fn show(args: &ShowArgs, format: Format, out: Out<'_>) -> Result<(), Failure> {
+    let socket = &args.router.socket;
     let (request, form) = match &args.command {
-        ShowCommand::Command(run) => return run(&args.router.socket, format),
+        ShowCommand::Command(run) => return out(&run(socket, format)?),
         ShowCommand::Question(request, form) => (request, form),
     };
     match (format, form) {
         (_, Print::Received) => match request {
-            Request::Bgp(BgpRequest::Routes(filter)) => received::show(&args.router.socket, filter, format),
-            other => ask(&args.router.socket, other, |item| print(&format!("{item}\n"))),
+            Request::Bgp(BgpRequest::Routes(filter)) => received::show(socket, filter, format),
+            other => ask(socket, other, |item| out(&format!("{item}\n"))),
         },
-        (Format::Json, _) => ask(&args.router.socket, request, |item| print(&format!("{item}\n"))),
+        (Format::Json, _) => ask(socket, request, |item| out(&format!("{item}\n"))),
         (Format::Human, Print::Rows(columns, row)) => {
             let mut rows = stream(columns());
-            ask(&args.router.socket, request, |item| print(&rows.push(row(item)?)))?;
-            print(&rows.finish())
+            ask(socket, request, |item| out(&rows.push(row(item)?)))?;
+            out(&rows.finish())
         }
         (Format::Human, Print::Page(page)) => {
             let mut items = Vec::new();
-            ask(&args.router.socket, request, |item| {
+            ask(socket, request, |item| {
                 items.push(item);
                 Ok(())
             })?;
-            print(&page(items)?)
+            out(&page(items)?)
         }
     }
 }

@@ -4,13 +4,11 @@
 //! prints one frame, without colors and control sequences.
 
 use std::cmp::Reverse;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     BgpNeighborView, BgpRequest, CountersView, PacketRequest, PortRates, PortView, Request, StatusView,
 };
@@ -18,16 +16,13 @@ use thalweg_text::units::{age, bit_rate, bytes, count, counted, packet_rate};
 use thalweg_text::{Table, wrap};
 
 use crate::cli::TopArgs;
-use crate::client::{ask, parse};
+use crate::client::views;
+use crate::screen::{Line, SIZE, Screen, size, wait};
 use crate::signals::stop_on_signals;
 use crate::{Failure, print};
 
 /// Rows of the tables of drop reasons and of neighbors.
 const ROWS: usize = 10;
-/// How often a waiting program looks whether it was told to stop.
-const LOOK: Duration = Duration::from_millis(50);
-/// The size of a terminal that does not tell its own.
-const SIZE: (usize, usize) = (80, 24);
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let socket = &args.router.socket;
@@ -54,47 +49,6 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wait(stop: &AtomicBool, interval: Duration) {
-    let end = Instant::now() + interval;
-    while Instant::now() < end && !stop.load(Ordering::Acquire) {
-        thread::sleep(LOOK);
-    }
-}
-
-fn size() -> (usize, usize) {
-    terminal_size::terminal_size_of(io::stdout())
-        .map_or(SIZE, |(width, height)| (usize::from(width.0), usize::from(height.0)))
-}
-
-/// The terminal's second screen; the first one comes back at the end.
-struct Screen;
-
-impl Screen {
-    fn enter() -> Result<Self, Failure> {
-        print("\x1b[?1049h\x1b[?25l")?;
-        Ok(Self)
-    }
-
-    fn draw(&self, lines: &[Line], height: usize) -> Result<(), Failure> {
-        let room = height.saturating_sub(1).max(1);
-        let mut text = "\x1b[H".to_owned();
-        for line in lines.iter().take(room) {
-            text += &format!("{}{}\x1b[0m\x1b[K\r\n", line.style, line.text);
-        }
-        if lines.len() > room {
-            text += &format!("\x1b[2m{} below\x1b[0m\x1b[K", counted((lines.len() - room) as u64, "line"));
-        }
-        print(&(text + "\x1b[J"))
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // Nothing can be done about a terminal that is gone.
-        let _ = io::stdout().write_all(b"\x1b[?25h\x1b[?1049l");
-    }
-}
-
 /// What a frame shows.
 struct State {
     at: Instant,
@@ -108,43 +62,16 @@ struct State {
 
 impl State {
     fn read(socket: &Path) -> Result<Self, Failure> {
-        let status = all(socket, &Request::Status)?.pop();
+        let status = views(socket, &Request::Status)?.pop();
         // A router without ports or BGP refuses these: it has nothing to show there.
-        let counters = all(socket, &Request::Packets(PacketRequest::Counters)).unwrap_or_default().pop();
+        let counters = views(socket, &Request::Packets(PacketRequest::Counters)).unwrap_or_default().pop();
         Ok(Self {
             at: Instant::now(),
             status: status.ok_or_else(|| Failure::Control("the router has no status".to_owned()))?,
-            ports: all(socket, &Request::Packets(PacketRequest::Ports)).unwrap_or_default(),
+            ports: views(socket, &Request::Packets(PacketRequest::Ports)).unwrap_or_default(),
             counters,
-            neighbors: all(socket, &Request::Bgp(BgpRequest::Neighbors)).unwrap_or_default(),
+            neighbors: views(socket, &Request::Bgp(BgpRequest::Neighbors)).unwrap_or_default(),
         })
-    }
-}
-
-fn all<V: DeserializeOwned>(socket: &Path, request: &Request) -> Result<Vec<V>, Failure> {
-    let mut views = Vec::new();
-    ask(socket, request, |item| {
-        views.push(parse(item)?);
-        Ok(())
-    })?;
-    Ok(views)
-}
-
-/// A line, and the control sequence of its color.
-struct Line {
-    style: &'static str,
-    text: String,
-}
-
-impl Line {
-    /// Neighbors write parts of it, which must not control the terminal.
-    fn new(style: &'static str, text: &str) -> Self {
-        let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-        Self { style, text: text.chars().map(clean).collect() }
-    }
-
-    fn bad(text: String) -> Self {
-        Self::new("\x1b[31m", &text)
     }
 }
 

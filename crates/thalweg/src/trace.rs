@@ -10,7 +10,7 @@ use thalweg_node::plan::RouterPlan;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 
 use crate::cli::{Format, TraceArgs, TraceCommand};
-use crate::client::{ask, parse};
+use crate::client::views;
 use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
@@ -18,19 +18,14 @@ pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
     let TraceCommand::Packet { packet, router, config } = &args.command;
     // A malformed packet is reported without asking the router.
     let spec = PacketSpec::parse(packet).map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut views = Vec::new();
-    match config {
-        Some(file) => views.push(of_file(file, &spec)?),
-        None => ask(
-            &router.socket,
-            &Request::Packets(PacketRequest::TracePacket { packet: packet.clone() }),
-            |item| {
-                views.push(parse(item)?);
-                Ok(())
-            },
-        )?,
-    }
-    for view in &views {
+    let traced = match config {
+        Some(file) => vec![of_file(file, &spec)?],
+        None => {
+            let request = PacketRequest::TracePacket { packet: packet.clone() };
+            views(&router.socket, &Request::Packets(request))?
+        }
+    };
+    for view in &traced {
         match format {
             Format::Json => {
                 let text =

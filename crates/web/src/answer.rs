@@ -9,14 +9,14 @@ use std::path::Path;
 
 use hyper::body::Bytes;
 use serde::Deserialize;
-use thalweg_node::control::Request;
+use thalweg_node::control::{Client, Request};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::body::{Body, BrokenOff};
 use crate::clients::Listing;
 use crate::limits::{LIST_DEFAULT, PIECE_BYTES, PIECES_AHEAD};
 use crate::problem::{Problem, ProblemKind};
-use crate::router::Conversation;
+use crate::router::connect;
 
 /// The client does not take the answer any more.
 pub(crate) struct Gone;
@@ -116,7 +116,7 @@ struct Prefixed {
 
 /// Asks the router and sends its answer: the body of a thread.
 pub(crate) fn answer(socket: &Path, request: &Request, form: &Form, mut outlet: Outlet) {
-    let result = Conversation::open(socket).and_then(|mut router| match form {
+    let result = connect(socket).and_then(|mut router| match form {
         Form::One => one(&mut router, request, &mut outlet, |item, outlet| outlet.write(item)),
         Form::Part(name) => one(&mut router, request, &mut outlet, |item, outlet| {
             let view: serde_json::Value = serde_json::from_str(item).unwrap_or_default();
@@ -127,7 +127,7 @@ pub(crate) fn answer(socket: &Path, request: &Request, form: &Form, mut outlet: 
         Form::Lines(page) => lines(&mut router, request, *page, &mut outlet),
         Form::Named(name) => named(&mut router, request, name, &mut outlet),
         Form::Done => {
-            router.ask(request, &mut |_| ControlFlow::Continue(()))?;
+            router.ask(request, |_| ControlFlow::<()>::Continue(()))?;
             sent(outlet.write("{\"done\":true}"))
         }
     });
@@ -135,27 +135,22 @@ pub(crate) fn answer(socket: &Path, request: &Request, form: &Form, mut outlet: 
 }
 
 fn one(
-    router: &mut Conversation,
+    router: &mut Client,
     request: &Request,
     outlet: &mut Outlet,
     mut write: impl FnMut(&str, &mut Outlet) -> Result<(), Gone>,
 ) -> Result<(), Problem> {
     let mut found = false;
-    router.ask(request, &mut |item| {
+    router.ask(request, |item| {
         found = true;
         go_on(write(item, outlet))
     })?;
     if found { Ok(()) } else { Err(Problem::new(ProblemKind::NotFound, "there is no such thing")) }
 }
 
-fn named(
-    router: &mut Conversation,
-    request: &Request,
-    name: &str,
-    outlet: &mut Outlet,
-) -> Result<(), Problem> {
+fn named(router: &mut Client, request: &Request, name: &str, outlet: &mut Outlet) -> Result<(), Problem> {
     let mut before = format!("{{\"{name}\":[");
-    router.ask(request, &mut |item| {
+    router.ask(request, |item| {
         let result = outlet.write(&before).and_then(|()| outlet.write(item));
         ",".clone_into(&mut before);
         go_on(result)
@@ -164,15 +159,10 @@ fn named(
     sent(outlet.write(end))
 }
 
-fn list(
-    router: &mut Conversation,
-    request: &Request,
-    page: Page,
-    outlet: &mut Outlet,
-) -> Result<(), Problem> {
+fn list(router: &mut Client, request: &Request, page: Page, outlet: &mut Outlet) -> Result<(), Problem> {
     let mut until = Until::new(page, LIST_DEFAULT);
     let mut separator = "{\"items\":[";
-    router.ask(request, &mut |item| {
+    router.ask(request, |item| {
         if until.ends_before(item) {
             return ControlFlow::Break(());
         }
@@ -185,17 +175,13 @@ fn list(
     sent(outlet.write(format!("{begin}],\"cursor\":{cursor}}}")))
 }
 
-fn lines(
-    router: &mut Conversation,
-    request: &Request,
-    page: Page,
-    outlet: &mut Outlet,
-) -> Result<(), Problem> {
+fn lines(router: &mut Client, request: &Request, page: Page, outlet: &mut Outlet) -> Result<(), Problem> {
     let mut until = Until::new(page, usize::MAX);
-    router.ask(request, &mut |item| match until.ends_before(item) {
+    router.ask(request, |item| match until.ends_before(item) {
         true => ControlFlow::Break(()),
         false => go_on(outlet.write(item).and_then(|()| outlet.write("\n"))),
-    })
+    })?;
+    Ok(())
 }
 
 /// Finds the end of a page: all paths of a prefix are on one.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 use serde_json::json;
-use thalweg_node::control::{BgpRequest, PacketRequest, Request};
+use thalweg_node::control::{BgpRequest, Client, PacketRequest, Request};
 use thalweg_text::calendar::format_time;
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ use crate::body::Body;
 use crate::counters::{Counters, Cut};
 use crate::limits::{BEHIND_BYTES_MAX, STREAMS_MAX};
 use crate::problem::{Problem, ProblemKind};
-use crate::router::Conversation;
+use crate::router::connect;
 
 const TICK: Duration = Duration::from_secs(1);
 /// Streams that say nothing otherwise get a comment this often, so that nobody on the way takes them for dead.
@@ -162,7 +162,7 @@ struct Feed {
     clock: fn() -> u64,
     counters: Arc<Counters>,
     state: Arc<(Mutex<State>, Condvar)>,
-    conversation: Option<Conversation>,
+    conversation: Option<Client>,
 }
 
 /// What the router said about a topic.
@@ -230,16 +230,17 @@ impl Feed {
         let mut items = String::new();
         let conversation = match self.conversation.take() {
             Some(conversation) => Ok(conversation),
-            None => Conversation::open(&self.router),
+            None => connect(&self.router),
         };
         let result = conversation.and_then(|mut router| {
-            let result = router.ask(&(topic.request)(), &mut |item| {
+            let result = router.ask(&(topic.request)(), |item| {
                 if !items.is_empty() {
                     items.push(',');
                 }
                 items.push_str(item);
-                ControlFlow::Continue(())
+                ControlFlow::<()>::Continue(())
             });
+            let result = result.map_err(Problem::from);
             // After what the router says of a request, the connection is good for the next.
             let is_good = !result.as_ref().is_err_and(is_gone);
             self.conversation = is_good.then_some(router);
@@ -247,7 +248,7 @@ impl Feed {
         });
         let event = |name: &str, data: String| Bytes::from(format!("event: {name}\ndata: {data}\n\n"));
         match result {
-            Ok(()) => {
+            Ok(_) => {
                 let (name, open, close) = if topic.is_list { ("items", "[", "]") } else { ("item", "", "") };
                 let items = if items.is_empty() && !topic.is_list { "null" } else { &items };
                 let data = format!("{{\"time\":\"{time}\",\"{name}\":{open}{items}{close}}}");

@@ -23,13 +23,15 @@ use std::sync::atomic::Ordering;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use serde_json::Value;
-use thalweg_node::control::{self, BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView, StatusView};
+use thalweg_node::control::{
+    self, BgpNeighborView, BgpRequest, Client, RibView, RouteFilter, RouteView, StatusView,
+};
 
 use crate::answer::Outlet;
 use crate::body::Body;
 use crate::problem::{Problem, ProblemKind};
 use crate::query::{match_path, read_query, text};
-use crate::router::Conversation;
+use crate::router::connect;
 use crate::server::{Reply, Server};
 
 /// A question in the words of birdwatcher.
@@ -117,7 +119,7 @@ impl Server {
 
 impl Glass {
     fn answer(&self, socket: &Path, question: &Question, outlet: &mut Outlet) -> Result<(), Problem> {
-        let mut router = Conversation::open(socket)?;
+        let mut router = connect(socket)?;
         match question {
             Question::Status => {
                 let status: Option<StatusView> = router.views(&control::Request::Status)?.into_iter().next();
@@ -162,12 +164,12 @@ impl Glass {
         Ok(())
     }
 
-    fn rib(&self, router: &mut Conversation) -> Result<RibView, Problem> {
+    fn rib(&self, router: &mut Client) -> Result<RibView, Problem> {
         Ok(router.views(&control::Request::Bgp(BgpRequest::Rib))?.into_iter().next().unwrap_or_default())
     }
 
     /// The neighbors that are shown, by ID.
-    fn neighbors(&self, router: &mut Conversation) -> Result<BTreeMap<String, BgpNeighborView>, Problem> {
+    fn neighbors(&self, router: &mut Client) -> Result<BTreeMap<String, BgpNeighborView>, Problem> {
         let views: Vec<BgpNeighborView> = router.views(&control::Request::Bgp(BgpRequest::Neighbors))?;
         let shown = views.into_iter().filter(|view| !self.hidden.contains(&view.name.to_ascii_lowercase()));
         Ok(shown.map(|view| (views::id(&view.name), view)).collect())
@@ -176,13 +178,13 @@ impl Glass {
     /// Streams routes; those of neighbors that are not shown are left out.
     fn routes(
         &self,
-        router: &mut Conversation,
+        router: &mut Client,
         request: BgpRequest,
         neighbors: &BTreeMap<String, BgpNeighborView>,
         outlet: &mut Outlet,
     ) -> Result<(), Problem> {
         let mut before = self.beginning("routes") + "[";
-        router.ask(&control::Request::Bgp(request), &mut |item| {
+        router.ask(&control::Request::Bgp(request), |item| {
             let Ok(route) = serde_json::from_str::<RouteView>(item) else { return ControlFlow::Continue(()) };
             let neighbor = neighbors.get(&views::id(&route.neighbor));
             if neighbor.is_none() && route.neighbor != "local" {

@@ -29,6 +29,7 @@ mod listen;
 mod metrics;
 mod problem;
 mod query;
+mod reports;
 mod rights;
 mod router;
 mod routes;

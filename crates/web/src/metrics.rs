@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use thalweg_node::control::{
-    AclRuleView, BgpNeighborView, BgpRequest, CountersView, FirewallCountersView, FlowCacheView,
-    ForwardingView, MemoryView, NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request,
-    RibView, StatusView,
+    AclRuleView, BgpNeighborView, BgpRequest, Client, ClientError, CountersView, FirewallCountersView,
+    FlowCacheView, ForwardingView, MemoryView, NatCountersView, PacketRequest, PolicerView, PortView,
+    QueueView, RefusalKind, Request, RibView, StatusView,
 };
 
 use crate::answer::Outlet;
 use crate::counters::Counters;
 use crate::exposition::{Exposition, OPEN, PLAIN};
-use crate::problem::{Problem, ProblemKind};
-use crate::router::Conversation;
+use crate::problem::Problem;
+use crate::router::connect;
 
 /// A scrape within this time of another gets the same text.
 const CACHED_FOR: Duration = Duration::from_secs(1);
@@ -87,7 +87,7 @@ impl Metrics {
     }
 
     fn text(&self, is_open: bool) -> Result<Bytes, Problem> {
-        let views = Views::of(&mut Conversation::open(&self.router)?)?;
+        let views = Views::of(&mut connect(&self.router)?)?;
         let mut text = Exposition::new(is_open);
         views.write(&mut text, self.version);
         self.counters.write(&mut text);
@@ -96,7 +96,7 @@ impl Metrics {
 }
 
 impl Views {
-    fn of(router: &mut Conversation) -> Result<Self, Problem> {
+    fn of(router: &mut Client) -> Result<Self, Problem> {
         let packets = Request::Packets;
         Ok(Self {
             status: one(router, &Request::Status)?,
@@ -125,15 +125,15 @@ impl Views {
 }
 
 /// All views; `None` if the router has no such part, or cannot say now.
-fn all<V: DeserializeOwned>(router: &mut Conversation, request: &Request) -> Result<Option<Vec<V>>, Problem> {
+fn all<V: DeserializeOwned>(router: &mut Client, request: &Request) -> Result<Option<Vec<V>>, Problem> {
     match router.views(request) {
         Ok(views) => Ok(Some(views)),
-        Err(problem) if matches!(problem.kind, ProblemKind::Absent | ProblemKind::Refused) => Ok(None),
-        Err(problem) => Err(problem),
+        Err(ClientError::Refused { kind: RefusalKind::Absent | RefusalKind::Refused, .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn one<V: DeserializeOwned>(router: &mut Conversation, request: &Request) -> Result<Option<V>, Problem> {
+fn one<V: DeserializeOwned>(router: &mut Client, request: &Request) -> Result<Option<V>, Problem> {
     Ok(all(router, request)?.and_then(|views| views.into_iter().next()))
 }
 

@@ -78,6 +78,9 @@ pub(crate) enum Own {
     Metrics,
     OpenApi,
     Ready,
+    Report,
+    ReportResults,
+    Reports,
     Session,
     SessionBegin,
     SessionEnd,
@@ -242,6 +245,9 @@ pub(crate) static ROWS: &[Row] = &[
     get("/api/v1/trace", Read, &[text("packet")], Does::One(trace)),
     get("/api/v1/events", Read, &[text("topics")], Does::Own(Own::Events)),
     get("/api/v1/capture", Operate, CAPTURE, Does::Own(Own::Capture)),
+    get("/api/v1/reports", Read, NONE, Does::Own(Own::Reports)),
+    get("/api/v1/reports/{name}", Read, NONE, Does::Own(Own::Report)),
+    get("/api/v1/reports/{name}/results", Read, NONE, Does::Own(Own::ReportResults)),
     get("/metrics", Read, NONE, Does::Own(Own::Metrics)),
     free(Method::GET, "/openapi.json", NONE, Own::OpenApi),
     free(Method::GET, "/healthz", NONE, Own::Health),
@@ -363,7 +369,7 @@ fn route(call: &Call) -> BgpRequest {
 }
 
 /// The longest capture, and the most packets of one.
-const CAPTURE_SECONDS: (u64, u64) = (10, 60);
+pub(crate) const CAPTURE_SECONDS: (u64, u64) = (10, 60);
 const CAPTURE_PACKETS_MAX: u64 = 100_000;
 
 /// A capture, which always has an end.

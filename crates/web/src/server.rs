@@ -31,7 +31,7 @@ use crate::problem::{Problem, ProblemKind};
 use crate::query::{read_body, read_query};
 use crate::rights::{COOKIE_NAME, Grant, Rights, Via};
 use crate::routes::{ASSETS, Call, Does, Own, Row, capture, find};
-use crate::{WebOptions, check, download};
+use crate::{WebOptions, check, download, reports};
 
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -49,6 +49,8 @@ pub(crate) struct Server {
     pub(crate) events: Arc<Events>,
     /// Neighbors that the looking glass does not show.
     pub(crate) hidden: Vec<String>,
+    /// The folder of the laboratory's reports.
+    reports: Option<PathBuf>,
     rights: Rights,
     hosts: Hosts,
     metrics: Arc<Metrics>,
@@ -117,6 +119,7 @@ impl Server {
             rights: Rights::new(config.tokens.clone())?,
             hosts: Hosts::new(&config.hosts),
             hidden: config.looking_glass_hidden.clone(),
+            reports: config.reports.clone(),
             clients: Arc::default(),
             events: Events::start(options.router.clone(), clock, counters.clone())?,
             metrics: Arc::new(Metrics::new(options.router.clone(), options.version, counters.clone())),
@@ -288,6 +291,17 @@ impl Server {
                 let body = self.on_thread(move |outlet| metrics.answer(is_open, outlet)).await?;
                 Ok(Reply::new(Metrics::kind(is_open), body))
             }
+            Own::Reports => {
+                let folder = self.reports()?;
+                let body = self.on_thread(move |outlet| reports::list(&folder, outlet)).await?;
+                Ok(Reply::new(JSON, body))
+            }
+            Own::Report => {
+                let body = self.report(call, reports::PAGE).await?;
+                let reply = Reply::new("text/html; charset=utf-8", body);
+                Ok(reply.with(CONTENT_SECURITY_POLICY, reports::SANDBOX))
+            }
+            Own::ReportResults => Ok(Reply::new(JSON, self.report(call, reports::RESULTS).await?)),
             Own::FlowsTop => self.flows(call, FlowsKind::Top).await,
             Own::FlowsList => self.flows(call, FlowsKind::List).await,
             Own::FlowsGraph => self.flows(call, FlowsKind::Graph).await,
@@ -315,6 +329,16 @@ impl Server {
         let question = flows::Question::new(call, kind, (self.options.wall_ns)())?;
         let body = self.on_thread(move |outlet| question.answer(&folder, outlet)).await?;
         Ok(Reply::new(JSON, body))
+    }
+
+    fn reports(&self) -> Result<PathBuf, Problem> {
+        let none = || Problem::new(ProblemKind::Absent, "no reports are served here: [web] has no `reports`");
+        self.reports.clone().ok_or_else(none)
+    }
+
+    async fn report(&self, call: &Call, file: &'static str) -> Result<Body, Problem> {
+        let (folder, name) = (self.reports()?, call.place.clone());
+        self.on_thread(move |outlet| reports::send(&folder, &name, file, outlet)).await
     }
 
     fn begin_session(&self, head: &Head, call: &Call) -> Result<Reply, Problem> {

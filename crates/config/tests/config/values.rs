@@ -347,6 +347,32 @@ fn a_device_of_dpdks_stands_for_an_interface_or_a_card() {
     assert!(config.warnings[0].message.contains("no port is driven by DPDK"), "{:?}", config.warnings);
 }
 
+/// It takes no interface from the system, so nobody else's is locked or watched.
+#[test]
+fn a_capture_stands_for_an_interface() {
+    let text = r#"
+        [ports.lan]
+        driver = "capture"
+        capture = "office.pcapng"
+        interface = "eth0"
+        mac = "02:00:00:00:00:01"
+        [ports.wan]
+        driver = "capture"
+        capture = "/tmp/office.pcapng"
+        capture_rate = 7
+        interface = "eth1"
+        mac = "02:00:00:00:00:02"
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new("/etc")).expect("it is valid");
+    let interface = |port: usize| config.ports[port].interface.as_ref().expect("it has one");
+    let played =
+        |port| interface(port).capture.as_ref().map(|it| (it.path.to_str().expect("a path"), it.rate));
+    assert_eq!((interface(0).name.as_str(), played(0)), ("eth0", Some(("/etc/office.pcapng", 100))));
+    assert_eq!((interface(1).name.as_str(), played(1)), ("eth1", Some(("/tmp/office.pcapng", 7))));
+    assert_eq!((interface(0).in_system(), interface(0).exclusive()), (None, None));
+    assert!(!interface(0).own_mac && !interface(0).driver.takes_interface());
+}
+
 /// A hosting provider's single address without a network, and a gateway that is still on the link.
 #[test]
 fn a_gateway_beyond_a_lone_address() {

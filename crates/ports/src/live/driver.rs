@@ -2,6 +2,7 @@
 //! and a name in the configuration.
 
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_wire::MacAddr;
@@ -30,6 +31,16 @@ pub struct Request {
     pub offload: Option<Arc<Offload>>,
     /// DPDK's frame buffers for each direction.
     pub mbufs: u32,
+    /// What the driver `capture` plays.
+    pub playback: Option<Playback>,
+}
+
+/// A capture that stands for an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Playback {
+    pub path: PathBuf,
+    /// Frames of all its interfaces in a second.
+    pub rate: u32,
 }
 
 /// A value that only has to be kept alive.

@@ -7,8 +7,8 @@ use thalweg_node::control::{ConfigView, Request, StatusView, UpDown};
 use thalweg_text::units::{age, bytes, count};
 
 use super::{Does, Print, Show};
-use crate::client::{ask, parse, parse_all};
-use crate::{Failure, Format, print};
+use crate::client::{parse_all, views};
+use crate::{Failure, Format};
 
 pub(super) const SHOW: &[Show] = &[
     Show::asks(
@@ -72,21 +72,17 @@ fn config(view: &ConfigView) -> String {
 }
 
 /// The versions of this program and of the router, which may differ after an update.
-fn version(socket: &Path, format: Format) -> Result<(), Failure> {
+fn version(socket: &Path, format: Format) -> Result<String, Failure> {
     let program = env!("CARGO_PKG_VERSION");
-    let mut router = None;
-    ask(socket, &Request::Status, |item| {
-        router = Some(parse::<StatusView>(item)?.version);
-        Ok(())
-    })?;
-    match format {
-        Format::Json => print(&format!("{}\n", json!({ "program": program, "router": router }))),
+    let router = views(socket, &Request::Status)?.pop().map(|status: StatusView| status.version);
+    Ok(match format {
+        Format::Json => format!("{}\n", json!({ "program": program, "router": router })),
         Format::Human => {
             let router = router.unwrap_or_default();
             let hint = if router == program { "" } else { "  (restart it to run this program's)" };
-            print(&format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n"))
+            format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n")
         }
-    }
+    })
 }
 
 /// Names and values, aligned.

@@ -11,7 +11,7 @@ use thalweg_text::units::{age, counted};
 use super::{bgp_of, decided, line, options, refused};
 use crate::Failure;
 use crate::cli::WhatIfArgs;
-use crate::client::{ask, parse};
+use crate::client::views;
 use crate::progress::Steps;
 use crate::received::gather;
 
@@ -21,11 +21,8 @@ pub(super) fn report(args: &WhatIfArgs, new: Option<&Path>) -> Result<(Report, V
     // so none are compared.
     let new = new.map(|path| ConfigSource::read(path).map_err(Failure::Config)).transpose()?;
     let new = new.map(|source| bgp_of(&source.masked())).transpose()?;
-    let mut view = ConfigView::default();
-    ask(&args.router.socket, &Request::Config, |item| {
-        view = parse(item)?;
-        Ok(())
-    })?;
+    let view: Option<ConfigView> = views(&args.router.socket, &Request::Config)?.pop();
+    let view = view.unwrap_or_default();
     let folder = view.path.parent().unwrap_or(Path::new(""));
     let file = format!("the router's configuration ({})", view.path.display());
     let old = bgp_of(&ConfigSource::of_text(&file, &view.text, folder))?;

@@ -1,8 +1,11 @@
 //! Two routers with a session, and all commands that an operator gives to one of them.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::router::{Router, eventually, free_port, neighbor, speaker};
@@ -351,4 +354,37 @@ fn readers_change_nothing() {
     assert_eq!(one.one(&["bgp", "rib"])["prefixes"]["ipv4"], 1, "it still runs");
     let (status, _) = one.stop();
     assert!(status.success() && !reading.exists(), "its socket is gone");
+}
+
+/// In a pipe one answer follows the other until the program is told to stop. Commands may be shortened while they are
+/// unique.
+#[test]
+fn an_answer_is_shown_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let _router = Router::start(directory.path(), "r1", &speaker(1, free_port()));
+    let socket = directory.path().join("r1.sock");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command.args(arguments).arg("--socket").arg(&socket).stdout(Stdio::piped());
+        command
+    };
+    let mut child =
+        run(&["sh", "stat", "--format", "json", "--watch", "1"]).spawn().expect("the binary runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut uptime = || {
+        let line = lines.next().expect("another answer").expect("text");
+        serde_json::from_str::<Value>(&line).expect("JSON")["uptime_s"].as_u64().expect("a number")
+    };
+    assert!(uptime() <= uptime());
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let ambiguous = run(&["s", "status"]).stderr(Stdio::null()).status().expect("the binary runs");
+    assert_eq!(ambiguous.code(), Some(2), "show or stop");
+    let received = run(&["show", "bgp", "routes", "--received", "--watch"]).stderr(Stdio::null()).status();
+    assert_eq!(
+        received.expect("the binary runs").code(),
+        Some(2),
+        "neighbors would send everything each time"
+    );
 }

@@ -1,7 +1,9 @@
-// Laboratory: how to measure this router's ways to use the cores. Reports are files that a browser opens by themselves.
+// Laboratory: reports of measurements, and how to make them. A report is a page of its own, in a sandbox.
 
 import { html } from "../vendor/htm-preact.js";
-import { Empty } from "../parts/notice.js";
+import { address, useAnswer } from "../api.js";
+import { bytes } from "../format.js";
+import { Answer, Empty } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 
 const EXPERIMENTS = [
@@ -22,11 +24,30 @@ const COLUMNS = [
   { id: "what", head: "What it measures", wrap: true },
 ];
 
+/** A link to a report or its numbers, which opens beside the console. */
+const page = (path, text) => html`<a href=${address(`reports/${path}`)} target="_blank" rel="noopener">${text}</a>`;
+
+const REPORTS = [
+  { id: "name", head: "Report", cell: ({ name }) => page(encodeURIComponent(name), name) },
+  { id: "written", head: "Written" },
+  { id: "bytes", head: "Size", num: true, cell: (report) => bytes(report.bytes) },
+  {
+    id: "results",
+    head: "Numbers",
+    cell: ({ name, results }) => (results ? page(`${encodeURIComponent(name)}/results`, "results.json") : "–"),
+  },
+];
+
+const NONE = html`<${Empty} title="No reports">Each experiment writes a folder with <code>report.html</code> and <code>results.json</code>: put it into the folder that <code>reports</code> in <code>[web]</code> names.<//>`;
+
 export function Laboratory() {
+  const reports = useAnswer("reports");
   const rows = EXPERIMENTS.map(([command, what]) => ({ command, what }));
   return html`
     <div class="head"><h1>Laboratory</h1><p>compares ways to use the cores</p></div>
-    <${Empty} title="Reports are files">Each experiment writes a folder with <code>report.html</code>, one file without anything from elsewhere, and <code>results.json</code>. Open the report in a browser.<//>
+    <${Answer} answer=${reports} what="Looking for reports" show=${({ items }) => html`
+      <section class="card"><${Table} caption="Reports" columns=${REPORTS} rows=${items} sort="-written"
+        keyOf=${({ name }) => name} empty=${NONE} /></section>`} />
     <section class="card"><${Table} caption="Experiments"
       note="run them in a terminal, on a machine that does nothing else" columns=${COLUMNS} rows=${rows}
       keyOf=${({ command }) => command} /></section>`;

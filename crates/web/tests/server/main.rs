@@ -6,5 +6,6 @@ mod events;
 mod glass;
 mod limits;
 mod prometheus;
+mod reports;
 mod router;
 mod tls;

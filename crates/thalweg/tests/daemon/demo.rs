@@ -1,0 +1,107 @@
+//! `thalweg demo` as somebody without rights, in an empty folder.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::{Value, json};
+
+use crate::router::{eventually, free_port};
+use crate::web::{self, Process};
+
+/// Who has no rights.
+const NOBODY: u32 = 65_534;
+
+/// A demonstration, and where its console is.
+fn start(folder: &Path, wanted: u16) -> (Process, u16) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    command.args(["demo", "--format", "json", "--port", &wanted.to_string()]);
+    command.current_dir(folder).env("TMPDIR", folder).stdout(Stdio::piped());
+    if geteuid().is_root() {
+        chown(folder, Some(NOBODY), Some(NOBODY)).expect("it is ours");
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let mut child = command.spawn().expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let port = said["console"].as_str().and_then(|url| url.strip_prefix("http://127.0.0.1:"));
+    let port = port.and_then(|rest| rest.trim_end_matches('/').parse().ok());
+    (Process(child), port.expect("an address of loopback"))
+}
+
+fn items(port: u16, path: &str) -> Vec<Value> {
+    web::json(port, path)["items"].as_array().expect("a list").clone()
+}
+
+/// A number of every item, by name.
+fn each(items: &[Value], name: &str) -> Vec<u64> {
+    items.iter().map(|item| item[name].as_u64().expect(name)).collect()
+}
+
+#[test]
+fn it_needs_no_rights_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let wanted = free_port();
+    let (mut demo, port) = start(folder.path(), wanted);
+    assert_eq!(port, wanted);
+
+    let received = || each(&items(port, "/api/v1/ports"), "received");
+    let before = eventually("every port receives", || Some(received()).filter(|all| !all.contains(&0)));
+    assert_eq!(before.len(), 4);
+    eventually("and goes on", || received().iter().zip(&before).all(|(now, then)| now > then).then_some(()));
+    let neighbors = eventually("all neighbors have announced their tables", || {
+        let neighbors = items(port, "/api/v1/bgp/neighbors");
+        let is_up = neighbors.iter().all(|each| each["state"] == "Established");
+        // Two of the customer's 62 prefixes are not its own.
+        (is_up && each(&neighbors, "accepted") == [3008, 3008, 800, 60, 400]).then_some(neighbors)
+    });
+    let names: Vec<&Value> = neighbors.iter().map(|each| &each["name"]).collect();
+    assert_eq!(names, ["transit-1", "transit-2", "peer", "customer", "exchange"]);
+    let way = web::json(port, "/api/v1/fib/208.80.152.2");
+    assert_eq!((&way["prefix"], &way["source"]), (&json!("208.80.152.0/22"), &json!("bgp")), "{way}");
+
+    eventually("packets wait in queues, are translated, metered and timed", || {
+        let waited =
+            items(port, "/api/v1/queues").iter().any(|queue| queue["sojourn_p99_us"].as_f64() > Some(1000.0));
+        let nat = web::json(port, "/api/v1/nat/counters");
+        let flows = web::json(port, "/api/v1/flows/cache");
+        let timed = web::json(port, "/api/v1/counters")["residence"]["packets"].as_u64() > Some(0);
+        let counts = [&nat["counters"]["translated_in"], &nat["counters"]["translated_out"]];
+        let outlet = &flows["outlets"][0];
+        let stored = outlet["records"].as_u64().max(outlet["waiting"].as_u64()) > Some(0);
+        (waited && stored && timed && counts.iter().all(|count| count.as_u64() > Some(0))).then_some(())
+    });
+    let top = web::json(port, "/api/v1/flows/top?key=dst-as&last=1h");
+    let rows = top["rows"].as_array().expect("rows");
+    assert!(rows.iter().any(|row| row["dst_as"].is_u64()), "records know BGP's routes: {top}");
+    eventually("nothing is wrong", || {
+        (web::json(port, "/api/v1/status")["problems"] == json!([])).then_some(())
+    });
+
+    let pid = Pid::from_raw(i32::try_from(demo.0.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(demo.0.wait().unwrap().code(), Some(0));
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A second one finds the port taken, and neither disturbs the other.
+#[test]
+fn two_run_at_once() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_first, port) = start(one.path(), free_port());
+    eventually("the first serves", || Some(items(port, "/api/v1/ports")).filter(|ports| ports.len() == 4));
+    let (_second, other) = start(two.path(), port);
+    assert_ne!(port, other);
+    for port in [port, other] {
+        eventually("neighbors are up", || {
+            let neighbors = items(port, "/api/v1/bgp/neighbors");
+            neighbors.iter().all(|each| each["state"] == "Established").then_some(())
+        });
+    }
+}
