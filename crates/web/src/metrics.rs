@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use thalweg_node::control::{
-    AclRuleView, BgpNeighborView, BgpRequest, CountersView, FlowCacheView, ForwardingView, MemoryView,
-    NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request, RibView, StatusView,
+    AclRuleView, BgpNeighborView, BgpRequest, CountersView, FlowCacheView, ForwardingView, GatewayCheckView,
+    MemoryView, NatCountersView, PacketRequest, PolicerView, PortView, QueueView, Request, RibView,
+    StatusView,
 };
 
 use crate::answer::Outlet;
@@ -46,6 +47,7 @@ pub(crate) struct Views {
     pub(crate) status: Option<StatusView>,
     pub(crate) counters: Option<CountersView>,
     pub(crate) ports: Option<Vec<PortView>>,
+    pub(crate) checks: Option<Vec<GatewayCheckView>>,
     pub(crate) queues: Option<Vec<QueueView>>,
     pub(crate) policers: Option<Vec<PolicerView>>,
     pub(crate) acls: Option<Vec<AclRuleView>>,
@@ -100,6 +102,7 @@ impl Views {
             status: one(router, &Request::Status)?,
             counters: one(router, &packets(PacketRequest::Counters))?,
             ports: all(router, &packets(PacketRequest::Ports))?,
+            checks: all(router, &packets(PacketRequest::GatewayChecks))?,
             queues: all(router, &packets(PacketRequest::Queues))?,
             policers: all(router, &packets(PacketRequest::Policers))?,
             acls: all(router, &packets(PacketRequest::AccessLists))?,
