@@ -28,6 +28,7 @@ mod dpdk;
 mod egress;
 mod firewall;
 mod flows;
+mod gateway_checks;
 mod interfaces;
 mod items;
 mod kernel;

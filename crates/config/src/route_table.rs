@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use thalweg_dataplane::gateway_check::CheckConfig;
 
 use crate::types::{RouteSources, RouteTarget, RoutingConfig, TargetIndex};
 
@@ -43,7 +44,7 @@ impl RouteTable {
     }
 
     /// Sorts, keeps the last of equal prefixes, and drops targets that are no longer used.
-    pub(crate) fn finish(mut self, mut sources: RouteSources) -> RoutingConfig {
+    pub(crate) fn finish(mut self, checks: Vec<CheckConfig>, mut sources: RouteSources) -> RoutingConfig {
         let before = self.len();
         keep_last(&mut self.v4, |net| (u32::from(net.addr()), net.prefix_len()));
         keep_last(&mut self.v6, |net| (u128::from(net.addr()), net.prefix_len()));
@@ -58,7 +59,7 @@ impl RouteTable {
                 (targets.len() - 1) as TargetIndex
             });
         }
-        RoutingConfig { v4: self.v4, v6: self.v6, targets, sources }
+        RoutingConfig { v4: self.v4, v6: self.v6, targets, checks, sources }
     }
 }
 

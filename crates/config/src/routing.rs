@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use ipnet::IpNet;
+use thalweg_dataplane::gateway_check::CheckConfig;
 
 use crate::diagnostic::ErrorKind;
+use crate::gateway_checks::{self, CHECK, GatewayChecks};
 use crate::key::{Key, Sub, U32, table};
 use crate::ports::{Ports, is_link_local};
 use crate::reader::{At, Reader};
@@ -51,6 +53,7 @@ table! {
     static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
         "of several routes to a prefix, the one with the lowest metric is used whose link is up and whose next hop answers",
     );
+    row gateway_checks::CHECK;
 }
 
 /// The most next hops of one ECMP route.
@@ -69,7 +72,7 @@ pub(crate) fn read(
         read_files(reader, section, ports, folder, &mut table);
     }
     sources.files = table.len();
-    read_routes(reader, root, ports, &mut table);
+    let checks = read_routes(reader, root, ports, &mut table);
     sources.configured = table.len() - sources.files;
     for (port, net) in &ports.addresses {
         if !is_link_local(net.value.addr()) {
@@ -81,7 +84,7 @@ pub(crate) fn read(
         table.push(IpNet::from(net.value.addr()), RouteTarget::Local(*port));
         sources.local += 1;
     }
-    table.finish(sources)
+    table.finish(checks, sources)
 }
 
 fn read_files(
@@ -128,7 +131,14 @@ fn read_files(
     }
 }
 
-fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table: &mut RouteTable) {
+/// Returns the health checks of next hops.
+fn read_routes(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    table: &mut RouteTable,
+) -> Vec<CheckConfig> {
+    let mut checks = GatewayChecks::default();
     let mut all: BTreeMap<IpNet, BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
     for mut section in root.sections(reader, &ROUTES) {
         let prefix = section.read(reader, &PREFIX);
@@ -137,6 +147,9 @@ fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table
             Some(item) => METRIC.value(reader, &item),
             None => METRIC.default_value(reader),
         };
+        if let Some(check) = section.section(reader, &CHECK) {
+            checks.read(reader, check, target.as_ref(), ports);
+        }
         section.finish(reader);
         let (Some(prefix), Some(target), Some(metric)) = (prefix, target, metric) else { continue };
         let routes = all.entry(prefix.value).or_default();
@@ -164,6 +177,7 @@ fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table
             _ => table.push(prefix, RouteTarget::Ranked(targets)),
         }
     }
+    checks.finish()
 }
 
 fn read_target(

@@ -18,6 +18,7 @@ use thalweg_dataplane::acl::AccessList;
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
 use thalweg_dataplane::firewall::{FirewallConfig as Firewall, ROUTER, Zone};
+use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -414,6 +415,8 @@ pub struct RoutingConfig {
     pub v6: Vec<(Ipv6Net, TargetIndex)>,
     /// All targets are different and used.
     pub targets: Vec<RouteTarget>,
+    /// Health checks of gateways; at most one of each.
+    pub checks: Vec<CheckConfig>,
     pub sources: RouteSources,
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use thalweg_config::{Class, FirewallConfig, PortConfig, RouterConfig, WorkersConfig};
+use thalweg_dataplane::gateway_check::{CheckState, CheckView};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::{ColorAction, ColorCounts, Marker};
 use thalweg_exec::{ModelOptions, Priority};
@@ -22,8 +23,8 @@ use thalweg_live::{
 };
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FirewallRuleView,
-    FlowCacheView, FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView,
-    QueueView, ReceiveQueueView, SojournView, UpDown, emit_all,
+    FlowCacheView, FlowOutletView, GatewayCheckView, NatUse, NeighborView, PacketRequest, PacketStatus,
+    PolicerView, PortView, QueueView, ReceiveQueueView, SojournView, UpDown, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -321,6 +322,11 @@ impl PacketSide {
             .filter(|port| !port.up)
             .map(|port| format!("port {} is down: interface {} has no link", port.name, port.interface))
             .collect();
+        let checks = self.gateway_checks().unwrap_or_default();
+        let failed = checks.iter().filter(|check| check.state == CheckState::Failed.name());
+        problems.extend(failed.map(|GatewayCheckView { port, gateway, target, .. }| {
+            format!("gateway {gateway} of port {port} fails its check: {target} does not answer")
+        }));
         if self.has_ended() {
             problems.push("the router stopped forwarding packets: see the log".to_owned());
         }
@@ -393,6 +399,24 @@ impl PacketSide {
         Ok(views.iter().map(view).collect())
     }
 
+    fn gateway_checks(&self) -> Result<Vec<GatewayCheckView>, AnswerError> {
+        if self.config().routing.checks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let views = self.router.read().ask(|host| host.checks().collect::<Vec<_>>());
+        let view = |each: &CheckView| GatewayCheckView {
+            port: self.name(each.check.port),
+            gateway: each.check.gateway.to_string(),
+            target: each.check.target.to_string(),
+            state: each.state.name().to_owned(),
+            requests: each.requests,
+            answers: each.answers,
+            failures: each.failures,
+            rtt_us: each.rtt_ns.map(|rtt_ns| rtt_ns as f64 / 1000.0),
+        };
+        Ok(views.ok_or(AnswerError::HostSilent)?.iter().map(view).collect())
+    }
+
     fn queues(&self) -> Vec<QueueView> {
         let router = self.router.read();
         let mut views = Vec::new();
@@ -447,6 +471,7 @@ impl PacketSide {
             PacketRequest::Ports => emit_all(Ok(self.rated_ports()), emit),
             PacketRequest::Counters => emit_all(self.counters().map(|view| [view]), emit),
             PacketRequest::Neighbors => emit_all(self.neighbors(), emit),
+            PacketRequest::GatewayChecks => emit_all(self.gateway_checks(), emit),
             PacketRequest::Queues => emit_all(Ok(self.rated_queues()), emit),
             PacketRequest::AccessLists => emit_all(Ok(self.access_lists()), emit),
             PacketRequest::Policers => emit_all(Ok(self.policers()), emit),

@@ -13,7 +13,7 @@
 //! | counters | [`account`] | any batch |
 //!
 //! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
-//! ([`icmp`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
+//! ([`icmp`]), health checks of gateways ([`gateway_check`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
 //! file. Shards of NAT and of the firewall are in cells, for which the caller supplies locks if several threads share them.
 
 pub mod account;
@@ -23,6 +23,7 @@ pub mod egress;
 pub mod firewall;
 pub mod fragmentation;
 pub mod fragments;
+pub mod gateway_check;
 pub mod icmp;
 pub mod ingress;
 pub mod ip_packet;

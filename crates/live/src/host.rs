@@ -5,6 +5,7 @@
 //!                  │                        └── packets that waited ──> outboxes
 //!                  ├── errors, echo ──> injected: routed and translated like any packet
 //!                  ├── fragments ──> outboxes
+//!                  ├── health checks of gateways ──> outboxes, forwarding tables
 //!                  └── other packets for the router ──> mirror interface, if the port has one
 //! ```
 //!
@@ -18,6 +19,7 @@
 
 mod early_fragments;
 mod frames;
+mod gateway_checks;
 mod reload;
 mod static_neighbors;
 
@@ -30,6 +32,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, select};
 use thalweg_base::{DropReason, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
+use thalweg_dataplane::gateway_check::GatewayChecks;
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
 use thalweg_dataplane::neighbor::{
@@ -131,6 +134,7 @@ pub struct Host {
     /// Removed ports, whose late link changes are ignored.
     vacant: BTreeSet<u16>,
     early_fragments: EarlyFragments,
+    checks: GatewayChecks,
     parts: Parts,
     gateways_at_ns: u64,
     sessions_at_ns: u64,
@@ -141,11 +145,13 @@ impl Host {
     /// The host thread's state in the beginning, when the interfaces of the ports `down` do not exist yet.
     pub(crate) fn new(neighbors: NeighborConfig, parts: Parts, down: impl Iterator<Item = u16>) -> Self {
         let now_ns = parts.clock.now_ns();
+        let seed = neighbors.seed;
         let mut host = Self {
             neighbors: NeighborTable::new(neighbors, parts.identities.clone(), now_ns),
             static_neighbors: StaticNeighbors::default(),
             vacant: BTreeSet::new(),
             early_fragments: EarlyFragments::default(),
+            checks: GatewayChecks::new(seed),
             parts,
             gateways_at_ns: 0,
             sessions_at_ns: 0,
@@ -161,7 +167,11 @@ impl Host {
     pub(crate) fn run(mut self, intake: &Intake, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let now_ns = self.parts.clock.now_ns();
-            let due = [self.neighbors.next_deadline(), self.early_fragments.next_deadline()];
+            let due = [
+                self.neighbors.next_deadline(),
+                self.early_fragments.next_deadline(),
+                self.checks.next_deadline(),
+            ];
             let due = due.into_iter().flatten().fold(self.gateways_at_ns, u64::min);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
             let (mut first, mut link) = (None, None);
@@ -179,6 +189,7 @@ impl Host {
             self.work_on(first, intake);
             let now_ns = self.parts.clock.now_ns();
             self.neighbors.handle_timer(now_ns);
+            self.run_checks(now_ns);
             self.put_in_early_fragments(now_ns);
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
@@ -334,7 +345,7 @@ impl Host {
     }
 
     fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
-        if self.handle_neighbor(punt, now_ns) {
+        if self.handle_neighbor(punt, now_ns) || self.is_check_answer(punt.ip_packet(), now_ns) {
             return Delivery::Taken;
         }
         let delivery = self.parts.mirrors.deliver(punt.port_in, &punt.frame);
@@ -379,13 +390,9 @@ impl Host {
     /// arrived, if it has a usable one.
     fn source_toward(&self, punt: &Punt) -> Option<IpAddr> {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
-        let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_for(sender));
-        let usable = |address: &IpAddr| match address {
-            IpAddr::V6(address) => !address.is_unicast_link_local(),
-            IpAddr::V4(_) => true,
-        };
-        let any = || (0..self.parts.identities.len() as u16).filter_map(of).find(usable);
-        of(punt.port_in).filter(usable).or_else(any)
+        let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_beyond(sender));
+        let any = || (0..self.parts.identities.len() as u16).find_map(of);
+        of(punt.port_in).or_else(any)
     }
 
     /// Fragments a packet that exceeds the next link's MTU, or answers it with packet-too-big.

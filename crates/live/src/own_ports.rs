@@ -60,10 +60,23 @@ impl Claims {
         if self.at_ns.len() < CLAIMS_MAX {
             self.at_ns.insert(flow, now_ns);
         }
-        match flow {
+        flow.claim(nat, now_ns);
+    }
+}
+
+impl Flow {
+    fn claim(self, nat: &NatStage, now_ns: u64) {
+        match self {
             Flow::WithPorts(flow) => nat.claim(flow, now_ns),
             Flow::Bare(protocol, public, peer) => nat.claim_bare(protocol, public, peer, now_ns),
         }
+    }
+}
+
+/// Claims the flow of a frame that the router itself sends.
+pub(crate) fn claim(nat: &NatStage, frame: &[u8], now_ns: u64) {
+    if let Some(flow) = flow_of(frame, |address| nat.is_public(address)) {
+        flow.claim(nat, now_ns);
     }
 }
 

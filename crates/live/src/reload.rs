@@ -334,6 +334,9 @@ fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> V
     if before.flows != after.flows {
         changes.push("flows: metering changed, the flow cache starts empty".to_owned());
     }
+    if before.routing.checks != after.routing.checks {
+        changes.push("health checks of gateways changed".to_owned());
+    }
     if before.neighbors != after.neighbors {
         changes.push("[[neighbors]] changed".to_owned());
     }
@@ -365,6 +368,7 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
         ports: ports.filter(|(old, new)| old != new).filter_map(|(_, new)| new).collect(),
         forgotten: old.iter().map(|each| (each.0, each.1)).filter(|each| !is_kept(each.0, each.1)).collect(),
         static_neighbors: new.iter().filter(|each| !old.contains(each)).copied().collect(),
+        checks: after.routing.checks.clone(),
         outside: after.nat.as_ref().map(|nat| nat.outside_port),
         refusal: refusal(after),
         class: after.qos.default_class,

@@ -234,6 +234,7 @@ impl LiveRouter {
         let mut host = Host::new(neighbors, parts, down);
         let neighbors = config.neighbors.iter();
         host.configure_neighbors(neighbors.map(|neighbor| (neighbor.port, neighbor.address, neighbor.mac)));
+        host.configure_checks(&config.routing.checks);
         host
     }
 

@@ -40,8 +40,8 @@ pub use forwarding::{
 };
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
-    AclRuleView, CountersView, NeighborView, PacketRequest, PolicerView, PortRates, PortView, QueueRates,
-    QueueView, ReceiveQueueView, SojournView, WorkerView,
+    AclRuleView, CountersView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortRates,
+    PortView, QueueRates, QueueView, ReceiveQueueView, SojournView, WorkerView,
 };
 pub use received::{ReceivedItem, ReceivedRequest};
 pub use sent_route::SentRouteView;

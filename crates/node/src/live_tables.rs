@@ -99,8 +99,8 @@ impl LiveTables {
             default_mac: port.default_mac,
             is_up: true,
         });
-        let (macs, silent) = (HashMap::new(), HashSet::new());
-        let neighbors = Neighbors { ports: ports.collect(), macs, silent };
+        let (macs, silent, failed) = (HashMap::new(), HashSet::new(), HashSet::new());
+        let neighbors = Neighbors { ports: ports.collect(), macs, silent, failed };
         let mut groups: Vec<Group> = config.routing.targets.iter().map(Group::of_target).collect();
         let nobody = (groups.len() + 1) as NextHopId;
         groups.push(Group::of(vec![Path::Drop(DropReason::NotUnicast)]));
@@ -246,6 +246,24 @@ impl LiveTables {
         self.life_changes += u64::from(differs);
     }
 
+    /// Sets whether a gateway fails its health check.
+    pub fn set_check(&mut self, neighbor: (u16, IpAddr), has_failed: bool) {
+        let changed = {
+            let failed = &mut self.neighbors.lock().failed;
+            if has_failed { failed.insert(neighbor) } else { failed.remove(&neighbor) }
+        };
+        if !changed {
+            return;
+        }
+        self.life_changes += 1;
+        for number in self.users.get(&neighbor).cloned().unwrap_or_default() {
+            self.renew_group(number);
+        }
+        let (port, address) = neighbor;
+        self.tables.avoid(Way::Neighbor { address, link: port.into() }, has_failed);
+        self.tables.finish();
+    }
+
     fn is_gateway(&self, (port, address): (u16, IpAddr)) -> bool {
         let way = Way::Neighbor { address, link: port.into() };
         self.users.contains_key(&(port, address)) || self.tables.leads(way)
@@ -261,9 +279,10 @@ impl LiveTables {
         self.neighbors.lock().is_dead(port, neighbor)
     }
 
-    /// Neighbors that were probed and do not answer.
+    /// Neighbors that were probed and do not answer, and gateways that fail their health check.
     pub fn silent(&self) -> Vec<(u16, IpAddr)> {
-        self.neighbors.lock().silent.iter().copied().collect()
+        let neighbors = self.neighbors.lock();
+        neighbors.silent.union(&neighbors.failed).copied().collect()
     }
 
     /// Neighbors with a known MAC address, in no order.

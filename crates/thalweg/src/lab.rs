@@ -7,6 +7,7 @@ mod bgp;
 mod bulk;
 mod convergence;
 mod divide;
+mod failover;
 mod forwarding;
 mod models;
 mod nat;
@@ -91,6 +92,8 @@ experiments! {
     Qos(qos::LabQosArgs) => qos::run,
     /// Measure bulk TCP through NAT with pings beside it, against the kernel (needs root)
     Bulk(bulk::LabBulkArgs) => bulk::run,
+    /// Measure what is lost when links, gateways, sessions or the process fail, against BIRD (needs root)
+    Failover(failover::LabFailoverArgs) => failover::run,
     /// Simulate networks of BGP routers, or compute the routes of the whole Internet
     Network(network::LabNetworkArgs) => network::run,
     /// Reproduce published results on BGP convergence: cliques, policies, damping, MRAI, surges, growth

@@ -7,6 +7,8 @@ mod bgp;
 mod fed;
 #[path = "lab/forwarding.rs"]
 mod forwarding;
+#[path = "lab/live.rs"]
+mod live;
 #[path = "lab/simulated.rs"]
 mod simulated;
 mod support;
@@ -64,9 +66,13 @@ fn every_experiment_is_run_here() {
         text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let commands = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
-    let tests = [include_str!("lab.rs"), include_str!("lab/bgp.rs"), include_str!("lab/simulated.rs")]
-        .concat()
-        .replace([' ', '\n'], "");
+    let tests = [
+        include_str!("lab.rs"),
+        include_str!("lab/bgp.rs"),
+        include_str!("lab/live.rs"),
+        include_str!("lab/simulated.rs"),
+    ];
+    let tests = tests.concat().replace([' ', '\n'], "");
     assert!(names.len() > 9 && names.contains(&"bgp"), "{text}");
     for name in names.into_iter().filter(|name| *name != "help") {
         assert!(tests.contains(&format!("\"lab\",\"{name}\"")), "no test runs `thalweg lab {name}`");
@@ -458,62 +464,6 @@ fn a_flood_has_fewer_places_than_flows() {
         assert_eq!((&cell["conserved"], &cell["equal"]), (&true.into(), &true.into()), "{cell}");
         assert!(cell["cache_bytes"].as_u64() < Some(128 << 20), "{cell}");
     }
-}
-
-/// One test for both, because both need the machine's namespaces and the same processor.
-#[test]
-fn live_experiments_with_the_kernel_and_ourselves() {
-    if !thalweg_lab::forwarding::is_root() {
-        return thalweg_testdata::skipped("live experiments: not root");
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let short = ["--quick", "--trial", "0.05", "--drivers", "af_packet"];
-    let few = ["--only", "set-up,established,tear-down,capacity", "--live-sessions", "200"];
-    let fewer = ["--set-up-sessions", "200", "--capacity-limit", "400"];
-    let output = experiment(&[&["lab", "nat"][..], &short, &few, &fewer].concat(), folder.path());
-    let json = results(&output, folder.path());
-    let left_out = json["results"]["left_out"].as_array().expect("a list");
-    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab nat: {why}")));
-    let live = json["results"]["live"].as_array().expect("cells");
-    // The kernel has four figures; our router has three, because tear-down is measured for the kernel only. On a
-    // busy machine nothing can be said about throughput, except that it is at most the offered load.
-    for (subject, figures) in [("linux", 4), ("thalweg", 3)] {
-        let here: Vec<_> = live.iter().filter(|cell| cell["subject"] == subject).collect();
-        let is_left_out = left_out.iter().any(|why| why.as_str().is_some_and(|why| why.starts_with(subject)));
-        assert!(here.len() == figures || is_left_out, "{subject}: {live:?}");
-    }
-    let held = live.iter().filter(|cell| cell["measure"] == "capacity");
-    held.for_each(|cell| assert!(cell["sessions"].as_u64() <= Some(400), "{cell}"));
-
-    let folder = tempfile::tempdir().expect("a folder");
-    let small = ["--only", "throughput", "--frames", "64", "--subjects", "linux,thalweg"];
-    let output = experiment(&[&["lab", "forwarding"][..], &short, &small].concat(), folder.path());
-    let json = results(&output, folder.path());
-    assert!(json["results"].is_object(), "{json}");
-
-    let folder = tempfile::tempdir().expect("a folder");
-    let slow = ["--rate", "10", "--calls", "2"];
-    let output = experiment(&[&["lab", "qos"][..], &short, &slow].concat(), folder.path());
-    let json = results(&output, folder.path());
-    let cells = json["results"]["cells"].as_array().expect("cells");
-    let ours = cells.iter().filter(|cell| cell["subject"] == "thalweg").collect::<Vec<_>>();
-    let left_out = json["results"]["left_out"].as_array().expect("a list");
-    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab qos: {why}")));
-    let is_left_out = left_out.iter().any(|why| why.as_str().is_some_and(|why| why.starts_with("thalweg")));
-    assert!(ours.len() == 2 || is_left_out, "{json}");
-    assert!(ours.iter().all(|cell| cell["sojourn"]["p99_us"].as_f64().is_some()), "{ours:?}");
-    assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
-
-    let folder = tempfile::tempdir().expect("a folder");
-    let one = ["--loads", "up"];
-    let output = experiment(&[&["lab", "bulk"][..], &short, &one].concat(), folder.path());
-    let json = results(&output, folder.path());
-    let cells = json["results"]["cells"].as_array().expect("cells");
-    let left_out = json["results"]["left_out"].as_array().expect("a list");
-    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab bulk: {why}")));
-    // The kernel between two kinds of hosts, and ours.
-    assert_eq!(cells.len() + left_out.len(), 3, "{json}");
-    assert!(cells.iter().all(|cell| cell["bits_per_second"]["median"].as_f64() > Some(0.0)), "{json}");
 }
 
 /// The small network of the examples: every network reaches every other one, before and after failures.

@@ -16,8 +16,8 @@ use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     AclRuleView, BgpNeighborView, BgpRequest, Client, ClientError, CountersView, FirewallCountersView,
-    FlowCacheView, ForwardingView, MemoryView, NatCountersView, PacketRequest, PolicerView, PortView,
-    QueueView, RefusalKind, Request, RibView, StatusView,
+    FlowCacheView, ForwardingView, GatewayCheckView, MemoryView, NatCountersView, PacketRequest, PolicerView,
+    PortView, QueueView, RefusalKind, Request, RibView, StatusView,
 };
 
 use crate::answer::Outlet;
@@ -47,6 +47,7 @@ pub(crate) struct Views {
     pub(crate) status: Option<StatusView>,
     pub(crate) counters: Option<CountersView>,
     pub(crate) ports: Option<Vec<PortView>>,
+    pub(crate) checks: Option<Vec<GatewayCheckView>>,
     pub(crate) queues: Option<Vec<QueueView>>,
     pub(crate) policers: Option<Vec<PolicerView>>,
     pub(crate) acls: Option<Vec<AclRuleView>>,
@@ -102,6 +103,7 @@ impl Views {
             status: one(router, &Request::Status)?,
             counters: one(router, &packets(PacketRequest::Counters))?,
             ports: all(router, &packets(PacketRequest::Ports))?,
+            checks: all(router, &packets(PacketRequest::GatewayChecks))?,
             queues: all(router, &packets(PacketRequest::Queues))?,
             policers: all(router, &packets(PacketRequest::Policers))?,
             acls: all(router, &packets(PacketRequest::AccessLists))?,

@@ -117,6 +117,8 @@ port = "wan"
 prefix = "10.0.0.0/8"
 via = "203.0.113.1"
 port = "wan"
+# routes.check
+[routes.check]
 # ports.NAME
 [ports.wan]
 interface = "eth0"

@@ -7,6 +7,7 @@ use std::path::Path;
 use thalweg_config::{
     ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig, WebRight,
 };
+use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
 };
@@ -90,6 +91,34 @@ fn a_file_of_its_own_suffices_for_the_web() {
             && read(&format!("{open}{token}")).is_err()
     );
     assert!(read(&format!("{open}{tls}{token}")).is_ok());
+}
+
+#[test]
+fn checks_belong_to_next_hops() {
+    let config = accepted(
+        r#"
+        [[routes]]
+        prefix = "10.0.0.0/8"
+        via = ["203.0.113.1", "203.0.113.3"]
+        check = { every_ms = 250, fail = 5 }
+        [[routes]]
+        prefix = "10.1.0.0/16"
+        via = "203.0.113.3"
+        check = { every_ms = 250, fail = 5 }
+        [[routes]]
+        prefix = "2001:db8:9::/48"
+        via = "2001:db8:1::9"
+        check = { ping = "2001:db8:ffff::1" }
+        "#,
+        Path::new("."),
+    );
+    let check = |gateway: &str, target: &str| {
+        let (gateway, target) = (gateway.parse().expect("an address"), target.parse().expect("an address"));
+        CheckConfig { port: 0, gateway, target, every_ns: 1_000_000_000, fail: 3, pass: 3 }
+    };
+    let fast = |gateway: &str| CheckConfig { every_ns: 250_000_000, fail: 5, ..check(gateway, gateway) };
+    let expected = [fast("203.0.113.1"), fast("203.0.113.3"), check("2001:db8:1::9", "2001:db8:ffff::1")];
+    assert_eq!(config.routing.checks, expected);
 }
 
 #[test]

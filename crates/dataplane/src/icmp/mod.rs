@@ -24,7 +24,7 @@ mod echo;
 mod untranslate;
 
 pub use build::{IcmpError, NotWritten, write_error};
-pub use echo::echo_reply;
+pub use echo::{Echo, echo_reply, echo_request};
 pub use untranslate::{Original, untranslate};
 
 use crate::ip_packet::IpPacket;

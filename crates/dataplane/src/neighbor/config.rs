@@ -163,6 +163,14 @@ impl PortIdentity {
         };
         same_network.map(|&(own, _)| own).or_else(any)
     }
+
+    /// The source of packets to `target` wherever it is: an address of the same network if there is one, else any of
+    /// the family, but none that is valid on this link only.
+    pub fn source_beyond(&self, target: IpAddr) -> Option<IpAddr> {
+        let wide = |(own, _): &&(IpAddr, u8)| own.is_ipv4() == target.is_ipv4() && !is_link_local(*own);
+        let mut near = self.addresses.iter().filter(|&&(own, length)| in_network(own, length, target));
+        near.find(wide).or_else(|| self.addresses.iter().find(wide)).map(|&(own, _)| own)
+    }
 }
 
 /// Whether a single host can have the address on a link; networks are not considered.

@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The start of namespace names; the process ID follows.
 const PREFIX: &str = "thalweg-lab-";
@@ -75,6 +75,13 @@ impl Namespace {
         let mut all = vec!["netns", "exec", &self.name];
         all.extend(words);
         run("ip", &all)
+    }
+
+    /// Starts a program inside, whose output goes to `log`.
+    pub fn spawn(&self, words: &[&str], log: &File) -> io::Result<Child> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]).args(words).stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log.try_clone()?).spawn()
     }
 
     /// Writes a setting of the namespace: a path below `/proc/sys/net`.

@@ -118,7 +118,7 @@ pub fn neighbor(
 
 type End<'a> = (&'a Namespace, &'a str, MacAddr);
 
-pub(super) fn link(from: End<'_>, to: End<'_>, mtu: usize) -> Result<(), ForwardingError> {
+pub(crate) fn link(from: End<'_>, to: End<'_>, mtu: usize) -> Result<(), ForwardingError> {
     let ((namespace, port, mac), (peer, peer_port, peer_mac)) = (from, to);
     namespace.ip(&format!(
         "link add {port} mtu {mtu} address {} type veth peer name {peer_port} mtu {mtu} address {} netns {}",

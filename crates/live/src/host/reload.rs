@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::neighbor::PortIdentity;
 use thalweg_node::live_tables::PortLink;
@@ -23,6 +24,8 @@ pub(crate) struct HostChange {
     pub(crate) forgotten: Vec<(u16, IpAddr)>,
     /// Static neighbors that are new or have another MAC address.
     pub(crate) static_neighbors: Vec<(u16, IpAddr, MacAddr)>,
+    /// All health checks of gateways.
+    pub(crate) checks: Vec<CheckConfig>,
     pub(crate) outside: Option<u16>,
     /// The ICMP error for hosts that NAT refuses a session.
     pub(crate) refusal: Option<IcmpError>,
@@ -113,6 +116,7 @@ impl Host {
             }
         }
         self.configure_neighbors(change.static_neighbors);
+        self.configure_checks(&change.checks);
         (self.parts.outside, self.parts.class) = (change.outside, change.class);
         (self.parts.nat, self.parts.refusal) = (nat, change.refusal);
         self.parts.firewall = firewall;

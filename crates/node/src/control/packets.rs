@@ -20,6 +20,8 @@ pub enum PacketRequest {
     Counters,
     /// One item for each neighbor on the ports' links: ARP and ND.
     Neighbors,
+    /// One item for each health check of a gateway.
+    GatewayChecks,
     /// One item for each class of each port that has a queue.
     Queues,
     /// One item for each NAT session that passes the filter.
@@ -220,6 +222,25 @@ pub struct NeighborView {
     pub source: Option<String>,
     /// Packets that wait for it.
     pub waiting: u64,
+}
+
+/// The health check of a gateway, as [`PacketRequest::GatewayChecks`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatewayCheckView {
+    pub port: String,
+    pub gateway: String,
+    /// Who must answer.
+    pub target: String,
+    /// `waiting`, `passed` or `failed`.
+    pub state: String,
+    /// Echo requests.
+    pub requests: u64,
+    /// Their answers that came in time.
+    pub answers: u64,
+    /// How often the check began to fail.
+    pub failures: u64,
+    /// The round-trip time of the last answer.
+    pub rtt_us: Option<f64>,
 }
 
 /// A class's queue at a port, as [`PacketRequest::Queues`] shows it.

@@ -1,6 +1,6 @@
 //! A route installer that writes the data plane's look-up tables.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -72,6 +72,8 @@ pub struct FibTables {
     ways: Vec<Option<(Way, Option<Way>)>>,
     /// The numbers that lead a way or have it as a backup.
     numbers: HashMap<Way, Vec<HopNumber>>,
+    /// Ways that packets take only if there is no other.
+    avoided: HashSet<Way>,
     /// The meanings of all numbers; `next_hops` publishes a copy to readers.
     hops: NextHops,
     next_hops: SharedNextHops,
@@ -109,6 +111,7 @@ impl FibTables {
             adjacency_of,
             ways: Vec::new(),
             numbers: HashMap::new(),
+            avoided: HashSet::new(),
             next_hops: SharedNextHops::default(),
             stale: true,
             refused: 0,
@@ -166,9 +169,11 @@ impl FibTables {
         }
     }
 
-    /// Whether a way works now: its neighbor is resolved and its link is up.
+    /// Whether a way works now: its neighbor is resolved, its link is up, and nobody advises against it.
     fn is_usable(&self, way: Way) -> bool {
-        matches!(way, Way::Discard) || matches!(self.adjacency(way), Adjacency::Forward { .. })
+        let leads_on =
+            matches!(way, Way::Discard) || matches!(self.adjacency(way), Adjacency::Forward { .. });
+        leads_on && !self.avoided.contains(&way)
     }
 
     fn set_meaning(&mut self, number: NextHopId, paths: &PathSet) {
@@ -289,6 +294,17 @@ impl FibTables {
         for number in self.numbers.get(&way).cloned().unwrap_or_default() {
             self.write_number(number);
         }
+    }
+
+    /// Sets whether packets leave a way as soon as there is a backup that works. Published as
+    /// [`renew_way`](Self::renew_way) does.
+    pub fn avoid(&mut self, way: Way, is_avoided: bool) {
+        if is_avoided {
+            self.avoided.insert(way);
+        } else {
+            self.avoided.remove(&way);
+        }
+        self.renew_way(way);
     }
 
     /// Routes in the tables, base routes included, by family.

@@ -274,6 +274,11 @@ impl ForwardingTables {
         self.change(|tables| tables.set_neighbors(news))
     }
 
+    /// See [`LiveTables::set_check`].
+    pub fn set_check(&self, gateway: (u16, IpAddr), has_failed: bool) {
+        self.change(|tables| tables.set_check(gateway, has_failed));
+    }
+
     /// See [`LiveTables::set_others`].
     pub fn set_others(&self, changes: &[(IpPrefix, Option<OtherWays>)]) -> usize {
         self.change(|tables| tables.set_others(changes))

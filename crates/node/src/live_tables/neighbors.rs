@@ -4,6 +4,9 @@
 //! the first tier that has a usable path, spread by flow over all its usable paths. A path is usable when its port
 //! is up and its neighbor is known; a path to a network or a discard needs no neighbor. If no path is usable, the
 //! first tier with a port that is up decides, so that packets trigger the resolution of its neighbors.
+//!
+//! A gateway that fails its health check is like one that is not known, except that packets still go there if no path
+//! is usable: the check may be wrong, and there is nothing to lose.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -83,6 +86,8 @@ pub(super) struct Neighbors {
     pub(super) macs: HashMap<(u16, IpAddr), MacAddr>,
     /// Neighbors that were probed and do not answer.
     pub(super) silent: HashSet<(u16, IpAddr)>,
+    /// Gateways that fail their health check.
+    pub(super) failed: HashSet<(u16, IpAddr)>,
 }
 
 impl Neighbors {
@@ -113,12 +118,19 @@ impl Neighbors {
 
     pub(super) fn group(&self, group: &Group) -> PathSet {
         let (active, standby) = self.in_use(group);
-        // A dead path still says which port its neighbor's packets arrive on.
+        // A dead path still says which port its neighbor's packets arrive on. So does one whose check fails: answers
+        // to the check arrive there, and would not pass a reverse path check otherwise.
         let glean = |path: Path| path.port().map(|port| Adjacency::Glean { port });
+        let checked = group.paths().filter(|path| self.fails_check(*path) && !standby.contains(path));
+        let standby: Vec<_> = standby.iter().copied().chain(checked).collect();
         PathSet {
             active: active.into_iter().map(|path| self.path(path)).collect(),
             standby: standby.into_iter().filter_map(glean).collect(),
         }
+    }
+
+    fn fails_check(&self, path: Path) -> bool {
+        matches!(path, Path::Neighbor { port, address } if self.failed.contains(&(port, address)))
     }
 
     pub(super) fn has_link(&self, path: Path) -> bool {
@@ -128,18 +140,20 @@ impl Neighbors {
     /// Whether packets can use a path now.
     pub(super) fn is_usable(&self, path: Path) -> bool {
         match path {
-            Path::Neighbor { .. } => matches!(self.path(path), Adjacency::Forward { .. }),
+            Path::Neighbor { .. } => {
+                matches!(self.path(path), Adjacency::Forward { .. }) && !self.fails_check(path)
+            }
             Path::Glean { .. } => self.has_link(path),
             Path::Local { .. } | Path::Drop(_) => true,
         }
     }
 
-    /// Whether a path is known to be dead: its link is down, or its neighbor was probed and is silent. A neighbor
-    /// that was not probed yet is not dead.
+    /// Whether a path is known to be dead: its link is down, or its neighbor was probed and is silent, or fails its
+    /// health check. A neighbor that was not probed yet is not dead.
     pub(super) fn is_dead(&self, port: u16, neighbor: Option<IpAddr>) -> bool {
         let is_silent = neighbor.is_some_and(|address| {
             let has_mac = self.ports.get(usize::from(port)).is_some_and(|link| link.default_mac.is_some());
-            self.silent.contains(&(port, address)) && !has_mac
+            self.silent.contains(&(port, address)) && !has_mac || self.failed.contains(&(port, address))
         });
         is_silent || !self.has_link(Path::Glean { port })
     }

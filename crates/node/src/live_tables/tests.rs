@@ -302,3 +302,56 @@ fn a_silent_gateway_is_asked_for_until_it_answers() {
     tables.resolved(0, address, MacAddr([2, 0, 0, 0, 9, 55]));
     assert!(!tables.is_dead(0, Some(address)) && !tables.gateways().contains(&(0, address)));
 }
+
+/// A gateway that fails its health check is left for any path that works: of the same tier, of a later one, of a pair
+/// of BGP's next hops. Without one, packets still go there.
+#[test]
+fn a_gateway_that_fails_its_check_is_the_last_resort() {
+    let ranked = "[[routes]]\nprefix = \"50.0.0.0/8\"\nvia = \"10.1.0.2\"\nmetric = 1\n\
+                  [[routes]]\nprefix = \"50.0.0.0/8\"\nvia = \"10.2.0.2\"\nmetric = 2\n";
+    let text = format!("{CONFIG}{ranked}");
+    let config = RouterConfig::from_text("test.toml", &text, FilePath::new(".")).unwrap();
+    let mut tables = LiveTables::new(&config).unwrap();
+    let mac = MacAddr([2, 0, 0, 0, 9, 9]);
+    tables.set_neighbors(&[0, 1, 2].map(|index| (neighbor(index), Some(mac))));
+    let (hop, to) = (tables.first_hop(), |index: usize| {
+        let (port, address) = neighbor(index);
+        Way::Neighbor { address, link: port.into() }
+    });
+    tables.set_hop(hop, to(0), Some(to(2)));
+    let network = Prefix::new(u32::from_be_bytes([60, 0, 0, 0]), 8).unwrap();
+    tables.install_v4(&[Install { prefix: network, hop: Some(hop) }]);
+    tables.finish();
+    let ports = |tables: &LiveTables, first: u8| -> Vec<u16> {
+        let port = |path: Adjacency| match path {
+            Adjacency::Forward { port, .. } => port,
+            other => panic!("{first}: {other:?}"),
+        };
+        meets(tables, [first, 1, 1, 1]).into_iter().map(port).collect()
+    };
+    let all = |tables: &LiveTables| [20, 30, 50, 60].map(|first| ports(tables, first));
+    let before = all(&tables);
+    assert_eq!(before, [vec![0], vec![0, 1], vec![0], vec![0]]);
+    let life = tables.life_changes();
+    tables.set_check(neighbor(0), true);
+    assert_eq!(all(&tables), [vec![0], vec![1], vec![1], vec![1]], "its own route has no other path");
+    assert!(tables.life_changes() > life && tables.is_dead(0, Some(neighbor(0).1)));
+    assert_eq!(tables.silent(), [neighbor(0)]);
+    // Answers to the check arrive from the gateway that no packet takes.
+    let hops = tables.router().next_hops.load();
+    for first in [30, 50] {
+        assert!(hops.leads_out_of(number(&tables, [first, 1, 1, 1]), 0), "{first}");
+    }
+    // The others die: better a gateway that fails its check than none.
+    for index in [1, 2] {
+        tables.set_neighbors(&[(neighbor(index), None)]);
+    }
+    assert_eq!([20, 60].map(|first| ports(&tables, first)), [vec![0], vec![0]]);
+    tables.set_neighbors(&[1, 2].map(|index| (neighbor(index), Some(mac))));
+    let life = tables.life_changes();
+    tables.set_check(neighbor(0), true);
+    assert_eq!(tables.life_changes(), life, "nothing new");
+    tables.set_check(neighbor(0), false);
+    assert_eq!(all(&tables), before);
+    assert!(!tables.is_dead(0, Some(neighbor(0).1)));
+}

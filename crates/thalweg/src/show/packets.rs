@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use thalweg_node::control::{
-    AclRuleView, CountersView, NeighborView, PacketRequest, PolicerView, PortRates, PortView, QueueRates,
-    QueueView, Request,
+    AclRuleView, CountersView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortRates,
+    PortView, QueueRates, QueueView, Request,
 };
 use thalweg_text::Table;
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
@@ -29,6 +29,12 @@ pub(super) const SHOW: &[Show] = &[
             Print::Page(|items| Ok(neighbors(&parse_all(items)?))),
         ),
     },
+    Show::asks(
+        "checks",
+        "Health checks of gateways: state, answers, failures, round-trip time",
+        Request::Packets(PacketRequest::GatewayChecks),
+        Print::Page(|items| Ok(gateway_checks(&parse_all(items)?))),
+    ),
     Show::asks(
         "counters",
         "Packets received, sent, delivered to the router and dropped by reason; load of each worker",
@@ -153,6 +159,28 @@ fn neighbors(neighbors: &[NeighborView]) -> String {
         .render(width())
 }
 
+fn micros(us: f64) -> String {
+    duration((us * 1000.0) as u64)
+}
+
+fn gateway_checks(checks: &[GatewayCheckView]) -> String {
+    if checks.is_empty() {
+        return "no gateway has a health check: `check` of [[routes]] gives it one\n".to_owned();
+    }
+    Table::of("", checks)
+        .words("Port", |each| each.port.clone())
+        .words("Gateway", |each| each.gateway.clone())
+        .words("Target", |each| each.target.clone())
+        .words("State", |each| each.state.clone())
+        .number("Requests", |each| count(each.requests))
+        .number("Answers", |each| count(each.answers))
+        .number("Failures", |each| count(each.failures))
+        .number("RTT", |each| each.rtt_us.map_or("-".to_owned(), micros))
+        .optional(&["Requests", "Answers", "RTT"])
+        .table()
+        .render(width())
+}
+
 fn queues(queues: &[QueueView]) -> String {
     if queues.is_empty() {
         return "no port has a queue: [[qos.egress]] gives it one\n".to_owned();
@@ -160,7 +188,6 @@ fn queues(queues: &[QueueView]) -> String {
     let rate = |queue: &QueueView, of: fn(&QueueRates) -> u64, form: fn(f64) -> String| {
         queue.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| form(of(rates) as f64))
     };
-    let micros = |us: f64| duration((us * 1000.0) as u64);
     Table::of("", queues)
         .words("Port", |each| each.port.clone())
         .words("Class", |each| each.class.clone())

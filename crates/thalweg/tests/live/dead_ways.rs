@@ -46,7 +46,7 @@ fn ways(router: &Router<'_>, prefix: &str) -> Option<Vec<String>> {
     Some(ways)
 }
 
-fn goes_by(router: &Router<'_>, prefix: &str, expected: &[Host]) {
+pub(crate) fn goes_by(router: &Router<'_>, prefix: &str, expected: &[Host]) {
     let mut expected: Vec<&str> = expected.iter().map(|host| host.v4).collect();
     expected.sort_unstable();
     eventually(&format!("{prefix} goes by {expected:?}"), || {

@@ -15,6 +15,7 @@ mod faults;
 mod firewall;
 mod flood;
 mod flows;
+mod gateway_checks;
 mod hostile;
 mod hosts;
 mod kernel_sync;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use thalweg_base::DropReason;
 use thalweg_flow::EndReason;
 use thalweg_node::control::{
-    CountersView, FirewallCountersView, FlowCacheView, ForwardingView, NatCountersView, PortView, QueueView,
-    SojournView,
+    CountersView, FirewallCountersView, FlowCacheView, ForwardingView, GatewayCheckView, NatCountersView,
+    PortView, QueueView, SojournView,
 };
 
 use super::{Each, Views, seconds};
@@ -35,6 +35,9 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
     }
     if let Some(counters) = &views.counters {
         write_counters(text, counters);
+    }
+    if let Some(checks) = &views.checks {
+        write_checks(text, checks);
     }
     if let Some(queues) = &views.queues {
         write_queues(text, queues);
@@ -115,6 +118,25 @@ fn write_counters(text: &mut Exposition, view: &CountersView) {
         "How long packets stayed, from the receive ring to their port's queue: a sample of them.",
     );
     write_times(&mut residence, &[], &view.residence);
+}
+
+fn write_checks(text: &mut Exposition, checks: &[GatewayCheckView]) {
+    fn labels(check: &GatewayCheckView) -> [(&str, &str); 2] {
+        [("port", &check.port), ("gateway", &check.gateway)]
+    }
+    let mut up = text.gauge("gateway_check_up", "Whether the gateway does not fail its health check.");
+    for check in checks {
+        up.sample(&labels(check), check.state != "failed");
+    }
+    let counters: [Each<GatewayCheckView>; 3] = [
+        ("gateway_check_requests", "Echo requests of the check.", |check| check.requests),
+        ("gateway_check_answers", "Their answers that came in time.", |check| check.answers),
+        ("gateway_check_failures", "How often the check began to fail.", |check| check.failures),
+    ];
+    for (name, help, of) in counters {
+        let mut family = text.counter(name, help);
+        checks.iter().for_each(|check| family.sample(&labels(check), of(check)));
+    }
 }
 
 fn write_queues(text: &mut Exposition, queues: &[QueueView]) {

@@ -37,6 +37,11 @@ fn views() -> Views {
             ..CountersView::default()
         }),
         ports: Some(vec![PortView { name: name("lan"), up: true, ..PortView::default() }]),
+        checks: Some(vec![GatewayCheckView {
+            port: name("wan"),
+            gateway: name("192.0.2.1"),
+            ..GatewayCheckView::default()
+        }]),
         queues: Some(vec![QueueView {
             port: name("lan"),
             class: name("voice"),

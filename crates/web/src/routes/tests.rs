@@ -224,6 +224,7 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("FlowCacheView", view::<FlowCacheView>()),
         ("FlowOutletView", view::<FlowOutletView>()),
         ("ForwardingView", view::<ForwardingView>()),
+        ("GatewayCheckView", view::<GatewayCheckView>()),
         ("KernelSyncView", view::<KernelSyncView>()),
         ("KernelView", view::<KernelView>()),
         ("MemoryView", view::<MemoryView>()),

@@ -21,7 +21,7 @@ use std::fmt::Write;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 /// Its name in results.
 pub const NAME: &str = "thalweg";
@@ -133,17 +133,12 @@ impl Thalweg {
         fs::write(&config, text.to_owned() + &self.more)?;
         fs::write(folder.join(ROUTE_FILE), routes)?;
         let log = File::create(self.log())?;
-        let child = Command::new("ip")
-            .args(["netns", "exec", router.name()])
-            .arg(&self.program)
-            .args(arguments(&config, &self.label.model))
-            .arg("--socket")
-            .arg(self.socket())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        self.child = Some(child);
+        let (program, socket) = (self.program.display().to_string(), self.socket().display().to_string());
+        let arguments = arguments(&config, &self.label.model);
+        let mut words = vec![program.as_str()];
+        words.extend(arguments.iter().map(String::as_str));
+        words.extend(["--socket", &socket]);
+        self.child = Some(router.spawn(&words, &log)?);
         Ok(())
     }
 }
@@ -252,13 +247,17 @@ impl Subject for Thalweg {
     }
 
     fn tear_down(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        if let Some(id) = rustix::process::Pid::from_raw(child.id() as i32) {
-            // It may have ended by itself; then it is only waited for.
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
-        }
-        end(&mut child);
+        self.child.take().iter_mut().for_each(terminate);
     }
+}
+
+/// Ends a program.
+pub(crate) fn terminate(child: &mut Child) {
+    if let Some(id) = rustix::process::Pid::from_raw(child.id() as i32) {
+        // It may have ended by itself; then it is only waited for.
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+    }
+    end(child);
 }
 
 impl Drop for Thalweg {

@@ -1,0 +1,332 @@
+//! The experiment on failover: what is lost when something fails that has a substitute.
+//!
+//! A client sends datagrams at an even pace to destinations spread over a table that two transits reach ([`Site`]).
+//! Something fails, and the router must send by the other transit. Every router gets the same failures in the same run,
+//! each in a network of its own. Counted are the packets that never arrive, and the longest silence of a destination
+//! from its last packet before the failure on. The silence without a failure, over the same time, shows what the
+//! machine adds.
+//!
+//! Missing: IPv6, a second router that takes over (VRRP).
+
+pub mod render;
+mod router;
+mod site;
+mod stream;
+
+pub use router::RouterKind;
+
+use crate::forwarding::ForwardingError;
+use crate::forwarding::subject::has_program;
+use crate::rounds::{RunOptions, Turn};
+use crate::stats::Summary;
+use router::Router;
+use serde::Serialize;
+use site::Site;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use stream::{Stream, Tally};
+use thalweg_base::XorShift64Star;
+
+/// How long a router may take to learn the table and forward.
+const START_WAIT: Duration = Duration::from_secs(300);
+/// Between looks at the clock.
+const TICK: Duration = Duration::from_millis(20);
+/// Longer than a packet is on its way.
+const DRAIN: Duration = Duration::from_millis(300);
+
+thalweg_base::words! {
+    /// What fails.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Failure {
+        /// The far end of the link to the first transit goes down: the router loses its carrier.
+        Link => "link",
+        /// The router's own interface to the first transit goes down.
+        Port => "port",
+        /// The first transit takes no frame any more and answers nobody; its link stays up.
+        Gateway => "gateway",
+        /// The first transit gets another MAC address and tells nobody.
+        Moved => "moved",
+        /// The BGP daemon of the first transit dies; its kernel forwards on.
+        Session => "session",
+        /// The router's process is killed, and started again at once.
+        Process => "process",
+    }
+}
+
+impl Failure {
+    /// Whether what failed can be mended, so that routes go back.
+    fn is_mended(self) -> bool {
+        matches!(self, Self::Link | Self::Gateway)
+    }
+}
+
+/// What to measure, and how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub routers: Vec<RouterKind>,
+    pub failures: Vec<Failure>,
+    /// Prefixes of the table.
+    pub prefixes: u32,
+    /// Datagrams a second, to all destinations together.
+    pub rate: u32,
+    /// How long to watch without a failure, and at least after one, in seconds.
+    pub watch_s: f64,
+    /// When a router counts as not recovering, in seconds.
+    pub limit_s: f64,
+    pub runs: usize,
+    /// The seed of the order of runs.
+    pub seed: u64,
+    /// The router's program.
+    pub program: PathBuf,
+    /// The router's driver.
+    pub driver: String,
+    /// For configurations and logs.
+    pub folder: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            routers: RouterKind::ALL.to_vec(),
+            failures: Failure::ALL.to_vec(),
+            prefixes: 200_000,
+            rate: 10_000,
+            watch_s: 2.0,
+            limit_s: 120.0,
+            runs: 5,
+            seed: XorShift64Star::DEFAULT_SEED,
+            program: PathBuf::new(),
+            driver: "af_packet".to_owned(),
+            folder: PathBuf::new(),
+        }
+    }
+}
+
+/// A router's result for one failure.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailoverResult {
+    pub router: RouterKind,
+    pub failure: Failure,
+    /// The longest silence of a destination, in milliseconds.
+    pub gap_ms: Summary,
+    /// Packets lost.
+    pub lost: Summary,
+    /// Packets lost when what failed is mended.
+    pub lost_back: Option<Summary>,
+    /// The longest silence without a failure, in milliseconds.
+    pub quiet_ms: Summary,
+}
+
+/// The results of the experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub runs: usize,
+    pub prefixes: u32,
+    pub rate: u32,
+    /// One entry per router and failure.
+    pub cells: Vec<FailoverResult>,
+    /// Who was left out, and why.
+    pub left_out: Vec<String>,
+}
+
+/// What one failure came to in one round.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    gap: Duration,
+    lost: u64,
+    lost_back: Option<u64>,
+    quiet: Duration,
+}
+
+/// Measures all routers. Calls `step` with the number of steps done, their total and the next one. A router that does
+/// not recover from a failure is left out of it from then on.
+pub fn run(
+    options: &Options,
+    stop: &AtomicBool,
+    step: &mut dyn FnMut(usize, usize, &str),
+) -> Result<Outcome, ForwardingError> {
+    let pairs =
+        options.routers.iter().flat_map(|router| options.failures.iter().map(|each| (*router, *each)));
+    let cells: Vec<(RouterKind, Failure)> =
+        pairs.filter(|(router, failure)| router.meets(*failure)).collect();
+    let mut runs: Vec<Vec<Run>> = cells.iter().map(|_| Vec::new()).collect();
+    let mut left_out: Vec<Option<String>> = vec![None; cells.len()];
+    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
+    order.rounds(cells.len(), |Turn { at, done, total, .. }| {
+        let (router, failure) = cells[at];
+        step(done, total, &format!("{router}, {failure}"));
+        if left_out[at].is_some() {
+            return Ok(());
+        }
+        match once(router, failure, options, stop) {
+            Ok(run) => runs[at].push(run),
+            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
+            Err(error) => left_out[at] = Some(format!("{router}, {failure}: {error}")),
+        }
+        Ok(())
+    })?;
+    let results = cells.iter().zip(&runs).filter_map(|(cell, runs)| sum_up(*cell, runs)).collect::<Vec<_>>();
+    let left_out: Vec<String> = left_out.into_iter().flatten().collect();
+    if results.is_empty() {
+        return Err(ForwardingError::Nothing(left_out));
+    }
+    let Options { runs, prefixes, rate, .. } = *options;
+    Ok(Outcome { runs, prefixes, rate, cells: results, left_out })
+}
+
+/// Measures one failure once, in a network of its own.
+fn once(
+    kind: RouterKind,
+    failure: Failure,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<Run, ForwardingError> {
+    if kind.needs_bird() && !has_program("bird") {
+        let said = "bird is not here (package bird2)".to_owned();
+        return Err(ForwardingError::Command { command: kind.to_string(), said });
+    }
+    let mut site = Site::new(options)?;
+    let mut router = Router::start(kind, &mut site, options)?;
+    wait_until(stop, START_WAIT, || router.is_ready(&site))
+        .map_err(|error| unready(error, format!("the table is not there; {}", router.said())))?;
+    let (stream, tally) = (Stream::new(&site, options.rate)?, Tally::default());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let [first, second] = &stream.receivers;
+        for receiver in [first, second] {
+            scope.spawn(|| tally.receive(receiver, &done));
+        }
+        scope.spawn(|| stream.send(&done));
+        let result = watch(failure, (&mut router, &mut site), (&stream, &tally), options, stop);
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Watches before, during and after the failure.
+fn watch(
+    failure: Failure,
+    (router, site): (&mut Router, &mut Site),
+    (stream, tally): (&Stream, &Tally),
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<Run, ForwardingError> {
+    let (watch, limit) = (Duration::from_secs_f64(options.watch_s), Duration::from_secs_f64(options.limit_s));
+    wait_until(stop, START_WAIT, || tally.all_flow()).map_err(|error| unready(error, router.said()))?;
+    wait(watch, stop)?;
+    tally.mark(stream.sent());
+    wait(watch, stop)?;
+    let quiet = tally.longest_gap();
+    tally.mark(stream.sent());
+    match failure {
+        Failure::Process => router.restart(site, options)?,
+        _ => site.fail(failure)?,
+    }
+    wait(watch, stop)?;
+    wait_until(stop, limit, || tally.all_flow()).map_err(|error| unready(error, router.said()))?;
+    let gap = tally.longest_gap();
+    let lost = lost(stream, tally, stop)?;
+    if !failure.is_mended() {
+        return Ok(Run { gap, lost, lost_back: None, quiet });
+    }
+    tally.mark(stream.sent());
+    site.mend(failure)?;
+    wait(watch * 2, stop)?;
+    Ok(Run { gap, lost, lost_back: Some(self::lost(stream, tally, stop)?), quiet })
+}
+
+/// Packets lost since the mark. The stream pauses for it, so that none is on its way.
+fn lost(stream: &Stream, tally: &Tally, stop: &AtomicBool) -> Result<u64, ForwardingError> {
+    stream.set_paused(true);
+    wait(DRAIN, stop)?;
+    let lost = tally.lost(stream.sent());
+    stream.set_paused(false);
+    // Silences begin anew.
+    wait(DRAIN, stop)?;
+    Ok(lost)
+}
+
+/// An error of a wait that found nothing, with what the router said.
+fn unready(error: ForwardingError, said: String) -> ForwardingError {
+    match error {
+        ForwardingError::NotForwarding { sent, received, fault, .. } => {
+            ForwardingError::NotForwarding { sent, received, fault, said }
+        }
+        other => other,
+    }
+}
+
+fn wait(time: Duration, stop: &AtomicBool) -> Result<(), ForwardingError> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        if stop.load(Ordering::Relaxed) {
+            return Err(ForwardingError::Interrupted);
+        }
+        std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}
+
+fn wait_until(
+    stop: &AtomicBool,
+    limit: Duration,
+    mut condition: impl FnMut() -> bool,
+) -> Result<(), ForwardingError> {
+    let end = Instant::now() + limit;
+    while !condition() {
+        if Instant::now() > end {
+            return Err(ForwardingError::NotForwarding {
+                sent: 0,
+                received: 0,
+                fault: None,
+                said: String::new(),
+            });
+        }
+        wait(TICK, stop)?;
+    }
+    Ok(())
+}
+
+fn sum_up((router, failure): (RouterKind, Failure), runs: &[Run]) -> Option<FailoverResult> {
+    let of =
+        |value: &dyn Fn(&Run) -> Option<f64>| Summary::of(&runs.iter().filter_map(value).collect::<Vec<_>>());
+    let ms = |time: Duration| Some(time.as_secs_f64() * 1e3);
+    Some(FailoverResult {
+        router,
+        failure,
+        gap_ms: of(&|run| ms(run.gap))?,
+        lost: of(&|run| Some(run.lost as f64))?,
+        lost_back: of(&|run| run.lost_back.map(|lost| lost as f64)),
+        quiet_ms: of(&|run| ms(run.quiet))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_become_medians() {
+        let run = |gap, lost, lost_back| {
+            let ms = Duration::from_millis;
+            Run { gap: ms(gap), lost, lost_back, quiet: ms(1) }
+        };
+        let runs = [run(30, 300, Some(0)), run(10, 100, Some(2)), run(20, 250, None)];
+        let cell = sum_up((RouterKind::Bird, Failure::Link), &runs).unwrap();
+        assert_eq!((cell.gap_ms.median, cell.lost.median, cell.quiet_ms.max), (20.0, 250.0, 1.0));
+        assert_eq!(cell.lost_back.map(|lost| (lost.count, lost.max)), Some((2, 2.0)));
+        assert!(sum_up((RouterKind::Bird, Failure::Link), &[]).is_none(), "a cell that was left out");
+        let outcome =
+            Outcome { runs: 3, prefixes: 1, rate: 1, cells: vec![cell], left_out: vec!["nobody".to_owned()] };
+        assert_eq!(render::table(&outcome).rows().len(), 1);
+    }
+
+    #[test]
+    fn every_failure_has_a_router_that_meets_it() {
+        for failure in Failure::ALL {
+            assert!(RouterKind::ALL.iter().any(|router| router.meets(failure)), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The routers under test.
+
+use super::site::{
+    HOLD_S, PORTS, Process, ROUTER_AS, Site, TRANSIT_AS, neighbor_address, prefix, router_address,
+};
+use super::{Failure, Options};
+use crate::forwarding::ForwardingError;
+use serde::Serialize;
+use std::fmt::Write;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// How much of a log is told.
+const SAID_BYTES: usize = 1000;
+/// The health check of `thalweg-check`: a gateway fails it within half a second.
+const CHECK: &str = "check = { every_ms = 100, fail = 3, pass = 3 }";
+
+thalweg_base::words! {
+    /// A router under test.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum RouterKind {
+        /// BGP with both transits.
+        ThalwegBgp => "thalweg-bgp",
+        /// A route file by the second transit, and by the first a route that covers it and has a health check.
+        ThalwegCheck => "thalweg-check",
+        /// BIRD with both transits, and the kernel.
+        Bird => "bird",
+        /// The kernel alone: a group of both next hops, of which each flow has one.
+        KernelGroup => "kernel-group",
+    }
+}
+
+impl RouterKind {
+    /// Whether the failure is one for this router.
+    pub fn meets(self, failure: Failure) -> bool {
+        match failure {
+            Failure::Link | Failure::Port | Failure::Gateway | Failure::Moved => true,
+            Failure::Session => self.needs_bird(),
+            Failure::Process => self != Self::KernelGroup,
+        }
+    }
+
+    /// Whether BIRD takes part.
+    pub(super) fn needs_bird(self) -> bool {
+        matches!(self, Self::ThalwegBgp | Self::Bird)
+    }
+}
+
+/// A running router.
+pub(super) struct Router {
+    kind: RouterKind,
+    process: Option<Process>,
+    prefixes: u32,
+    /// Its control socket, and the program that asks there.
+    socket: String,
+    program: String,
+    log: String,
+}
+
+impl Router {
+    /// Starts it, and the transits' daemons if they take part.
+    pub(super) fn start(
+        kind: RouterKind,
+        site: &mut Site,
+        options: &Options,
+    ) -> Result<Self, ForwardingError> {
+        let mut router = Self {
+            kind,
+            process: None,
+            prefixes: options.prefixes.max(1),
+            socket: site.path("router.sock"),
+            program: options.program.display().to_string(),
+            log: site.path(if kind == RouterKind::Bird { "bird-r.log" } else { "router.log" }),
+        };
+        if matches!(kind, RouterKind::Bird | RouterKind::KernelGroup) {
+            kernel_forwards(site)?;
+        }
+        if kind == RouterKind::KernelGroup {
+            router.group(site)?;
+        }
+        router.process = router.launch(site, options)?;
+        if kind.needs_bird() {
+            site.announce()?;
+        }
+        Ok(router)
+    }
+
+    /// Kills the process without a warning, and starts it again.
+    pub(super) fn restart(&mut self, site: &Site, options: &Options) -> Result<(), ForwardingError> {
+        self.process.iter_mut().for_each(Process::kill);
+        self.process = self.launch(site, options)?;
+        Ok(())
+    }
+
+    /// The process, for routers that have one.
+    fn launch(&self, site: &Site, options: &Options) -> Result<Option<Process>, ForwardingError> {
+        let text = match self.kind {
+            RouterKind::KernelGroup => return Ok(None),
+            RouterKind::Bird => return site.bird(&site.router, "r", &bird()).map(Some),
+            RouterKind::ThalwegBgp => ports(&options.driver, true) + &bgp(),
+            RouterKind::ThalwegCheck => ports(&options.driver, false) + &checked(),
+        };
+        let config = site.file("router.toml", &text)?;
+        let words = [&*self.program, "run", &config, "--socket", &self.socket];
+        Process::start(&site.router, &words, self.log.as_ref()).map(Some)
+    }
+
+    /// Whether it knows all that it will know.
+    pub(super) fn is_ready(&self, site: &Site) -> bool {
+        match self.kind {
+            RouterKind::KernelGroup => true,
+            RouterKind::ThalwegCheck => self.ask(&["checks"]).is_some_and(|check| check["state"] == "passed"),
+            RouterKind::ThalwegBgp => self.ask(&["forwarding"]).is_some_and(|view| {
+                let protected = view["protected_prefixes"].as_u64();
+                protected >= Some(self.prefixes.into()) && view["waiting"] == 0
+            }),
+            RouterKind::Bird => {
+                let control = site.control("r");
+                let said = site.router.exec(&["birdc", "-s", &control, "show", "route", "count"]);
+                // "400000 of 400000 routes for 200000 networks in table master4"
+                let known = said.ok().and_then(|said| {
+                    let line = said.lines().find(|line| line.contains(" routes for "))?;
+                    line.split_whitespace().next()?.parse::<u64>().ok()
+                });
+                known >= Some(2 * u64::from(self.prefixes)) && self.are_in_kernel(site)
+            }
+        }
+    }
+
+    fn are_in_kernel(&self, site: &Site) -> bool {
+        let said = site.router.exec(&["ip", "route", "show", "proto", "bird"]);
+        said.is_ok_and(|said| said.lines().count() >= self.prefixes as usize)
+    }
+
+    /// The first line of an answer of our router.
+    fn ask(&self, what: &[&str]) -> Option<serde_json::Value> {
+        let mut command = Command::new(&self.program);
+        command.arg("show").args(what).args(["--socket", &self.socket, "--format", "json"]);
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        serde_json::from_str(String::from_utf8_lossy(&output.stdout).lines().next()?).ok()
+    }
+
+    /// The kernel's table by a group of both next hops.
+    fn group(&self, site: &Site) -> Result<(), ForwardingError> {
+        let router = &site.router;
+        // Without it a member that resolves no more stays in use.
+        router.set("ipv4/fib_multipath_use_neigh", "1")?;
+        for place in [1, 2] {
+            router.ip(&format!(
+                "nexthop add id {place} via {} dev {}",
+                neighbor_address(place),
+                PORTS[place]
+            ))?;
+        }
+        router.ip("nexthop add id 10 group 1/2")?;
+        let mut batch = String::new();
+        for number in 0..self.prefixes {
+            let _ = writeln!(batch, "route add {} nhid 10", prefix(number)); // a string takes everything
+        }
+        let file = site.file("routes.batch", &batch)?;
+        router.exec(&["ip", "-batch", &file]).map(drop)
+    }
+
+    /// The end of its log, for the case that it does not forward.
+    pub(super) fn said(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SAID_BYTES)..]).trim().to_owned()
+    }
+}
+
+/// Gives the router's kernel its addresses, and makes it forward.
+fn kernel_forwards(site: &Site) -> Result<(), ForwardingError> {
+    for (place, port) in PORTS.into_iter().enumerate() {
+        site.router.ip(&format!("address add {}/24 dev {port}", router_address(place)))?;
+    }
+    site.router.set("ipv4/ip_forward", "1")
+}
+
+fn ports(driver: &str, mirrored: bool) -> String {
+    let mut text = "# Written by `thalweg lab failover`.\n".to_owned();
+    for (place, port) in PORTS.into_iter().enumerate() {
+        // BGP's connections go through the kernel.
+        let mirror = if mirrored && place > 0 { "mirror = true\n" } else { "" };
+        text += &format!(
+            "\n[ports.{port}]\ninterface = \"{port}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\n{mirror}",
+            router_address(place)
+        );
+    }
+    text
+}
+
+fn bgp() -> String {
+    let mut text =
+        format!("\n[bgp]\nas = {ROUTER_AS}\nrouter_id = \"{}\"\ninstall = \"fib\"\n", router_address(0));
+    for (place, asn) in (1..).zip(TRANSIT_AS) {
+        text += &format!(
+            "\n[[bgp.neighbor]]\naddress = \"{}\"\nas = {asn}\nimport = \"accept\"\nexport = \"reject\"\n\
+             hold_time_s = {HOLD_S}\n",
+            neighbor_address(place)
+        );
+    }
+    text
+}
+
+/// One route for the whole table, by the first transit and, with a higher metric, by the second.
+fn checked() -> String {
+    let route = |place: usize| {
+        let via = neighbor_address(place);
+        format!("\n[[routes]]\nprefix = \"20.0.0.0/6\"\nvia = \"{via}\"\nmetric = {place}\n{CHECK}\n")
+    };
+    route(1) + &route(2)
+}
+
+fn bird() -> String {
+    let mut text = format!(
+        "router id {};\nprotocol device {{ scan time 1; }}\nprotocol direct {{ ipv4; }}\n\
+         protocol kernel {{ ipv4 {{ export where source = RTS_BGP; }}; }}\n",
+        router_address(0)
+    );
+    for (place, asn) in (1..).zip(TRANSIT_AS) {
+        text += &format!(
+            "protocol bgp p{place} {{ local {} as {ROUTER_AS}; neighbor {} as {asn}; direct; check link on;\n  \
+             connect delay time 1; connect retry time 1; hold time {HOLD_S};\n  \
+             ipv4 {{ import all; export none; }}; }}\n",
+            router_address(place),
+            neighbor_address(place)
+        );
+    }
+    text
+}
