@@ -171,6 +171,14 @@ fn answer(request: &Request, emit: Emit<'_>) -> std::io::Result<Result<(), Answe
             to_json(&RibView { local_as: 64_496, router_id: "192.0.2.1".to_owned(), ..RibView::default() })
         }
         Request::Bgp(BgpRequest::Memory) => return Ok(Err(AnswerError::NoBgp)),
+        Request::Bgp(BgpRequest::Routes(filter)) if filter.rejected => {
+            assert!(filter.neighbor.as_deref().is_none_or(|name| name == "r1"), "only r1 keeps routes");
+            let mut rejected = route(7, "r1");
+            rejected["rejected"] = "policy".into();
+            rejected["rule"] = "customers, rule 3 (bogons)".into();
+            rejected["communities"] = json!(["64496:65666:3"]);
+            rejected
+        }
         Request::Bgp(BgpRequest::Routes(filter)) => {
             let neighbor = filter.neighbor.as_deref();
             let first = filter.after.as_deref().map_or(0, |after| number(after) + 1);
@@ -210,7 +218,10 @@ fn neighbor(name: &str) -> Value {
     json!({
         "name": name, "address": if name == "r1" { "192.0.2.1" } else { "192.0.2.2" }, "as": "64497", "description": "the <b>first</b>",
         "state": if name == "r1" { "Established" } else { "Idle" }, "uptime_s": if name == "r1" { Some(3_636) } else { None },
-        "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 }, "updates_received": 3, "messages_received": 4,
+        "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 },
+        "kept_by_family": if name == "r1" { json!({ "ipv4": 3, "ipv6": 0 }) } else { Value::Null },
+        "rejected_by_family": if name == "r1" { json!({ "ipv4": 1, "ipv6": 0 }) } else { Value::Null },
+        "updates_received": 3, "messages_received": 4,
         "messages_sent": 5, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
         "counters": { "rejected": { "first_as": 1 } }
     })
