@@ -410,9 +410,13 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use thalweg_base::Prefix;
-    use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop};
+    use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop, SegmentKind};
+    use thalweg_bgp::policy::Policy;
     use thalweg_bgp::route::{RouteBatchBuilder, shard_of};
+    use thalweg_bgp::session::config::KeepRejected;
+    use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 
+    use super::super::slot::{NewImport, PathCounts, PeerState};
     use super::*;
 
     /// If next hops change all the time, the shard still gets through its table, and ends with the last view.
@@ -460,5 +464,56 @@ mod tests {
         }
         while slot.slice(0, Arc::default, |_| {}) {}
         assert_eq!((best(), slot.has_work()), (ROUTES, false));
+    }
+    /// A batch that was read before import changed, and arrives after kept routes were judged again, is judged again
+    /// too.
+    #[test]
+    fn a_batch_read_under_the_old_policy_is_judged_by_the_new_one() {
+        let mut config =
+            NeighborConfig::new([192, 0, 2, 1].into(), 64_500, 64_501, Ipv4Addr::new(192, 0, 2, 2));
+        config.import.keep_rejected = KeepRejected::All;
+        let mut importer = Importer::new(Arc::new(Interner::new(1)));
+        importer.set_config(&config);
+        importer.set_policy(Some(Arc::new(Policy::reject_all())));
+        let judge = importer.judge().clone();
+        let config = Arc::new(config);
+        let state = PeerState {
+            paths: Arc::new(PathCounts::new(&config)),
+            session: Session::new(config.clone(), PeerId(0), 1),
+            importer,
+            links: [None, None],
+            negotiated: None,
+            sending: None,
+            written_bytes: 0,
+            dynamic: false,
+            config,
+        };
+        let neighbor = Arc::new(PeerSlot::new(PeerId(0), state));
+        let mut attrs = AttrsBuilder::default();
+        attrs.prepend(64_500, 1, SegmentKind::Sequence).expect("a short path");
+        let attrs = Interner::new(1).intern(&mut attrs);
+        let prefix = (0x0a00_0000..).filter_map(|address: u32| Prefix::new(address, 32).ok());
+        let prefix = prefix.filter(|prefix| shard_of(*prefix) == 0).take(1);
+        let mut routes = RouteBatchBuilder::default();
+        let (index, received) = (routes.push_attrs(attrs.clone()), routes.push_received_attrs(attrs));
+        for prefix in prefix {
+            routes.push(prefix, 0, index);
+            routes.push_received(prefix, 0, received);
+        }
+        let routes = routes.finish(PeerId(0), 0);
+        let (slot, pending) = (Some(neighbor.clone()), Pending::default());
+        let work = Work { slot, epoch: 0, policy: 0, routes, after: Vec::new(), pending };
+
+        let shard = ShardSlot::new(ShardConfig::default(), Arc::default());
+        let run = || while shard.slice(0, Arc::default, |_| {}) {};
+        *neighbor.new_import.lock() = Some(Arc::new(NewImport { judge, received_s: 1 }));
+        neighbor.policy.store(1, Ordering::Release);
+        shard.post(ShardOp::Reimport(neighbor.clone()));
+        run();
+        shard.apply(0, &work, Arc::default, |_| {});
+        let counts = || (neighbor.paths.get(Family::Ipv4), neighbor.paths.received(Family::Ipv4));
+        assert_eq!(counts(), (1, 1), "as it was judged when it was read");
+        run();
+        assert_eq!(counts(), (0, 1));
     }
 }
