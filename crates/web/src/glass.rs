@@ -1,4 +1,5 @@
-//! A looking glass in the form of birdwatcher, which Alice-LG and other looking glasses read.
+//! A looking glass in the form of birdwatcher, which Alice-LG and other looking glasses read; and in that of OpenBGPD's
+//! bgplgd ([`openbgpd`]), whose paths are others.
 //!
 //! | path | answer |
 //! |---|---|
@@ -13,6 +14,7 @@
 //! Types are those that readers expect: numbers in `as_path` and preferences are texts. A neighbor that is unknown has
 //! no routes, and that is no error.
 
+mod openbgpd;
 mod views;
 
 use std::collections::BTreeMap;
@@ -24,7 +26,9 @@ use std::sync::atomic::Ordering;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use serde_json::Value;
-use thalweg_node::control::{self, BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView, StatusView};
+use thalweg_node::control::{
+    self, BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView, SentRouteView, StatusView,
+};
 
 use crate::answer::Outlet;
 use crate::body::Body;
@@ -48,6 +52,7 @@ enum Question {
     RejectedOfFamily(&'static str),
     /// Routes that are not kept.
     NotKept,
+    OpenBgpd(openbgpd::Question),
 }
 
 impl Question {
@@ -83,7 +88,9 @@ impl Question {
             let prefix = values.get("prefix").and_then(Value::as_str);
             return Ok(Self::OfPrefix(prefix.ok_or_else(|| Problem::bad("prefix is missing"))?.to_owned()));
         }
-        Err(Problem::new(ProblemKind::NotFound, "there is no such path in this looking glass"))
+        let theirs = openbgpd::Question::read(path, query)?;
+        let unknown = || Problem::new(ProblemKind::NotFound, "there is no such path in this looking glass");
+        theirs.map(Self::OpenBgpd).ok_or_else(unknown)
     }
 }
 
@@ -168,8 +175,40 @@ impl Glass {
                 let neighbors = self.neighbors(&mut router)?;
                 return self.routes(&mut router, request, &neighbors, outlet);
             }
+            Question::OpenBgpd(question) => {
+                let neighbors = self.neighbors(&mut router)?;
+                let Some(request) = question.routes() else {
+                    // Who is gone needs no answer.
+                    let _ = outlet.write(openbgpd::neighbors(question, &neighbors).to_string());
+                    return Ok(());
+                };
+                return self.openbgpd_routes(&mut router, request, &neighbors, outlet);
+            }
         }
         Ok(())
+    }
+
+    /// [`Self::routes`] in the form of bgplgd.
+    fn openbgpd_routes(
+        &self,
+        router: &mut Conversation,
+        request: BgpRequest,
+        neighbors: &BTreeMap<String, BgpNeighborView>,
+        outlet: &mut Outlet,
+    ) -> Result<(), Problem> {
+        let rib = self.rib(router)?;
+        let is_sent = matches!(&request, BgpRequest::Routes(RouteFilter { advertised_to: Some(_), .. }));
+        let list = List { before: "{\"rib\":[".to_owned(), end: "]}", empty: "{}".to_owned() };
+        stream(router, request, outlet, list, &|item| {
+            if is_sent {
+                let route: SentRouteView = serde_json::from_str(item).ok()?;
+                let neighbor = neighbors.get(&views::id(&route.neighbor))?;
+                return Some(openbgpd::sent_route(&route, Some(neighbor), &rib));
+            }
+            let route: RouteView = serde_json::from_str(item).ok()?;
+            let neighbor = shown(neighbors, &route)?;
+            Some(openbgpd::rib_route(&route, neighbor, &rib))
+        })
     }
 
     fn rib(&self, router: &mut Conversation) -> Result<RibView, Problem> {

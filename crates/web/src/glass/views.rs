@@ -140,7 +140,7 @@ fn iso(time_ns: u64) -> String {
 }
 
 /// An extended community in three texts, as BIRD writes it: kind, administrator, number.
-fn extended_community(hex: &str) -> Option<[String; 3]> {
+pub(super) fn extended_community(hex: &str) -> Option<[String; 3]> {
     let [kind, subkind, rest @ ..] = u64::from_str_radix(hex, 16).ok()?.to_be_bytes();
     let name = match subkind {
         2 => "rt",

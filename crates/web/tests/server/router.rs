@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use thalweg_config::{WebConfig, WebRight, WebToken};
 use thalweg_node::control::{
-    AnswerError, BgpRequest, CountersView, Line, PacketRequest, PortView, Request, RibView, StatusView,
-    to_json,
+    AnswerError, BgpRequest, CountersView, Line, PacketRequest, PortView, Request, RibView, RouteFilter,
+    StatusView, to_json,
 };
 use thalweg_web::{Web, WebOptions};
 
@@ -179,11 +179,22 @@ fn answer(request: &Request, emit: Emit<'_>) -> std::io::Result<Result<(), Answe
             rejected["communities"] = json!(["64496:65666:3"]);
             rejected
         }
+        Request::Bgp(BgpRequest::Routes(RouteFilter { advertised_to: Some(name), .. })) => {
+            let mut sent = route(1, name);
+            // One that is sent has less, and preferences only within an AS.
+            for missing in ["best", "weight", "discard", "age_s", "stale", "why"] {
+                sent.as_object_mut().expect("an object").remove(missing);
+            }
+            sent["local_pref"] = Value::Null;
+            sent
+        }
         Request::Bgp(BgpRequest::Routes(filter)) => {
             let neighbor = filter.neighbor.as_deref();
             let first = filter.after.as_deref().map_or(0, |after| number(after) + 1);
+            let inside = filter.inside.as_deref().map(number);
             for (number, name) in (first..PREFIXES).flat_map(|number| [(number, "r1"), (number, "r2")]) {
-                if neighbor.is_none_or(|wanted| wanted == name) {
+                let is_inside = inside.is_none_or(|wanted| wanted == number);
+                if is_inside && neighbor.is_none_or(|wanted| wanted == name) {
                     emit(route(number, name))?;
                 }
             }
