@@ -1,4 +1,5 @@
-//! The routing table: the routes of every neighbor (Adj-RIB-In, after import policy) and the best paths (Loc-RIB).
+//! The routing table: the routes of every neighbor (Adj-RIB-In, after import policy) and the best paths (Loc-RIB);
+//! for neighbors whose configuration wants it, their routes before policy too (`received`).
 //!
 //! ```text
 //!                         ┌─ FamilyRoutes<u32>    Table: prefix -> entry      PathStore: the paths of a prefix
@@ -34,6 +35,7 @@
 //! | prefixes of a family in a shard | 2^24 - 2 | refused, [`RibCounters::prefixes_refused`] |
 //! | paths of a prefix | 65,535 | refused, [`RibCounters::paths_refused`] |
 //! | withdrawn prefixes kept for readers | as many as prefixes, at least 4096 | the oldest go, [`RibShard::complete_since`] |
+//! | routes before policy, of a neighbor and family | 2^17 | refused, [`RibCounters::received_refused`] |
 //! | routes with a record of flaps | [`DampingConfig::records_max`] | not damped, [`RibCounters::damping_untracked`] |
 //!
 //! Missing: multipath. Withdrawing a neighbor's routes visits every prefix of the shard, since no list of a
@@ -44,6 +46,7 @@ pub mod decision;
 mod family;
 mod next_hops;
 mod paths;
+mod received;
 mod table;
 pub mod testing;
 mod view;
@@ -64,6 +67,7 @@ pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
 
 use decision::{Candidate, Decision};
 use family::Context;
+use received::Received;
 
 /// The most deadlines that one [`RibShard::handle_timer`] handles.
 const TIMER_BUDGET: usize = 1024;
@@ -126,6 +130,11 @@ pub struct RibCounters {
     pub damping_records: usize,
     /// Flaps without a record because all were in use.
     pub damping_untracked: u64,
+    /// Routes before policy, by family, and their memory without attribute sets.
+    pub received_paths: [usize; 2],
+    pub received_bytes: usize,
+    /// Routes before policy that were not kept for lack of room.
+    pub received_refused: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,6 +154,8 @@ struct Work {
 struct PeerCounts {
     local: [u32; 2],
     peers: Vec<[u32; 2]>,
+    /// The most paths of a neighbor and family.
+    max: Option<usize>,
 }
 
 impl PeerCounts {
@@ -169,6 +180,16 @@ impl PeerCounts {
         self.slot(peer)[family.index()] -= 1;
     }
 
+    /// Whether the neighbor has as many paths of the family as it may.
+    #[inline]
+    fn is_full(&self, peer: PeerId, family: Family) -> bool {
+        self.max.is_some_and(|max| self.get(peer, family) >= max)
+    }
+
+    fn bytes(&self) -> usize {
+        self.peers.capacity() * size_of::<[u32; 2]>()
+    }
+
     fn get(&self, peer: PeerId, family: Family) -> usize {
         let counts = if peer == PeerId::LOCAL { Some(&self.local) } else { self.peers.get(peer.index()) };
         counts.map_or(0, |counts| counts[family.index()] as usize)
@@ -187,9 +208,20 @@ pub enum Withdrawal {
     Retain(PeerId),
 }
 
+impl Withdrawal {
+    /// The neighbor, and the flags that the routes to remove have.
+    fn of(self) -> (PeerId, u32) {
+        match self {
+            Self::All(peer) => (peer, 0),
+            Self::Stale(peer) | Self::Retain(peer) => (peer, paths::STALE),
+        }
+    }
+}
+
 /// The routes of one shard; see the [module](self).
 pub struct RibShard {
     shard: usize,
+    seed: u64,
     depth: usize,
     decision: DecisionConfig,
     next_hops: Arc<NextHopView>,
@@ -199,6 +231,9 @@ pub struct RibShard {
     work: Work,
     pub(crate) v4: FamilyRoutes<u32>,
     pub(crate) v6: FamilyRoutes<u128>,
+    /// Few routers keep such routes.
+    received: Option<Box<Received>>,
+    received_refused: u64,
 }
 
 /// Runs `$body` with `$family` and `$context` for the family's routes.
@@ -234,12 +269,20 @@ macro_rules! with_family {
 pub trait RibAddress: RouteAddress {
     #[doc(hidden)]
     fn routes(shard: &RibShard) -> &FamilyRoutes<Self>;
+
+    #[doc(hidden)]
+    fn received(shard: &RibShard) -> Option<&FamilyRoutes<Self>>;
 }
 
 impl RibAddress for u32 {
     #[inline]
     fn routes(shard: &RibShard) -> &FamilyRoutes<Self> {
         &shard.v4
+    }
+
+    #[inline]
+    fn received(shard: &RibShard) -> Option<&FamilyRoutes<Self>> {
+        shard.received.as_ref().map(|received| &received.v4)
     }
 }
 
@@ -248,6 +291,11 @@ impl RibAddress for u128 {
     fn routes(shard: &RibShard) -> &FamilyRoutes<Self> {
         &shard.v6
     }
+
+    #[inline]
+    fn received(shard: &RibShard) -> Option<&FamilyRoutes<Self>> {
+        shard.received.as_ref().map(|received| &received.v6)
+    }
 }
 
 impl RibShard {
@@ -255,6 +303,7 @@ impl RibShard {
     pub fn new(config: ShardConfig) -> Self {
         Self {
             shard: config.shard,
+            seed: config.seed,
             depth: config.depth.clamp(1, usize::from(u8::MAX)),
             decision: config.decision,
             next_hops: Arc::default(),
@@ -263,6 +312,8 @@ impl RibShard {
             work: Work::default(),
             v4: FamilyRoutes::new(&config),
             v6: FamilyRoutes::new(&config),
+            received: None,
+            received_refused: 0,
         }
     }
 
@@ -273,6 +324,11 @@ impl RibShard {
             with_family!(self, family, peers, |routes, context| routes.apply(batch, context, changes));
         }
         self.close(changes);
+        if let Some(batch) = &batch.received {
+            let received =
+                self.received.get_or_insert_with(|| Box::new(Received::new(self.shard, self.seed)));
+            self.received_refused += received.apply(batch);
+        }
     }
 
     /// Withdraws routes of a neighbor. Visits `budget` prefixes from the cursor on; returns whether all are done.
@@ -285,10 +341,7 @@ impl RibShard {
         peers: &PeerTable,
         changes: &mut Changes,
     ) -> bool {
-        let (peer, flags) = match which {
-            Withdrawal::All(peer) => (peer, 0),
-            Withdrawal::Stale(peer) | Withdrawal::Retain(peer) => (peer, paths::STALE),
-        };
+        let (peer, flags) = which.of();
         self.open(changes);
         let done = self.peer_paths(peer, family) == 0
             || with_family!(self, family, peers, |routes, context| {
@@ -301,6 +354,29 @@ impl RibShard {
             });
         self.close(changes);
         done || self.peer_paths(peer, family) == 0
+    }
+
+    /// [`Self::withdraw`] for routes before policy.
+    pub fn withdraw_received(
+        &mut self,
+        which: Withdrawal,
+        family: Family,
+        cursor: &mut ScanCursor,
+        budget: usize,
+    ) -> bool {
+        let Some(received) = &mut self.received else { return true };
+        let done = received.withdraw(which, family, cursor, budget);
+        if received.paths() == [0; 2] {
+            self.received = None;
+        }
+        done
+    }
+
+    /// Marks the routes of a neighbor before policy as stale, all at once.
+    pub fn mark_received_stale(&mut self, peer: PeerId, family: Family) {
+        if let Some(received) = &mut self.received {
+            received.mark_stale(peer, family);
+        }
     }
 
     /// Marks the routes of a neighbor as stale: it restarts (RFC 4724), or is about to repeat them (RFC 7313).
@@ -370,6 +446,16 @@ impl RibShard {
         visit: &mut dyn FnMut(ScannedRoute<'_, A>),
     ) -> bool {
         A::routes(self).scan(cursor, budget, self.depth, visit)
+    }
+
+    /// [`Self::scan`] for routes before policy. None of them is ranked.
+    pub fn scan_received<A: RibAddress>(
+        &self,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        visit: &mut dyn FnMut(ScannedRoute<'_, A>),
+    ) -> bool {
+        A::received(self).is_none_or(|routes| routes.scan(cursor, budget, 0, visit))
     }
 
     /// Where a scan continues behind a prefix that has paths.
@@ -480,6 +566,10 @@ impl RibShard {
     pub fn bury(&mut self) {
         self.v4.bury_idle();
         self.v6.bury_idle();
+        if let Some(received) = &mut self.received {
+            received.v4.bury_idle();
+            received.v6.bury_idle();
+        }
     }
 
     /// If withdrawn prefixes were dropped although a reader needed them: the version up to which they are gone. A
@@ -496,6 +586,16 @@ impl RibShard {
         self.counts.get(peer, family)
     }
 
+    /// The number of routes of a neighbor before policy.
+    pub fn peer_received(&self, peer: PeerId, family: Family) -> usize {
+        self.received.as_ref().map_or(0, |received| received.peer_paths(peer, family))
+    }
+
+    /// Routes before policy that were not kept for lack of room.
+    pub fn received_refused(&self) -> u64 {
+        self.received_refused
+    }
+
     /// The current content and the totals since the start.
     pub fn counters(&self) -> RibCounters {
         let dampers = || {
@@ -503,12 +603,12 @@ impl RibShard {
             let v6 = self.v6.damper.as_ref().map(|damper| (damper.len(), damper.untracked()));
             v4.into_iter().chain(v6)
         };
-        let counts = self.counts.peers.capacity() * size_of::<[u32; 2]>();
+        let received = self.received.as_deref();
         RibCounters {
             prefixes: [self.v4.prefixes(), self.v6.prefixes()],
             paths: [self.v4.path_count(), self.v6.path_count()],
             tombstones: [self.v4.tombstones(), self.v6.tombstones()],
-            bytes: size_of::<Self>() + self.v4.bytes() + self.v6.bytes() + counts,
+            bytes: size_of::<Self>() + self.v4.bytes() + self.v6.bytes() + self.counts.bytes(),
             announced: self.work.announced,
             replaced: self.work.replaced,
             repeated: self.work.repeated,
@@ -519,6 +619,9 @@ impl RibShard {
             paths_refused: self.work.paths_refused,
             damping_records: dampers().map(|(records, _)| records).sum(),
             damping_untracked: dampers().map(|(_, untracked)| untracked).sum(),
+            received_paths: received.map_or([0; 2], Received::paths),
+            received_bytes: received.map_or(0, Received::bytes),
+            received_refused: self.received_refused,
         }
     }
 
@@ -534,5 +637,7 @@ impl RibShard {
     }
 }
 
+#[cfg(test)]
+mod received_tests;
 #[cfg(test)]
 mod tests;

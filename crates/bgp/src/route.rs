@@ -109,6 +109,8 @@ pub struct RouteBatch {
     pub attrs: Vec<AttrRef>,
     pub v4: ByShard<u32>,
     pub v6: ByShard<u128>,
+    /// The same routes before import policy, if the neighbor's are kept.
+    pub received: Option<Box<RouteBatch>>,
 }
 
 impl RouteBatch {
@@ -136,64 +138,115 @@ pub(crate) struct Scratch {
     pub(crate) path: Vec<u8>,
 }
 
-/// Collects the routes that a session decodes. A worker has one for all of its sessions.
+/// Routes on their way into a batch.
 #[derive(Debug, Default)]
-pub struct RouteBatchBuilder {
-    pub(crate) scratch: Scratch,
+#[doc(hidden)]
+pub struct Arrivals {
     attrs: Vec<AttrRef>,
     v4: Vec<RouteItem<u32>>,
     v6: Vec<RouteItem<u128>>,
 }
 
-impl RouteBatchBuilder {
-    /// Adds an attribute set for the items that follow; returns its index.
-    pub fn push_attrs(&mut self, attrs: AttrRef) -> u32 {
+impl Arrivals {
+    #[inline]
+    fn push_attrs(&mut self, attrs: AttrRef) -> u32 {
         if self.attrs.last() != Some(&attrs) {
             self.attrs.push(attrs);
         }
         self.attrs.len() as u32 - 1
     }
 
-    /// Adds an IPv4 route; `attrs` is an index from [`Self::push_attrs`], or [`WITHDRAWN`].
-    #[inline]
-    pub fn push_v4(&mut self, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
-        self.v4.push(RouteItem { prefix, path_id, attrs });
-    }
-
-    /// Adds an IPv6 route, like [`Self::push_v4`].
-    #[inline]
-    pub fn push_v6(&mut self, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
-        self.v6.push(RouteItem { prefix, path_id, attrs });
-    }
-
-    /// The number of routes collected so far.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether no routes were collected.
-    pub fn is_empty(&self) -> bool {
-        self.v4.is_empty() && self.v6.is_empty()
-    }
-
-    /// Drops the collected routes.
-    pub fn clear(&mut self) {
+    fn clear(&mut self) {
         self.attrs.clear();
         self.v4.clear();
         self.v6.clear();
     }
 
-    /// Returns the collected routes split by shard, and empties the builder, which keeps its memory.
-    pub fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
+    fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
         let batch = RouteBatch {
             peer,
             received_s,
             attrs: std::mem::take(&mut self.attrs),
             v4: ByShard::from_arrivals(&self.v4),
             v6: ByShard::from_arrivals(&self.v6),
+            received: None,
         };
         self.v4.clear();
         self.v6.clear();
+        batch
+    }
+}
+
+/// Collects the routes that a session decodes. A worker has one for all of its sessions.
+#[derive(Debug, Default)]
+pub struct RouteBatchBuilder {
+    pub(crate) scratch: Scratch,
+    routes: Arrivals,
+    /// Before import policy, of neighbors whose routes are kept.
+    received: Arrivals,
+}
+
+impl RouteBatchBuilder {
+    /// Adds an attribute set for the items that follow; returns its index.
+    pub fn push_attrs(&mut self, attrs: AttrRef) -> u32 {
+        self.routes.push_attrs(attrs)
+    }
+
+    /// Adds a route; `attrs` is an index from [`Self::push_attrs`], or [`WITHDRAWN`].
+    #[inline]
+    pub fn push<A: RouteAddress>(&mut self, prefix: Prefix<A>, path_id: u32, attrs: u32) {
+        A::arrivals(&mut self.routes).push(RouteItem { prefix, path_id, attrs });
+    }
+
+    /// [`Self::push`] for an IPv4 route.
+    #[inline]
+    pub fn push_v4(&mut self, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
+        self.push(prefix, path_id, attrs);
+    }
+
+    /// [`Self::push`] for an IPv6 route.
+    #[inline]
+    pub fn push_v6(&mut self, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
+        self.push(prefix, path_id, attrs);
+    }
+
+    /// [`Self::push_attrs`] for routes before import policy.
+    pub fn push_received_attrs(&mut self, attrs: AttrRef) -> u32 {
+        self.received.push_attrs(attrs)
+    }
+
+    /// Adds a route as it was before import policy. The same route is pushed after it too.
+    #[inline]
+    pub fn push_received<A: RouteAddress>(&mut self, prefix: Prefix<A>, path_id: u32, attrs: u32) {
+        A::arrivals(&mut self.received).push(RouteItem { prefix, path_id, attrs });
+    }
+
+    /// The number of routes collected so far.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether no routes were collected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops the collected routes.
+    pub fn clear(&mut self) {
+        self.routes.clear();
+        self.received.clear();
+    }
+
+    /// Returns the collected routes split by shard, and empties the builder, which keeps its memory.
+    pub fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
+        let mut batch = self.routes.finish(peer, received_s);
+        if self.received.len() > 0 {
+            batch.received = Some(Box::new(self.received.finish(peer, received_s)));
+        }
         batch
     }
 }
@@ -259,6 +312,9 @@ pub trait RouteAddress: Address {
     fn changes(changes: &Changes) -> &Vec<Change<Self>>;
 
     fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>>;
+
+    #[doc(hidden)]
+    fn arrivals(arrivals: &mut Arrivals) -> &mut Vec<RouteItem<Self>>;
 }
 
 macro_rules! route_address {
@@ -284,6 +340,11 @@ macro_rules! route_address {
             #[inline]
             fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
                 &mut changes.$field
+            }
+
+            #[inline]
+            fn arrivals(arrivals: &mut Arrivals) -> &mut Vec<RouteItem<$address>> {
+                &mut arrivals.$field
             }
         }
     };

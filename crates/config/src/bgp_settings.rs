@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use thalweg_bgp::peer::{PeerKind, Role};
 use thalweg_bgp::session::config::{
-    AddPathConfig, GracefulRestartConfig, HonorBlackhole, MaxPrefixes, MaxPrefixesAction, NeighborConfig,
-    Password, PrivateAs, RemoteAs, SendCommunities,
+    AddPathConfig, GracefulRestartConfig, HonorBlackhole, KeepRejected, MaxPrefixes, MaxPrefixesAction,
+    NeighborConfig, Password, PrivateAs, RemoteAs, SendCommunities,
 };
 use toml::de::DeValue;
 
@@ -130,6 +130,12 @@ table! {
         .field(|config| &mut config.import.first_as_check);
     static MARTIAN_CHECK: Key<bool> = Key::flag("martian_check").help("ignore prefixes that no network has (RFC 4271 6.3): within 0/8, 127/8, 224/3, ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8").field(|config| &mut config.import.martian_check);
     static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard packets to routes with the community BLACKHOLE (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
+    static KEEP_REJECTED: Key<KeepRejected> = Key::word(
+        "keep_rejected",
+        &[("none", KeepRejected::None), ("all", KeepRejected::All)],
+    )
+    .help("keep the neighbor's routes as it sent them too, to show rejected ones and to apply a new `import` without asking it: see [bgp.md](bgp.md#routes-before-import-policy)")
+    .field(|config| &mut config.import.keep_rejected);
     static ROUTE_REFLECTOR_CLIENT: Key<bool> = Key::flag("route_reflector_client")
         .session()
         .help("the neighbor is a route reflector client")

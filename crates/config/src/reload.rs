@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::PeerKind;
-use thalweg_bgp::session::config::{ConfigDifference, NeighborConfig};
+use thalweg_bgp::session::config::{ConfigDifference, KeepRejected, NeighborConfig};
 
 use crate::bgp_types::BgpConfig;
 use crate::key::{Differs, Reload, Row, Table};
@@ -148,7 +148,11 @@ fn compare(
         (import.rules, export.rules) = (None, None);
         (import, export)
     };
-    let ((import_was, export_was), (import_is, export_is)) = (unnamed(was), unnamed(neighbor));
+    let ((mut import_was, export_was), (import_is, export_is)) = (unnamed(was), unnamed(neighbor));
+    if import_is.keep_rejected == KeepRejected::None {
+        // To forget routes, nobody has to send them.
+        import_was.keep_rejected = KeepRejected::None;
+    }
     let import = import || import_was != import_is;
     let export = export || export_was != export_is;
     if import || export {

@@ -33,6 +33,8 @@ mod profile;
 mod progress;
 mod query;
 mod read;
+mod received;
+mod reimport;
 mod reload;
 mod rest;
 mod restart;
@@ -512,9 +514,12 @@ impl Speaker {
         }
         let mut due = Vec::new();
         for slot in self.slots_in_use().into_iter().filter(|slot| share.has(slot.id.index())) {
-            let is_due = slot.deadline_ms.load(Ordering::Acquire) <= now.0;
+            // Routes that were judged again may have passed a limit.
+            let reached = slot.paths.take_reached();
+            let is_due = reached || slot.deadline_ms.load(Ordering::Acquire) <= now.0;
             if is_due {
                 let mut state = slot.lock();
+                state.note_prefix_counts(now);
                 // A busy machine may not have reported yet that a connection was refused; without this check it
                 // would time out here.
                 self.check_connecting(&slot, &mut state, now);

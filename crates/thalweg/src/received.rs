@@ -1,5 +1,5 @@
-//! Routes of a running router's neighbors before import: this program collects them, since the router does
-//! not keep them.
+//! Routes of a running router's neighbors before import: this program collects them, since the router keeps them only
+//! of neighbors whose configuration says so.
 
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! A looking glass in the form of birdwatcher, which Alice-LG and other looking glasses read.
+//! A looking glass in the form of birdwatcher, which Alice-LG and other looking glasses read; and in that of OpenBGPD's
+//! bgplgd ([`openbgpd`]), whose paths are others.
 //!
 //! | path | answer |
 //! |---|---|
@@ -7,11 +8,13 @@
 //! | `/routes/protocol/ID` | the routes of a neighbor |
 //! | `/routes/table/master4`, `master6` | all routes of a family |
 //! | `/routes/prefix?prefix=P`, `/route/net/P` | the routes of a prefix |
-//! | `/routes/filtered/ID`, `/routes/noexport/ID`, `/routes/table/T/filtered` | nothing: this router does not keep such routes |
+//! | `/routes/filtered/ID`, `/routes/table/T/filtered` | rejected routes, of neighbors with `keep_rejected` |
+//! | `/routes/noexport/ID` | nothing: this router does not keep such routes |
 //!
 //! Types are those that readers expect: numbers in `as_path` and preferences are texts. A neighbor that is unknown has
 //! no routes, and that is no error.
 
+mod openbgpd;
 mod views;
 
 use std::collections::BTreeMap;
@@ -24,7 +27,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use serde_json::Value;
 use thalweg_node::control::{
-    self, BgpNeighborView, BgpRequest, Client, RibView, RouteFilter, RouteView, StatusView,
+    self, BgpNeighborView, BgpRequest, Client, RibView, RouteFilter, RouteView, SentRouteView, StatusView,
 };
 
 use crate::answer::Outlet;
@@ -44,8 +47,12 @@ enum Question {
     OfNeighbor(String),
     OfFamily(&'static str),
     OfPrefix(String),
+    /// Those that import rejects.
+    RejectedOf(String),
+    RejectedOfFamily(&'static str),
     /// Routes that are not kept.
     NotKept,
+    OpenBgpd(openbgpd::Question),
 }
 
 impl Question {
@@ -58,8 +65,8 @@ impl Question {
             ("/protocols/short", Self::ProtocolsShort),
             ("/routes/table/master4", Self::OfFamily("ipv4")),
             ("/routes/table/master6", Self::OfFamily("ipv6")),
-            ("/routes/table/{name}/filtered", Self::NotKept),
-            ("/routes/filtered/{name}", Self::NotKept),
+            ("/routes/table/master4/filtered", Self::RejectedOfFamily("ipv4")),
+            ("/routes/table/master6/filtered", Self::RejectedOfFamily("ipv6")),
             ("/routes/noexport/{name}", Self::NotKept),
         ];
         for (pattern, question) in fixed {
@@ -70,6 +77,9 @@ impl Question {
         if let Some(id) = place("/routes/protocol/{name}")? {
             return Ok(Self::OfNeighbor(id));
         }
+        if let Some(id) = place("/routes/filtered/{name}")? {
+            return Ok(Self::RejectedOf(id));
+        }
         if let Some(prefix) = place("/route/net/{rest}")? {
             return Ok(Self::OfPrefix(prefix));
         }
@@ -78,7 +88,9 @@ impl Question {
             let prefix = values.get("prefix").and_then(Value::as_str);
             return Ok(Self::OfPrefix(prefix.ok_or_else(|| Problem::bad("prefix is missing"))?.to_owned()));
         }
-        Err(Problem::new(ProblemKind::NotFound, "there is no such path in this looking glass"))
+        let theirs = openbgpd::Question::read(path, query)?;
+        let unknown = || Problem::new(ProblemKind::NotFound, "there is no such path in this looking glass");
+        theirs.map(Self::OpenBgpd).ok_or_else(unknown)
     }
 }
 
@@ -138,20 +150,23 @@ impl Glass {
                 self.write(outlet, "protocols", &Value::Object(views.collect()));
             }
             Question::NotKept => self.write(outlet, "routes", &Value::Array(Vec::new())),
-            Question::OfNeighbor(id) => {
+            Question::OfNeighbor(id) | Question::RejectedOf(id) => {
                 let neighbors = self.neighbors(&mut router)?;
-                match neighbors.get(id) {
+                let rejected = matches!(question, Question::RejectedOf(_));
+                match neighbors.get(id).filter(|view| !rejected || view.kept_by_family.is_some()) {
                     None => self.write(outlet, "routes", &Value::Array(Vec::new())),
                     Some(view) => {
-                        let filter =
-                            RouteFilter { neighbor: Some(view.name.clone()), ..RouteFilter::default() };
+                        let neighbor = Some(view.name.clone());
+                        let filter = RouteFilter { neighbor, rejected, ..RouteFilter::default() };
                         let request = BgpRequest::Routes(filter);
                         return self.routes(&mut router, request, &neighbors, outlet);
                     }
                 }
             }
-            Question::OfFamily(family) => {
-                let filter = RouteFilter { family: Some((*family).to_owned()), ..RouteFilter::default() };
+            Question::OfFamily(family) | Question::RejectedOfFamily(family) => {
+                let rejected = matches!(question, Question::RejectedOfFamily(_));
+                let family = Some((*family).to_owned());
+                let filter = RouteFilter { family, rejected, ..RouteFilter::default() };
                 let neighbors = self.neighbors(&mut router)?;
                 return self.routes(&mut router, BgpRequest::Routes(filter), &neighbors, outlet);
             }
@@ -160,8 +175,40 @@ impl Glass {
                 let neighbors = self.neighbors(&mut router)?;
                 return self.routes(&mut router, request, &neighbors, outlet);
             }
+            Question::OpenBgpd(question) => {
+                let neighbors = self.neighbors(&mut router)?;
+                let Some(request) = question.routes() else {
+                    // Who is gone needs no answer.
+                    let _ = outlet.write(openbgpd::neighbors(question, &neighbors).to_string());
+                    return Ok(());
+                };
+                return self.openbgpd_routes(&mut router, request, &neighbors, outlet);
+            }
         }
         Ok(())
+    }
+
+    /// [`Self::routes`] in the form of bgplgd.
+    fn openbgpd_routes(
+        &self,
+        router: &mut Client,
+        request: BgpRequest,
+        neighbors: &BTreeMap<String, BgpNeighborView>,
+        outlet: &mut Outlet,
+    ) -> Result<(), Problem> {
+        let rib = self.rib(router)?;
+        let is_sent = matches!(&request, BgpRequest::Routes(RouteFilter { advertised_to: Some(_), .. }));
+        let list = List { before: "{\"rib\":[".to_owned(), end: "]}", empty: "{}".to_owned() };
+        stream(router, request, outlet, list, &|item| {
+            if is_sent {
+                let route: SentRouteView = serde_json::from_str(item).ok()?;
+                let neighbor = neighbors.get(&views::id(&route.neighbor))?;
+                return Some(openbgpd::sent_route(&route, Some(neighbor), &rib));
+            }
+            let route: RouteView = serde_json::from_str(item).ok()?;
+            let neighbor = shown(neighbors, &route)?;
+            Some(openbgpd::rib_route(&route, neighbor, &rib))
+        })
     }
 
     fn rib(&self, router: &mut Client) -> Result<RibView, Problem> {
@@ -183,28 +230,57 @@ impl Glass {
         neighbors: &BTreeMap<String, BgpNeighborView>,
         outlet: &mut Outlet,
     ) -> Result<(), Problem> {
-        let mut before = self.beginning("routes") + "[";
-        router.ask(&control::Request::Bgp(request), |item| {
-            let Ok(route) = serde_json::from_str::<RouteView>(item) else { return ControlFlow::Continue(()) };
-            let neighbor = neighbors.get(&views::id(&route.neighbor));
-            if neighbor.is_none() && route.neighbor != "local" {
-                return ControlFlow::Continue(());
-            }
-            let view = self.route(&route, neighbor);
-            let result = outlet.write(&before).and_then(|()| outlet.write(view.to_string()));
-            ",".clone_into(&mut before);
-            if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        let begin = if before == "," { "" } else { &before };
-        // Who is gone needs no answer.
-        let _ = outlet.write(format!("{begin}]}}"));
-        Ok(())
+        let before = self.beginning("routes") + "[";
+        let list = List { empty: format!("{before}]}}"), before, end: "]}" };
+        stream(router, request, outlet, list, &|item| {
+            let route: RouteView = serde_json::from_str(item).ok()?;
+            let neighbor = shown(neighbors, &route)?;
+            Some(self.route(&route, neighbor))
+        })
     }
 
     fn write(&self, outlet: &mut Outlet, name: &str, value: &Value) {
         // Who is gone needs no answer.
         let _ = outlet.write(format!("{}{value}}}", self.beginning(name)));
     }
+}
+
+/// The texts around a list.
+struct List {
+    before: String,
+    end: &'static str,
+    /// Instead of both, if nothing is in the list.
+    empty: String,
+}
+
+/// The neighbor of a route, `None` for a route of this router. The outer `None`: it is not shown.
+#[allow(clippy::option_option, reason = "the outer one says whether there is anything to show")]
+fn shown<'n>(
+    neighbors: &'n BTreeMap<String, BgpNeighborView>,
+    route: &RouteView,
+) -> Option<Option<&'n BgpNeighborView>> {
+    let neighbor = neighbors.get(&views::id(&route.neighbor));
+    (neighbor.is_some() || route.neighbor == "local").then_some(neighbor)
+}
+
+/// Streams those items of an answer that have a view.
+fn stream(
+    router: &mut Client,
+    request: BgpRequest,
+    outlet: &mut Outlet,
+    list: List,
+    view: &dyn Fn(&str) -> Option<Value>,
+) -> Result<(), Problem> {
+    let mut before = list.before.as_str();
+    router.ask(&control::Request::Bgp(request), &mut |item| {
+        let Some(view) = view(item) else { return ControlFlow::Continue(()) };
+        let result = outlet.write(before).and_then(|()| outlet.write(view.to_string()));
+        before = ",";
+        if result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    // Who is gone needs no answer.
+    let _ = outlet.write(if before == "," { list.end } else { &list.empty });
+    Ok(())
 }
 
 #[cfg(test)]

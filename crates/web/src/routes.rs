@@ -136,6 +136,8 @@ const ROUTES_PARAMS: &[Param] = &[
     text("community"),
     text("family"),
     flag("best"),
+    flag("pre_policy"),
+    flag("rejected"),
     text("advertised_to"),
     number("limit"),
     text("cursor"),
@@ -355,14 +357,19 @@ fn paged<T: DeserializeOwned>(call: &Call) -> Result<T, Problem> {
     let mut values = call.values.clone();
     values.remove("limit");
     if let Some(cursor) = values.remove("cursor") {
-        if call.text("advertised_to").is_some() {
+        if !has_cursor(call) {
             return Err(Problem::bad(
-                "with advertised_to there is no cursor: take all lines with Accept: application/x-ndjson",
+                "only the RIB's routes have a cursor: take all lines with Accept: application/x-ndjson",
             ));
         }
         values.insert("after".to_owned(), cursor);
     }
     Call { place: String::new(), values }.read()
+}
+
+/// Whether a list can go on behind a prefix: if it is one of the RIB's routes.
+pub(crate) fn has_cursor(call: &Call) -> bool {
+    call.text("advertised_to").is_none() && !call.flag("pre_policy") && !call.flag("rejected")
 }
 
 fn route(call: &Call) -> BgpRequest {

@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::problem::{Problem, ProblemKind};
 use crate::query::{read_body, read_query};
 use crate::rights::{COOKIE_NAME, Grant, Rights, Via};
-use crate::routes::{ASSETS, Call, Does, Own, Row, capture, find};
+use crate::routes::{ASSETS, Call, Does, Own, Row, capture, find, has_cursor};
 use crate::{WebOptions, check, download, reports};
 
 const OPENAPI: &str = include_str!("openapi.json");
@@ -193,7 +193,7 @@ impl Server {
             Does::Done(ask) => self.ask(head, ask(&call)?, Form::Done).await,
             Does::List(ask) => self.list(head, &call, ask(&call)?, false).await,
             Does::Paged(ask) => {
-                let has_cursor = call.text("advertised_to").is_none();
+                let has_cursor = has_cursor(&call);
                 self.list(head, &call, ask(&call)?, has_cursor).await
             }
             Does::Own(own) => self.own(own, head, &call, grant).await,

@@ -266,6 +266,10 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         // A batch from its builder has every index; ignoring the item is better than a panic.
         let Some(attrs) = incoming.attrs.get(item.attrs as usize) else { return };
         let number = match number {
+            NONE if context.counts.is_full(incoming.peer, A::FAMILY) => {
+                context.counters.paths_refused += 1;
+                return;
+            }
             NONE => match self.table.insert(hash, item.prefix, self.version) {
                 Some(number) => number,
                 None => {
@@ -279,7 +283,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         let block = self.block(number);
         let found = block.meta.iter().position(|meta| meta.is(incoming.peer, item.path_id));
         let Some(at) = found else {
-            if block.meta.len() >= PATHS_MAX {
+            if block.meta.len() >= PATHS_MAX || context.counts.is_full(incoming.peer, A::FAMILY) {
                 context.counters.paths_refused += 1;
                 return;
             }

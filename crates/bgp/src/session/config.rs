@@ -310,6 +310,7 @@ pub struct ImportConfig {
     /// Reject prefixes that no network has (RFC 4271 6.3): see [`is_martian`](super::import::is_martian).
     pub martian_check: bool,
     pub honor_blackhole: HonorBlackhole,
+    pub keep_rejected: KeepRejected,
     /// Attributes to remove from received routes, by type code: an emergency measure against attributes that harm
     /// the network.
     pub discard_attributes: Vec<u8>,
@@ -324,9 +325,20 @@ impl Default for ImportConfig {
             first_as_check: true,
             martian_check: true,
             honor_blackhole: HonorBlackhole::No,
+            keep_rejected: KeepRejected::None,
             discard_attributes: Vec::new(),
         }
     }
+}
+
+/// Whether a neighbor's routes are kept as they were before import, so that rejected ones can be shown, and judged
+/// again without the neighbor. Kept routes are never selected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepRejected {
+    #[default]
+    None,
+    /// All that it sends, rejected or not (Adj-RIB-In before policy).
+    All,
 }
 
 /// Which of a neighbor's routes with the community BLACKHOLE discard their traffic, once import policy has accepted

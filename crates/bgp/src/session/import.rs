@@ -8,7 +8,8 @@
 //! Everything except a policy that examines prefixes depends only on the attributes and the next hop. They are
 //! handled once per UPDATE, or not at all if one of the last [`CACHE_SLOTS`] attribute fields repeats, which is
 //! common for a neighbor that sends one prefix per UPDATE. A rejected route is pushed as withdrawn, because the
-//! neighbor's previous route is no longer valid either.
+//! neighbor's previous route is no longer valid either. If the neighbor's routes are kept (`keep_rejected`), each is
+//! also pushed as it was received, for the shard's Adj-RIB-In before policy.
 //!
 //! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS (RFC
 //! 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212), policy.
@@ -24,46 +25,37 @@
 
 mod cache;
 mod checks;
+mod judge;
 mod martians;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use thalweg_base::{IpPrefix, Prefix};
-use thalweg_wire::bgp::{
-    Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, Update, Verdict, attribute,
-    community,
-};
+use thalweg_wire::bgp::{CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, Update, Verdict};
 
-use super::config::{HonorBlackhole, NeighborConfig};
+use super::config::NeighborConfig;
 use super::negotiate::Negotiated;
 use crate::attrs::{AttrRef, AttrsBuilder, Interner, flag};
-use crate::peer::{PeerId, PeerInfo, PeerKind};
-use crate::policy::{Outcome, Policy, RouteContext};
+use crate::peer::{PeerId, PeerInfo};
+use crate::policy::Policy;
 use crate::route::{RouteAddress, RouteBatchBuilder, Scratch, WITHDRAWN};
 use cache::Cache;
-use checks::Checks;
+use judge::Judged;
 
 pub use cache::CACHE_SLOTS;
 pub use checks::Rejection;
+pub use judge::{Judge, Reason, build};
 pub use martians::is_martian;
-
-/// LOCAL_PREF of a route that will be withdrawn soon (RFC 8326).
-const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
 
 /// Converts the UPDATEs of one neighbor to routes. Kept beside its session, which passes in what was negotiated;
 /// the driver sets the policy.
 pub struct Importer {
-    interner: Arc<Interner>,
-    policy: Option<Arc<Policy>>,
-    peer: PeerInfo,
+    judge: Arc<Judge>,
     agreed: Option<Arc<Negotiated>>,
     families: [bool; 2],
     four_octet_as: bool,
     facts: PeerFacts,
-    checks: Checks,
     cache: Cache,
-    honor_blackhole: HonorBlackhole,
     counters: ImportCounters,
     /// The last prefix of each remark there was: most neighbors cause none.
     examples: Vec<(Remark, IpPrefix)>,
@@ -137,36 +129,16 @@ impl ImportCounters {
     }
 }
 
-/// The result for attributes, before policy, or after it if the policy ignores prefixes.
-type Judged = Result<AttrRef, Rejection>;
-
 impl Importer {
     /// Creates an importer without a session or a policy.
     pub fn new(interner: Arc<Interner>) -> Self {
-        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let peer = PeerInfo {
-            id: PeerId::LOCAL,
-            name: "".into(),
-            address: nobody,
-            local_address: nobody,
-            remote_as: 0,
-            local_as: 0,
-            kind: PeerKind::External,
-            router_id: Ipv4Addr::UNSPECIFIED,
-            role: None,
-            route_server_client: false,
-        };
         Self {
-            interner,
-            policy: None,
-            peer,
+            judge: Arc::new(Judge::new(interner)),
             agreed: None,
             families: [false; 2],
             four_octet_as: true,
             facts: PeerFacts::default(),
-            checks: Checks::default(),
             cache: Cache::default(),
-            honor_blackhole: HonorBlackhole::No,
             counters: ImportCounters::default(),
             examples: Vec::new(),
         }
@@ -180,7 +152,7 @@ impl Importer {
 
     /// Prepares for the first UPDATE of a session.
     pub fn begin(&mut self, agreed: &Arc<Negotiated>, config: &NeighborConfig, id: PeerId) {
-        self.peer = agreed.peer_info(id, config);
+        Arc::make_mut(&mut self.judge).peer = agreed.peer_info(id, config);
         self.agreed = Some(agreed.clone());
         self.families = agreed.families;
         self.four_octet_as = agreed.codec.four_octet_as;
@@ -190,7 +162,7 @@ impl Importer {
     /// Applies a changed configuration during a session.
     pub fn set_config(&mut self, config: &NeighborConfig) {
         self.facts = PeerFacts {
-            side: self.peer.kind.side(),
+            side: self.peer().kind.side(),
             in_confederation: config.confederation.is_some(),
             discard: config
                 .import
@@ -198,14 +170,13 @@ impl Importer {
                 .iter()
                 .fold(CodeSet::EMPTY, |set, code| set.with(*code)),
         };
-        self.checks = Checks::new(config, &self.peer);
-        self.honor_blackhole = config.import.honor_blackhole.clone();
+        Arc::make_mut(&mut self.judge).set_config(config);
         self.cache.clear();
     }
 
     /// Sets the policy for routes from now on; `None` if none is configured.
     pub fn set_policy(&mut self, policy: Option<Arc<Policy>>) {
-        self.policy = policy;
+        Arc::make_mut(&mut self.judge).policy = policy;
         self.cache.clear();
     }
 
@@ -216,7 +187,12 @@ impl Importer {
 
     /// The neighbor.
     pub fn peer(&self) -> &PeerInfo {
-        &self.peer
+        &self.judge.peer
+    }
+
+    /// What decides about the neighbor's routes now.
+    pub fn judge(&self) -> &Arc<Judge> {
+        &self.judge
     }
 
     /// The totals of its routes so far.
@@ -284,13 +260,16 @@ impl Importer {
     }
 
     #[inline]
-    fn withdraw<A: Pushed>(&mut self, routes: Nlri<'_, A>, out: &mut RouteBatchBuilder) {
+    fn withdraw<A: Announced>(&mut self, routes: Nlri<'_, A>, out: &mut RouteBatchBuilder) {
         if !self.agreed_on::<A>(routes.len()) {
             return;
         }
         self.counters.withdrawn += routes.len() as u64;
         for (path_id, prefix) in routes {
-            A::push(out, prefix, path_id, WITHDRAWN);
+            out.push(prefix, path_id, WITHDRAWN);
+        }
+        if self.judge.keeps() {
+            routes.into_iter().for_each(|(path_id, prefix)| out.push_received(prefix, path_id, WITHDRAWN));
         }
     }
 
@@ -303,7 +282,7 @@ impl Importer {
     }
 
     #[inline]
-    fn announce<A: Pushed>(
+    fn announce<A: Announced>(
         &mut self,
         update: &Update<'_>,
         body: &[u8],
@@ -316,9 +295,14 @@ impl Importer {
             return;
         }
         let first = A::to_ip_prefix(first);
-        let judged = self.judge(update, body, next_hop, first, A::FAMILY, &mut out.scratch);
-        let by_prefix = self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix());
-        match judged {
+        let Judged { received, outcome } =
+            self.judged(update, body, next_hop, first, A::FAMILY, &mut out.scratch);
+        if let Some(received) = received {
+            let index = out.push_received_attrs(received);
+            routes.into_iter().for_each(|(path_id, prefix)| out.push_received(prefix, path_id, index));
+        }
+        let by_prefix = self.judge.is_by_prefix();
+        match outcome {
             Ok(attrs) if by_prefix || attrs.has(flag::BLACKHOLE) => {
                 self.announce_by_prefix(&attrs, by_prefix, routes, out);
             }
@@ -326,18 +310,18 @@ impl Importer {
                 self.counters.accepted += routes.len() as u64;
                 let index = out.push_attrs(attrs);
                 for (path_id, prefix) in routes {
-                    if A::is_martian(prefix) && self.checks.martians {
+                    if A::is_martian(prefix) && self.judge.ignores_martians() {
                         self.counters.accepted -= 1;
                         self.pass_over(prefix, path_id, out);
                     } else {
-                        A::push(out, prefix, path_id, index);
+                        out.push(prefix, path_id, index);
                     }
                 }
             }
-            Err(rejection) => {
-                self.remark(Remark::Rejected(rejection), routes.len(), first);
+            Err(reason) => {
+                self.remark(Remark::Rejected(reason.rejection), routes.len(), first);
                 for (path_id, prefix) in routes {
-                    A::push(out, prefix, path_id, WITHDRAWN);
+                    out.push(prefix, path_id, WITHDRAWN);
                 }
             }
         }
@@ -345,7 +329,7 @@ impl Importer {
 
     /// The result for the attributes, from the cache or computed.
     #[inline]
-    fn judge(
+    fn judged(
         &mut self,
         update: &Update<'_>,
         body: &[u8],
@@ -360,98 +344,31 @@ impl Importer {
             return judged.clone();
         }
         self.counters.cache_misses += 1;
-        let judged = self.judge_anew(update, next_hop, first, scratch);
+        let judged = self.judge.update(update, next_hop, first, self.four_octet_as, scratch);
         self.cache.put(&key, judged.clone());
         judged
     }
 
-    fn judge_anew(
-        &self,
-        update: &Update<'_>,
-        next_hop: NextHop,
-        first: IpPrefix,
-        scratch: &mut Scratch,
-    ) -> Judged {
-        let Scratch { builder, path } = scratch;
-        let path = update.as_path(path);
-        self.checks.path(path)?;
-        self.checks.next_hop(next_hop)?;
-        build(builder, update, next_hop, path, self.four_octet_as);
-        self.checks.attributes(builder)?;
-        match &self.policy {
-            None if self.peer.kind == PeerKind::External => return Err(Rejection::NoPolicy),
-            None => {}
-            // It is applied to each prefix.
-            Some(policy) if policy.depends_on_prefix() => return Ok(self.interner.intern(builder)),
-            Some(policy) => {
-                let route = RouteContext { prefix: first, peer: &self.peer, source: None };
-                if let Outcome::Reject { .. } = policy.evaluate_in_place(&route, builder) {
-                    return Err(Rejection::Policy);
-                }
-            }
-        }
-        let attrs = self.interner.intern(builder);
-        Ok(self.shutting_down(attrs, builder))
-    }
-
-    /// Applies the policy to one route.
-    fn apply_policy(&self, attrs: &AttrRef, prefix: IpPrefix, edit: &mut AttrsBuilder) -> Judged {
-        let Some(policy) = &self.policy else { return Ok(attrs.clone()) };
-        let route = RouteContext { prefix, peer: &self.peer, source: None };
-        match policy.evaluate(&route, attrs, edit) {
-            Outcome::Accept => Ok(self.shutting_down(attrs.clone(), edit)),
-            Outcome::AcceptChanged(_) => {
-                let changed = self.interner.intern(edit);
-                Ok(self.shutting_down(changed, edit))
-            }
-            Outcome::Reject { .. } => Err(Rejection::Policy),
-        }
-    }
-
-    /// RFC 8326 4.1: a route from outside that will be withdrawn soon is the last choice.
-    #[inline]
-    fn shutting_down(&self, attrs: AttrRef, edit: &mut AttrsBuilder) -> AttrRef {
-        if !attrs.has(flag::GRACEFUL_SHUTDOWN) || self.peer.kind.is_internal() {
-            return attrs;
-        }
-        edit.load(&attrs);
-        edit.local_pref = Some(LOCAL_PREF_GRACEFUL_SHUTDOWN);
-        self.interner.intern(edit)
-    }
-
     /// RFC 4271 6.3: ignores such a prefix; a route from before the check was enabled is withdrawn.
     #[cold]
-    fn pass_over<A: Pushed>(&mut self, prefix: Prefix<A>, path_id: u32, out: &mut RouteBatchBuilder) {
+    fn pass_over<A: Announced>(&mut self, prefix: Prefix<A>, path_id: u32, out: &mut RouteBatchBuilder) {
         self.remark(Remark::Rejected(Rejection::Martian), 1, A::to_ip_prefix(prefix));
-        A::push(out, prefix, path_id, WITHDRAWN);
+        out.push(prefix, path_id, WITHDRAWN);
     }
 
-    /// RFC 7999 3.3: discards the traffic for a route that policy accepted with BLACKHOLE, if that is configured
-    /// for the neighbor. The route stays in this AS (3.2).
+    /// Counts what became of a route with BLACKHOLE, and returns its attributes.
     fn blackhole(&mut self, attrs: AttrRef, prefix: IpPrefix, edit: &mut AttrsBuilder) -> AttrRef {
         if !attrs.has(flag::BLACKHOLE) {
             return attrs;
         }
-        if !self.honor_blackhole.covers(prefix) {
-            self.remark(Remark::BlackholeIgnored, 1, prefix);
-            return attrs;
-        }
-        self.remark(Remark::BlackholeHonored, 1, prefix);
-        edit.load(&attrs);
-        edit.discard = true;
-        if attrs.flags & (flag::NO_EXPORT | flag::NO_ADVERTISE) == 0 {
-            let communities: Vec<u32> = attrs.communities().chain([community::NO_EXPORT]).collect();
-            if edit.set_communities(&communities).is_err() {
-                // 16,383 communities leave no room for another; a route that must not leave this AS is then not
-                // accepted.
-                edit.load(&attrs);
-            }
-        }
-        self.interner.intern(edit)
+        let discarding = self.judge.discarding(&attrs, prefix, edit);
+        let honored = discarding.is_some();
+        self.remark(if honored { Remark::BlackholeHonored } else { Remark::BlackholeIgnored }, 1, prefix);
+        discarding.unwrap_or(attrs)
     }
 
     /// `by_policy`: `attrs` are those before policy, which looks at prefixes.
-    fn announce_by_prefix<A: Pushed>(
+    fn announce_by_prefix<A: Announced>(
         &mut self,
         attrs: &AttrRef,
         by_policy: bool,
@@ -461,13 +378,13 @@ impl Importer {
         // Adjacent prefixes mostly share an index, so it is looked up only when it changes.
         let mut last: Option<(AttrRef, u32)> = None;
         for (path_id, prefix) in routes {
-            if A::is_martian(prefix) && self.checks.martians {
+            if A::is_martian(prefix) && self.judge.ignores_martians() {
                 self.pass_over(prefix, path_id, out);
                 continue;
             }
             let ip_prefix = A::to_ip_prefix(prefix);
             let judged = match by_policy {
-                true => self.apply_policy(attrs, ip_prefix, &mut out.scratch.builder),
+                true => self.judge.prefix(attrs, ip_prefix, &mut out.scratch.builder),
                 false => Ok(attrs.clone()),
             };
             let index = match judged {
@@ -483,19 +400,19 @@ impl Importer {
                         }
                     }
                 }
-                Err(rejection) => {
-                    self.remark(Remark::Rejected(rejection), 1, ip_prefix);
+                Err(reason) => {
+                    self.remark(Remark::Rejected(reason.rejection), 1, ip_prefix);
                     WITHDRAWN
                 }
             };
-            A::push(out, prefix, path_id, index);
+            out.push(prefix, path_id, index);
         }
     }
 }
 
 impl std::fmt::Debug for Importer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Importer").field("peer", &self.peer).field("counters", &self.counters).finish()
+        f.debug_struct("Importer").field("peer", self.peer()).field("counters", &self.counters).finish()
     }
 }
 
@@ -513,64 +430,19 @@ fn attribute_field(body: &[u8]) -> &[u8] {
     found.unwrap_or(&[])
 }
 
-/// Builds the stored form of an UPDATE's attributes. `as_path` comes from [`Update::as_path`].
-pub fn build(
-    builder: &mut AttrsBuilder,
-    update: &Update<'_>,
-    next_hop: NextHop,
-    as_path: &[u8],
-    four_octet_as: bool,
-) {
-    builder.clear();
-    builder.origin = update.origin;
-    builder.med = update.med;
-    builder.local_pref = update.local_pref;
-    builder.next_hop = next_hop;
-    for Attribute { flags, code, value, .. } in update.attributes() {
-        let aggregator;
-        let value = match code {
-            attribute::ORIGIN | attribute::NEXT_HOP | attribute::MED | attribute::LOCAL_PREF => continue,
-            attribute::AS_PATH => as_path,
-            attribute::AGGREGATOR if !four_octet_as => {
-                aggregator = update.aggregator().map(Aggregator::to_bytes);
-                match &aggregator {
-                    Some(bytes) => bytes.as_slice(),
-                    None => continue,
-                }
-            }
-            _ => value,
-        };
-        // A value read from a message is not too long. A path merged from two could be, but the codec bounds it far
-        // below that.
-        let _ = builder.set(flags, code, value);
-    }
-}
-
-/// Pushes routes of either family into a batch.
-trait Pushed: RouteAddress {
-    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<Self>, path_id: u32, attrs: u32);
-
+/// An address of the routes that neighbors announce.
+trait Announced: RouteAddress {
     fn is_martian(prefix: Prefix<Self>) -> bool;
 }
 
-impl Pushed for u32 {
-    #[inline]
-    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
-        out.push_v4(prefix, path_id, attrs);
-    }
-
+impl Announced for u32 {
     #[inline]
     fn is_martian(prefix: Prefix<u32>) -> bool {
         martians::is_martian_v4(prefix)
     }
 }
 
-impl Pushed for u128 {
-    #[inline]
-    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
-        out.push_v6(prefix, path_id, attrs);
-    }
-
+impl Announced for u128 {
     #[inline]
     fn is_martian(prefix: Prefix<u128>) -> bool {
         martians::is_martian_v6(prefix)

@@ -264,6 +264,7 @@ bgp.shared as_set = "accept"
 bgp.shared first_as_check = false
 bgp.shared martian_check = false
 bgp.shared honor_blackhole = true
+bgp.shared keep_rejected = "all"
 bgp.shared route_server_client = true
 bgp.shared next_hop_self = true
 bgp.shared next_hop_unchanged = true

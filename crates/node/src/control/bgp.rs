@@ -79,10 +79,15 @@ pub struct RouteFilter {
     pub family: Option<String>,
     /// Only best routes.
     pub best: bool,
+    /// Instead of the RIB's routes, those that neighbors sent, before import policy. Only neighbors with
+    /// `keep_rejected` have them.
+    pub pre_policy: bool,
+    /// The same, but only those that import rejects, with the reason.
+    pub rejected: bool,
     /// Instead of the RIB's routes, what this neighbor (name or address) is sent of them, as
     /// [`super::SentRouteView`].
     pub advertised_to: Option<String>,
-    /// Only prefixes behind this one, in the order of an answer; not with `advertised_to`.
+    /// Only prefixes behind this one, in the order of an answer; only for the RIB's routes.
     pub after: Option<String>,
     /// At most this many.
     pub limit: Option<usize>,
@@ -104,6 +109,12 @@ pub struct BgpNeighborView {
     /// Its routes in the RIB, both families together.
     pub accepted: u64,
     pub accepted_by_family: ByFamily<u64>,
+    /// Routes kept as it sent them, with `keep_rejected`.
+    #[serde(default)]
+    pub kept_by_family: Option<ByFamily<u64>>,
+    /// Those of them that import rejects; unknown unless all that it sent are kept.
+    #[serde(default)]
+    pub rejected_by_family: Option<ByFamily<u64>>,
     pub updates_received: u64,
     pub messages_received: u64,
     #[serde(default)]
@@ -171,7 +182,8 @@ pub struct RouteView {
     pub local_pref: u32,
     /// Preference local to this router.
     pub weight: u32,
-    /// Communities of all kinds, in operators' notation.
+    /// Communities of all kinds, in operators' notation; of a rejected route also those that the policy added before
+    /// it rejected the route.
     pub communities: Vec<String>,
     /// Packets that the route attracts are discarded.
     pub discard: bool,
@@ -183,6 +195,12 @@ pub struct RouteView {
     pub stale: bool,
     /// Why it is or is not the best.
     pub why: Option<String>,
+    /// Why import rejects it: the name of a counter, such as `as_loop` or `policy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
+    /// The rule of policy that rejects it, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 /// What [`BgpRequest::Rib`] shows.
@@ -196,6 +214,11 @@ pub struct RibView {
     /// Prefixes with at least one path.
     pub prefixes: ByFamily<u64>,
     pub paths: ByFamily<u64>,
+    /// Routes kept as neighbors sent them (`keep_rejected`), and how many were not kept for lack of room.
+    #[serde(default)]
+    pub kept: ByFamily<u64>,
+    #[serde(default)]
+    pub kept_refused: u64,
     /// Distinct attribute sets.
     pub attribute_sets: u64,
     /// Connections refused because no neighbor is configured at their address.
@@ -247,6 +270,9 @@ pub struct UpdateGroupView {
 pub struct MemoryView {
     /// Tables of prefixes and paths.
     pub rib: u64,
+    /// Tables of routes as neighbors sent them (`keep_rejected`).
+    #[serde(default)]
+    pub received: u64,
     /// Attribute sets.
     pub attributes: u64,
     /// Encoded messages that members of update groups have not taken yet.

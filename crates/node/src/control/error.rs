@@ -37,6 +37,10 @@ pub enum AnswerError {
     SessionDown(String),
     #[error("the session with {0} is not up: it is sent nothing")]
     SentNothing(String),
+    #[error(
+        "{0} has no routes before policy: its `keep_rejected` is not \"all\"; `show bgp routes --received` asks it for them"
+    )]
+    KeepsNothing(String),
     #[error("{0} does not offer route refresh; reset the session instead")]
     NoRouteRefresh(String),
     #[error("{text}: {error}")]
@@ -101,6 +105,7 @@ impl AnswerError {
             | Self::NoFlows
             | Self::NoForwarding
             | Self::InKernel(_)
+            | Self::KeepsNothing(_)
             | Self::NotProfiled => RefusalKind::Absent,
             Self::UnknownNeighbor(_) => RefusalKind::NotFound,
             Self::ReadOnly

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use thalweg_bgp::export::DumpKind;
 use thalweg_bgp::peer::Millis;
+use thalweg_bgp::session::config::KeepRejected;
 use thalweg_bgp::session::{Action, Admission, Connection, Negotiated};
 use thalweg_exec::control_plane::Notice;
 use thalweg_wire::bgp::{Family, cease};
@@ -187,7 +188,9 @@ impl Speaker {
     ) {
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
         self.change_peers(|peers| peers.insert(info));
+        state.importer.begin(negotiated, &state.config, slot.id);
         self.set_import_policy(state, negotiated);
+        slot.paths.set_received_whole(state.config.import.keep_rejected == KeepRejected::All);
         state.negotiated = Some(negotiated.clone());
         state.limit_hops(negotiated);
         self.observers.each(|observer| observer.state_changed(negotiated, true));
@@ -223,6 +226,7 @@ impl Speaker {
 
     pub(super) fn down(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, retained: [bool; 2]) {
         slot.epoch.fetch_add(1, Ordering::AcqRel);
+        slot.new_import.lock().take();
         if let Some(sending) = state.sending.take() {
             self.leave_group(slot, sending);
         }

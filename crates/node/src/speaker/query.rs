@@ -12,6 +12,7 @@ use thalweg_bgp::attrs::{Attrs, flag};
 use thalweg_bgp::peer::{Millis, PeerId, PeerInfo, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::shard_of;
+use thalweg_bgp::session::config::KeepRejected;
 use thalweg_bgp::session::import::Rejection;
 use thalweg_bgp::session::{MessageCounters, Negotiated, Remark, State, StopReason, Transitions};
 use thalweg_wire::bgp::Family;
@@ -59,6 +60,9 @@ impl Speaker {
             BgpRequest::Routes(filter) => match (&filter.advertised_to, self.select(filter)) {
                 (_, Err(error)) => Ok(Err(error)),
                 (Some(neighbor), Ok(selection)) => self.advertised(neighbor, selection, emit),
+                (None, Ok(selection)) if filter.pre_policy || filter.rejected => {
+                    self.received(&selection, emit)
+                }
                 (None, Ok(selection)) => selection.emit_all(self, &mut |view| emit(to_json(&view))),
             },
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
@@ -238,13 +242,15 @@ impl Speaker {
 
     /// A summary of the RIB.
     pub fn rib_view(&self) -> RibView {
-        let (mut prefixes, mut paths) = ([0; 2], [0; 2]);
+        let (mut prefixes, mut paths, mut kept, mut kept_refused) = ([0; 2], [0; 2], [0; 2], 0);
         for shard in &self.shards {
             let counters = shard.rib().counters();
             for family in Family::ALL {
                 prefixes[family.index()] += counters.prefixes[family.index()] as u64;
                 paths[family.index()] += counters.paths[family.index()] as u64;
+                kept[family.index()] += counters.received_paths[family.index()] as u64;
             }
+            kept_refused += counters.received_refused;
         }
         let config = self.config();
         RibView {
@@ -252,6 +258,8 @@ impl Speaker {
             router_id: config.router_id.to_string(),
             prefixes: prefixes.into(),
             paths: paths.into(),
+            kept: kept.into(),
+            kept_refused,
             attribute_sets: self.interner.counters().sets as u64,
             unknown_refused: self.strangers.count(),
             shards: self.shards.len(),
@@ -261,10 +269,16 @@ impl Speaker {
     }
 
     fn memory_view(&self) -> MemoryView {
-        let rib: usize = self.shards.iter().map(|shard| shard.rib().counters().bytes).sum();
+        let (mut rib, mut received) = (0, 0);
+        for shard in &self.shards {
+            let counters = shard.rib().counters();
+            rib += counters.bytes as u64;
+            received += counters.received_bytes as u64;
+        }
         let process = ProcessFacts::read();
         MemoryView {
-            rib: rib as u64,
+            rib,
+            received,
             attributes: self.interner.counters().bytes as u64,
             update_groups: self.group_views().iter().map(|view| view.log_bytes).sum(),
             resident: process.resident,
@@ -294,7 +308,7 @@ pub(super) struct Selection {
     inside: Option<IpPrefix>,
     after: Option<IpPrefix>,
     family: Option<Family>,
-    now: Millis,
+    pub(super) now: Millis,
     pub(super) peers: Arc<PeerTable>,
 }
 
@@ -405,7 +419,7 @@ pub(crate) fn explained<A: RibAddress>(
     views.collect()
 }
 
-fn route_view<A: Address>(
+pub(super) fn route_view<A: Address>(
     prefix: Prefix<A>,
     path: &PathView<'_>,
     best: bool,
@@ -429,6 +443,8 @@ fn route_view<A: Address>(
         age_s: u64::from(now.seconds().saturating_sub(path.received_s)),
         stale: path.stale,
         why: None,
+        rejected: None,
+        rule: None,
     }
 }
 
@@ -462,7 +478,7 @@ fn peer_name(peers: &PeerTable, peer: PeerId) -> String {
 }
 
 /// All communities in operators' notation.
-fn communities_of(attrs: &Attrs) -> Vec<String> {
+pub(super) fn communities_of(attrs: &Attrs) -> Vec<String> {
     communities(attrs.communities(), attrs.large_communities(), attrs.extended_communities())
 }
 
@@ -471,6 +487,10 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
     let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
     let by_reason = |rejection: Rejection| (rejection.name(), import.rejected(rejection));
     let rejected: BTreeMap<&str, u64> = Rejection::all().map(by_reason).collect();
+    let kept = Family::ALL.map(|family| slot.paths.received(family));
+    let keeps = state.config.import.keep_rejected == KeepRejected::All;
+    let is_whole = keeps && slot.paths.is_received_whole();
+    let missing = Family::ALL.map(|family| kept[family.index()].saturating_sub(accepted[family.index()]));
     BgpNeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
@@ -483,6 +503,8 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
         uptime_s: state.session.up_ms(now).map(|ms| ms / 1000),
         accepted: accepted.iter().sum(),
         accepted_by_family: accepted.into(),
+        kept_by_family: keeps.then(|| kept.into()),
+        rejected_by_family: is_whole.then(|| missing.into()),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
         received_by_type: messages_view(counters.received),

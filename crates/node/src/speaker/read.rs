@@ -66,6 +66,7 @@ impl Speaker {
         }
         let routes = worker.builder.finish(slot.id, now.seconds());
         let epoch = slot.epoch.load(Ordering::Acquire);
+        let policy = slot.policy.load(Ordering::Acquire);
         drop(state);
         if ended {
             // The routes read before the end are void, but the work of a session that follows is not.
@@ -77,7 +78,8 @@ impl Speaker {
             self.profile.worked_off(updates);
             return Reading { batch: None, more };
         }
-        let mut work = Work { slot: Some(slot.clone()), epoch, routes, after, pending: Pending::default() };
+        let mut work =
+            Work { slot: Some(slot.clone()), epoch, policy, routes, after, pending: Pending::default() };
         if updates > 0 {
             let touched = (0..SHARDS).filter(|shard| work.touches(*shard)).count();
             work.pending = Pending::new(updates, touched);

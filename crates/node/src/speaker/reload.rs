@@ -10,15 +10,15 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
-use thalweg_bgp::session::config::ConfigDifference;
+use thalweg_bgp::session::config::{ConfigDifference, KeepRejected};
 use thalweg_bgp::session::{Connection, Importer, NeighborConfig, Session, StopReason};
 use thalweg_text::units::{count, counted};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
 use super::Speaker;
 use super::places::Reservation;
-use super::shards::Work;
-use super::slot::{PeerSlot, PeerState};
+use super::shards::{ShardOp, Work};
+use super::slot::{NewImport, PeerSlot, PeerState};
 use thalweg_config::{BgpConfig, BgpDiff, OnStop, Refiltered, diff};
 
 /// Why a speaker does not take another configuration. Nothing was changed.
@@ -70,12 +70,14 @@ impl PreparedBgp<'_> {
             done.push(format!("neighbor {} begins anew", neighbor.name));
         }
         for neighbor in &diff.quiet {
-            speaker.for_neighbor(neighbor, now, |_, _, state| state.take_config(neighbor));
+            speaker.for_neighbor(neighbor, now, |speaker, slot, state| {
+                speaker.take_config(slot, state, neighbor, now);
+            });
             done.push(format!("neighbor {} has new settings", neighbor.name));
         }
         for each in &diff.refiltered {
             speaker.for_neighbor(&each.neighbor, now, |speaker, slot, state| {
-                speaker.refilter(slot, state, each, &mut done);
+                speaker.refilter(slot, state, each, now, &mut done);
             });
         }
         for group in &diff.groups_changed {
@@ -151,16 +153,20 @@ impl Speaker {
         slot.free.store(true, Ordering::Release);
     }
 
-    /// Applies new policies to a session that stays up: asks for the neighbor's routes again, and evaluates again
-    /// what it is sent.
+    /// Applies new policies to a session that stays up: judges its kept routes again or asks for the neighbor's
+    /// routes, and evaluates again what it is sent.
     fn refilter(
         &self,
         slot: &Arc<PeerSlot>,
         state: &mut PeerState,
         each: &Refiltered,
+        now: Millis,
         done: &mut Vec<String>,
     ) {
-        state.take_config(&each.neighbor);
+        // Attributes are discarded before routes are kept.
+        let (was, is) = (&state.config.import.discard_attributes, &each.neighbor.import.discard_attributes);
+        let reads_the_same = was == is;
+        self.take_config(slot, state, &each.neighbor, now);
         let name = &each.neighbor.name;
         let Some(negotiated) = state.negotiated.clone() else {
             done.push(format!("neighbor {name} has new policies"));
@@ -168,6 +174,10 @@ impl Speaker {
         };
         if each.import {
             self.set_import_policy(state, &negotiated);
+        }
+        if each.import && reads_the_same && self.reimport(slot, state, now) {
+            done.push(format!("neighbor {name} has a new import policy, applied to its kept routes"));
+        } else if each.import {
             let families = Family::ALL.into_iter().filter(|family| negotiated.family(*family));
             let asked = families.filter(|family| state.session.refresh(*family)).count();
             done.push(match asked {
@@ -184,6 +194,43 @@ impl Speaker {
             self.regroup(slot, state);
             done.push(format!("neighbor {name} has a new export policy and is sent the difference"));
         }
+    }
+
+    /// Has the shards judge the neighbor's kept routes by its new policy. `false` if not all of them are kept.
+    fn reimport(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) -> bool {
+        let is_whole = state.importer.judge().keeps() && slot.paths.is_received_whole();
+        if is_whole {
+            self.post_import(slot, state, now);
+        }
+        is_whole
+    }
+
+    /// Applies a changed configuration of the neighbor to its session.
+    fn take_config(
+        &self,
+        slot: &Arc<PeerSlot>,
+        state: &mut PeerState,
+        config: &Arc<NeighborConfig>,
+        now: Millis,
+    ) {
+        let kept = state.config.import.keep_rejected;
+        state.take_config(config);
+        match (kept, config.import.keep_rejected) {
+            (KeepRejected::All, KeepRejected::None) if state.negotiated.is_some() => {
+                self.post_import(slot, state, now);
+            }
+            // What the neighbor has sent so far is not there.
+            (KeepRejected::None, KeepRejected::All) => slot.paths.set_received_whole(false),
+            _ => {}
+        }
+    }
+
+    fn post_import(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) {
+        let import = NewImport { judge: state.importer.judge().clone(), received_s: now.seconds() };
+        // In this order: a shard that sees the new number finds the new import.
+        *slot.new_import.lock() = Some(Arc::new(import));
+        slot.policy.fetch_add(1, Ordering::AcqRel);
+        self.post_to_shards(&ShardOp::Reimport(slot.clone()));
     }
 
     /// Updates the dynamic neighbors of a group whose range or template changed.
@@ -205,10 +252,10 @@ impl Speaker {
             let neighbor = Arc::new(range.neighbor(state.config.address));
             match neighbor.difference(&state.config) {
                 ConfigDifference::Session => self.retire(&slot, &mut state, now),
-                ConfigDifference::Quiet => state.take_config(&neighbor),
+                ConfigDifference::Quiet => self.take_config(&slot, &mut state, &neighbor, now),
                 ConfigDifference::None | ConfigDifference::Routes => {
                     let each = Refiltered { neighbor, import: true, export: true };
-                    self.refilter(&slot, &mut state, &each, done);
+                    self.refilter(&slot, &mut state, &each, now, done);
                     self.drive_alone(&slot, &mut state, now);
                 }
             }

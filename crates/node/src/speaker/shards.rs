@@ -13,6 +13,10 @@
 //! once. If another view arrives after that work has begun, a second round follows; if it has not begun, the same
 //! round serves both. So a network that never comes to rest starves nobody, and a shard has at most two rounds
 //! before it.
+//!
+//! A new import policy judges kept routes again ([`ShardOp::Reimport`]). A batch that was read before may arrive after that
+//! work has passed its prefixes. So batches carry the number of the import policy too, and the work begins again in a
+//! shard that applies one with another number than the neighbor's.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -25,6 +29,7 @@ use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
 use super::progress::Pending;
+use super::reimport::reimport;
 use super::restart_progress::{EndMark, Selection};
 use super::slot::PeerSlot;
 
@@ -43,6 +48,8 @@ pub(super) enum ShardOp {
     MarkStale(PeerId, Family),
     /// Removes the routes still marked.
     Sweep(Arc<PeerSlot>, Family),
+    /// Judges the kept routes of a neighbor again, or forgets them if they are no longer kept.
+    Reimport(Arc<PeerSlot>),
     /// Report more ranks than before.
     Deepen(usize),
     /// A new view of next hops.
@@ -59,6 +66,8 @@ pub struct Work {
     pub(super) slot: Option<Arc<PeerSlot>>,
     /// The session's number.
     pub(super) epoch: u32,
+    /// The number of the import policy.
+    pub(super) policy: u32,
     pub(super) routes: RouteBatch,
     /// Work that follows the routes.
     pub(super) after: Vec<ShardOp>,
@@ -69,7 +78,7 @@ pub struct Work {
 impl Work {
     /// Wraps routes that this router originates.
     pub(super) fn of_nobody(routes: RouteBatch) -> Self {
-        Self { slot: None, epoch: 0, routes, after: Vec::new(), pending: Pending::default() }
+        Self { slot: None, epoch: 0, policy: 0, routes, after: Vec::new(), pending: Pending::default() }
     }
 
     /// Whether the shard has anything to do for it.
@@ -184,10 +193,11 @@ impl ShardSlot {
         match &work.slot {
             None => rib.apply(&work.routes, peers, &mut changes),
             Some(slot) if work.epoch == slot.epoch.load(Ordering::Acquire) => {
-                let before = Family::ALL.map(|family| rib.peer_paths(slot.id, family));
+                let before = Counted::of(&rib, slot.id);
                 rib.apply(&work.routes, peers, &mut changes);
-                for family in Family::ALL {
-                    slot.paths.count(family, before[family.index()], rib.peer_paths(slot.id, family));
+                before.note(&rib, slot);
+                if work.policy != slot.policy.load(Ordering::Acquire) {
+                    self.take_up(&mut rib, ShardOp::Reimport(slot.clone()));
                 }
             }
             Some(_) => return,
@@ -274,6 +284,7 @@ impl ShardSlot {
                 self.running.lock().retain(other);
                 let mut cursor = ScanCursor::START;
                 while !rib.mark_stale(peer, family, &mut cursor, SLICE_ROUTES) {}
+                rib.mark_received_stale(peer, family);
             }
             ShardOp::NextHops(view) => {
                 rib.set_next_hops(view.clone());
@@ -293,6 +304,15 @@ impl ShardSlot {
                 self.begin(ShardOp::Select(selection));
             }
             ShardOp::EndOfRib(mark) => mark.passed(),
+            ShardOp::Reimport(slot) => {
+                // It visits every kept route, so an unfinished one before it is in vain.
+                let other = |each: &Running| match &each.op {
+                    ShardOp::Reimport(before) => before.id != slot.id,
+                    _ => true,
+                };
+                self.running.lock().retain(other);
+                self.begin(ShardOp::Reimport(slot));
+            }
             ShardOp::Withdraw(..) | ShardOp::Retain(..) | ShardOp::Sweep(..) => self.begin(op),
         }
     }
@@ -309,14 +329,32 @@ impl Running {
             ShardOp::Withdraw(slot, family)
             | ShardOp::Retain(slot, family)
             | ShardOp::Sweep(slot, family) => {
-                let before = rib.peer_paths(slot.id, *family);
+                let before = Counted::of(rib, slot.id);
                 let which = match &self.op {
                     ShardOp::Sweep(..) => Withdrawal::Stale(slot.id),
                     ShardOp::Retain(..) => Withdrawal::Retain(slot.id),
                     _ => Withdrawal::All(slot.id),
                 };
-                let done = rib.withdraw(which, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
-                slot.paths.count(*family, before, rib.peer_paths(slot.id, *family));
+                let [selected, received] = &mut self.cursors;
+                let done = rib.withdraw(which, *family, selected, SLICE_ROUTES, peers, changes)
+                    && rib.withdraw_received(which, *family, received, SLICE_ROUTES);
+                before.note(rib, slot);
+                done
+            }
+            ShardOp::Reimport(slot) => {
+                // The session may have ended.
+                let Some(import) = slot.new_import.lock().clone() else { return true };
+                let before = Counted::of(rib, slot.id);
+                let [v4, v6] = &mut self.cursors;
+                let done = if import.judge.keeps() {
+                    reimport::<u32>(&import, slot.id, rib, v4, SLICE_ROUTES, peers, changes)
+                        && reimport::<u128>(&import, slot.id, rib, v6, SLICE_ROUTES, peers, changes)
+                } else {
+                    let all = Withdrawal::All(slot.id);
+                    rib.withdraw_received(all, Family::Ipv4, v4, SLICE_ROUTES)
+                        && rib.withdraw_received(all, Family::Ipv6, v6, SLICE_ROUTES)
+                };
+                before.note(rib, slot);
                 done
             }
             ShardOp::Deepen(_) | ShardOp::NextHops(_) => Family::ALL.iter().all(|family| {
@@ -327,6 +365,36 @@ impl Running {
                 rib.reevaluate(family, &mut self.cursors[family.index()], SLICE_ROUTES, peers, changes)
             }
             ShardOp::MarkStale(..) | ShardOp::EndOfRib(_) => true,
+        }
+    }
+}
+
+/// The routes of a neighbor in a shard before a piece of work: in the RIB and as received, by family.
+struct Counted {
+    paths: [usize; 2],
+    received: [usize; 2],
+    refused: u64,
+}
+
+impl Counted {
+    fn of(rib: &RibShard, peer: PeerId) -> Self {
+        Self {
+            paths: Family::ALL.map(|family| rib.peer_paths(peer, family)),
+            received: Family::ALL.map(|family| rib.peer_received(peer, family)),
+            refused: rib.received_refused(),
+        }
+    }
+
+    /// Tells the neighbor's counts what the work has changed.
+    fn note(self, rib: &RibShard, slot: &PeerSlot) {
+        let after = Self::of(rib, slot.id);
+        for family in Family::ALL {
+            let at = family.index();
+            slot.paths.count(family, self.paths[at], after.paths[at]);
+            slot.paths.count_received(family, self.received[at], after.received[at]);
+        }
+        if after.refused != self.refused {
+            slot.paths.note_received_refused();
         }
     }
 }
@@ -342,9 +410,13 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use thalweg_base::Prefix;
-    use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop};
+    use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop, SegmentKind};
+    use thalweg_bgp::policy::Policy;
     use thalweg_bgp::route::{RouteBatchBuilder, shard_of};
+    use thalweg_bgp::session::config::KeepRejected;
+    use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 
+    use super::super::slot::{NewImport, PathCounts, PeerState};
     use super::*;
 
     /// If next hops change all the time, the shard still gets through its table, and ends with the last view.
@@ -392,5 +464,56 @@ mod tests {
         }
         while slot.slice(0, Arc::default, |_| {}) {}
         assert_eq!((best(), slot.has_work()), (ROUTES, false));
+    }
+    /// A batch that was read before import changed, and arrives after kept routes were judged again, is judged again
+    /// too.
+    #[test]
+    fn a_batch_read_under_the_old_policy_is_judged_by_the_new_one() {
+        let mut config =
+            NeighborConfig::new([192, 0, 2, 1].into(), 64_500, 64_501, Ipv4Addr::new(192, 0, 2, 2));
+        config.import.keep_rejected = KeepRejected::All;
+        let mut importer = Importer::new(Arc::new(Interner::new(1)));
+        importer.set_config(&config);
+        importer.set_policy(Some(Arc::new(Policy::reject_all())));
+        let judge = importer.judge().clone();
+        let config = Arc::new(config);
+        let state = PeerState {
+            paths: Arc::new(PathCounts::new(&config)),
+            session: Session::new(config.clone(), PeerId(0), 1),
+            importer,
+            links: [None, None],
+            negotiated: None,
+            sending: None,
+            written_bytes: 0,
+            dynamic: false,
+            config,
+        };
+        let neighbor = Arc::new(PeerSlot::new(PeerId(0), state));
+        let mut attrs = AttrsBuilder::default();
+        attrs.prepend(64_500, 1, SegmentKind::Sequence).expect("a short path");
+        let attrs = Interner::new(1).intern(&mut attrs);
+        let prefix = (0x0a00_0000..).filter_map(|address: u32| Prefix::new(address, 32).ok());
+        let prefix = prefix.filter(|prefix| shard_of(*prefix) == 0).take(1);
+        let mut routes = RouteBatchBuilder::default();
+        let (index, received) = (routes.push_attrs(attrs.clone()), routes.push_received_attrs(attrs));
+        for prefix in prefix {
+            routes.push(prefix, 0, index);
+            routes.push_received(prefix, 0, received);
+        }
+        let routes = routes.finish(PeerId(0), 0);
+        let (slot, pending) = (Some(neighbor.clone()), Pending::default());
+        let work = Work { slot, epoch: 0, policy: 0, routes, after: Vec::new(), pending };
+
+        let shard = ShardSlot::new(ShardConfig::default(), Arc::default());
+        let run = || while shard.slice(0, Arc::default, |_| {}) {};
+        *neighbor.new_import.lock() = Some(Arc::new(NewImport { judge, received_s: 1 }));
+        neighbor.policy.store(1, Ordering::Release);
+        shard.post(ShardOp::Reimport(neighbor.clone()));
+        run();
+        shard.apply(0, &work, Arc::default, |_| {});
+        let counts = || (neighbor.paths.get(Family::Ipv4), neighbor.paths.received(Family::Ipv4));
+        assert_eq!(counts(), (1, 1), "as it was judged when it was read");
+        run();
+        assert_eq!(counts(), (0, 1));
     }
 }

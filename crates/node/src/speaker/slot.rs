@@ -13,6 +13,7 @@ use thalweg_base::uninterrupted;
 use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::config::RemoteAs;
+use thalweg_bgp::session::import::Judge;
 use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
 use thalweg_wire::bgp::Family;
 
@@ -92,6 +93,10 @@ impl Sending {
 #[derive(Default)]
 pub(super) struct PathCounts {
     paths: [AtomicI64; 2],
+    /// As it sent them, if they are kept like that; no limit counts these.
+    received: [AtomicI64; 2],
+    /// Some are missing there: the neighbor sent more than are kept, or they were not kept from the beginning.
+    received_in_part: AtomicBool,
     /// Counts at which the session must act: its warning threshold, and the first count above the limit.
     watched: [[AtomicI64; 2]; 2],
     reached: AtomicBool,
@@ -111,6 +116,13 @@ pub(super) struct PeerState {
     pub(super) dynamic: bool,
 }
 
+/// A changed import.
+pub(super) struct NewImport {
+    pub(super) judge: Arc<Judge>,
+    /// The time of arrival of routes that differ from before, as if the neighbor had repeated them.
+    pub(super) received_s: u32,
+}
+
 /// A neighbor's entry in the table of neighbors.
 pub(super) struct PeerSlot {
     pub(super) id: PeerId,
@@ -122,6 +134,10 @@ pub(super) struct PeerSlot {
     pub(super) deadline_ms: AtomicU64,
     /// Raised when a session ends; see `shards`.
     pub(super) epoch: AtomicU32,
+    /// Raised when import changes; see `shards`.
+    pub(super) policy: AtomicU32,
+    /// What judges kept routes since import changed in the session.
+    pub(super) new_import: Mutex<Option<Arc<NewImport>>>,
     /// Shards that have not finished withdrawing the routes of an ended session.
     withdrawals: AtomicU32,
     pub(super) paths: Arc<PathCounts>,
@@ -140,6 +156,8 @@ impl PeerSlot {
             want_write: AtomicBool::new(false),
             deadline_ms: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
+            policy: AtomicU32::new(0),
+            new_import: Mutex::default(),
             withdrawals: AtomicU32::new(0),
             paths,
             free: AtomicBool::new(false),
@@ -219,6 +237,34 @@ impl PathCounts {
     pub(super) fn get(&self, family: Family) -> u32 {
         let count = self.paths[family.index()].load(Ordering::Acquire);
         u32::try_from(count.max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// The number of routes kept as the neighbor sent them.
+    pub(super) fn received(&self, family: Family) -> u64 {
+        let count = self.received[family.index()].load(Ordering::Acquire);
+        u64::try_from(count).unwrap_or(0)
+    }
+
+    /// Adjusts the count of routes as they were sent.
+    pub(super) fn count_received(&self, family: Family, before: usize, after: usize) {
+        if before != after {
+            self.received[family.index()].fetch_add(after as i64 - before as i64, Ordering::AcqRel);
+        }
+    }
+
+    /// Notes that a route was not kept for lack of room.
+    pub(super) fn note_received_refused(&self) {
+        self.received_in_part.store(true, Ordering::Release);
+    }
+
+    /// Sets whether all routes of the session that begins will be kept, or that some of those now are not.
+    pub(super) fn set_received_whole(&self, whole: bool) {
+        self.received_in_part.store(!whole, Ordering::Release);
+    }
+
+    /// Whether all that the neighbor has sent is kept.
+    pub(super) fn is_received_whole(&self) -> bool {
+        !self.received_in_part.load(Ordering::Acquire)
     }
 
     /// Adjusts the count by the routes that one shard gained or lost.

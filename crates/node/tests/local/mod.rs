@@ -148,8 +148,13 @@ pub(crate) fn greeting(asn: u32, router_id: Ipv4Addr) -> Vec<u8> {
         time_s: 600,
         families: vec![restart],
     });
-    let capabilities =
-        Capabilities { families, extended_message: true, graceful_restart, ..Capabilities::default() };
+    let capabilities = Capabilities {
+        families,
+        route_refresh: true,
+        extended_message: true,
+        graceful_restart,
+        ..Capabilities::default()
+    };
     let mut bytes = Vec::new();
     Open::new(asn, 0, router_id, capabilities).write(&mut bytes);
     write_keepalive(&mut bytes);

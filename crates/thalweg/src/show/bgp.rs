@@ -28,6 +28,8 @@ Examples:
   thalweg show bgp route 192.0.2.1 --why
   thalweg show bgp routes --neighbor transit-1 --origin-as 64496 --format json
   thalweg show bgp routes --neighbor transit-1 --received
+  thalweg show bgp routes --received-from transit-1 --pre-policy
+  thalweg show bgp routes --rejected --neighbor transit-1
   thalweg show bgp routes --advertised-to peer-3";
 
 const BGP: &[Show] = &[
@@ -87,8 +89,8 @@ struct RouteFilterArgs {
     /// Only this prefix and more specific ones
     #[arg(long, value_name = "PREFIX")]
     inside: Option<String>,
-    /// Only routes from this neighbor, by name or address
-    #[arg(long, value_name = "NEIGHBOR")]
+    /// Only routes from this neighbor, by name or address, as import left them
+    #[arg(long, visible_alias = "received-from", value_name = "NEIGHBOR")]
     neighbor: Option<String>,
     /// Only routes with this AS in the AS path
     #[arg(long, value_name = "AS")]
@@ -105,6 +107,12 @@ struct RouteFilterArgs {
     /// Only best routes
     #[arg(long)]
     best: bool,
+    /// Routes as neighbors sent them, before import policy: of those with `keep_rejected`
+    #[arg(long, conflicts_with_all = ["best", "advertised_to", "received"])]
+    pre_policy: bool,
+    /// Routes that import rejects, as they were sent, and why: of neighbors with `keep_rejected`
+    #[arg(long, conflicts_with_all = ["best", "advertised_to", "received", "pre_policy"])]
+    rejected: bool,
     /// Routes as the neighbor sent them, before import: asks it to send them again (ROUTE-REFRESH)
     #[arg(long, requires = "neighbor", conflicts_with_all = ["best", "advertised_to"])]
     received: bool,
@@ -121,10 +129,13 @@ impl From<RouteFilterArgs> for Question {
         let RouteFilterArgs {
             inside, neighbor, through_as, origin_as, community, family, best, limit, ..
         } = args;
-        let RouteFilterArgs { received, advertised_to, .. } = args;
+        let RouteFilterArgs { received, advertised_to, pre_policy, rejected, .. } = args;
         let print = match (received, &advertised_to) {
             (true, _) => Print::Received,
             (false, Some(_)) => Print::Rows(sent_route_columns, |item| Ok(sent_route_row(parse(item)?))),
+            (false, None) if rejected => {
+                Print::Rows(rejected_columns, |item| Ok(rejected_row(&parse(item)?)))
+            }
             (false, None) => Print::Rows(route_columns, |item| Ok(route_row(parse(item)?))),
         };
         let filter = RouteFilter {
@@ -135,6 +146,8 @@ impl From<RouteFilterArgs> for Question {
             community,
             family,
             best,
+            pre_policy,
+            rejected,
             advertised_to,
             limit,
             ..RouteFilter::default()
@@ -182,9 +195,12 @@ fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
         .words("State", |each| each.state.clone())
         .words("Up", |each| each.uptime_s.map_or_else(String::new, age))
         .number("Routes", |each| count(each.accepted))
+        .number("Rejected", |each| {
+            each.rejected_by_family.map_or_else(String::new, |of| count(of.ipv4 + of.ipv6))
+        })
         .number("UPDATEs in", |each| count(each.updates_received))
         .words("Last error", |each| each.last_error.clone().unwrap_or_default())
-        .optional(&["Last error", "UPDATEs in", "Address"])
+        .optional(&["Last error", "UPDATEs in", "Rejected", "Address"])
         .table()
 }
 
@@ -198,6 +214,12 @@ fn neighbor(view: &BgpNeighborView) -> String {
     rows.push(("last error", view.last_error.clone().unwrap_or_else(|| "none".to_owned())));
     let ByFamily { ipv4, ipv6 } = view.accepted_by_family;
     rows.push(("routes accepted", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
+    if let Some(ByFamily { ipv4, ipv6 }) = view.rejected_by_family {
+        rows.push(("routes rejected", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
+    }
+    if let Some(ByFamily { ipv4, ipv6 }) = view.kept_by_family {
+        rows.push(("kept as sent", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
+    }
     let (updates, messages) = (count(view.updates_received), count(view.messages_received));
     rows.push(("received", format!("{messages} messages, {updates} of them UPDATEs")));
     rows.push(("sent", format!("{} messages, {}", count(view.messages_sent), bytes(view.bytes_sent))));
@@ -313,6 +335,22 @@ fn route_row(route: RouteView) -> Vec<String> {
     ]
 }
 
+/// The columns of rejected routes.
+fn rejected_columns() -> Table {
+    let columns = [
+        ("Prefix", Align::Left),
+        ("Neighbor", Align::Left),
+        ("Rejected by", Align::Left),
+        ("AS path", Align::Left),
+    ];
+    Table::new("", columns)
+}
+
+fn rejected_row(route: &RouteView) -> Vec<String> {
+    let by = route.rule.as_ref().or(route.why.as_ref()).cloned().unwrap_or_default();
+    vec![route.prefix.clone(), route.neighbor.clone(), by, path_text(&route.as_path, &route.origin)]
+}
+
 /// Routes with all details.
 fn route(routes: &[RouteView]) -> String {
     if routes.is_empty() {
@@ -349,9 +387,13 @@ fn rib(view: &RibView) -> String {
         0 => String::new(),
         refused => format!("{} connections from unknown addresses refused\n", count(refused)),
     };
+    let unkept = match view.kept_refused {
+        0 => String::new(),
+        refused => format!("{} not kept as sent, for lack of room\n", counted(refused, "route")),
+    };
     let restart = view.restart.as_ref().map(restart).unwrap_or_default();
     format!(
-        "{}{attributes} attribute sets in {} shards, scheduling {}\n{strangers}{restart}",
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n{strangers}{unkept}{restart}",
         table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
         view.shards,
         view.scheduling
@@ -390,6 +432,7 @@ fn groups(groups: &[UpdateGroupView]) -> String {
 fn memory(view: &MemoryView) -> String {
     let rows = [
         ("Prefixes and routes", view.rib),
+        ("Routes as sent", view.received),
         ("Attribute sets", view.attributes),
         ("Encoded, not yet taken", view.update_groups),
         ("Resident in all", view.resident),

@@ -156,6 +156,32 @@ const COUNTER_COLUMNS = [
   },
 ];
 
+/** The most rejected routes on a page; the API has all. */
+const REJECTED_MAX = 200;
+
+const REJECTED_COLUMNS = [
+  { id: "prefix", head: "Prefix", mono: true },
+  { id: "rule", head: "Rejected by", wrap: true, value: (row) => row.rule ?? row.why ?? "" },
+  { id: "as_path", head: "AS path", mono: true, wrap: true },
+  {
+    id: "communities",
+    head: "Communities",
+    mono: true,
+    wrap: true,
+    value: ({ communities }) => communities.join(" "),
+    hint: "Also those that rules added before they rejected the route",
+  },
+];
+
+/** What import rejects of a neighbor whose routes are kept. */
+function Rejected({ name }) {
+  const answer = useAnswer(`bgp/routes?neighbor=${encodeURIComponent(name)}&rejected=1&limit=${REJECTED_MAX}`);
+  return html`<${Answer} answer=${answer} show=${({ items }) => html`<${Table} caption="Rejected routes"
+    note=${items.length < REJECTED_MAX ? "as the neighbor sent them" : `the first ${REJECTED_MAX}`}
+    columns=${REJECTED_COLUMNS} rows=${items} keyOf=${({ prefix, path_id: path }) => `${prefix} ${path}`}
+    empty=${html`<${Empty} title="Import rejects nothing"><//>`} />`} />`;
+}
+
 function Neighbor({ view, mayOperate }) {
   const { negotiated } = view;
   const timers =
@@ -172,6 +198,9 @@ function Neighbor({ view, mayOperate }) {
     ["Went down", counted(view.flaps, "time")],
     ["Last error", view.last_error ?? "none"],
     ["Routes accepted", `${count(view.accepted_by_family.ipv4)} IPv4, ${count(view.accepted_by_family.ipv6)} IPv6`],
+    ...(view.rejected_by_family
+      ? [["Routes rejected", `${count(view.rejected_by_family.ipv4)} IPv4, ${count(view.rejected_by_family.ipv6)} IPv6`]]
+      : []),
     ["Received", `${counted(view.messages_received, "message")}, ${count(view.updates_received)} of them UPDATEs`],
     ["Sent", `${counted(view.messages_sent, "message")}, ${bytes(view.bytes_sent)}`],
   ];
@@ -191,7 +220,8 @@ function Neighbor({ view, mayOperate }) {
         keyOf=${({ type }) => type} /></section>
       <section class="card"><${Table} caption="Counters" columns=${COUNTER_COLUMNS} rows=${counterRows(view.counters)}
       keyOf=${({ name }) => name} /></section>
-    </div>`;
+    </div>
+    ${view.kept_by_family && html`<section class="card"><${Rejected} name=${view.name} /></section>`}`;
 }
 
 function One({ name, live, mayOperate }) {
@@ -232,7 +262,7 @@ export function Bgp({ live, place, mayOperate }) {
         <${Stat} label="Attribute sets" value=${count(rib.attribute_sets)} note="each kept once" />
         <${Stat} label="Refused" value=${count(rib.unknown_refused)} note="connections from unknown addresses" />`
       }
-      ${memory.value && html`<${Stat} label="Tables" value=${bytes(memory.value.rib + memory.value.attributes)}
+      ${memory.value && html`<${Stat} label="Tables" value=${bytes(memory.value.rib + memory.value.received + memory.value.attributes)}
         note=${`${bytes(memory.value.update_groups)} on their way to neighbors`} />`}
     </div>
     <section class="card"><${Table} caption="Neighbors" columns=${COLUMNS} rows=${neighbors}

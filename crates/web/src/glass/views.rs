@@ -44,10 +44,12 @@ impl Glass {
 
     pub(super) fn protocol(&self, id: &str, view: &BgpNeighborView, rib: &RibView) -> Value {
         let is_up = view.uptime_s.is_some();
-        let counts =
-            |imported: u64| json!({ "imported": imported, "filtered": 0, "exported": 0, "preferred": 0 });
-        let channel = |imported: u64| json!({ "routes": counts(imported), "routes_count": counts(imported) });
-        let accepted = view.accepted_by_family;
+        let counts = |imported: u64, filtered: u64| json!({ "imported": imported, "filtered": filtered, "exported": 0, "preferred": 0 });
+        let channel = |imported, filtered| {
+            let counts = counts(imported, filtered);
+            json!({ "routes": counts, "routes_count": counts })
+        };
+        let (accepted, rejected) = (view.accepted_by_family, view.rejected_by_family.unwrap_or_default());
         json!({
             "protocol": id,
             "bird_protocol": "BGP",
@@ -61,9 +63,12 @@ impl Glass {
             "local_as": rib.local_as,
             "bgp_state": view.state,
             "last_error": view.last_error.as_deref().unwrap_or_default(),
-            "channels": { "ipv4": channel(accepted.ipv4), "ipv6": channel(accepted.ipv6) },
+            "channels": {
+                "ipv4": channel(accepted.ipv4, rejected.ipv4),
+                "ipv6": channel(accepted.ipv6, rejected.ipv6),
+            },
             // A reader fails without it, even where there is nothing to count.
-            "routes": if is_up { counts(view.accepted) } else { json!({}) },
+            "routes": if is_up { counts(view.accepted, rejected.ipv4 + rejected.ipv6) } else { json!({}) },
             "route_changes": {},
         })
     }
@@ -103,7 +108,7 @@ impl Glass {
         if let Some(med) = route.med {
             bgp["med"] = med.to_string().into();
         }
-        json!({
+        let mut view = json!({
             "network": route.prefix,
             "gateway": learned_from,
             "interface": "",
@@ -114,7 +119,12 @@ impl Glass {
             "metric": route.local_pref,
             "type": ["BGP", "univ"],
             "bgp": bgp,
-        })
+        });
+        if route.rejected.is_some() {
+            // Readers know reasons by communities that rules add; this is for people.
+            view["reason"] = route.rule.as_ref().or(route.why.as_ref()).cloned().unwrap_or_default().into();
+        }
+        view
     }
 
     /// The time some seconds ago, as BIRD writes it.
@@ -130,7 +140,7 @@ fn iso(time_ns: u64) -> String {
 }
 
 /// An extended community in three texts, as BIRD writes it: kind, administrator, number.
-fn extended_community(hex: &str) -> Option<[String; 3]> {
+pub(super) fn extended_community(hex: &str) -> Option<[String; 3]> {
     let [kind, subkind, rest @ ..] = u64::from_str_radix(hex, 16).ok()?.to_be_bytes();
     let name = match subkind {
         2 => "rt",

@@ -45,11 +45,24 @@ fn write_neighbors(text: &mut Exposition, neighbors: &[BgpNeighborView]) {
     neighbors.iter().for_each(|each| uptime.sample(&[of(each)], each.uptime_s.unwrap_or(0)));
     let mut flaps = text.counter("bgp_neighbor_flaps", "Times that the session went down.");
     neighbors.iter().for_each(|each| flaps.sample(&[of(each)], each.flaps));
-    let mut accepted = text.gauge("bgp_neighbor_accepted_prefixes", "Routes of the neighbor in the RIB.");
-    for each in neighbors {
-        let ByFamily { ipv4, ipv6 } = each.accepted_by_family;
-        accepted.sample(&[of(each), ("family", "ipv4")], ipv4);
-        accepted.sample(&[of(each), ("family", "ipv6")], ipv6);
+    type Routes = fn(&BgpNeighborView) -> Option<ByFamily<u64>>;
+    let routes: [(&str, &str, Routes); 3] = [
+        ("bgp_neighbor_accepted_prefixes", "Routes of the neighbor in the RIB.", |each| {
+            Some(each.accepted_by_family)
+        }),
+        ("bgp_neighbor_kept_prefixes", "Routes kept as the neighbor sent them.", |each| each.kept_by_family),
+        ("bgp_neighbor_rejected_prefixes", "Kept routes that import rejects.", |each| {
+            each.rejected_by_family
+        }),
+    ];
+    for (name, help, view) in routes {
+        let mut family = text.gauge(name, help);
+        for each in neighbors {
+            if let Some(ByFamily { ipv4, ipv6 }) = view(each) {
+                family.sample(&[of(each), ("family", "ipv4")], ipv4);
+                family.sample(&[of(each), ("family", "ipv6")], ipv6);
+            }
+        }
     }
     let mut rejected = text.counter("bgp_neighbor_rejected_routes", "Routes that import refused, by reason.");
     for each in neighbors {
@@ -91,6 +104,8 @@ fn write_rib(text: &mut Exposition, rib: &RibView) {
         family.sample(&[("family", "ipv6")], by_family.ipv6);
     }
     text.gauge("bgp_attribute_sets", "Distinct attribute sets.").sample(&[], rib.attribute_sets);
+    text.counter("bgp_kept_refused", "Routes that were not kept as neighbors sent them, for lack of room.")
+        .sample(&[], rib.kept_refused);
     text.counter(
         "bgp_unknown_refused",
         "Connections refused because no neighbor is configured at their address.",
@@ -100,7 +115,11 @@ fn write_rib(text: &mut Exposition, rib: &RibView) {
 
 fn write_memory(text: &mut Exposition, memory: &MemoryView) {
     let mut family = text.gauge("bgp_memory_bytes", "Memory of BGP's tables.");
-    let parts =
-        [("rib", memory.rib), ("attributes", memory.attributes), ("update-groups", memory.update_groups)];
+    let parts = [
+        ("rib", memory.rib),
+        ("received", memory.received),
+        ("attributes", memory.attributes),
+        ("update-groups", memory.update_groups),
+    ];
     parts.iter().for_each(|(part, bytes)| family.sample(&[("part", part)], *bytes));
 }

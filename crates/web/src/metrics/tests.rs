@@ -22,7 +22,8 @@ fn views() -> Views {
     let name = |name: &str| name.to_owned();
     let neighbor: BgpNeighborView = serde_json::from_value(json!({
         "name": "r1", "address": "192.0.2.1", "as": "64497", "description": "a \"quoted\" \\ name\nin two lines", "state": "Established",
-        "uptime_s": 5, "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 }, "updates_received": 3,
+        "uptime_s": 5, "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 }, "kept_by_family": { "ipv4": 3, "ipv6": 0 },
+        "rejected_by_family": { "ipv4": 1, "ipv6": 0 }, "updates_received": 3,
         "messages_received": 4, "messages_sent": 5, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
         "counters": { "rejected": { "first_as": 1 } }
     }))

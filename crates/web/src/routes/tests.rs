@@ -139,6 +139,8 @@ fn views() -> BTreeMap<&'static str, Value> {
         age_s: 0,
         stale: false,
         why: None,
+        rejected: Some(String::new()),
+        rule: Some(String::new()),
     };
     let fib = FibView {
         destination: String::new(),

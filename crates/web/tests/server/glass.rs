@@ -35,6 +35,7 @@ struct Status {
 #[derive(Deserialize)]
 struct Counts {
     imported: Option<u64>,
+    filtered: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +89,7 @@ struct Route {
     #[serde(rename = "type")]
     kind: Vec<String>,
     bgp: Bgp,
+    reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -122,6 +124,7 @@ fn neighbors_are_as_readers_want_them() {
     assert_eq!((first.connection.as_str(), first.neighbor_address.as_str()), ("Established", "192.0.2.1"));
     assert_eq!((first.state_changed.as_str(), first.routes.imported), ("2026-11-22 15:22:06", Some(2)));
     assert_eq!((first.description.as_str(), first.last_error.as_str()), ("the <b>first</b>", ""));
+    assert_eq!(first.routes.filtered, Some(1));
     let channel = &first.channels["ipv4"];
     assert_eq!((channel.routes.imported, channel.routes_count.imported), (Some(2), Some(2)));
     // One that is down has counts too, if empty ones.
@@ -162,14 +165,20 @@ fn routes_are_as_readers_want_them() {
     assert_eq!(bgp.ext_communities, [["rt".to_owned(), "64497".to_owned(), "5".to_owned()]]);
     let all: Routes = read(&server, "/routes/table/master4");
     assert_eq!(all.routes.len(), 2 * PREFIXES as usize);
-    for nothing in [
-        "/routes/protocol/unknown",
-        "/routes/filtered/r1",
-        "/routes/noexport/r1",
-        "/routes/table/master4/filtered",
-    ] {
+    for nothing in
+        ["/routes/protocol/unknown", "/routes/filtered/unknown", "/routes/filtered/r2", "/routes/noexport/r1"]
+    {
         assert!(read::<Routes>(&server, nothing).routes.is_empty(), "{nothing}");
     }
+    for rejected in ["/routes/filtered/r1", "/routes/table/master4/filtered"] {
+        let routes: Routes = read(&server, rejected);
+        let [route] = &routes.routes[..] else { panic!("{rejected}: {} routes", routes.routes.len()) };
+        // Readers ask whether the gateway is that of the accepted ones.
+        assert_eq!((route.network.as_str(), route.gateway.as_str()), ("10.0.7.0/24", "192.0.2.1"));
+        assert_eq!(route.bgp.large_communities, [[64_496, 65_666, 3]]);
+        assert_eq!(route.reason.as_deref(), Some("customers, rule 3 (bogons)"));
+    }
+    assert!(routes.routes.iter().all(|route| route.reason.is_none()));
     for prefix in ["/routes/prefix?prefix=10.0.5.0%2F24", "/route/net/10.0.5.0/24"] {
         assert_eq!(read::<Routes>(&server, prefix).routes[0].network, "10.0.5.0/24", "{prefix}");
     }

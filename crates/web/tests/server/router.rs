@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use thalweg_config::{WebConfig, WebRight, WebToken};
 use thalweg_node::control::{
-    AnswerError, BgpRequest, CountersView, Line, PacketRequest, PortView, Request, RibView, StatusView,
-    to_json,
+    AnswerError, BgpRequest, CountersView, Line, PacketRequest, PortView, Request, RibView, RouteFilter,
+    StatusView, to_json,
 };
 use thalweg_web::{Web, WebOptions};
 
@@ -172,11 +172,30 @@ fn answer(request: &Request, emit: Emit<'_>) -> std::io::Result<Result<(), Answe
             to_json(&RibView { local_as: 64_496, router_id: "192.0.2.1".to_owned(), ..RibView::default() })
         }
         Request::Bgp(BgpRequest::Memory) => return Ok(Err(AnswerError::NoBgp)),
+        Request::Bgp(BgpRequest::Routes(filter)) if filter.rejected => {
+            assert!(filter.neighbor.as_deref().is_none_or(|name| name == "r1"), "only r1 keeps routes");
+            let mut rejected = route(7, "r1");
+            rejected["rejected"] = "policy".into();
+            rejected["rule"] = "customers, rule 3 (bogons)".into();
+            rejected["communities"] = json!(["64496:65666:3"]);
+            rejected
+        }
+        Request::Bgp(BgpRequest::Routes(RouteFilter { advertised_to: Some(name), .. })) => {
+            let mut sent = route(1, name);
+            // One that is sent has less, and preferences only within an AS.
+            for missing in ["best", "weight", "discard", "age_s", "stale", "why"] {
+                sent.as_object_mut().expect("an object").remove(missing);
+            }
+            sent["local_pref"] = Value::Null;
+            sent
+        }
         Request::Bgp(BgpRequest::Routes(filter)) => {
             let neighbor = filter.neighbor.as_deref();
             let first = filter.after.as_deref().map_or(0, |after| number(after) + 1);
+            let inside = filter.inside.as_deref().map(number);
             for (number, name) in (first..PREFIXES).flat_map(|number| [(number, "r1"), (number, "r2")]) {
-                if neighbor.is_none_or(|wanted| wanted == name) {
+                let is_inside = inside.is_none_or(|wanted| wanted == number);
+                if is_inside && neighbor.is_none_or(|wanted| wanted == name) {
                     emit(route(number, name))?;
                 }
             }
@@ -211,7 +230,10 @@ fn neighbor(name: &str) -> Value {
     json!({
         "name": name, "address": if name == "r1" { "192.0.2.1" } else { "192.0.2.2" }, "as": "64497", "description": "the <b>first</b>",
         "state": if name == "r1" { "Established" } else { "Idle" }, "uptime_s": if name == "r1" { Some(3_636) } else { None },
-        "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 }, "updates_received": 3, "messages_received": 4,
+        "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 },
+        "kept_by_family": if name == "r1" { json!({ "ipv4": 3, "ipv6": 0 }) } else { Value::Null },
+        "rejected_by_family": if name == "r1" { json!({ "ipv4": 1, "ipv6": 0 }) } else { Value::Null },
+        "updates_received": 3, "messages_received": 4,
         "messages_sent": 5, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
         "counters": { "rejected": { "first_as": 1 } }
     })

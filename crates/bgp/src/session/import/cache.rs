@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
 use thalweg_wire::bgp::{Attributes, Family, NextHop, Update, attribute};
 
-use super::Judged;
+use super::judge::Judged;
 
 /// Attribute fields that a neighbor's cache holds.
 pub const CACHE_SLOTS: usize = 16;
