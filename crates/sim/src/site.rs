@@ -7,7 +7,7 @@
 //! A connection is a stream of bytes in each direction. Written bytes take the link's latency, then arrive at
 //! the link's rate. The reader returns room as it reads, so a slow reader blocks the writer. Readiness is
 //! edge-triggered, as with the kernel's poller: it is signaled when something arrives, or when room is back
-//! after a write that found none. A reader that does not read to the end gets no further signal.
+//! after a write that found none. A reader that fills its buffer and does not read on gets no further signal.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -448,9 +448,14 @@ impl Site {
         if bytes == 0 {
             return if end.has_ended { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
+        if end.has_ended && end.arrived.is_empty() {
+            // A short read is the last: the end of the stream is an event of its own.
+            end.readable = true;
+            self.news.push(id);
+        }
         end.unreturned += bytes;
-        let capacity = self.links.get(&end.peer).map_or(0, |(_, link)| link.capacity);
-        self.return_room(id, capacity / ROOM_PARTS);
+        let least = end.link.capacity / ROOM_PARTS;
+        self.return_room(id, least);
         Ok(bytes)
     }
 
@@ -552,6 +557,10 @@ struct SimulatedStream {
 impl ByteStream for SimulatedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.site.lock().read(self.id, buffer)
+    }
+
+    fn short_read_is_last(&self) -> bool {
+        true
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {

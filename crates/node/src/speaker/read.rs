@@ -32,6 +32,7 @@ struct Turn {
 
 /// The result of one read.
 enum Look {
+    /// Perhaps bytes, and nothing more for now.
     Nothing,
     /// Bytes, and there may be more.
     Some,
@@ -204,6 +205,7 @@ fn take_bytes(
     });
     let (bytes, look) = match read {
         Ok(0) => (0, Look::Ended),
+        Ok(bytes) if bytes < READ_BYTES && link.stream.short_read_is_last() => (bytes, Look::Nothing),
         Ok(bytes) => (bytes, Look::Some),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Look::Nothing),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Look::Some),
