@@ -209,6 +209,7 @@ impl Network {
             profile_functions: false,
             restart: start.restart,
             interner: self.options.shares_attributes.then(|| self.interner.clone()),
+            one_shard: self.options.interleaving == Interleaving::Fixed,
         };
         let (site, registry) = (place.site.clone(), self.registry.clone());
         let router = Router::new(config, options, site, registry, random, self.options.interleaving);

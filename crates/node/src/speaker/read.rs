@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_bgp::peer::Millis;
-use thalweg_bgp::route::SHARDS;
 use thalweg_bgp::session::Connection;
 use thalweg_exec::control_plane::Reading;
 
@@ -80,7 +79,7 @@ impl Speaker {
         }
         let mut work = Work { slot: Some(slot.clone()), epoch, routes, after, pending: Pending::default() };
         if updates > 0 {
-            let touched = (0..SHARDS).filter(|shard| work.touches(*shard)).count();
+            let touched = (0..self.shards.len()).filter(|shard| work.touches(self.parts(*shard))).count();
             work.pending = Pending::new(updates, touched);
         }
         Reading { batch: Some(work), more }
@@ -96,7 +95,7 @@ impl Speaker {
         let mut turn = Turn::default();
         self.profile.time(Function::Housekeeping, || {
             self.check_connecting(slot, state, now);
-            state.note_prefix_counts(now);
+            slot.note_prefix_counts(state, now);
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
         });
         for connection in Connection::ALL {
@@ -135,7 +134,7 @@ impl Speaker {
                 break;
             }
             let (used, updates) = self.profile.time_messages(rest, || {
-                let PeerState { session, importer, .. } = &mut *state;
+                let (session, importer) = state.receiving(&self.interner);
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
             turn.updates += updates;

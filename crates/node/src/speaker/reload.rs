@@ -11,7 +11,7 @@ use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::session::config::ConfigDifference;
-use thalweg_bgp::session::{Connection, Importer, NeighborConfig, Session, StopReason};
+use thalweg_bgp::session::{Connection, NeighborConfig, Session, StopReason};
 use thalweg_text::units::{count, counted};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
@@ -57,8 +57,8 @@ impl PreparedBgp<'_> {
         }
         done.extend(diff.added.iter().map(|neighbor| format!("neighbor {} added", neighbor.name)));
         for neighbor in &diff.reset {
-            speaker.for_neighbor(neighbor, now, |_, _, state| {
-                state.take_config(neighbor);
+            speaker.for_neighbor(neighbor, now, |_, slot, state| {
+                slot.take_config(state, neighbor);
                 match neighbor.enabled {
                     true => {
                         state.session.handle_stop(StopReason::ConfigChanged, now);
@@ -70,7 +70,7 @@ impl PreparedBgp<'_> {
             done.push(format!("neighbor {} begins anew", neighbor.name));
         }
         for neighbor in &diff.quiet {
-            speaker.for_neighbor(neighbor, now, |_, _, state| state.take_config(neighbor));
+            speaker.for_neighbor(neighbor, now, |_, slot, state| slot.take_config(state, neighbor));
             done.push(format!("neighbor {} has new settings", neighbor.name));
         }
         for each in &diff.refiltered {
@@ -139,7 +139,7 @@ impl Speaker {
         self.with_slot(neighbor.address, now, |speaker, slot, state| {
             act(speaker, slot, state);
             // The new limit may be below the current count.
-            state.note_prefix_counts(now);
+            slot.note_prefix_counts(state, now);
         });
     }
 
@@ -160,7 +160,7 @@ impl Speaker {
         each: &Refiltered,
         done: &mut Vec<String>,
     ) {
-        state.take_config(&each.neighbor);
+        slot.take_config(state, &each.neighbor);
         let name = &each.neighbor.name;
         let Some(negotiated) = state.negotiated.clone() else {
             done.push(format!("neighbor {name} has new policies"));
@@ -205,7 +205,7 @@ impl Speaker {
             let neighbor = Arc::new(range.neighbor(state.config.address));
             match neighbor.difference(&state.config) {
                 ConfigDifference::Session => self.retire(&slot, &mut state, now),
-                ConfigDifference::Quiet => state.take_config(&neighbor),
+                ConfigDifference::Quiet => slot.take_config(&mut state, &neighbor),
                 ConfigDifference::None | ConfigDifference::Routes => {
                     let each = Refiltered { neighbor, import: true, export: true };
                     self.refilter(&slot, &mut state, &each, done);
@@ -260,7 +260,7 @@ impl Speaker {
         }
         state.session = Session::new(state.config.clone(), slot.id, self.seed ^ now.0);
         // The panic may have left the importer in the middle of a change too.
-        state.importer = Importer::new(self.interner.clone());
+        state.importer = None;
         state.session.handle_start(now);
         for connection in Connection::ALL {
             state.links[connection as usize] = None;
