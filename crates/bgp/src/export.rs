@@ -332,9 +332,14 @@ impl UpdateGroup {
     fn enter<A: QueueAddress>(&mut self, prefix: Prefix<A>, had: &[Exported], gets: &mut [Exported]) {
         let queue = A::queue(&mut self.queues);
         let Rules { view, audiences, .. } = &mut self.rules;
-        let mut ids: Vec<u16> = had.iter().chain(gets.iter()).map(|out| out.path_id).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let mut ids: Vec<u16> = Vec::new();
+        if view.add_path(A::FAMILY) {
+            ids.extend(had.iter().chain(gets.iter()).map(|out| out.path_id));
+            ids.sort_unstable();
+            ids.dedup();
+        } else if had.len() + gets.len() > 0 {
+            ids.push(0);
+        }
         for path_id in ids {
             self.path_ids[A::FAMILY.index()].fetch_max(u32::from(path_id), Ordering::Relaxed);
             let waits = queue.find(prefix, path_id).is_some();

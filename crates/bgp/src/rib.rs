@@ -41,6 +41,7 @@
 //! Missing: multipath. Withdrawing a neighbor's routes visits every prefix of the shard, since no list of a
 //! neighbor's prefixes exists.
 
+mod counts;
 pub mod damping;
 pub mod decision;
 mod family;
@@ -51,6 +52,7 @@ mod table;
 pub mod testing;
 mod view;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use thalweg_base::Prefix;
@@ -65,6 +67,7 @@ pub use family::{FamilyRoutes, VERSION_AGE_MAX, is_newer};
 pub use next_hops::NextHopView;
 pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
 
+use counts::Work;
 use decision::{Candidate, Decision};
 use family::Context;
 use received::Received;
@@ -76,6 +79,9 @@ const TIMER_BUDGET: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
     pub shard: usize,
+    /// How many of the [`SHARDS`](crate::route::SHARDS) parts of all prefixes are its own: one of them, or all if one
+    /// thread owns the whole table.
+    pub parts: usize,
     /// Secret, so that others cannot choose prefixes that collide in the table.
     pub seed: u64,
     /// The ranks to report: 1 for the best path only, at most 255.
@@ -91,6 +97,7 @@ impl Default for ShardConfig {
     fn default() -> Self {
         Self {
             shard: 0,
+            parts: 1,
             seed: 0,
             depth: 1,
             decision: DecisionConfig::default(),
@@ -137,65 +144,6 @@ pub struct RibCounters {
     pub received_refused: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    announced: u64,
-    replaced: u64,
-    repeated: u64,
-    withdrawn: u64,
-    unknown_withdrawn: u64,
-    changes: u64,
-    prefixes_refused: u64,
-    paths_refused: u64,
-}
-
-/// The number of paths by neighbor and family.
-#[derive(Default)]
-struct PeerCounts {
-    local: [u32; 2],
-    peers: Vec<[u32; 2]>,
-    /// The most paths of a neighbor and family.
-    max: Option<usize>,
-}
-
-impl PeerCounts {
-    #[inline]
-    fn slot(&mut self, peer: PeerId) -> &mut [u32; 2] {
-        if peer == PeerId::LOCAL {
-            return &mut self.local;
-        }
-        if self.peers.len() <= peer.index() {
-            self.peers.resize(peer.index() + 1, [0; 2]);
-        }
-        &mut self.peers[peer.index()]
-    }
-
-    #[inline]
-    fn add(&mut self, peer: PeerId, family: Family) {
-        self.slot(peer)[family.index()] += 1;
-    }
-
-    #[inline]
-    fn remove(&mut self, peer: PeerId, family: Family) {
-        self.slot(peer)[family.index()] -= 1;
-    }
-
-    /// Whether the neighbor has as many paths of the family as it may.
-    #[inline]
-    fn is_full(&self, peer: PeerId, family: Family) -> bool {
-        self.max.is_some_and(|max| self.get(peer, family) >= max)
-    }
-
-    fn bytes(&self) -> usize {
-        self.peers.capacity() * size_of::<[u32; 2]>()
-    }
-
-    fn get(&self, peer: PeerId, family: Family) -> usize {
-        let counts = if peer == PeerId::LOCAL { Some(&self.local) } else { self.peers.get(peer.index()) };
-        counts.map_or(0, |counts| counts[family.index()] as usize)
-    }
-}
-
 /// The routes of a neighbor that [`RibShard::withdraw`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withdrawal {
@@ -220,55 +168,63 @@ impl Withdrawal {
 
 /// The routes of one shard; see the [module](self).
 pub struct RibShard {
-    shard: usize,
-    seed: u64,
-    depth: usize,
-    decision: DecisionConfig,
+    config: ShardConfig,
     next_hops: Arc<NextHopView>,
     /// Families without selection so far (RFC 4724 section 4.1).
     deferred: [bool; 2],
-    counts: PeerCounts,
-    work: Work,
-    pub(crate) v4: FamilyRoutes<u32>,
-    pub(crate) v6: FamilyRoutes<u128>,
+    /// By family; see [`Self::set_tombstone_floor`].
+    floors: [Option<u32>; 2],
+    /// `None` before the first route: most routers have routes of one family, and a simulated one may have none.
+    v4: Option<Box<FamilyRoutes<u32>>>,
+    v6: Option<Box<FamilyRoutes<u128>>>,
     /// Few routers keep such routes.
     received: Option<Box<Received>>,
     received_refused: u64,
 }
 
-/// Runs `$body` with `$family` and `$context` for the family's routes.
+/// Runs `$body` with `$context` for the family's routes, which exist from then on.
 macro_rules! with_family {
     ($self:ident, $which:expr, $peers:expr, |$routes:ident, $context:ident| $body:expr) => {{
         let mut context = Context {
             decision: Decision {
-                config: $self.decision,
+                config: $self.config.decision,
                 peers: $peers,
                 next_hops: &$self.next_hops,
                 deferred: $self.deferred[$which.index()],
             },
-            depth: $self.depth,
+            depth: $self.config.depth,
+            parts: $self.parts(),
             expected: 0,
-            counts: &mut $self.counts,
-            counters: &mut $self.work,
         };
         let $context = &mut context;
+        let floor = $self.floors[$which.index()];
         match $which {
             Family::Ipv4 => {
-                let $routes = &mut $self.v4;
+                let $routes = $self.v4.get_or_insert_with(|| FamilyRoutes::new(&$self.config, floor));
                 $body
             }
             Family::Ipv6 => {
-                let $routes = &mut $self.v6;
+                let $routes = $self.v6.get_or_insert_with(|| FamilyRoutes::new(&$self.config, floor));
                 $body
             }
         }
     }};
 }
 
+/// A value of each family's routes; `$none` before the first.
+macro_rules! of_families {
+    ($self:ident, $none:expr, |$routes:ident| $body:expr) => {
+        [
+            $self.v4.as_deref().map_or($none, |$routes| $body),
+            $self.v6.as_deref().map_or($none, |$routes| $body),
+        ]
+    };
+}
+
 /// An address of a family that shards hold.
 pub trait RibAddress: RouteAddress {
     #[doc(hidden)]
-    fn routes(shard: &RibShard) -> &FamilyRoutes<Self>;
+    fn routes(shard: &RibShard) -> Option<&FamilyRoutes<Self>>;
 
     #[doc(hidden)]
     fn received(shard: &RibShard) -> Option<&FamilyRoutes<Self>>;
@@ -276,57 +232,64 @@ pub trait RibAddress: RouteAddress {
 
 impl RibAddress for u32 {
     #[inline]
-    fn routes(shard: &RibShard) -> &FamilyRoutes<Self> {
-        &shard.v4
+    fn routes(shard: &RibShard) -> Option<&FamilyRoutes<Self>> {
+        shard.v4.as_deref()
     }
 
     #[inline]
     fn received(shard: &RibShard) -> Option<&FamilyRoutes<Self>> {
-        shard.received.as_ref().map(|received| &received.v4)
+        shard.received.as_ref().map(|received| &*received.v4)
     }
 }
 
 impl RibAddress for u128 {
     #[inline]
-    fn routes(shard: &RibShard) -> &FamilyRoutes<Self> {
-        &shard.v6
+    fn routes(shard: &RibShard) -> Option<&FamilyRoutes<Self>> {
+        shard.v6.as_deref()
     }
 
     #[inline]
     fn received(shard: &RibShard) -> Option<&FamilyRoutes<Self>> {
-        shard.received.as_ref().map(|received| &received.v6)
+        shard.received.as_ref().map(|received| &*received.v6)
     }
 }
 
 impl RibShard {
     /// Creates an empty shard.
     pub fn new(config: ShardConfig) -> Self {
+        let depth = config.depth.clamp(1, usize::from(u8::MAX));
         Self {
-            shard: config.shard,
-            seed: config.seed,
-            depth: config.depth.clamp(1, usize::from(u8::MAX)),
-            decision: config.decision,
+            config: ShardConfig { depth, ..config },
             next_hops: Arc::default(),
             deferred: [false; 2],
-            counts: PeerCounts::default(),
-            work: Work::default(),
-            v4: FamilyRoutes::new(&config),
-            v6: FamilyRoutes::new(&config),
+            floors: [None; 2],
+            v4: None,
+            v6: None,
             received: None,
             received_refused: 0,
         }
     }
 
+    /// The parts of all prefixes that are its own.
+    fn parts(&self) -> Range<usize> {
+        self.config.shard * self.config.parts..(self.config.shard + 1) * self.config.parts
+    }
+
+    /// Whether the family has had a route.
+    fn has_had(&self, family: Family) -> bool {
+        [self.v4.is_some(), self.v6.is_some()][family.index()]
+    }
+
     /// Applies this shard's items of a neighbor's batch.
     pub fn apply(&mut self, batch: &RouteBatch, peers: &PeerTable, changes: &mut Changes) {
         self.open(changes);
-        for family in Family::ALL {
+        let parts = self.parts();
+        for family in Family::ALL.into_iter().filter(|family| batch.has(*family, parts.clone())) {
             with_family!(self, family, peers, |routes, context| routes.apply(batch, context, changes));
         }
         self.close(changes);
         if let Some(batch) = &batch.received {
-            let received =
-                self.received.get_or_insert_with(|| Box::new(Received::new(self.shard, self.seed)));
+            let received = self.received.get_or_insert_with(|| Box::new(Received::new(&self.config, parts)));
             self.received_refused += received.apply(batch);
         }
     }
@@ -390,21 +353,26 @@ impl RibShard {
         if self.peer_paths(peer, family) == 0 {
             return true;
         }
-        match family {
-            Family::Ipv4 => self.v4.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer)),
-            Family::Ipv6 => self.v6.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer)),
+        match (family, &mut self.v4, &mut self.v6) {
+            (Family::Ipv4, Some(routes), _) => {
+                routes.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer))
+            }
+            (Family::Ipv6, _, Some(routes)) => {
+                routes.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer))
+            }
+            _ => true,
         }
     }
 
     /// Sets how many ranks to report. After an increase, [`Self::reevaluate`] reports them; until then a prefix
     /// shows more ranks only if it changes.
     pub fn set_depth(&mut self, depth: usize) {
-        self.depth = depth.clamp(1, usize::from(u8::MAX));
+        self.config.depth = depth.clamp(1, usize::from(u8::MAX));
     }
 
     /// The number of ranks that are reported.
     pub fn depth(&self) -> usize {
-        self.depth
+        self.config.depth
     }
 
     /// Replaces the costs of next hops. [`Self::reevaluate`] then repeats the decisions.
@@ -430,9 +398,10 @@ impl RibShard {
         changes: &mut Changes,
     ) -> bool {
         self.open(changes);
-        let done = with_family!(self, family, peers, |routes, context| {
-            routes.walk(cursor, budget, |routes, number| routes.reevaluate(number, context, changes))
-        });
+        let done = !self.has_had(family)
+            || with_family!(self, family, peers, |routes, context| {
+                routes.walk(cursor, budget, |routes, number| routes.reevaluate(number, context, changes))
+            });
         self.close(changes);
         done
     }
@@ -445,7 +414,7 @@ impl RibShard {
         budget: usize,
         visit: &mut dyn FnMut(ScannedRoute<'_, A>),
     ) -> bool {
-        A::routes(self).scan(cursor, budget, self.depth, visit)
+        A::routes(self).is_none_or(|routes| routes.scan(cursor, budget, self.config.depth, visit))
     }
 
     /// [`Self::scan`] for routes before policy. None of them is ranked.
@@ -460,27 +429,27 @@ impl RibShard {
 
     /// Where a scan continues behind a prefix that has paths.
     pub fn behind<A: RibAddress>(&self, prefix: Prefix<A>) -> Option<ScanCursor> {
-        A::routes(self).find(prefix).map(|number| ScanCursor { next: number + 1 })
+        A::routes(self)?.find(prefix).map(|number| ScanCursor { next: number + 1 })
     }
 
     /// Returns a prefix and its paths, if it has any.
     pub fn lookup<A: RibAddress>(&self, prefix: Prefix<A>) -> Option<ScannedRoute<'_, A>> {
-        let routes = A::routes(self);
-        routes.route(routes.find(prefix)?, self.depth)
+        let routes = A::routes(self)?;
+        routes.route(routes.find(prefix)?, self.config.depth)
     }
 
     /// Returns the longest prefix of this shard that has a best path and contains the address. Other shards may
     /// have a longer one.
     pub fn longest_match<A: RibAddress>(&self, address: A) -> Option<ScannedRoute<'_, A>> {
-        let routes = A::routes(self);
-        routes.route(routes.longest_match(address)?, self.depth)
+        let routes = A::routes(self)?;
+        routes.route(routes.longest_match(address)?, self.config.depth)
     }
 
     /// Explains for each path of a prefix why it is or is not the best.
     pub fn explain<A: RibAddress>(&self, prefix: Prefix<A>, peers: &PeerTable) -> Vec<Explained<'_>> {
         let Some(route) = self.lookup(prefix) else { return Vec::new() };
         let deferred = self.deferred[A::FAMILY.index()];
-        let decision = Decision { config: self.decision, peers, next_hops: &self.next_hops, deferred };
+        let decision = Decision { config: self.config.decision, peers, next_hops: &self.next_hops, deferred };
         fn as_candidate<'a>(path: &PathView<'a>) -> Candidate<'a> {
             Candidate { attrs: path.attrs, peer: path.peer, path_id: path.path_id }
         }
@@ -510,6 +479,9 @@ impl RibShard {
     pub fn handle_timer(&mut self, now: Millis, peers: &PeerTable, changes: &mut Changes) {
         self.open(changes);
         for family in Family::ALL {
+            if !self.has_had(family) {
+                continue;
+            }
             let mut budget = TIMER_BUDGET;
             with_family!(self, family, peers, |routes, context| {
                 while let Some(key) =
@@ -524,48 +496,46 @@ impl RibShard {
 
     /// When [`Self::handle_timer`] must be called next.
     pub fn next_deadline(&self) -> Option<Millis> {
-        let v4 = self.v4.damper.as_ref().and_then(|damper| damper.next_deadline_s());
-        let v6 = self.v6.damper.as_ref().and_then(|damper| damper.next_deadline_s());
-        v4.into_iter().chain(v6).min().map(|seconds| Millis::default().plus_s(seconds.into()))
+        let next = of_families!(self, None, |routes| routes.damper.as_ref()?.next_deadline_s());
+        next.into_iter().flatten().min().map(|seconds| Millis::default().plus_s(seconds.into()))
     }
 
     /// Forgets the flaps of a neighbor's routes, before another neighbor gets its index.
     pub fn forget_peer(&mut self, peer: PeerId) {
-        if let Some(damper) = &mut self.v4.damper {
+        if let Some(damper) = self.v4.as_mut().and_then(|routes| routes.damper.as_mut()) {
             damper.forget_peer(peer);
         }
-        if let Some(damper) = &mut self.v6.damper {
+        if let Some(damper) = self.v6.as_mut().and_then(|routes| routes.damper.as_mut()) {
             damper.forget_peer(peer);
         }
     }
 
     /// Whether withdrawn prefixes are kept for readers.
     pub fn has_tombstones(&self) -> bool {
-        self.v4.tombstones() + self.v6.tombstones() > 0
+        of_families!(self, 0, |routes| routes.tombstones()) != [0; 2]
     }
 
     /// The version of the last change of a family.
     pub fn version(&self, family: Family) -> u32 {
-        match family {
-            Family::Ipv4 => self.v4.version(),
-            Family::Ipv6 => self.v6.version(),
-        }
+        of_families!(self, self.config.first_version, |routes| routes.version())[family.index()]
     }
 
     /// Keeps prefixes that are withdrawn after this version in scans, for a reader that has seen everything up to
     /// it; `None` if there is no such reader.
     pub fn set_tombstone_floor(&mut self, family: Family, floor: Option<u32>) {
-        match family {
-            Family::Ipv4 => self.v4.set_floor(floor),
-            Family::Ipv6 => self.v6.set_floor(floor),
+        self.floors[family.index()] = floor;
+        match (family, &mut self.v4, &mut self.v6) {
+            (Family::Ipv4, Some(routes), _) => routes.set_floor(floor),
+            (Family::Ipv6, _, Some(routes)) => routes.set_floor(floor),
+            _ => {}
         }
     }
 
     /// Drops some withdrawn prefixes that no reader needs. [`Self::apply`] does so too, but no call follows the
     /// last withdrawal.
     pub fn bury(&mut self) {
-        self.v4.bury_idle();
-        self.v6.bury_idle();
+        self.v4.iter_mut().for_each(|routes| routes.bury_idle());
+        self.v6.iter_mut().for_each(|routes| routes.bury_idle());
         if let Some(received) = &mut self.received {
             received.v4.bury_idle();
             received.v6.bury_idle();
@@ -575,15 +545,12 @@ impl RibShard {
     /// If withdrawn prefixes were dropped although a reader needed them: the version up to which they are gone. A
     /// reader that has not seen it must start over.
     pub fn complete_since(&self, family: Family) -> Option<u32> {
-        match family {
-            Family::Ipv4 => self.v4.complete_since(),
-            Family::Ipv6 => self.v6.complete_since(),
-        }
+        of_families!(self, None, |routes| routes.complete_since())[family.index()]
     }
 
     /// The number of paths of a neighbor.
     pub fn peer_paths(&self, peer: PeerId, family: Family) -> usize {
-        self.counts.get(peer, family)
+        of_families!(self, 0, |routes| routes.counts.get(peer))[family.index()]
     }
 
     /// The number of routes of a neighbor before policy.
@@ -598,25 +565,28 @@ impl RibShard {
 
     /// The current content and the totals since the start.
     pub fn counters(&self) -> RibCounters {
-        let dampers = || {
-            let v4 = self.v4.damper.as_ref().map(|damper| (damper.len(), damper.untracked()));
-            let v6 = self.v6.damper.as_ref().map(|damper| (damper.len(), damper.untracked()));
-            v4.into_iter().chain(v6)
-        };
+        let dampers = of_families!(self, None, |routes| routes
+            .damper
+            .as_ref()
+            .map(|damper| (damper.len(), damper.untracked())));
+        let dampers = || dampers.into_iter().flatten();
+        let bytes = of_families!(self, 0, |routes| size_of_val(routes) + routes.bytes());
+        let work = of_families!(self, Work::default(), |routes| routes.work);
+        let total = |of: fn(&Work) -> u64| work.iter().map(of).sum();
         let received = self.received.as_deref();
         RibCounters {
-            prefixes: [self.v4.prefixes(), self.v6.prefixes()],
-            paths: [self.v4.path_count(), self.v6.path_count()],
-            tombstones: [self.v4.tombstones(), self.v6.tombstones()],
-            bytes: size_of::<Self>() + self.v4.bytes() + self.v6.bytes() + self.counts.bytes(),
-            announced: self.work.announced,
-            replaced: self.work.replaced,
-            repeated: self.work.repeated,
-            withdrawn: self.work.withdrawn,
-            unknown_withdrawn: self.work.unknown_withdrawn,
-            changes: self.work.changes,
-            prefixes_refused: self.work.prefixes_refused,
-            paths_refused: self.work.paths_refused,
+            prefixes: of_families!(self, 0, |routes| routes.prefixes()),
+            paths: of_families!(self, 0, |routes| routes.path_count()),
+            tombstones: of_families!(self, 0, |routes| routes.tombstones()),
+            bytes: size_of::<Self>() + bytes.iter().sum::<usize>(),
+            announced: total(|work| work.announced),
+            replaced: total(|work| work.replaced),
+            repeated: total(|work| work.repeated),
+            withdrawn: total(|work| work.withdrawn),
+            unknown_withdrawn: total(|work| work.unknown_withdrawn),
+            changes: total(|work| work.changes),
+            prefixes_refused: total(|work| work.prefixes_refused),
+            paths_refused: total(|work| work.paths_refused),
             damping_records: dampers().map(|(records, _)| records).sum(),
             damping_untracked: dampers().map(|(_, untracked)| untracked).sum(),
             received_paths: received.map_or([0; 2], Received::paths),
@@ -626,14 +596,20 @@ impl RibShard {
     }
 
     fn open(&mut self, changes: &mut Changes) {
-        changes.shard = self.shard;
-        self.v4.open(changes);
-        self.v6.open(changes);
+        changes.shard = self.config.shard;
+        let first = self.config.first_version;
+        match &mut self.v4 {
+            Some(routes) => routes.open(changes),
+            None => changes.first_version[Family::Ipv4.index()] = first.wrapping_add(1),
+        }
+        match &mut self.v6 {
+            Some(routes) => routes.open(changes),
+            None => changes.first_version[Family::Ipv6.index()] = first.wrapping_add(1),
+        }
     }
 
     fn close(&mut self, changes: &mut Changes) {
-        self.v4.close(changes);
-        self.v6.close(changes);
+        changes.last_version = Family::ALL.map(|family| self.version(family));
     }
 }
 

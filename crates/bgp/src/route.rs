@@ -8,6 +8,7 @@
 //! can work on it at the same time without copying it. [`Changes`] are the differences that batches made in one
 //! shard. Within a shard, changes come in order of version, and a `Changes` has at most one for each prefix.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use thalweg_base::{Address, IpPrefix, Prefix, mix64};
@@ -61,8 +62,14 @@ impl<A: Address> ByShard<A> {
     /// The items of one shard.
     #[inline]
     pub fn shard(&self, shard: usize) -> &[RouteItem<A>] {
-        let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
-        &self.items[start as usize..self.ends[shard] as usize]
+        self.shards(shard..shard + 1)
+    }
+
+    /// The items of some consecutive shards, at least one.
+    #[inline]
+    pub fn shards(&self, shards: Range<usize>) -> &[RouteItem<A>] {
+        let start = if shards.start == 0 { 0 } else { self.ends[shards.start - 1] };
+        &self.items[start as usize..self.ends[shards.end - 1] as usize]
     }
 
     /// The number of items in all shards.
@@ -116,7 +123,15 @@ pub struct RouteBatch {
 impl RouteBatch {
     /// Whether the batch has items for the shard.
     pub fn touches(&self, shard: usize) -> bool {
-        !self.v4.shard(shard).is_empty() || !self.v6.shard(shard).is_empty()
+        Family::ALL.iter().any(|family| self.has(*family, shard..shard + 1))
+    }
+
+    /// Whether the batch has items of the family for some consecutive shards.
+    pub fn has(&self, family: Family, shards: Range<usize>) -> bool {
+        match family {
+            Family::Ipv4 => !self.v4.shards(shards).is_empty(),
+            Family::Ipv6 => !self.v6.shards(shards).is_empty(),
+        }
     }
 
     /// The number of announced and withdrawn routes.

@@ -225,6 +225,10 @@ impl Session {
         let action = self.actions.pop_front();
         if action.is_none() {
             self.counters.transitions.note(self.state());
+            if self.actions.capacity() > 0 {
+                // Actions are few and far between, and the room for some is a good part of a session.
+                self.actions = VecDeque::new();
+            }
         }
         action
     }
@@ -418,6 +422,10 @@ impl Session {
     }
 
     fn act(&mut self, action: Action) {
+        if self.actions.capacity() == 0 {
+            // Mostly one to perform and one to log.
+            self.actions.reserve_exact(2);
+        }
         self.actions.push_back(action);
     }
 

@@ -18,7 +18,9 @@ use toml::de::DeValue;
 
 use crate::bgp_neighbors::{GROUP, NEIGHBOR, RawBgpNeighbor, RawGroup, read_groups, read_neighbors};
 use crate::bgp_settings::{Chain, SHARED, Settings};
-use crate::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
+use crate::bgp_types::{
+    BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop, PolicyTable,
+};
 use crate::diagnostic::ErrorKind;
 use crate::key::{Differs, Key, Sub, U32, table};
 use crate::policy::Policies;
@@ -297,11 +299,9 @@ pub(crate) fn read(
         groups: groups_done,
         mrt,
         seed_mrt,
-        library: policies.library,
+        library: Arc::new(policies.library),
         tests_passed,
-        policies: compiled,
-        accept: Arc::new(Policy::accept_all()),
-        reject: Arc::new(Policy::reject_all()),
+        policies: Arc::new(compiled),
     })
 }
 
@@ -575,8 +575,9 @@ fn compile<'s>(
     policies: &Policies<'_>,
     settings: impl Iterator<Item = &'s Settings>,
     title: &Range<usize>,
-) -> BTreeMap<Vec<Arc<str>>, Arc<Policy>> {
-    let mut compiled: BTreeMap<Vec<Arc<str>>, Arc<Policy>> = BTreeMap::new();
+) -> PolicyTable {
+    let (accept, reject) = (Arc::new(Policy::accept_all()), Arc::new(Policy::reject_all()));
+    let mut compiled = PolicyTable { used: BTreeMap::new(), accept, reject };
     let mut reported = std::collections::HashSet::new();
     let sets = &policies.library.sets;
     for chain in settings.flat_map(|settings| settings.import.iter().chain(&settings.export)) {
@@ -600,10 +601,10 @@ fn compile_chain(
     policies: &Policies<'_>,
     chain: &Chain,
     title: &Range<usize>,
-    compiled: &mut BTreeMap<Vec<Arc<str>>, Arc<Policy>>,
+    compiled: &mut PolicyTable,
 ) {
     let names: Vec<Arc<str>> = chain.iter().map(|at| at.value.clone()).collect();
-    if compiled.contains_key(&names) {
+    if compiled.used.contains_key(&names) {
         return;
     }
     let policy = match Policy::compile(&policies.library, &names) {
@@ -618,5 +619,5 @@ fn compile_chain(
             Policy::reject_all()
         }
     };
-    compiled.insert(names, Arc::new(policy));
+    compiled.used.insert(names, Arc::new(policy));
 }

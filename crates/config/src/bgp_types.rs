@@ -12,6 +12,16 @@ use thalweg_bgp::rib::{DampingConfig, DecisionConfig};
 use thalweg_bgp::session::config::{Confederation, DynamicRange, NeighborConfig};
 use thalweg_exec::control_plane::SchedulingKind;
 
+/// The compiled policies of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyTable {
+    /// By the names of their rule sets: every combination that a neighbor or group uses.
+    pub(crate) used: BTreeMap<Vec<Arc<str>>, Arc<Policy>>,
+    /// The policy of neighbors without rules: `accept` inside our AS, `reject` outside (RFC 8212).
+    pub(crate) accept: Arc<Policy>,
+    pub(crate) reject: Arc<Policy>,
+}
+
 /// The BGP configuration, with defaults and groups applied.
 #[derive(Clone, Debug)]
 pub struct BgpConfig {
@@ -45,14 +55,10 @@ pub struct BgpConfig {
     pub mrt: MrtConfig,
     /// An MRT file that is loaded into the RIB at the start.
     pub seed_mrt: Option<PathBuf>,
-    pub library: RuleLibrary,
+    pub library: Arc<RuleLibrary>,
     /// The number of rule tests that passed.
     pub tests_passed: usize,
-    /// Policies by the names of their rule sets: every combination that a neighbor or group uses.
-    pub policies: BTreeMap<Vec<Arc<str>>, Arc<Policy>>,
-    /// The policy of neighbors without rules: `accept` inside our AS, `reject` outside (RFC 8212).
-    pub(crate) accept: Arc<Policy>,
-    pub(crate) reject: Arc<Policy>,
+    pub policies: Arc<PolicyTable>,
 }
 
 thalweg_base::words! {
@@ -147,12 +153,14 @@ pub struct MrtConfig {
 impl BgpConfig {
     /// The policy of a neighbor of this kind with these rule sets, or without any.
     pub fn policy(&self, rules: Option<&[Arc<str>]>, kind: PeerKind) -> Arc<Policy> {
-        match rules {
-            Some(names) => self.policies.get(names).unwrap_or(&self.reject).clone(),
+        let PolicyTable { used, accept, reject } = &*self.policies;
+        let policy = match rules {
+            Some(names) => used.get(names).unwrap_or(reject),
             // RFC 8212 concerns external neighbors only; members of a confederation are one AS to the
             // outside.
-            None if kind == PeerKind::External => self.reject.clone(),
-            None => self.accept.clone(),
-        }
+            None if kind == PeerKind::External => reject,
+            None => accept,
+        };
+        policy.clone()
     }
 }

@@ -147,6 +147,7 @@ fn route(
             scheduling: format!("{}, {} threads", options.kind, options.threads),
             profile_functions: run.profile_functions,
             interner: None,
+            one_shard: false,
             restart,
         },
     );

@@ -47,14 +47,16 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use thalweg_base::{Address, Prefix};
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{NextHopView, ShardConfig};
-use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
+use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS, shard_of};
 use thalweg_exec::control_plane::{ControlPlane, Exported, Notice, Reading, Registry, Share, Token, Wakers};
 
 use thalweg_wire::bgp::{Family, cease};
@@ -113,6 +115,8 @@ pub struct Speaker {
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
+    /// No slot has a timer that expires earlier, as far as anyone noted.
+    timers_from_ms: AtomicU64,
     /// When shards next learn which tombstones nobody needs.
     floors_due_ms: AtomicU64,
     /// Ranks that update groups need.
@@ -168,6 +172,9 @@ pub struct SpeakerOptions {
     pub restart: Option<Restart>,
     /// The table of attribute sets, if several speakers share one. Its owner then sweeps it and gives memory back.
     pub interner: Option<Arc<Interner>>,
+    /// The table is one piece, because one thread runs the speaker. For a table of a thousand prefixes, sixteen pieces
+    /// are sixteen times as many lines of memory to look at.
+    pub one_shard: bool,
 }
 
 impl SpeakerOptions {
@@ -183,6 +190,7 @@ impl SpeakerOptions {
             profile_functions: false,
             restart: None,
             interner: None,
+            one_shard: false,
         }
     }
 }
@@ -190,15 +198,17 @@ impl SpeakerOptions {
 impl Speaker {
     /// Builds a speaker. Nothing happens before a scheduling runs it.
     pub fn new(config: Arc<BgpConfig>, options: SpeakerOptions) -> io::Result<Self> {
+        let count = if options.one_shard { 1 } else { SHARDS };
         let shard = |shard| ShardConfig {
             shard,
+            parts: SHARDS / count,
             seed: options.seed,
             depth: 1,
             decision: config.decision,
             damping: config.damping,
             first_version: 0,
         };
-        let (shards, shard_facts) = shards::all(shard);
+        let (shards, shard_facts) = shards::all(count, shard);
         let speaker = Self {
             shards,
             shard_facts,
@@ -217,6 +227,7 @@ impl Speaker {
             notices: Mutex::default(),
             wakers: OnceLock::new(),
             now_ms: AtomicU64::new(0),
+            timers_from_ms: AtomicU64::new(0),
             floors_due_ms: AtomicU64::new(0),
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
@@ -259,6 +270,17 @@ impl Speaker {
     /// Threads that have worked for the speaker so far. A scheduling may start fewer than it was asked for.
     pub fn threads(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
+    }
+
+    /// The parts of all prefixes that a shard has.
+    fn parts(&self, shard: usize) -> Range<usize> {
+        let each = SHARDS / self.shards.len();
+        shard * each..(shard + 1) * each
+    }
+
+    /// The shard that owns a prefix.
+    fn shard_of<A: Address>(&self, prefix: Prefix<A>) -> usize {
+        shard_of(prefix) * self.shards.len() / SHARDS
     }
 
     fn slot(&self, session: usize) -> Option<Arc<PeerSlot>> {
@@ -349,7 +371,7 @@ impl ControlPlane for Speaker {
     }
 
     fn shards(&self) -> usize {
-        SHARDS
+        self.shards.len()
     }
 
     fn begin(&self, export_queues: usize, wakers: Wakers) {
@@ -396,7 +418,7 @@ impl ControlPlane for Speaker {
     }
 
     fn touches(&self, work: &Work, shard: usize) -> bool {
-        work.touches(shard)
+        work.touches(self.parts(shard))
     }
 
     fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, now_ms: u64) {
@@ -467,7 +489,7 @@ impl Speaker {
     fn look_at_limits(&self, slot: &Arc<PeerSlot>, now: Millis) {
         {
             let mut state = slot.lock();
-            state.note_prefix_counts(now);
+            slot.note_prefix_counts(&mut state, now);
             self.drive_alone(slot, &mut state, now);
         }
         self.write_slot(slot, now);
@@ -557,7 +579,9 @@ impl Speaker {
 
     /// Writes what waits for the neighbor, and regroups it or wakes its group if that is due.
     fn write_slot(&self, slot: &Arc<PeerSlot>, now: Millis) {
-        if self.profile.time(Function::Write, || slot.write(now)) {
+        let group_wanted = self.profile.time(Function::Write, || slot.write(now));
+        self.note_deadline(slot);
+        if group_wanted {
             let mut state = slot.lock();
             if state.sending.as_ref().is_some_and(|sending| sending.moves) {
                 self.regroup(slot, &mut state);

@@ -1,4 +1,4 @@
-//! The link between two routers.
+//! The link between two routers, and what its latency means for those who run them.
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,5 +26,22 @@ pub struct Link {
 impl Default for Link {
     fn default() -> Self {
         Self { state: LinkState::Up, latency_us: 3000, rate: 1 << 20, capacity: 64 << 10 }
+    }
+}
+
+/// The time that a window is about: from the first work of any router to the end of the run.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) start_us: u64,
+    pub(crate) until_us: u64,
+}
+
+impl Span {
+    /// The time before which nothing new arrives over links that take at least `latency_us`: nothing was sent before the
+    /// start that is not delivered yet, and nothing arrives between multiples of the grain.
+    pub(crate) fn end_us(self, latency_us: u64, grain_us: u64) -> u64 {
+        let grain_us = grain_us.max(1);
+        let lookahead_us = latency_us.max(grain_us - self.start_us % grain_us);
+        self.start_us.saturating_add(lookahead_us).min(self.until_us + 1)
     }
 }

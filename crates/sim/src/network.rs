@@ -2,13 +2,16 @@
 //!
 //! Time advances in *windows* as long as the shortest latency of a link. Nothing that a router sends in a
 //! window reaches another router before the window ends. So the routers with work in a window run in any
-//! order and on any thread, each through its own moments, and what they sent is delivered afterwards. A
-//! router without work is not visited. The result is the same for any number of threads.
+//! order and on any thread, each through its own moments. A router runs as far ahead as its own shortest link
+//! permits, often through several windows at once: its memory is then in the caches, where a thousand routers
+//! in turn would drive it out. A router without work is not visited. The result is the same for any number of
+//! threads.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mio::{Poll, Registry};
 use parking_lot::Mutex;
@@ -25,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::chance::Random;
 use crate::error::SimError;
 use crate::labor::{Costs, Timed};
-use crate::link::{Link, LinkState};
+use crate::link::{Link, LinkState, Span};
 use crate::router::{Interleaving, Place, Router};
 use crate::site::{SharedSite, SimulatedNetwork, Site};
 use crate::windows;
@@ -100,14 +103,15 @@ pub struct Traffic {
 pub struct Network {
     options: NetworkOptions,
     now_us: u64,
-    places: Vec<Arc<Place>>,
+    places: Arc<Vec<Arc<Place>>>,
+    /// The number of each router's links.
+    degrees: Vec<u32>,
     by_address: BTreeMap<Ipv4Addr, usize>,
     links: BTreeMap<(usize, usize), Link>,
     /// The shortest latency of a link, which is the length of a window.
-    lookahead_us: u64,
-    /// When each router has work next. An entry is outdated if its time differs from `next_us`.
+    window_us: u64,
+    /// When each router has work next. An entry is outdated if its time is not that of the router's place.
     agenda: BinaryHeap<Reverse<(u64, u32)>>,
-    next_us: Vec<u64>,
     /// How often each router was started.
     starts: Vec<u64>,
     interner: Arc<Interner>,
@@ -125,12 +129,12 @@ impl Network {
         Ok(Self {
             options,
             now_us: 0,
-            places: Vec::new(),
+            places: Arc::default(),
+            degrees: Vec::new(),
             by_address: BTreeMap::new(),
             links: BTreeMap::new(),
-            lookahead_us: u64::MAX,
+            window_us: u64::MAX,
             agenda: BinaryHeap::new(),
-            next_us: Vec::new(),
             starts: Vec::new(),
             interner: Arc::new(Interner::new(options.seed)),
             swept_at: 0,
@@ -144,9 +148,10 @@ impl Network {
     pub fn add_router(&mut self, address: Ipv4Addr) -> usize {
         let number = self.places.len();
         let site = Arc::new(Mutex::new(Site::new(number as u32, address, self.options.grain_us)));
-        self.places.push(Arc::new(Place { site, router: Mutex::new(None) }));
+        let place = Place { site, router: Mutex::new(None), next_us: AtomicU64::new(u64::MAX) };
+        Arc::make_mut(&mut self.places).push(Arc::new(place));
         self.starts.push(0);
-        self.next_us.push(u64::MAX);
+        self.degrees.push(0);
         self.by_address.insert(address, number);
         number
     }
@@ -155,6 +160,9 @@ impl Network {
     pub fn set_link(&mut self, a: usize, b: usize, link: Link) {
         let link = Link { latency_us: link.latency_us.max(1), ..link };
         let was = self.links.insert((a.min(b), a.max(b)), link);
+        if was.is_none() {
+            [a, b].into_iter().for_each(|node| self.degrees[node] += 1);
+        }
         for (at, to) in [(a, b), (b, a)] {
             let address = self.places[to].site.lock().address;
             let mut site = self.places[at].site.lock();
@@ -164,11 +172,11 @@ impl Network {
                 site.set_link_state(to as u32, link.state);
             }
         }
-        self.lookahead_us = match was {
+        self.window_us = match was {
             Some(was) if was.latency_us != link.latency_us => {
                 self.links.values().map(|link| link.latency_us).min().unwrap_or(u64::MAX)
             }
-            _ => self.lookahead_us.min(link.latency_us),
+            _ => self.window_us.min(link.latency_us),
         };
         [a, b].into_iter().for_each(|node| self.touched(node));
     }
@@ -201,6 +209,7 @@ impl Network {
             profile_functions: false,
             restart: start.restart,
             interner: self.options.shares_attributes.then(|| self.interner.clone()),
+            one_shard: self.options.interleaving == Interleaving::Fixed,
         };
         let (site, registry) = (place.site.clone(), self.registry.clone());
         let router = Router::new(config, options, site, registry, random, self.options.interleaving);
@@ -302,42 +311,25 @@ impl Network {
 
     /// Notes that a router was changed from outside.
     fn touched(&mut self, node: usize) {
-        self.deliver(node);
-        self.schedule(node as u32);
+        let mut sooner = vec![node as u32];
+        windows::deliver(&self.places, node, &mut sooner);
+        let next_us = windows::next_us(&self.places[node]).max(self.now_us);
+        self.places[node].next_us.store(next_us, Ordering::Release);
+        sooner.into_iter().for_each(|node| self.schedule(node));
     }
 
-    /// Delivers the parcels of a router to their receivers.
-    fn deliver(&mut self, node: usize) {
-        let mut leaving = std::mem::take(&mut self.places[node].site.lock().leaving);
-        for parcel in leaving.drain(..) {
-            let to = parcel.to;
-            let at_us = parcel.at_us;
-            self.places[to as usize].site.lock().push(parcel);
-            if at_us < self.next_us[to as usize] {
-                self.next_us[to as usize] = at_us;
-                self.agenda.push(Reverse((at_us, to)));
-            }
-        }
-        // Keeps the memory of ordinary traffic, but not that of a burst.
-        if leaving.capacity() <= 64 {
-            self.places[node].site.lock().leaving = leaving;
-        }
-    }
-
+    /// Enters a router into the agenda at the time of its place.
     fn schedule(&mut self, node: u32) {
-        let next_us = windows::next_us(&self.places[node as usize]).max(self.now_us);
-        if next_us != self.next_us[node as usize] {
-            self.next_us[node as usize] = next_us;
-            if next_us != u64::MAX {
-                self.agenda.push(Reverse((next_us, node)));
-            }
+        let next_us = self.places[node as usize].next_us.load(Ordering::Acquire);
+        if next_us != u64::MAX {
+            self.agenda.push(Reverse((next_us, node)));
         }
     }
 
     /// The time of the next event.
     fn peek(&mut self) -> Option<u64> {
         while let Some(&Reverse((at_us, node))) = self.agenda.peek() {
-            if self.next_us[node as usize] == at_us {
+            if self.places[node as usize].next_us.load(Ordering::Acquire) == at_us {
                 return Some(at_us);
             }
             self.agenda.pop();
@@ -350,7 +342,7 @@ impl Network {
         active.clear();
         while self.peek().is_some_and(|at_us| at_us < end_us) {
             if let Some(Reverse((_, node))) = self.agenda.pop() {
-                self.next_us[node as usize] = u64::MAX;
+                self.places[node as usize].next_us.store(u64::MAX, Ordering::Release);
                 active.push(node);
             }
         }
@@ -364,26 +356,24 @@ impl Network {
     /// Runs until a time, including its events.
     pub fn run_until_us(&mut self, until_us: u64) -> Result<(), SimError> {
         let threads = self.options.threads.clamp(1, thalweg_exec::THREADS_MAX);
-        let mut active = Vec::new();
+        let (mut active, mut sooner) = (Vec::new(), Vec::new());
         windows::with_threads(threads, |pool| {
             while let Some(start_us) = self.peek().filter(|at_us| *at_us <= until_us) {
-                // Nothing arrives before the next multiple of the grain.
-                let grain_us = self.options.grain_us.max(1);
-                let lookahead_us = self.lookahead_us.max(grain_us - start_us % grain_us);
-                let end_us = start_us.saturating_add(lookahead_us).min(until_us + 1);
+                let span = Span { start_us, until_us };
+                let end_us = span.end_us(self.window_us, self.options.grain_us);
                 self.now_us = start_us;
                 self.take_active(end_us, &mut active);
-                pool.run(&self.places, &active, end_us)?;
-                for &node in &active {
-                    self.deliver(node as usize);
+                if threads > 1 {
+                    // A router with many links has most to do. If it came last, all other threads would wait for it.
+                    active.sort_unstable_by_key(|node| Reverse(self.degrees[*node as usize]));
                 }
-                for &node in &active {
-                    self.schedule(node);
-                }
+                pool.run(&self.places, &active, span, &mut sooner)?;
+                active.iter().chain(&sooner).for_each(|node| self.schedule(*node));
+                sooner.clear();
             }
             self.now_us = until_us;
             self.sweep();
-            for place in &self.places {
+            for place in self.places.iter() {
                 place.site.lock().sent.drain_steps(&mut self.steps);
             }
             Ok(())

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use mio::{Registry, Token};
 use parking_lot::Mutex;
@@ -238,6 +239,8 @@ impl Router {
 pub(crate) struct Place {
     pub(crate) site: SharedSite,
     pub(crate) router: Mutex<Option<Router>>,
+    /// When it has work next.
+    pub(crate) next_us: AtomicU64,
 }
 
 impl Drop for Router {

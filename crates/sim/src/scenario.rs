@@ -63,9 +63,13 @@ impl Simulation {
             announced[*node].insert(prefix(number));
         }
         let mut configs = Vec::with_capacity(graph.len());
+        let (mut libraries, mut policies) = (Vec::new(), Vec::new());
         for (node, networks) in announced.iter().enumerate() {
             network.add_router(address(node));
-            configs.push(Self::config(&scenario, node, networks)?);
+            let mut config = Self::config(&scenario, node, networks)?;
+            share(&mut libraries, &mut config.library);
+            share(&mut policies, &mut config.policies);
+            configs.push(Arc::new(config));
         }
         for node in 0..graph.len() {
             for (other, _, latency_us) in graph.links_of(node).filter(|(other, ..)| *other > node) {
@@ -80,7 +84,7 @@ impl Simulation {
         scenario: &Scenario,
         node: usize,
         networks: &BTreeSet<IpPrefix>,
-    ) -> Result<Arc<BgpConfig>, SimError> {
+    ) -> Result<BgpConfig, SimError> {
         let refused = |reason: String| SimError::Refused { router: node, reason };
         let own = scenario.configurations.get(&node);
         let text = own.map_or_else(|| Self::text_of(scenario, node, networks), |(_, text)| text.clone());
@@ -93,7 +97,7 @@ impl Simulation {
             return Err(refused(format!("{name} is of AS {}, not of AS {asn}", config.local_as)));
         }
         config.networks = networks.iter().copied().collect();
-        Ok(Arc::new(config))
+        Ok(config)
     }
 
     fn text_of(scenario: &Scenario, node: usize, networks: &BTreeSet<IpPrefix>) -> String {
@@ -192,5 +196,14 @@ impl Simulation {
         config.networks = self.announced[node].iter().copied().collect();
         self.configs[node] = Arc::new(config);
         self.network.reload(node, self.configs[node].clone()).map(drop)
+    }
+}
+
+/// Replaces a value by an equal one that another router has. Rules follow from a few relationships, so a thousand routers
+/// have a handful of policies, which stay in the caches of the processor.
+fn share<T: PartialEq>(known: &mut Vec<Arc<T>>, value: &mut Arc<T>) {
+    match known.iter().find(|each| **each == *value) {
+        Some(equal) => *value = equal.clone(),
+        None => known.push(value.clone()),
     }
 }

@@ -7,7 +7,7 @@
 //! A connection is a stream of bytes in each direction. Written bytes take the link's latency, then arrive at
 //! the link's rate. The reader returns room as it reads, so a slow reader blocks the writer. Readiness is
 //! edge-triggered, as with the kernel's poller: it is signaled when something arrives, or when room is back
-//! after a write that found none. A reader that does not read to the end gets no further signal.
+//! after a write that found none. A reader that fills its buffer and does not read on gets no further signal.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -21,7 +21,7 @@ use thalweg_exec::control_plane::{Registry, Token};
 use thalweg_node::speaker::{ByteStream, Incoming, Network};
 
 use crate::labor::Labor;
-use crate::link::{Link, LinkState};
+use crate::link::{Link, LinkState, Span};
 use crate::meter::{Meter, Sent};
 
 const PORT: u16 = 179;
@@ -96,6 +96,8 @@ enum Opening {
 /// Our end of a connection.
 struct End {
     peer: u32,
+    /// The link to the peer as it is now.
+    link: Link,
     opening: Opening,
     token: Option<usize>,
     arrived: VecDeque<Box<[u8]>>,
@@ -123,9 +125,10 @@ struct End {
 }
 
 impl End {
-    fn new(peer: u32, opening: Opening) -> Self {
+    fn new(peer: u32, link: Link, opening: Opening) -> Self {
         Self {
             peer,
+            link,
             opening,
             token: None,
             arrived: VecDeque::new(),
@@ -163,6 +166,8 @@ pub(crate) struct Site {
     pub(crate) now_us: u64,
     /// By neighbor.
     links: BTreeMap<u32, (Ipv4Addr, Link)>,
+    /// The shortest latency of its links.
+    latency_us: u64,
     ends: BTreeMap<ConnectionId, End>,
     /// Ends with events that the router was not told yet.
     news: Vec<ConnectionId>,
@@ -197,6 +202,7 @@ impl Site {
             is_up: false,
             now_us: 0,
             links: BTreeMap::new(),
+            latency_us: u64::MAX,
             ends: BTreeMap::new(),
             news: Vec::new(),
             backlog: VecDeque::new(),
@@ -214,9 +220,13 @@ impl Site {
     /// Adds or changes a link to a neighbor.
     pub(crate) fn set_link(&mut self, peer: u32, address: Ipv4Addr, link: Link) {
         self.links.insert(peer, (address, link));
+        self.latency_us = self.links.values().map(|(_, link)| link.latency_us).min().unwrap_or(u64::MAX);
         for id in self.ends_to(peer) {
             // A smaller capacity must not wait for room that a larger one held back, and a writer must not
             // wait for room that exists now.
+            if let Some(end) = self.ends.get_mut(&id) {
+                end.link = link;
+            }
             self.return_room(id, 0);
             if let Some(end) = self.ends.get_mut(&id).filter(|end| end.on_the_way < link.capacity)
                 && std::mem::take(&mut end.is_starved)
@@ -225,6 +235,11 @@ impl Site {
                 self.news.push(id);
             }
         }
+    }
+
+    /// The time before which nothing new arrives.
+    pub(crate) fn end_us(&self, span: Span) -> u64 {
+        span.end_us(self.latency_us, self.grain_us)
     }
 
     pub(crate) fn link(&self, peer: u32) -> Option<Link> {
@@ -364,11 +379,9 @@ impl Site {
 
     fn arrive_open(&mut self, from: u32, connection: ConnectionId) {
         // A link that went down or silent has already handled the opener's end.
-        if self.link(from).is_none_or(|link| link.state != LinkState::Up) {
-            return;
-        }
+        let Some(link) = self.link(from).filter(|link| link.state == LinkState::Up) else { return };
         if self.is_up {
-            self.ends.insert(connection, End::new(from, Opening::Open));
+            self.ends.insert(connection, End::new(from, link, Opening::Open));
             self.backlog.push_back(connection);
         }
         self.send(from, connection, What::Opened(self.is_up));
@@ -404,7 +417,7 @@ impl Site {
         let (&peer, &(_, link)) = link.ok_or(io::ErrorKind::NetworkUnreachable)?;
         let id = (self.number, self.connections);
         self.connections += 1;
-        let mut end = End::new(peer, Opening::Pending);
+        let mut end = End::new(peer, link, Opening::Pending);
         end.is_silent = link.state == LinkState::Silent;
         self.ends.insert(id, end);
         match link.state {
@@ -435,25 +448,31 @@ impl Site {
         if bytes == 0 {
             return if end.has_ended { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
+        if end.has_ended && end.arrived.is_empty() {
+            // A short read is the last: the end of the stream is an event of its own.
+            end.readable = true;
+            self.news.push(id);
+        }
         end.unreturned += bytes;
-        let capacity = self.links.get(&end.peer).map_or(0, |(_, link)| link.capacity);
-        self.return_room(id, capacity / ROOM_PARTS);
+        let least = end.link.capacity / ROOM_PARTS;
+        self.return_room(id, least);
         Ok(bytes)
     }
 
     /// Returns the room of read bytes if it exceeds `least`.
     fn return_room(&mut self, id: ConnectionId, least: usize) {
         let Some(end) = self.ends.get_mut(&id).filter(|end| end.unreturned > least) else { return };
-        let (peer, bytes) = (end.peer, std::mem::take(&mut end.unreturned));
+        let (peer, latency_us) = (end.peer, end.link.latency_us);
+        let bytes = std::mem::take(&mut end.unreturned);
         if !end.is_cut && !end.is_silent {
-            self.send(peer, id, What::Room(bytes));
+            self.send_at(self.leaves_us() + latency_us, peer, id, What::Room(bytes));
         }
     }
 
     fn write(&mut self, id: ConnectionId, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let now_us = self.leaves_us();
         let end = self.ends.get_mut(&id).ok_or(io::ErrorKind::NotConnected)?;
-        let (_, link) = self.links.get(&end.peer).ok_or(io::ErrorKind::NotConnected)?;
+        let link = end.link;
         if end.is_shut || end.is_cut {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -510,8 +529,7 @@ impl Site {
             return;
         }
         end.is_shut = true;
-        let Some((_, link)) = self.links.get(&end.peer) else { return };
-        let (peer, at_us) = (end.peer, end.last_us.max(leaves_us + link.latency_us));
+        let (peer, at_us) = (end.peer, end.last_us.max(leaves_us + end.link.latency_us));
         self.send_at(at_us, peer, id, What::End { gone });
     }
 
@@ -539,6 +557,10 @@ struct SimulatedStream {
 impl ByteStream for SimulatedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.site.lock().read(self.id, buffer)
+    }
+
+    fn short_read_is_last(&self) -> bool {
+        true
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -1,4 +1,7 @@
 //! Runs the active routers of a window on one thread or several.
+//!
+//! A thread delivers what its router sent as soon as the router has run, while others still run: nothing that is sent in a
+//! window arrives before its end, and arrivals are ordered by time and sender, in any order of delivery.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,6 +14,7 @@ use thalweg_exec::thread_cpu_time;
 use thalweg_node::speaker::SpeakerWorker;
 
 use crate::error::SimError;
+use crate::link::Span;
 use crate::router::Place;
 
 /// Below this number of routers one thread runs them all: waking others would cost more than it saves.
@@ -27,11 +31,38 @@ pub(crate) fn next_us(place: &Place) -> u64 {
     arrival_us.min(news_us).min(due_ms.saturating_mul(1000)).max(free_us)
 }
 
-/// Runs a router through all its moments before the end of a window.
-fn run_one(place: &Place, number: u32, end_us: u64, worker: &mut SpeakerWorker) -> Result<(), SimError> {
+/// Delivers the parcels of a router. Adds their receivers to `sooner` if they have work earlier than before.
+pub(crate) fn deliver(places: &[Arc<Place>], from: usize, sooner: &mut Vec<u32>) {
+    let mut leaving = std::mem::take(&mut places[from].site.lock().leaving);
+    for parcel in leaving.drain(..) {
+        let (to, at_us) = (parcel.to, parcel.at_us);
+        let receiver = &places[to as usize];
+        receiver.site.lock().push(parcel);
+        if receiver.next_us.fetch_min(at_us, Ordering::AcqRel) > at_us {
+            sooner.push(to);
+        }
+    }
+    // Keeps the memory of ordinary traffic, but not that of a burst.
+    if leaving.capacity() <= 64 {
+        places[from].site.lock().leaving = leaving;
+    }
+}
+
+/// Runs a router through all its moments as far as its links permit.
+fn run_one(
+    places: &[Arc<Place>],
+    number: u32,
+    span: Span,
+    worker: &mut SpeakerWorker,
+    sooner: &mut Vec<u32>,
+) -> Result<(), SimError> {
+    let place = &*places[number as usize];
+    let end_us = place.site.lock().end_us(span);
     loop {
         let at_us = next_us(place);
         if at_us >= end_us {
+            deliver(places, number as usize, sooner);
+            place.next_us.fetch_min(at_us, Ordering::AcqRel);
             return Ok(());
         }
         let at_us = at_us.max(place.site.lock().now_us);
@@ -53,9 +84,11 @@ fn run_one(place: &Place, number: u32, end_us: u64, worker: &mut SpeakerWorker) 
 }
 
 struct Window {
-    places: Vec<(u32, Arc<Place>)>,
-    end_us: u64,
+    places: Arc<Vec<Arc<Place>>>,
+    active: Vec<u32>,
+    span: Span,
     next: AtomicUsize,
+    sooner: Mutex<Vec<u32>>,
     failure: Mutex<Option<Failure>>,
 }
 
@@ -67,8 +100,10 @@ enum Failure {
 impl Window {
     /// Runs routers that no other thread has taken, until none is left.
     fn work(&self, worker: &mut SpeakerWorker) {
-        while let Some((number, place)) = self.places.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let done = catch_unwind(AssertUnwindSafe(|| run_one(place, *number, self.end_us, worker)));
+        let mut sooner = Vec::new();
+        while let Some(number) = self.active.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let run = || run_one(&self.places, *number, self.span, worker, &mut sooner);
+            let done = catch_unwind(AssertUnwindSafe(run));
             let failure = match done {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => Failure::Error(error),
@@ -76,6 +111,7 @@ impl Window {
             };
             self.failure.lock().get_or_insert(failure);
         }
+        self.sooner.lock().append(&mut sooner);
     }
 }
 
@@ -93,26 +129,36 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Runs routers through their moments before `end_us`.
-    pub(crate) fn run(&mut self, places: &[Arc<Place>], active: &[u32], end_us: u64) -> Result<(), SimError> {
+    /// Runs routers through their next moments, in this order as far as there are threads for them. Adds to `sooner` the
+    /// routers that have work earlier than before.
+    pub(crate) fn run(
+        &mut self,
+        places: &Arc<Vec<Arc<Place>>>,
+        active: &[u32],
+        span: Span,
+        sooner: &mut Vec<u32>,
+    ) -> Result<(), SimError> {
         let worker = &mut self.worker;
         let shared = match &self.shared {
             Some(shared) if active.len() >= ROUTERS_MIN => shared,
             _ => {
-                let mut run = |node: &u32| run_one(&places[*node as usize], *node, end_us, worker);
+                let mut run = |node: &u32| run_one(places, *node, span, worker, sooner);
                 return active.iter().try_for_each(&mut run);
             }
         };
         let window = Arc::new(Window {
-            places: active.iter().map(|node| (*node, places[*node as usize].clone())).collect(),
-            end_us,
+            places: places.clone(),
+            active: active.to_vec(),
+            span,
             next: AtomicUsize::new(0),
+            sooner: Mutex::default(),
             failure: Mutex::new(None),
         });
         *shared.window.lock() = Some(window.clone());
         shared.barrier.wait();
         window.work(worker);
         shared.barrier.wait();
+        sooner.append(&mut window.sooner.lock());
         match window.failure.lock().take() {
             None => Ok(()),
             Some(Failure::Error(error)) => Err(error),

@@ -113,6 +113,9 @@ impl AttrsBuilder {
 
     /// Removes an attribute, if present.
     pub fn remove(&mut self, code: u8) {
+        if code > self.last_code {
+            return;
+        }
         self.remove_and_place(code);
         self.last_code = self.attributes().last().map_or(0, |last| last.code);
     }

@@ -16,6 +16,7 @@
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -118,9 +119,15 @@ struct Inner {
     counters: LogCounters,
 }
 
+/// The end of a closed log: no block has this number.
+const CLOSED: u64 = u64::MAX;
+
 /// The log of a group or of a dump. Its lock is held to hand over references, never while bytes are copied.
 pub struct GroupLog {
     bytes_max: usize,
+    /// The number of the next block, or [`CLOSED`]: members look here whether there is something to read, which is
+    /// seldom so, without the lock.
+    end: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -141,6 +148,7 @@ impl GroupLog {
         let versions = Arc::new(Versions::default());
         Self {
             bytes_max,
+            end: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 blocks: VecDeque::new(),
                 base: 0,
@@ -220,6 +228,7 @@ impl GroupLog {
         inner.versions = block.versions.clone();
         let followers = std::mem::take(&mut inner.at_end);
         inner.blocks.push_back(Kept { block: Arc::new(block), followers });
+        self.end.store(inner.end(), Ordering::Release);
         inner.trim();
         while inner.counters.bytes_held > self.bytes_max && !inner.blocks.is_empty() {
             inner.drop_front();
@@ -237,6 +246,7 @@ impl GroupLog {
 
     pub(super) fn close(&self) {
         self.inner.lock().closed = true;
+        self.end.store(CLOSED, Ordering::Release);
     }
 
     /// The versions up to which the follower has everything; `None` unless it is lagging.
@@ -282,11 +292,12 @@ impl GroupLog {
         bytes_max: usize,
     ) -> Found {
         let mut inner = self.inner.lock();
-        let Some(&Place::At(before)) = inner.followers.get(&peer) else { return Found::Lagging };
+        let Some(Place::At(known)) = inner.followers.get_mut(&peer) else { return Found::Lagging };
+        let before = *known;
         if place > before {
+            *known = place;
             inner.count_at(before, -1);
             inner.count_at(place, 1);
-            inner.followers.insert(peer, Place::At(place));
             inner.trim();
         }
         let first = (place + held.len() as u64).saturating_sub(inner.base) as usize;
@@ -303,6 +314,11 @@ impl GroupLog {
             (true, false) => Found::Nothing,
             (true, true) => Found::Closed,
         }
+    }
+
+    /// Whether nothing follows the blocks before `place` so far, and something may still.
+    pub(super) fn ends_at(&self, place: u64) -> bool {
+        self.end.load(Ordering::Acquire) == place
     }
 
     /// The number that the next pushed block will have.

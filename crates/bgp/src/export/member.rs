@@ -26,6 +26,9 @@ pub const GATHER_BYTES_MAX: usize = 256 << 10;
 /// The most pieces that are gathered at once: the limit of `writev` (IOV_MAX).
 pub const SLICES_MAX: usize = 1024;
 
+/// No place: the member needs a dump, whatever it has read.
+const LAGGING: u64 = u64::MAX;
+
 /// The progress of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
@@ -62,6 +65,8 @@ struct Piece {
 struct Cursor {
     log: Arc<GroupLog>,
     place: u64,
+    /// The place that the log knows, or [`LAGGING`].
+    told: u64,
     held: VecDeque<Arc<Block>>,
     /// The position in the first held block: the next segment and where it begins.
     segment: usize,
@@ -216,6 +221,9 @@ impl Member {
     }
 
     fn lagging(&self) -> Option<DumpKind> {
+        if self.log.is_told_all() {
+            return None;
+        }
         self.log.log.lag(self.peer).map(|since| DumpKind::CatchUp { since })
     }
 
@@ -225,9 +233,11 @@ impl Member {
     }
 
     /// Makes shards keep the tombstones that the member needs while it waits for the dump to begin again.
-    fn hold_floor(&self, kind: &DumpKind) {
+    fn hold_floor(&mut self, kind: &DumpKind) {
         if let Some(since) = kind.since() {
             self.log.log.fall_behind(self.peer, since);
+            // It is lagging wherever it has read to.
+            self.log.told = LAGGING;
         }
     }
 }
@@ -260,7 +270,12 @@ fn message_length(bytes: &[u8], at: usize) -> usize {
 impl Cursor {
     fn at_end(log: Arc<GroupLog>) -> Self {
         let place = log.end();
-        Self { log, place, held: VecDeque::new(), segment: 0, start: 0, updates: 0 }
+        Self { log, place, told: place, held: VecDeque::new(), segment: 0, start: 0, updates: 0 }
+    }
+
+    /// Whether everything in the log was read and the log knows, which needs no lock to see. Then it is not lagging.
+    fn is_told_all(&self) -> bool {
+        self.held.is_empty() && self.told == self.place && self.log.ends_at(self.place)
     }
 
     fn is_at_end(&self) -> bool {
@@ -270,8 +285,14 @@ impl Cursor {
     /// Collects about `bytes_max` bytes for this peer.
     fn gather(&mut self, peer: PeerId, bytes_max: usize, out: &mut VecDeque<Piece>) -> Found {
         let mut bytes = 0;
+        if self.is_told_all() {
+            return Found::Nothing;
+        }
         loop {
             let found = self.log.read(peer, self.place, &mut self.held, bytes_max);
+            if !matches!(found, Found::Lagging) {
+                self.told = self.place;
+            }
             if !matches!(found, Found::Blocks) {
                 self.held.clear();
                 (self.segment, self.start, self.updates) = (0, 0, 0);

@@ -20,9 +20,11 @@
 //! the oldest go early, and [`FamilyRoutes::complete_since`] says which readers must start over.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use thalweg_base::{Prefix, prefetch};
 
+use super::counts::{PeerCounts, Work};
 use super::damping::{Damper, Flap, RouteKey};
 use super::decision::{Candidate, Comparison, Decision, Key, candidate};
 use super::paths::{Block, DAMPED, Moved, PATHS_MAX, PathMeta, PathStore, STALE, UNREACHABLE, free_local_id};
@@ -56,14 +58,14 @@ pub const fn is_newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).wrapping_sub(1) < u32::MAX / 2
 }
 
-/// What the work on a family depends on; shared by both families.
+/// What the work on a family depends on.
 pub(super) struct Context<'a> {
     pub decision: Decision<'a>,
     pub depth: usize,
+    /// The parts of all prefixes that the shard has.
+    pub parts: Range<usize>,
     /// The number of changes to reserve memory for with the first one.
     pub expected: usize,
-    pub counts: &'a mut super::PeerCounts,
-    pub counters: &'a mut super::Work,
 }
 
 /// The routes of one family.
@@ -78,6 +80,8 @@ pub struct FamilyRoutes<A> {
     /// The version of the last tombstone that was dropped although a reader needed it.
     lost: Option<u32>,
     renewal: u32,
+    pub(super) counts: PeerCounts,
+    pub(super) work: Work,
     keys: Vec<Key>,
     /// Few routers damp, and those without keep no room for it.
     pub(super) damper: Option<Box<Damper<A>>>,
@@ -87,19 +91,22 @@ pub struct FamilyRoutes<A> {
 type Reported = Vec<Chosen>;
 
 impl<A: RouteAddress> FamilyRoutes<A> {
-    pub(super) fn new(config: &super::ShardConfig) -> Self {
-        Self {
+    /// Nothing yet, in memory of its own: a shard has routes of a family or has none.
+    pub(super) fn new(config: &super::ShardConfig, floor: Option<u32>) -> Box<Self> {
+        Box::new(Self {
             table: Table::new(config.seed, config.shard),
             paths: PathStore::default(),
             version: config.first_version,
             live: 0,
             tombstones: VecDeque::new(),
-            floor: None,
+            floor,
             lost: None,
             renewal: 0,
+            counts: PeerCounts::default(),
+            work: Work::default(),
             keys: Vec::new(),
             damper: config.damping.map(|damping| Box::new(Damper::new(damping))),
-        }
+        })
     }
 
     pub(super) fn version(&self) -> u32 {
@@ -122,6 +129,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.table.bytes()
             + self.paths.bytes()
             + self.tombstones.capacity() * size_of::<(u32, u32)>()
+            + self.counts.bytes()
             + self.damper.as_ref().map_or(0, |damper| damper.bytes())
     }
 
@@ -148,11 +156,6 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             "changes of another shard, or others came in between"
         );
         self.bury(changes.first_version[index]);
-    }
-
-    /// Records the last versions in `changes`.
-    pub(super) fn close(&mut self, changes: &mut Changes) {
-        changes.last_version[A::FAMILY.index()] = self.version;
     }
 
     /// [`Self::bury`] while no changes are open.
@@ -192,7 +195,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
     }
 
     pub(super) fn apply(&mut self, batch: &RouteBatch, context: &mut Context<'_>, changes: &mut Changes) {
-        let items = A::items(batch).shard(changes.shard);
+        let items = A::items(batch).shards(context.parts.clone());
         let (peer, received_s) = (batch.peer, batch.received_s);
         context.expected = items.len();
         let damps = self.damper.is_some()
@@ -266,14 +269,14 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         // A batch from its builder has every index; ignoring the item is better than a panic.
         let Some(attrs) = incoming.attrs.get(item.attrs as usize) else { return };
         let number = match number {
-            NONE if context.counts.is_full(incoming.peer, A::FAMILY) => {
-                context.counters.paths_refused += 1;
+            NONE if self.counts.is_full(incoming.peer) => {
+                self.work.paths_refused += 1;
                 return;
             }
             NONE => match self.table.insert(hash, item.prefix, self.version) {
                 Some(number) => number,
                 None => {
-                    context.counters.prefixes_refused += 1;
+                    self.work.prefixes_refused += 1;
                     return;
                 }
             },
@@ -283,8 +286,8 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         let block = self.block(number);
         let found = block.meta.iter().position(|meta| meta.is(incoming.peer, item.path_id));
         let Some(at) = found else {
-            if block.meta.len() >= PATHS_MAX || context.counts.is_full(incoming.peer, A::FAMILY) {
-                context.counters.paths_refused += 1;
+            if block.meta.len() >= PATHS_MAX || self.counts.is_full(incoming.peer) {
+                self.work.paths_refused += 1;
                 return;
             }
             if incoming.damps && self.is_suppressed(item.prefix, incoming.peer, item.path_id) {
@@ -292,18 +295,18 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             }
             let local_id = free_local_id(block.meta);
             let meta = PathMeta::new(incoming.peer, item.path_id, local_id, incoming.received_s, flags);
-            context.counters.announced += 1;
-            context.counts.add(incoming.peer, A::FAMILY);
+            self.work.announced += 1;
+            self.counts.add(incoming.peer);
             self.insert_path(number, meta, attrs.clone(), context, changes);
             return;
         };
         if block.attrs[at].as_ref() == Some(attrs) {
-            context.counters.repeated += 1;
+            self.work.repeated += 1;
             self.block_meta_mut(number, at).set(STALE, false);
             return;
         }
         let local_id = block.meta[at].local_id;
-        context.counters.replaced += 1;
+        self.work.replaced += 1;
         if incoming.damps {
             let suppressed = self.flap(
                 item.prefix,
@@ -331,13 +334,13 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             number => self.block(number).meta.iter().position(|meta| meta.is(incoming.peer, item.path_id)),
         };
         let Some(at) = found else {
-            context.counters.unknown_withdrawn += 1;
+            self.work.unknown_withdrawn += 1;
             return;
         };
         if incoming.damps {
             self.flap(item.prefix, incoming.peer, item.path_id, Flap::Withdrawal, incoming.received_s);
         }
-        context.counters.withdrawn += 1;
+        self.work.withdrawn += 1;
         self.remove_path(number, at, context, changes);
     }
 
@@ -562,7 +565,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         let old = if keeps || simple { Vec::new() } else { self.reported(number, context.depth) };
         let (meta, attrs, head, moved) = self.paths.remove(number, entry.head, count, at);
         self.moved(moved);
-        context.counts.remove(meta.peer, A::FAMILY);
+        self.counts.remove(meta.peer);
         let entry = self.table.entry_mut(number);
         (entry.head, entry.count) = (head, entry.count - 1);
         if simple {
@@ -636,7 +639,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 self.renew_versions();
             }
         }
-        context.counters.changes += 1;
+        self.work.changes += 1;
     }
 
     /// Visits the next entries in turn, so that no version gets too old to be compared.
@@ -681,7 +684,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         loop {
             let matches = |meta: &PathMeta| meta.peer == peer && (flags == 0 || meta.has_any(flags));
             let Some(at) = self.block(number).meta.iter().position(matches) else { return };
-            context.counters.withdrawn += 1;
+            self.work.withdrawn += 1;
             self.remove_path(number, at, context, changes);
         }
     }

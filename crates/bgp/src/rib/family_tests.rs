@@ -42,7 +42,8 @@ fn old_versions_are_renewed() {
     let mut world = World::new();
     world.apply(0..3, Some(0));
     // As if there had been that many changes of other prefixes.
-    world.shard.v4.version = world.shard.v4.version.wrapping_add(VERSION_AGE_MAX + 1000);
+    let routes = world.shard.v4.as_mut().unwrap();
+    routes.version = routes.version.wrapping_add(VERSION_AGE_MAX + 1000);
     for round in 0..5 {
         world.apply(0..1, Some(1 - round % 2));
     }

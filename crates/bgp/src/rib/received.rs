@@ -5,29 +5,30 @@
 //! ranked and no change reported. So the RIB's paths do not grow by a byte, and replacing, withdrawing and marking
 //! routes as stale are the same code. The tables exist only while they have routes.
 //!
-//! A neighbor has at most [`PEER_PATHS_MAX`] routes of a family here in each shard: 2 million in all, twice the
+//! A neighbor has at most [`PEER_PATHS_MAX`] routes of a family here in each part of the prefixes: 2 million in all, twice the
 //! Internet's table. Further ones are refused and counted; the RIB has them nevertheless.
 
+use super::counts::Work;
 use super::decision::{Decision, DecisionConfig};
 use super::family::{Context, FamilyRoutes};
 use super::view::ScanCursor;
-use super::{NextHopView, PeerCounts, ShardConfig, Withdrawal, Work};
+use super::{NextHopView, ShardConfig, Withdrawal};
 use crate::peer::{PeerId, PeerTable};
 use crate::route::{Changes, RouteBatch};
+use std::ops::Range;
 use thalweg_wire::bgp::Family;
 
-/// The most routes of a family that one neighbor has in a shard.
+/// The most routes of a family that one neighbor has in each part of the prefixes.
 pub(super) const PEER_PATHS_MAX: usize = 1 << 17;
 
 pub(super) struct Received {
     shard: usize,
-    counts: PeerCounts,
-    counters: Work,
+    parts: Range<usize>,
     /// Without damping, neither is asked for anything.
     peers: PeerTable,
     next_hops: NextHopView,
-    pub(super) v4: FamilyRoutes<u32>,
-    pub(super) v6: FamilyRoutes<u128>,
+    pub(super) v4: Box<FamilyRoutes<u32>>,
+    pub(super) v6: Box<FamilyRoutes<u128>>,
 }
 
 /// Runs `$body` with the family's routes and a context in which nothing is selected.
@@ -39,13 +40,7 @@ macro_rules! with_family {
             next_hops: &$self.next_hops,
             deferred: true,
         };
-        let $context = &mut Context {
-            decision,
-            depth: 1,
-            expected: 0,
-            counts: &mut $self.counts,
-            counters: &mut $self.counters,
-        };
+        let $context = &mut Context { decision, depth: 1, parts: $self.parts.clone(), expected: 0 };
         match $which {
             Family::Ipv4 => {
                 let $routes = &mut $self.v4;
@@ -60,17 +55,19 @@ macro_rules! with_family {
 }
 
 impl Received {
-    pub(super) fn new(shard: usize, seed: u64) -> Self {
-        let config = ShardConfig { shard, seed, ..ShardConfig::default() };
-        Self {
-            shard,
-            counts: PeerCounts { max: Some(PEER_PATHS_MAX), ..PeerCounts::default() },
-            counters: Work::default(),
-            peers: PeerTable::default(),
-            next_hops: NextHopView::default(),
-            v4: FamilyRoutes::new(&config),
-            v6: FamilyRoutes::new(&config),
-        }
+    /// For the same prefixes as the shard's, which are these parts of all.
+    pub(super) fn new(shard: &ShardConfig, parts: Range<usize>) -> Self {
+        let config = ShardConfig {
+            shard: shard.shard,
+            parts: shard.parts,
+            seed: shard.seed,
+            ..ShardConfig::default()
+        };
+        let (mut v4, mut v6) = (FamilyRoutes::new(&config, None), FamilyRoutes::new(&config, None));
+        let max = Some(PEER_PATHS_MAX * shard.parts);
+        (v4.counts.max, v6.counts.max) = (max, max);
+        let (peers, next_hops) = (PeerTable::default(), NextHopView::default());
+        Self { shard: shard.shard, parts, peers, next_hops, v4, v6 }
     }
 
     /// Applies this shard's items; returns how many were refused.
@@ -88,7 +85,8 @@ impl Received {
     }
 
     fn refused(&self) -> u64 {
-        self.counters.prefixes_refused + self.counters.paths_refused
+        let refused = |work: &Work| work.prefixes_refused + work.paths_refused;
+        refused(&self.v4.work) + refused(&self.v6.work)
     }
 
     fn changes(&self) -> Changes {
@@ -128,7 +126,7 @@ impl Received {
     }
 
     pub(super) fn peer_paths(&self, peer: PeerId, family: Family) -> usize {
-        self.counts.get(peer, family)
+        [self.v4.counts.get(peer), self.v6.counts.get(peer)][family.index()]
     }
 
     pub(super) fn paths(&self) -> [usize; 2] {
@@ -136,6 +134,7 @@ impl Received {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.v4.bytes() + self.v6.bytes() + self.counts.bytes()
+        let tables = size_of_val(&*self.v4) + size_of_val(&*self.v6);
+        size_of::<Self>() + tables + self.v4.bytes() + self.v6.bytes()
     }
 }

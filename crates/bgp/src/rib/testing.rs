@@ -388,6 +388,7 @@ impl World {
         Self {
             shard: RibShard::new(ShardConfig {
                 shard: SHARD,
+                parts: 1,
                 seed: 4,
                 depth,
                 decision: config,

@@ -13,7 +13,7 @@ proptest! {
 }
 
 use crate::attrs::{AttrRef, AttrsBuilder, Interner};
-use crate::route::{Chosen, RouteBatchBuilder, WITHDRAWN, shard_of};
+use crate::route::{Chosen, RouteBatchBuilder, SHARDS, WITHDRAWN, shard_of};
 use testing::{attribute_sets, peers};
 
 /// All shards of a RIB, and the state of a reader of changes.
@@ -26,11 +26,7 @@ struct Rib {
 impl Rib {
     fn new(config: ShardConfig) -> Self {
         let shard = |shard| RibShard::new(ShardConfig { shard, ..config.clone() });
-        Self {
-            shards: (0..crate::route::SHARDS).map(shard).collect(),
-            peers: peers(),
-            best: Default::default(),
-        }
+        Self { shards: (0..SHARDS).map(shard).collect(), peers: peers(), best: Default::default() }
     }
 
     fn apply(&mut self, peer: PeerId, now_s: u32, items: &[(Prefix<u32>, Option<&AttrRef>)]) {
@@ -103,6 +99,29 @@ proptest! {
     }
 }
 
+proptest! {
+    /// One shard with all parts has the routes of sixteen with one part each.
+    #[test]
+    fn one_shard_is_sixteen(
+        batches in proptest::collection::vec(
+            (0u16..4, proptest::collection::vec((0u32..60, proptest::option::of(0usize..8)), 1..20)),
+            1..40,
+        ),
+    ) {
+        let sets = attribute_sets(&Interner::new(1), 8);
+        let (mut split, mut whole) = (Rib::new(ShardConfig::default()), Rib::new(ShardConfig::default()));
+        whole.shards = vec![RibShard::new(ShardConfig { parts: SHARDS, ..ShardConfig::default() })];
+        for (peer, routes) in &batches {
+            let routes = routes.iter().map(|(number, set)| (prefix(*number), set.map(|set| &sets[set])));
+            let routes: Vec<_> = routes.collect();
+            [&mut split, &mut whole].into_iter().for_each(|rib| rib.apply(PeerId(*peer), 0, &routes));
+            prop_assert_eq!(&split.best, &whole.best);
+        }
+        let paths = |rib: &Rib| rib.shards.iter().map(|shard| shard.counters().paths[0]).sum::<usize>();
+        prop_assert_eq!(paths(&split), paths(&whole));
+    }
+}
+
 fn any_set(interner: &Interner) -> AttrRef {
     interner.intern(&mut AttrsBuilder::default())
 }
@@ -124,6 +143,12 @@ fn a_route_costs_what_the_documentation_says() {
     // 16 + 4.9 to 7.4 + 4 + 6 x 20 (six is a class of its own).
     let six = measure(60_000, 6);
     assert!((144.0..155.0).contains(&six), "{six} bytes a prefix with six paths");
+}
+
+#[test]
+fn shards_without_routes_are_small() {
+    let bytes = Rib::new(ShardConfig::default()).bytes();
+    assert!(bytes <= SHARDS * 160, "{bytes} bytes before the first route");
 }
 
 #[test]

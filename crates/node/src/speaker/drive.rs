@@ -56,6 +56,7 @@ impl Speaker {
             }
         }
         slot.deadline_ms.store(state.next_deadline_ms(), Ordering::Release);
+        self.note_deadline(slot);
         self.release_dynamic(slot, state);
         ended
     }
@@ -101,7 +102,7 @@ impl Speaker {
         stream: Box<dyn ByteStream>,
         connecting: bool,
     ) {
-        state.links[connection as usize] = Some(Link::new(stream, connecting));
+        state.links[connection as usize] = Some(Box::new(Link::new(stream, connecting)));
         slot.note_ready(true, true);
         self.notice(Notice::Opened(slot.id.index()));
     }
@@ -112,7 +113,7 @@ impl Speaker {
         slot: &PeerSlot,
         state: &mut PeerState,
         connection: Connection,
-    ) -> Option<Link> {
+    ) -> Option<Box<Link>> {
         let link = state.links[connection as usize].take();
         if link.is_some() && state.links.iter().all(Option::is_none) {
             self.notice(Notice::Closed(slot.id.index()));
@@ -188,7 +189,8 @@ impl Speaker {
     ) {
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
         self.change_peers(|peers| peers.insert(info));
-        state.importer.begin(negotiated, &state.config, slot.id);
+        let config = state.config.clone();
+        state.receiving(&self.interner).1.begin(negotiated, &config, slot.id);
         self.set_import_policy(state, negotiated);
         slot.paths.set_received_whole(state.config.import.keep_rejected == KeepRejected::All);
         state.negotiated = Some(negotiated.clone());
@@ -214,21 +216,21 @@ impl Speaker {
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
         let mut sending = self.join_group(slot, &state.config, negotiated, &info);
         sending.want(DumpKind::Initial);
-        state.sending = Some(sending);
+        state.sending = Some(Box::new(sending));
         self.wake();
     }
 
     pub(super) fn set_import_policy(&self, state: &mut PeerState, negotiated: &Negotiated) {
         let rules = state.config.import.rules.as_deref();
         let policy = rules.map(|rules| self.config().policy(Some(rules), negotiated.kind));
-        state.importer.set_policy(policy);
+        state.receiving(&self.interner).1.set_policy(policy);
     }
 
     pub(super) fn down(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, retained: [bool; 2]) {
         slot.epoch.fetch_add(1, Ordering::AcqRel);
         slot.new_import.lock().take();
         if let Some(sending) = state.sending.take() {
-            self.leave_group(slot, sending);
+            self.leave_group(slot, *sending);
         }
         let Some(negotiated) = state.negotiated.take() else { return };
         self.sessions_changed.store(true, Ordering::Release);

@@ -15,7 +15,7 @@ use thalweg_bgp::export::{
 use thalweg_bgp::peer::{Millis, PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
-use thalweg_bgp::route::{Chosen, SHARDS};
+use thalweg_bgp::route::Chosen;
 use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control_plane::Share;
 use thalweg_wire::bgp::Family;
@@ -88,12 +88,12 @@ impl Speaker {
         let left = old.group.lock().group.hand_over(&mut old.member, &promised);
         let member = group.lock().group.join_from(slot.id, info.remote_as, left);
         let connection = old.connection;
-        self.leave_group(slot, old);
+        self.leave_group(slot, *old);
         let needs = member.needs();
         let mut sending = Sending { connection, group, member, wants: VecDeque::new(), moves: false };
         promised.retain(|kind| matches!(kind, DumpKind::Refresh { .. }));
         needs.into_iter().chain(promised).for_each(|kind| sending.want(kind));
-        state.sending = Some(sending);
+        state.sending = Some(Box::new(sending));
     }
 
     pub(super) fn leave_group(&self, slot: &PeerSlot, sending: Sending) {
@@ -234,7 +234,7 @@ impl Speaker {
     }
 
     fn feed(&self, running: &mut RunningDump) {
-        if running.shard >= SHARDS {
+        if running.shard >= self.shards.len() {
             running.dump.finish_scan();
             return;
         }

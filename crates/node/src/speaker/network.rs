@@ -14,6 +14,12 @@ pub trait ByteStream: Send {
     /// Reads available bytes; 0 means end of stream.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Whether a read of fewer bytes than it could take has left nothing, so that readiness is reported again for what
+    /// follows. Not so for a socket: behind the bytes there may be the end of the stream.
+    fn short_read_is_last(&self) -> bool {
+        false
+    }
+
     /// Writes the slices in order, as many bytes as the socket takes.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 

@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use thalweg_bgp::peer::{Millis, PeerId};
-use thalweg_bgp::session::{Importer, NeighborConfig, Session};
+use thalweg_bgp::session::{NeighborConfig, Session};
 
-use super::slot::{PathCounts, PeerSlot, PeerState};
+use super::slot::{PeerSlot, PeerState};
 use super::{Speaker, log};
 
 /// Neighbors at most, dynamic ones included.
@@ -134,9 +134,8 @@ impl Speaker {
             session.handle_start(now);
         }
         let state = PeerState {
-            paths: Arc::new(PathCounts::new(config)),
             session,
-            importer: Importer::new(self.interner.clone()),
+            importer: None,
             links: [None, None],
             negotiated: None,
             sending: None,
@@ -144,7 +143,9 @@ impl Speaker {
             dynamic,
             config: config.clone(),
         };
-        Arc::new(PeerSlot::new(id, state))
+        let slot = PeerSlot::new(id, state);
+        self.note_deadline(&slot);
+        Arc::new(slot)
     }
 
     /// The configuration of the neighbor at this address now.

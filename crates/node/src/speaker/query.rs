@@ -11,7 +11,6 @@ use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::attrs::{Attrs, flag};
 use thalweg_bgp::peer::{Millis, PeerId, PeerInfo, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, Step, Verdict};
-use thalweg_bgp::route::shard_of;
 use thalweg_bgp::session::config::KeepRejected;
 use thalweg_bgp::session::import::Rejection;
 use thalweg_bgp::session::{MessageCounters, Negotiated, Remark, State, StopReason, Transitions};
@@ -230,7 +229,7 @@ impl Speaker {
             }
             let Ok(prefix) = Prefix::new(destination.address(), length) else { return Ok(()) };
             let views = {
-                let rib = self.shards[shard_of(prefix)].rib();
+                let rib = self.shards[self.shard_of(prefix)].rib();
                 explained(&rib, prefix, why, &peers, now)
             };
             if !views.is_empty() {
@@ -336,12 +335,12 @@ impl Selection {
         let Some(after) = self.after else { return Ok((0, BOTH)) };
         let (shard, from) = match after {
             IpPrefix::V4(prefix) => {
-                let shard = shard_of(prefix);
+                let shard = speaker.shard_of(prefix);
                 let cursor = speaker.shards[shard].rib().behind(prefix);
                 (shard, cursor.map(|cursor| [Some(cursor), Some(ScanCursor::START)]))
             }
             IpPrefix::V6(prefix) => {
-                let shard = shard_of(prefix);
+                let shard = speaker.shard_of(prefix);
                 (shard, speaker.shards[shard].rib().behind(prefix).map(|cursor| [None, Some(cursor)]))
             }
         };
@@ -483,7 +482,8 @@ pub(super) fn communities_of(attrs: &Attrs) -> Vec<String> {
 }
 
 fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighborView {
-    let (counters, import) = (state.session.counters(), state.importer.counters());
+    let counters = state.session.counters();
+    let import = state.importer.as_ref().map(|importer| *importer.counters()).unwrap_or_default();
     let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
     let by_reason = |rejection: Rejection| (rejection.name(), import.rejected(rejection));
     let rejected: BTreeMap<&str, u64> = Rejection::all().map(by_reason).collect();

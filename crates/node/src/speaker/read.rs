@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_bgp::peer::Millis;
-use thalweg_bgp::route::SHARDS;
 use thalweg_bgp::session::Connection;
 use thalweg_exec::control_plane::Reading;
 
@@ -32,6 +31,7 @@ struct Turn {
 
 /// The result of one read.
 enum Look {
+    /// Perhaps bytes, and nothing more for now.
     Nothing,
     /// Bytes, and there may be more.
     Some,
@@ -81,7 +81,7 @@ impl Speaker {
         let mut work =
             Work { slot: Some(slot.clone()), epoch, policy, routes, after, pending: Pending::default() };
         if updates > 0 {
-            let touched = (0..SHARDS).filter(|shard| work.touches(*shard)).count();
+            let touched = (0..self.shards.len()).filter(|shard| work.touches(self.parts(*shard))).count();
             work.pending = Pending::new(updates, touched);
         }
         Reading { batch: Some(work), more }
@@ -97,7 +97,7 @@ impl Speaker {
         let mut turn = Turn::default();
         self.profile.time(Function::Housekeeping, || {
             self.check_connecting(slot, state, now);
-            state.note_prefix_counts(now);
+            slot.note_prefix_counts(state, now);
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
         });
         for connection in Connection::ALL {
@@ -136,7 +136,7 @@ impl Speaker {
                 break;
             }
             let (used, updates) = self.profile.time_messages(rest, || {
-                let PeerState { session, importer, .. } = &mut *state;
+                let (session, importer) = state.receiving(&self.interner);
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
             turn.updates += updates;
@@ -206,6 +206,7 @@ fn take_bytes(
     });
     let (bytes, look) = match read {
         Ok(0) => (0, Look::Ended),
+        Ok(bytes) if bytes < READ_BYTES && link.stream.short_read_is_last() => (bytes, Look::Nothing),
         Ok(bytes) => (bytes, Look::Some),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Look::Nothing),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Look::Some),

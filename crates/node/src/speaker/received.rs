@@ -42,9 +42,9 @@ impl Speaker {
     pub(super) fn received(&self, selection: &Selection, emit: Emit<'_>) -> Answer {
         let mut judges = HashMap::new();
         for slot in self.slots_in_use() {
-            let state = slot.lock();
+            let mut state = slot.lock();
             if state.config.import.keep_rejected == KeepRejected::All {
-                judges.insert(slot.id, state.importer.judge().clone());
+                judges.insert(slot.id, state.receiving(&self.interner).1.judge().clone());
             }
         }
         if let Some(neighbor) = selection.neighbor

@@ -11,7 +11,7 @@ use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::session::config::{ConfigDifference, KeepRejected};
-use thalweg_bgp::session::{Connection, Importer, NeighborConfig, Session, StopReason};
+use thalweg_bgp::session::{Connection, NeighborConfig, Session, StopReason};
 use thalweg_text::units::{count, counted};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
@@ -57,8 +57,8 @@ impl PreparedBgp<'_> {
         }
         done.extend(diff.added.iter().map(|neighbor| format!("neighbor {} added", neighbor.name)));
         for neighbor in &diff.reset {
-            speaker.for_neighbor(neighbor, now, |_, _, state| {
-                state.take_config(neighbor);
+            speaker.for_neighbor(neighbor, now, |_, slot, state| {
+                slot.take_config(state, neighbor);
                 match neighbor.enabled {
                     true => {
                         state.session.handle_stop(StopReason::ConfigChanged, now);
@@ -141,7 +141,7 @@ impl Speaker {
         self.with_slot(neighbor.address, now, |speaker, slot, state| {
             act(speaker, slot, state);
             // The new limit may be below the current count.
-            state.note_prefix_counts(now);
+            slot.note_prefix_counts(state, now);
         });
     }
 
@@ -198,7 +198,8 @@ impl Speaker {
 
     /// Has the shards judge the neighbor's kept routes by its new policy. `false` if not all of them are kept.
     fn reimport(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) -> bool {
-        let is_whole = state.importer.judge().keeps() && slot.paths.is_received_whole();
+        let keeps = state.importer.as_ref().is_some_and(|importer| importer.judge().keeps());
+        let is_whole = keeps && slot.paths.is_received_whole();
         if is_whole {
             self.post_import(slot, state, now);
         }
@@ -214,7 +215,7 @@ impl Speaker {
         now: Millis,
     ) {
         let kept = state.config.import.keep_rejected;
-        state.take_config(config);
+        slot.take_config(state, config);
         match (kept, config.import.keep_rejected) {
             (KeepRejected::All, KeepRejected::None) if state.negotiated.is_some() => {
                 self.post_import(slot, state, now);
@@ -226,7 +227,8 @@ impl Speaker {
     }
 
     fn post_import(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) {
-        let import = NewImport { judge: state.importer.judge().clone(), received_s: now.seconds() };
+        let Some(importer) = &state.importer else { return };
+        let import = NewImport { judge: importer.judge().clone(), received_s: now.seconds() };
         // In this order: a shard that sees the new number finds the new import.
         *slot.new_import.lock() = Some(Arc::new(import));
         slot.policy.fetch_add(1, Ordering::AcqRel);
@@ -307,7 +309,7 @@ impl Speaker {
         }
         state.session = Session::new(state.config.clone(), slot.id, self.seed ^ now.0);
         // The panic may have left the importer in the middle of a change too.
-        state.importer = Importer::new(self.interner.clone());
+        state.importer = None;
         state.session.handle_start(now);
         for connection in Connection::ALL {
             state.links[connection as usize] = None;

@@ -128,7 +128,7 @@ impl Speaker {
     /// Applies work that no session brought.
     pub(super) fn apply_work(&self, work: &Work) {
         for (index, shard) in self.shards.iter().enumerate() {
-            if work.routes.touches(index) {
+            if work.touches(self.parts(index)) {
                 shard.apply(index, work, || self.peers(), |changes| self.deliver(changes));
             }
         }

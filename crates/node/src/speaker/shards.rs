@@ -20,12 +20,13 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal};
-use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
+use thalweg_bgp::route::{Changes, RouteBatch};
 use thalweg_wire::bgp::Family;
 
 use super::progress::Pending;
@@ -81,9 +82,9 @@ impl Work {
         Self { slot: None, epoch: 0, policy: 0, routes, after: Vec::new(), pending: Pending::default() }
     }
 
-    /// Whether the shard has anything to do for it.
-    pub(super) fn touches(&self, shard: usize) -> bool {
-        !self.after.is_empty() || self.routes.touches(shard)
+    /// Whether a shard with these parts of all prefixes has anything to do for it.
+    pub(super) fn touches(&self, parts: Range<usize>) -> bool {
+        !self.after.is_empty() || Family::ALL.iter().any(|family| self.routes.has(*family, parts.clone()))
     }
 }
 
@@ -264,7 +265,8 @@ impl ShardSlot {
     }
 
     fn take_up_posted(&self, rib: &mut RibShard) {
-        loop {
+        // Who posts raises the flag, and it is lowered only under the lock that the caller holds.
+        while self.has_work() {
             let posted = self.posted.lock().pop_front();
             let Some(op) = posted else { return };
             self.take_up(rib, op);
@@ -400,9 +402,14 @@ impl Counted {
 }
 
 /// All shards of a RIB, and what is known of them together.
-pub(super) fn all(config: impl Fn(usize) -> ShardConfig) -> (Vec<ShardSlot>, Arc<ShardFacts>) {
-    let facts = Arc::new(ShardFacts::default());
-    ((0..SHARDS).map(|shard| ShardSlot::new(config(shard), facts.clone())).collect(), facts)
+pub(super) fn all(count: usize, config: impl Fn(usize) -> ShardConfig) -> (Vec<ShardSlot>, Arc<ShardFacts>) {
+    let (facts, next_hops) = (Arc::new(ShardFacts::default()), Arc::default());
+    let new = |shard| {
+        let slot = ShardSlot::new(config(shard), facts.clone());
+        slot.rib().set_next_hops(Arc::clone(&next_hops));
+        slot
+    };
+    ((0..count).map(new).collect(), facts)
 }
 
 #[cfg(test)]
@@ -416,7 +423,7 @@ mod tests {
     use thalweg_bgp::session::config::KeepRejected;
     use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 
-    use super::super::slot::{NewImport, PathCounts, PeerState};
+    use super::super::slot::{NewImport, PeerState};
     use super::*;
 
     /// If next hops change all the time, the shard still gets through its table, and ends with the last view.
@@ -478,9 +485,8 @@ mod tests {
         let judge = importer.judge().clone();
         let config = Arc::new(config);
         let state = PeerState {
-            paths: Arc::new(PathCounts::new(&config)),
             session: Session::new(config.clone(), PeerId(0), 1),
-            importer,
+            importer: Some(Box::new(importer)),
             links: [None, None],
             negotiated: None,
             sending: None,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use thalweg_base::uninterrupted;
+use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::config::RemoteAs;
@@ -104,13 +105,14 @@ pub(super) struct PathCounts {
 
 /// What the slot's lock guards.
 pub(super) struct PeerState {
-    pub(super) paths: Arc<PathCounts>,
     pub(super) session: Session,
     pub(super) config: Arc<NeighborConfig>,
-    pub(super) importer: Importer,
-    pub(super) links: [Option<Link>; 2],
+    /// Made when the neighbor first sends something or gets a policy. It is in memory of its own, as are `links` and
+    /// `sending`: a neighbor that is not there takes little.
+    pub(super) importer: Option<Box<Importer>>,
+    pub(super) links: [Option<Box<Link>>; 2],
     pub(super) negotiated: Option<Arc<Negotiated>>,
-    pub(super) sending: Option<Sending>,
+    pub(super) sending: Option<Box<Sending>>,
     pub(super) written_bytes: u64,
     /// Created for an address in a dynamic range; removed with its session.
     pub(super) dynamic: bool,
@@ -140,14 +142,14 @@ pub(super) struct PeerSlot {
     pub(super) new_import: Mutex<Option<Arc<NewImport>>>,
     /// Shards that have not finished withdrawing the routes of an ended session.
     withdrawals: AtomicU32,
-    pub(super) paths: Arc<PathCounts>,
+    pub(super) paths: PathCounts,
     /// The entry is unused.
     pub(super) free: AtomicBool,
 }
 
 impl PeerSlot {
     pub(super) fn new(id: PeerId, state: PeerState) -> Self {
-        let paths = state.paths.clone();
+        let paths = PathCounts::new(&state.config);
         Self {
             id,
             state: Mutex::new(state),
@@ -181,6 +183,22 @@ impl PeerSlot {
     /// Whether there may be something to read. Clears the flag: only [`Self::note_ready`] sets it again.
     pub(super) fn take_readable(&self) -> bool {
         self.readable.swap(false, Ordering::AcqRel)
+    }
+
+    /// Reports the route counts to the session.
+    pub(super) fn note_prefix_counts(&self, state: &mut PeerState, now: Millis) {
+        for family in Family::ALL {
+            state.session.note_prefix_count(family, self.paths.get(family), now);
+        }
+    }
+
+    pub(super) fn take_config(&self, state: &mut PeerState, config: &Arc<NeighborConfig>) {
+        state.config = config.clone();
+        self.paths.watch(config);
+        state.session.set_config(config.clone());
+        if let Some(importer) = state.importer.as_mut().filter(|_| state.negotiated.is_some()) {
+            importer.set_config(config);
+        }
     }
 
     pub(super) fn is_free(&self) -> bool {
@@ -220,7 +238,7 @@ impl PeerSlot {
 }
 
 impl PathCounts {
-    pub(super) fn new(config: &NeighborConfig) -> Self {
+    fn new(config: &NeighborConfig) -> Self {
         let counts = Self::default();
         counts.watch(config);
         counts
@@ -288,20 +306,10 @@ impl PathCounts {
 }
 
 impl PeerState {
-    /// Reports the route counts to the session.
-    pub(super) fn note_prefix_counts(&mut self, now: Millis) {
-        for family in Family::ALL {
-            self.session.note_prefix_count(family, self.paths.get(family), now);
-        }
-    }
-
-    pub(super) fn take_config(&mut self, config: &Arc<NeighborConfig>) {
-        self.config = config.clone();
-        self.paths.watch(config);
-        self.session.set_config(config.clone());
-        if self.negotiated.is_some() {
-            self.importer.set_config(config);
-        }
+    /// The session, and the importer for its routes.
+    pub(super) fn receiving(&mut self, interner: &Arc<Interner>) -> (&mut Session, &mut Importer) {
+        let importer = self.importer.get_or_insert_with(|| Box::new(Importer::new(interner.clone())));
+        (&mut self.session, importer)
     }
 
     /// Limits how far packets go, if only OPEN has shown that a dynamic neighbor is external.
@@ -370,7 +378,7 @@ impl PeerState {
             }
         }
         let Some(sending) = &self.sending else { return false };
-        let Sending { group, member, wants, moves, .. } = sending;
+        let Sending { group, member, wants, moves, .. } = &**sending;
         if *moves {
             return !member.has_gathered();
         }

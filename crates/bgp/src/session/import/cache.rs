@@ -4,6 +4,9 @@
 //! compares all bytes, so the hash affects only speed. A slot is valid for one configuration and one policy; when
 //! either changes, the cache must be cleared. A neighbor costs at most [`CACHE_SLOTS`] times [`KEY_BYTES_MAX`]
 //! bytes, and usually about 3 kB.
+//!
+//! Many a neighbor never repeats a field. After [`FRUITLESS_MAX`] fields without a hit, a slot keeps only the hash of
+//! a new field, and the field itself when it comes a second time. So what never repeats is neither copied nor kept.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,6 +17,9 @@ use super::judge::Judged;
 
 /// Attribute fields that a neighbor's cache holds.
 pub const CACHE_SLOTS: usize = 16;
+
+/// Four times as many fields as the cache holds.
+const FRUITLESS_MAX: usize = 4 * CACHE_SLOTS;
 
 /// Longer fields are not cached.
 const KEY_BYTES_MAX: usize = 512;
@@ -138,6 +144,8 @@ fn without_prefixes(field: &[u8]) -> [&[u8]; 3] {
 pub(super) struct Cache {
     /// Empty until the first entry, then [`CACHE_SLOTS`].
     slots: Vec<Slot>,
+    /// Fields since the last hit.
+    fruitless: usize,
 }
 
 #[derive(Default)]
@@ -150,13 +158,14 @@ struct Slot {
 impl Cache {
     /// The decision about these attributes, if it is still in the cache.
     #[inline]
-    pub(super) fn get(&self, key: &Key<'_>) -> Option<&Judged> {
+    pub(super) fn get(&mut self, key: &Key<'_>) -> Option<&Judged> {
         let slot = self.slots.get(place(key))?;
-        let judged = slot.judged.as_ref()?;
-        (slot.hash == key.hash && key.is(&slot.key)).then_some(judged)
+        let judged = slot.judged.as_ref().filter(|_| slot.hash == key.hash && key.is(&slot.key))?;
+        self.fruitless = 0;
+        Some(judged)
     }
 
-    /// Stores a decision. A long key is not stored.
+    /// Stores a decision that was not found. A long key is not stored.
     pub(super) fn put(&mut self, key: &Key<'_>, judged: Judged) {
         if key.len() > KEY_BYTES_MAX {
             return;
@@ -165,6 +174,11 @@ impl Cache {
             self.slots.resize_with(CACHE_SLOTS, Slot::default);
         }
         let Some(slot) = self.slots.get_mut(place(key)) else { return };
+        self.fruitless = self.fruitless.saturating_add(1);
+        if self.fruitless > FRUITLESS_MAX && slot.hash != key.hash {
+            *slot = Slot { hash: key.hash, ..Slot::default() };
+            return;
+        }
         slot.hash = key.hash;
         slot.key.clear();
         for part in key.parts {
@@ -176,7 +190,7 @@ impl Cache {
 
     /// Empties the cache and frees its memory.
     pub(super) fn clear(&mut self) {
-        self.slots = Vec::new();
+        *self = Self::default();
     }
 }
 
@@ -187,7 +201,33 @@ fn place(key: &Key<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Rejection;
     use super::*;
+
+    #[test]
+    fn what_never_repeats_is_not_kept_and_what_does_again_is_found() {
+        let mut cache = Cache::default();
+        let fields: Vec<[u8; 8]> = (0..4 * FRUITLESS_MAX).map(usize::to_be_bytes).collect();
+        let key = |at: usize| {
+            let tail = Tail::new(None, Family::Ipv4);
+            let mut hasher = FixedState::with_seed(0).build_hasher();
+            hasher.write(&fields[at]);
+            Key { parts: [&fields[at], &[], &[]], tail, hash: hasher.finish() }
+        };
+        let look = |at: usize, cache: &mut Cache| {
+            let is_there = cache.get(&key(at)).is_some();
+            if !is_there {
+                cache.put(&key(at), Err(Rejection::Policy));
+            }
+            is_there
+        };
+        let kept = |cache: &Cache| cache.slots.iter().filter(|slot| slot.judged.is_some()).count();
+        assert!(!look(0, &mut cache) && look(0, &mut cache), "at first, the second time is a hit");
+        assert!((1..fields.len()).all(|at| !look(at, &mut cache)));
+        assert_eq!((kept(&cache), cache.slots.iter().map(|slot| slot.key.capacity()).sum::<usize>()), (0, 0));
+        assert_eq!([0; 3].map(|at| look(at, &mut cache)), [false, false, true]);
+        assert_eq!([1; 2].map(|at| look(at, &mut cache)), [false, true], "a hit makes it keep fields again");
+    }
 
     #[test]
     fn attributes_without_those_that_carry_prefixes() {
