@@ -142,11 +142,11 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  thalweg web web.toml --socket /run/thalweg.sock")]
+  thalweg web web.toml --socket /run/thalweg/thalweg.sock")]
 pub(crate) struct WebArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
-    /// Control socket of the router [default: the configuration's, or /run/thalweg.sock]
+    /// Control socket of the router [default: the configuration's, or /run/thalweg/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Folder of the dataset of flow records [default: the configuration's `store` in [flows]]
@@ -201,7 +201,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Control socket to listen on, for `show`, `reload` and the like [default: the configuration's, or
-    /// /run/thalweg.sock]
+    /// /run/thalweg/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Lowest level to log: error, warn, info or debug
@@ -266,6 +266,12 @@ pub(crate) struct CheckArgs {
     /// receiving their packets, but some network cards lose link for a moment when an XDP program is attached.
     #[arg(long)]
     pub(crate) offline: bool,
+    /// Only try whether the sandbox of `run` holds on this machine
+    ///
+    /// This process becomes what `run` would be, then tries what that must not be able to do, call by call. Exit code 1
+    /// says that something was allowed.
+    #[arg(long, conflicts_with = "offline")]
+    pub(crate) sandbox: bool,
 }
 
 #[derive(Debug, Args)]

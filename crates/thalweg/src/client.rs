@@ -11,7 +11,7 @@ use thalweg_node::control::{Line, Request};
 use crate::Failure;
 
 /// The default control socket.
-const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+const SOCKET_DEFAULT: &str = "/run/thalweg/thalweg.sock";
 
 /// Which running router a command asks.
 #[derive(Clone, Debug, Args)]
@@ -55,7 +55,9 @@ pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
             format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
         }
-        std::io::ErrorKind::PermissionDenied => format!("no permission to open {name}: try as root"),
+        std::io::ErrorKind::PermissionDenied => format!(
+            "no permission to open {name}: `[control] group` names who may, beside the router's own user"
+        ),
         _ => format!("{name}: {error}"),
     })
 }

@@ -12,6 +12,7 @@ mod control;
 mod flows;
 mod flows_import;
 mod lab;
+mod log;
 mod metering;
 mod mrt;
 mod probe;

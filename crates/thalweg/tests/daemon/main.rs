@@ -13,5 +13,7 @@ mod control;
 mod kernel;
 mod next_hops;
 mod received;
+mod rights;
+mod service;
 mod tables;
 mod web;
