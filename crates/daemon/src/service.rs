@@ -88,8 +88,8 @@ fn watch(server: &ControlServer, stop: &AtomicBool, limit: Duration) {
 /// Threads that each wake by themselves at least once a second; `-` stands for a number behind it.
 const EACH: [&str; 9] =
     ["shard-", "host", "flows", "rates", "addresses", "in-step", "bgp-links", "next-hops", "restart-note"];
-/// Of these one at least does, because a model may have them wait for each other.
-const ANY: &str = "worker-";
+/// Of these one at least does: it waits for packets, and by the model the others may wait for it.
+const ANY: [&str; 2] = ["worker-", "reader-"];
 
 /// Threads by their numbers: the name, and how often it got a core so far.
 type Turns = BTreeMap<u32, (String, u64)>;
@@ -103,7 +103,7 @@ fn turns() -> Turns {
         let turns = schedule.split_whitespace().nth(2)?.parse().ok()?;
         let id = task.file_name().to_str()?.parse().ok()?;
         let is = |known: &&str| name == *known || known.ends_with('-') && name.starts_with(*known);
-        EACH.iter().chain([&ANY]).any(is).then_some((id, (name, turns)))
+        EACH.iter().chain(&ANY).any(is).then_some((id, (name, turns)))
     });
     turns.collect()
 }
@@ -112,7 +112,8 @@ fn turns() -> Turns {
 fn stuck<'n>(before: &Turns, now: &'n Turns) -> Option<&'n str> {
     let both = now.iter().filter_map(|(id, now)| Some((before.get(id)?.1 != now.1, now.0.as_str())));
     let both: Vec<(bool, &str)> = both.collect();
-    let (workers, others): (Vec<_>, Vec<_>) = both.into_iter().partition(|(_, name)| name.starts_with(ANY));
+    let (workers, others): (Vec<_>, Vec<_>) =
+        both.into_iter().partition(|(_, name)| ANY.iter().any(|role| name.starts_with(role)));
     let idle_workers = workers.iter().all(|(has_run, _)| !has_run).then_some(&workers);
     let mut idle = others.iter().filter(|(has_run, _)| !has_run).chain(idle_workers.into_iter().flatten());
     idle.next().map(|(_, name)| *name)

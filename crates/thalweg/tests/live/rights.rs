@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
 use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually};
 
@@ -86,6 +88,36 @@ fn another_user_runs_it_with_capabilities() {
     eventually("the router forwards", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     works(&site, &router, &config("auto"));
     assert!(router.process.end(), "it stops with success");
+}
+
+/// Under each model the threads of a router without packets wake often enough for the watchdog, which hears of it.
+#[test]
+fn the_watchdog_is_fed_without_packets() {
+    let Some(site) = open_site() else { return };
+    let path = site.file("notify");
+    let address = format!("NOTIFY_SOCKET={}", path.display());
+    let program = [address.as_str(), "WATCHDOG_USEC=1000000", env!("CARGO_BIN_EXE_thalweg")];
+    for (model, workers) in [
+        ("serial", "1"),
+        ("run-to-completion", "2"),
+        ("pipeline", "2"),
+        ("replicated", "2"),
+        ("tokens", "2"),
+        ("farm", "2"),
+        ("chain", "2"),
+    ] {
+        let manager = UnixDatagram::bind(&path).expect("it is free");
+        manager.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a time");
+        let router = site.run_by(&program, &config("auto"), &["--model", model, "--workers", workers]);
+        for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1"] {
+            let mut buffer = [0; 64];
+            let length =
+                manager.recv(&mut buffer).unwrap_or_else(|error| panic!("{model}, {expected}: {error}"));
+            assert_eq!(&buffer[..length], expected.as_bytes(), "{model}");
+        }
+        drop(router);
+        fs::remove_file(&path).expect("it is ours");
+    }
 }
 
 /// After SIGKILL the system has its interfaces as before: no program, no mirror, no address of ours, and packets reach
