@@ -176,7 +176,7 @@ table! {
 table! {
     static MRT_TABLE: "bgp.mrt", "[bgp.mrt]";
 
-    static DUMP: Key<PathBuf> = Key::by("dump", "a path", Reader::path)
+    static DUMP: Key<PathBuf> = Key::by("dump", "a path", Reader::made_path)
         .restart(Differs::Bgp(|old, new| old.mrt.dump != new.mrt.dump))
         .help("path of RIB dumps, with `%Y %m %d %H %M %S %s` for the time");
     static INTERVAL_S: Key<u32> = Key::number("interval_s", 1..=TIME_MAX_S)
@@ -184,7 +184,7 @@ table! {
         .default(7200)
         .restart(Differs::Bgp(|old, new| old.mrt.dump_interval_s != new.mrt.dump_interval_s))
         .help("time between dumps, aligned to multiples of it since the epoch");
-    static UPDATES: Key<PathBuf> = Key::by("updates", "a path", Reader::path)
+    static UPDATES: Key<PathBuf> = Key::by("updates", "a path", Reader::made_path)
         .restart(Differs::Bgp(|old, new| old.mrt.updates != new.mrt.updates))
         .help("path of the stream of received UPDATEs and session state changes");
     static ROTATE_S: Key<u32> = Key::number("rotate_s", 1..=TIME_MAX_S)

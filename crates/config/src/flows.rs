@@ -42,7 +42,7 @@ table! {
             "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
              host](export.md#captures-on-the-exporter) shows them as sent",
         );
-    static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::path)
+    static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::made_folder)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
         .help("folder of the [dataset](flow-store.md) for records, relative to this file");
     static KEEP: Key<u64> = Key::text("keep", "a time", quantity::seconds)

@@ -26,6 +26,7 @@ mod control;
 mod diagnostic;
 mod dpdk;
 mod egress;
+mod files;
 mod firewall;
 mod flows;
 mod gateway_checks;
@@ -52,6 +53,7 @@ mod route_table;
 mod routing;
 mod section;
 mod sets;
+mod system;
 mod text_file;
 mod types;
 mod values;
@@ -72,6 +74,7 @@ use text_file::read_text;
 
 pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
+pub use files::Files;
 pub use key::{KeyInfo, SectionInfo, ValueInfo};
 pub use mask::masked;
 pub use policy_rules::ROLES;
@@ -79,10 +82,10 @@ pub use ports::LearnedAddress;
 pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
-    AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FirewallConfig,
-    FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX, PortConfig,
-    PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor,
-    SubInterface, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
+    AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, ControlConfig, DpdkConfig, Driver,
+    FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX,
+    PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig,
+    StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};
@@ -155,7 +158,7 @@ impl ConfigSource {
     pub fn web(&self) -> Result<Option<WebSetup>, ConfigErrors> {
         let (mut reader, document) = self.parsed()?;
         let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
-        let (control_socket, _) = control::read(&mut reader, &mut root);
+        let control_socket = control::read(&mut reader, &mut root).socket;
         let store = flows::read_store(&mut reader, &mut root);
         let web = web::read(&mut reader, &mut root);
         match reader.finish() {
@@ -210,14 +213,16 @@ impl ConfigSource {
         let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
-        let (control_socket, read_socket) = control::read(&mut reader, &mut root);
+        let control = control::read(&mut reader, &mut root);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root, &ports);
         let web = web::read(&mut reader, &mut root);
+        let system = system::read(&mut reader, &mut root);
         root.finish(&mut reader);
         let sets = std::mem::take(&mut reader.sets);
+        let files = std::mem::take(&mut reader.files);
         let (diagnostics, failed) = reader.finish();
         if failed {
             return Err(ConfigErrors { diagnostics });
@@ -238,8 +243,9 @@ impl ConfigSource {
             flows,
             workers,
             web,
-            control_socket,
-            read_socket,
+            control,
+            system,
+            files,
             warnings: diagnostics,
             text: text.as_str().into(),
         })

@@ -161,7 +161,9 @@ fn read_prefix_file<'a>(
     entries: &mut Vec<SetEntry<'a>>,
 ) {
     let Some(name) = reader.string(item, "the path of a file with prefixes") else { return };
-    let text = match read_text(&folder.join(name)) {
+    let path = folder.join(name);
+    reader.files.read.insert(path.clone());
+    let text = match read_text(&path) {
         Ok(text) => text,
         Err(why) => {
             let finding =

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
 use crate::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
+use crate::files::Files;
 use crate::types::NamedSet;
 
 /// The most findings; a large file may repeat one error many times.
@@ -18,13 +19,16 @@ pub(crate) struct Reader {
     pub(crate) findings: Vec<(usize, Diagnostic)>,
     /// What rules may refer to by name.
     pub(crate) sets: BTreeMap<String, NamedSet>,
+    /// Files and folders that the configuration names.
+    pub(crate) files: Files,
     /// Paths are relative to it.
     folder: PathBuf,
 }
 
 impl Reader {
     pub(crate) fn new(source: SourceText, folder: &Path) -> Self {
-        Self { source, findings: Vec::new(), sets: BTreeMap::new(), folder: folder.to_owned() }
+        let (findings, sets, files) = (Vec::new(), BTreeMap::new(), Files::default());
+        Self { source, findings, sets, files, folder: folder.to_owned() }
     }
 
     /// Records an error and returns it, so that advice can be added.
@@ -101,8 +105,29 @@ impl Reader {
         }
     }
 
-    /// A path; a relative one starts at the configuration's folder.
+    /// The path of a file that is read; a relative one starts at the configuration's folder.
     pub(crate) fn path(&mut self, item: &Item<'_>) -> Option<PathBuf> {
+        let path = self.any_path(item)?;
+        self.files.read.insert(path.clone());
+        Some(path)
+    }
+
+    /// The path of a file or socket that the router makes. In a pattern, `%` begins what depends on the time.
+    pub(crate) fn made_path(&mut self, item: &Item<'_>) -> Option<PathBuf> {
+        let path = self.any_path(item)?;
+        let is_fixed = |part: &&Path| !part.to_string_lossy().contains('%');
+        self.files.written.extend(path.ancestors().skip(1).find(is_fixed).map(Path::to_owned));
+        Some(path)
+    }
+
+    /// The path of a folder in which the router makes files.
+    pub(crate) fn made_folder(&mut self, item: &Item<'_>) -> Option<PathBuf> {
+        let path = self.any_path(item)?;
+        self.files.written.insert(path.clone());
+        Some(path)
+    }
+
+    fn any_path(&mut self, item: &Item<'_>) -> Option<PathBuf> {
         let text = self.string(item, "a path")?;
         if text.is_empty() || text.contains('\0') {
             let message = format!("bad path for `{}`", item.key);

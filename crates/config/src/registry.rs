@@ -2,7 +2,8 @@
 
 use crate::key::{SectionInfo, Table, table};
 use crate::{
-    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, web, workers,
+    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, system, web,
+    workers,
 };
 
 table! {
@@ -27,6 +28,7 @@ table! {
     row policy::POLICY;
     row control::CONTROL;
     row web::WEB;
+    row system::SYSTEM;
 }
 
 /// Every table once: each before the sections that begin in it, with shared tables at the end.

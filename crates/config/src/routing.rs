@@ -118,6 +118,7 @@ fn read_files(
     for entry in reader.list(&files) {
         let Some(name) = reader.string(&entry, "the path of a route file") else { continue };
         let path = folder.join(name);
+        reader.files.read.insert(path.clone());
         for mut finding in route_file::load(&path, &context, table) {
             if finding.line == 0 {
                 // The file itself is the problem: point at its name.

@@ -29,6 +29,7 @@ use thalweg_wire::MacAddr;
 
 use crate::bgp_types::BgpConfig;
 use crate::diagnostic::Diagnostic;
+use crate::files::Files;
 use crate::web_types::WebConfig;
 
 /// Index into [`RouterConfig::ports`].
@@ -70,13 +71,36 @@ pub struct RouterConfig {
     /// Where the HTTP API is served, if it is.
     pub web: Option<WebConfig>,
     /// Where the router answers `show` and similar commands.
-    pub control_socket: PathBuf,
-    /// Where it answers everybody, and changes nothing.
-    pub read_socket: Option<PathBuf>,
+    pub control: ControlConfig,
+    /// As whom the process runs, and what it denies itself.
+    pub system: SystemConfig,
+    /// The files that the configuration names.
+    pub files: Files,
     /// Settings that are valid but probably not intended.
     pub warnings: Vec<Diagnostic>,
     /// The text of the configuration.
     pub text: std::sync::Arc<str>,
+}
+
+/// The sockets on which the router answers, and whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlConfig {
+    pub socket: PathBuf,
+    /// The group that may open it beside the router's user.
+    pub group: Option<String>,
+    /// Where the router answers readers, and changes nothing.
+    pub read_socket: Option<PathBuf>,
+    /// The group that alone may open that one; without it everybody.
+    pub read_group: Option<String>,
+}
+
+/// As whom the process runs, and what it denies itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemConfig {
+    /// The user that it becomes if root starts it.
+    pub user: Option<String>,
+    /// Deny files that the configuration does not name, and system calls that a router does not need.
+    pub sandbox: bool,
 }
 
 /// The threads that work on packets.

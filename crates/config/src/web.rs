@@ -26,7 +26,7 @@ table! {
     row TOKEN;
 }
 
-static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::path)
+static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::made_path)
     .restart(Differs::Process)
     .help("Unix socket for the API, relative to this file; who may open it may do everything");
 static LISTEN: Key<Vec<SocketAddr>> = Key::by("listen", LISTEN_WHAT, addresses).restart(Differs::Process).help(

@@ -160,7 +160,7 @@ impl ControlServer {
         self.packets.as_deref().ok_or(AnswerError::NoPackets)
     }
 
-    fn status(&self) -> StatusView {
+    pub(crate) fn status(&self) -> StatusView {
         let mut status = self.identity.status();
         if let Some(speaker) = &self.speaker {
             let (neighbors, problems) = speaker.neighbor_status();

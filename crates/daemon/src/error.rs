@@ -12,6 +12,7 @@ use thalweg_ports::tcp::TcpError;
 use thalweg_probe::ProbeError;
 
 use crate::priority::UnusableCore;
+use crate::rights::RightsError;
 
 /// Why a router does not start, or has failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,8 +24,22 @@ pub enum RunError {
     NothingToRun(PathBuf),
     #[error("a router already answers at {0}: stop it, or choose another --socket")]
     SocketInUse(PathBuf),
-    #[error("cannot listen on the control socket {path}: {error}; choose another with --socket")]
+    #[error(
+        "{path} belongs to another user, and may be the control socket of a router: stop that one, or choose another \
+         --socket"
+    )]
+    SocketOfAnother { path: PathBuf },
+    #[error("{path} is no socket, so it is not replaced by the control socket: choose another --socket")]
+    NoSocket { path: PathBuf },
+    #[error(
+        "cannot listen on the control socket {path}: {error}; its folder must exist and belong to the router's user, or \
+         choose another with --socket"
+    )]
     Socket { path: PathBuf, error: io::Error },
+    #[error("cannot give {path} to the group {group}: {error}; the router's user must be in it")]
+    SocketGroup { path: PathBuf, group: String, error: io::Error },
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     #[error(transparent)]
     Tables(#[from] BuildError),
     #[error(transparent)]
@@ -82,6 +97,12 @@ pub enum MirrorError {
 pub(crate) enum ConfigurationError {
     #[error("{}", .0.without_severity())]
     Invalid(ConfigErrors),
+    #[error(
+        "{}\nthe router reads files only in folders that its configuration named when it started: a file elsewhere \
+         needs a restart",
+        .0.without_severity()
+    )]
+    Outside(ConfigErrors),
     /// An address of a mirror makes the configuration in force invalid.
     #[error(transparent)]
     Address(ConfigErrors),

@@ -35,7 +35,9 @@ pub mod priority;
 mod process;
 mod reload;
 mod restart;
+pub mod rights;
 mod seed;
+mod service;
 mod stopping;
 #[cfg(test)]
 #[path = "../../ports/tests/common/mod.rs"]
@@ -66,19 +68,17 @@ use stopping::{Stopping, handle_signals};
 pub use error::{MirrorError, RunError};
 pub use options::RunOptions;
 
-/// Runs the router of this configuration until a signal or `thalweg stop` ends it.
+/// Runs the router of this configuration until a signal or `thalweg stop` ends it. Before it, and before any thread,
+/// comes [`rights::take`].
 pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) -> Result<(), RunError> {
     let bgp = config.bgp.clone().map(Arc::new);
     let is_live = config.ports.iter().any(|port| port.interface.is_some());
     if bgp.is_none() && !is_live {
         return Err(RunError::NothingToRun(options.config.clone()));
     }
-    let path = options.socket.as_ref().unwrap_or(&config.control_socket);
+    let path = options.socket.as_ref().unwrap_or(&config.control.socket);
     // First of all, so that a second router does not touch the first one's routes in the kernel.
-    let mut socket = ControlSocket::open(path, &config.control_socket)?;
-    if let Some(path) = &config.read_socket {
-        socket.open_for_reading(path)?;
-    }
+    let socket = ControlSocket::open(path, &config.control)?;
     let stop = Arc::new(Stopping::default());
     let note = restart::path(&socket.path);
     let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, options.restarting));
@@ -103,7 +103,8 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
         helpers.spawn("rates", move || packets.sample(&stop)).map_err(RunError::system(NO_THREAD))?;
     }
     let identity = Identity::new(env!("CARGO_PKG_VERSION"), options.config.clone(), config);
-    let process = Process { socket, identity: Arc::new(identity), source, web: config.web.clone(), stop };
+    let (web, system) = (config.web.clone(), config.system.clone());
+    let process = Process { socket, identity: Arc::new(identity), source, web, system, stop };
     let result = match bgp {
         Some(bgp) => route(options, &bgp, &mut helpers, &packets, &process),
         None => forward(options, &helpers, &packets, &process),
@@ -163,7 +164,7 @@ fn route(
     helpers.keep_note(bgp, &speaker, &note).map_err(RunError::system(NO_THREAD))?;
     helpers.start(bgp, &speaker).map_err(RunError::system(NO_THREAD))?;
     follow_mirrors(configurations, packets, &stop.flag)?;
-    socket.serve(ControlServer {
+    let server = ControlServer {
         identity: identity.clone(),
         speaker: Some(speaker.clone()),
         reload,
@@ -171,7 +172,8 @@ fn route(
         forwarding: helpers.forwarding(),
         packets: packets.clone(),
         may_change: true,
-    })?;
+    };
+    socket.serve(server.clone())?;
     tracing::info!(
         r#as = bgp.local_as,
         router_id = %bgp.router_id,
@@ -183,7 +185,9 @@ fn route(
         next_hop_check = bgp.next_hop_check.name(),
         "running"
     );
+    service::begin(&server, &stop.flag).map_err(RunError::system(NO_THREAD))?;
     schedule(&*speaker, options, &stop.flag).map_err(RunError::system("the router failed"))?;
+    service::notify(service::STOPPING);
     let on_stop = stop.on_stop(speaker.config().on_stop);
     helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
     note.close(&speaker, on_stop);
@@ -218,7 +222,7 @@ fn forward(
         packets.connect_flows(None);
     }
     follow_mirrors(configurations, packets, &stop.flag)?;
-    socket.serve(ControlServer {
+    let server = ControlServer {
         identity: identity.clone(),
         speaker: None,
         reload,
@@ -226,14 +230,17 @@ fn forward(
         forwarding: helpers.forwarding(),
         packets: packets.clone(),
         may_change: true,
-    })?;
+    };
+    socket.serve(server.clone())?;
     tracing::info!(socket = %socket.path.display(), "running");
+    service::begin(&server, &stop.flag).map_err(RunError::system(NO_THREAD))?;
     while !stop.flag.load(Ordering::Acquire) {
         if packets.as_ref().is_some_and(|packets| packets.has_ended()) {
             return Err(RunError::ForwardingEnded);
         }
         thread::park_timeout(LOOK_EVERY);
     }
+    service::notify(service::STOPPING);
     Ok(())
 }
 

@@ -8,10 +8,15 @@
 //! text is kept for that, because the file may have changed since without a request to reload it.
 
 use parking_lot::Mutex;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig, WebConfig};
+use rustix::io::Errno;
+use thalweg_config::{
+    BgpConfig, ConfigErrors, ConfigSource, ControlConfig, Diagnostic, ErrorKind, LearnedAddress,
+    RouterConfig, SystemConfig, WebConfig,
+};
 use thalweg_node::speaker::{PreparedBgp, Speaker};
 
 use crate::error::ConfigurationError;
@@ -20,14 +25,15 @@ use crate::options::RunOptions;
 use crate::orders::Reload;
 use crate::packets::PacketSide;
 use crate::process::Process;
+use crate::rights::is_confined;
+use crate::service;
 
 /// The configuration in force, and the means to replace it.
 pub(crate) struct Configurations {
     path: PathBuf,
-    /// The control socket that the file named at the start.
-    socket: PathBuf,
-    read_socket: Option<PathBuf>,
-    /// What it said about the HTTP API at the start.
+    /// What the file said at the start about what only a start can change.
+    control: ControlConfig,
+    system: SystemConfig,
     web: Option<WebConfig>,
     identity: Arc<Identity>,
     speaker: Option<Arc<Speaker>>,
@@ -55,13 +61,12 @@ impl Configurations {
         let places = packets.iter().flat_map(|packets| packets.config().ports.clone()).map(|port| port.name);
         let (source, places) = (process.source.clone(), places.collect());
         let in_force = Mutex::new(InForce { source, learned: Vec::new(), places });
-        let (path, socket) = (options.config.clone(), process.socket.configured.clone());
-        let (web, read_socket) = (process.web.clone(), process.socket.reads_at().map(Path::to_owned));
+        let (path, control) = (options.config.clone(), process.socket.configured.clone());
         Arc::new(Self {
             path,
-            socket,
-            read_socket,
-            web,
+            control,
+            system: process.system.clone(),
+            web: process.web.clone(),
             identity: process.identity.clone(),
             speaker,
             packets,
@@ -72,13 +77,21 @@ impl Configurations {
     /// The function behind `reload`. If anything is wrong with the file, nothing changes.
     pub(crate) fn reloader(self: &Arc<Self>) -> Arc<Reload> {
         let this = self.clone();
-        Arc::new(move |is_dry| if is_dry { this.compare() } else { this.reload() })
+        Arc::new(move |is_dry| {
+            if is_dry {
+                return this.compare();
+            }
+            service::notify(&service::reloading());
+            let reloaded = this.reload();
+            service::notify(service::READY);
+            reloaded
+        })
     }
 
     /// The changes that a reload would make, or why it would be refused. Changes of BGP are not listed.
     fn compare(&self) -> Result<Vec<String>, ConfigurationError> {
         let in_force = self.in_force.lock();
-        let (_, config) = self.read(&in_force).map_err(ConfigurationError::Invalid)?;
+        let (_, config) = self.read(&in_force).map_err(invalid)?;
         bgp_of(&config, self.speaker.as_deref())?;
         Ok(self.packets.as_ref().map_or(Ok(Vec::new()), |packets| packets.compare(&config))?)
     }
@@ -97,11 +110,9 @@ impl Configurations {
             self.identity.reloaded(Err(&why.to_string()));
             why
         };
-        let (source, config) = self
-            .read(&in_force)
-            .map_err(|errors| refused("is not valid", ConfigurationError::Invalid(errors)))?;
+        let (source, config) =
+            self.read(&in_force).map_err(|errors| refused("is not valid", invalid(errors)))?;
         let config = Arc::new(config);
-        let has_other_socket = config.control_socket != self.socket;
         let has_other_workers =
             self.packets.as_ref().is_some_and(|packets| *packets.workers() != config.workers);
         let taken = apply(&config, self.speaker.as_deref(), self.packets.as_deref());
@@ -109,18 +120,16 @@ impl Configurations {
         self.identity.reloaded(Ok(&config));
         in_force.source = source;
         in_force.take_places(&config);
-        if has_other_socket {
-            changes.push("[control] socket changed: it takes effect with a restart".to_owned());
-        }
-        if config.read_socket != self.read_socket {
-            changes.push("[control] read_socket changed: it takes effect with a restart".to_owned());
-        }
-        if config.web != self.web {
-            changes.push("[web] changed: it takes effect with a restart".to_owned());
-        }
-        if has_other_workers {
-            changes.push("[workers] changed: it takes effect with a restart".to_owned());
-        }
+        let differ = [
+            (config.control != self.control, "control"),
+            (config.system != self.system, "system"),
+            (config.web != self.web, "web"),
+            (has_other_workers, "workers"),
+        ];
+        let differ = differ.into_iter().filter(|(differs, _)| *differs);
+        changes.extend(
+            differ.map(|(_, section)| format!("[{section}] changed: it takes effect with a restart")),
+        );
         for change in &changes {
             tracing::info!("reload: {change}");
         }
@@ -179,6 +188,18 @@ pub(crate) struct Learned {
     pub(crate) gone: Vec<LearnedAddress>,
     /// Addresses that were refused, and why.
     pub(crate) refused: Vec<(LearnedAddress, String)>,
+}
+
+/// Why a file cannot be used; a file that it names may be where a sandboxed router does not read.
+fn invalid(errors: ConfigErrors) -> ConfigurationError {
+    let is_denied = |finding: &Diagnostic| {
+        finding.kind == ErrorKind::File
+            && finding.message.contains(&io::Error::from(Errno::ACCESS).to_string())
+    };
+    match is_confined() && errors.diagnostics.iter().any(is_denied) {
+        true => ConfigurationError::Outside(errors),
+        false => ConfigurationError::Invalid(errors),
+    }
 }
 
 /// Applies a configuration to both halves, or to none; returns the changes in words.

@@ -1,7 +1,7 @@
 //! Graceful restart of this router (RFC 4724): the note that a process leaves for its successor.
 //!
 //! While sessions with graceful restart are up, there is a note beside the control socket
-//! (`/run/thalweg.sock.restart`): which neighbors keep our routes if this process dies. It names the boot and the
+//! (`/run/thalweg/thalweg.sock.restart`): which neighbors keep our routes if this process dies. It names the boot and the
 //! network namespace, so that it is void after a reboot or in another namespace, where the former routes no longer
 //! forward. A router that finds a valid note, or its own routes in the kernel, has restarted. Otherwise its start
 //! is cold: it tells neighbors neither that it has restarted nor that forwarding continued.

@@ -4,6 +4,7 @@ mod acl;
 mod bgp;
 mod egress;
 mod interfaces;
+mod rights;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -30,6 +31,9 @@ const ROUTES_SHOWN_MAX: usize = 40;
 
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     let config = load_config(&args.config)?;
+    if args.sandbox {
+        return rights::try_sandbox(&config, args);
+    }
     let interfaces = if args.offline { Interfaces::unknown(&config) } else { Interfaces::look(&config) };
     match format {
         Format::Human => {
@@ -39,7 +43,8 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
                 1 => ", 1 warning".to_owned(),
                 n => format!(", {n} warnings"),
             };
-            let text = format!("{name}: a valid configuration{warnings}\n\n{}", render(&config, &interfaces));
+            let text =
+                format!("{name}: a valid configuration{warnings}\n\n{}", render(&config, &interfaces, args));
             print(&remark(text.trim_end_matches('\n')))
         }
         Format::Json => print(&format!("{:#}\n", to_json(&config, &interfaces))),
@@ -47,10 +52,10 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
 }
 
 /// The router as tables.
-fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
+fn render(config: &RouterConfig, interfaces: &Interfaces, args: &CheckArgs) -> String {
     let mut text = String::new();
     if config.bgp.is_some() || config.ports.iter().any(|port| port.interface.is_some()) {
-        let _ = writeln!(text, "`run` listens for `show` at {}\n", config.control_socket.display());
+        let _ = writeln!(text, "`run` listens for `show` at {}\n", config.control.socket.display());
     }
     if let Some(web) = &config.web {
         let addresses = web.listen.iter().map(ToString::to_string);
@@ -59,6 +64,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
         let _ =
             writeln!(text, "`run` serves HTTP at {}\n", places.chain(glasses).collect::<Vec<_>>().join(", "));
     }
+    rights::render(&mut text, config, args);
     if let Some(bgp) = &config.bgp {
         bgp::render(&mut text, bgp);
         // Without ports nothing is forwarded, and the remaining sections are empty.
@@ -409,8 +415,9 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         "egress": egress::to_json(config),
         "validate": { "martians": config.validate.martians },
         "bgp": config.bgp.as_ref().map(bgp::to_json),
-        "control_socket": config.control_socket,
-        "read_socket": config.read_socket,
+        "control_socket": config.control.socket,
+        "read_socket": config.control.read_socket,
+        "rights": rights::to_json(config),
         "web": config.web.as_ref().map(web_json),
         "workers": interfaces.workers_json(config),
         "kernel": { "import": config.kernel.import, "export": config.kernel.export },

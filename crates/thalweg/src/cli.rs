@@ -7,6 +7,7 @@ mod clear;
 mod config;
 mod flows;
 mod flows_import;
+mod init;
 mod keep;
 mod probe;
 mod top;
@@ -15,6 +16,7 @@ mod whatif;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_exec::control_plane::SchedulingKind;
@@ -32,6 +34,7 @@ pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, FirewallFilterArgs
 pub(crate) use config::{ConfigCommand, ConfigKeysArgs};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
+pub(crate) use init::{InitArgs, InitKind, PagesArgs};
 pub(crate) use keep::KeepArgs;
 pub(crate) use probe::ProbeArgs;
 pub(crate) use top::TopArgs;
@@ -42,7 +45,7 @@ pub(crate) use whatif::WhatIfArgs;
 #[derive(Debug, Parser)]
 #[command(
     name = "thalweg",
-    version,
+    version = VERSION.as_str(),
     max_term_width = 100,
     infer_subcommands = true,
     after_help = "\
@@ -72,6 +75,8 @@ pub(crate) enum Command {
     /// List the keys of a configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Write a configuration for the interfaces of this machine, with the meaning of each key
+    Init(InitArgs),
     /// Send captures and text traces through the router, as fast as possible
     ///
     /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), runs every packet through the configured stages
@@ -143,16 +148,28 @@ pub(crate) enum Command {
     /// Takes the section web of a configuration, which may be a file of its own. This process needs no right but that to open the
     /// router's control socket. A router whose own configuration has this section serves the API by itself.
     Web(WebArgs),
+    /// Write manual pages and completions for shells, for packages
+    #[command(hide = true)]
+    Pages(PagesArgs),
 }
+
+/// Version, commit and optional parts of this build. A package sets the commit; cargo alone does not know it.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("THALWEG_COMMIT").unwrap_or("unknown");
+    let features = [(cfg!(feature = "dpdk"), "dpdk"), (cfg!(feature = "kafka"), "kafka")];
+    let features: Vec<&str> = features.iter().filter_map(|(is_in, name)| is_in.then_some(*name)).collect();
+    let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
+    format!("{} (commit {commit}, features: {features})", env!("CARGO_PKG_VERSION"))
+});
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  thalweg web web.toml --socket /run/thalweg.sock")]
+  thalweg web web.toml --socket /run/thalweg/thalweg.sock")]
 pub(crate) struct WebArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
-    /// Control socket of the router [default: the configuration's, or /run/thalweg.sock]
+    /// Control socket of the router [default: the configuration's, or /run/thalweg/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Folder of the dataset of flow records [default: the configuration's `store` in [flows]]
@@ -207,7 +224,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Control socket to listen on, for `show`, `reload` and the like [default: the configuration's, or
-    /// /run/thalweg.sock]
+    /// /run/thalweg/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Lowest level to log: error, warn, info or debug
@@ -285,6 +302,12 @@ pub(crate) struct CheckArgs {
     /// receiving their packets, but some network cards lose link for a moment when an XDP program is attached.
     #[arg(long)]
     pub(crate) offline: bool,
+    /// Only try whether the sandbox of `run` holds on this machine
+    ///
+    /// This process becomes what `run` would be, then tries what that must not be able to do, call by call. Exit code 1
+    /// says that something was allowed.
+    #[arg(long, conflicts_with = "offline")]
+    pub(crate) sandbox: bool,
 }
 
 #[derive(Debug, Args)]

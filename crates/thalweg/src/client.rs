@@ -12,7 +12,7 @@ use thalweg_node::control::{Client, ClientError, Request};
 use crate::Failure;
 
 /// The default control socket.
-const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+const SOCKET_DEFAULT: &str = "/run/thalweg/thalweg.sock";
 
 /// The longest time between two lines of an answer. A reload says nothing until it is done.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
@@ -55,9 +55,10 @@ impl From<ClientError> for Failure {
                     "no router answers at {}: is `thalweg run` running, with this --socket?",
                     path.display()
                 ),
-                ErrorKind::PermissionDenied => {
-                    format!("no permission to open {}: try as root", path.display())
-                }
+                ErrorKind::PermissionDenied => format!(
+                    "no permission to open {}: `[control] group` names who may, beside the router's own user",
+                    path.display()
+                ),
                 _ => error.to_string(),
             },
             _ => error.to_string(),

@@ -39,7 +39,7 @@ fn render(section: &SectionInfo) -> String {
 }
 
 /// Markdown without links and code marks.
-fn plain(markdown: &str) -> String {
+pub(crate) fn plain(markdown: &str) -> String {
     let mut text = String::new();
     let mut rest = markdown;
     while let Some((before, after)) = rest.split_once("](") {

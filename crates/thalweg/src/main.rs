@@ -12,9 +12,12 @@ mod control;
 mod demo;
 mod flows;
 mod flows_import;
+mod init;
 mod lab;
+mod log;
 mod metering;
 mod mrt;
+mod pages;
 mod probe;
 mod progress;
 mod received;
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),
         Command::Config(ConfigCommand::Keys(args)) => config_keys::run(&args, format),
+        Command::Init(args) => init::run(&args),
         Command::Replay(args) => replay::run(&args, format),
         Command::Probe(args) => probe::run(&args, format),
         Command::Run(args) => run::run(&args),
@@ -162,6 +166,7 @@ fn main() -> ExitCode {
         Command::Mrt(args) => mrt::run(&args, format),
         Command::Whatif(args) => whatif::run(&args, format),
         Command::Web(args) => web::run(&args),
+        Command::Pages(args) => pages::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

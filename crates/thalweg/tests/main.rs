@@ -9,6 +9,7 @@ mod flows;
 mod flows_import;
 mod full_disk;
 mod mrt;
+mod package;
 mod probe;
 mod support;
 mod whatif;

@@ -64,6 +64,8 @@ fn every_row_says_what_it_is_for() {
 const SECTIONS: &str = r#"
 # control
 [control]
+# system
+[system]
 # web
 [web]
 listen = "127.0.0.1:8080"

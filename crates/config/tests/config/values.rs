@@ -62,10 +62,40 @@ fn ports_keep_the_order_of_the_file() {
 
 #[test]
 fn the_control_socket_needs_no_bgp() {
-    let socket = |text: &str| accepted(text, Path::new("/etc/thalweg")).control_socket;
-    assert_eq!(socket(""), Path::new("/run/thalweg.sock"));
+    let socket = |text: &str| accepted(text, Path::new("/etc/thalweg")).control.socket;
+    assert_eq!(socket(""), Path::new("/run/thalweg/thalweg.sock"));
     assert_eq!(socket("[control]\nsocket = \"a.sock\"\n"), Path::new("/etc/thalweg/a.sock"));
     assert_eq!(socket("[control]\nsocket = \"/tmp/b.sock\"\n"), Path::new("/tmp/b.sock"));
+}
+
+/// The sandbox of a router follows from it.
+#[test]
+fn every_path_of_the_file_is_known() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [
+        ("more.routes", ""),
+        ("sets.txt", "192.0.2.0/24\n"),
+        ("prefixes.txt", "192.0.2.0/24\n"),
+        ("seed.mrt", ""),
+    ] {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let text = "[control]\nread_socket = \"read/r.sock\"\ngroup = \"netops\"\n\
+                [routing]\nfiles = [\"more.routes\"]\n[sets.a]\nfile = \"sets.txt\"\n\
+                [web]\nsocket = \"web/w.sock\"\nlisten = \"127.0.0.1:8080\"\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
+                [[web.token]]\nname = \"a\"\nfile = \"a.token\"\n[flows]\nstore = \"flows\"\n\
+                [policy.prefix_sets.p]\nfiles = [\"prefixes.txt\"]\n\
+                [bgp]\nas = 64500\nrouter_id = \"192.0.2.1\"\nimport = \"reject\"\nexport = \"reject\"\n\
+                [bgp.seed]\nmrt = \"seed.mrt\"\n\
+                [bgp.mrt]\ndump = \"mrt/%Y/rib.%m.mrt\"\nupdates = \"updates.%s.mrt\"\n";
+    let config = accepted(text, folder.path());
+    let within = |names: &[&str]| names.iter().map(|name| folder.path().join(name)).collect();
+    let read = ["more.routes", "sets.txt", "a.pem", "a.key", "a.token", "prefixes.txt", "seed.mrt"];
+    assert_eq!(config.files.read, within(&read));
+    let mut written: std::collections::BTreeSet<_> = within(&["read", "web", "flows", "mrt"]);
+    written.extend([folder.path().to_owned(), "/run/thalweg".into()]);
+    assert_eq!(config.files.written, written);
+    assert_eq!((config.control.group.as_deref(), config.system.sandbox), (Some("netops"), true));
 }
 
 #[test]
@@ -75,7 +105,7 @@ fn a_file_of_its_own_suffices_for_the_web() {
     let text = "[web]\nlisten = \"127.0.0.1:8080\"\nhosts = \"Router.example.net\"\n\
                 [[web.token]]\nname = \"a\"\nfile = \"a.token\"\nmay = \"operate\"\n[flows]\nstore = \"flows\"\n";
     let setup = read(text).expect("it is valid").expect("it has [web]");
-    assert_eq!(setup.control_socket, Path::new("/run/thalweg.sock"));
+    assert_eq!(setup.control_socket, Path::new("/run/thalweg/thalweg.sock"));
     assert_eq!(setup.store.as_deref(), Some(Path::new("/etc/thalweg/flows")));
     assert_eq!(setup.web.hosts, ["router.example.net"]);
     let token = &setup.web.tokens[0];

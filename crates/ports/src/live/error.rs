@@ -96,14 +96,20 @@ impl LiveError {
 /// What an operator can do about an error of the kernel.
 fn remedy(call: &str, errno: Option<i32>) -> Option<&'static str> {
     Some(match errno? {
-        libc::EPERM | libc::EACCES if call.starts_with("TUN") || call.contains("/dev/net/tun") => {
-            "needs CAP_NET_ADMIN: run as root"
+        // Opening it takes no capability, only the device's permissions.
+        libc::EACCES if call.contains("/dev/net/tun") => {
+            "this user may not open that device: `chmod 0666` or a udev rule changes it, and no capability is needed for it"
         }
-        libc::EPERM | libc::EACCES if call.starts_with("SIOCS") => "needs CAP_NET_ADMIN: run as root",
+        libc::EPERM if call.contains("/dev/net/tun") => {
+            "this container or service may not use that device: allow it (--device, DeviceAllow=)"
+        }
+        libc::EPERM | libc::EACCES if call.starts_with("TUN") || call.starts_with("SIOCS") => {
+            "needs CAP_NET_ADMIN"
+        }
         libc::EPERM | libc::EACCES if call.starts_with("bpf(") || call.contains("XDP") => {
-            "needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK: run as root"
+            "needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK"
         }
-        libc::EPERM | libc::EACCES => "needs CAP_NET_RAW: run as root, or give the program that capability",
+        libc::EPERM | libc::EACCES => "needs CAP_NET_RAW",
         libc::ENOENT if call.contains("/dev/net/tun") => {
             "this kernel has no TUN/TAP, or its device is missing here"
         }
@@ -138,6 +144,11 @@ mod tests {
         let text = said("socket(AF_PACKET)", libc::EPERM);
         assert!(text.starts_with("eth7: socket(AF_PACKET): ") && text.contains("CAP_NET_RAW"), "{text}");
         assert!(said("TUNSETIFF", libc::EPERM).contains("CAP_NET_ADMIN"));
+        let device = said("/dev/net/tun", libc::EACCES);
+        assert!(
+            device.contains("device") && !device.contains("root") && !device.contains("CAP_"),
+            "{device}"
+        );
         assert!(said("TUNSETIFF", libc::EBUSY).contains("another program"));
         assert!(said("setsockopt(PACKET_RX_RING)", libc::ENOMEM).contains("smaller rings"));
         assert!(said("bind", libc::ENODEV).contains("no such interface"));

@@ -14,5 +14,7 @@ mod demo;
 mod kernel;
 mod next_hops;
 mod received;
+mod rights;
+mod service;
 mod tables;
 mod web;

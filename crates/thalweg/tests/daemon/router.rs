@@ -60,18 +60,32 @@ impl Router {
     }
 
     pub(crate) fn start_with(directory: &Path, name: &str, config: &str, arguments: &[&str]) -> Self {
+        Self::start_by(directory, name, config, |_, command| {
+            command.args(arguments);
+        })
+    }
+
+    /// Same as `start_with`; `more` adds to the command, and is told the log's file.
+    pub(crate) fn start_by(
+        directory: &Path,
+        name: &str,
+        config: &str,
+        more: impl FnOnce(&File, &mut Command),
+    ) -> Self {
         let file = |extension| directory.join(format!("{name}.{extension}"));
         fs::write(file("toml"), config).expect("the directory is writable");
         let log = File::create(file("log")).expect("the directory is writable");
-        let child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
-            .args(["run", "--log", "debug", "--threads", "2", "--socket"])
-            .args([file("sock"), file("toml")])
-            .args(arguments)
-            .stderr(log)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the binary runs");
-        let mut router = Self { child, config: file("toml"), socket: file("sock"), log: file("log") };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command.args(["run", "--log", "debug", "--threads", "2"]);
+        more(&log, &mut command);
+        if !command.get_args().any(|argument| argument == "--socket") {
+            command.arg("--socket").arg(file("sock"));
+        }
+        let socket = command.get_args().skip_while(|argument| *argument != "--socket").nth(1);
+        let socket = PathBuf::from(socket.expect("it has one"));
+        command.arg(file("toml")).stderr(log).stdout(Stdio::null());
+        let child = command.spawn().expect("the binary runs");
+        let mut router = Self { child, config: file("toml"), socket, log: file("log") };
         eventually("the router answers", || {
             if let Some(status) = router.child.try_wait().expect("the process is our child") {
                 panic!("the router ended, {status}:\n{}", router.log());
@@ -157,6 +171,10 @@ impl Router {
         eventually(&format!("{prefix} is gone"), || {
             self.json(&["bgp", "route", prefix, "--exact"]).is_empty().then_some(())
         });
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn log(&self) -> String {

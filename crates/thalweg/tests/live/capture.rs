@@ -331,6 +331,6 @@ fn the_control_socket_is_configured() {
     fs::write(&file, config("auto")).expect("the folder is writable");
     let reloaded = site.output(&site.router(), THALWEG, &["reload", "--socket", &control]);
     let text = String::from_utf8_lossy(&reloaded.stdout).into_owned();
-    assert!(text.contains("[control] socket changed: it takes effect with a restart"), "{text}");
+    assert!(text.contains("[control] changed: it takes effect with a restart"), "{text}");
     assert!(router.end(), "the router stops with success");
 }

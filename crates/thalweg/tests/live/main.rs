@@ -29,6 +29,7 @@ mod programs;
 mod questions;
 mod queues;
 mod reload;
+mod rights;
 mod site;
 mod tap;
 mod vlan;

@@ -238,12 +238,17 @@ impl Site {
 
     /// Same as `run_alone`, with environment variables (`NAME=VALUE`) for the router.
     pub(crate) fn run_within(&self, config: &str, arguments: &[&str], environment: &[String]) -> Router<'_> {
+        let mut program: Vec<&str> = environment.iter().map(String::as_str).collect();
+        program.push(env!("CARGO_BIN_EXE_thalweg"));
+        self.run_by(&program, config, arguments)
+    }
+
+    /// Same as `run_alone`, by a command line that ends with the binary; env(1) runs it.
+    pub(crate) fn run_by(&self, program: &[&str], config: &str, arguments: &[&str]) -> Router<'_> {
         let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
         fs::write(&file, beside_others(config)).expect("the folder is writable");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
-        let mut all: Vec<&str> = environment.iter().map(String::as_str).collect();
-        all.extend([env!("CARGO_BIN_EXE_thalweg"), "run", &file, "--socket", &socket]);
-        all.extend(arguments);
+        let all = [program, &["run", &file, "--socket", &socket], arguments].concat();
         let process = self.start(&self.router(), "env", &all);
         let mut router = Router { site: self, process, socket };
         eventually("the router answers", || {
@@ -296,6 +301,10 @@ impl Process {
         // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
     }
 
     /// Sends it a signal by name.

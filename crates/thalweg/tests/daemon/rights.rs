@@ -1,0 +1,203 @@
+//! The rights of a router's process: what is refused to it, what it keeps of root's, who may open its sockets.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::router::{Router, free_port, speaker};
+
+/// A user and a group that each Debian has.
+const USER: &str = "nobody";
+const GROUP: &str = "daemon";
+
+fn thalweg(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_thalweg")).args(arguments).output().expect("the binary runs")
+}
+
+/// A folder that every user can reach, or `None`, with a loud message, if this is not root, who alone can become others.
+fn folder_of_all(test: &str) -> Option<TempDir> {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    // Only root may give files away.
+    if chown(folder.path(), Some(0), Some(0)).is_err() {
+        thalweg_testdata::skipped(&format!("{test}: only root can become another user"));
+        return None;
+    }
+    Some(folder)
+}
+
+/// The number of a user or group in a file of the system.
+fn number(path: &str, name: &str) -> u32 {
+    let text = fs::read_to_string(path).expect("the accounts");
+    let line = text.lines().find(|line| line.starts_with(&format!("{name}:"))).expect("each Debian has it");
+    line.split(':').nth(2).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// What the kernel says about each thread of a process, line by line.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let status =
+        |task: std::io::Result<fs::DirEntry>| fs::read_to_string(task.ok()?.path().join("status")).ok();
+    tasks.filter_map(status).collect()
+}
+
+/// What an intruder would want is tried by the shipped binary, as root; without the sandbox the same trials succeed.
+#[test]
+fn what_the_sandbox_forbids_is_refused() {
+    let Some(folder) = folder_of_all("sandbox") else { return };
+    let file = folder.path().join("a.toml");
+    let path = file.display().to_string();
+    let tried = |system: &str| {
+        fs::write(&file, format!("[control]\nsocket = \"a.sock\"\n[system]\n{system}\n{}", speaker(1, 1179)))
+            .expect("a file");
+        let output = thalweg(&["check", &path, "--sandbox"]);
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let offered: serde_json::Value = {
+        fs::write(&file, speaker(1, 1179)).expect("a file");
+        serde_json::from_slice(&thalweg(&["check", &path, "--format", "json"]).stdout).expect("JSON")
+    };
+    let missing = offered["rights"]["sandbox"]["missing"].as_array().expect("a list");
+    if !missing.is_empty() {
+        return thalweg_testdata::skipped(&format!("sandbox: {missing:?}"));
+    }
+    for system in ["", "user = \"nobody\""] {
+        let (succeeds, said) = tried(system);
+        assert!(succeeds && !said.contains("ALLOWED"), "{system}: {said}");
+        for act in [
+            "list /",
+            "read /etc/passwd",
+            "temporary files",
+            "run /bin/true",
+            "ptrace",
+            "mount",
+            "init_module",
+        ] {
+            let line =
+                said.lines().find(|line| line.contains(act)).unwrap_or_else(|| panic!("{act}: {said}"));
+            assert!(line.ends_with("refused"), "{line}");
+        }
+    }
+    let (succeeds, said) = tried("sandbox = false");
+    assert!(!succeeds, "{said}");
+    for act in ["list /", "read /etc/passwd", "temporary files", "run /bin/true", "call ptrace"] {
+        let line = said.lines().find(|line| line.contains(act)).unwrap_or_else(|| panic!("{act}: {said}"));
+        assert!(line.ends_with("ALLOWED"), "{line}");
+    }
+}
+
+/// All threads are the user's, without a capability, and in the sandbox; queries, a reload and the end work, and the
+/// sockets belong to the groups that the configuration names.
+#[test]
+fn root_becomes_the_user_before_the_first_thread() {
+    let Some(folder) = folder_of_all("user") else { return };
+    let system = format!(
+        "[system]\nuser = \"{USER}\"\n[control]\nsocket = \"run/control.sock\"\ngroup = \"{GROUP}\"\n\
+         read_socket = \"run/read.sock\"\nread_group = \"{GROUP}\"\n"
+    );
+    let config = format!("{system}{}", speaker(1, free_port()));
+    let run = folder.path().join("run");
+    let socket = run.join("control.sock").display().to_string();
+    let router = Router::start_with(folder.path(), "one", &config, &["--socket", &socket]);
+    let (uid, gid) = (number("/etc/passwd", USER), number("/etc/group", GROUP));
+    let threads = threads(router.pid());
+    assert!(threads.len() > 3, "{threads:?}");
+    for status in &threads {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(field("Uid:"), vec![uid.to_string(); 4], "{status}");
+        // Its port is not reserved, so it needs none.
+        for set in ["CapEff:", "CapPrm:", "CapBnd:", "CapInh:", "CapAmb:"] {
+            assert_eq!(field(set), ["0".repeat(16)], "{set} {status}");
+        }
+        assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), (vec!["1".to_owned()], vec!["2".to_owned()]));
+        assert!(field("Groups:").contains(&gid.to_string()), "{status}");
+    }
+    for name in ["control.sock", "read.sock"] {
+        let found = fs::metadata(run.join(name)).expect("a socket");
+        assert_eq!((found.mode() & 0o777, found.uid(), found.gid()), (0o660, uid, gid), "{name}");
+    }
+    assert_eq!(router.text("reload", &[]), "nothing changed\n");
+    fs::write(&router.config, config.replace(&format!("group = \"{GROUP}\"\nread"), "read")).expect("a file");
+    assert_eq!(router.text("reload", &[]), "[control] changed: it takes effect with a restart\n");
+    let (status, log) = router.stop();
+    assert!(status.success() && log.contains("gave up root"), "{log}");
+    assert!(!run.join("read.sock").exists(), "its sockets are gone");
+}
+
+/// A reload that names a file where the router did not read at its start says that this takes a restart; one beside the
+/// configuration is read.
+#[test]
+fn a_reload_reads_beside_the_configuration_and_not_elsewhere() {
+    let (folder, elsewhere) =
+        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let port = free_port();
+    let router = Router::start(folder.path(), "one", &speaker(1, port));
+    if !router.log().contains("landlock=") {
+        return thalweg_testdata::skipped("no Landlock: files are not restricted");
+    }
+    let set = |path: &Path| {
+        fs::write(path, "192.0.2.0/24\n").expect("a file");
+        format!("{}[policy.prefix_sets.p]\nfiles = [{:?}]\n", speaker(1, port), path.display().to_string())
+    };
+    fs::write(&router.config, set(&folder.path().join("new.prefixes"))).expect("a file");
+    router.text("reload", &[]);
+    fs::write(&router.config, set(&elsewhere.path().join("new.prefixes"))).expect("a file");
+    let said = router.error("reload", &[]);
+    assert!(said.contains("Permission denied") && said.contains("needs a restart"), "{said}");
+}
+
+/// Nothing that may be in use is taken away: another user's socket, and what is no socket.
+#[test]
+fn only_a_stale_socket_is_replaced() {
+    let Some(folder) = folder_of_all("sockets") else { return };
+    let config = folder.path().join("a.toml");
+    fs::write(&config, speaker(1, free_port())).expect("a file");
+    let socket = folder.path().join("a.sock");
+    let refused = |command: &mut Command| {
+        let output = command.args(["run", "--socket"]).args([&socket, &config]).output().expect("it runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    fs::write(&socket, "precious").expect("a file");
+    let said = refused(&mut Command::new(env!("CARGO_BIN_EXE_thalweg")));
+    assert!(
+        said.contains("is no socket") && fs::read(&socket).is_ok_and(|text| text == b"precious"),
+        "{said}"
+    );
+    fs::remove_file(&socket).expect("it is ours");
+
+    let _listener = UnixListener::bind(&socket).expect("it is free");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    // The binary may lie where another user cannot reach it.
+    let binary = folder.path().join("thalweg");
+    fs::copy(env!("CARGO_BIN_EXE_thalweg"), &binary).expect("a copy");
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid", USER, "--clear-groups"]).arg(&binary);
+    let said = refused(&mut other);
+    assert!(said.contains("belongs to another user") && socket.exists(), "{said}");
+    let show = Command::new("setpriv")
+        .args(["--reuid", USER, "--clear-groups"])
+        .arg(&binary)
+        .args(["show", "status", "--socket"])
+        .arg(&socket)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&show.stderr);
+    assert!(said.contains("[control] group") && !said.contains("root"), "{said}");
+    let user = format!("[system]\nuser = \"{GROUP}\"\n{}", speaker(1, free_port()));
+    fs::write(&config, user).expect("a file");
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid", USER, "--clear-groups"]).arg(&binary);
+    assert!(refused(&mut other).contains("only root can become"));
+    fs::write(&config, format!("[system]\nuser = \"no.such.user\"\n{}", speaker(1, 1179))).expect("a file");
+    let said = refused(&mut Command::new(env!("CARGO_BIN_EXE_thalweg")));
+    assert!(said.contains("no user no.such.user"), "{said}");
+}
