@@ -363,6 +363,7 @@ impl PacketSide {
             waiting_for_neighbor: numbers.waiting,
             icmp_errors: numbers.icmp.errors_written,
             icmp_errors_withheld: numbers.icmp.errors_not_written.iter().sum(),
+            residence: router.residence(),
             workers: router.workers(),
         })
     }

@@ -38,6 +38,7 @@ mod preflight;
 mod punt;
 mod received;
 mod reload;
+mod residence;
 mod router;
 mod sink;
 mod start;

@@ -14,7 +14,7 @@ use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatRefusal;
 use thalweg_exec::ModelOptions;
-use thalweg_node::control::{CaptureRequest, WorkerView};
+use thalweg_node::control::{CaptureRequest, SojournView, WorkerView};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::NatStage;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
@@ -162,6 +162,11 @@ impl LiveRouter {
     /// What each thread of the model has done.
     pub fn workers(&self) -> Vec<WorkerView> {
         self.worker_counters.status(&self.received)
+    }
+
+    /// How long sampled packets stayed, from the receive ring to their port's queue.
+    pub fn residence(&self) -> SojournView {
+        self.worker_counters.residence()
     }
 
     /// Calls `act` with a port's egress queue; `None` if the port has none.

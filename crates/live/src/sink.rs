@@ -157,6 +157,7 @@ impl Sink<Chunk> for LiveSink {
         }
         self.count(run);
         self.parts.workers.add_chunk(self.lane.index, all);
+        self.parts.workers.add_residence(self.lane.index, &chunk, now_ns);
         if any_dead {
             self.publish();
         }

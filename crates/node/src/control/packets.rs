@@ -188,6 +188,9 @@ pub struct CountersView {
     pub icmp_errors: u64,
     /// ICMP errors that limits or rules suppressed.
     pub icmp_errors_withheld: u64,
+    /// How long packets stayed, from the receive ring to their port's queue: a sample of them.
+    #[serde(default)]
+    pub residence: SojournView,
     /// One item for each thread of the model.
     #[serde(default)]
     pub workers: Vec<WorkerView>,
@@ -238,7 +241,7 @@ pub struct QueueView {
     pub rates: Option<QueueRates>,
 }
 
-/// The distribution of sojourn times since the start, to two digits.
+/// A distribution of times since the start; sojourn times to two digits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SojournView {
     /// Packets that left within each of [`SojournView::BOUNDS_US`] microseconds.

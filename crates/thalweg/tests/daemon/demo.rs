@@ -65,15 +65,16 @@ fn it_needs_no_rights_and_leaves_nothing_behind() {
     let way = web::json(port, "/api/v1/fib/208.80.152.2");
     assert_eq!((&way["prefix"], &way["source"]), (&json!("208.80.152.0/22"), &json!("bgp")), "{way}");
 
-    eventually("packets wait in queues, are translated and metered", || {
+    eventually("packets wait in queues, are translated, metered and timed", || {
         let waited =
             items(port, "/api/v1/queues").iter().any(|queue| queue["sojourn_p99_us"].as_f64() > Some(1000.0));
         let nat = web::json(port, "/api/v1/nat/counters");
         let flows = web::json(port, "/api/v1/flows/cache");
+        let timed = web::json(port, "/api/v1/counters")["residence"]["packets"].as_u64() > Some(0);
         let counts = [&nat["counters"]["translated_in"], &nat["counters"]["translated_out"]];
         let outlet = &flows["outlets"][0];
         let stored = outlet["records"].as_u64().max(outlet["waiting"].as_u64()) > Some(0);
-        (waited && stored && counts.iter().all(|count| count.as_u64() > Some(0))).then_some(())
+        (waited && stored && timed && counts.iter().all(|count| count.as_u64() > Some(0))).then_some(())
     });
     let top = web::json(port, "/api/v1/flows/top?key=dst-as&last=1h");
     let rows = top["rows"].as_array().expect("rows");

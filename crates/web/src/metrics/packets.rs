@@ -9,7 +9,7 @@ use thalweg_node::control::{
 };
 
 use super::{Each, Views, seconds};
-use crate::exposition::Exposition;
+use crate::exposition::{Exposition, Family};
 
 /// NAT's counters of dropped packets, by the names of `show nat counters`.
 const NAT_DROPS: [&str; 10] = [
@@ -103,6 +103,11 @@ fn write_counters(text: &mut Exposition, view: &CountersView) {
     for worker in &view.workers {
         packets.sample(&[("worker", &worker.name)], worker.packets.unwrap_or(0));
     }
+    let mut residence = text.histogram(
+        "residence_seconds",
+        "How long packets stayed, from the receive ring to their port's queue: a sample of them.",
+    );
+    write_times(&mut residence, &[], &view.residence);
 }
 
 fn write_queues(text: &mut Exposition, queues: &[QueueView]) {
@@ -131,10 +136,13 @@ fn write_queues(text: &mut Exposition, queues: &[QueueView]) {
     let mut sojourn =
         text.histogram("egress_sojourn_seconds", "How long packets waited in the queue of a class.");
     for queue in queues {
-        let bounds = SojournView::BOUNDS_US.iter().map(|bound| f64::from(*bound) / 1e6);
-        let within = bounds.zip(queue.sojourn.within.iter().copied());
-        sojourn.buckets(&labels(queue), within, (queue.sojourn.packets, queue.sojourn.sum_us / 1e6));
+        write_times(&mut sojourn, &labels(queue), &queue.sojourn);
     }
+}
+
+fn write_times(family: &mut Family<'_>, labels: &[(&str, &str)], times: &SojournView) {
+    let bounds = SojournView::BOUNDS_US.iter().map(|bound| f64::from(*bound) / 1e6);
+    family.buckets(labels, bounds.zip(times.within.iter().copied()), (times.packets, times.sum_us / 1e6));
 }
 
 fn labels(queue: &QueueView) -> [(&str, &str); 2] {
