@@ -39,6 +39,7 @@ mod punt;
 mod received;
 mod residence;
 mod reload;
+mod residence;
 mod router;
 mod sink;
 mod start;
