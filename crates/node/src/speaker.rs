@@ -541,7 +541,7 @@ impl Speaker {
             let is_due = reached || slot.deadline_ms.load(Ordering::Acquire) <= now.0;
             if is_due {
                 let mut state = slot.lock();
-                state.note_prefix_counts(now);
+                slot.note_prefix_counts(&mut state, now);
                 // A busy machine may not have reported yet that a connection was refused; without this check it
                 // would time out here.
                 self.check_connecting(&slot, &mut state, now);

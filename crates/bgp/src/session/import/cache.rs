@@ -217,7 +217,7 @@ mod tests {
         let look = |at: usize, cache: &mut Cache| {
             let is_there = cache.get(&key(at)).is_some();
             if !is_there {
-                cache.put(&key(at), Err(Rejection::Policy));
+                cache.put(&key(at), Judged { received: None, outcome: Err(Rejection::Policy.into()) });
             }
             is_there
         };
