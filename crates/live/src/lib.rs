@@ -39,7 +39,6 @@ mod punt;
 mod received;
 mod residence;
 mod reload;
-mod residence;
 mod router;
 mod sink;
 mod start;

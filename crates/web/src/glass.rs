@@ -272,7 +272,7 @@ fn stream(
     view: &dyn Fn(&str) -> Option<Value>,
 ) -> Result<(), Problem> {
     let mut before = list.before.as_str();
-    router.ask(&control::Request::Bgp(request), &mut |item| {
+    router.ask(&control::Request::Bgp(request), |item| {
         let Some(view) = view(item) else { return ControlFlow::Continue(()) };
         let result = outlet.write(before).and_then(|()| outlet.write(view.to_string()));
         before = ",";
