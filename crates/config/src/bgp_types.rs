@@ -22,6 +22,13 @@ pub struct PolicyTable {
     pub(crate) reject: Arc<Policy>,
 }
 
+impl PolicyTable {
+    /// How many policies neighbors and groups use.
+    pub fn count(&self) -> usize {
+        self.used.len()
+    }
+}
+
 /// The BGP configuration, with defaults and groups applied.
 #[derive(Clone, Debug)]
 pub struct BgpConfig {

@@ -57,6 +57,7 @@ mod system;
 mod text_file;
 mod types;
 mod values;
+mod vrrp;
 mod web;
 mod web_types;
 mod workers;
@@ -203,6 +204,7 @@ impl ConfigSource {
         let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
         ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
+        let vrrp = vrrp::read(&mut reader, &mut root, &ports);
         let nat = nat::read(&mut reader, &mut root, &ports, &routing);
         if let Some(nat) = &nat {
             ports.check_sources_for(nat, &routing);
@@ -231,6 +233,7 @@ impl ConfigSource {
             ports: ports.configs,
             neighbors: ports.neighbors,
             routing,
+            vrrp,
             nat,
             acls,
             firewall,

@@ -2,8 +2,8 @@
 
 use crate::key::{SectionInfo, Table, table};
 use crate::{
-    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, system, web,
-    workers,
+    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, system, vrrp,
+    web, workers,
 };
 
 table! {
@@ -18,6 +18,7 @@ table! {
     row ports::NEIGHBORS;
     row routing::ROUTING;
     row routing::ROUTES;
+    row vrrp::VRRP;
     row nat::NAT;
     row acl::ACL;
     row firewall::FIREWALL;

@@ -23,6 +23,7 @@ use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_dataplane::schedule::Service;
+use thalweg_dataplane::vrrp::VrrpConfig;
 use thalweg_exec::Priority;
 use thalweg_flow::MeterOptions;
 use thalweg_wire::MacAddr;
@@ -50,6 +51,8 @@ pub struct RouterConfig {
     pub neighbors: Vec<StaticNeighbor>,
     /// All routes, including local and connected ones.
     pub routing: RoutingConfig,
+    /// Virtual routers, in file order.
+    pub vrrp: Vec<VrrpConfig>,
     pub nat: Option<NatConfig>,
     /// In file order.
     pub acls: Vec<AclConfig>,

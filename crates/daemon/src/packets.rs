@@ -16,6 +16,7 @@ use thalweg_config::{Class, FirewallConfig, PortConfig, RouterConfig, WorkersCon
 use thalweg_dataplane::gateway_check::{CheckState, CheckView};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::{ColorAction, ColorCounts, Marker};
+use thalweg_dataplane::vrrp::VirtualRouterView as VirtualRouter;
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
 use thalweg_live::{
@@ -24,7 +25,7 @@ use thalweg_live::{
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FirewallRuleView,
     FlowCacheView, FlowOutletView, GatewayCheckView, NatUse, NeighborView, PacketRequest, PacketStatus,
-    PolicerView, PortView, QueueView, ReceiveQueueView, SojournView, UpDown, emit_all,
+    PolicerView, PortView, QueueView, ReceiveQueueView, SojournView, UpDown, VirtualRouterView, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -417,6 +418,24 @@ impl PacketSide {
         Ok(views.ok_or(AnswerError::HostSilent)?.iter().map(view).collect())
     }
 
+    fn virtual_routers(&self) -> Result<Vec<VirtualRouterView>, AnswerError> {
+        let views = self.router.read().ask(|host| host.virtual_routers().cloned().collect::<Vec<_>>());
+        let view = |each: &VirtualRouter| VirtualRouterView {
+            port: self.name(each.config.port),
+            id: each.config.id,
+            addresses: each.config.addresses.iter().map(ToString::to_string).collect(),
+            state: each.state.name().to_owned(),
+            priority: each.config.priority,
+            active: each.active.map(|address| address.to_string()),
+            active_priority: each.active_priority,
+            sent: each.sent,
+            received: each.received,
+            ignored: each.ignored.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
+            became_active: each.became_active,
+        };
+        Ok(views.ok_or(AnswerError::HostSilent)?.iter().map(view).collect())
+    }
+
     fn queues(&self) -> Vec<QueueView> {
         let router = self.router.read();
         let mut views = Vec::new();
@@ -472,6 +491,7 @@ impl PacketSide {
             PacketRequest::Counters => emit_all(self.counters().map(|view| [view]), emit),
             PacketRequest::Neighbors => emit_all(self.neighbors(), emit),
             PacketRequest::GatewayChecks => emit_all(self.gateway_checks(), emit),
+            PacketRequest::VirtualRouters => emit_all(self.virtual_routers(), emit),
             PacketRequest::Queues => emit_all(Ok(self.rated_queues()), emit),
             PacketRequest::AccessLists => emit_all(Ok(self.access_lists()), emit),
             PacketRequest::Policers => emit_all(Ok(self.policers()), emit),

@@ -13,7 +13,8 @@
 //! | counters | [`account`] | any batch |
 //!
 //! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
-//! ([`icmp`]), health checks of gateways ([`gateway_check`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
+//! ([`icmp`]), health checks of gateways ([`gateway_check`]), virtual
+//! routers ([`vrrp`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
 //! file. Shards of NAT and of the firewall are in cells, for which the caller supplies locks if several threads share them.
 
 pub mod account;
@@ -38,6 +39,7 @@ pub mod reverse_path;
 pub mod route;
 pub mod schedule;
 pub mod vlan;
+pub mod vrrp;
 
 #[cfg(test)]
 mod test_support;

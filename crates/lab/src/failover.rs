@@ -6,7 +6,9 @@
 //! from its last packet before the failure on. The silence without a failure, over the same time, shows what the
 //! machine adds.
 //!
-//! Missing: IPv6, a second router that takes over (VRRP).
+//! Two routers that share the client's gateway by VRRP are measured in a network of their own: the first dies.
+//!
+//! Missing: IPv6.
 
 pub mod render;
 mod router;
@@ -52,6 +54,8 @@ thalweg_base::words! {
         Session => "session",
         /// The router's process is killed, and started again at once.
         Process => "process",
+        /// The first of two routers dies: its process, and its links.
+        Router => "router",
     }
 }
 
@@ -183,11 +187,11 @@ fn once(
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<Run, ForwardingError> {
-    if kind.needs_bird() && !has_program("bird") {
-        let said = "bird is not here (package bird2)".to_owned();
+    if let Some((program, package)) = kind.needs().filter(|(program, _)| !has_program(program)) {
+        let said = format!("{program} is not here (package {package})");
         return Err(ForwardingError::Command { command: kind.to_string(), said });
     }
-    let mut site = Site::new(options)?;
+    let mut site = Site::new(kind.is_pair(), options)?;
     let mut router = Router::start(kind, &mut site, options)?;
     wait_until(stop, START_WAIT, || router.is_ready(&site))
         .map_err(|error| unready(error, format!("the table is not there; {}", router.said())))?;
@@ -222,6 +226,10 @@ fn watch(
     tally.mark(stream.sent());
     match failure {
         Failure::Process => router.restart(site, options)?,
+        Failure::Router => {
+            router.kill();
+            site.fail(failure)?;
+        }
         _ => site.fail(failure)?,
     }
     wait(watch, stop)?;

@@ -5,7 +5,7 @@
 //!                  │                        └── packets that waited ──> outboxes
 //!                  ├── errors, echo ──> injected: routed and translated like any packet
 //!                  ├── fragments ──> outboxes
-//!                  ├── health checks of gateways ──> outboxes, forwarding tables
+//!                  ├── health checks of gateways, virtual routers ──> outboxes, forwarding tables
 //!                  └── other packets for the router ──> mirror interface, if the port has one
 //! ```
 //!
@@ -22,6 +22,7 @@ mod frames;
 mod gateway_checks;
 mod reload;
 mod static_neighbors;
+mod virtual_routers;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -38,6 +39,7 @@ use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
 use thalweg_dataplane::neighbor::{
     NeighborConfig, NeighborCounters, NeighborOutput, NeighborTable, NeighborView, PortIdentity,
 };
+use thalweg_dataplane::vrrp::VirtualRouters;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::live_tables::PortLink;
 use thalweg_node::plan::NatStage;
@@ -57,6 +59,7 @@ use frames::{Kind, kind_of};
 pub(crate) use reload::{HostChange, HostPorts, PortChange};
 use static_neighbors::StaticNeighbors;
 pub use static_neighbors::{KernelNeighborCounts, NeighborSource};
+pub(crate) use virtual_routers::PortMacs;
 
 /// Packets taken from each queue before timers and link changes are handled again.
 const TURN: usize = 256;
@@ -103,6 +106,7 @@ pub(crate) struct Parts {
     pub(crate) queue_clock: Arc<QueueClock>,
     pub(crate) injector: Injector,
     pub(crate) mirrors: Mirrors,
+    pub(crate) virtual_macs: PortMacs,
     pub(crate) outside: Option<u16>,
     pub(crate) nat: Option<Arc<NatStage>>,
     pub(crate) firewall: Option<FirewallWatch>,
@@ -135,6 +139,7 @@ pub struct Host {
     vacant: BTreeSet<u16>,
     early_fragments: EarlyFragments,
     checks: GatewayChecks,
+    virtual_routers: VirtualRouters,
     parts: Parts,
     gateways_at_ns: u64,
     sessions_at_ns: u64,
@@ -143,7 +148,12 @@ pub struct Host {
 
 impl Host {
     /// The host thread's state in the beginning, when the interfaces of the ports `down` do not exist yet.
-    pub(crate) fn new(neighbors: NeighborConfig, parts: Parts, down: impl Iterator<Item = u16>) -> Self {
+    pub(crate) fn new(
+        neighbors: NeighborConfig,
+        virtual_routers: VirtualRouters,
+        parts: Parts,
+        down: impl Iterator<Item = u16>,
+    ) -> Self {
         let now_ns = parts.clock.now_ns();
         let seed = neighbors.seed;
         let mut host = Self {
@@ -152,6 +162,7 @@ impl Host {
             vacant: BTreeSet::new(),
             early_fragments: EarlyFragments::default(),
             checks: GatewayChecks::new(seed),
+            virtual_routers,
             parts,
             gateways_at_ns: 0,
             sessions_at_ns: 0,
@@ -161,6 +172,8 @@ impl Host {
             host.neighbors.set_port(port, None, now_ns);
         }
         host.look_at_gateways(now_ns);
+        let ports: Vec<u16> = (0..).zip(&host.parts.identities).map(|(port, _)| port).collect();
+        ports.into_iter().for_each(|port| host.follow_port(port, now_ns));
         host
     }
 
@@ -171,6 +184,7 @@ impl Host {
                 self.neighbors.next_deadline(),
                 self.early_fragments.next_deadline(),
                 self.checks.next_deadline(),
+                self.virtual_routers.next_deadline(),
             ];
             let due = due.into_iter().flatten().fold(self.gateways_at_ns, u64::min);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
@@ -190,6 +204,7 @@ impl Host {
             let now_ns = self.parts.clock.now_ns();
             self.neighbors.handle_timer(now_ns);
             self.run_checks(now_ns);
+            self.run_virtual_routers(now_ns);
             self.put_in_early_fragments(now_ns);
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
@@ -200,6 +215,7 @@ impl Host {
                 question(&mut self);
             }
         }
+        self.stop_virtual_routers(self.parts.clock.now_ns());
     }
 
     fn work_on(&mut self, first: Option<Punt>, intake: &Intake) {
@@ -345,8 +361,14 @@ impl Host {
     }
 
     fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
-        if self.handle_neighbor(punt, now_ns) || self.is_check_answer(punt.ip_packet(), now_ns) {
+        let is_ours = self.handle_neighbor(punt, now_ns)
+            || self.is_check_answer(punt.ip_packet(), now_ns)
+            || self.is_advertisement(punt, now_ns);
+        if is_ours {
             return Delivery::Taken;
+        }
+        if let Some(delivery) = self.offer_virtual(punt, now_ns) {
+            return delivery;
         }
         let delivery = self.parts.mirrors.deliver(punt.port_in, &punt.frame);
         if delivery != Delivery::NoMirror || !self.is_own(punt) {
@@ -553,6 +575,7 @@ impl Host {
         // Before anything else: from here on, packets take another path.
         self.parts.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
+        self.follow_port(port, now_ns);
         self.parts.mirrors.copy_state(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;
     }

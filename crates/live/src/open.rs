@@ -8,7 +8,7 @@ use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::reopen::{self, OpenedLater};
 use thalweg_ports::live::xdp::XdpMode;
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::{self, LiveError, Opened, Playback, PortFacts, Request};
+use thalweg_ports::live::{self, LiveError, Opened, Playback, PortFacts, Request, VirtualMacs};
 
 use crate::interface_lock::ClaimError;
 
@@ -119,6 +119,7 @@ pub(crate) fn request(
         interface: interface.name.clone(),
         device: interface.device.clone(),
         mac: (!interface.own_mac).then_some(config.mac),
+        virtual_macs: None,
         mtu: config.mtu,
         queues: interface.queues.map_or(queues, usize::from),
         modes: modes(interface),
@@ -158,18 +159,21 @@ pub(crate) fn by_driver<T>(
     }
 }
 
-/// Opens a port as configured. `offload` holds the kernel's tables of the port's flows.
+/// What a driver shares with others: the kernel's tables of the port's flows, and the addresses of virtual routers.
+pub(crate) type Shared = (Option<Arc<Offload>>, Option<Arc<VirtualMacs>>);
+
+/// Opens a port as configured.
 pub fn open_port(
     router: &RouterConfig,
     config: &PortConfig,
     queues: usize,
     carries_vlans: bool,
-    offload: Option<Arc<Offload>>,
+    (offload, virtual_macs): Shared,
 ) -> Result<OpenedPort, OpenError> {
     let Some(interface) = &config.interface else {
         return Err(OpenError::NoInterface { port: config.name.clone() });
     };
-    let request = Request { offload, ..request(config, interface, queues, router.dpdk.mbufs) };
+    let request = Request { offload, virtual_macs, ..request(config, interface, queues, router.dpdk.mbufs) };
     let opened = by_driver(
         interface.driver,
         carries_vlans,
@@ -199,12 +203,12 @@ pub(crate) fn wait_for(
     config: &PortConfig,
     queues: usize,
     carries_vlans: bool,
-    offload: Option<Arc<Offload>>,
+    (offload, virtual_macs): Shared,
 ) -> Option<OpenedPort> {
     let interface = config.interface.as_ref().filter(|interface| interface.driver.takes_interface())?;
     let (driver, name) = (interface.driver, interface.name.clone());
     // DPDK ports cannot wait, so no mbufs are needed.
-    let request = Request { offload, ..request(config, interface, queues, 0) };
+    let request = Request { offload, virtual_macs, ..request(config, interface, queues, 0) };
     let facts = PortFacts {
         interface: name.clone(),
         index: 0,

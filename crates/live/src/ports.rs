@@ -7,12 +7,12 @@ use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::reopen::OpenedLater;
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::{Held, LiveError, Opened, PortFacts, PortTx};
+use thalweg_ports::live::{Held, LiveError, Opened, PortFacts, PortTx, VirtualMacs};
 
 use crate::interface_lock::InterfaceLock;
 use crate::lanes::QueueRx;
 use crate::offload::flows_of;
-use crate::open::{OpenError, OpenedPort, open_port, wait_for};
+use crate::open::{OpenError, OpenedPort, Shared, open_port, wait_for};
 use crate::port_mac::PortMac;
 use crate::preflight::leftover_addresses;
 
@@ -102,12 +102,14 @@ pub(crate) fn open(
     index: u16,
     lanes: usize,
     claim: Option<InterfaceLock>,
+    virtual_macs: Option<Arc<VirtualMacs>>,
 ) -> Result<OpenPort, OpenError> {
     let port_config = &config.ports[usize::from(index)];
     let carries_vlans = carries_vlans(config, index);
     let offload = flows_of(config, port_config, carries_vlans);
-    let opened = open_port(config, port_config, lanes, carries_vlans, offload.clone())
-        .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, offload.clone()))?;
+    let shared = (offload.clone(), virtual_macs);
+    let opened = open_port(config, port_config, lanes, carries_vlans, shared.clone())
+        .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, shared))?;
     let OpenedPort { opened: Opened { mut port, link, held }, later } = opened;
     if later.is_none() {
         port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
@@ -131,7 +133,7 @@ fn wait_instead(
     config: &PortConfig,
     lanes: usize,
     carries_vlans: bool,
-    flows: Option<Arc<Offload>>,
+    shared: Shared,
 ) -> Result<OpenedPort, OpenError> {
     let OpenError::Port { source: LiveError::NoSuchInterface { interface }, .. } = &why else {
         return Err(why);
@@ -140,7 +142,7 @@ fn wait_instead(
         port = config.name,
         "interface {interface} does not exist yet; the port comes up when it appears"
     );
-    wait_for(config, lanes, carries_vlans, flows).ok_or(why)
+    wait_for(config, lanes, carries_vlans, shared).ok_or(why)
 }
 
 fn log_opened(config: &PortConfig, facts: &PortFacts) {

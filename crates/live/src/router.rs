@@ -25,7 +25,7 @@ use crate::capture::{CaptureError, CaptureStream, CapturedRouter, Selection};
 use crate::counters::Counters;
 use crate::firewall_watch::FirewallWatch;
 use crate::halves::HalvesSlot;
-use crate::host::{Host, KernelNeighborCounts, Question};
+use crate::host::{Host, KernelNeighborCounts, PortMacs, Question};
 use crate::links::WatchChange;
 use crate::offload::{FlowOffload, Offloaded};
 use crate::outbox::{Outboxes, QueueClock};
@@ -83,6 +83,7 @@ pub struct LiveRouter {
     pub(crate) mirror_halves: HalvesSlot,
     pub(crate) watch: Sender<WatchChange>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
+    pub(crate) virtual_macs: PortMacs,
     pub(crate) questions: Sender<Question>,
     pub(crate) ended: Arc<AtomicBool>,
     /// The configuration in force; locked during a reload.

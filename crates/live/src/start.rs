@@ -19,6 +19,7 @@ use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
 use thalweg_dataplane::neighbor::{NeighborConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
+use thalweg_dataplane::vrrp::{VirtualRouters, VrrpConfig};
 use thalweg_exec::{Priority, Rank};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::forwarding::ForwardingTables;
@@ -31,7 +32,7 @@ use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 use crate::counters::{ADDED_MAX, Counters};
 use crate::feed::Feed;
 use crate::halves::HalvesSlot;
-use crate::host::{Host, Intake, Parts, Question};
+use crate::host::{Host, Intake, Parts, PortMacs, Question};
 use crate::inject::{InjectedRx, Injector, injection};
 use crate::lanes::{LaneNumber, QueueRx, check_named, deal, lanes_wanted};
 use crate::links::{LinkWatcher, WatchChange, Watched};
@@ -66,6 +67,7 @@ struct Opened {
     outboxes: Outboxes,
     states: PortStates,
     offload: Option<Arc<FlowOffload>>,
+    virtual_macs: PortMacs,
     /// By port, what reads the link's state if the kernel does not report it.
     links: Vec<Option<Box<dyn ReadLink>>>,
 }
@@ -191,6 +193,7 @@ impl LiveRouter {
             mirror_halves: HalvesSlot::default(),
             watch,
             offload: opened.offload,
+            virtual_macs: opened.virtual_macs,
             questions,
             ended: Arc::default(),
             config: Mutex::new(Arc::new(config.clone())),
@@ -223,6 +226,7 @@ impl LiveRouter {
             queue_clock: self.queue_clock.clone(),
             injector,
             mirrors,
+            virtual_macs: self.virtual_macs.clone(),
             outside: config.nat.as_ref().map(|nat| nat.outside_port),
             nat: self.nat(),
             firewall: self.firewall_watch(config),
@@ -231,7 +235,7 @@ impl LiveRouter {
             clock: self.clock,
             class: config.qos.default_class,
         };
-        let mut host = Host::new(neighbors, parts, down);
+        let mut host = Host::new(neighbors, VirtualRouters::new(config.vrrp.clone()), parts, down);
         let neighbors = config.neighbors.iter();
         host.configure_neighbors(neighbors.map(|neighbor| (neighbor.port, neighbor.address, neighbor.mac)));
         host.configure_checks(&config.routing.checks);
@@ -396,6 +400,12 @@ pub(crate) fn open_mirrors(
 fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let (mut halves, mut own, mut states) = (Vec::new(), Vec::new(), Vec::new());
     let (mut offloads, mut links) = (Vec::new(), Vec::new());
+    let mut virtual_macs = PortMacs::new();
+    for VrrpConfig { port, .. } in &config.vrrp {
+        if virtual_macs.iter().all(|(known, _)| known != port) {
+            virtual_macs.push((*port, Arc::default()));
+        }
+    }
     let claims: Vec<_> = config.ports.iter().map(ports::claim).collect::<Result<_, _>>()?;
     start_dpdk(config)?;
     let vlans = VlanTable::new(sub_interfaces(config));
@@ -407,7 +417,8 @@ fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Re
             links.push(None);
             continue;
         }
-        let opened = ports::open(config, index, lanes, claim)?;
+        let macs = virtual_macs.iter().find(|(port, _)| *port == index).map(|(_, macs)| macs.clone());
+        let opened = ports::open(config, index, lanes, claim, macs)?;
         halves.extend(opened.halves);
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
         own.push(Some(Outbox::new(index, opened.tx, queue, vlans.clone(), counters.clone())));
@@ -418,7 +429,7 @@ fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Re
     let (outboxes, states) = vlan::with_sub_interfaces(config, own, states)?;
     let facts: Vec<&PortFacts> = states.iter().flatten().map(|state| &state.facts).collect();
     let offload = FlowOffload::new(config, offloads, &facts);
-    Ok(Opened { halves, outboxes: Outboxes::new(outboxes), states, offload, links })
+    Ok(Opened { halves, outboxes: Outboxes::new(outboxes), states, offload, virtual_macs, links })
 }
 
 /// The non-vacant ports, each with the state of its link.

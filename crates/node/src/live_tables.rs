@@ -75,6 +75,8 @@ pub struct LiveTables {
     /// Configured routes to single addresses, and the neighbors' host routes.
     configured_hosts: HashMap<IpAddr, NextHopId>,
     neighbor_hosts: HashMap<IpAddr, NextHopId>,
+    /// Those of configured routes that are a virtual router's at present.
+    virtual_hosts: HashSet<IpAddr>,
     /// Routes of other programs.
     others: Others,
     networks: Networks,
@@ -141,6 +143,7 @@ impl LiveTables {
             hosts: HashMap::new(),
             configured_hosts,
             neighbor_hosts: HashMap::new(),
+            virtual_hosts: HashSet::new(),
             others: Others::default(),
             networks,
             free: Vec::new(),
@@ -261,6 +264,28 @@ impl LiveTables {
         }
         let (port, address) = neighbor;
         self.tables.avoid(Way::Neighbor { address, link: port.into() }, has_failed);
+        self.tables.finish();
+    }
+
+    /// Sets whether an address of a virtual router leads to this router, which has the port. The router's own
+    /// addresses always do.
+    pub fn set_virtual(&mut self, port: u16, address: IpAddr, is_ours: bool) {
+        let local = Group::of(vec![Path::Local { port }]);
+        let mut numbers = (1..).zip(&self.groups).filter(|(_, group)| **group == local);
+        let Some((number, _)) = numbers.next() else { return };
+        match (self.configured_hosts.get(&address), is_ours) {
+            (None, true) => _ = self.configured_hosts.insert(address, number),
+            (Some(known), false) if self.virtual_hosts.contains(&address) && *known == number => {
+                self.configured_hosts.remove(&address);
+            }
+            _ => return,
+        }
+        if is_ours {
+            self.virtual_hosts.insert(address);
+        } else {
+            self.virtual_hosts.remove(&address);
+        }
+        self.update_host_route(address);
         self.tables.finish();
     }
 

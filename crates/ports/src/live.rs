@@ -60,6 +60,7 @@ pub use source::{LiveSource, NAP, PortChange, RETRY_EVERY, SPIN_FOR, SourceOptio
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::ChunkBuilder;
 use thalweg_wire::MacAddr;
 
@@ -83,12 +84,39 @@ pub struct Port {
     pub facts: PortFacts,
 }
 
-/// Whether a frame is for the port with this MAC address, given as a number: sent to it, or to a group. A frame too
-/// short for an address passes, and is dropped by name later.
+/// Whether a frame is for the port with this MAC address, given as a number: sent to it, to a group, or to a virtual
+/// router. A frame too short for an address passes, and is dropped by name later.
 #[cfg(target_os = "linux")]
 #[inline]
-fn is_for(mac: u64, frame: &[u8]) -> bool {
-    frame.first_chunk::<6>().is_none_or(|to| MacAddr(*to).is_group() || MacAddr(*to).to_u64() == mac)
+fn is_for(mac: u64, shared: Option<&VirtualMacs>, frame: &[u8]) -> bool {
+    let is_own = |to: &[u8; 6]| MacAddr(*to).is_group() || MacAddr(*to).to_u64() == mac;
+    frame.first_chunk::<6>().is_none_or(|to| is_own(to) || shared.is_some_and(|shared| shared.has(*to)))
+}
+
+/// The MAC addresses of virtual routers (RFC 9568 7.3) that a port has at present.
+#[derive(Debug, Default)]
+pub struct VirtualMacs([AtomicU64; 8]);
+
+impl VirtualMacs {
+    /// The word and the bit of an address; `None` for addresses of others.
+    fn place([a, b, c, d, family, id]: [u8; 6]) -> Option<(usize, u64)> {
+        let family = usize::from(family).checked_sub(1).filter(|family| *family < 2)?;
+        let is_virtual = [a, b, c, d] == [0, 0, 0x5e, 0];
+        is_virtual.then(|| (family * 4 + usize::from(id / 64), 1 << (id % 64)))
+    }
+
+    /// Sets whether frames to the address are the port's.
+    pub fn set(&self, mac: MacAddr, is_ours: bool) {
+        let Some((word, bit)) = Self::place(mac.0) else { return };
+        match is_ours {
+            true => self.0[word].fetch_or(bit, Ordering::Relaxed),
+            false => self.0[word].fetch_and(!bit, Ordering::Relaxed),
+        };
+    }
+
+    fn has(&self, mac: [u8; 6]) -> bool {
+        Self::place(mac).is_some_and(|(word, bit)| self.0[word].load(Ordering::Relaxed) & bit != 0)
+    }
 }
 
 /// The properties of a port as opened.

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     AclRuleView, BgpNeighborView, BgpRequest, Client, ClientError, CountersView, FirewallCountersView,
     FlowCacheView, ForwardingView, GatewayCheckView, MemoryView, NatCountersView, PacketRequest, PolicerView,
-    PortView, QueueView, RefusalKind, Request, RibView, StatusView,
+    PortView, QueueView, RefusalKind, Request, RibView, StatusView, VirtualRouterView,
 };
 
 use crate::answer::Outlet;
@@ -48,6 +48,7 @@ pub(crate) struct Views {
     pub(crate) counters: Option<CountersView>,
     pub(crate) ports: Option<Vec<PortView>>,
     pub(crate) checks: Option<Vec<GatewayCheckView>>,
+    pub(crate) virtual_routers: Option<Vec<VirtualRouterView>>,
     pub(crate) queues: Option<Vec<QueueView>>,
     pub(crate) policers: Option<Vec<PolicerView>>,
     pub(crate) acls: Option<Vec<AclRuleView>>,
@@ -104,6 +105,7 @@ impl Views {
             counters: one(router, &packets(PacketRequest::Counters))?,
             ports: all(router, &packets(PacketRequest::Ports))?,
             checks: all(router, &packets(PacketRequest::GatewayChecks))?,
+            virtual_routers: all(router, &packets(PacketRequest::VirtualRouters))?,
             queues: all(router, &packets(PacketRequest::Queues))?,
             policers: all(router, &packets(PacketRequest::Policers))?,
             acls: all(router, &packets(PacketRequest::AccessLists))?,

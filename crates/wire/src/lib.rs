@@ -2,7 +2,7 @@
 //! value is used for.
 //!
 //! **Packets**: a module for each header ([`ethernet`], [`vlan`], [`arp`], [`ipv4`], [`ipv6`], [`icmp`],
-//! [`ndp`], [`udp`], [`tcp`]), all of one form. A *view* (`Ipv4View`) is made from bytes and checked once;
+//! [`ndp`], [`udp`], [`tcp`], [`vrrp`]), all of one form. A *view* (`Ipv4View`) is made from bytes and checked once;
 //! its accessors cannot fail. A *repr* (`Ipv4Repr`) is a header or message to encode, which always succeeds.
 //! One row per field defines both. The stages that every packet passes (ingress, flow parsing, rewriting)
 //! load their fields themselves; property tests compare them with the views. [`checksum`] has the Internet
@@ -38,6 +38,7 @@ pub mod testing;
 pub mod trace;
 pub mod udp;
 pub mod vlan;
+pub mod vrrp;
 
 pub use ether_type::EtherType;
 pub use mac_addr::{MacAddr, MacAddrError};

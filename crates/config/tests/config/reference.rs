@@ -121,6 +121,11 @@ via = "203.0.113.1"
 port = "wan"
 # routes.check
 [routes.check]
+# vrrp
+[[vrrp]]
+port = "wan"
+id = 7
+addresses = "203.0.113.6"
 # ports.NAME
 [ports.wan]
 interface = "eth0"

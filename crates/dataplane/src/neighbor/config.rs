@@ -87,6 +87,8 @@ pub struct PortIdentity {
     /// Its addresses and their prefix lengths. If any is IPv6, a link-local address derived from the MAC address is
     /// added unless one is given.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Addresses of virtual routers that are Active here, each with its MAC address. They may be among `addresses`.
+    pub virtual_addresses: Vec<(IpAddr, MacAddr)>,
     /// NAT's addresses here: they are answered for and defended too, but never used as a source.
     pub translated: Vec<Ipv4Addr>,
     /// The largest IP packet on the link; announced in router advertisements.
@@ -101,7 +103,15 @@ pub struct PortIdentity {
 impl PortIdentity {
     /// An untagged port that does not advertise the router.
     pub fn new(mac: MacAddr, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
-        Self { mac, addresses, translated: Vec::new(), mtu_bytes, vlan: None, router_advertisements: false }
+        Self {
+            mac,
+            addresses,
+            virtual_addresses: Vec::new(),
+            translated: Vec::new(),
+            mtu_bytes,
+            vlan: None,
+            router_advertisements: false,
+        }
     }
 
     /// Adds the link-local address that IPv6 needs, if there is none.
@@ -132,6 +142,24 @@ impl PortIdentity {
     /// Whether it is one of the router's addresses on this port.
     pub fn owns(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|&(own, _)| own == address)
+            || self.virtual_addresses.iter().any(|&(own, _)| own == address)
+    }
+
+    /// The MAC address that belongs to one of the router's addresses here.
+    pub(super) fn mac_of(&self, address: IpAddr) -> MacAddr {
+        self.virtual_addresses.iter().find(|(own, _)| *own == address).map_or(self.mac, |(_, mac)| *mac)
+    }
+
+    /// Whether a MAC address is one of the router's here.
+    pub(super) fn has_mac(&self, mac: MacAddr) -> bool {
+        mac == self.mac || self.virtual_addresses.iter().any(|(_, own)| *own == mac)
+    }
+
+    /// All addresses to announce: the router's own, and those of virtual routers.
+    pub(super) fn announced(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let own = self.addresses.iter().map(|&(address, _)| address);
+        let shared = self.virtual_addresses.iter().map(|&(address, _)| address);
+        own.chain(shared.filter(|address| !self.addresses.iter().any(|(own, _)| own == address)))
     }
 
     /// Whether an own address has no network: a /32, as some hosting providers assign, whose gateway is on the link

@@ -117,7 +117,7 @@ pub(super) fn solicitation_frame(
 ) -> Vec<u8> {
     let group = solicited_node(target);
     let (destination, mac) = to.map_or((group, group_mac(group)), |mac| (target, mac));
-    let message = NdpRepr::NeighborSolicitation { target, source_mac: port.mac };
+    let message = NdpRepr::NeighborSolicitation { target, source_mac: port.mac_of(source.into()) };
     frame(port, (source, destination), mac, &message)
 }
 
@@ -130,7 +130,7 @@ pub(super) fn advertisement_frame(
     solicited: bool,
 ) -> Vec<u8> {
     let flags = FROM_ROUTER | OVERRIDE | if solicited { SOLICITED } else { 0 };
-    let message = NdpRepr::NeighborAdvertisement { flags, target, target_mac: port.mac };
+    let message = NdpRepr::NeighborAdvertisement { flags, target, target_mac: port.mac_of(target.into()) };
     frame(port, (target, destination), to, &message)
 }
 
@@ -175,6 +175,7 @@ fn frame(
 ) -> Vec<u8> {
     let message = message.encode(source, destination);
     let ip = Ipv6Repr { hop_limit: HOP_LIMIT, ..Ipv6Repr::new(source, destination, ICMPV6, message.len()) };
-    let header = EthernetRepr { destination: to, source: port.mac, ether_type: EtherType::IPV6 };
+    let header =
+        EthernetRepr { destination: to, source: port.mac_of(source.into()), ether_type: EtherType::IPV6 };
     build(header, port.vlan, &[&ip.encode(), &message])
 }

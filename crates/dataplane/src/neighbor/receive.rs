@@ -61,7 +61,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         if frame.vlan.is_some() && frame.vlan != identity.vlan {
             return Err(Ignored::WrongVlan);
         }
-        if frame.source == identity.mac {
+        if identity.has_mac(frame.source) {
             return Err(Ignored::OwnFrame);
         }
         if !frame.source.is_unicast() {
@@ -75,7 +75,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         if frame.ether_type != EtherType::ARP {
             return Err(Ignored::NotArp);
         }
-        if frame.destination != identity.mac && !frame.destination.is_broadcast() {
+        if !identity.has_mac(frame.destination) && !frame.destination.is_broadcast() {
             return Err(Ignored::NotForUs);
         }
         let arp = ArpView::new(frame.payload).map(ArpRepr::from).map_err(|_| Ignored::NotArp)?;
@@ -105,8 +105,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
         let answers_us = for_us
             && arp.operation == ArpOperation::Reply
-            && arp.target_mac == identity.mac
-            && frame.destination == identity.mac;
+            && identity.has_mac(arp.target_mac)
+            && identity.has_mac(frame.destination);
         let said = Said {
             mac: Some(arp.sender_mac),
             solicited: answers_us,
@@ -121,7 +121,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     fn reply_arp(&mut self, port: u16, identity: &PortIdentity, arp: &ArpRepr) {
         let reply = ArpRepr {
             operation: ArpOperation::Reply,
-            sender_mac: identity.mac,
+            sender_mac: identity.mac_of(arp.target.into()),
             sender: arp.target,
             target_mac: arp.sender_mac,
             target: arp.sender,
@@ -136,7 +136,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             return Err(Ignored::NotNeighborDiscovery);
         }
         let received = Received::parse(frame.payload)?;
-        let to_us = frame.destination == identity.mac || frame.destination.0[..2] == [0x33, 0x33];
+        let to_us = identity.has_mac(frame.destination) || frame.destination.0[..2] == [0x33, 0x33];
         let to_ours = received.destination.is_multicast() || identity.owns(received.destination.into());
         if !to_us || !to_ours {
             return Err(Ignored::NotForUs);
@@ -317,7 +317,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
 fn check_mac(identity: &PortIdentity, mac: MacAddr) -> Result<(), Ignored> {
     match mac {
-        mac if mac == identity.mac => Err(Ignored::OwnFrame),
+        mac if identity.has_mac(mac) => Err(Ignored::OwnFrame),
         mac if !mac.is_unicast() => Err(Ignored::InvalidMac),
         _ => Ok(()),
     }

@@ -543,7 +543,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         let again_ns = now_ns.saturating_add(ANNOUNCE_INTERVAL_NS);
         port.announce_ns = if port.announcements_left > 0 { again_ns } else { u64::MAX };
         let identity = port.identity.clone();
-        for &(address, _) in &identity.addresses {
+        for address in identity.announced() {
             self.announce(number, &identity, address);
         }
     }
@@ -551,7 +551,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     /// Announces one of our addresses to all (RFC 5227 2.3, RFC 4861 7.2.6).
     pub(super) fn announce(&mut self, number: u16, identity: &PortIdentity, address: IpAddr) {
         let frame = match address {
-            IpAddr::V4(address) => arp::announcement(identity.mac, address, identity.vlan),
+            IpAddr::V4(address) => arp::announcement(identity.mac_of(address.into()), address, identity.vlan),
             IpAddr::V6(address) => {
                 let group = ndp::ALL_NODES;
                 nd::advertisement_frame(identity, address, group, ndp::group_mac(group), false)
@@ -609,7 +609,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 fn question(identity: &PortIdentity, target: IpAddr, to: Option<MacAddr>) -> Option<Vec<u8>> {
     match (identity.source_for(target)?, target) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {
-            Some(arp::request(identity.mac, source, target, to, identity.vlan))
+            Some(arp::request(identity.mac_of(source.into()), source, target, to, identity.vlan))
         }
         (IpAddr::V6(source), IpAddr::V6(target)) => {
             Some(nd::solicitation_frame(identity, source, target, to))

@@ -1,10 +1,12 @@
 //! The routers under test.
 
 use super::site::{
-    HOLD_S, PORTS, Process, ROUTER_AS, Site, TRANSIT_AS, neighbor_address, prefix, router_address,
+    HOLD_S, PORTS, Process, ROUTER_AS, SHARED_ADDRESS, Site, TABLE_ALL, TRANSIT_AS, neighbor_address, prefix,
+    router_address,
 };
 use super::{Failure, Options};
 use crate::forwarding::ForwardingError;
+use crate::forwarding::namespace::Namespace;
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
@@ -12,6 +14,8 @@ use std::process::{Command, Stdio};
 
 /// How much of a log is told.
 const SAID_BYTES: usize = 1000;
+/// Between advertisements of a pair's routers.
+const ADVERTISE_MS: u32 = 100;
 /// The health check of `thalweg-check`: a gateway fails it within half a second.
 const CHECK: &str = "check = { every_ms = 100, fail = 3, pass = 3 }";
 
@@ -22,12 +26,16 @@ thalweg_base::words! {
     pub enum RouterKind {
         /// BGP with both transits.
         ThalwegBgp => "thalweg-bgp",
-        /// A route file by the second transit, and by the first a route that covers it and has a health check.
+        /// A route by each transit, with metrics and health checks.
         ThalwegCheck => "thalweg-check",
         /// BIRD with both transits, and the kernel.
         Bird => "bird",
         /// The kernel alone: a group of both next hops, of which each flow has one.
         KernelGroup => "kernel-group",
+        /// A pair, each with one transit, that shares the client's gateway by VRRP.
+        ThalwegVrrp => "thalweg-vrrp",
+        /// The same by keepalived, and the kernel.
+        Keepalived => "keepalived",
     }
 }
 
@@ -35,14 +43,30 @@ impl RouterKind {
     /// Whether the failure is one for this router.
     pub fn meets(self, failure: Failure) -> bool {
         match failure {
+            Failure::Router => self.is_pair(),
+            _ if self.is_pair() => false,
             Failure::Link | Failure::Port | Failure::Gateway | Failure::Moved => true,
             Failure::Session => self.needs_bird(),
             Failure::Process => self != Self::KernelGroup,
         }
     }
 
+    /// Whether it is two routers.
+    pub(super) fn is_pair(self) -> bool {
+        matches!(self, Self::ThalwegVrrp | Self::Keepalived)
+    }
+
+    /// A program that must be installed, and its package.
+    pub(super) fn needs(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::ThalwegBgp | Self::Bird => Some(("bird", "bird2")),
+            Self::Keepalived => Some(("keepalived", "keepalived")),
+            Self::ThalwegCheck | Self::KernelGroup | Self::ThalwegVrrp => None,
+        }
+    }
+
     /// Whether BIRD takes part.
-    pub(super) fn needs_bird(self) -> bool {
+    fn needs_bird(self) -> bool {
         matches!(self, Self::ThalwegBgp | Self::Bird)
     }
 }
@@ -51,6 +75,8 @@ impl RouterKind {
 pub(super) struct Router {
     kind: RouterKind,
     process: Option<Process>,
+    /// That of the second router of a pair.
+    second: Option<Process>,
     prefixes: u32,
     /// Its control socket, and the program that asks there.
     socket: String,
@@ -68,10 +94,15 @@ impl Router {
         let mut router = Self {
             kind,
             process: None,
+            second: None,
             prefixes: options.prefixes.max(1),
             socket: site.path("router.sock"),
             program: options.program.display().to_string(),
-            log: site.path(if kind == RouterKind::Bird { "bird-r.log" } else { "router.log" }),
+            log: site.path(match kind {
+                RouterKind::Bird => "bird-r.log",
+                RouterKind::ThalwegVrrp | RouterKind::Keepalived => "half-0.log",
+                _ => "router.log",
+            }),
         };
         if matches!(kind, RouterKind::Bird | RouterKind::KernelGroup) {
             kernel_forwards(site)?;
@@ -80,6 +111,9 @@ impl Router {
             router.group(site)?;
         }
         router.process = router.launch(site, options)?;
+        if let Some(second) = &site.second {
+            router.second = Some(router.half(site, second, 1, options)?);
+        }
         if kind.needs_bird() {
             site.announce()?;
         }
@@ -93,10 +127,81 @@ impl Router {
         Ok(())
     }
 
+    /// Kills the process without a warning.
+    pub(super) fn kill(&mut self) {
+        self.process.iter_mut().for_each(Process::kill);
+    }
+
+    /// Starts one router of a pair: the first (0) with the first transit, or the second (1).
+    fn half(
+        &self,
+        site: &Site,
+        namespace: &Namespace,
+        which: usize,
+        options: &Options,
+    ) -> Result<Process, ForwardingError> {
+        let [name, socket, log] = self.files(which).map(|name| site.path(&name));
+        let (address, transit, priority) = (["10.0.1.1", "10.0.1.3"][which], which + 1, [200, 100][which]);
+        let via = neighbor_address(transit);
+        if self.kind == RouterKind::ThalwegVrrp {
+            let text = port(&options.driver, PORTS[0], address, false)
+                + &port(&options.driver, PORTS[transit], &router_address(transit), false)
+                + &format!(
+                    "\n[[routes]]\nprefix = \"{TABLE_ALL}\"\nvia = \"{via}\"\n\n[[vrrp]]\nport = \"{}\"\nid = 1\n\
+                     addresses = \"{SHARED_ADDRESS}\"\npriority = {priority}\ninterval_ms = {ADVERTISE_MS}\n",
+                    PORTS[0]
+                );
+            let config = site.file(&format!("half-{which}.toml"), &text)?;
+            let words = [&*self.program, "run", &config, "--socket", &socket];
+            return Process::start(namespace, &words, log.as_ref());
+        }
+        namespace.ip(&format!("address add {address}/24 dev {}", PORTS[0]))?;
+        namespace.ip(&format!("address add {}/24 dev {}", router_address(transit), PORTS[transit]))?;
+        namespace.set("ipv4/ip_forward", "1")?;
+        namespace.ip(&format!("route add {TABLE_ALL} via {via}"))?;
+        let text = format!(
+            "global_defs {{\n  vrrp_version 3\n}}\nvrrp_instance shared {{\n  state BACKUP\n  interface {}\n  \
+             virtual_router_id 1\n  priority {priority}\n  advert_int {}\n  version 3\n  \
+             virtual_ipaddress {{\n    {SHARED_ADDRESS}/24\n  }}\n}}\n",
+            PORTS[0],
+            f64::from(ADVERTISE_MS) / 1e3
+        );
+        let config = site.file(&format!("keepalived-{which}.conf"), &text)?;
+        let [pid, vrrp] = ["pid", "vrrp"].map(|of| format!("{name}.{of}"));
+        let words = ["keepalived", "-n", "-l", "-P", "-f", &config, "-p", &pid, "-r", &vrrp];
+        Process::start(namespace, &words, log.as_ref())
+    }
+
+    /// Names of the files of one router of a pair: of its own, its socket, its log.
+    fn files(&self, which: usize) -> [String; 3] {
+        [format!("half-{which}"), format!("half-{which}.sock"), format!("half-{which}.log")]
+    }
+
+    /// Whether the first router of a pair has the shared address, and the second one not.
+    fn has_shared_address(&self, site: &Site) -> bool {
+        let Some(second) = &site.second else {
+            return false;
+        };
+        let is_active = |which: usize, namespace: &Namespace| match self.kind {
+            RouterKind::ThalwegVrrp => {
+                let [_, socket, _] = self.files(which).map(|name| site.path(&name));
+                self.ask_at(&socket, "vrrp").map(|view| view["state"] == "active")
+            }
+            _ => namespace
+                .exec(&["ip", "address", "show", "dev", PORTS[0]])
+                .ok()
+                .map(|said| said.contains(SHARED_ADDRESS)),
+        };
+        is_active(0, &site.router) == Some(true) && is_active(1, second) == Some(false)
+    }
+
     /// The process, for routers that have one.
     fn launch(&self, site: &Site, options: &Options) -> Result<Option<Process>, ForwardingError> {
         let text = match self.kind {
             RouterKind::KernelGroup => return Ok(None),
+            RouterKind::ThalwegVrrp | RouterKind::Keepalived => {
+                return self.half(site, &site.router, 0, options).map(Some);
+            }
             RouterKind::Bird => return site.bird(&site.router, "r", &bird()).map(Some),
             RouterKind::ThalwegBgp => ports(&options.driver, true) + &bgp(),
             RouterKind::ThalwegCheck => ports(&options.driver, false) + &checked(),
@@ -110,8 +215,11 @@ impl Router {
     pub(super) fn is_ready(&self, site: &Site) -> bool {
         match self.kind {
             RouterKind::KernelGroup => true,
-            RouterKind::ThalwegCheck => self.ask(&["checks"]).is_some_and(|check| check["state"] == "passed"),
-            RouterKind::ThalwegBgp => self.ask(&["forwarding"]).is_some_and(|view| {
+            RouterKind::ThalwegVrrp | RouterKind::Keepalived => self.has_shared_address(site),
+            RouterKind::ThalwegCheck => {
+                self.ask_at(&self.socket, "checks").is_some_and(|check| check["state"] == "passed")
+            }
+            RouterKind::ThalwegBgp => self.ask_at(&self.socket, "forwarding").is_some_and(|view| {
                 let protected = view["protected_prefixes"].as_u64();
                 protected >= Some(self.prefixes.into()) && view["waiting"] == 0
             }),
@@ -130,13 +238,13 @@ impl Router {
 
     fn are_in_kernel(&self, site: &Site) -> bool {
         let said = site.router.exec(&["ip", "route", "show", "proto", "bird"]);
-        said.is_ok_and(|said| said.lines().count() >= self.prefixes as usize)
+        said.is_ok_and(|said| said.lines().count() as u64 >= self.prefixes.into())
     }
 
     /// The first line of an answer of our router.
-    fn ask(&self, what: &[&str]) -> Option<serde_json::Value> {
+    fn ask_at(&self, socket: &str, what: &str) -> Option<serde_json::Value> {
         let mut command = Command::new(&self.program);
-        command.arg("show").args(what).args(["--socket", &self.socket, "--format", "json"]);
+        command.args(["show", what, "--socket", socket, "--format", "json"]);
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         serde_json::from_str(String::from_utf8_lossy(&output.stdout).lines().next()?).ok()
     }
@@ -178,16 +286,18 @@ fn kernel_forwards(site: &Site) -> Result<(), ForwardingError> {
 }
 
 fn ports(driver: &str, mirrored: bool) -> String {
-    let mut text = "# Written by `thalweg lab failover`.\n".to_owned();
-    for (place, port) in PORTS.into_iter().enumerate() {
+    let of = |(place, name): (usize, &str)| {
         // BGP's connections go through the kernel.
-        let mirror = if mirrored && place > 0 { "mirror = true\n" } else { "" };
-        text += &format!(
-            "\n[ports.{port}]\ninterface = \"{port}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\n{mirror}",
-            router_address(place)
-        );
-    }
-    text
+        port(driver, name, &router_address(place), mirrored && place > 0)
+    };
+    PORTS.into_iter().enumerate().map(of).collect()
+}
+
+fn port(driver: &str, name: &str, address: &str, mirrored: bool) -> String {
+    let mirror = if mirrored { "mirror = true\n" } else { "" };
+    format!(
+        "\n[ports.{name}]\ninterface = \"{name}\"\ndriver = \"{driver}\"\naddresses = [\"{address}/24\"]\n{mirror}"
+    )
 }
 
 fn bgp() -> String {

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!                                   10.0.2.0/24
-//!   client ====== c    router    a ============= transit a      both take every packet for the table, 20.0.0.0/6;
-//!           10.0.1.0/24          b ============= transit b      they announce its prefixes by BGP, a's path is shorter
+//!   client ====== toc  router  toa ============= transit a      both take every packet for the table, 20.0.0.0/6;
+//!           10.0.1.0/24        tob ============= transit b      they announce its prefixes by BGP, a's path is shorter
 //!                                   10.0.3.0/24
 //! ```
+//!
+//! A pair of routers has toa and tob on one each, and both on the client's link, whose end there is a bridge.
 //!
 //! The router's interfaces are up and have no addresses: the router under test sets them. Unlike the topology of
 //! other experiments, neighbors are resolved by ARP.
@@ -25,13 +27,15 @@ use thalweg_wire::MacAddr;
 /// Destinations of the stream, spread over the table.
 pub(super) const DESTINATIONS: u8 = 16;
 /// The router's interfaces, to the client and to the transits.
-pub(super) const PORTS: [&str; 3] = ["c", "a", "b"];
+pub(super) const PORTS: [&str; 3] = ["toc", "toa", "tob"];
+/// The address that a pair of routers shares.
+pub(super) const SHARED_ADDRESS: &str = "10.0.1.254";
 /// The AS numbers of the transits.
 pub(super) const TRANSIT_AS: [u32; 2] = [65_002, 65_003];
 const MTU: usize = 1500;
 /// The table's first address; /24 prefixes follow each other.
 const TABLE: u32 = u32::from_be_bytes([20, 0, 0, 0]);
-const TABLE_ALL: &str = "20.0.0.0/6";
+pub(super) const TABLE_ALL: &str = "20.0.0.0/6";
 const FIRST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 2, 2]);
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 2, 0x99]);
 
@@ -81,19 +85,23 @@ pub(super) struct Site {
     daemons: Vec<Process>,
     pub(super) client: Namespace,
     pub(super) router: Namespace,
+    /// The second one of a pair.
+    pub(super) second: Option<Namespace>,
     pub(super) transits: [Namespace; 2],
     prefixes: u32,
     folder: PathBuf,
 }
 
 impl Site {
-    pub(super) fn new(options: &Options) -> Result<Self, ForwardingError> {
+    /// The network for one router, or for a pair.
+    pub(super) fn new(is_pair: bool, options: &Options) -> Result<Self, ForwardingError> {
         let failed = |source| ForwardingError::System { what: options.folder.display().to_string(), source };
         fs::create_dir_all(&options.folder).map_err(failed)?;
         let site = Self {
             daemons: Vec::new(),
             client: Namespace::new("c")?,
             router: Namespace::new("r")?,
+            second: is_pair.then(|| Namespace::new("s")).transpose()?,
             transits: [Namespace::new("a")?, Namespace::new("b")?],
             prefixes: options.prefixes.max(1),
             // Not the whole path: sockets have short names.
@@ -102,14 +110,33 @@ impl Site {
         let ends = [&site.client, &site.transits[0], &site.transits[1]];
         for (place, ((end, port), net)) in ends.into_iter().zip(PORTS).zip(1..).enumerate() {
             let [near, far] = [1, 2].map(|host| MacAddr([2, 0, 0, 0, net, host]));
-            link((end, "eth0", far), (&site.router, port, near), MTU)?;
+            let router = site.second.as_ref().filter(|_| place == 2).unwrap_or(&site.router);
+            link((end, "eth0", far), (router, port, near), MTU)?;
             end.ip(&format!("address add {}/24 dev eth0", neighbor_address(place)))?;
             end.ip(&format!("route add default via {}", router_address(place)))?;
+        }
+        if let Some(second) = &site.second {
+            site.join(second)?;
         }
         for transit in &site.transits {
             transit.ip(&format!("route add local {TABLE_ALL} dev lo"))?;
         }
         Ok(site)
+    }
+
+    /// Puts a second router on the client's link, and makes the address that both share the client's gateway.
+    fn join(&self, second: &Namespace) -> Result<(), ForwardingError> {
+        let client = &self.client;
+        let [near, far] = [3, 4].map(|host| MacAddr([2, 0, 0, 0, 1, host]));
+        link((client, "eth1", far), (second, PORTS[0], near), MTU)?;
+        client.ip("link add br0 type bridge forward_delay 0")?;
+        client.ip("address flush dev eth0")?;
+        for port in ["eth0", "eth1"] {
+            client.ip(&format!("link set {port} master br0"))?;
+        }
+        client.ip("link set br0 up")?;
+        client.ip(&format!("address add {}/24 dev br0", neighbor_address(0)))?;
+        client.ip(&format!("route add default via {SHARED_ADDRESS}"))
     }
 
     /// Starts the transits' BGP daemons.
@@ -174,7 +201,7 @@ impl Site {
         })
     }
 
-    /// Makes something fail that is not the router's process.
+    /// Makes something fail that is not a process of the router.
     pub(super) fn fail(&mut self, failure: Failure) -> Result<(), ForwardingError> {
         let [first, _] = &self.transits;
         match failure {
@@ -190,6 +217,10 @@ impl Site {
             Failure::Session => {
                 self.daemons.first_mut().into_iter().for_each(Process::kill);
                 Ok(())
+            }
+            Failure::Router => {
+                let ports = [PORTS[0], PORTS[1]];
+                ports.iter().try_for_each(|port| self.router.ip(&format!("link set {port} down")))
             }
             Failure::Process => Ok(()),
         }

@@ -88,14 +88,21 @@ fn place_of(number: u64) -> usize {
 #[derive(Default)]
 pub(super) struct Tally(Mutex<Arrivals>);
 
-#[derive(Default)]
 struct Arrivals {
-    last: [Option<Instant>; DESTINATIONS as usize],
+    /// By destination.
+    last: Vec<Option<Instant>>,
     /// Since the mark, of the destination that waited longest.
     gap: Duration,
     /// The first datagram that counts.
     first: u64,
     received: u64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        let last = vec![None; usize::from(DESTINATIONS)];
+        Self { last, gap: Duration::ZERO, first: 0, received: 0 }
+    }
 }
 
 impl Arrivals {

@@ -305,7 +305,9 @@ impl LiveRouter {
                 Some(_) if config.sub_interface.is_some() => (None, None),
                 None if config.sub_interface.is_some() => (None, known.get(place).cloned().flatten()),
                 Some(claim) => {
-                    let port = ports::open(after, index, self.lanes.len(), claim)?;
+                    let macs = self.virtual_macs.iter().find(|(port, _)| *port == index);
+                    let macs = macs.map(|(_, macs)| macs.clone());
+                    let port = ports::open(after, index, self.lanes.len(), claim, macs)?;
                     let state = Arc::new(port.state);
                     opened.push(Opened { index, halves: port.halves, link: port.link });
                     let way = Outbox::new(index, port.tx, None, VlanTable::default(), self.counters.clone());

@@ -22,6 +22,8 @@ pub enum PacketRequest {
     Neighbors,
     /// One item for each health check of a gateway.
     GatewayChecks,
+    /// One item for each virtual router.
+    VirtualRouters,
     /// One item for each class of each port that has a queue.
     Queues,
     /// One item for each NAT session that passes the filter.
@@ -241,6 +243,30 @@ pub struct GatewayCheckView {
     pub failures: u64,
     /// The round-trip time of the last answer.
     pub rtt_us: Option<f64>,
+}
+
+/// A virtual router, as [`PacketRequest::VirtualRouters`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VirtualRouterView {
+    pub port: String,
+    /// Its number (VRID).
+    pub id: u8,
+    pub addresses: Vec<String>,
+    /// `initialize`, `backup` or `active`.
+    pub state: String,
+    pub priority: u8,
+    /// The address of the Active router that was heard last, if it is another.
+    pub active: Option<String>,
+    /// What that router advertises.
+    pub active_priority: Option<u8>,
+    /// Advertisements sent.
+    pub sent: u64,
+    /// Valid advertisements of others.
+    pub received: u64,
+    /// Advertisements that were not used, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// How often this router became Active.
+    pub became_active: u64,
 }
 
 /// A class's queue at a port, as [`PacketRequest::Queues`] shows it.

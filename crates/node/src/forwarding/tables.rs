@@ -279,6 +279,11 @@ impl ForwardingTables {
         self.change(|tables| tables.set_check(gateway, has_failed));
     }
 
+    /// See [`LiveTables::set_virtual`].
+    pub fn set_virtual(&self, port: u16, address: IpAddr, is_ours: bool) {
+        self.change(|tables| tables.set_virtual(port, address, is_ours));
+    }
+
     /// See [`LiveTables::set_others`].
     pub fn set_others(&self, changes: &[(IpPrefix, Option<OtherWays>)]) -> usize {
         self.change(|tables| tables.set_others(changes))

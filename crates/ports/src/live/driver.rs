@@ -10,7 +10,7 @@ use thalweg_wire::MacAddr;
 use super::link::ReadLink;
 use super::xdp::XdpMode;
 use super::xdp::offload::Offload;
-use super::{LiveError, Port};
+use super::{LiveError, Port, VirtualMacs};
 
 /// The wanted settings of a port, of which each driver uses its own.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub struct Request {
     pub device: Option<String>,
     /// The port's own address; `None` takes the interface's.
     pub mac: Option<MacAddr>,
+    /// The addresses of virtual routers, if the port may have some: it then listens to all frames.
+    pub virtual_macs: Option<Arc<VirtualMacs>>,
     /// The largest IP packet in bytes.
     pub mtu: u16,
     /// Number of receiving halves.

@@ -54,7 +54,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::driver::{Driver, Opened, Probed, Request};
 use super::link::{LinkFacts, Links};
-use super::{LiveError, Port, PortFacts, PortRx};
+use super::{LiveError, Port, PortFacts, PortRx, VirtualMacs};
 use exclusive::Exclusive;
 use receive::{Fanout, PacketRx};
 use transmit::PacketTx;
@@ -64,12 +64,14 @@ use thalweg_wire::MacAddr;
 pub use transmit::{PENDING_FRAMES_MAX, SEND_BUFFER_BYTES};
 
 /// The options of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PacketOptions {
     pub interface: String,
     /// The port's own address: the port receives frames to it and to groups. `None` takes the interface's address.
     /// With an address other than the interface's, the interface becomes promiscuous.
     pub mac: Option<MacAddr>,
+    /// The addresses of virtual routers that are the port's too; with it the interface becomes promiscuous.
+    pub virtual_macs: Option<Arc<VirtualMacs>>,
     /// The port receives every frame, whatever its destination (promiscuous mode). For monitoring.
     pub everything: bool,
     /// Receiving halves, 1 to [`QUEUES_MAX`]; the kernel spreads flows over them by a symmetric hash.
@@ -89,6 +91,7 @@ impl PacketOptions {
         Self {
             interface: interface.into(),
             mac: None,
+            virtual_macs: None,
             everything: false,
             queues: 1,
             ring_frames: 4096,
@@ -103,7 +106,12 @@ pub struct AfPacket;
 
 impl AfPacket {
     fn options(request: &Request) -> PacketOptions {
-        PacketOptions { mac: request.mac, queues: request.queues, ..PacketOptions::new(&request.interface) }
+        PacketOptions {
+            mac: request.mac,
+            virtual_macs: request.virtual_macs.clone(),
+            queues: request.queues,
+            ..PacketOptions::new(&request.interface)
+        }
     }
 }
 
@@ -135,7 +143,8 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
         mac: AtomicU64::new(mac.to_u64()),
         follows: options.mac.is_none(),
         everything: options.everything,
-        promiscuous: options.everything || mac != facts.mac,
+        promiscuous: options.everything || mac != facts.mac || options.virtual_macs.is_some(),
+        virtual_macs: options.virtual_macs.clone(),
         exclusive: options.exclusive,
         attached: Mutex::new(Attached {
             index: facts.index,
@@ -180,6 +189,7 @@ struct Shared {
     /// Frames to other addresses are the port's too.
     everything: bool,
     promiscuous: bool,
+    virtual_macs: Option<Arc<VirtualMacs>>,
     exclusive: bool,
     attached: Mutex<Attached>,
 }

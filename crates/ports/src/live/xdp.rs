@@ -89,7 +89,7 @@ use std::time::Duration;
 use super::error::LiveError;
 use super::link::LinkFacts;
 use super::membership::Promiscuous;
-use super::{Port, PortFacts, PortRx, is_for};
+use super::{Port, PortFacts, PortRx, VirtualMacs, is_for};
 use crate::kernel::XdpAttachment;
 pub(super) use bpf::{Link, drop_at_ingress};
 use bpf::{Program, SocketMap};
@@ -151,6 +151,8 @@ pub struct XdpOptions {
     /// The port receives every frame, whatever its destination (promiscuous mode); the host receives none. For
     /// monitoring.
     pub everything: bool,
+    /// The addresses of virtual routers that are the port's too; with it the interface becomes promiscuous.
+    pub virtual_macs: Option<Arc<VirtualMacs>>,
     /// The flows that the kernel may forward.
     pub offload: Option<Arc<Offload>>,
 }
@@ -165,6 +167,7 @@ impl XdpOptions {
             rx_frames: RX_FRAMES,
             tx_frames: 2048,
             everything: false,
+            virtual_macs: None,
             offload: None,
         }
     }
@@ -272,8 +275,10 @@ struct Shared {
     is_generic: bool,
     has_unfinished_checksums: bool,
     restore_gro: bool,
-    /// Set if every frame is the port's.
-    everything: Option<Promiscuous>,
+    /// Every frame is the port's.
+    everything: bool,
+    virtual_macs: Option<Arc<VirtualMacs>>,
+    _promiscuous: Option<Promiscuous>,
     attachment: Attachment,
 }
 
@@ -293,7 +298,7 @@ impl Shared {
     /// Whether the frame is for this port: sent to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        self.everything.is_some() || is_for(self.mac.load(Ordering::Relaxed), frame)
+        self.everything || is_for(self.mac.load(Ordering::Relaxed), self.virtual_macs.as_deref(), frame)
     }
 
     fn longest(&self) -> usize {
@@ -551,7 +556,9 @@ impl<'a> Setup<'a> {
             Promiscuous::begin(self.interface.index)
                 .map_err(self.refused("setsockopt(PACKET_ADD_MEMBERSHIP)"))
         };
-        let everything = self.options.everything.then(listen).transpose()?;
+        let Self { options, .. } = self;
+        let listens = options.everything || options.virtual_macs.is_some();
+        let _promiscuous = listens.then(listen).transpose()?;
         let shared = Arc::new(Shared {
             mtu: AtomicU32::new(self.mtu),
             mac: AtomicU64::new(self.mac.to_u64()),
@@ -560,7 +567,9 @@ impl<'a> Setup<'a> {
             is_generic,
             has_unfinished_checksums: self.interface.has_unfinished_checksums(),
             restore_gro,
-            everything,
+            everything: options.everything,
+            virtual_macs: options.virtual_macs.clone(),
+            _promiscuous,
             interface: self.interface,
             attachment,
         });

@@ -45,7 +45,7 @@ pub(super) fn render(text: &mut String, bgp: &BgpConfig) {
     let _ = writeln!(
         text,
         "Policies made of these: {}. Policy tests passed: {}.\n",
-        count(bgp.policies.len() as u64),
+        count(bgp.policies.count() as u64),
         count(bgp.tests_passed as u64)
     );
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thalweg_node::control::{
     AclRuleView, CountersView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortRates,
-    PortView, QueueRates, QueueView, Request,
+    PortView, QueueRates, QueueView, Request, VirtualRouterView,
 };
 use thalweg_text::Table;
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
@@ -34,6 +34,12 @@ pub(super) const SHOW: &[Show] = &[
         "Health checks of gateways: state, answers, failures, round-trip time",
         Request::Packets(PacketRequest::GatewayChecks),
         Print::Page(|items| Ok(gateway_checks(&parse_all(items)?))),
+    ),
+    Show::asks(
+        "vrrp",
+        "Virtual routers: state, addresses, the Active router, advertisements",
+        Request::Packets(PacketRequest::VirtualRouters),
+        Print::Page(|items| Ok(virtual_routers(&parse_all(items)?))),
     ),
     Show::asks(
         "counters",
@@ -177,6 +183,31 @@ fn gateway_checks(checks: &[GatewayCheckView]) -> String {
         .number("Failures", |each| count(each.failures))
         .number("RTT", |each| each.rtt_us.map_or("-".to_owned(), micros))
         .optional(&["Requests", "Answers", "RTT"])
+        .table()
+        .render(width())
+}
+
+fn virtual_routers(routers: &[VirtualRouterView]) -> String {
+    if routers.is_empty() {
+        return "no virtual router: [[vrrp]] makes one\n".to_owned();
+    }
+    let active = |each: &VirtualRouterView| match (&each.active, each.active_priority) {
+        (Some(address), Some(priority)) => format!("{address} ({priority})"),
+        _ if each.state == "active" => "this router".to_owned(),
+        _ => "-".to_owned(),
+    };
+    Table::of("", routers)
+        .words("Port", |each| each.port.clone())
+        .number("ID", |each| each.id.to_string())
+        .words("Addresses", |each| each.addresses.join(", "))
+        .words("State", |each| each.state.clone())
+        .number("Priority", |each| each.priority.to_string())
+        .words("Active", active)
+        .number("Sent", |each| count(each.sent))
+        .number("Received", |each| count(each.received))
+        .number("Ignored", |each| count(each.ignored.values().sum()))
+        .number("Became active", |each| count(each.became_active))
+        .optional(&["Became active", "Ignored", "Received", "Sent"])
         .table()
         .render(width())
 }

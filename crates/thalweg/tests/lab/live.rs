@@ -87,4 +87,9 @@ fn failover_of_links_gateways_and_the_process() {
         assert!(number(&cell["lost"]) > 0.0, "{cell}");
         assert_eq!(cell["lost_back"].is_null(), cell["failure"] == "process", "{cell}");
     }
+    // A pair of routers: the second one takes over.
+    let (cells, left_out) = measured(&["--failures", "router"]);
+    assert_eq!(cells.len() + left_out, 2, "{cells:?}");
+    assert!(cells.iter().any(|cell| cell["router"] == "thalweg-vrrp"), "{cells:?}");
+    cells.iter().for_each(|cell| assert!(number(&cell["lost"]) > 0.0, "{cell}"));
 }

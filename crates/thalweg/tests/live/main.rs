@@ -33,4 +33,5 @@ mod rights;
 mod site;
 mod tap;
 mod vlan;
+mod vrrp;
 mod wire;

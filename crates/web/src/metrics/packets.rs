@@ -6,7 +6,7 @@ use thalweg_base::DropReason;
 use thalweg_flow::EndReason;
 use thalweg_node::control::{
     CountersView, FirewallCountersView, FlowCacheView, ForwardingView, GatewayCheckView, NatCountersView,
-    PortView, QueueView, SojournView,
+    PortView, QueueView, SojournView, VirtualRouterView,
 };
 
 use super::{Each, Views, seconds};
@@ -38,6 +38,9 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
     }
     if let Some(checks) = &views.checks {
         write_checks(text, checks);
+    }
+    if let Some(routers) = &views.virtual_routers {
+        write_virtual_routers(text, routers);
     }
     if let Some(queues) = &views.queues {
         write_queues(text, queues);
@@ -136,6 +139,28 @@ fn write_checks(text: &mut Exposition, checks: &[GatewayCheckView]) {
     for (name, help, of) in counters {
         let mut family = text.counter(name, help);
         checks.iter().for_each(|check| family.sample(&labels(check), of(check)));
+    }
+}
+
+fn write_virtual_routers(text: &mut Exposition, routers: &[VirtualRouterView]) {
+    let ids: Vec<String> = routers.iter().map(|each| each.id.to_string()).collect();
+    let labels = |place: usize| -> [(&str, &str); 3] {
+        let each = &routers[place];
+        let is_ipv6 = each.addresses.iter().any(|address| address.contains(':'));
+        [("port", &each.port), ("id", &ids[place]), ("family", if is_ipv6 { "ipv6" } else { "ipv4" })]
+    };
+    let all = || routers.iter().enumerate();
+    let mut active =
+        text.gauge("vrrp_active", "Whether this router is the Active one of the virtual router.");
+    all().for_each(|(place, each)| active.sample(&labels(place), each.state == "active"));
+    let counters: [Each<VirtualRouterView>; 3] = [
+        ("vrrp_sent_packets", "Advertisements sent.", |each| each.sent),
+        ("vrrp_received_packets", "Valid advertisements of others.", |each| each.received),
+        ("vrrp_became_active", "How often this router became Active.", |each| each.became_active),
+    ];
+    for (name, help, of) in counters {
+        let mut family = text.counter(name, help);
+        all().for_each(|(place, each)| family.sample(&labels(place), of(each)));
     }
 }
 

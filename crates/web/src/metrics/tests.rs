@@ -43,6 +43,11 @@ fn views() -> Views {
             gateway: name("192.0.2.1"),
             ..GatewayCheckView::default()
         }]),
+        virtual_routers: Some(vec![VirtualRouterView {
+            port: name("lan"),
+            id: 1,
+            ..VirtualRouterView::default()
+        }]),
         queues: Some(vec![QueueView {
             port: name("lan"),
             class: name("voice"),

@@ -247,6 +247,7 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("SojournView", view::<SojournView>()),
         ("StatusView", view::<StatusView>()),
         ("UpDown", view::<UpDown>()),
+        ("VirtualRouterView", view::<VirtualRouterView>()),
         ("WorkerView", view::<WorkerView>()),
     ])
 }

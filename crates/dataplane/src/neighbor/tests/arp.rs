@@ -238,3 +238,63 @@ fn a_port_of_a_vlan_speaks_with_its_tag() {
     table.handle_arp(1, &reply, START).expect("priority bits are not part of the VLAN");
     assert_eq!(outputs(&mut table).len(), 2);
 }
+
+/// While a virtual router is Active here, its address has its MAC address, in questions, answers and announcements;
+/// afterwards it is a host's like any other.
+#[test]
+fn the_address_of_a_virtual_router_has_its_own_mac_address() {
+    let shared = Ipv4Addr::new(10, 0, 0, 9);
+    let shared_mac = MacAddr([0, 0, 0x5e, 0, 1, 51]);
+    let mut table = table();
+    assert_eq!(table.handle_arp(0, &arp_request((HOST_MAC, HOST4), shared), START), Err(Ignored::NotForUs));
+    let active = PortIdentity { virtual_addresses: vec![(shared.into(), shared_mac)], ..identity() };
+    table.set_port(0, Some(active), START);
+    let announced: Vec<_> = outputs(&mut table)
+        .into_iter()
+        .filter_map(|output| match output {
+            Output::Send { frame, .. } if frame[12..14] == [8, 6] => Some(frame),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(announced.len(), 2, "ours and the shared one");
+    let of_shared = announced.iter().find(|frame| frame[6..12] == shared_mac.0).expect("from its address");
+    assert_eq!(read(of_shared), (1, shared_mac, shared, MacAddr::ZERO, shared));
+    // An answer, also to a question to the address itself.
+    for to in [MacAddr::BROADCAST, shared_mac] {
+        let question = arp(1, (HOST_MAC, HOST4), (MacAddr::ZERO, shared), to);
+        table.handle_arp(0, &question, START + MS).expect("it is for us");
+        let answer = outputs(&mut table).into_iter().find_map(|output| match output {
+            Output::Send { frame, .. } => Some(frame),
+            _ => None,
+        });
+        let answer = answer.expect("an answer");
+        assert_eq!(answer[..12], [HOST_MAC.0, shared_mac.0].concat());
+        assert_eq!(read(&answer), (2, shared_mac, shared, HOST_MAC, HOST4));
+    }
+    // Another router that believes it is Active is not our neighbor.
+    let rival = arp_request((shared_mac, shared), shared);
+    assert_eq!(table.handle_arp(0, &rival, START + 2 * MS), Err(Ignored::OwnFrame));
+    table.set_port(0, Some(identity()), START + 3 * MS);
+    outputs(&mut table);
+    table
+        .handle_arp(0, &arp_request((HOST_MAC, HOST4), shared), START + 4 * MS)
+        .expect("a neighbor says where it is");
+    assert_eq!(outputs(&mut table), [], "and gets no answer");
+    table.resolve(0, shared.into(), b"packet".to_vec(), START + 4 * MS);
+    assert_eq!(state(&table, shared), Some(NeighborState::Incomplete));
+}
+
+/// The owner of the addresses uses their MAC address for what it asks from them, too.
+#[test]
+fn the_owner_asks_from_the_mac_address_of_its_virtual_router() {
+    let shared_mac = MacAddr([0, 0, 0x5e, 0, 1, 51]);
+    let owner = PortIdentity { virtual_addresses: vec![(OUR4.into(), shared_mac)], ..identity() };
+    let mut table = Table::new(NeighborConfig::default(), vec![owner], START - 10 * SECOND);
+    table.handle_timer(START - 5 * SECOND);
+    outputs(&mut table);
+    table.resolve(0, HOST4.into(), b"packet".to_vec(), START);
+    assert_eq!(read(&only_frame(&mut table)), (1, shared_mac, OUR4, MacAddr::ZERO, HOST4));
+    let answer = arp(2, (HOST_MAC, HOST4), (shared_mac, OUR4), shared_mac);
+    table.handle_arp(0, &answer, START + MS).expect("it answers");
+    assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC), forward(HOST4, HOST_MAC, b"packet")]);
+}

@@ -286,3 +286,40 @@ fn frames_of_ours_are_valid_to_ourselves() {
     let packet = Frame::parse(&frame).expect("a frame").payload;
     assert!(Received::parse(packet).is_ok());
 }
+
+#[test]
+fn the_address_of_a_virtual_router_has_its_own_mac_address() {
+    let shared: Ipv6Addr = "fe80::9".parse().expect("an address");
+    let shared_mac = MacAddr([0, 0, 0x5e, 0, 2, 51]);
+    let mut table = table();
+    let question = solicitation((HOST_MAC, HOST_LINK_LOCAL), shared);
+    assert_eq!(table.handle_nd(0, &question, START), Err(Ignored::NotForUs));
+    let active = PortIdentity { virtual_addresses: vec![(shared.into(), shared_mac)], ..identity() };
+    table.set_port(0, Some(active), START);
+    outputs(&mut table);
+    table.handle_nd(0, &question, START + MS).expect("it is for us");
+    let answer = outputs(&mut table).into_iter().find_map(|output| match output {
+        Output::Send { frame, .. } => Some(frame),
+        _ => None,
+    });
+    let answer = answer.expect("an answer");
+    assert_eq!(answer[6..12], shared_mac.0);
+    let (source, destination, message) = read(&answer);
+    assert_eq!((source, destination), (shared, HOST_LINK_LOCAL));
+    assert_eq!(
+        (message[0], &message[8..24], &message[26..32]),
+        (136, &shared.octets()[..], &shared_mac.0[..])
+    );
+}
+
+/// A host beyond the link could not answer a link-local address.
+#[test]
+fn what_goes_beyond_the_link_has_a_source_that_reaches_beyond() {
+    let port = identity().completed();
+    let beyond: IpAddr = "2001:db8:ffff::1".parse().expect("an address");
+    assert_eq!(port.source_for(beyond), port.link_local().map(IpAddr::V6));
+    assert_eq!(port.source_beyond(beyond), Some(OUR6.into()));
+    assert_eq!(port.source_beyond(HOST6.into()), Some(OUR6.into()));
+    assert_eq!(port.source_beyond(HOST_LINK_LOCAL.into()), Some(OUR6.into()));
+    assert_eq!(port.source_beyond("192.0.2.1".parse().expect("an address")), Some(OUR4.into()));
+}

@@ -40,7 +40,7 @@ impl DpdkRx {
             self.counters.refused += 1;
             return false;
         }
-        let is_ours = is_for(self.shared.mac(), frame);
+        let is_ours = is_for(self.shared.mac(), None, frame);
         self.counters.foreign += u64::from(!is_ours);
         is_ours
     }

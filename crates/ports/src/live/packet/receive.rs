@@ -272,7 +272,7 @@ impl Shared {
     /// Whether the frame is for this port: sent to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        self.everything || is_for(self.mac.load(Ordering::Relaxed), frame)
+        self.everything || is_for(self.mac.load(Ordering::Relaxed), self.virtual_macs.as_deref(), frame)
     }
 
     /// Makes a socket with a ring and attaches it to the interface.

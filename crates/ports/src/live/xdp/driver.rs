@@ -9,13 +9,13 @@ pub struct AfXdp;
 
 impl AfXdp {
     fn options(request: &Request) -> Result<XdpOptions, LiveError> {
-        let Request { interface, modes, queues, offload, .. } = request.clone();
+        let Request { interface, modes, queues, offload, virtual_macs, .. } = request.clone();
         if request.mac.is_some() {
             let why =
                 "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
             return Err(LiveError::BadOption { interface, why });
         }
-        Ok(XdpOptions { offload, modes, halves: queues, ..XdpOptions::new(&interface) })
+        Ok(XdpOptions { offload, virtual_macs, modes, halves: queues, ..XdpOptions::new(&interface) })
     }
 }
 

@@ -1,0 +1,160 @@
+//! A virtual router that this router and keepalived share, on a link with the office.
+//!
+//! ```text
+//!   office ─ br0 ─┬─ eth0 ══ lan   router   wan ══ outside
+//!                 └─ peer ══ eth9  guest (keepalived)
+//! ```
+
+use std::fs;
+
+use crate::dead_ways::back_to_office;
+use crate::site::{GUEST, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
+
+/// keepalived's own address, and the shared ones.
+const KEEPALIVED: &str = "10.1.0.3";
+const SHARED: [&str; 2] = ["10.1.0.9", "fe80::9"];
+/// VRID 51.
+const MACS: [&str; 2] = ["00:00:5e:00:01:33", "00:00:5e:00:02:33"];
+
+fn site() -> Option<Site> {
+    let site = Site::new()?;
+    let (office, guest) = (site.namespace(OFFICE), site.namespace(GUEST));
+    for arguments in [
+        "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+        "addr flush dev eth0",
+        "link set eth0 master br0",
+        "link set br0 up",
+        "addr add 10.1.0.2/24 dev br0",
+        "addr add 2001:db8:1::2/64 dev br0 nodad",
+    ] {
+        site.ip(&office, arguments);
+    }
+    site.ip(&guest, &format!("link add eth9 type veth peer name peer netns {office}"));
+    site.ip(&office, "link set peer master br0 up");
+    site.ip(&guest, &format!("addr add {KEEPALIVED}/24 dev eth9"));
+    site.ip(&guest, "link set eth9 up");
+    site.ip(&office, &format!("route replace default via {}", SHARED[0]));
+    back_to_office(&site, OUTSIDE);
+    Some(site)
+}
+
+fn run(site: &Site, priority: u8) -> Router<'_> {
+    let ports = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = [\"10.1.0.1/24\", \"2001:db8:1::1/64\"]\n\n\
+         [ports.wan]\ninterface = \"wan\"\ndriver = \"af_packet\"\naddresses = [\"198.51.100.1/24\"]\n\n";
+    let shared = SHARED.map(|address| {
+        format!(
+            "[[vrrp]]\nport = \"lan\"\nid = 51\naddresses = \"{address}\"\npriority = {priority}\n\
+             interval_ms = 200\naccept = true\n\n"
+        )
+    });
+    site.run_alone(&format!("{ports}{}", shared.concat()), &[])
+}
+
+/// keepalived with another priority; `options` are of IPv4's instance.
+fn keepalived(site: &Site, priority: u8, options: &str) -> Process {
+    let instance = |name: &str, address: &str, options: &str| {
+        format!(
+            "vrrp_instance {name} {{\n  state BACKUP\n  interface eth9\n  virtual_router_id 51\n  priority {priority}\n  \
+             advert_int 0.2\n  version 3\n  {options}\n  virtual_ipaddress {{\n    {address}\n  }}\n}}\n"
+        )
+    };
+    let text = format!(
+        "global_defs {{\n  vrrp_version 3\n}}\n{}{}",
+        instance("four", &format!("{}/24", SHARED[0]), options),
+        instance("six", &format!("{}/64", SHARED[1]), "native_ipv6")
+    );
+    let [file, pid, vrrp] = ["keepalived.conf", "keepalived.pid", "vrrp.pid"].map(|name| site.file(name));
+    fs::write(&file, text).expect("the folder is writable");
+    let [file, pid, vrrp] = [file, pid, vrrp].map(|path| path.display().to_string());
+    let arguments = ["-n", "-l", "-P", "-f", &file, "-p", &pid, "-r", &vrrp];
+    site.start(&site.namespace(GUEST), "keepalived", &arguments)
+}
+
+/// The states of the virtual routers, IPv4's first.
+fn are(router: &Router<'_>, state: &str) {
+    eventually(&format!("both are {state}"), || {
+        let all = router.show(&["vrrp"])?;
+        (all.len() == 2 && all.iter().all(|each| each["state"] == state)).then_some(())
+    });
+}
+
+/// Whether the office knows the shared IPv4 address by this MAC address.
+fn office_knows(site: &Site, mac: &str) -> bool {
+    let known = site.said(&site.namespace(OFFICE), "ip", &["neighbor", "show", SHARED[0]]);
+    known.contains(mac)
+}
+
+/// Whether keepalived has the shared IPv4 address.
+fn keepalived_has_it(site: &Site) -> bool {
+    site.said(&site.namespace(GUEST), "ip", &["address", "show", "dev", "eth9"]).contains(SHARED[0])
+}
+
+/// RFC 9568's checksum over IPv4 covers no pseudo header.
+const AS_THE_RFC: &str = "v3_checksum_as_v2";
+
+#[test]
+fn keepalived_is_followed_while_it_is_better_and_replaced_when_it_is_gone() {
+    let Some(site) = site() else { return };
+    if !has("keepalived") {
+        return;
+    }
+    let guest = site.namespace(GUEST);
+    let router = run(&site, 100);
+    are(&router, "active");
+    eventually("the office reaches the outside by the virtual router", || {
+        site.pings(OFFICE, OUTSIDE.v4).then_some(())
+    });
+    assert!(office_knows(&site, MACS[0]) && site.pings(OFFICE, SHARED[0]));
+    let other = keepalived(&site, 150, AS_THE_RFC);
+    are(&router, "backup");
+    let view = router.show(&["vrrp"]).expect("the router answers");
+    assert_eq!(
+        (&view[0]["active"], &view[0]["active_priority"]),
+        (&KEEPALIVED.into(), &150.into()),
+        "{view:?}"
+    );
+    eventually("the office knows keepalived", || {
+        (site.pings(OFFICE, SHARED[0]) && !office_knows(&site, MACS[0])).then_some(())
+    });
+    site.ip(&guest, "link set eth9 down");
+    are(&router, "active");
+    eventually("the office is back at the virtual router", || {
+        (site.pings(OFFICE, OUTSIDE.v4) && office_knows(&site, MACS[0])).then_some(())
+    });
+    site.ip(&guest, "link set eth9 up");
+    are(&router, "backup");
+    other.signal("TERM");
+    are(&router, "active");
+    router.process.signal("TERM");
+}
+
+/// keepalived as it is by default, with another checksum, is followed too.
+#[test]
+fn a_pseudo_header_in_the_checksum_is_accepted() {
+    let Some(site) = site() else { return };
+    if !has("keepalived") {
+        return;
+    }
+    let _other = keepalived(&site, 150, "");
+    let router = run(&site, 100);
+    eventually("it is followed", || {
+        let all = router.show(&["vrrp"])?;
+        all.iter().all(|each| each["state"] == "backup" && each["active_priority"] == 150).then_some(())
+    });
+}
+
+#[test]
+fn keepalived_takes_over_from_a_router_that_stops() {
+    let Some(site) = site() else { return };
+    if !has("keepalived") {
+        return;
+    }
+    let mut router = run(&site, 200);
+    are(&router, "active");
+    let _other = keepalived(&site, 50, AS_THE_RFC);
+    eventually("it is running", || site.log().contains("Entering BACKUP STATE").then_some(()));
+    assert!(!keepalived_has_it(&site), "{}", site.log());
+    router.process.signal("TERM");
+    eventually("it takes over", || keepalived_has_it(&site).then_some(()));
+    assert!(router.process.end(), "{}", site.log());
+}
