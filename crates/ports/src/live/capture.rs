@@ -192,7 +192,7 @@ impl CaptureRx {
             self.counters.refused += 1;
             return false;
         }
-        let is_ours = is_for(self.mac, frame);
+        let is_ours = is_for(self.mac, None, frame);
         self.counters.foreign += u64::from(!is_ours);
         is_ours
     }
@@ -330,7 +330,7 @@ mod tests {
             for tick in 1..=2 * FRAMES {
                 played.extend(receive(&mut rx, begin + tick * 1_000_000, 9));
             }
-            let ours = |frame: &&Vec<u8>| is_for(mac.to_u64(), frame);
+            let ours = |frame: &&Vec<u8>| is_for(mac.to_u64(), None, frame);
             let twice: Vec<Vec<u8>> = expected.iter().chain(&expected).filter(ours).cloned().collect();
             assert!(played == twice, "{interface}: {} frames of {}", played.len(), twice.len());
             let RxCounters { frames, foreign, missed, refused, .. } = rx.counters();
