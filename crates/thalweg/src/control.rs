@@ -33,22 +33,19 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
 }
 
 pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
-    let (request, said): (_, fn(Value) -> Result<String, Failure>) = match &args.command {
-        ClearCommand::Nat(which) => (clear_request(which), |item| {
-            let NatCleared { ended } = parse(item)?;
-            Ok(format!("{} ended\n", counted(ended, "NAT session")))
-        }),
+    let (request, what) = match &args.command {
+        ClearCommand::Nat(which) => (clear_request(which), "NAT session"),
         ClearCommand::Firewall(args) => {
-            let request = PacketRequest::FirewallClear(args.which.clone().into());
-            (Request::Packets(request), |item| {
-                let FirewallCleared { ended } = parse(item)?;
-                Ok(format!("{} ended\n", counted(ended, "connection")))
-            })
+            (Request::Packets(PacketRequest::FirewallClear(args.which.clone().into())), "connection")
         }
+    };
+    let ended = |item| match &args.command {
+        ClearCommand::Nat(_) => parse(item).map(|NatCleared { ended }| ended),
+        ClearCommand::Firewall(_) => parse(item).map(|FirewallCleared { ended }| ended),
     };
     ask(&args.router.socket, &request, |item| match format {
         Format::Json => print(&format!("{item}\n")),
-        Format::Human => print(&said(item)?),
+        Format::Human => print(&format!("{} ended\n", counted(ended(item)?, what))),
     })
 }
 
