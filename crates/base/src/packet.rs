@@ -223,23 +223,22 @@ impl Packet {
     /// or cut it, and send it on.
     #[inline(always)]
     pub fn is_detained(&self) -> bool {
-        const UNRESOLVED: u8 = DropReason::NeighborUnresolved as u8;
-        const TOO_LARGE: u8 = DropReason::MtuExceeded as u8;
-        matches!(self.drop_code, UNRESOLVED | TOO_LARGE)
+        matches!(self.drop_reason(), Some(DropReason::NeighborUnresolved | DropReason::MtuExceeded))
     }
 
     /// Whether the packet leaves by `port_out` unless a stage behind the look-up forbids it: now, or once the host
     /// thread has resolved its neighbor or cut it.
     #[inline(always)]
     pub fn is_leaving(&self) -> bool {
-        self.is_alive() | self.is_detained()
+        self.is_alive() || self.is_detained()
     }
 
     /// Drops the packet even if it was left to the host thread, to be sent on later or as one for the router itself:
     /// this becomes its reason. For stages that judge such packets too.
     #[inline(always)]
     pub fn drop_for_good(&mut self, reason: DropReason) {
-        self.drop_code = reason as u8;
+        self.drop_code = 0;
+        self.drop_for(reason);
     }
 
     /// Whether the packet is IPv6.

@@ -223,10 +223,10 @@ destination_ports = 7000
             host.port, host.gateway_v4
         )
     };
-    let config = port(OFFICE, "mtu = 1280\nacl_out = \"to-office\"\n") + &port(OUTSIDE, "") + list;
-    let mut router = site.run(&config, &[]);
-    eventually("the office", || site.pings(OUTSIDE, OFFICE.v4).then_some(()));
-    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7002");
+    let config = port(OFFICE, "mtu = 1280\nacl_out = \"to-office\"\n") + &port(GUEST, "") + list;
+    let mut router = site.run_alone(&config, &[]);
+    eventually("the office", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    let guest = offload::socket(&site, &site.namespace(GUEST), "10.2.0.2:7002");
     let is_known = |router: &Router<'_>, address: &str| {
         router
             .show(&["arp"])
@@ -237,17 +237,17 @@ destination_ports = 7000
     // More than 1280 bytes, which the sender forbids to cut.
     let answered = || router.one("counters")["icmp_errors"].as_u64().unwrap_or(0);
     let (before, large) = (answered(), [0; 1400]);
-    outside.send_to(&large, "10.1.0.2:7000").expect("sent");
+    guest.send_to(&large, "10.1.0.2:7000").expect("sent");
     drops(&router, "acl-denied", 0);
     assert_eq!(dropped(&router, "mtu-exceeded"), 0, "it was judged first");
-    outside.send_to(&large, "10.1.0.2:7001").expect("sent");
+    guest.send_to(&large, "10.1.0.2:7001").expect("sent");
     drops(&router, "mtu-exceeded", 0);
     eventually("its sender learns the MTU", || (answered() > before).then_some(()));
     // Nobody has 10.1.0.77: the router does not even ask for it.
-    outside.send_to(b"denied", "10.1.0.77:7000").expect("sent");
+    guest.send_to(b"denied", "10.1.0.77:7000").expect("sent");
     drops(&router, "acl-denied", 1);
     assert!(!is_known(&router, "10.1.0.77"), "the router asks for a host that nobody may reach");
-    outside.send_to(b"permitted", "10.1.0.78:7001").expect("sent");
+    guest.send_to(b"permitted", "10.1.0.78:7001").expect("sent");
     eventually("the router asks for the other host", || is_known(&router, "10.1.0.78").then_some(()));
     router.counters_add_up();
     assert!(router.process.end(), "the router stops with success");
