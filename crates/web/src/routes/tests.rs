@@ -163,19 +163,6 @@ fn views() -> BTreeMap<&'static str, Value> {
         packets_in: 0,
     };
     let block = NatBlockView { inside: nowhere, public: nowhere, first: 0, last: 0, tcp: 0, udp: 0, icmp: 0 };
-    let state = FirewallStateView {
-        family: String::new(),
-        protocol: String::new(),
-        source: endpoint.into(),
-        destination: endpoint.into(),
-        from: None,
-        to: None,
-        state: String::new(),
-        rule: None,
-        age_s: 0,
-        idle_s: 0,
-        remaining_s: 0,
-    };
     let step = TraceStep { stage: String::new(), verdict: String::new(), why: String::new() };
     let trace = TraceView {
         packet: String::new(),
@@ -192,7 +179,7 @@ fn views() -> BTreeMap<&'static str, Value> {
         ("BgpNeighborView", to_json(&neighbor)),
         ("Diagnostic", to_json(&finding)),
         ("FibView", to_json(&fib)),
-        ("FirewallStateView", to_json(&state)),
+        ("FirewallStateView", to_json(&connection())),
         ("NatBlockView", to_json(&block)),
         ("NatSessionView", to_json(&session)),
         ("NegotiatedView", to_json(&negotiated)),
@@ -203,6 +190,24 @@ fn views() -> BTreeMap<&'static str, Value> {
         ("UpdateGroupView", to_json(&group)),
     ]);
     views
+}
+
+/// A connection of the firewall.
+fn connection() -> FirewallStateView {
+    let endpoint = "0.0.0.0:0".parse().expect("an endpoint");
+    FirewallStateView {
+        family: String::new(),
+        protocol: String::new(),
+        source: endpoint,
+        destination: endpoint,
+        from: None,
+        to: None,
+        state: String::new(),
+        rule: None,
+        age_s: 0,
+        idle_s: 0,
+        remaining_s: 0,
+    }
 }
 
 /// The views that have defaults.
