@@ -144,7 +144,7 @@ fn confine(config: &RouterConfig, file: &Path, written: &BTreeSet<PathBuf>) -> R
         tracing::warn!("the sandbox is not complete: {why}");
     }
     let Sandbox { landlock, refused_calls, .. } = sandbox;
-    tracing::info!(landlock, refused_calls, "sandbox");
+    tracing::info!(landlock, denied_calls = refused_calls, "sandbox");
     Ok(())
 }
 
