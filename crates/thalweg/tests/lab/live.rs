@@ -91,5 +91,6 @@ fn failover_of_links_gateways_and_the_process() {
     let (cells, left_out) = measured(&["--failures", "router"]);
     assert_eq!(cells.len() + left_out, 2, "{cells:?}");
     assert!(cells.iter().any(|cell| cell["router"] == "thalweg-vrrp"), "{cells:?}");
-    cells.iter().for_each(|cell| assert!(number(&cell["lost"]) > 0.0, "{cell}"));
+    // The sender of a busy machine may pause while the second router takes over: then nothing is lost.
+    cells.iter().for_each(|cell| assert!(number(&cell["gap_ms"]) > 0.0, "{cell}"));
 }
