@@ -50,6 +50,7 @@ mod paths;
 mod received;
 mod table;
 pub mod testing;
+mod versions;
 mod view;
 
 use std::ops::Range;
@@ -63,8 +64,9 @@ use crate::route::{Changes, RouteAddress, RouteBatch};
 
 pub use damping::DampingConfig;
 pub use decision::{DecisionConfig, Step};
-pub use family::{FamilyRoutes, VERSION_AGE_MAX, is_newer};
+pub use family::FamilyRoutes;
 pub use next_hops::NextHopView;
+pub use versions::{VERSION_AGE_MAX, is_newer};
 pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
 
 use counts::Work;

@@ -29,13 +29,11 @@ use super::damping::{Damper, Flap, RouteKey};
 use super::decision::{Candidate, Comparison, Decision, Key, candidate};
 use super::paths::{Block, DAMPED, Moved, PATHS_MAX, PathMeta, PathStore, STALE, UNREACHABLE, free_local_id};
 use super::table::{Entry, NONE, Table};
+use super::versions::{VERSION_AGE_MAX, is_newer};
 use super::view::{ScanCursor, ScannedRoute};
 use crate::attrs::AttrRef;
 use crate::peer::{PeerId, PeerKind};
 use crate::route::{Change, Changes, Chosen, Further, RouteAddress, RouteBatch, RouteItem, WITHDRAWN};
-
-/// Older versions are renewed; a reader further behind must start over with a scan of everything.
-pub const VERSION_AGE_MAX: u32 = 1 << 30;
 
 /// Entries visited for each change: the largest table takes 2^28 changes.
 const RENEWALS_PER_CHANGE: u32 = 1;
@@ -51,12 +49,6 @@ const CHANGES_RESERVED_MAX: usize = 256;
 
 /// Items whose look-ups run together, so that their cache misses overlap.
 const GROUP: usize = 16;
-
-/// Whether version `a` is later than `b`. They must be less than 2^31 changes apart.
-#[inline]
-pub const fn is_newer(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b).wrapping_sub(1) < u32::MAX / 2
-}
 
 /// What the work on a family depends on.
 pub(super) struct Context<'a> {
