@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All of it is inherited by threads and cannot be undone, so [`take`] comes first. Capabilities remain for ports
-//! that a reload may add ([`kept`]). The files that may be opened follow from the configuration at the start, so a
+//! that a reload may add (`capability::kept`). The files that may be opened follow from the configuration at the start, so a
 //! reload that names a file in another folder needs a restart.
 //!
 //! Landlock and seccomp degrade: a kernel that lacks them costs a warning. DPDK opens devices, memory and drivers

@@ -1,6 +1,6 @@
 //! The experiment on failover: what is lost when something fails that has a substitute.
 //!
-//! A client sends datagrams at an even pace to destinations spread over a table that two transits reach ([`Site`]).
+//! A client sends datagrams at an even pace to destinations spread over a table that two transits reach (`site`).
 //! Something fails, and the router must send by the other transit. Every router gets the same failures in the same run,
 //! each in a network of its own. Counted are the packets that never arrive, and the longest silence of a destination
 //! from its last packet before the failure on. The silence without a failure, over the same time, shows what the
