@@ -159,8 +159,9 @@ fn run(
                 let prefix = format!("prefix: \"{prefix}\"");
                 now.sent.iter().any(|route| route.contains(&prefix))
             };
-            arrived = arrived || markers.iter().all(inside);
+            // Only a picture that begins after the last arrival shows all of it.
             let is = arrived && is_end(&now);
+            arrived = arrived || markers.iter().all(inside);
             last = is.then_some(now);
             is
         });
