@@ -159,11 +159,23 @@ pub enum Withdrawal {
 }
 
 impl Withdrawal {
-    /// The neighbor, and the flags that the routes to remove have.
-    fn of(self) -> (PeerId, u32) {
-        match self {
-            Self::All(peer) => (peer, 0),
-            Self::Stale(peer) | Self::Retain(peer) => (peer, paths::STALE),
+    fn peer(self) -> PeerId {
+        let (Self::All(peer) | Self::Stale(peer) | Self::Retain(peer)) = self;
+        peer
+    }
+
+    /// Does to a prefix what it says.
+    fn apply<A: RouteAddress>(
+        self,
+        routes: &mut FamilyRoutes<A>,
+        number: u32,
+        context: &mut Context<'_>,
+        changes: &mut Changes,
+    ) {
+        let flags = if matches!(self, Self::All(_)) { 0 } else { paths::STALE };
+        routes.withdraw_matching(number, self.peer(), flags, context, changes);
+        if matches!(self, Self::Retain(_)) && routes.has_paths(number) {
+            routes.mark_stale(number, self.peer());
         }
     }
 }
@@ -306,16 +318,11 @@ impl RibShard {
         peers: &PeerTable,
         changes: &mut Changes,
     ) -> bool {
-        let (peer, flags) = which.of();
+        let peer = which.peer();
         self.open(changes);
         let done = self.peer_paths(peer, family) == 0
             || with_family!(self, family, peers, |routes, context| {
-                routes.walk(cursor, budget, |routes, number| {
-                    routes.withdraw_matching(number, peer, flags, context, changes);
-                    if matches!(which, Withdrawal::Retain(_)) && routes.has_paths(number) {
-                        routes.mark_stale(number, peer);
-                    }
-                })
+                routes.walk(cursor, budget, |routes, number| which.apply(routes, number, context, changes))
             });
         self.close(changes);
         done || self.peer_paths(peer, family) == 0

@@ -5,8 +5,8 @@
 //! ranked and no change reported. So the RIB's paths do not grow by a byte, and replacing, withdrawing and marking
 //! routes as stale are the same code. The tables exist only while they have routes.
 //!
-//! A neighbor has at most [`PEER_PATHS_MAX`] routes of a family here in each part of the prefixes: 2 million in all, twice the
-//! Internet's table. Further ones are refused and counted; the RIB has them nevertheless.
+//! A neighbor has at most [`PEER_PATHS_MAX`] routes of a family here in each part of the prefixes: 2 million in all,
+//! twice the Internet's table. Further ones are refused and counted; the RIB has them nevertheless.
 
 use super::counts::Work;
 use super::decision::{Decision, DecisionConfig};
@@ -101,17 +101,12 @@ impl Received {
         cursor: &mut ScanCursor,
         budget: usize,
     ) -> bool {
-        let (peer, flags) = which.of();
+        let peer = which.peer();
         let changes = &mut self.changes();
         let done = self.peer_paths(peer, family) == 0
             || with_family!(self, family, |routes, context| {
                 routes.open(changes);
-                routes.walk(cursor, budget, |routes, number| {
-                    routes.withdraw_matching(number, peer, flags, context, changes);
-                    if matches!(which, Withdrawal::Retain(_)) && routes.has_paths(number) {
-                        routes.mark_stale(number, peer);
-                    }
-                })
+                routes.walk(cursor, budget, |routes, number| which.apply(routes, number, context, changes))
             });
         done || self.peer_paths(peer, family) == 0
     }
