@@ -13,10 +13,10 @@
 
 pub mod render;
 
-use crate::forwarding::ForwardingError;
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::subject::{Label, Subject, Task, has_program};
 use crate::forwarding::topology::{TESTER_ADDRESSES, Topology};
+use crate::forwarding::{ForwardingError, wait};
 use crate::rounds::{RunOptions, Turn};
 use crate::stats::Summary;
 use serde::Serialize;
@@ -275,18 +275,6 @@ fn connect(server: SocketAddr) -> io::Result<TcpStream> {
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))
-}
-
-/// Waits so long, unless interrupted.
-fn wait(time: Duration, stop: &AtomicBool) -> Result<(), ForwardingError> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        if stop.load(Ordering::Relaxed) {
-            return Err(ForwardingError::Interrupted);
-        }
-        std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
 }
 
 fn write_until(mut stream: &TcpStream, done: &AtomicBool) {

@@ -17,8 +17,8 @@ mod stream;
 
 pub use router::RouterKind;
 
-use crate::forwarding::ForwardingError;
 use crate::forwarding::subject::has_program;
+use crate::forwarding::{ForwardingError, wait};
 use crate::rounds::{RunOptions, Turn};
 use crate::stats::Summary;
 use router::Router;
@@ -264,17 +264,6 @@ fn unready(error: ForwardingError, said: String) -> ForwardingError {
         }
         other => other,
     }
-}
-
-fn wait(time: Duration, stop: &AtomicBool) -> Result<(), ForwardingError> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        if stop.load(Ordering::Relaxed) {
-            return Err(ForwardingError::Interrupted);
-        }
-        std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
 }
 
 fn wait_until(

@@ -43,6 +43,8 @@ pub mod topology;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Why the experiment, or one router, has no result.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +91,19 @@ pub enum ForwardingError {
     /// The experiment was interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Waits so long, unless interrupted.
+pub(crate) fn wait(time: Duration, stop: &AtomicBool) -> Result<(), ForwardingError> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        if stop.load(Ordering::Relaxed) {
+            return Err(ForwardingError::Interrupted);
+        }
+        std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
 }
 
 /// Whether this process is root, which the experiment requires.
