@@ -9,8 +9,9 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,18 +44,19 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let config = prepare(&folder, web, bgp).map_err(failed)?;
     let url = format!("http://{web}/");
     let socket = folder.path().join("thalweg.sock");
-    print(&match format {
+    let text = match format {
         Format::Human => format!(
             "console   {url}\nask it    thalweg show status --socket {}\nCtrl-C ends it and removes all its files\n",
             socket.display()
         ),
         Format::Json => format!("{}\n", json!({ "console": url, "socket": socket })),
-    })?;
-    let mut url = args.open.then_some(url);
+    };
+    let url = args.open.then_some(url);
+    let announce = move || announce(web, &socket, &text, url.as_deref());
+    thread::Builder::new().name("announce".to_owned()).spawn(announce).map_err(failed)?;
     for neighbor in 0..NEIGHBORS.count {
-        let url = url.take();
         let name = format!("neighbor-{neighbor}");
-        thread::Builder::new().name(name).spawn(move || speak(neighbor, bgp, url)).map_err(failed)?;
+        thread::Builder::new().name(name).spawn(move || speak(neighbor, bgp)).map_err(failed)?;
     }
     let ended = run::run(&RunArgs {
         config,
@@ -69,6 +71,19 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
         profile_functions: false,
     });
     ended.and(folder.close().map_err(|error| Failure::Run(format!("cannot remove the folder: {error}"))))
+}
+
+/// Says where the console is as soon as it and the router answer, and opens it.
+fn announce(web: SocketAddr, socket: &Path, text: &str, url: Option<&str>) {
+    while UnixStream::connect(socket).is_err() || TcpStream::connect(web).is_err() {
+        thread::sleep(LOOK_FOR_ROUTER);
+    }
+    if let Err(failure) = print(text) {
+        let _ = writeln!(io::stderr(), "warning: {failure}");
+    }
+    if let Some(url) = url {
+        open(url);
+    }
 }
 
 /// A port of loopback that nobody has: this one, or another.
@@ -100,6 +115,7 @@ const UP_FOR: Duration = Duration::from_secs(45);
 const DOWN_FOR: Duration = Duration::from_secs(15);
 const CONNECT_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
+const LOOK_FOR_ROUTER: Duration = Duration::from_millis(20);
 
 /// Networks of the capture's hosts, in the tables of the transits.
 const HOSTS: [&str; 8] = [
@@ -116,13 +132,12 @@ const HOSTS: [&str; 8] = [
 /// Networks that the customer has no right to.
 const BOGONS: [&str; 2] = ["10.20.0.0/16", "192.168.77.0/24"];
 
-/// Is a neighbor of the router for as long as this process lives. Opens the console as soon as the router is there.
-fn speak(neighbor: usize, router: SocketAddr, mut url: Option<String>) {
+/// Is a neighbor of the router for as long as this process lives.
+fn speak(neighbor: usize, router: SocketAddr) {
     let Some(stream) = tables().into_iter().nth(neighbor) else { return };
     loop {
         // Without a session, perhaps because somebody has shut it down, it tries again for ever.
         if let Ok(client) = connect(neighbor, router) {
-            url.take().inspect(|url| open(url));
             let begun = Instant::now();
             let mut is_up = client.send_bytes(0, &stream.bytes).is_ok();
             while is_up && (neighbor != UNSTEADY || begun.elapsed() < UP_FOR) {
