@@ -58,6 +58,8 @@ pub struct Claim {
     over: Option<BTreeMap<String, Value>>,
     #[serde(default)]
     same: Vec<String>,
+    /// How the rows of other programs differ from those that are judged. Rows without a `subject` are not shown.
+    rivals: Option<BTreeMap<String, Value>>,
     above: Option<f64>,
     below: Option<f64>,
 }
@@ -70,6 +72,9 @@ pub struct Step {
     /// Its name for `thalweg lab`.
     pub experiment: String,
     pub arguments: Vec<String>,
+    /// More arguments if other programs are not wanted.
+    #[serde(default)]
+    pub without_rivals: Vec<String>,
     /// Whether it creates network namespaces.
     #[serde(default)]
     pub root: bool,
@@ -104,6 +109,8 @@ pub struct Judged {
     pub here: Vec<f64>,
     /// The smallest and the largest of each value over several passes.
     pub ranges: Vec<(f64, f64)>,
+    /// The same of other programs, measured beside; over several passes, medians.
+    pub rivals: BTreeMap<String, f64>,
     pub verdict: Verdict,
     #[serde(skip)]
     claim: &'static Claim,
@@ -145,8 +152,11 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
         .words("where", |judged| judged.claim.place.clone())
         .words("claim", |judged| judged.claim.statement.clone())
         .words("paper", |judged| judged.claim.said.clone())
-        .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()))
-        .words("verdict", Judged::said);
+        .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()));
+    if judged.iter().any(|judged| !judged.rivals.is_empty()) {
+        table = table.words("rivals here", Judged::beside);
+    }
+    table = table.words("verdict", Judged::said);
     if judged.iter().any(|judged| !judged.ranges.is_empty()) {
         table = table.words("over all passes", Judged::spread);
     }
@@ -167,7 +177,27 @@ impl Judged {
         range(&ends).unwrap_or_else(|| "–".to_owned())
     }
 
+    fn beside(&self) -> String {
+        let each = self.rivals.iter().map(|(name, value)| format!("{name} {}", Unit::Plain.format(*value)));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Which bound a value is beyond, if one is.
+    fn beyond(&self) -> Option<String> {
+        let text = |bound| Unit::Plain.format(bound);
+        let low = self.claim.above.filter(|least| self.here.iter().any(|value| value < least));
+        let high = self.claim.below.filter(|most| self.here.iter().any(|value| value > most));
+        match (low, high) {
+            (Some(low), Some(high)) => Some(format!("below {} and above {}", text(low), text(high))),
+            (Some(low), None) => Some(format!("below {}", text(low))),
+            (None, high) => high.map(|high| format!("above {}", text(high))),
+        }
+    }
+
     fn said(&self) -> String {
+        if let Some(beyond) = self.beyond() {
+            return format!("{} ({beyond})", self.verdict);
+        }
         match (&self.verdict, &self.claim.needs) {
             (Verdict::NotRun, Some(needs)) => format!("not run (needs {needs})"),
             (Verdict::NotRun, None) if self.claim.cores.is_some_and(|cores| cores > cores_here()) => {
@@ -199,11 +229,28 @@ impl Claim {
         let rows = self.row_list(results);
         let is_possible = self.cores.is_none_or(|cores| cores <= cores_here());
         let chosen = rows.iter().filter(|row| is_possible && has_all(row, &self.rows));
-        let here: Vec<f64> = chosen.filter_map(|row| self.value_of(row, rows)).collect();
-        self.judge_values(here, Vec::new())
+        let here: Vec<f64> = chosen.filter_map(|row| self.value_of(row, rows, &self.rows)).collect();
+        self.judge_values(here, Vec::new(), self.rivals_of(rows))
     }
 
-    fn judge_values(&'static self, here: Vec<f64>, ranges: Vec<(f64, f64)>) -> Judged {
+    /// The same value of other programs, by name.
+    fn rivals_of(&self, rows: &[Value]) -> BTreeMap<String, f64> {
+        let Some(rivals) = &self.rivals else { return BTreeMap::new() };
+        let mut wanted = self.rows.clone();
+        wanted.extend(rivals.clone());
+        let theirs = rows.iter().filter(|row| has_all(row, &wanted));
+        let named = theirs.filter_map(|row| {
+            Some((row.get("subject")?.as_str()?.to_owned(), self.value_of(row, rows, &wanted)?))
+        });
+        named.collect()
+    }
+
+    fn judge_values(
+        &'static self,
+        here: Vec<f64>,
+        ranges: Vec<(f64, f64)>,
+        rivals: BTreeMap<String, f64>,
+    ) -> Judged {
         let is_within = |value: &f64| {
             self.above.is_none_or(|least| *value >= least) && self.below.is_none_or(|most| *value <= most)
         };
@@ -212,13 +259,19 @@ impl Claim {
             true => Verdict::Reproduced,
             false => Verdict::Differs,
         };
-        Judged { id: &self.id, here, ranges, verdict, claim: self }
+        Judged { id: &self.id, here, ranges, rivals, verdict, claim: self }
     }
 
     /// Judges the claim by several passes of an experiment: the medians of its values decide. Passes with fewer
     /// values than the last one count as not run.
     pub(crate) fn judge_passes(&'static self, passes: &[&Value]) -> Judged {
-        let found: Vec<Vec<f64>> = passes.iter().map(|results| self.judge(results).here).collect();
+        let mut rivals: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut found = Vec::new();
+        for judged in passes.iter().map(|results| self.judge(results)) {
+            judged.rivals.into_iter().for_each(|(name, value)| rivals.entry(name).or_default().push(value));
+            found.push(judged.here);
+        }
+        let rivals = rivals.into_iter().filter_map(|(name, of)| Some((name, Summary::of(&of)?.median)));
         let values = found.iter().rev().map(Vec::len).find(|count| *count > 0).unwrap_or_default();
         let of = |at: usize| {
             let whole = found.iter().filter(|here| here.len() == values);
@@ -227,15 +280,16 @@ impl Claim {
         let summaries: Vec<Summary> = (0..values).filter_map(of).collect();
         let ranges =
             summaries.iter().filter(|summary| summary.count > 1).map(|summary| (summary.min, summary.max));
-        self.judge_values(summaries.iter().map(|summary| summary.median).collect(), ranges.collect())
+        let medians = summaries.iter().map(|summary| summary.median).collect();
+        self.judge_values(medians, ranges.collect(), rivals.collect())
     }
 
-    /// The row's value, divided by another row's if the claim is about a ratio.
-    fn value_of(&self, row: &Value, rows: &[Value]) -> Option<f64> {
+    /// The row's value, divided by another row's if the claim is about a ratio. The row is one of the `chosen`.
+    fn value_of(&self, row: &Value, rows: &[Value], chosen: &BTreeMap<String, Value>) -> Option<f64> {
         let path = self.value.as_deref()?;
         let value = number(row, path)?;
         let Some(over) = &self.over else { return Some(value) };
-        let mut wanted = self.rows.clone();
+        let mut wanted = chosen.clone();
         wanted.extend(over.clone());
         let other = rows.iter().find(|other| {
             has_all(other, &wanted) && self.same.iter().all(|path| at_path(other, path) == at_path(row, path))
@@ -311,6 +365,28 @@ mod tests {
         }
         assert_eq!(series("003/table-4.2")["header_read"], [4176.6, 397.7, 10.5]);
         assert_eq!(series("003/table-2.1").len(), 8);
+    }
+
+    #[test]
+    fn rivals_stand_beside_and_a_missed_bound_is_named() {
+        let row = |subject: Option<&str>, ns: f64| {
+            json!({ "subject": subject, "mtu": 1500, "message_bytes": 1, "half_round_trip_p50_ns": { "median": ns } })
+        };
+        let rows = |thalweg| json!({ "applications": [row(None, 10.0), row(Some("thalweg"), thalweg), row(Some("linux"), 13.0)] });
+        let of = |thalweg| {
+            let judged = judge("forwarding", &rows(thalweg));
+            judged.into_iter().find(|judged| judged.id == "004/fig-4/latency").expect("its claim")
+        };
+        let slow = of(20.0);
+        assert_eq!((slow.here.as_slice(), slow.verdict), ([2.0].as_slice(), Verdict::Differs));
+        assert_eq!(slow.rivals, BTreeMap::from([("linux".to_owned(), 1.3)]));
+        assert_eq!((slow.said().as_str(), slow.beside().as_str()), ("differs (above 1.41)", "linux 1.30"));
+        assert_eq!(of(12.0).said(), "reproduced");
+        // Over several passes, the median.
+        let claim = all().iter().find(|claim| claim.id == "004/fig-4/latency").expect("it is there");
+        let passes = [rows(20.0), rows(12.0), rows(14.0)];
+        let judged = claim.judge_passes(&passes.iter().collect::<Vec<_>>());
+        assert_eq!((judged.here[0], judged.rivals["linux"]), (1.4, 1.3));
     }
 
     #[test]

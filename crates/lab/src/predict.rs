@@ -36,6 +36,8 @@ use thalweg_replay::{Prepared, ReplayError, ReplayOptions};
 const CORES_MAX: u64 = 64;
 /// Chunks per core, so that a curve shows the model and not the end of the input.
 const CHUNKS_PER_CORE: usize = 40;
+/// The fewest chunks of a measured run for each worker: with fewer, the speed-up is that of the input.
+const CHUNKS_PER_WORKER: usize = 8;
 /// Paper 000: the packets of its trace, its cores, and the speed-up it found.
 const ARTICLE: (u64, usize, f64) = (113_405, 24, 19.0);
 /// A model saturates on a part that is busy for this share of the time.
@@ -216,31 +218,54 @@ pub fn calibrate(
     Ok(works)
 }
 
-/// Records alone, with `false`, and each time two copies beside each other, with `true`. Returns what was recorded alone,
-/// and the cost of work while 1, 2, ... cores work, in thousandths: measured for two, and extended in a straight
-/// line.
+/// Records alone, with `false`, and each time 2, 4, 8 .. copies beside each other, with `true`, on as many cores as
+/// there are. Returns what was recorded alone, and the cost of work while 1, 2, ... cores work, in thousandths: a straight
+/// line between the measured counts, and on beyond the last two.
 fn recorded<T: Send, E: Send>(
     runs: usize,
     record: impl Fn(bool) -> Result<(f64, T), E> + Sync,
     panicked: impl Fn() -> E,
 ) -> Result<(Vec<T>, Vec<u64>), E> {
     record(false)?;
-    let (mut alone, mut records, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    let counts = core_counts();
+    let (mut alone, mut records, mut beside) = (Vec::new(), Vec::new(), vec![Vec::new(); counts.len()]);
     for _ in 0..runs {
         let (seconds, costs) = record(false)?;
         alone.push(seconds);
         records.push(costs);
-        let both: Vec<_> = thread::scope(|scope| {
-            let copies: Vec<_> = (0..2).map(|_| scope.spawn(|| record(true))).collect();
-            copies.into_iter().map(thread::ScopedJoinHandle::join).collect()
-        });
-        for copy in both {
-            beside.push(copy.map_err(|_| panicked())??.0);
+        for (count, beside) in counts.iter().zip(&mut beside) {
+            let all: Vec<_> = thread::scope(|scope| {
+                let copies: Vec<_> = (0..*count).map(|_| scope.spawn(|| record(true))).collect();
+                copies.into_iter().map(thread::ScopedJoinHandle::join).collect()
+            });
+            for copy in all {
+                beside.push(copy.map_err(|_| panicked())??.0);
+            }
         }
     }
-    let ns = |times: &[f64]| Summary::of(times).map_or(0, |times| (times.median * 1e9) as u64);
-    let extra = (ns(&beside) * 1000 / ns(&alone).max(1)).saturating_sub(1000);
-    Ok((records, (0..CORES_MAX).map(|others| 1000 + extra * others).collect()))
+    let seconds = |times: &[f64]| Summary::of(times).map_or(0.0, |times| times.median);
+    let of = |(count, beside): (&usize, &Vec<f64>)| (*count, (seconds(beside) / seconds(&alone)).max(1.0));
+    Ok((records, inflation(&counts.iter().zip(&beside).map(of).collect::<Vec<_>>())))
+}
+
+/// The powers of two up to the number of cores here, from 2; without a second core also 2.
+fn core_counts() -> Vec<usize> {
+    let cores = thread::available_parallelism().map_or(1, usize::from).max(2);
+    std::iter::successors(Some(2), |n: &usize| n.checked_mul(2)).take_while(|n| *n <= cores).collect()
+}
+
+/// The cost of work while 1, 2, ... cores work, in thousandths, from some measured ratios: by straight lines.
+fn inflation(measured: &[(usize, f64)]) -> Vec<u64> {
+    let points: Vec<(f64, f64)> = std::iter::once((1.0, 1.0))
+        .chain(measured.iter().map(|(cores, ratio)| (*cores as f64, *ratio)))
+        .collect();
+    let at = |cores: u64| {
+        let cores = cores as f64;
+        let line = points.windows(2).find(|line| cores <= line[1].0).or(points.windows(2).last());
+        let Some([(from, low), (to, high)]) = line else { return 1.0 };
+        (low + (cores - from) * (high - low) / (to - from)).max(1.0)
+    };
+    (1..=CORES_MAX).map(|cores| (at(cores) * 1000.0).round() as u64).collect()
 }
 
 fn imitate(
@@ -387,10 +412,11 @@ pub fn validate(
     progress: &mut dyn FnMut(&str),
 ) -> Result<(), PredictError> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let counts: Vec<usize> = [2, 4, 8, 16, 32].into_iter().filter(|workers| *workers <= cores).collect();
-    if counts.is_empty() {
+    if cores == 1 {
         return Ok(());
     }
+    let counts = core_counts();
+    let chunks = counts.last().map_or(0, |most| most * CHUNKS_PER_WORKER);
     for (run, work) in runs.iter().zip(&file.works) {
         let cell = |model: &str, workers| Cell {
             model: model.to_owned(),
@@ -402,8 +428,8 @@ pub fn validate(
         for kind in ModelKind::ALL.into_iter().filter(|kind| *kind != ModelKind::Serial) {
             cells.extend(counts.iter().map(|workers| cell(kind.name(), *workers)));
         }
-        let packets = work.costs.packets();
-        let mut measured = Runs::new(prepared, run.clone(), [packets; 2], packets);
+        let costs = work.costs.repeated(work.costs.jobs.len().max(chunks));
+        let mut measured = Runs::new(prepared, run.clone(), [costs.packets(); 2], work.costs.packets());
         let run_options = RunOptions { runs: options.runs, warm_ups: 1, seed: options.seed };
         let results = models::run(
             &cells,
@@ -419,8 +445,8 @@ pub fn validate(
             };
             let mut model = ModelOptions::new(kind, result.cell.workers);
             model.tokens = run.tokens;
-            let report = imitate(&file.machine, work, &work.costs, &model, cores)?;
-            let predicted = work.costs.total_ns() as f64 / report.elapsed.as_nanos().max(1) as f64;
+            let report = imitate(&file.machine, work, &costs, &model, cores)?;
+            let predicted = costs.total_ns() as f64 / report.elapsed.as_nanos().max(1) as f64;
             let measured = result.packets_per_second.scaled(1.0 / serial);
             outcome.validation.push(Validation {
                 work: work.work.clone(),
@@ -479,6 +505,16 @@ mod tests {
         let pipeline = at("pipeline", 64);
         assert!((pipeline.speed_up - 10.0 / 9.0).abs() < 0.02, "{pipeline:?}");
         assert_eq!(pipeline.saturated_on.as_deref(), Some("stages route"));
+    }
+
+    #[test]
+    fn work_costs_more_beside_more_cores_by_straight_lines() {
+        let permille = inflation(&[(2, 1.1), (4, 1.2), (8, 2.0)]);
+        assert_eq!(permille.len() as u64, CORES_MAX);
+        let at = |cores: usize| permille[cores - 1];
+        assert_eq!([at(1), at(2), at(3), at(4), at(6), at(8)], [1000, 1100, 1150, 1200, 1600, 2000]);
+        assert_eq!(at(16), 3600, "on along the last line");
+        assert_eq!(inflation(&[(2, 1.0)])[63], 1000);
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::stages::clock::Calibration;
 
 /// Chunks of a time line: those by which a pipeline measures its stages, and as many as a drawing can show.
 const TIME_LINE_CHUNKS: usize = 8 + 12;
-/// Packets of a run with a coprocessor: few, because its service takes long.
-const COPROCESSOR_PACKETS: u64 = 3_200;
+/// Packets of a run with a coprocessor: few, because its service takes long, but some chunks for each worker.
+const COPROCESSOR_PACKETS: usize = 3_200;
+const COPROCESSOR_CHUNKS_PER_WORKER: usize = 4;
 
 /// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
@@ -147,9 +148,11 @@ impl<'a> Runs<'a> {
         let cells: Vec<(&Cell, u64)> = services_ns.iter().flat_map(with_service).collect();
         let mut measured = vec![Vec::new(); cells.len()];
         let mut answer: Option<Digest> = None;
+        let once = cells.iter().map(|(cell, _)| cell.chunk_packets * cell.workers).max().unwrap_or(0);
+        let packets = COPROCESSOR_PACKETS.max(once * COPROCESSOR_CHUNKS_PER_WORKER) as u64;
         options.rounds(cells.len(), |turn| {
             let (cell, service_ns) = cells[turn.at];
-            let (plan, chunks, model) = self.prepare(cell, COPROCESSOR_PACKETS)?;
+            let (plan, chunks, model) = self.prepare(cell, packets)?;
             let run = coprocessor::run(&plan, chunks, Duration::from_nanos(service_ns), &model)
                 .map_err(RunError::Model)?;
             let before = *answer.get_or_insert(run.digest);

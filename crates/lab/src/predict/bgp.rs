@@ -15,7 +15,9 @@ use thalweg_exec::control_plane::{
     ControlCosts, ControlMachine, SchedulingKind, SchedulingOptions, imitate_control,
 };
 
-use super::{Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, recorded};
+use super::{
+    Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, core_counts, recorded,
+};
 use crate::bgp::daemon::Advertise;
 use crate::bgp::in_memory::{self, InMemoryError, Spec};
 use crate::bgp::scenario::Scenario;
@@ -188,7 +190,7 @@ pub(crate) fn validate(
 ) -> Result<(), PredictError> {
     let here = Cores::here().map_err(failed)?;
     let scenario = scenario(load, options.seed);
-    let counts: Vec<usize> = [2, 4, 8, 16, 32].into_iter().filter(|cores| *cores <= here.count()).collect();
+    let counts: Vec<usize> = core_counts().into_iter().filter(|cores| *cores <= here.count()).collect();
     let cells: Vec<_> = parallel().flat_map(|kind| counts.iter().map(move |cores| (kind, *cores))).collect();
     let mut measured = vec![Vec::new(); cells.len()];
     for round in 0..=options.runs {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use thalweg_lab::all::{self, Agenda, Outcome, Results, Task, Written};
@@ -43,6 +43,9 @@ pub(crate) struct LabAllArgs {
     /// Repeat everything for this many hours; an experiment that would exceed them is not started
     #[arg(long, value_name = "H", value_parser = number(0.001..=1000.0))]
     pub(crate) hours: Option<f64>,
+    /// Other programs to measure beside: those that are installed, or none
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "auto")]
+    rivals: Rivals,
     /// Keep the results in the folder, and run only what is missing
     #[arg(long)]
     pub(crate) resume: bool,
@@ -51,6 +54,13 @@ pub(crate) struct LabAllArgs {
     pub(crate) merge: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) run: LabRunArgs,
+}
+
+/// Which other programs stand beside.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rivals {
+    Auto,
+    None,
 }
 
 /// The result of an experiment.
@@ -139,6 +149,9 @@ fn to_go(agenda: &Agenda, begun: Instant) -> String {
 fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failure> {
     let mut command = Command::new(forwarding::own_program()?);
     command.args(["lab", &step.experiment]).args(&step.arguments).arg("--output").arg(folder);
+    if args.rivals == Rivals::None {
+        command.args(&step.without_rivals);
+    }
     command.args(args.run.passed_on());
     if args.hours.is_some() && args.run.runs.is_none() {
         // Passes replace repetitions.

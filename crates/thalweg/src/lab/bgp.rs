@@ -22,9 +22,11 @@ use super::{command_line, failed, forwarding, measured, show_all};
 use crate::cli::{Format, SCHEDULINGS, one_of};
 use crate::{Failure, print};
 
-/// Prefixes that every neighbor announces, and those of Wu's loads.
+/// Prefixes that every neighbor announces on up to four cores (in proportion on more: a shorter run would measure its
+/// beginning and end), and those of Wu's loads.
 const PREFIXES: usize = 50_000;
 const PREFIXES_QUICK: usize = 20_000;
+const PREFIXES_FOR_CORES: usize = 4;
 const WU_PREFIXES: usize = 100_000;
 const WU_PREFIXES_QUICK: usize = 50_000;
 /// With twelve neighbors this gives 1000 UPDATEs, as many as the thesis timed.
@@ -81,7 +83,8 @@ pub(crate) struct LabBgpArgs {
     /// Number of neighbors that announce routes
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) neighbors: NonZeroUsize,
-    /// Prefixes per neighbor [default: 50000, in Wu's loads 100000; with --quick 20000 and 50000]
+    /// Prefixes per neighbor [default: 50000, in proportion on more than 4 cores, and 100000 in Wu's loads; 20000 and 50000
+    /// with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
     /// What `caches` runs under valgrind: one thread takes every neighbor's turns
@@ -150,6 +153,8 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     let or = |given: Option<NonZeroUsize>, normal, few| {
         given.map_or(if quick { few } else { normal }, |n| n.get())
     };
+    let most = core_counts.iter().copied().max().unwrap_or(1);
+    let times = (most / PREFIXES_FOR_CORES).max(1);
     Ok(Setting {
         parts: or_usual(&args.only, &Part::ALL),
         schedulings: args.schedulings.iter().map(|scheduling| scheduling.name().to_owned()).collect(),
@@ -160,7 +165,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         turn: args.turn.get(),
         neighbors: neighbors(args),
         cache_prefixes: args.prefixes.map_or(CACHE_PREFIXES, NonZeroUsize::get),
-        prefixes: or(args.prefixes, PREFIXES, PREFIXES_QUICK),
+        prefixes: or(args.prefixes, PREFIXES * times, PREFIXES_QUICK * times),
         wu_prefixes: or(args.prefixes, WU_PREFIXES, WU_PREFIXES_QUICK),
         runs: RunOptions {
             runs: args.run.runs(RUNS, RUNS_QUICK),

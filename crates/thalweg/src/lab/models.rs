@@ -31,6 +31,10 @@ const PACKETS: u64 = 1_000_000;
 const PACKETS_QUICK: u64 = 200_000;
 const WORK_PACKETS: u64 = 20_000;
 const WORK_PACKETS_QUICK: u64 = 3_200;
+/// The fewest chunks for each worker: with fewer, some workers have nothing to do at the end of a run, and the
+/// speed-up is that of the input.
+const CHUNKS_PER_WORKER: usize = 8;
+const CHUNKS_PER_WORKER_QUICK: usize = 2;
 
 /// The input of all runs.
 struct Input {
@@ -83,7 +87,7 @@ pub(crate) struct LabModelsArgs {
     /// Reader threads of the farm model
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) readers: NonZeroUsize,
-    /// Also run all cells of the largest chunks with a coprocessor that all workers share and that serves one packet at
+    /// Also run all cells of the smallest chunks with a coprocessor that all workers share and that serves one packet at
     /// a time, for each of these service times in nanoseconds
     #[arg(
         long,
@@ -96,7 +100,8 @@ pub(crate) struct LabModelsArgs {
     /// Packets per run without synthetic work [default: 1000000; 200000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) packets: Option<u64>,
-    /// Packets per run with synthetic work [default: 20000; 3200 with --quick]
+    /// Packets per run with synthetic work [default: 20000, but at least 8 chunks for each worker; 3200 and 2 with
+    /// --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) work_packets: Option<u64>,
     #[command(flatten)]
@@ -138,7 +143,7 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
         let cell = models::Cell { model: model.clone(), workers, chunk_packets: least, work };
         outcome.time_lines.push(runs.time_line(&cell).map_err(failed)?);
     }
-    let with_unit: Vec<_> = cells.iter().filter(|cell| cell.chunk_packets == chunk).cloned().collect();
+    let with_unit: Vec<_> = cells.iter().filter(|cell| cell.chunk_packets == least).cloned().collect();
     outcome.coprocessor = runs.coprocessor(&with_unit, &args.coprocessor, &setting.runs).map_err(failed)?;
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
@@ -175,17 +180,29 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
         return Err(Failure::Usage("standard input can be read only once: name a file".to_owned()));
     }
     let models = or_usual(&args.models, &ModelKind::ALL);
+    let workers = or_usual(&numbers(&args.workers), &powers_of_two());
+    let usual_work = if quick {
+        WORK_PACKETS_QUICK.max(least_packets(&chunks, &workers, CHUNKS_PER_WORKER_QUICK))
+    } else {
+        WORK_PACKETS.max(least_packets(&chunks, &workers, CHUNKS_PER_WORKER))
+    };
     Ok(Setting {
         grid: Grid {
             models: models.iter().map(|model| model.name().to_owned()).collect(),
-            workers: or_usual(&numbers(&args.workers), &powers_of_two()),
+            workers,
             chunk_packets: chunks,
             work: args.work.work.iter().map(Work::to_string).collect(),
         },
         packets: args.packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS }),
-        work_packets: args.work_packets.unwrap_or(if quick { WORK_PACKETS_QUICK } else { WORK_PACKETS }),
+        work_packets: args.work_packets.unwrap_or(usual_work),
         runs: RunOptions { runs: args.run.runs(RUNS, RUNS_QUICK), warm_ups: 1, seed: args.run.seed(0) },
     })
+}
+
+/// Packets that give each worker so many chunks, in every cell.
+fn least_packets(chunks: &[usize], workers: &[usize], chunks_per_worker: usize) -> u64 {
+    let most = |counts: &[usize]| counts.iter().copied().max().unwrap_or(1);
+    (most(chunks) * most(workers) * chunks_per_worker) as u64
 }
 
 /// 1, 2, 4 ... up to the number of cores.
