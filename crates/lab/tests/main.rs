@@ -3,3 +3,4 @@
 
 mod bgp_daemon;
 mod forwarding;
+mod papers;
