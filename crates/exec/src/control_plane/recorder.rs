@@ -80,10 +80,12 @@ pub struct ControlRecorder<'c, C> {
 #[derive(Default)]
 struct Recording {
     sessions: Vec<SessionCosts>,
-    exports_ns: Vec<u64>,
+    /// What each export took, and whether it found something.
+    exports_ns: Vec<(u64, bool)>,
     /// The session of each write, and what it took.
     writes_ns: Vec<(usize, u64)>,
-    rounds_ns: Vec<u64>,
+    /// What each round's background work took, and whether there was some.
+    rounds_ns: Vec<(u64, bool)>,
 }
 
 /// A batch, and which read it came from, if that was recorded.
@@ -130,8 +132,9 @@ impl Recording {
     }
 
     fn costs(mut self, ends_when_applied: bool) -> ControlCosts {
-        let export_call_ns = median(self.exports_ns.iter().copied());
-        let write_call_ns = median(self.writes_ns.iter().map(|(_, ns)| *ns));
+        let export_call_ns = call_ns(&self.exports_ns);
+        // Nobody says whether a write found something; the cheapest one found the least.
+        let write_call_ns = self.writes_ns.iter().map(|(_, ns)| *ns).min().unwrap_or(0);
         // A run that ends with the last route in its shard tells nobody.
         let writes = std::mem::take(&mut self.writes_ns).into_iter().filter(|_| !ends_when_applied);
         for (session, ns) in writes {
@@ -139,20 +142,22 @@ impl Recording {
         }
         ControlCosts {
             sessions: self.sessions,
-            export_ns: self.exports_ns.iter().map(|ns| ns.saturating_sub(export_call_ns)).sum(),
+            export_ns: self.exports_ns.iter().map(|(ns, _)| ns.saturating_sub(export_call_ns)).sum(),
             export_call_ns,
             write_call_ns,
-            round_ns: median(self.rounds_ns.iter().copied()),
+            round_ns: call_ns(&self.rounds_ns),
             ends_when_applied,
         }
     }
 }
 
-/// Most calls find nothing to do, so the median is the cost of such a call.
-fn median(values: impl Iterator<Item = u64>) -> u64 {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+/// The cost of a call that finds nothing: the median of those; if every call found something, the cheapest one.
+/// A scheduling with more threads makes more calls, so what they find must not count as the cost of calling.
+fn call_ns(calls: &[(u64, bool)]) -> u64 {
+    let mut idle: Vec<u64> = calls.iter().filter(|(_, found)| !found).map(|(ns, _)| *ns).collect();
+    idle.sort_unstable();
+    let cheapest = || calls.iter().map(|(ns, _)| *ns).min();
+    idle.get(idle.len() / 2).copied().or_else(cheapest).unwrap_or(0)
 }
 
 impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
@@ -218,7 +223,7 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
     fn export(&self, worker: &mut C::Worker, queue: usize, now: bool, now_ms: u64) -> Exported {
         self.time(
             || self.control.export(worker, queue, now, now_ms),
-            |recording, ns, _| recording.exports_ns.push(ns),
+            |recording, ns, exported| recording.exports_ns.push((ns, exported.grew)),
         )
     }
 
@@ -244,7 +249,7 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
     fn background_work(&self, worker: &mut C::Worker, share: Share, now_ms: u64) -> bool {
         self.time(
             || self.control.background_work(worker, share, now_ms),
-            |recording, ns, _| recording.rounds_ns.push(ns),
+            |recording, ns, worked| recording.rounds_ns.push((ns, *worked)),
         )
     }
 
@@ -254,5 +259,21 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
             self.opened.fetch_max(session + 1, Ordering::Relaxed);
         }
         notice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_finds_is_not_the_cost_of_calling() {
+        // Most calls of a busy run find something.
+        let busy = [(700, true), (650, true), (3, false), (800, true), (5, false), (4, false)];
+        assert_eq!(call_ns(&busy), 4);
+        assert_eq!((call_ns(&[(700, true), (650, true)]), call_ns(&[])), (650, 0));
+        let recording = Recording { exports_ns: busy.to_vec(), ..Recording::default() };
+        let costs = recording.costs(true);
+        assert_eq!((costs.export_call_ns, costs.export_ns), (4, 700 + 650 + 800 - 3 * 4 + 1));
     }
 }
