@@ -369,9 +369,7 @@ mod tests {
 
     #[test]
     fn rivals_stand_beside_and_a_missed_bound_is_named() {
-        let row = |subject: Option<&str>, ns: f64| {
-            json!({ "subject": subject, "mtu": 1500, "message_bytes": 1, "half_round_trip_p50_ns": { "median": ns } })
-        };
+        let row = |subject: Option<&str>, ns: f64| json!({ "subject": subject, "mtu": 1500, "message_bytes": 1, "half_round_trip_p50_ns": { "median": ns } });
         let rows = |thalweg| json!({ "applications": [row(None, 10.0), row(Some("thalweg"), thalweg), row(Some("linux"), 13.0)] });
         let of = |thalweg| {
             let judged = judge("forwarding", &rows(thalweg));

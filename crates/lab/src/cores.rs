@@ -67,6 +67,12 @@ impl Cores {
         Self { numbers, physical: self.physical.min(count) }
     }
 
+    /// The one at this place, counted around if there are fewer.
+    pub fn only(&self, place: usize) -> Self {
+        let number = self.numbers.iter().cycle().nth(place % self.numbers.len().max(1));
+        Self { numbers: number.copied().into_iter().collect(), physical: 1 }
+    }
+
     /// Runs `work` on a thread that may use only these cores, as do the threads and processes that it starts.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let mut set = CpuSet::new();
@@ -98,6 +104,8 @@ mod tests {
         let cores = Cores::ordered(&[0, 1, 2, 3, 5], |core| core / 2);
         assert_eq!((cores.numbers, cores.physical), (vec![0, 2, 5, 1, 3], 3));
         let steps = |count| Cores { numbers: (0..count).collect(), physical: count }.steps();
+        let two = Cores { numbers: vec![4, 6], physical: 2 };
+        assert_eq!([0, 1, 2].map(|place| two.only(place).numbers), [[4], [6], [4]]);
         assert_eq!((steps(1), steps(2), steps(12)), (vec![1], vec![1, 2], vec![1, 2, 4, 8, 12]));
     }
 

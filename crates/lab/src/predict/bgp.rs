@@ -15,9 +15,7 @@ use thalweg_exec::control_plane::{
     ControlCosts, ControlMachine, SchedulingKind, SchedulingOptions, imitate_control,
 };
 
-use super::{
-    Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, core_counts, recorded,
-};
+use super::{Curve, Fit, MachineCosts, Options, PredictError, Predicted, Validation, core_counts, recorded};
 use crate::bgp::daemon::Advertise;
 use crate::bgp::in_memory::{self, InMemoryError, Spec};
 use crate::bgp::scenario::Scenario;

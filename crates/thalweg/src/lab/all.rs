@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use serde_json::Value;
 use thalweg_lab::all::{self, Agenda, Outcome, Results, Task, Written};
 use thalweg_lab::claims::Step;
