@@ -91,7 +91,7 @@ impl Driver {
             let held = &self.held[conn as usize];
             let used = self.session.handle_bytes(conn, held, self.now, &mut self.import, &mut self.out);
             assert!(used <= held.len());
-            if used == 0 {
+            if used == 0 && !self.session.has_actions() {
                 break;
             }
             self.held[conn as usize].drain(..used);

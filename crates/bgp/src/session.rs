@@ -27,7 +27,9 @@
 //! 4. calls [`Session::handle_timer`] at [`Session::next_deadline`].
 //!
 //! The order of 1 and 2 is right because `handle_bytes` returns after each message whose effect is ordered among
-//! the routes (End-of-RIB, marks of a refresh, up, down). The caller calls it again for the rest of the bytes.
+//! the routes (End-of-RIB, marks of a refresh, up, down). The caller calls it again for the rest of the bytes, until a
+//! call neither consumes anything nor leaves an action: a session may come up before the message that shows it is
+//! consumed.
 //!
 //! # Invariants
 //!
@@ -218,6 +220,11 @@ impl Session {
     /// The totals so far.
     pub fn counters(&self) -> &SessionCounters {
         &self.counters
+    }
+
+    /// Whether [`Self::poll_action`] has something to return.
+    pub fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
     }
 
     /// The next action for the driver.

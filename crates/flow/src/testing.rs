@@ -1,5 +1,6 @@
-//! Builds packets for tests and benchmarks, with the descriptors that parsing would make.
+//! Builds packets for tests and benchmarks, with the descriptors that parsing would make, and sorts records.
 
+use crate::record::FlowRecord;
 use std::net::IpAddr;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, PacketFlags};
 use thalweg_wire::ipv4::{Ipv4Repr, MORE_FRAGMENTS};
@@ -184,4 +185,44 @@ pub fn chunk(sequence: u64, clock_before_ns: u64, samples: &[Sample]) -> Chunk {
     }
     chunk.has_fragments = samples.iter().any(|sample| sample.fragment.is_some());
     chunk
+}
+
+/// Sorts records in an order that does not depend on who reported first. Two records of one key may differ in their
+/// translation alone: behind NAT, a key without ports and ICMP errors have packets in several shards.
+pub fn sort_records(records: &mut [FlowRecord]) {
+    let place = |record: &FlowRecord| (record.key, record.counters.first_ns, record.counters.packets);
+    let words = |record: &FlowRecord| format!("{record:?}");
+    records.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| words(a).cmp(&words(b))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Counters, EndReason, FlowKey, Translation};
+
+    #[test]
+    fn the_order_of_records_does_not_depend_on_who_reported_first() {
+        let (src, dst) = (IpAddr::from([10, 0, 0, 10]), IpAddr::from([203, 0, 113, 10]));
+        let key = FlowKey {
+            src,
+            dst,
+            src_port: 0,
+            dst_port: 0,
+            protocol: ip_protocol::UDP,
+            traffic_class: 0,
+            ingress: 1,
+            vlan: 0,
+            mpls_label: None,
+        };
+        let counters = Counters { packets: 1, bytes: 32, first_ns: 1, last_ns: 1, ..Counters::default() };
+        let by_port = |src_port| {
+            let translation = Some(Translation { src, dst, src_port, dst_port: 53 });
+            FlowRecord { translation, ..FlowRecord::new(key, counters, EndReason::ActiveTimeout) }
+        };
+        let mut one = [by_port(4000), by_port(4007)];
+        let mut other = [by_port(4007), by_port(4000)];
+        sort_records(&mut one);
+        sort_records(&mut other);
+        assert_eq!(one, other);
+    }
 }

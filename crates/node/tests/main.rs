@@ -12,3 +12,4 @@ mod reload;
 mod same_answer;
 mod same_answer_bgp;
 mod strangers;
+mod turns;

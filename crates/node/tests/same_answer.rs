@@ -12,6 +12,7 @@ use thalweg_dataplane::nat::{NatCounters, NatLogging};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
 use thalweg_flow::application::Labeling;
 use thalweg_flow::export::NatEvent;
+use thalweg_flow::testing::sort_records;
 use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
@@ -450,7 +451,7 @@ impl Records {
 
     pub(crate) fn sorted(&self) -> Vec<FlowRecord> {
         let mut records = self.0.lock().expect("no thread panicked with this lock").clone();
-        records.sort_by_key(|record| (record.key, record.counters.first_ns, record.counters.packets));
+        sort_records(&mut records);
         records
     }
 }

@@ -30,7 +30,7 @@ const ANSWER_MS: u64 = 1_000;
 impl Session {
     /// Handles bytes of a connection; returns how many it consumed. It consumes only whole messages, and stops at
     /// an action that is ordered among the routes or after [`ROUTES_PER_CALL`] routes: the caller keeps the rest,
-    /// performs the actions, and calls again until nothing more is consumed.
+    /// performs the actions, and calls again until a call consumes nothing and leaves no action.
     pub fn handle_bytes(
         &mut self,
         conn: Connection,

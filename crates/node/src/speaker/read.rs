@@ -102,10 +102,13 @@ impl Speaker {
         });
         for connection in Connection::ALL {
             let look = take_bytes(worker, state, connection, &self.profile);
-            self.work_off(worker, slot, state, connection, now, &mut turn);
+            let waits = self.work_off(worker, slot, state, connection, now, &mut turn);
+            turn.more |= waits;
             match look {
                 Look::Nothing => {}
                 Look::Some => turn.more = true,
+                // What came before the end may say why.
+                Look::Ended if waits => {}
                 Look::Ended => {
                     self.close(slot, state, connection);
                     state.session.handle_disconnected(connection, now);
@@ -118,8 +121,8 @@ impl Speaker {
         turn
     }
 
-    /// Has the session process the bytes taken from a connection: all of them, unless the batch is full or an
-    /// action must be carried out before the next message.
+    /// Has the session process the bytes taken from a connection: all of them, unless the batch is full, the shards
+    /// have work before the next message, or a session ended. Returns whether the rest waits for the next turn.
     fn work_off(
         &self,
         worker: &mut SpeakerWorker,
@@ -128,8 +131,8 @@ impl Speaker {
         connection: Connection,
         now: Millis,
         turn: &mut Turn,
-    ) {
-        let mut done = 0;
+    ) -> bool {
+        let (mut done, mut waits) = (0, false);
         loop {
             let rest = &worker.buffer[done..];
             if rest.is_empty() {
@@ -148,19 +151,22 @@ impl Speaker {
                 self.observers.each(|observer| observer.received(negotiated, &rest[..used]));
             }
             done += used;
+            // A session comes up before it consumes the message that shows it.
+            let acts = state.session.has_actions();
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
-            if used == 0 || turn.ended {
+            if used == 0 && !acts {
                 break;
             }
-            if !turn.after.is_empty() || worker.builder.len() >= BATCH_ROUTES {
-                turn.more = true;
+            if turn.ended || !turn.after.is_empty() || worker.builder.len() >= BATCH_ROUTES {
+                waits = done < worker.buffer.len();
                 break;
             }
         }
         if let Some(link) = &mut state.links[connection as usize] {
             link.unread.extend_from_slice(&worker.buffer[done..]);
-            state.session.note_pending_input(connection, turn.more);
+            state.session.note_pending_input(connection, waits);
         }
+        waits
     }
 
     /// Ends a session whose processing panicked.

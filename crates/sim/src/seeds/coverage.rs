@@ -54,7 +54,9 @@ impl Coverage {
 
     /// Marks a log line, without the parts that vary.
     pub(super) fn meet_line(&mut self, line: &str) {
-        let word = |word: &str| match word.contains(|c: char| c.is_ascii_digit()) {
+        // Numbers, and received bytes in hexadecimal.
+        let varies = |word: &str| word.contains(|c: char| c.is_ascii_digit()) || word.contains("ffffffffff");
+        let word = |word: &str| match varies(word) {
             true => "#".to_owned(),
             false => word.to_owned(),
         };

@@ -37,6 +37,9 @@ impl Plan {
             let events = (0..2 + random.below(14)).map(|_| event(random, &plan)).collect();
             plan.rounds.push(events);
         }
+        if Random::of(seed, 5).happens(0.3) {
+            draw_origins(&mut Random::of(seed, 6), &mut plan);
+        }
         let random = &mut Random::of(seed, 3);
         plan.features.damping = random.happens(0.1);
         if random.happens(0.15) {
@@ -47,6 +50,19 @@ impl Plan {
             inside::draw(random, &mut plan);
         }
         plan
+    }
+}
+
+/// Has some policies set ORIGIN.
+fn draw_origins(random: &mut Random, plan: &mut Plan) {
+    plan.links
+        .iter_mut()
+        .flat_map(|link| &mut link.ends)
+        .for_each(|end| end.incomplete = random.happens(0.3));
+    for event in plan.rounds.iter_mut().flatten() {
+        if let Fault::Policy { now, .. } = &mut event.what {
+            now.incomplete = random.happens(0.3);
+        }
     }
 }
 
@@ -162,6 +178,7 @@ fn end(random: &mut Random) -> End {
         prepend: if random.happens(0.2) { 1 + random.below(3) as u8 } else { 0 },
         med: random.happens(0.2).then(|| random.below(100) as u32),
         mark: random.happens(0.2),
+        incomplete: false,
         reject: random.happens(0.15).then(|| random.below(KINDS.into()) as u8),
         metric: if random.happens(0.2) { random.below(3) as u32 } else { 0 },
     }

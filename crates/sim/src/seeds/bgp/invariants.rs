@@ -8,6 +8,7 @@ use thalweg_bgp::attrs::Attrs;
 use thalweg_bgp::session::State;
 use thalweg_node::control::{BgpRequest, RouteView};
 use thalweg_node::speaker::{SessionFacts, Speaker};
+use thalweg_wire::bgp::Origin;
 
 use super::oracle::{Mark, Oracle, Row, Table};
 use super::plan::Plan;
@@ -65,6 +66,7 @@ impl Bench<'_> {
                 from,
                 path: path.attrs.as_path().segments().flat_map(|segment| segment.asns()).collect(),
                 local_pref: path.attrs.local_pref,
+                incomplete: path.attrs.origin != Origin::Igp,
                 med: path.attrs.med(),
                 marks: marks(path.attrs),
                 next_hop: from.is_some().then(|| path.attrs.next_hop().address()),

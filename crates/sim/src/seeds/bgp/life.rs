@@ -83,6 +83,7 @@ fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
         ("route server", plan.routers.iter().any(|router| router.route_server)),
         ("relationships", plan.links.iter().any(|link| link.is.is_some())),
         ("one AS at two sites", plan.routers.iter().any(|router| router.site_of.is_some())),
+        ("ORIGIN", plan.links.iter().any(|link| link.ends.iter().any(|end| end.incomplete))),
         ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
     ];
     for (name, _) in features.iter().chain(&plan.kinds_inside()).filter(|(_, has)| *has) {

@@ -31,6 +31,8 @@ pub(super) struct Row {
     pub(super) from: Option<usize>,
     pub(super) path: Vec<u32>,
     pub(super) local_pref: u32,
+    /// ORIGIN is INCOMPLETE and not IGP.
+    pub(super) incomplete: bool,
     pub(super) med: Option<u32>,
     pub(super) marks: Vec<Mark>,
     /// None for the router's own.
@@ -134,6 +136,7 @@ impl<'a> Oracle<'a> {
                 from: None,
                 path: Vec::new(),
                 local_pref: LOCAL_PREF,
+                incomplete: false,
                 med: None,
                 marks: Vec::new(),
                 next_hop: None,
@@ -185,6 +188,7 @@ impl<'a> Oracle<'a> {
             from: Some(router),
             path,
             local_pref: LOCAL_PREF,
+            incomplete: row.incomplete || policy.incomplete,
             med: policy.med.or(row.med.filter(|_| is_server)),
             marks,
             next_hop: Some(next_hop),
@@ -273,7 +277,9 @@ impl<'a> Oracle<'a> {
                 .or_else(|| to(row.from))
                 .map_or(0, |(link, end, _)| self.plan.links[link].ends[end].metric)
         };
-        let first_steps = |row: &Row| (Reverse(row.local_pref), row.from.is_some(), self.outer(row).count());
+        let first_steps = |row: &Row| {
+            (Reverse(row.local_pref), row.from.is_some(), self.outer(row).count(), row.incomplete)
+        };
         let Some(first) = rows.iter().map(first_steps).min() else { return 0 };
         let left: Vec<usize> = (0..rows.len()).filter(|at| first_steps(&rows[*at]) == first).collect();
         // MED counts only between routes of the same neighboring AS.

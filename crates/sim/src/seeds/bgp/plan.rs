@@ -129,6 +129,9 @@ pub struct End {
     /// Whether announced routes get a community.
     #[serde(skip_serializing_if = "is_default")]
     pub mark: bool,
+    /// Whether the ORIGIN of announced routes is INCOMPLETE; otherwise it stays.
+    #[serde(skip_serializing_if = "is_default")]
+    pub incomplete: bool,
     /// The kind of prefixes that it does not announce: their number modulo four.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reject: Option<u8>,

@@ -209,10 +209,10 @@ fn import_name(relation: Option<Other>) -> String {
 
 /// Neighbors that are sent the same routes have rules of the same name, and so share an update group.
 fn export_name(relation: Option<Other>, end: &End) -> String {
-    let End { prepend, med, mark, reject, metric: _ } = end;
+    let End { prepend, med, mark, incomplete, reject, metric: _ } = end;
     let number = |value: Option<u32>| value.map_or("no".to_owned(), |value| value.to_string());
     let (med, reject) = (number(*med), number(reject.map(u32::from)));
-    format!("to-{}-{prepend}-{med}-{mark}-{reject}", relation.map_or("all", Other::role))
+    format!("to-{}-{prepend}-{med}-{mark}-{incomplete}-{reject}", relation.map_or("all", Other::role))
 }
 
 fn shared(features: &Features) -> String {
@@ -274,6 +274,9 @@ fn export_rules(router: usize, relation: Option<Other>, end: &End) -> String {
     }
     if let Some(med) = end.med {
         set.push(format!("med = {med}"));
+    }
+    if end.incomplete {
+        set.push("origin = \"incomplete\"".to_owned());
     }
     if end.mark {
         set.push(format!("communities_add = [\"{PASSED}:{router}\"]"));

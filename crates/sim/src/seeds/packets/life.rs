@@ -17,6 +17,7 @@ use thalweg_dataplane::nat::{Cursor, EndedBy, SessionInfo, SessionState};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::NatEvent;
+use thalweg_flow::testing::sort_records;
 use thalweg_node::Routes;
 use thalweg_node::plan::{NatStage, RecordOutlet, RouterPlan};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -165,12 +166,10 @@ impl Subject {
         )
     }
 
-    /// All records, in an order that does not depend on their time.
+    /// All records, in an order that does not depend on who reported first.
     fn records(&self) -> Vec<FlowRecord> {
         let mut records = lock(&self.kept.0).clone();
-        records.sort_by_key(|record| {
-            (record.key, record.counters.first_ns, record.counters.packets, record.end_reason)
-        });
+        sort_records(&mut records);
         records
     }
 }
