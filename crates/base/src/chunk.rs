@@ -6,7 +6,7 @@
 //! never on the execution model.
 #![allow(unsafe_code)]
 
-use crate::slab::HEADROOM;
+use crate::slab::{HEADROOM, Window};
 use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabHome};
 use std::sync::Arc;
 
@@ -132,12 +132,12 @@ impl Chunk {
     pub fn batch(&mut self, k: usize) -> Batch<'_> {
         let from = (k * BATCH_PACKETS).min(self.live);
         let to = (from + BATCH_PACKETS).min(self.live);
-        Batch { slab: &self.slab, packets: &mut self.packets[from..to] }
+        Batch { window: self.slab.window(), packets: &mut self.packets[from..to] }
     }
 
     /// All packets in service as one view, for stages that follow a list of positions.
     pub fn whole(&mut self) -> (Batch<'_>, &ShardIndex) {
-        (Batch { slab: &self.slab, packets: &mut self.packets[..self.live] }, &self.shard_index)
+        (Batch { window: self.slab.window(), packets: &mut self.packets[..self.live] }, &self.shard_index)
     }
 
     /// The frame of packet `i` as it lies in memory now.
@@ -243,13 +243,14 @@ impl Chunk {
 
     /// All packets as one view, including those out of service, with their origins if these were kept.
     pub fn all_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Translated]) {
-        (Batch { slab: &self.slab, packets: &mut self.packets }, &self.shard_index, &self.origins)
+        let window = self.slab.window();
+        (Batch { window, packets: &mut self.packets }, &self.shard_index, &self.origins)
     }
 
     /// All packets in service as one view, with their origins, if these were kept, for NAT to complete.
     pub fn whole_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &mut [Translated]) {
         let packets = &mut self.packets[..self.live];
-        (Batch { slab: &self.slab, packets }, &self.shard_index, &mut self.origins)
+        (Batch { window: self.slab.window(), packets }, &self.shard_index, &mut self.origins)
     }
 
     /// Drops the descriptors and keeps the bytes, for a sink that has seen the packets but must not free
@@ -344,7 +345,7 @@ const ETHERNET_HEADER: usize = 14;
 /// Up to [`BATCH_PACKETS`] packets and their bytes, as a stage sees them.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    slab: &'a Slab,
+    window: Window<'a>,
     packets: &'a mut [Packet],
 }
 
@@ -377,14 +378,14 @@ impl Batch<'_> {
     pub fn packet_and_frame(&mut self, i: usize) -> (&mut Packet, &mut [u8]) {
         let p = &mut self.packets[i];
         // SAFETY: `p` is borrowed mutably for as long as the bytes are.
-        let frame = unsafe { self.slab.span_mut(p.slab_tag, p.offset as usize, p.len as usize) };
+        let frame = unsafe { self.window.span_mut(p.slab_tag, p.offset as usize, p.len as usize) };
         (p, frame)
     }
 
     /// Descriptors and frames of all packets, in order.
     #[inline(always)]
     pub fn frames(&mut self) -> impl Iterator<Item = (&mut Packet, &mut [u8])> {
-        let window = self.slab.window();
+        let window = self.window;
         self.packets.iter_mut().map(move |p| {
             // SAFETY: `p` is borrowed mutably for as long as the bytes are.
             let frame = unsafe { window.span_mut(p.slab_tag, p.offset as usize, p.len as usize) };
@@ -412,18 +413,18 @@ impl Batch<'_> {
         &mut self,
         mut each: impl FnMut(usize, &mut Packet, &mut [u8; N]),
     ) {
-        const { assert!(BEFORE <= N && BEFORE <= HEADROOM) };
-        let window = self.slab.window();
+        let window = self.window;
         for (i, p) in self.packets.iter_mut().enumerate() {
-            let l3 = usize::from(p.l3_offset);
-            if l3 + N <= p.len as usize + BEFORE {
-                let start = p.offset as usize + l3 - BEFORE;
-                // SAFETY: starts in the packet's headroom at the earliest, which is this packet's alone, and ends
-                // inside its frame, as just checked; `p` is borrowed mutably for as long as the bytes are.
-                let bytes = unsafe { window.array_mut(p.slab_tag, start) };
+            if let Some((p, bytes)) = header_of::<N, BEFORE>(window, p) {
                 each(i, p, bytes);
             }
         }
+    }
+
+    /// Descriptor of packet `i` and `N` bytes from its IP header on, if as many were captured.
+    #[inline(always)]
+    pub fn packet_and_ip_header<const N: usize>(&mut self, i: usize) -> Option<(&mut Packet, &mut [u8; N])> {
+        header_of::<N, 0>(self.window, &mut self.packets[i])
     }
 
     /// Descriptor of packet `i` and its frame from the IP header on.
@@ -433,7 +434,7 @@ impl Batch<'_> {
         let l3 = usize::from(p.l3_offset);
         assert!(l3 <= p.len as usize);
         // SAFETY: inside the span of `p`, which is borrowed mutably for as long as the bytes are.
-        let bytes = unsafe { self.slab.span_mut(p.slab_tag, p.offset as usize + l3, p.len as usize - l3) };
+        let bytes = unsafe { self.window.span_mut(p.slab_tag, p.offset as usize + l3, p.len as usize - l3) };
         (p, bytes)
     }
 
@@ -446,7 +447,7 @@ impl Batch<'_> {
         let len = ETHERNET_HEADER + p.l3_captured_len();
         // SAFETY: the builder left HEADROOM (more than an Ethernet header) before the frame, which is
         // this packet's alone; the end is that of its frame at the latest.
-        let bytes = unsafe { self.slab.span_mut(p.slab_tag, start, len) };
+        let bytes = unsafe { self.window.span_mut(p.slab_tag, start, len) };
         (p, bytes)
     }
 
@@ -455,10 +456,27 @@ impl Batch<'_> {
     #[inline(always)]
     pub fn prefetch_frame(&self, i: usize) {
         if let Some(p) = self.packets.get(i) {
-            self.slab.prefetch(p.offset as usize);
-            self.slab.prefetch(p.offset as usize + 48);
+            self.window.prefetch(p.offset as usize);
+            self.window.prefetch(p.offset as usize + 48);
         }
     }
+}
+
+/// `N` bytes of a packet, of which `BEFORE` lie before its IP header; `None` if the capture ends inside them.
+#[inline(always)]
+fn header_of<'a, const N: usize, const BEFORE: usize>(
+    window: Window<'a>,
+    p: &'a mut Packet,
+) -> Option<(&'a mut Packet, &'a mut [u8; N])> {
+    const { assert!(BEFORE <= N && BEFORE <= HEADROOM) };
+    let l3 = usize::from(p.l3_offset);
+    if l3 + N > p.len as usize + BEFORE {
+        return None;
+    }
+    // SAFETY: starts in the packet's headroom at the earliest, which is this packet's alone, and ends inside its frame,
+    // as just checked; `p` is borrowed mutably for as long as the bytes are.
+    let bytes = unsafe { window.array_mut(p.slab_tag, p.offset as usize + l3 - BEFORE) };
+    Some((p, bytes))
 }
 
 /// Builds a chunk: the source writes bytes into the buffer and names the frames among them.

@@ -33,7 +33,7 @@ pub struct Slab {
     home: Option<Arc<dyn SlabHome>>,
 }
 
-// SAFETY: the bytes are reached only through `span` and `span_mut`, whose callers hold the only packet
+// SAFETY: the bytes are reached only through `span` and [`Window`], whose callers hold the only packet
 // that names the span (see the module text); the vector itself is never grown or replaced once shared.
 unsafe impl Sync for Slab {}
 
@@ -47,77 +47,53 @@ impl Slab {
         self.tag
     }
 
-    #[inline(always)]
-    fn span_ptr(&self, tag: u32, start: usize, len: usize) -> *mut u8 {
-        assert!(tag == self.tag, "packet used with the slab of another chunk");
-        // SAFETY: reads the vector's pointer and length, which nothing writes while the slab is shared.
-        let bytes = unsafe { &*self.bytes.get() };
-        debug_assert!(start + len <= bytes.len());
-        // SAFETY: the builder checked the span against the buffer when it made the packet, and the tag
-        // says that this is that buffer.
-        unsafe { bytes.as_ptr().add(start).cast_mut() }
-    }
-
     /// Returns the bytes of a span.
     ///
     /// # Safety
     /// `tag`, `start` and `len` come from a packet the caller borrows (or lie inside its span).
     #[inline(always)]
     pub(crate) unsafe fn span(&self, tag: u32, start: usize, len: usize) -> &[u8] {
-        // SAFETY: in bounds by `span_ptr`; no one writes while the packet is borrowed.
-        unsafe { std::slice::from_raw_parts(self.span_ptr(tag, start, len), len) }
+        assert!(tag == self.tag, "packet used with the slab of another chunk");
+        // SAFETY: reads the vector's pointer and length, which nothing writes while the slab is shared.
+        let bytes = unsafe { &*self.bytes.get() };
+        debug_assert!(start + len <= bytes.len());
+        // SAFETY: the builder checked the span against the buffer when it made the packet, and the tag says that this
+        // is that buffer; no one writes while the packet is borrowed.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().add(start), len) }
     }
 
-    /// Returns the bytes of a span for changes.
-    ///
-    /// # Safety
-    /// `tag`, `start` and `len` come from a packet the caller borrows mutably for as long as the result
-    /// lives.
-    #[inline(always)]
-    #[allow(clippy::mut_from_ref)] // disjoint spans of one buffer, see the module text
-    pub(crate) unsafe fn span_mut(&self, tag: u32, start: usize, len: usize) -> &mut [u8] {
-        // SAFETY: in bounds by `span_ptr`; the caller's mutable borrow of the only packet with this span
-        // makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.span_ptr(tag, start, len), len) }
-    }
-
-    /// A view for loops over packets: the address of the bytes, read once.
+    /// A view to change packets by: the address of the bytes, read once.
     #[inline(always)]
     pub(crate) fn window(&self) -> Window<'_> {
-        // SAFETY: reads the vector's pointer, which nothing writes while the slab is shared.
-        let bytes = unsafe { (*self.bytes.get()).as_ptr() };
-        Window { tag: self.tag, bytes, slab: PhantomData }
+        // SAFETY: reads the vector's pointer and length, which nothing writes while the slab is shared.
+        let bytes = unsafe { &*self.bytes.get() };
+        Window { tag: self.tag, bytes: bytes.as_ptr(), len: bytes.len(), slab: PhantomData }
     }
 
     pub(crate) fn home(&self) -> Option<&dyn SlabHome> {
         self.home.as_deref()
     }
-
-    /// Prefetches the line at `start`; any value is harmless.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, start: usize) {
-        // SAFETY: reads the vector's pointer, which nothing writes while the slab is shared.
-        let bytes = unsafe { (*self.bytes.get()).as_ptr() };
-        crate::prefetch(bytes.wrapping_add(start));
-    }
 }
 
 /// See [`Slab::window`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Window<'a> {
     tag: u32,
     bytes: *const u8,
+    /// To check spans in debug builds; the builder checked them already.
+    len: usize,
     slab: PhantomData<&'a Slab>,
 }
 
 impl<'a> Window<'a> {
-    /// As [`Slab::span_mut`].
+    /// The bytes of a span, for changes.
     ///
     /// # Safety
     /// `tag`, `start` and `len` come from a packet the caller borrows mutably for `'a`, or lie inside its span.
     #[inline(always)]
     pub(crate) unsafe fn span_mut(self, tag: u32, start: usize, len: usize) -> &'a mut [u8] {
         assert!(tag == self.tag, "packet used with the slab of another chunk");
+        debug_assert!(start + len <= self.len);
         // SAFETY: the builder checked the span against the buffer when it made the packet, and the tag says that
         // this is that buffer; the borrow of the only packet with this span makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.add(start).cast_mut(), len) }
@@ -130,8 +106,15 @@ impl<'a> Window<'a> {
     #[inline(always)]
     pub(crate) unsafe fn array_mut<const N: usize>(self, tag: u32, start: usize) -> &'a mut [u8; N] {
         assert!(tag == self.tag, "packet used with the slab of another chunk");
+        debug_assert!(start + N <= self.len);
         // SAFETY: as above; an array of bytes has no alignment of its own.
         unsafe { &mut *self.bytes.add(start).cast_mut().cast() }
+    }
+
+    /// Prefetches the line at `start`; any value is harmless.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, start: usize) {
+        crate::prefetch(self.bytes.wrapping_add(start));
     }
 }
 

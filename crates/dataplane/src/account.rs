@@ -26,6 +26,19 @@ struct Tally {
     classes: [u64; TALLIED],
 }
 
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        let fields = [
+            (&mut self.ports_in, &other.ports_in),
+            (&mut self.ports_out, &other.ports_out),
+            (&mut self.classes, &other.classes),
+        ];
+        for (own, other) in fields {
+            own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
+        }
+    }
+}
+
 /// The index in a tally. Numbers past the end are counted in the last entry, with everything unknown.
 #[inline(always)]
 fn slot(number: u16) -> usize {
@@ -101,19 +114,30 @@ impl Account {
             batch.packets().iter().for_each(|packet| self.count_one(packet, value));
             return;
         }
-        let [mut even, mut odd] = [Tally::default(); 2];
-        let (pairs, last) = batch.packets().as_chunks::<2>();
-        for [one, other] in pairs {
-            self.tally(&mut even, one, value);
-            self.tally(&mut odd, other, value);
+        match self.classes.len() {
+            1 => self.count_in_tallies::<true>(batch.packets(), value),
+            _ => self.count_in_tallies::<false>(batch.packets(), value),
         }
-        last.iter().for_each(|packet| self.tally(&mut even, packet, value));
-        self.count_tally(&even, value);
-        self.count_tally(&odd, value);
+    }
+
+    /// Counts packets by way of tallies. With one class, the packets that leave are its packets.
+    fn count_in_tallies<const ONE_CLASS: bool>(&mut self, packets: &[Packet], residence_ns: u64) {
+        let [mut even, mut odd] = [Tally::default(); 2];
+        let (pairs, last) = packets.as_chunks::<2>();
+        for [one, other] in pairs {
+            self.tally::<ONE_CLASS>(&mut even, one, residence_ns);
+            self.tally::<ONE_CLASS>(&mut odd, other, residence_ns);
+        }
+        last.iter().for_each(|packet| self.tally::<ONE_CLASS>(&mut even, packet, residence_ns));
+        even.add(&odd);
+        if ONE_CLASS {
+            even.classes[0] = even.ports_out.iter().sum();
+        }
+        self.count_tally(&even, residence_ns);
     }
 
     #[inline(always)]
-    fn tally(&mut self, tally: &mut Tally, packet: &Packet, residence_ns: u64) {
+    fn tally<const ONE_CLASS: bool>(&mut self, tally: &mut Tally, packet: &Packet, residence_ns: u64) {
         if packet.segment_bytes().is_some() {
             return self.count_merged(packet, residence_ns);
         }
@@ -121,7 +145,9 @@ impl Account {
         if packet.is_alive() {
             let leaves = ONE_PACKET + ETHERNET_HEADER + u64::from(packet.ip_len);
             tally.ports_out[slot(packet.port_out)] += leaves;
-            tally.classes[slot(packet.class.into())] += leaves;
+            if !ONE_CLASS {
+                tally.classes[slot(packet.class.into())] += leaves;
+            }
         } else {
             self.count_drop(packet);
         }

@@ -91,6 +91,20 @@ pub struct Ingress {
     pub broadcasts: BroadcastSet,
 }
 
+/// Packets between the prefetch of a frame and its use.
+const AHEAD: usize = 8;
+/// Bytes of an Ethernet header without tags.
+const ETHERNET: usize = 14;
+/// What is read of a usual packet: up to the length field of a TCP header.
+const USUAL_BYTES: usize = 34;
+
+/// The addresses of an IPv4 packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    pub source: u32,
+    pub destination: u32,
+}
+
 /// The broadcast addresses of connected IPv4 networks.
 #[derive(Clone, Debug)]
 pub struct BroadcastSet {
@@ -127,50 +141,71 @@ impl Default for BroadcastSet {
 impl Ingress {
     /// Validates every packet of the batch. Returns whether any is a fragment.
     pub fn process(&self, batch: &mut Batch<'_>) -> bool {
-        self.process_and(batch, |_| (), |_, _| ())
+        self.process_and(batch, |_, _, _| (), |_, _| ())
     }
 
-    /// The same with two callbacks. `foresee` gets the destination of most passing IPv4 packets as early as
-    /// possible; `then` gets every packet, dropped ones too, with its frame.
+    /// The same with two callbacks, of which each packet reaches one with its frame: `usual` if it passed and is of
+    /// the usual kind, while what is known of it is in registers; else `other`, dropped packets too.
     #[inline(always)]
     pub fn process_and(
         &self,
         batch: &mut Batch<'_>,
-        foresee: impl Fn(u32),
-        mut then: impl FnMut(&mut Packet, &[u8]),
+        mut usual: impl FnMut(&mut Packet, &[u8], Addresses),
+        mut other: impl FnMut(&mut Packet, &[u8]),
     ) -> bool {
         let mut fragments = false;
-        for (packet, frame) in batch.frames() {
-            if packet.is_alive() && !self.validate_usual(packet, frame, &foresee) {
+        for i in 0..batch.len() {
+            batch.prefetch_frame(i + AHEAD);
+            let (packet, frame) = batch.packet_and_frame(i);
+            if packet.is_alive() {
+                if let Some(addresses) = self.validate_usual(packet, frame) {
+                    usual(packet, frame, addresses);
+                    continue;
+                }
                 fragments |= self.validate_any(packet, frame);
             }
-            then(packet, frame);
+            other(packet, frame);
         }
         fragments
     }
 
     /// Validates a packet of the usual kind: IPv4 without options, complete, behind an Ethernet header or none,
-    /// with TCP or UDP, not a fragment. Returns `false`, without any change, if the packet is of another kind or
+    /// with TCP or UDP, not a fragment. Returns `None`, without any change, if the packet is of another kind or
     /// faulty: then [`Self::validate_any`] decides. For usual packets both give the same result.
     ///
     /// All checks are computed without branches, so only one branch is left, which is well predicted.
     #[inline(always)]
-    fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
-        // The group bit as a number: 0 if the frame is for one neighbor.
-        let (l3_offset, group) = match packet.link {
-            LinkType::Ethernet if frame.get(12..14) == Some(&EtherType::IPV4.to_be_bytes()) => {
-                (14, u32::from(frame[0] & 1))
+    fn validate_usual(&self, packet: &mut Packet, frame: &[u8]) -> Option<Addresses> {
+        // The group bit as a number: 0 if the frame is for one neighbor. Offsets of two kinds of links, each a constant.
+        match packet.link {
+            LinkType::Ethernet => {
+                let start = frame.first_chunk::<{ ETHERNET + USUAL_BYTES }>()?;
+                if start[12..ETHERNET] != EtherType::IPV4.to_be_bytes() {
+                    return None;
+                }
+                self.validate_header::<ETHERNET>(
+                    packet,
+                    frame,
+                    start[ETHERNET..].first_chunk()?,
+                    u32::from(start[0] & 1),
+                )
             }
-            LinkType::RawIp => (0, 0),
-            _ => return false,
-        };
-        // Up to the length field of a TCP header.
-        let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<34>()) else {
-            return false;
-        };
+            LinkType::RawIp => self.validate_header::<0>(packet, frame, frame.first_chunk()?, 0),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn validate_header<const L3: usize>(
+        &self,
+        packet: &mut Packet,
+        frame: &[u8],
+        header: &[u8; USUAL_BYTES],
+        group: u32,
+    ) -> Option<Addresses> {
         // The header as words, first byte lowest; after them the ports, and a UDP header's length.
         let ([first, fragment, ttl_protocol, src, dst, ports, more, ..], _) = header.as_chunks::<4>() else {
-            return false;
+            return None;
         };
         let [first, fragment, ttl_protocol, src, dst] =
             [first, fragment, ttl_protocol, src, dst].map(|word| u32::from_le_bytes(*word));
@@ -184,7 +219,7 @@ impl Ingress {
         // unusual.
         let short = (claimed - least)
             | (total_len - 20 - claimed)
-            | ((frame.len() - l3_offset) as i64 - total_len)
+            | ((frame.len() - L3) as i64 - total_len)
             | (i64::from(ttl_protocol & 0xff) - 1);
         let odd = (first & 0xff ^ 0x45) | (fragment >> 16 & 0xff3f) | group;
         let transport = tcp | (protocol == ip_protocol::UDP);
@@ -193,22 +228,18 @@ impl Ingress {
         let forwardable = addresses & (src != dst) & !may_be_for_all & (ports != DHCP_TO_CLIENT);
         let sum = [first, fragment, ttl_protocol, src, dst].map(u64::from).into_iter().sum::<u64>();
         if (short < 0) | (odd != 0) | !transport | !forwardable | !is_all_ones(sum) {
-            return false;
+            return None;
         }
         let (src, dst) = (src.swap_bytes(), dst.swap_bytes());
         if packet.port_in >= UNKNOWN_PORT {
-            match self.guess_port_v4(packet.port_in, src) {
-                Some(port) => packet.port_in = port,
-                None => return false,
-            }
+            packet.port_in = self.guess_port_v4(packet.port_in, src)?;
         }
-        packet.l3_offset = l3_offset as u16;
-        packet.l4_offset = l3_offset as u16 + 20;
+        packet.l3_offset = L3 as u16;
+        packet.l4_offset = L3 as u16 + 20;
         packet.ip_len = total_len as u32;
         packet.protocol = protocol;
         packet.traffic_class = (first >> 8) as u8;
         packet.flags.set(PacketFlags::HAS_PORTS);
-        foresee(dst);
         let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
         packet.src_port = src_port;
         packet.dst_port = dst_port;
@@ -217,7 +248,7 @@ impl Ingress {
             u64::from(dst) << 16 | u64::from(dst_port),
             protocol,
         );
-        true
+        Some(Addresses { source: src, destination: dst })
     }
 
     /// Guesses the port of a packet without one. A separate function, because live packets never need it.

@@ -59,7 +59,7 @@ impl Adjacency {
 
 /// An adjacency in the form that the hot path reads.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
+#[repr(C)]
 struct Rewrite {
     /// The Ethernet header of an IPv4 packet.
     header: [u8; 14],
@@ -111,9 +111,12 @@ impl Rewrite {
 }
 
 /// A next-hop group: `kept` adjacencies from `first`, of which the first `count` are in use and the others are
-/// backups.
+/// backups. Half a cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
 struct Group {
+    /// A copy of its first adjacency: nearly always the only one, and then found by one load.
+    head: Rewrite,
     first: u32,
     count: u16,
     kept: u16,
@@ -204,15 +207,15 @@ impl NextHops {
         let all = || paths.iter().chain(standby).copied();
         self.leads[at] = Leads { is_default: self.leads[at].is_default, ..Leads::of(all()) };
         let before = self.groups[at];
-        let new = all().map(Rewrite::from);
+        let (head, new) = (Rewrite::from(paths[0]), all().map(Rewrite::from));
         if kept <= before.kept {
-            self.groups[at] = Group { first: before.first, count, kept };
+            self.groups[at] = Group { head, first: before.first, count, kept };
             self.unused += usize::from(before.kept - kept);
             for (slot, rewrite) in self.rewrites[before.range()].iter_mut().zip(new) {
                 *slot = rewrite;
             }
         } else {
-            self.groups[at] = Group { first: self.rewrites.len() as u32, count, kept };
+            self.groups[at] = Group { head, first: self.rewrites.len() as u32, count, kept };
             self.unused += usize::from(before.kept);
             self.rewrites.extend(new);
         }
@@ -238,7 +241,8 @@ impl NextHops {
         self.leads.push(Leads::of(paths.iter().copied()));
         // The caller has checked that it fits.
         let count = paths.len() as u16;
-        let group = Group { first: self.rewrites.len() as u32, count, kept: count };
+        let (head, first) = (Rewrite::from(paths[0]), self.rewrites.len() as u32);
+        let group = Group { head, first, count, kept: count };
         self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));
         self.groups.push(group);
         (self.groups.len() - 1) as u16
@@ -285,7 +289,10 @@ impl NextHops {
     #[inline(always)]
     fn select(&self, id: u16, flow_hash: u32) -> &Rewrite {
         // An unknown id means no route.
-        let group = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
+        let group = self.groups.get(usize::from(id)).unwrap_or(&self.groups[0]);
+        if group.count == 1 {
+            return &group.head;
+        }
         &self.rewrites[(group.first + member(group.count.into(), flow_hash)) as usize]
     }
 

@@ -1,15 +1,17 @@
 //! The experiment on longest-prefix match: look-up structures on one table.
 //!
-//! [`mod@bench`] has the table, `lpm/measure.rs` measures with the published addresses; tables and report show
-//! the resulting rows.
+//! [`mod@bench`] has the table, `lpm/measure.rs` measures with the published addresses, `lpm/rte_fib.rs` has DPDK's
+//! structure in the same rounds; tables and report show the resulting rows.
 
 pub mod bench;
 mod measure;
+mod rte_fib;
 
 use std::path::PathBuf;
 
 use self::bench::{BenchError, BenchTable};
-use self::measure::{Options, measure};
+use self::measure::{DEFAULT_MODE, Options, measure};
+use self::rte_fib::{Program, RTE_FIB};
 use crate::experiment::{Experiment, RunArgs};
 use crate::figures::{or_dash, range, seconds};
 use crate::plot::{Axis, Bar, BarChart, Scale};
@@ -30,6 +32,7 @@ const PASSES_QUICK: usize = 3;
 Examples:
   thalweg lab lpm full-table.txt.gz --output report     your own table
   thalweg lab lpm --quick                               a generated table, to see that it works
+DPDK's rte_fib takes part where libdpdk, its headers and a C compiler are installed (Debian: libdpdk-dev).
 Default of --runs, passes over the addresses: 7; 3 with --quick.")]
 pub struct Lpm {
     /// Table of prefixes, the first word of each line, plain or compressed [default: a generated table]
@@ -39,13 +42,15 @@ pub struct Lpm {
     run: RunArgs,
 }
 
-/// Rows, and a description of the table of routes.
-#[derive(Debug, Serialize)]
+/// Rows, a description of the table of routes, and what was left out.
+#[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct LpmResults {
     rows: Vec<LpmRow>,
     #[serde(skip)]
     table: String,
+    #[serde(skip)]
+    left_out: Vec<String>,
 }
 
 impl Experiment for Lpm {
@@ -64,7 +69,10 @@ impl Experiment for Lpm {
             None => BenchTable::made(self.run.seed(0), self.run.quick),
         };
         let options = Options::new(self.run.runs(PASSES, PASSES_QUICK), self.run.quick);
-        Ok(LpmResults { rows: measure(&table.routes, &options, step)?, table: table.description })
+        let folder = self.run.output(&format!("lab-{}", Self::NAME)).join("rte_fib");
+        step("compiling rte_fib's program");
+        let results = measure(&table.routes, &options, Program::compile(&folder), step)?;
+        Ok(LpmResults { table: table.description, ..results })
     }
 
     fn input(&self, results: &LpmResults) -> String {
@@ -72,7 +80,9 @@ impl Experiment for Lpm {
     }
 
     fn report(&self, results: &LpmResults, origin: Origin) -> Report {
-        report(&results.rows, lead(&results.rows, &results.table), origin)
+        let mut report = report(&results.rows, lead(results), origin);
+        report.left_out(&results.left_out);
+        report
     }
 
     fn tables(&self, results: &LpmResults) -> Vec<Table> {
@@ -117,7 +127,16 @@ pub fn table(rows: &[LpmRow]) -> Table {
         .number("memory", |row| Unit::Bytes.format(row.memory_bytes as f64))
         .number("build", |row| seconds(row.build_s))
         .number("updates/s", |row| or_dash(row.updates_per_s.map(|updates| Unit::Count.format(updates))))
+        .number("over rte_fib", |row| or_dash(over_rte_fib(row, rows).map(|ratio| format!("{ratio:.2}"))))
         .table()
+}
+
+/// A row's look-ups per second of processor time over those of the fastest `rte_fib` on the same addresses.
+fn over_rte_fib(row: &LpmRow, rows: &[LpmRow]) -> Option<f64> {
+    let rivals = rows.iter().filter(|rival| rival.structure == RTE_FIB);
+    let same = rivals.filter(|rival| (&rival.family, &rival.kind) == (&row.family, &row.kind));
+    let best = same.map(|rival| rival.cpu_mlps).max_by(f64::total_cmp)?;
+    Some(row.cpu_mlps / best)
 }
 
 /// The report: per family, look-ups by kind of addresses, then memory.
@@ -143,10 +162,10 @@ pub fn report(rows: &[LpmRow], lead: impl Into<String>, origin: Origin) -> Repor
     report
 }
 
-/// The findings, in a sentence for each family.
-fn lead(rows: &[LpmRow], table: &str) -> String {
+/// The findings, in a sentence or two for each family.
+fn lead(LpmResults { rows, table, left_out }: &LpmResults) -> String {
     let mut text = format!("Look-ups on one core: {table}.");
-    for family in ["IPv4", "IPv6"] {
+    for (family, structure) in [("IPv4", "fib4"), ("IPv6", "fib6")] {
         let best = |kind: &str| {
             let of_kind = rows.iter().filter(|r| r.family == family && r.kind == kind);
             of_kind.max_by(|a, b| a.cpu_mlps.total_cmp(&b.cpu_mlps))
@@ -157,8 +176,19 @@ fn lead(rows: &[LpmRow], table: &str) -> String {
                 inside.cpu_mlps, inside.structure, inside.mode, random.cpu_mlps
             );
         }
+        let routers = |row: &&LpmRow| row.structure == structure && row.mode == DEFAULT_MODE;
+        let ratios: Vec<String> = (rows.iter().filter(routers))
+            .filter_map(|row| Some(format!("{} {:.2}", row.kind, over_rte_fib(row, rows)?)))
+            .collect();
+        if !ratios.is_empty() {
+            text += &format!(" The router's {structure} over DPDK's rte_fib: {}.", ratios.join(", "));
+        }
     }
-    text + " All structures found the same next hops."
+    text += " All structures found the same next hops.";
+    if !left_out.is_empty() {
+        text += &format!(" Left out: {}.", left_out.join("; "));
+    }
+    text
 }
 
 /// Bars by mode of look-up, grouped by kind of addresses.
@@ -211,7 +241,7 @@ mod tests {
             row("poptrie", "IPv6", "inside", 70.0),
         ];
         let table = table(&rows);
-        assert_eq!(table.rows()[0][4..], ["150", "135 to 165", "150", "43.0 MB", "250 ms", "1.50 M"]);
+        assert_eq!(table.rows()[0][4..], ["150", "135 to 165", "150", "43.0 MB", "250 ms", "1.50 M", "–"]);
         assert_eq!(table.rows()[1][9], "–");
         let origin = Origin {
             machine: Machine::unknown(),
@@ -224,5 +254,29 @@ mod tests {
         assert_eq!(html.matches("<svg").count(), 4);
         assert!(html.contains("IPv6 look-ups") && html.contains("dir-24-8, batch"));
         assert!(speed("IPv4", &[&rows[0], &rows[1], &rows[2]]).groups.len() == 2);
+    }
+    #[test]
+    fn ratios_are_over_the_fastest_rival_on_the_same_addresses() {
+        let rival = |kind: &str, family: &str, mode: &str, median: f64| LpmRow {
+            mode: mode.into(),
+            ..row(RTE_FIB, family, kind, median)
+        };
+        let own = |kind: &str, median: f64| LpmRow {
+            mode: DEFAULT_MODE.into(),
+            ..row("fib4", "IPv4", kind, median)
+        };
+        let rows = vec![
+            own("random", 300.0),
+            own("zipf", 90.0),
+            rival("random", "IPv4", "avx512, 4 KiB pages", 100.0),
+            rival("random", "IPv4", "avx512, 2 MiB pages", 120.0),
+            rival("random", "IPv6", "avx512, 2 MiB pages", 900.0),
+        ];
+        assert_eq!(over_rte_fib(&rows[0], &rows), Some(2.5));
+        assert_eq!(over_rte_fib(&rows[1], &rows), None);
+        let left_out = vec!["rte_fib, IPv6, 4 KiB pages: why".to_owned()];
+        let text = lead(&LpmResults { rows, table: "made up".into(), left_out });
+        assert!(text.contains("The router's fib4 over DPDK's rte_fib: random 2.50."), "{text}");
+        assert!(text.ends_with("Left out: rte_fib, IPv6, 4 KiB pages: why."), "{text}");
     }
 }

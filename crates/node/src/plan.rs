@@ -41,7 +41,7 @@ use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
-use thalweg_dataplane::ingress::Ingress;
+use thalweg_dataplane::ingress::{Addresses, Ingress};
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::nat::{Labeler, NatCounters, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
@@ -390,11 +390,16 @@ impl RouterPlan {
         chunk.crosses_shards |= crosses;
     }
 
-    // Two loops instead of one with a branch: the smaller keeps everything it needs in registers.
+    // Two loops instead of one with a branch: the smaller keeps everything it needs in registers. A usual packet has
+    // ports and is no fragment, so its flow hash is that of its state.
 
     fn ingress_only(&self, class: u8, batch: &mut Batch<'_>) -> bool {
-        let foresee = |destination| self.router.fib4.prefetch(destination);
-        self.ingress.process_and(batch, foresee, |packet, frame| {
+        let usual = |packet: &mut Packet, _: &[u8], addresses: Addresses| {
+            packet.class = class;
+            packet.shard = self.shard_of_flow(packet);
+            self.router.fib4.prefetch(addresses.destination);
+        };
+        self.ingress.process_and(batch, usual, |packet, frame| {
             packet.class = class;
             if packet.is_alive() {
                 let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
@@ -404,19 +409,23 @@ impl RouterPlan {
     }
 
     fn ingress_for_nat(&self, class: u8, nat: &Nat, batch: &mut Batch<'_>) -> (bool, bool) {
-        let mut crosses = false;
-        let fragments = self.ingress.process_and(
-            batch,
-            |_| (),
-            |packet, frame| {
-                packet.class = class;
-                if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-                    let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
-                    crosses |= self.label_for_nat(nat, packet, l3);
-                }
-            },
-        );
-        (fragments, crosses)
+        let (mut usual_cross, mut others_cross) = (false, false);
+        let usual = |packet: &mut Packet, frame: &[u8], addresses: Addresses| {
+            packet.class = class;
+            nat.labeler.label_usual(packet, frame, addresses);
+            if packet.shard == NO_SHARD {
+                packet.shard = self.shard_of_flow(packet);
+            }
+            usual_cross |= packet.crossing_shard != NO_SHARD;
+        };
+        let fragments = self.ingress.process_and(batch, usual, |packet, frame| {
+            packet.class = class;
+            if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+                let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+                others_cross |= self.label_for_nat(nat, packet, l3);
+            }
+        });
+        (fragments, usual_cross | others_cross)
     }
 
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {

@@ -388,11 +388,14 @@ proptest! {
         let mut chunk = chunk(vec![frame(), frame()]);
         let mut batch = chunk.batch(0);
         let (packet, bytes) = batch.packet_and_frame(0);
-        let usual = stage.validate_usual(packet, bytes, &|_| ());
+        let usual = stage.validate_usual(packet, bytes);
+        let at = |at: usize| u32::from_be_bytes(*bytes[usize::from(packet.l3_offset) + at..].first_chunk().unwrap());
+        let addresses = usual.map(|_| Addresses { source: at(12), destination: at(16) });
         let (packet, bytes) = batch.packet_and_frame(1);
         stage.validate_any(packet, bytes);
         let [a, b] = batch.packets() else { panic!() };
-        if usual {
+        prop_assert_eq!(usual, addresses);
+        if usual.is_some() {
             let all = |p: &Packet| (
                 (p.drop_reason(), p.l3_offset, p.l4_offset, p.ip_len, p.protocol, p.traffic_class),
                 (p.flags, p.src_port, p.dst_port, p.port_in, p.flow_hash, p.shard, p.class),

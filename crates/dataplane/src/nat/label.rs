@@ -19,6 +19,7 @@
 use super::config::{NatConfig, NatConfigError, NatProtocol};
 use super::layout::Layout;
 use super::rewrite::{self, Quote};
+use crate::ingress::Addresses;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
@@ -85,10 +86,7 @@ impl Labeler {
             return;
         }
         let Some((source, destination)) = rewrite::addresses(l3) else { return };
-        let side = self.sides.get(usize::from(packet.port_in)).copied().unwrap_or(Side::Neither);
-        let public = self.layout.is_public(destination);
-        let untranslated = self.is_untranslated(destination);
-        let labels = LABELS[side as usize][usize::from(public)][usize::from(untranslated)];
+        let labels = self.labels(packet.port_in, destination);
         if labels == 0 {
             return;
         }
@@ -96,15 +94,41 @@ impl Labeler {
         if !ports || labels == HAIRPIN {
             return self.label_carefully(packet, l3, source, destination, labels);
         }
+        self.label_with_ports(packet, source, labels);
+    }
+
+    /// [`Self::label`] for a packet that ingress found to be of the usual kind.
+    #[inline(always)]
+    pub fn label_usual(&self, packet: &mut Packet, frame: &[u8], addresses: Addresses) {
+        let Addresses { source, destination } = addresses;
+        match self.labels(packet.port_in, destination) {
+            0 => {}
+            HAIRPIN => {
+                let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+                self.label_carefully(packet, l3, source, destination, HAIRPIN);
+            }
+            labels => self.label_with_ports(packet, source, labels),
+        }
+    }
+
+    /// What the table above says.
+    #[inline(always)]
+    fn labels(&self, port_in: u16, destination: u32) -> u8 {
+        let side = self.sides.get(usize::from(port_in)).copied().unwrap_or(Side::Neither);
+        let public = self.layout.is_public(destination);
+        let untranslated = self.is_untranslated(destination);
+        LABELS[side as usize][usize::from(public)][usize::from(untranslated)]
+    }
+
+    /// Labels a packet that is not a hairpin, of a protocol with ports.
+    #[inline(always)]
+    fn label_with_ports(&self, packet: &mut Packet, source: u32, labels: u8) {
         packet.flags.set(labels);
         let outbound = labels & PacketFlags::NAT_OUT != 0;
         let port = select_unpredictable(outbound, packet.src_port, packet.dst_port);
         packet.shard = self.layout.port_shard(port);
-        if self.layout.shard_is_port_shard() {
-            return;
-        }
-        if let Some(protocol) = NatProtocol::from_ip(packet.protocol) {
-            let of_session = self.layout.session_shard(protocol, source, packet.src_port);
+        if !self.layout.shard_is_port_shard() {
+            let of_session = self.layout.inside_shard(packet.protocol, source, packet.src_port);
             packet.shard = select_unpredictable(outbound, of_session, packet.shard);
         }
     }

@@ -11,6 +11,7 @@
 
 use super::blocks::{BlockPlan, PAIR_BITS};
 use super::config::{NatConfig, NatProtocol, PortSelection};
+use std::hint::select_unpredictable;
 use std::ops::{Range, RangeInclusive};
 use thalweg_base::mix64;
 
@@ -90,7 +91,13 @@ impl Layout {
     /// The shard that owns the session of an inside endpoint.
     #[inline(always)]
     pub(crate) fn session_shard(&self, protocol: NatProtocol, address: u32, port: u16) -> u16 {
-        let key = inside_key(protocol, address, port);
+        self.inside_shard(protocol.number(), address, port)
+    }
+
+    /// The same by the protocol's number.
+    #[inline(always)]
+    pub(crate) fn inside_shard(&self, protocol: u8, address: u32, port: u16) -> u16 {
+        let key = endpoint_key(End::Source, protocol, address, port);
         if let Some(shard) = self.forward_shard.get(key) {
             return shard as u16;
         }
@@ -213,28 +220,36 @@ impl Layout {
     }
 }
 
-/// An immutable map: open addressing, a quarter full, usually one load per look-up.
+/// An immutable map: open addressing, a quarter full. A look-up reads as many places as the worst key needs, nearly
+/// always one or two, and branches on nothing: addresses that are in the map and others come mixed.
 #[derive(Debug)]
 struct FixedMap {
-    slots: Box<[Option<(u64, u32)>]>,
+    /// Key and value; [`NO_KEY`] marks an empty place.
+    slots: Box<[(u64, u32)]>,
     shift: u32,
+    /// Places that hold a key's entry if there is one: its home and those behind it.
+    reach: usize,
 }
+
+/// Neither an address nor an endpoint.
+const NO_KEY: u64 = u64::MAX;
 
 impl FixedMap {
     fn new(entries: impl Iterator<Item = (u64, u32)>) -> Self {
         let entries: Vec<_> = entries.collect();
         if entries.is_empty() {
-            return Self { slots: Box::new([]), shift: 0 };
+            return Self { slots: Box::new([]), shift: 0, reach: 0 };
         }
         let capacity = (entries.len() * 4).next_power_of_two();
-        let mut map =
-            Self { slots: vec![None; capacity].into_boxed_slice(), shift: 64 - capacity.trailing_zeros() };
+        let slots = vec![(NO_KEY, 0); capacity].into_boxed_slice();
+        let mut map = Self { slots, shift: 64 - capacity.trailing_zeros(), reach: 0 };
         for (key, value) in entries {
-            let mut at = map.home(key);
-            while map.slots[at].is_some() {
-                at = (at + 1) & (capacity - 1);
-            }
-            map.slots[at] = Some((key, value));
+            let home = map.home(key);
+            let places = (0..capacity).map(|step| (home + step) & (capacity - 1));
+            let free = places.enumerate().find(|&(_, at)| map.slots[at].0 == NO_KEY);
+            let Some((step, at)) = free else { unreachable!("four places for each entry") };
+            map.slots[at] = (key, value);
+            map.reach = map.reach.max(step + 1);
         }
         map
     }
@@ -246,17 +261,13 @@ impl FixedMap {
 
     #[inline(always)]
     fn get(&self, key: u64) -> Option<u32> {
-        if self.slots.is_empty() {
-            return None;
+        let (mut found, mut is_there) = (0, false);
+        for step in (0..self.reach).rev() {
+            let (other, value) = self.slots[(self.home(key) + step) & (self.slots.len() - 1)];
+            found = select_unpredictable(other == key, value, found);
+            is_there |= other == key;
         }
-        let mut at = self.home(key);
-        while let Some((found, value)) = self.slots[at] {
-            if found == key {
-                return Some(value);
-            }
-            at = (at + 1) & (self.slots.len() - 1);
-        }
-        None
+        is_there.then_some(found)
     }
 }
 

@@ -52,6 +52,12 @@ pub(crate) fn addresses(l3: &[u8]) -> Option<(u32, u32)> {
     Some((word(IP_SOURCE), word(IP_DESTINATION)))
 }
 
+/// The address of one end of an IPv4 header.
+#[inline(always)]
+pub(crate) fn address(header: &[u8; IPV4_HEADER], end: End) -> u32 {
+    u32::from_be_bytes(header.as_chunks::<4>().0[IP_SOURCE / 4 + end as usize])
+}
+
 /// The TTL of an IPv4 header; 0 if the packet is too short.
 pub(crate) fn ttl(l3: &[u8]) -> u8 {
     l3.get(IP_TTL).copied().unwrap_or(0)
@@ -122,10 +128,6 @@ fn rewrite_port(
 
 /// Rewrites one end of a packet. `l4` is the offset of its transport header, `None` for a fragment without one (RFC
 /// 4787 REQ-14: it is translated like the first fragment).
-///
-/// Sums are over words in memory order: by RFC 1071 2(B), a sum is the same in either byte order except for the
-/// order of its own bytes. They are folded once, when a checksum is written.
-#[inline(always)]
 pub(crate) fn rewrite_packet(
     l3: &mut [u8],
     l4: Option<usize>,
@@ -134,46 +136,56 @@ pub(crate) fn rewrite_packet(
     address: u32,
     port: u16,
 ) {
-    let Some(header) = l3.first_chunk_mut::<IPV4_HEADER>() else { return };
-    let at = address_at(end);
-    let old = u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let new = address.to_be();
-    let of_address = u64::from(!old) + u64::from(new);
-    header[at..at + 4].copy_from_slice(&new.to_ne_bytes());
-    let checksum = u16::from_ne_bytes([header[IP_CHECKSUM], header[IP_CHECKSUM + 1]]);
-    header[IP_CHECKSUM..IP_CHECKSUM + 2].copy_from_slice(&changed(checksum, of_address).to_ne_bytes());
+    let mut unused = ChecksumDelta::default();
+    let delta = rewrite_address(l3, end, address, &mut unused);
+    if let Some(segment) = l4.and_then(|l4| l3.get_mut(l4..)) {
+        rewrite_port(segment, protocol, end, port, delta, &mut unused);
+    }
+}
 
-    let Some(segment) = l4.and_then(|l4| l3.get_mut(l4..)) else { return };
-    let icmp = protocol == NatProtocol::Icmp.number();
-    let udp = protocol == NatProtocol::Udp.number();
-    // Selected without branches. ICMP has no pseudo header, so the address does not count.
-    let port_at = select_unpredictable(icmp, ICMP_IDENTIFIER, port_at(end));
-    let checksum_at = select_unpredictable(udp, 6, select_unpredictable(icmp, ICMP_CHECKSUM, 16));
-    let mut sum = select_unpredictable(icmp, 0, of_address);
-    if let Some([a, b]) = segment.get_mut(port_at..port_at + 2) {
-        let new = port.to_be();
-        sum += u64::from(!u16::from_ne_bytes([*a, *b])) + u64::from(new);
-        [*a, *b] = new.to_ne_bytes();
-    }
-    if let Some([a, b]) = segment.get_mut(checksum_at..checksum_at + 2) {
-        let old = u16::from_ne_bytes([*a, *b]);
-        let new = changed(old, sum);
-        // RFC 768: zero says that the sender computed none, and a computed zero is sent as all ones.
-        let new =
-            select_unpredictable(udp & (old == 0), 0, select_unpredictable(udp & (new == 0), 0xffff, new));
-        [*a, *b] = new.to_ne_bytes();
-    }
+/// Bytes of the headers of a usual packet: an IPv4 header without options, and as much as a TCP header has.
+pub(crate) const USUAL_HEADERS: usize = IPV4_HEADER + 20;
+
+/// [`rewrite_packet`] for TCP (or, if `udp`, UDP) behind an IPv4 header without options: without a branch or a length
+/// to check.
+///
+/// Sums are over words in memory order: by RFC 1071 2(B), a sum is the same in either byte order except for the
+/// order of its own bytes. They are folded once, when a checksum is written.
+#[inline(always)]
+pub(crate) fn rewrite_usual(l3: &mut [u8; USUAL_HEADERS], udp: bool, end: End, address: u32, port: u16) {
+    let word = &mut l3.as_chunks_mut::<4>().0[IP_SOURCE / 4 + end as usize];
+    let new = address.to_be();
+    let of_address = plus(!u32::from_ne_bytes(*word), new);
+    *word = new.to_ne_bytes();
+    let halves = l3.as_chunks_mut::<2>().0;
+    let half = &mut halves[IPV4_HEADER / 2 + end as usize];
+    let new = port.to_be();
+    let of_port = u32::from(!u16::from_ne_bytes(*half)) + u32::from(new);
+    *half = new.to_ne_bytes();
+    let checksum = &mut halves[IP_CHECKSUM / 2];
+    *checksum = changed(u16::from_ne_bytes(*checksum), of_address).to_ne_bytes();
+    let checksum = &mut halves[IPV4_HEADER / 2 + select_unpredictable(udp, 3, 8)];
+    let old = u16::from_ne_bytes(*checksum);
+    let new = changed(old, plus(of_address, of_port));
+    // RFC 768: zero says that the sender computed none, and a computed zero is sent as all ones.
+    let of_udp = select_unpredictable(old == 0, 0, select_unpredictable(new == 0, 0xffff, new));
+    *checksum = select_unpredictable(udp, of_udp, new).to_ne_bytes();
+}
+
+/// The sum of two words, with end-around carry.
+#[inline(always)]
+fn plus(a: u32, b: u32) -> u32 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u32::from(carry)
 }
 
 /// A checksum after a change, where `sum` adds up the complements of the old words and the new words (RFC 1624,
 /// equation 3).
 #[inline(always)]
-fn changed(checksum: u16, sum: u64) -> u16 {
-    let sum = sum + u64::from(!checksum);
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !((sum & 0xffff) + (sum >> 16)) as u16
+fn changed(checksum: u16, sum: u32) -> u16 {
+    let sum = plus(sum, u32::from(!checksum));
+    // Both halves are added at once: the carry out of the lower one ends in the upper one.
+    !(sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// Rewrites an ICMP error: the `outer` end of the error itself to `address`, the `inner` end of the quoted packet
@@ -254,5 +266,33 @@ impl Quote {
             bytes.is_some_and(|b| thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(b, 0)) == 0)
         };
         (!whole || holds(l3.get(self.icmp..))) && holds(l3.get(self.l3..self.l3 + self.l4))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any bytes, with checksums that are right, wrong or absent.
+        #[test]
+        fn usual_headers_are_rewritten_as_any_are(
+            bytes in prop::collection::vec(any::<u8>(), USUAL_HEADERS),
+            (udp, outbound, checksum) in any::<(bool, bool, Option<bool>)>(),
+            (address, port) in any::<(u32, u16)>(),
+        ) {
+            let mut usual: [u8; USUAL_HEADERS] = bytes.try_into().unwrap();
+            // Of the two zeros, one means that there is no checksum.
+            if let Some(ones) = checksum {
+                usual[26..28].fill(if ones { 0xff } else { 0 });
+            }
+            let mut general = usual;
+            let end = if outbound { End::Source } else { End::Destination };
+            let protocol = if udp { NatProtocol::Udp } else { NatProtocol::Tcp };
+            rewrite_usual(&mut usual, udp, end, address, port);
+            rewrite_packet(&mut general, Some(IPV4_HEADER), protocol.number(), end, address, port);
+            prop_assert_eq!(usual, general);
+        }
     }
 }

@@ -139,29 +139,46 @@ pub(crate) struct Sought {
 impl Sought {
     /// For a packet without a session.
     pub(crate) const NONE: Self = Self { key: 0, hash: 0, session: 0 };
+
+    /// Of a packet with this IPv4 header.
+    #[inline(always)]
+    pub(crate) fn of(
+        layout: &Layout,
+        end: End,
+        packet: &Packet,
+        header: Option<&[u8; rewrite::IPV4_HEADER]>,
+    ) -> Self {
+        let address = header.map_or(0, |header| rewrite::address(header, end));
+        let port = select_unpredictable(end == End::Source, packet.src_port, packet.dst_port);
+        let key = endpoint_key(end, packet.protocol, address, port);
+        Self { key, hash: layout.hash(key), session: 0 }
+    }
 }
 
-/// One shard.
+/// One shard. What every packet touches comes first, in two cache lines: packets of 64 shards come mixed.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct NatShard {
-    layout: Arc<Layout>,
-    shard: u16,
+    sessions: Box<[Session]>,
+    /// Each session twice, by its inside and by its public endpoint.
+    index: HashIndex,
+    /// Packets translated, by end.
+    translated: [u64; 2],
     now_s: u32,
     filtering: Filtering,
     timeouts_s: [u32; SessionState::COUNT],
     /// By state, whether a packet from outside refreshes the session.
     refreshed_from_outside: [bool; SessionState::COUNT],
+    layout: Arc<Layout>,
+    shard: u16,
     /// How far ahead a session of each protocol is filed in the wheel.
     horizons_s: [u32; 3],
     /// The most sessions, not counting port forwards.
     sessions_max: u32,
-    sessions: Box<[Session]>,
     /// The first record that was never used.
     fresh: u32,
     /// First free record plus one, or 0.
     free: u32,
-    /// Each session twice, by its inside and by its public endpoint.
-    index: HashIndex,
     ports: PortPool,
     /// The owners of ports, if subscribers have blocks.
     subscribers: Option<Box<Subscribers>>,
@@ -189,8 +206,6 @@ pub struct NatShard {
     counters: NatCounters,
     /// The log of events, if enabled.
     log: Option<Box<EventLog>>,
-    /// Packets translated, by end.
-    translated: [u64; 2],
 }
 
 impl NatShard {
@@ -367,10 +382,8 @@ impl NatShard {
     }
 
     /// The look-up key of a packet; arbitrary for packets without an endpoint.
-    #[inline(always)]
-    pub(crate) fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
-        let key = packet_key(end, packet, l3);
-        Sought { key, hash: self.layout.hash(key), session: 0 }
+    fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
+        Sought::of(&self.layout, end, packet, l3.first_chunk())
     }
 
     /// Prefetches the index line of an endpoint.
@@ -410,9 +423,8 @@ impl NatShard {
         }
     }
 
-    /// Translates one end of a packet, after time was advanced and the endpoint hashed. Written so that only errors
-    /// branch on direction or protocol. Returns the record of the session that translated it.
-    #[inline(always)]
+    /// Translates one end of a packet, after time was advanced and the endpoint hashed. Returns the record of the session
+    /// that translated it.
     pub(crate) fn translate(
         &mut self,
         end: End,
@@ -428,7 +440,6 @@ impl NatShard {
         session.map_err(|reason| packet.drop_for(reason)).ok()
     }
 
-    #[inline(always)]
     fn translate_by_session(
         &mut self,
         end: End,
@@ -438,43 +449,93 @@ impl NatShard {
     ) -> Result<usize, DropReason> {
         let l3 = at_hand(packet, l3);
         let l4 = transport(packet);
-        let acknowledgement = l4.and_then(|l4| l3.get(l4 + 8..)?.first_chunk::<6>().copied());
-        let flags = acknowledgement.map_or(TcpFlags::ACK_ONLY, |[.., flags]| TcpFlags(flags));
+        let numbers = l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk::<10>());
+        let segment = numbers.map(Segment::of);
+        let flags = segment.map_or(TcpFlags::ACK_ONLY, |segment| segment.flags);
         let at = match self.recall(end, sought) {
             Some(at) => at,
             None => self.look_up(end, packet, l3, sought, flags)?,
         };
         let (source, destination) = rewrite::addresses(l3).ok_or(DropReason::NatProtocol)?;
-        if self.filtering == Filtering::AddressDependent && !self.filter(end, at, source, destination) {
-            self.counters.filtered += u64::from(packet.wire_packets());
-            return Err(DropReason::NatFiltered);
+        self.pass_filter(end, at, packet, source, destination)?;
+        let segment = segment.unwrap_or(Segment {
+            sequence: 0,
+            acknowledged: self.sessions[at].awaited,
+            flags: TcpFlags::ACK_ONLY,
+        });
+        let (address, port) = self.use_session(end, at, packet, packet.wire_packets(), segment);
+        rewrite::rewrite_packet(l3, l4, packet.protocol, end, address, port);
+        // The identifier of an ICMP echo is in both fields.
+        if packet.protocol == NatProtocol::Icmp.number() {
+            (packet.src_port, packet.dst_port) = (port, port);
         }
+        Ok(at)
+    }
+
+    /// [`Self::translate`] for packets of the usual kind: TCP or UDP in one whole packet behind an IPv4 header without
+    /// options, with a prefetched session. Returns `None`, without any change, for others. Written so that only errors
+    /// branch on direction or protocol.
+    #[inline(always)]
+    pub(crate) fn translate_usual(
+        &mut self,
+        end: End,
+        packet: &mut Packet,
+        l3: &mut [u8; rewrite::USUAL_HEADERS],
+        sought: Sought,
+    ) -> Option<Result<usize, DropReason>> {
+        const FLAGS: u8 = PacketFlags::HAS_PORTS | PacketFlags::LATER_FRAGMENT;
+        let udp = packet.protocol == NatProtocol::Udp.number();
+        let usual = (udp | (packet.protocol == NatProtocol::Tcp.number()))
+            & (packet.flags.0 & FLAGS == PacketFlags::HAS_PORTS)
+            & (usize::from(packet.l4_offset.wrapping_sub(packet.l3_offset)) == rewrite::IPV4_HEADER)
+            & (packet.ip_len as usize >= l3.len())
+            & packet.segment_bytes().is_none();
+        if !usual {
+            return None;
+        }
+        let (at, (source, destination)) = (self.recall(end, sought)?, rewrite::addresses(l3)?);
+        let segment = l3[rewrite::IPV4_HEADER + 4..].first_chunk().map(Segment::of)?;
+        if self.filtering == Filtering::AddressDependent
+            && let Err(reason) = self.pass_filter(end, at, packet, source, destination)
+        {
+            return Some(Err(reason));
+        }
+        let (address, port) = self.use_session(end, at, packet, 1, segment);
+        rewrite::rewrite_usual(l3, udp, end, address, port);
+        Some(Ok(at))
+    }
+
+    /// Has a session translate a packet, or as many as it merges: its state, its counters and its life. Returns the
+    /// endpoint that replaces the packet's, whose descriptor has it already.
+    #[inline(always)]
+    fn use_session(
+        &mut self,
+        end: End,
+        at: usize,
+        packet: &mut Packet,
+        packets: u32,
+        segment: Segment,
+    ) -> (u32, u16) {
+        let Segment { acknowledged, flags, .. } = segment;
+        let (now_s, outbound) = (self.now_s, end == End::Source);
         let session = &mut self.sessions[at];
         let before = session.state;
         let state = before.after(end, flags);
         session.state = state;
-        let acknowledged =
-            acknowledgement.map_or(session.awaited, |[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
-        session.awaited = select_unpredictable(end == End::Source, acknowledged, session.awaited);
-        session.packets[end as usize] = session.packets[end as usize].wrapping_add(packet.wire_packets());
-        let refreshes =
-            (end == End::Source) | (state != before) | self.refreshed_from_outside[state as usize];
-        let expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
+        session.awaited = select_unpredictable(outbound, acknowledged, session.awaited);
+        session.packets[end as usize] = session.packets[end as usize].wrapping_add(packets);
+        let refreshes = outbound | (state != before) | self.refreshed_from_outside[state as usize];
+        let expires_s = now_s.saturating_add(self.timeouts_s[state as usize]);
         session.expires_s = select_unpredictable(refreshes, expires_s, session.expires_s);
         let (address, port) = (session.addresses[1 - end as usize], session.ports[1 - end as usize]);
-        rewrite::rewrite_packet(l3, l4, packet.protocol, end, address, port);
-        // The identifier of an ICMP echo is in both fields.
-        let echo = packet.protocol == NatProtocol::Icmp.number();
-        packet.src_port = select_unpredictable((end == End::Source) | echo, port, packet.src_port);
-        packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
+        packet.src_port = select_unpredictable(outbound, port, packet.src_port);
+        packet.dst_port = select_unpredictable(outbound, packet.dst_port, port);
         packet.flags.set(PacketFlags::TRANSLATED);
-        self.translated[end as usize] += u64::from(packet.wire_packets());
+        self.translated[end as usize] += u64::from(packets);
         if flags.has(tcp::SYN | tcp::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
-            let sequence =
-                l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
-            self.check_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
+            self.check_syn_or_rst(at, end, before, segment);
         }
-        Ok(at)
+        (address, port)
     }
 
     /// The firewall's state that a session names.
@@ -499,15 +560,25 @@ impl NatShard {
         self.translate_bare(end, packet, l3);
     }
 
-    /// Address-dependent filtering: records the destination of an outbound packet, or checks the source of an
-    /// inbound one.
-    fn filter(&mut self, end: End, at: usize, source: u32, destination: u32) -> bool {
-        if end == End::Source {
+    /// Address-dependent filtering: records the destination of an outbound packet, or refuses an inbound one whose
+    /// source the session has not sent to.
+    fn pass_filter(
+        &mut self,
+        end: End,
+        at: usize,
+        packet: &Packet,
+        source: u32,
+        destination: u32,
+    ) -> Result<(), DropReason> {
+        if end == End::Source && self.filtering == Filtering::AddressDependent {
             let remote = self.layout.hash(u64::from(destination));
             self.sessions[at].admit(remote);
-            return true;
         }
-        self.admits(at, source)
+        if end == End::Destination && !self.admits(at, source) {
+            self.counters.filtered += u64::from(packet.wire_packets());
+            return Err(DropReason::NatFiltered);
+        }
+        Ok(())
     }
 
     /// Counts a hairpin; the stage calls it for the second half of one.
@@ -588,6 +659,24 @@ impl NatShard {
     }
 }
 
+/// What a session follows of a TCP segment: of other packets, whatever is there.
+#[derive(Clone, Copy)]
+struct Segment {
+    sequence: u32,
+    acknowledged: u32,
+    flags: TcpFlags,
+}
+
+impl Segment {
+    /// From the TCP header without its ports.
+    #[inline(always)]
+    fn of(bytes: &[u8; 10]) -> Self {
+        let [a, b, c, d, e, f, g, h, _, flags] = *bytes;
+        let (sequence, acknowledged) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+        Self { sequence, acknowledged, flags: TcpFlags(flags) }
+    }
+}
+
 /// The IPv4 packet without what follows it in the frame.
 #[inline(always)]
 fn at_hand<'a>(packet: &Packet, l3: &'a mut [u8]) -> &'a mut [u8] {
@@ -605,14 +694,4 @@ fn transport(packet: &Packet) -> Option<usize> {
 /// Whether the IP payload is complete, so that its checksum can be verified.
 fn is_whole(packet: &Packet, l3: &[u8]) -> bool {
     l3.len() >= packet.ip_len as usize && !packet.flags.has(PacketFlags::FRAGMENT)
-}
-
-/// The endpoint that identifies a packet's session.
-#[inline(always)]
-fn packet_key(end: End, packet: &Packet, l3: &[u8]) -> u64 {
-    let (source, destination) = rewrite::addresses(l3).unwrap_or((0, 0));
-    let inbound = end == End::Destination;
-    let address = if inbound { destination } else { source };
-    let port = if inbound { packet.dst_port } else { packet.src_port };
-    endpoint_key(end, packet.protocol, address, port)
 }

@@ -1,8 +1,9 @@
 //! NAT as a stage: all shards, and the walk over a chunk that prefetches their cache lines.
 //!
-//! Shards are in cells ([`Exclusion`]), each of which is entered once per chunk. The walk is a pipeline: for each
-//! packet it first prefetches the frame, then the index line of its endpoint, then the session in that line, and
-//! only then translates.
+//! Shards are in cells ([`Exclusion`]), each of which is entered once per chunk. The walk is a pipeline of blocks of
+//! packets: for each block it first prefetches the frames, then the index lines of their endpoints, then the sessions
+//! in those lines, and only then translates. Each step is a loop of its own over a block, so that it keeps what it
+//! needs in registers.
 
 use super::config::{NatConfig, NatConfigError};
 use super::events::{NatEvent, NatLogging};
@@ -17,15 +18,12 @@ use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 
-/// Packets between the prefetch of a frame and its use; likewise below. Measured with 100k sessions visited at
-/// random: half these distances cost a third more, twice them a little more.
-const AHEAD_FRAME: usize = 24;
-const AHEAD_INDEX: usize = 16;
-const AHEAD_SESSION: usize = 8;
+/// Packets of a block. A line is prefetched one to two blocks before its use.
+const BLOCK: usize = 8;
+/// Steps that a block passes after its frames were prefetched.
+const STEPS: usize = 3;
 /// Records visited before other threads may enter the shard: 64 KiB.
 const SLICE: usize = 1024;
-/// Size of the ring of prefetched packets: a power of two above the longest distance.
-const RING: usize = 32;
 
 /// All shards of one NAT.
 #[derive(Debug)]
@@ -80,12 +78,12 @@ impl<E: Exclusion> NatStage<E> {
         chunk: &mut Chunk,
         groups: Range<usize>,
         group_count: usize,
-    ) -> Walk<<E::Cell<NatShard> as Exclusive<NatShard>>::Entered<'_>> {
+    ) -> Walk<'_, <E::Cell<NatShard> as Exclusive<NatShard>>::Entered<'_>> {
         let first = group_shards(groups.start, group_count, self.shards.len()).start;
         let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
         let now_s = seconds(chunk.clock_ns);
-        let mut walk =
-            Walk { first, shards: self.shards[first..end].iter().map(Exclusive::enter).collect(), now_s };
+        let shards = self.shards[first..end].iter().map(Exclusive::enter).collect();
+        let mut walk = Walk { layout: &self.layout, first, shards, now_s };
         let everything = first == 0 && end == self.shards.len();
         let (mut batch, index, origins) = chunk.whole_with_origins();
         if everything || index.groups() != group_count {
@@ -296,7 +294,8 @@ pub struct Cursor {
 }
 
 /// One pass over packets of some shards.
-struct Walk<G> {
+struct Walk<'n, G> {
+    layout: &'n Layout,
     first: usize,
     shards: Vec<G>,
     now_s: u32,
@@ -305,20 +304,20 @@ struct Walk<G> {
 /// What is prefetched and known of a packet before its turn.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// Its shard's index in the walk's list; [`NOT_OURS`] if it is not to be translated.
-    shard: usize,
-    end: End,
     sought: Sought,
+    /// Its shard's index in the walk's list; [`NOT_OURS`] if it is not to be translated.
+    shard: u32,
+    end: End,
 }
 
 /// No shard of this pass.
-const NOT_OURS: usize = usize::MAX;
+const NOT_OURS: u32 = u32::MAX;
 
 impl Ahead {
-    const NOT_OURS: Self = Self { shard: NOT_OURS, end: End::Source, sought: Sought::NONE };
+    const NOT_OURS: Self = Self { sought: Sought::NONE, shard: NOT_OURS, end: End::Source };
 }
 
-impl<G: DerefMut<Target = NatShard>> Walk<G> {
+impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
     /// Translates the packets at `place(0)`, `place(1)`, ... `place(count - 1)`.
     #[inline(always)]
     fn run(
@@ -328,64 +327,71 @@ impl<G: DerefMut<Target = NatShard>> Walk<G> {
         count: usize,
         place: impl Fn(usize) -> usize,
     ) {
-        let mut ahead = [Ahead::NOT_OURS; RING];
-        for n in 0..count.min(AHEAD_FRAME) {
-            batch.prefetch_frame(place(n));
-        }
-        for n in 0..count.min(AHEAD_INDEX) {
-            ahead[n % RING] = self.fetch_index(batch, place(n));
-        }
-        for n in 0..count.min(AHEAD_SESSION) {
-            self.fetch_session(batch, place(n), &mut ahead[n % RING]);
-        }
-        for n in 0..count {
-            if n + AHEAD_FRAME < count {
-                batch.prefetch_frame(place(n + AHEAD_FRAME));
+        let block = |number: usize| number * BLOCK..(number * BLOCK + BLOCK).min(count);
+        let blocks = count.div_ceil(BLOCK);
+        let mut ahead = [[Ahead::NOT_OURS; BLOCK]; STEPS];
+        block(0).for_each(|n| batch.prefetch_frame(place(n)));
+        for step in 0..blocks + STEPS - 1 {
+            block(step + 1).for_each(|n| batch.prefetch_frame(place(n)));
+            for (n, ahead) in block(step).zip(&mut ahead[step % STEPS]) {
+                *ahead = self.fetch_index(batch, place(n));
             }
-            if n + AHEAD_INDEX < count {
-                ahead[(n + AHEAD_INDEX) % RING] = self.fetch_index(batch, place(n + AHEAD_INDEX));
+            if let Some(step) = step.checked_sub(1) {
+                for (n, ahead) in block(step).zip(&mut ahead[step % STEPS]) {
+                    self.fetch_session(batch, place(n), ahead);
+                }
             }
-            if n + AHEAD_SESSION < count {
-                let later = &mut ahead[(n + AHEAD_SESSION) % RING];
-                self.fetch_session(batch, place(n + AHEAD_SESSION), later);
+            if let Some(step) = step.checked_sub(2) {
+                for (n, ahead) in block(step).zip(&ahead[step % STEPS]) {
+                    self.translate(batch, origins, place(n), ahead);
+                }
             }
-            self.translate(batch, origins, place(n), ahead[n % RING]);
         }
     }
 
     /// The shard of a packet, if this pass translates it.
     #[inline(always)]
-    fn shard_of(&self, packet: &Packet) -> usize {
+    fn shard_of(&self, packet: &Packet) -> Option<u32> {
         // Exactly one of the two labels: less than their sum, and not 0.
         const BOTH: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
         let labeled = (packet.flags.0 & BOTH).wrapping_sub(1) < BOTH - 1;
         let at = usize::from(packet.shard).wrapping_sub(self.first);
-        if labeled & (at < self.shards.len()) & packet.is_alive() { at } else { NOT_OURS }
+        (labeled & (at < self.shards.len()) & packet.is_alive()).then_some(number(at))
     }
 
     #[inline(always)]
     fn fetch_index(&self, batch: &mut Batch<'_>, i: usize) -> Ahead {
-        let (packet, l3) = batch.packet_and_l3(i);
-        let (shard, end) = (self.shard_of(packet), end_of(packet));
-        let Some(owner) = self.shards.get(shard) else { return Ahead::NOT_OURS };
-        let sought = owner.sought(end, packet, l3);
-        owner.prefetch_index(&sought);
-        Ahead { shard, end, sought }
+        let Some(shard) = self.shard_of(&batch.packets()[i]) else { return Ahead::NOT_OURS };
+        let end = end_of(&batch.packets()[i]);
+        let sought = match batch.packet_and_ip_header(i) {
+            Some((packet, header)) => Sought::of(self.layout, end, packet, Some(&*header)),
+            None => Sought::of(self.layout, end, &batch.packets()[i], None),
+        };
+        if let Some(owner) = self.shards.get(place(shard)) {
+            owner.prefetch_index(&sought);
+        }
+        Ahead { sought, shard, end }
     }
 
     #[inline(always)]
     fn fetch_session(&self, batch: &Batch<'_>, i: usize, ahead: &mut Ahead) {
-        if let Some(owner) = self.shards.get(ahead.shard) {
+        if let Some(owner) = self.shards.get(place(ahead.shard)) {
             owner.prefetch_session(&batch.packets()[i], &mut ahead.sought);
         }
     }
 
     #[inline(always)]
-    fn translate(&mut self, batch: &mut Batch<'_>, origins: &mut [Translated], i: usize, ahead: Ahead) {
-        let Some(owner) = self.shards.get_mut(ahead.shard) else { return };
-        let (packet, l3) = batch.packet_and_l3(i);
+    fn translate(&mut self, batch: &mut Batch<'_>, origins: &mut [Translated], i: usize, ahead: &Ahead) {
+        let Some(owner) = self.shards.get_mut(place(ahead.shard)) else { return };
         owner.advance_to(self.now_s);
-        let session = owner.translate(ahead.end, packet, l3, ahead.sought);
+        let usual = batch.packet_and_ip_header(i).and_then(|(packet, headers)| {
+            let translated = owner.translate_usual(ahead.end, packet, headers, ahead.sought)?;
+            Some(translated.map_err(|reason| packet.drop_for(reason)).ok())
+        });
+        let session = usual.unwrap_or_else(|| {
+            let (packet, l3) = batch.packet_and_l3(i);
+            owner.translate(ahead.end, packet, l3, ahead.sought)
+        });
         if let (Some(origin), Some(session)) = (origins.get_mut(i), session) {
             (origin.session, origin.state) = (number(session) + 1, owner.state_of(session));
         }

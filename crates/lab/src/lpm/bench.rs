@@ -32,6 +32,9 @@ pub enum BenchError {
     /// The structures cannot hold the table.
     #[error(transparent)]
     Table(#[from] LpmError),
+    /// DPDK's table stopped answering.
+    #[error("rte_fib: {0}")]
+    RteFib(#[from] super::rte_fib::RteFibError),
     /// Two structures gave different answers for the same addresses: a bug in this program.
     #[error(
         "{family}, {kind} addresses: the structures do not agree:{}",
@@ -97,7 +100,12 @@ fn size(routes: &Routes) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::measure::{Options, measure};
+    use super::super::rte_fib::{Program, RteFibError};
     use super::*;
+
+    fn without() -> Result<Program, RteFibError> {
+        Err(RteFibError::NoLibrary)
+    }
 
     #[test]
     fn every_structure_is_measured_on_every_kind_and_agrees() {
@@ -112,7 +120,7 @@ mod tests {
 
         let table = BenchTable::read(&path).unwrap();
         assert!(table.description.ends_with("501 IPv4 and 301 IPv6 prefixes, 1 lines that are no prefix"));
-        let rows = measure(&table.routes, &Options::new(1, true), &mut |_| ()).unwrap();
+        let rows = measure(&table.routes, &Options::new(1, true), without(), &mut |_| ()).unwrap().rows;
         for structure in ["fib4", "dir24", "trie", "fib6", "trie6"] {
             let kinds: Vec<&str> = rows
                 .iter()
@@ -131,7 +139,7 @@ mod tests {
         let path = folder.path().join("table.txt");
         std::fs::write(&path, "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
         let table = BenchTable::read(&path).unwrap();
-        let rows = measure(&table.routes, &Options::new(1, true), &mut |_| ()).unwrap();
+        let rows = measure(&table.routes, &Options::new(1, true), without(), &mut |_| ()).unwrap().rows;
         assert!(rows.iter().all(|row| row.family == "IPv4"));
         std::fs::write(&path, "no prefix\n").unwrap();
         assert!(matches!(BenchTable::read(&path), Err(BenchError::NoPrefixes { bad_lines: 1, .. })));

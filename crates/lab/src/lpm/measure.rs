@@ -4,7 +4,7 @@
 //! same addresses. One thread looks all of them up in batches and adds up the answers, so that no work can be
 //! skipped; structures that find different next hops are not worth comparing. It makes several passes; the figures are the median, least and greatest
 //! pass, by elapsed time and by the thread's processor time. On a busy machine, compare the latter. Structures take
-//! turns within each pass, so a slow moment hits all of them alike.
+//! turns within each pass, so a slow moment hits all of them alike. DPDK's `rte_fib` takes part where it is installed.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,9 @@ use thalweg_dataplane::lpm::{
     Writer,
 };
 
-use super::LpmRow;
 use super::bench::BenchError;
+use super::rte_fib::{Bytes, Pages, Program, RTE_FIB, RteFib, RteFibError};
+use super::{LpmResults, LpmRow};
 use crate::cpu_time::thread_cpu_s;
 use crate::stats::Summary;
 
@@ -26,7 +27,7 @@ const BATCH: usize = 64;
 /// Routes withdrawn and inserted again while a second thread looks up.
 const UPDATES: usize = 200_000;
 /// How a table looks up without a choice of kernel.
-const DEFAULT_MODE: &str = "default";
+pub(super) const DEFAULT_MODE: &str = "default";
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +47,18 @@ impl Options {
     }
 }
 
-/// Measures all structures of the families that have routes. Calls `progress` with what comes next.
+/// Measures all structures of the families that have routes, and `rival`. Calls `progress` with what comes next.
 pub(super) fn measure(
     routes: &Routes,
     options: &Options,
+    rival: Result<Program, RteFibError>,
     progress: &mut dyn FnMut(&str),
-) -> Result<Vec<LpmRow>, BenchError> {
-    let mut rows = Vec::new();
+) -> Result<LpmResults, BenchError> {
+    let mut results = LpmResults::default();
+    if let Err(why) = &rival {
+        results.left_out.push(format!("{RTE_FIB}: {why}"));
+    }
+    let rival = rival.ok();
     if !routes.v4.is_empty() {
         progress("IPv4: building");
         let fib4 = Built::<Fib4Table>::new("fib4", &routes.v4)?;
@@ -60,23 +66,86 @@ pub(super) fn measure(
         let mut subjects = fib4.subjects(Fib4::lookup_batch_with);
         subjects.extend(dir24.subjects(Dir24::lookup_batch_with));
         subjects.push(fib4.trie("trie"));
-        rows.extend(time_all("IPv4", &subjects, &routes.v4, options, progress)?);
+        subjects.extend(rivals(rival.as_ref(), &routes.v4, "IPv4", &mut results.left_out));
+        results.rows.extend(time_all("IPv4", &mut subjects, &routes.v4, options, progress)?);
         drop(subjects);
         progress("IPv4: updates while reading");
-        fib4.update_while_reading(&routes.v4, options, &mut rows)?;
-        dir24.update_while_reading(&routes.v4, options, &mut rows)?;
+        fib4.update_while_reading(&routes.v4, options, &mut results.rows)?;
+        dir24.update_while_reading(&routes.v4, options, &mut results.rows)?;
     }
     if !routes.v6.is_empty() {
         progress("IPv6: building");
         let fib6 = Built::<Fib6Table>::new("fib6", &routes.v6)?;
         let mut subjects = fib6.subjects(Fib6::lookup_batch_with);
         subjects.push(fib6.trie("trie6"));
-        rows.extend(time_all("IPv6", &subjects, &routes.v6, options, progress)?);
+        subjects.extend(rivals(rival.as_ref(), &routes.v6, "IPv6", &mut results.left_out));
+        results.rows.extend(time_all("IPv6", &mut subjects, &routes.v6, options, progress)?);
         drop(subjects);
         progress("IPv6: updates while reading");
-        fib6.update_while_reading(&routes.v6, options, &mut rows)?;
+        fib6.update_while_reading(&routes.v6, options, &mut results.rows)?;
     }
-    Ok(rows)
+    Ok(results)
+}
+
+/// DPDK's tables, with each size of pages that this system has.
+fn rivals<'a, A: Bytes>(
+    program: Option<&Program>,
+    routes: &[(Prefix<A>, NextHopId)],
+    family: &str,
+    left_out: &mut Vec<String>,
+) -> Vec<Subject<'a, A>> {
+    let tables =
+        program.into_iter().flat_map(|program| Pages::ALL.map(|pages| (pages, program.table(routes, pages))));
+    let of_table = |(pages, table): (Pages, Result<RteFib, RteFibError>)| match table {
+        Ok(table) => Some(Subject {
+            structure: RTE_FIB,
+            mode: table.mode.clone(),
+            memory_bytes: table.memory_bytes,
+            build_s: table.build_s,
+            passes: Box::new(table),
+        }),
+        Err(why) => {
+            left_out.push(format!("{RTE_FIB}, {family}, {}: {why}", pages.name()));
+            None
+        }
+    };
+    tables.filter_map(of_table).collect()
+}
+
+/// What a pass took and found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    pub(super) wall_s: f64,
+    pub(super) cpu_s: f64,
+    pub(super) answers: Answers,
+}
+
+/// A structure that makes passes over addresses.
+trait Passes<A> {
+    /// Takes the addresses of the passes that follow.
+    fn load(&mut self, _addresses: &[A]) -> Result<(), RteFibError> {
+        Ok(())
+    }
+
+    fn pass(&mut self, addresses: &[A]) -> Result<Pass, RteFibError>;
+}
+
+impl<A: Copy> Passes<A> for LookUp<'_, A> {
+    fn pass(&mut self, addresses: &[A]) -> Result<Pass, RteFibError> {
+        let (cpu_start, start) = (thread_cpu_s(), Instant::now());
+        let answers = black_box(look_up_all(&**self, addresses, BATCH));
+        Ok(Pass { cpu_s: thread_cpu_s() - cpu_start, wall_s: start.elapsed().as_secs_f64(), answers })
+    }
+}
+
+impl<A: Bytes> Passes<A> for RteFib {
+    fn load(&mut self, addresses: &[A]) -> Result<(), RteFibError> {
+        self.load(addresses)
+    }
+
+    fn pass(&mut self, _: &[A]) -> Result<Pass, RteFibError> {
+        self.pass()
+    }
 }
 
 type LookUp<'a, A> = Box<dyn Fn(&[A], &mut [NextHopId]) + 'a>;
@@ -86,7 +155,7 @@ type WithKernel<T> = fn(&<T as Table>::Shared, Kernel, &[<T as Table>::Address],
 struct Subject<'a, A> {
     structure: &'static str,
     mode: String,
-    look_up: LookUp<'a, A>,
+    passes: Box<dyn Passes<A> + 'a>,
     memory_bytes: usize,
     build_s: f64,
 }
@@ -113,7 +182,7 @@ impl<T: Table> Built<T> {
         Subject {
             structure: self.name,
             mode: mode.to_string(),
-            look_up: Box::new(look_up),
+            passes: Box::new(Box::new(look_up) as LookUp<'a, T::Address>),
             memory_bytes: self.writer.table().memory_bytes(),
             build_s: self.build_s,
         }
@@ -156,7 +225,7 @@ impl<T: Table> Built<T> {
 /// Times all subjects on all kinds, taking turns. All must find the same.
 fn time_all<A: Workload>(
     family: &str,
-    subjects: &[Subject<'_, A>],
+    subjects: &mut [Subject<'_, A>],
     routes: &[(Prefix<A>, NextHopId)],
     options: &Options,
     progress: &mut dyn FnMut(&str),
@@ -168,15 +237,15 @@ fn time_all<A: Workload>(
         let addresses = A::addresses(kind, &prefixes, options.addresses);
         let millions = addresses.len() as f64 / 1e6;
         let mut timings = vec![(Vec::new(), Vec::new(), Answers::default()); subjects.len()];
+        subjects.iter_mut().try_for_each(|subject| subject.passes.load(&addresses))?;
         for _ in 0..options.passes.max(1) {
-            for (subject, (wall, cpu, answers)) in subjects.iter().zip(&mut timings) {
+            for (subject, (wall, cpu, answers)) in subjects.iter_mut().zip(&mut timings) {
                 // The subject before filled the caches with its own table, so the first pass does not count.
-                black_box(look_up_all(&*subject.look_up, &addresses, BATCH));
-                let (cpu_start, start) = (thread_cpu_s(), Instant::now());
-                *answers = black_box(look_up_all(&*subject.look_up, &addresses, BATCH));
-                let (cpu_s, wall_s) = (thread_cpu_s() - cpu_start, start.elapsed().as_secs_f64());
-                wall.push(millions / wall_s);
-                cpu.push(if cpu_s > 0.0 { millions / cpu_s } else { 0.0 });
+                subject.passes.pass(&addresses)?;
+                let pass = subject.passes.pass(&addresses)?;
+                wall.push(millions / pass.wall_s);
+                cpu.push(if pass.cpu_s > 0.0 { millions / pass.cpu_s } else { 0.0 });
+                *answers = pass.answers;
             }
         }
         let found = subjects.iter().zip(&timings).map(|(subject, (.., answers))| (subject, answers));
@@ -248,6 +317,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::prefixes;
 
     #[test]
     fn a_small_measurement_runs() {
@@ -255,7 +325,7 @@ mod tests {
         let routes = Routes::from_text(text);
         assert_eq!((routes.v4.len(), routes.v6.len(), routes.bad_lines), (2, 2, 1));
         let options = Options { addresses: 1000, passes: 2, updates: 100 };
-        let rows = measure(&routes, &options, &mut |_| ()).unwrap();
+        let rows = measure(&routes, &options, Err(RteFibError::NoLibrary), &mut |_| ()).unwrap().rows;
         let of = |structure: &str| rows.iter().filter(|row| row.structure == structure).collect::<Vec<_>>();
         assert_eq!(of("trie").len(), 3, "one row for each kind");
         for structure in ["fib4", "dir24", "fib6"] {
@@ -264,14 +334,32 @@ mod tests {
         }
     }
 
+    /// DPDK's answers are an oracle for ours too: another error than "left out" would say that they differ.
+    #[test]
+    fn dpdk_finds_the_same_next_hops() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = match Program::compile(folder.path()) {
+            Ok(program) => program,
+            Err(why) => return println!("SKIPPED: {why}"),
+        };
+        let mut text = String::from("0.0.0.0/0\n::/0\n");
+        prefixes::v4(3000, 5).iter().for_each(|net| text += &format!("{net}\n"));
+        prefixes::v6(3000, 5).iter().for_each(|net| text += &format!("{net}\n"));
+        let options = Options { addresses: 20_000, passes: 1, updates: 0 };
+        let results = measure(&Routes::from_text(&text), &options, Ok(program), &mut |_| ()).unwrap();
+        let small =
+            results.rows.iter().filter(|row| row.structure == RTE_FIB && row.mode.ends_with("4 KiB pages"));
+        assert_eq!(small.count(), 6, "{:?}", results.left_out);
+    }
+
     #[test]
     fn structures_that_disagree_are_named() {
         let routes = Routes::from_text("10.0.0.0/8\n");
         let (right, wrong) = (Built::<Fib4Table>::new("right", &routes.v4).unwrap(), "wrong");
         let nothing = right.subject(DEFAULT_MODE, |_: &[u32], next_hops: &mut [NextHopId]| next_hops.fill(0));
-        let subjects = [right.trie("right"), Subject { structure: wrong, ..nothing }];
+        let mut subjects = [right.trie("right"), Subject { structure: wrong, ..nothing }];
         let options = Options { addresses: 1000, passes: 1, updates: 0 };
-        let error = time_all("IPv4", &subjects, &routes.v4, &options, &mut |_| ()).unwrap_err();
+        let error = time_all("IPv4", &mut subjects, &routes.v4, &options, &mut |_| ()).unwrap_err();
         let BenchError::Disagree { answers, .. } = error else { panic!("{error}") };
         assert_eq!((answers.len(), answers[1].1), (2, 0));
     }

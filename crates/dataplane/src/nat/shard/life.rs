@@ -4,8 +4,8 @@
 //! table is full.
 
 use super::super::layout::End;
-use super::super::session::{Life, Session, SessionState, TcpFlags};
-use super::{EndedBy, NatShard, SessionInfo};
+use super::super::session::{Life, Session, SessionState};
+use super::{EndedBy, NatShard, Segment, SessionInfo};
 use crate::records::WHEEL_S;
 use thalweg_wire::tcp;
 
@@ -33,14 +33,8 @@ impl NatShard {
     /// state before it. See [`super::super::session`].
     #[cold]
     #[inline(never)]
-    pub(super) fn check_syn_or_rst(
-        &mut self,
-        at: usize,
-        end: End,
-        flags: TcpFlags,
-        before: SessionState,
-        [sequence, acknowledged]: [u32; 2],
-    ) {
+    pub(super) fn check_syn_or_rst(&mut self, at: usize, end: End, before: SessionState, segment: Segment) {
+        let Segment { sequence, acknowledged, flags } = segment;
         let session = &mut self.sessions[at];
         if !flags.has(tcp::RST) {
             if end == End::Source && !flags.has(tcp::ACK) {
