@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_wire::trace::{FieldOrder, PACKET_SLOT, Step, TraceLine, next_line, parse_line};
+use thalweg_wire::trace::{FieldOrder, PACKET_SLOT, Step, TraceLine, each_line, parse_line};
 
 fuzz_target!(|input: &[u8]| {
     let order = match input.first() {
         Some(b'\t') => FieldOrder::SourceFirst,
         _ => FieldOrder::DestinationFirst,
     };
-    let mut rest = input;
-    while let (len @ 1.., step) = next_line(rest, order) {
-        let careful = parse_line(&rest[..len - 1], order);
+    let mut lines = input.split(|byte| *byte == b'\n');
+    each_line(input, 0..input.len(), order, |step| {
+        let careful = parse_line(lines.next().unwrap_or_default(), order);
         match (step, careful) {
             (Step::Packet(a), Ok(Some(b))) => {
                 assert_eq!(a, b);
@@ -22,8 +22,8 @@ fuzz_target!(|input: &[u8]| {
             (Step::Bad(a), Err(b)) => assert_eq!(a, b),
             (a, b) => panic!("{a:?} against {b:?}"),
         }
-        rest = &rest[len..];
-    }
+        true
+    });
 });
 
 fn check(line: &TraceLine<'_>, order: FieldOrder) {

@@ -8,6 +8,7 @@
 
 use crate::slab::{HEADROOM, Window};
 use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabHome};
+use std::fmt;
 use std::sync::Arc;
 
 /// The most packets that a stage gets at a time. 256 descriptors and the first line of their frames are 32
@@ -82,6 +83,12 @@ pub struct Translated {
     pub state: u32,
 }
 
+/// Finds the packets in bytes that a source has only cut off, on whatever thread runs the chunk.
+pub trait Parse: Send + Sync + fmt::Debug {
+    /// Names the packets. May write to the builder's buffer, and need not name any.
+    fn parse(self: Box<Self>, builder: &mut ChunkBuilder);
+}
+
 /// Consecutive packets of the input or, in a farm, the part of them that one worker owns.
 #[derive(Debug)]
 pub struct Chunk {
@@ -105,9 +112,24 @@ pub struct Chunk {
     packets: Vec<Packet>,
     live: usize,
     slab: Arc<Slab>,
+    /// What must happen before there are packets.
+    parser: Option<Box<dyn Parse>>,
 }
 
 impl Chunk {
+    /// Finds the packets of a chunk that is not [parsed](ChunkBuilder::finish_unparsed) yet.
+    pub fn parse(&mut self) {
+        let Some(parser) = self.parser.take() else { return };
+        // Nobody else has the slab: a chunk is not split before it has packets.
+        let (buffer, home) = Arc::get_mut(&mut self.slab).map(Slab::take).unwrap_or_default();
+        let packets = std::mem::take(&mut self.packets);
+        let mut builder = ChunkBuilder { buffer, packets, used: 0, takes_merged: false, home };
+        parser.parse(&mut builder);
+        let mut parsed = builder.finish(self.sequence, self.first_packet_number, self.clock_ns);
+        parsed.admitted_ns = self.admitted_ns;
+        *self = parsed;
+    }
+
     /// All packets: first those in service, in order, then those dropped before the chunk was scheduled.
     pub fn packets(&self) -> &[Packet] {
         &self.packets
@@ -282,6 +304,7 @@ impl Chunk {
 
     /// Splits the chunk by owner. The parts share the slab, and each packet is in one of them.
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
+        assert!(self.parser.is_none(), "a chunk is split before it is parsed");
         let live = self.live;
         let mut out: Vec<Chunk> = (0..parts)
             .map(|_| {
@@ -328,6 +351,7 @@ impl Chunk {
             packets: self.slab.home().map(SlabHome::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
+            parser: None,
         }
     }
 }
@@ -671,7 +695,21 @@ impl ChunkBuilder {
             live: self.packets.len(),
             packets: self.packets,
             slab: Arc::new(slab),
+            parser: None,
         }
+    }
+
+    /// Finishes a chunk without packets; [`Chunk::parse`] has `parser` find them.
+    pub fn finish_unparsed(
+        self,
+        sequence: u64,
+        first_packet_number: u64,
+        clock_before_ns: u64,
+        parser: Box<dyn Parse>,
+    ) -> Chunk {
+        let mut chunk = self.finish(sequence, first_packet_number, clock_before_ns);
+        chunk.parser = Some(parser);
+        chunk
     }
 }
 

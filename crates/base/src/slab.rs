@@ -70,6 +70,11 @@ impl Slab {
         Window { tag: self.tag, bytes: bytes.as_ptr(), len: bytes.len(), slab: PhantomData }
     }
 
+    /// The bytes and their pool, for another slab.
+    pub(crate) fn take(&mut self) -> (Vec<u8>, Option<Arc<dyn SlabHome>>) {
+        (std::mem::take(self.bytes.get_mut()), self.home.take())
+    }
+
     pub(crate) fn home(&self) -> Option<&dyn SlabHome> {
         self.home.as_deref()
     }

@@ -2,6 +2,7 @@
 //!
 //! | stage | scope | when |
 //! |---|---|---|
+//! | `parse` | one chunk | if asked for: find the packets of chunks that their source has only cut off |
 //! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
@@ -119,6 +120,7 @@ pub struct RouterParts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    Parse,
     Ingress,
     Arrival,
     Order,
@@ -264,6 +266,14 @@ impl RouterPlan {
     /// worker takes at a time.
     pub fn for_workers(mut self, workers: usize) -> Self {
         self.groups = workers.saturating_mul(GROUPS_PER_WORKER).clamp(1, usize::from(self.shards));
+        self
+    }
+
+    /// Has a first stage [parse](Chunk::parse) chunks.
+    #[must_use]
+    pub fn with_parsing(mut self) -> Self {
+        self.stages.insert(0, Stage::Parse);
+        self.specs.insert(0, StageSpec { name: "parse".to_owned(), scope: Scope::Whole });
         self
     }
 
@@ -585,14 +595,13 @@ impl Plan for RouterPlan {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
                 scratch.account.count(&job.batch(batch), residence_ns);
             }
-            Stage::Arrival | Stage::Order | Stage::Nat | Stage::Firewall | Stage::Flows => {
-                unreachable!("{:?} is not a stage over batches", self.stages[stage])
-            }
+            other => unreachable!("{other:?} is not a stage over batches"),
         }
     }
 
     fn run_whole(&self, stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
         match self.stages[stage] {
+            Stage::Parse => job.parse(),
             Stage::Arrival => self.arrive(job),
             Stage::Order => self.order(job, scratch),
             other => unreachable!("{other:?} is not a stage over whole chunks"),
@@ -646,8 +655,9 @@ impl Plan for RouterPlan {
     }
 
     fn first_split_stage(&self) -> usize {
-        // The stages before it label and sort packets.
-        let comes_before = |s: &Stage| matches!(s, Stage::Ingress | Stage::Arrival | Stage::Order);
+        // The stages before it find, label and sort packets.
+        let comes_before =
+            |s: &Stage| matches!(s, Stage::Parse | Stage::Ingress | Stage::Arrival | Stage::Order);
         self.stages.iter().take_while(|stage| comes_before(stage)).count()
     }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use thalweg_base::XorShift64Star;
 use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
 use thalweg_wire::pcap::{FileHeader, RecordHeader};
-use thalweg_wire::trace::{FieldOrder, Step, next_line};
+use thalweg_wire::trace::{FieldOrder, Step, each_line};
 
 const PACKETS: usize = 2_000_000;
 
@@ -36,9 +36,10 @@ fn main() {
     ] {
         jobs.push((
             format!("{name} to chunks of {chunk_packets}"),
-            Box::new(move || read_through(name, chunk_packets)),
+            Box::new(move || read_through(name, chunk_packets, true)),
         ));
     }
+    jobs.push(("trace.txt, only cut".into(), Box::new(|| read_through("trace.txt", 1600, false))));
     jobs.retain(|(name, _)| name.contains(&wanted));
     let mut rates = vec![Vec::new(); jobs.len()];
     directory();
@@ -152,26 +153,26 @@ fn file(name: &str) -> PathBuf {
     directory().join(name)
 }
 
-fn read_through(name: &str, chunk_packets: usize) -> u64 {
+fn read_through(name: &str, chunk_packets: usize, parses: bool) -> u64 {
     let options = InputOptions { chunk_packets, ..InputOptions::default() };
     let names = PortNames::new(["eth0", "eth1", "eth2", "eth3", "eth4", "eth5"]);
     let mut source =
         FileSource::open(vec![InputSpec::path(file(name))], names, &options).expect("the input exists");
-    while let Ok(Some(chunk)) = source.next_chunk() {
+    while let Ok(Some(chunk)) = if parses { source.next_chunk() } else { source.next_cut() } {
         black_box(&chunk);
     }
-    assert_eq!(source.report().packets, PACKETS as u64);
-    source.report().packets
+    assert_eq!(source.packets(), PACKETS as u64);
+    source.packets()
 }
 
 /// The parser alone, without reading files, packets or chunks.
 fn parse_only() -> u64 {
     let text = trace_text().as_bytes();
-    let (mut at, mut lines) = (0, 0u64);
-    while let (len @ 1.., step) = next_line(&text[at..], FieldOrder::DestinationFirst) {
+    let mut lines = 0u64;
+    each_line(text, 0..text.len(), FieldOrder::DestinationFirst, |step| {
         lines += u64::from(matches!(black_box(step), Step::Packet(_)));
-        at += len;
-    }
+        true
+    });
     lines
 }
 

@@ -1,20 +1,26 @@
 //! Reads packets from files into chunks: text traces and captures, plain or compressed.
 //!
 //! ```text
-//! files -> (decompress, its own thread) -> FileSource -> Chunk -> bounded queue -> a model
+//! files -> (decompress, its own thread) -> FileSource -> Chunk, perhaps unparsed -> a model
 //!                                              ^                                      |
 //!                                              +----------- slabs come back ----------+
 //! ```
 //!
+//! # Threads
+//! The thread that asks for a chunk reads it. Bytes that the kernel has just copied are then in the cache of the
+//! core that works on them. To find the ends of a capture's packets is all that there is to parse; of a trace,
+//! [`FileSource::next_cut`] only finds the ends of lines, and whoever gets the chunk has them [parsed](Chunk::parse).
+//!
 //! # Promises
 //! - **Constant memory.** Chunks are read into a fixed number of slabs; while all are in flight, the reader
-//!   waits. [`InputOptions::slabs`] times [`InputOptions::slab_bytes`] is the most they hold.
+//!   waits. [`InputOptions::slabs`] times [`InputOptions::slab_bytes`] is the most they hold, and the most that text
+//!   holds which is not parsed yet.
 //! - **Frames stay where they were read.** The record header in front of a frame is the headroom that a chunk
 //!   needs, so only the kernel copies a capture's bytes. Only bytes read beyond the end of a chunk (a few
 //!   records) move to the next slab.
-//! - **Chunks depend on the input alone**, not on how a pipe delivers it: a chunk ends when it has
-//!   `chunk_packets` packets, when the next record would end more than `slab_bytes` behind the start of its
-//!   first (frames of more than 1,600 bytes on average), or with its file.
+//! - **Chunks depend on the input alone**, not on how a pipe delivers it or who parses it: a chunk ends when it has
+//!   `chunk_packets` packets, when the next record or line would end more than `slab_bytes` behind the start of its
+//!   first (frames of more than 1,600 bytes on average), or with its file. A malformed line counts as a packet.
 //! - **Damage is reported, not hidden.** Everything before it is delivered. A malformed line costs one
 //!   packet; in a capture nothing after the damage can be trusted, so that file ends there and the next
 //!   follows. With `strict` the first of either is an error. Offsets count in the uncompressed stream. Inputs
@@ -27,14 +33,13 @@
 //! interfaces of another machine, so an unknown name is like none: [`NO_PORT`](thalweg_base::NO_PORT), and
 //! the router decides.
 //!
-//! A trace has no times: its packets arrive `trace_step_ns` apart.
+//! A trace has no times: its packets arrive `trace_step_ns` apart. The time of a malformed line stays empty.
 //!
 //! Missing: several readers at once; following a file that grows.
 
 mod capture;
 mod chunks;
 mod report;
-mod spawn;
 mod spec;
 mod stream;
 mod text;
@@ -43,7 +48,6 @@ mod text;
 mod tests;
 
 pub use report::{ISSUES_KEPT, InputError, InputReport, Issue, Place, Progress};
-pub use spawn::ChunkReceiver;
 pub use spec::InputSpec;
 pub(crate) use stream::ReadAhead;
 pub use stream::decompressed;
@@ -164,16 +168,26 @@ impl FileSource {
         self.reporter.progress()
     }
 
-    /// The report so far.
-    pub fn report(&self) -> &InputReport {
+    /// The report so far, on what was parsed.
+    pub fn report(&self) -> InputReport {
         self.reporter.report()
     }
 
-    /// The next chunk, read on this thread; waits for a slab if all are in flight. `None` is the end. No
-    /// chunk is empty. Nothing follows an error.
+    /// The next chunk; waits for a slab if all are in flight. `None` is the end. No chunk is empty. Nothing follows
+    /// an error.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>, InputError> {
+        self.next(true)
+    }
+
+    /// As [`Self::next_chunk`], but the chunk may have to be [parsed](Chunk::parse) first, and may turn out to be
+    /// empty: its lines are malformed. A strict source parses, because nothing may follow a bad line.
+    pub fn next_cut(&mut self) -> Result<Option<Chunk>, InputError> {
+        self.next(self.reporter.is_strict())
+    }
+
+    fn next(&mut self, parses: bool) -> Result<Option<Chunk>, InputError> {
         while !self.failed {
-            if let Some(issue) = self.reporter.take_fatal() {
+            if let Some(issue) = self.reporter.fatal() {
                 self.failed = true;
                 return Err(InputError::Strict(issue));
             }
@@ -192,18 +206,27 @@ impl FileSource {
                 }
             };
             let chunk = match reader {
-                Reader::Text(text) => text.next_chunk(&mut self.chunks, &mut self.reporter),
-                Reader::Capture(capture) => capture.next_chunk(&mut self.chunks, &mut self.reporter),
+                Reader::Text(text) => match text.next_lines(&mut self.chunks) {
+                    Some(lines) => match self.chunks.of_lines(lines, parses) {
+                        None => continue,
+                        chunk => chunk,
+                    },
+                    None => None,
+                },
+                Reader::Capture(capture) => capture.next_chunk(&mut self.chunks, &self.reporter),
             };
-            match chunk {
-                Some(chunk) => return Ok(Some(chunk)),
-                None => {
-                    self.current = None;
-                    self.reporter.end_file();
-                }
+            if chunk.is_some() {
+                return Ok(chunk);
             }
+            self.current = None;
+            self.reporter.end_file();
         }
         Ok(None)
+    }
+
+    /// Packets of all chunks so far; malformed lines count.
+    pub fn packets(&self) -> u64 {
+        self.chunks.packets()
     }
 
     /// Reads everything into separate memory, trimmed to size for each chunk.
@@ -215,13 +238,11 @@ impl FileSource {
     pub fn load_first(mut self, packets: u64) -> Result<(Vec<Chunk>, InputReport), InputError> {
         self.chunks.keep_in_memory();
         let mut chunks = Vec::new();
-        let mut loaded = 0;
-        while loaded < packets {
+        while self.packets() < packets {
             let Some(chunk) = self.next_chunk()? else { break };
-            loaded += chunk.packets().len() as u64;
             chunks.push(chunk);
         }
-        Ok((chunks, self.reporter.into_report()))
+        Ok((chunks, self.report()))
     }
 
     fn start(&mut self, input: Waiting) -> Result<Option<Reader>, InputError> {
@@ -231,30 +252,31 @@ impl FileSource {
             Location::Stdin => Box::new(std::io::stdin()),
             Location::Reader(reader) => reader,
         };
-        self.reporter.start_file();
+        let begun = self.reporter.start_file(input.name);
         let progress = self.reporter.progress();
         let stream = Stream::start(reader, progress, self.read_ahead);
         let (stream, head) = match stream {
             Ok(started) => started,
             Err(error) => {
-                self.reporter.damage(&input.name, 0, None, "read-error", &error);
+                self.reporter.damage(&begun, 0, None, "read-error", &error);
                 return Ok(None);
             }
         };
         if head.is_empty() {
-            self.reporter.found_empty(&input.name);
+            self.reporter.found_empty(&begun);
         }
         let (names, port) = (Arc::clone(&self.names), input.port);
         match stream::Format::of(&head) {
             stream::Format::Text => {
-                Ok(Some(Reader::Text(Box::new(TextReader::new(stream, input.name, port, names)))))
+                let reader = TextReader::new(stream, begun, port, names, &self.chunks, &self.reporter);
+                Ok(Some(Reader::Text(Box::new(reader))))
             }
             stream::Format::Capture => {
-                Ok(Some(Reader::Capture(Box::new(CaptureReader::new(stream, input.name, port, names)))))
+                Ok(Some(Reader::Capture(Box::new(CaptureReader::new(stream, begun, port, names)))))
             }
             stream::Format::Unknown => {
                 let what = "expected a text trace, pcap or pcapng";
-                self.reporter.damage(&input.name, 0, None, "unknown-format", &what);
+                self.reporter.damage(&begun, 0, None, "unknown-format", &what);
                 Ok(None)
             }
         }

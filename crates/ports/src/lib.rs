@@ -28,8 +28,8 @@ mod socket_option;
 pub mod tcp;
 
 pub use input::{
-    ChunkReceiver, FileSource, ISSUES_KEPT, InputError, InputOptions, InputReport, InputSpec, Issue, Place,
-    Progress, decompressed,
+    FileSource, ISSUES_KEPT, InputError, InputOptions, InputReport, InputSpec, Issue, Place, Progress,
+    decompressed,
 };
 pub use mrt::{
     MrtError, MrtItem, MrtProblem, MrtReader, MrtWriteError, MrtWriter, MrtWriterOptions, RECORD_BYTES_MAX,

@@ -27,7 +27,7 @@ fn read(path: &Path, chunk_packets: usize) -> (Vec<Packet>, InputReport) {
             packets.push((chunk.frame(i).to_vec(), p.wire_len, p.arrival_ns));
         }
     }
-    (packets, source.report().clone())
+    (packets, source.report())
 }
 
 /// The same by the other reader, and whether it reached the end without an error.

@@ -140,7 +140,7 @@ impl Captures {
         if let Current::Streaming(Some(reader)) =
             std::mem::replace(&mut self.current, Current::Streaming(None))
         {
-            self.note(reader.report().clone());
+            self.note(reader.report());
         }
         match self.failed {
             Some(error) => Err(error),
@@ -165,7 +165,7 @@ impl Captures {
                 Err(error) => self.failed = Some(error),
             }
             let ended = reader.take()?;
-            self.note(ended.report().clone());
+            self.note(ended.report());
             if self.failed.is_some() || self.loops_left == 0 {
                 return None;
             }

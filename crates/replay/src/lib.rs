@@ -1,10 +1,13 @@
 //! Replay: packets from files through a router and into files.
 //!
 //! ```text
-//! files -> reader thread -> bounded queue -> model (workers) -> sink -> files
-//!            |                                                    |
-//!            +--<---------------- slabs come back ----------------+
+//! files -> source -> model (workers: parse, route) -> sink -> files
+//!            |                                          |
+//!            +--<----------- slabs come back -----------+
 //! ```
+//!
+//! The thread that asks the source for a chunk reads it: a worker, or a reader of the farm. It cuts off whole packets
+//! or lines while others wait for the source; lines are parsed by the first stage, so by any number of threads.
 //!
 //! `ports` reads and writes files, `node` builds the router, `exec` runs it; they do not know each other and
 //! are combined here. The slabs in circulation bound the memory. With `preload` all input is read before the
@@ -32,18 +35,16 @@ use thalweg_config::RouterConfig;
 use thalweg_exec::{Costs, ModelOptions, Plan, RunReport, Sink, Source};
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_node::{BuildError, Routes};
-use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
+use thalweg_ports::{FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 
-/// The most chunks that wait between the reader and the model.
-const QUEUE_CHUNKS: usize = 4;
-/// Slabs in addition to those that the model holds at once, so that the sink does not block the reader.
+/// Slabs in addition to those that the model holds at once, so that the sink does not block the source.
 const SLABS_SPARE: usize = 4;
 /// The most slabs, however many the model could hold.
 const SLABS_MAX: usize = 40;
 /// The most memory of all slabs; very large chunks have fewer slabs.
 const SLAB_BYTES_MAX: usize = 128 << 20;
-/// The fewest slabs: one being read, one waiting, and one for each of two workers.
-const SLABS_MIN: usize = 4;
+/// The fewest slabs beside one for each worker: one being read, one waiting. A farm whose workers read needs them.
+const SLABS_MIN: usize = 2;
 
 /// Runs the inputs through a router with this configuration and accounts for every packet.
 ///
@@ -92,7 +93,9 @@ impl<'c> Prepared<'c> {
         options: &ReplayOptions,
         progress: &dyn ReplayProgress,
     ) -> Result<ReplaySummary, ReplayError> {
-        run(self.config, &self.plan(options)?.for_workers(options.workers), options, progress)
+        let plan = self.plan(options)?.for_workers(options.workers);
+        let plan = if options.preload { plan } else { plan.with_parsing() };
+        run(self.config, &plan, options, progress)
     }
 
     fn plan(&self, options: &ReplayOptions) -> Result<RouterPlan, ReplayError> {
@@ -183,8 +186,8 @@ fn input_options(options: &ReplayOptions) -> InputOptions {
         field_order: options.field_order,
         ..InputOptions::default()
     };
-    let affordable = (SLAB_BYTES_MAX / input.slab_bytes()).max(SLABS_MIN);
-    input.slabs = (held + QUEUE_CHUNKS + SLABS_SPARE).min(SLABS_MAX).min(affordable);
+    let affordable = (SLAB_BYTES_MAX / input.slab_bytes()).min(SLABS_MAX);
+    input.slabs = (held + SLABS_SPARE).min(affordable).max(options.workers + SLABS_MIN);
     input
 }
 
@@ -210,19 +213,21 @@ impl Source<Chunk> for Preloaded {
 }
 
 struct Streaming {
-    chunks: ChunkReceiver,
+    files: FileSource,
     stop: Arc<AtomicBool>,
-    packets_left: u64,
+    packets_max: u64,
+    error: Option<InputError>,
 }
 
 impl Source<Chunk> for Streaming {
     fn next(&mut self) -> Option<Chunk> {
-        if self.packets_left == 0 || self.stop.load(Ordering::Relaxed) {
+        if self.files.packets() >= self.packets_max || self.stop.load(Ordering::Relaxed) {
             return None;
         }
-        let chunk = self.chunks.recv()?;
-        self.packets_left = self.packets_left.saturating_sub(chunk.packets().len() as u64);
-        Some(chunk)
+        self.files.next_cut().unwrap_or_else(|error| {
+            self.error = Some(error);
+            None
+        })
     }
 }
 
@@ -258,25 +263,25 @@ fn run_streaming(
     plan: &RouterPlan,
     config: &RouterConfig,
     options: &ReplayOptions,
-    source: FileSource,
+    files: FileSource,
     progress: &dyn ReplayProgress,
 ) -> Result<Run, ReplayError> {
     let mut file_sink = FileSink::create(config, &options.output)?;
     let stop = file_sink.as_ref().map(FileSink::stop_flag).unwrap_or_default();
+    let counters = files.progress();
+    let mut source = Streaming { files, stop, packets_max: packets_max(options), error: None };
     let started = Instant::now();
-    let chunks = source.spawn(QUEUE_CHUNKS).map_err(input_error)?;
-    let mut source = Streaming { chunks, stop, packets_left: packets_max(options) };
-    let counters = source.chunks.progress();
     let run = progress::watched(&counters, progress, || match &mut file_sink {
         None => timed_run(plan, &mut source, &mut sink::DropSink, options, progress),
         Some(sink) => timed_run(plan, &mut source, sink, options, progress),
     });
-    let (report, read) = source.chunks.finish();
     // The input's own error explains more than its consequences.
-    read.map_err(input_error)?;
+    if let Some(error) = source.error {
+        return Err(input_error(error));
+    }
     let (run, _) = run?;
     let outputs = file_sink.map(FileSink::finish).transpose()?.unwrap_or_default();
-    Ok(Run::new(run, started.elapsed(), report, outputs))
+    Ok(Run::new(run, started.elapsed(), source.files.report(), outputs))
 }
 
 fn timed_run(
@@ -297,7 +302,6 @@ fn timed_run(
 fn input_error(error: InputError) -> ReplayError {
     match error {
         InputError::Open { input, error } => ReplayError::Input { path: input.into(), source: error },
-        InputError::Thread(error) => ReplayError::Input { path: "the reader thread".into(), source: error },
         InputError::Strict(issue) => ReplayError::Strict(summarize::input_issue(&issue)),
         other @ InputError::NoSuchPort { .. } => ReplayError::Options(other.to_string()),
     }

@@ -25,7 +25,7 @@ pub struct ReplaySummary {
     pub elapsed_s: f64,
     /// `packets_in / elapsed_s`.
     pub packets_per_second: f64,
-    /// Processor time of all threads that ran stages, without reading and writing files.
+    /// Processor time of all threads that ran stages: without that of reading only if the input was preloaded.
     pub cpu_s: f64,
     pub model: String,
     pub workers: usize,

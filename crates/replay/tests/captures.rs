@@ -39,6 +39,16 @@ struct Answer {
 }
 
 fn answer(router: &Prepared, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
+    answer_of(router, input, model, workers, false)
+}
+
+fn answer_of(
+    router: &Prepared,
+    input: &Path,
+    model: ModelKind,
+    workers: usize,
+    preload: bool,
+) -> (ReplaySummary, Answer) {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let options = ReplayOptions {
         inputs: vec![input.to_path_buf()],
@@ -50,6 +60,7 @@ fn answer(router: &Prepared, input: &Path, model: ModelKind, workers: usize) -> 
         chunk_packets: 50,
         ordered: true,
         output: Output::Captures(folder.path().to_path_buf()),
+        preload,
         ..ReplayOptions::default()
     };
     let summary = router.replay(&options, &()).unwrap_or_else(|e| panic!("{} {model}: {e}", input.display()));
@@ -101,6 +112,38 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
     }
     assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
 }
+
+/// Whoever has a chunk parses its lines. Neither bad lines nor chunks of nothing else may change an answer.
+#[test]
+fn every_model_reads_a_trace_with_bad_lines_alike() {
+    let small = root().join("examples/small-office");
+    let config = RouterConfig::load(&small.join("router.toml")).expect("a configuration");
+    let router = Prepared::new(&config).expect("tables");
+    let trace = std::fs::read_to_string(small.join("trace.txt")).expect("a trace");
+    let mut text = String::new();
+    for (number, line) in trace.lines().enumerate() {
+        let extra = match number {
+            // More than two chunks of 50.
+            90 => "wan 1.2.3.4 5.6.7.8 1 2 nothing\n".repeat(130),
+            n if n % 7 == 0 => format!("# {n}\n\nwan 1.2.3.{n} 5.6.7.800 1 2 dns\n"),
+            _ => String::new(),
+        };
+        text = [&text, &extra, line, "\n"].concat();
+    }
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let input = folder.path().join("bad.txt");
+    std::fs::write(&input, text).expect("writing");
+    let (summary, loaded) = answer_of(&router, &input, ModelKind::Serial, 1, true);
+    let first = &summary.input_issues.first;
+    assert!(summary.input_issues.total > 170 && first.len() == 10 && first[0].place.starts_with("line 3,"));
+    assert_eq!(summary.packets_in, 385);
+    for model in ModelKind::ALL {
+        let (_, streamed) = answer(&router, &input, model, 2);
+        assert_eq!(streamed.counts, loaded.counts, "{model}");
+        assert!(streamed.files == loaded.files, "{model}: the files differ");
+    }
+}
+
 /// Replays share tables but not packet memory: the tenth replay gives what the first gave. An input of one chunk
 /// ends while the pipeline still measures its stages, on one thread.
 #[test]

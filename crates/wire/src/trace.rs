@@ -21,7 +21,7 @@
 //!   headers (0, 43, 44, 60) are no protocol with IPv6 addresses.
 //!
 //! # Speed
-//! [`next_line`] examines 64 bytes at once: four bit masks (white space, line feed, dot, digit) give the
+//! [`each_line`] examines 64 bytes at once: four bit masks (white space, line feed, dot, digit) give the
 //! limits of every field, and each number is then one load and one multiplication. All other lines (IPv6,
 //! long or malformed) go to [`parse_line`], which can also say what was expected and where. Both agree on
 //! every line; tests compare them with a third, obvious parser.
@@ -35,7 +35,7 @@ mod fast;
 mod packet;
 mod print;
 
-pub use fast::{Step, next_line};
+pub use fast::{Step, each_line};
 pub use packet::{PACKET_SLOT, WIRE_OVERHEAD};
 
 use crate::application::{self, short_key};

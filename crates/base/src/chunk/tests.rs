@@ -144,3 +144,46 @@ proptest! {
         prop_assert_eq!(chunk.live_len(), ranks.iter().flatten().count());
     }
 }
+
+/// Makes a packet of each byte that it was given.
+#[derive(Debug)]
+struct Bytes(Vec<u8>);
+
+impl Parse for Bytes {
+    fn parse(self: Box<Self>, builder: &mut ChunkBuilder) {
+        builder.grow(64 * self.0.len());
+        for (byte, arrival_ns) in self.0.into_iter().zip(100..) {
+            let at = builder.next_frame_offset();
+            builder.buffer_mut()[at] = byte;
+            builder.push(at, 1, 1, arrival_ns, LinkType::RawIp, 0, 0);
+        }
+    }
+}
+
+#[test]
+fn a_chunk_that_is_parsed_later_is_the_same() {
+    let home = Arc::new(Home::default());
+    let returned = || home.buffers.lock().unwrap().len();
+    let unparsed = |bytes: &[u8]| {
+        let builder = ChunkBuilder::from_home(Vec::new(), Arc::clone(&home) as Arc<dyn SlabHome>);
+        builder.finish_unparsed(4, 17, 70, Box::new(Bytes(bytes.to_vec())))
+    };
+    let mut chunk = unparsed(&[7, 8, 9]);
+    chunk.admitted_ns = 5;
+    assert_eq!((chunk.packets().len(), chunk.live_len(), chunk.clock_ns), (0, 0, 70));
+    for _ in 0..2 {
+        chunk.parse();
+        assert_eq!((chunk.sequence, chunk.first_packet_number, chunk.clock_ns), (4, 17, 100));
+        assert_eq!((chunk.live_len(), chunk.admitted_ns), (3, 5));
+        assert!((0..3).all(|i| chunk.frame(i) == [7 + i as u8]));
+    }
+    assert_eq!(returned(), 0);
+    drop(chunk);
+    assert_eq!(returned(), 1, "its memory goes home once");
+
+    let mut empty = unparsed(&[]);
+    empty.parse();
+    assert_eq!((empty.live_len(), empty.clock_ns), (0, 70));
+    drop((empty, unparsed(&[1])));
+    assert_eq!(returned(), 3, "also without packets, and unparsed");
+}

@@ -15,7 +15,7 @@
 //! Memory-mapped files were not tried: frames must be in a writable slab.
 
 use super::chunks::Chunks;
-use super::report::Reporter;
+use super::report::{Begun, Reporter};
 use super::stream::Stream;
 use crate::PortNames;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ enum Stop {
 
 pub(super) struct CaptureReader {
     stream: Stream,
-    name: Arc<str>,
+    input: Begun,
     port: Option<u16>,
     names: Arc<PortNames>,
     format: Format,
@@ -83,10 +83,10 @@ struct Filling {
 }
 
 impl CaptureReader {
-    pub(super) fn new(stream: Stream, name: Arc<str>, port: Option<u16>, names: Arc<PortNames>) -> Self {
+    pub(super) fn new(stream: Stream, input: Begun, port: Option<u16>, names: Arc<PortNames>) -> Self {
         Self {
             stream,
-            name,
+            input,
             port,
             names,
             format: Format::Start,
@@ -99,7 +99,7 @@ impl CaptureReader {
     }
 
     /// The next chunk of this file; `None` at its end.
-    pub(super) fn next_chunk(&mut self, chunks: &mut Chunks, reporter: &mut Reporter) -> Option<Chunk> {
+    pub(super) fn next_chunk(&mut self, chunks: &mut Chunks, reporter: &Reporter) -> Option<Chunk> {
         if self.ended {
             return None;
         }
@@ -130,7 +130,7 @@ impl CaptureReader {
                 Stop::Damage(what) => {
                     self.ended = true;
                     let packet = Some(self.packets + filling.builder.len() as u64 + 1);
-                    reporter.damage(&self.name, filling.offset, packet, "malformed-capture", &what);
+                    reporter.damage(&self.input, filling.offset, packet, "malformed-capture", &what);
                     break;
                 }
             }
@@ -159,23 +159,20 @@ impl CaptureReader {
         }
     }
 
-    fn finish(
-        &mut self,
-        mut filling: Filling,
-        chunks: &mut Chunks,
-        reporter: &mut Reporter,
-    ) -> Option<Chunk> {
+    fn finish(&mut self, mut filling: Filling, chunks: &mut Chunks, reporter: &Reporter) -> Option<Chunk> {
         let (pos, filled) = (filling.pos, filling.filled);
         if !self.ended {
             self.carry.extend_from_slice(&filling.builder.buffer_mut()[pos..filled]);
         }
-        reporter.add(0, filling.records, filling.offset - self.offset, 0);
+        let packets = filling.builder.len();
+        reporter.add(0, filling.records, filling.offset - self.offset);
+        reporter.add_packets(&self.input, packets);
         self.offset = filling.offset;
-        self.packets += filling.builder.len() as u64;
-        if filling.builder.len() == chunks.packets_max {
+        self.packets += packets as u64;
+        if packets == chunks.packets_max {
             self.chunk_bytes = pos - LEAD;
         }
-        chunks.finish(filling.builder, filling.latest_ns, reporter)
+        chunks.finish(filling.builder, packets, filling.latest_ns, None)
     }
 
     /// Reads until at least `bytes` follow `pos`, as much as the rest of the chunk is expected to need.
@@ -223,7 +220,7 @@ impl CaptureReader {
     }
 
     /// Handles the end of the stream before the next record.
-    fn end(&mut self, filling: &Filling, reporter: &mut Reporter) {
+    fn end(&mut self, filling: &Filling, reporter: &Reporter) {
         self.ended = true;
         let failure = self.stream.take_failure();
         if filling.filled > filling.pos || failure.is_some() {
@@ -232,22 +229,22 @@ impl CaptureReader {
     }
 
     /// Handles the end of the stream within a skipped block.
-    fn truncated(&mut self, filling: &Filling, reporter: &mut Reporter) {
+    fn truncated(&mut self, filling: &Filling, reporter: &Reporter) {
         self.ended = true;
         let failure = self.stream.take_failure();
         self.report_truncated(filling, failure, reporter);
     }
 
-    fn report_truncated(&self, filling: &Filling, failure: Option<std::io::Error>, reporter: &mut Reporter) {
+    fn report_truncated(&self, filling: &Filling, failure: Option<std::io::Error>, reporter: &Reporter) {
         let packet = Some(self.packets + filling.builder.len() as u64 + 1);
         match failure {
             Some(error) => {
                 let what = format!("expected more bytes, but reading failed: {error}");
-                reporter.damage(&self.name, filling.offset, packet, "read-error", &what);
+                reporter.damage(&self.input, filling.offset, packet, "read-error", &what);
             }
             None => {
                 let what = "expected a whole record, found the end of the file within it";
-                reporter.damage(&self.name, filling.offset, packet, "truncated", &what);
+                reporter.damage(&self.input, filling.offset, packet, "truncated", &what);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Reports what was read and what was wrong with it.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const ISSUES_KEPT: usize = 10;
 
 /// The position of an issue in an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A line and a column of a text trace, both from 1.
     Line {
@@ -105,9 +106,6 @@ pub enum InputError {
     /// The first issue, with `strict`.
     #[error("{0}")]
     Strict(Issue),
-    /// The reader's thread could not be started, or died.
-    #[error("reader thread: {0}")]
-    Thread(#[source] io::Error),
 }
 
 /// The progress of reading, for other threads.
@@ -139,85 +137,127 @@ impl Progress {
     }
 }
 
-/// Collects the report while files are read.
-pub(super) struct Reporter {
-    report: InputReport,
-    progress: Arc<Progress>,
-    strict: bool,
-    fatal: Option<Issue>,
-    current: Option<Current>,
+/// An input that was begun.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    number: usize,
+    name: Arc<str>,
 }
 
-/// The input that is being read.
-struct Current {
-    /// Packets delivered before it.
-    packets: u64,
-    /// Why it is useless if it gives no packet.
-    why: Option<String>,
+/// Collects the report while files are read. Clones share it: what threads find in lines may come in any order.
+#[derive(Clone, Debug)]
+pub(super) struct Reporter {
+    progress: Arc<Progress>,
+    strict: bool,
+    found: Arc<Mutex<Found>>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Without first issues and useless inputs.
+    report: InputReport,
+    /// The first issues with their inputs, in order.
+    first: Vec<(usize, Issue)>,
+    inputs: Vec<FoundIn>,
+}
+
+/// What was found in an input that was begun.
+#[derive(Debug, Default)]
+struct FoundIn {
+    has_packets: bool,
+    /// The reader is done with it.
+    is_over: bool,
+    empty: Option<Arc<str>>,
+    first_issue: Option<Issue>,
+}
+
+impl FoundIn {
+    /// Why it is useless, if it is.
+    fn why(&self) -> Option<String> {
+        let issue = self.first_issue.as_ref().map(|issue| {
+            format!(
+                "{issue}; there is no packet in it: expected a capture (pcap, pcapng) or a text trace (docs/formats.md)"
+            )
+        });
+        let why = self.empty.as_ref().map(|input| format!("{input}: it is empty")).or(issue);
+        why.filter(|_| self.is_over && !self.has_packets)
+    }
 }
 
 impl Reporter {
     pub(super) fn new(strict: bool, bytes_total: Option<u64>) -> Self {
         let progress = Progress { bytes_read: AtomicU64::new(0), packets: AtomicU64::new(0), bytes_total };
-        let report = InputReport::default();
-        Self { report, progress: Arc::new(progress), strict, fatal: None, current: None }
+        Self { progress: Arc::new(progress), strict, found: Arc::default() }
     }
 
     pub(super) fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    pub(super) fn report(&self) -> &InputReport {
-        &self.report
+    /// The report so far.
+    pub(super) fn report(&self) -> InputReport {
+        let found = self.found.lock();
+        let mut report = found.report.clone();
+        report.first_issues = found.first.iter().map(|(_, issue)| issue.clone()).collect();
+        found.inputs.iter().filter_map(FoundIn::why).for_each(|why| report.note_useless(why));
+        report
     }
 
-    pub(super) fn into_report(self) -> InputReport {
-        self.report
+    pub(super) fn start_file(&self, name: Arc<str>) -> Begun {
+        let mut found = self.found.lock();
+        found.report.files += 1;
+        found.inputs.push(FoundIn::default());
+        Begun { number: found.inputs.len() - 1, name }
     }
 
-    pub(super) fn start_file(&mut self) {
-        self.report.files += 1;
-        self.current = Some(Current { packets: self.report.packets, why: None });
-    }
-
-    /// Notes that the current input is empty.
-    pub(super) fn found_empty(&mut self, input: &Arc<str>) {
-        if let Some(current) = &mut self.current {
-            current.why = Some(format!("{input}: it is empty"));
+    pub(super) fn found_empty(&self, input: &Begun) {
+        if let Some(found) = self.found.lock().inputs.get_mut(input.number) {
+            found.empty = Some(Arc::clone(&input.name));
         }
     }
 
-    /// Ends the current input.
-    pub(super) fn end_file(&mut self) {
-        let Some(Current { packets, why: Some(why) }) = self.current.take() else { return };
-        if self.report.packets == packets {
-            self.report.note_useless(why);
+    /// Ends the last input.
+    pub(super) fn end_file(&self) {
+        if let Some(found) = self.found.lock().inputs.last_mut() {
+            found.is_over = true;
         }
     }
 
-    pub(super) fn add(&mut self, lines: u64, records: u64, bytes: u64, packets: usize) {
-        self.report.lines += lines;
-        self.report.records += records;
-        self.report.bytes += bytes;
-        self.report.packets += packets as u64;
+    /// Counts what was taken from the last input.
+    pub(super) fn add(&self, lines: u64, records: u64, bytes: u64) {
+        let report = &mut self.found.lock().report;
+        report.lines += lines;
+        report.records += records;
+        report.bytes += bytes;
+    }
+
+    pub(super) fn add_packets(&self, input: &Begun, packets: usize) {
         self.progress.packets.fetch_add(packets as u64, Ordering::Relaxed);
+        let mut found = self.found.lock();
+        found.report.packets += packets as u64;
+        if let Some(found) = found.inputs.get_mut(input.number) {
+            found.has_packets |= packets > 0;
+        }
     }
 
-    /// Whether reading must stop here.
-    pub(super) fn is_fatal(&self) -> bool {
-        self.fatal.is_some()
+    /// Whether reading stops at the first issue.
+    pub(super) fn is_strict(&self) -> bool {
+        self.strict
     }
 
-    pub(super) fn take_fatal(&mut self) -> Option<Issue> {
-        self.fatal.take()
+    /// The issue that ends reading, if there is one.
+    pub(super) fn fatal(&self) -> Option<Issue> {
+        if !self.strict {
+            return None;
+        }
+        self.found.lock().first.first().map(|(_, issue)| issue.clone())
     }
 
     #[cold]
     pub(super) fn bad_line(
-        &mut self,
-        input: &Arc<str>,
-        line: u64,
-        column: usize,
+        &self,
+        input: &Begun,
+        (line, column): (u64, usize),
         reason: &'static str,
         what: &dyn fmt::Display,
     ) {
@@ -226,8 +266,8 @@ impl Reporter {
 
     #[cold]
     pub(super) fn damage(
-        &mut self,
-        input: &Arc<str>,
+        &self,
+        input: &Begun,
         offset: u64,
         packet: Option<u64>,
         reason: &'static str,
@@ -236,25 +276,20 @@ impl Reporter {
         self.issue(input, Place::Byte { offset, packet }, reason, what);
     }
 
-    fn issue(&mut self, input: &Arc<str>, place: Place, reason: &'static str, what: &dyn fmt::Display) {
-        *self.report.issues.entry(reason).or_default() += 1;
-        let kept = self.report.first_issues.len();
-        let wanted = self.strict && self.fatal.is_none();
-        let is_first = self.current.as_ref().is_some_and(|current| current.why.is_none());
-        if kept >= ISSUES_KEPT && !wanted && !is_first {
+    fn issue(&self, input: &Begun, place: Place, reason: &'static str, what: &dyn fmt::Display) {
+        let found = &mut *self.found.lock();
+        *found.report.issues.entry(reason).or_default() += 1;
+        let Some(own) = found.inputs.get_mut(input.number) else { return };
+        let at = found.first.partition_point(|(its, issue)| (*its, issue.place) <= (input.number, place));
+        let is_first = own.first_issue.as_ref().is_none_or(|first| place < first.place);
+        if at >= ISSUES_KEPT && !is_first {
             return;
         }
-        let issue = Issue { input: Arc::clone(input), place, reason, message: what.to_string() };
-        if let Some(current) = self.current.as_mut().filter(|_| is_first) {
-            current.why = Some(format!(
-                "{issue}; there is no packet in it: expected a capture (pcap, pcapng) or a text trace (docs/formats.md)"
-            ));
+        let issue = Issue { input: Arc::clone(&input.name), place, reason, message: what.to_string() };
+        if is_first {
+            own.first_issue = Some(issue.clone());
         }
-        if wanted {
-            self.fatal = Some(issue.clone());
-        }
-        if kept < ISSUES_KEPT {
-            self.report.first_issues.push(issue);
-        }
+        found.first.insert(at, (input.number, issue));
+        found.first.truncate(ISSUES_KEPT);
     }
 }

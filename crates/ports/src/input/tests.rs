@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use std::io::{self, Write};
 use thalweg_base::{LinkType, NO_PORT, UNKNOWN_PORT};
 use thalweg_wire::pcap::{ByteOrder, FileHeader, RecordHeader};
+use thalweg_wire::trace::parse_line;
 
 /// Returns its bytes in pieces of varying sizes, like a pipe.
 struct Dribble {
@@ -57,23 +58,24 @@ impl std::fmt::Debug for Seen {
 /// Everything that a source delivers; checks the invariants of chunks.
 fn drain(mut source: FileSource) -> (Vec<Seen>, InputReport, Option<InputError>) {
     let mut seen = Vec::new();
-    let (mut sequence, mut clock_ns) = (0, 0);
+    let (mut sequence, mut number, mut clock_ns) = (0, 1, 0);
     let error = loop {
         match source.next_chunk() {
             Ok(None) => break None,
             Err(error) => break Some(error),
             Ok(Some(chunk)) => {
                 assert_eq!(chunk.sequence, sequence);
-                assert_eq!(chunk.first_packet_number, seen.len() as u64 + 1);
+                assert!(chunk.first_packet_number >= number, "packets have two numbers");
                 assert!(chunk.clock_ns >= clock_ns, "the clock went back");
                 assert!(!chunk.packets().is_empty());
                 (sequence, clock_ns) = (sequence + 1, chunk.clock_ns);
+                number = chunk.first_packet_number + chunk.packets().len() as u64;
                 see(&chunk, &mut seen);
             }
         }
     };
     assert_eq!(source.progress().packets(), seen.len() as u64);
-    let report = source.report().clone();
+    let report = source.report();
     assert_eq!(report.packets, seen.len() as u64);
     assert!(matches!(source.next_chunk(), Ok(None)));
     (seen, report, error)
@@ -301,7 +303,8 @@ fn a_trace_becomes_packets_and_its_bad_lines_are_named() {
         assert!(error.is_none());
         let ports: Vec<u16> = seen.iter().map(|s| s.port).collect();
         assert_eq!(ports, [0, UNKNOWN_PORT, 1, 2]);
-        assert_eq!(seen.iter().map(|s| s.arrival_ns).collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
+        // The time of the bad line stays empty.
+        assert_eq!(seen.iter().map(|s| s.arrival_ns).collect::<Vec<_>>(), [0, 1000, 2000, 4000]);
         assert_eq!(seen.iter().map(|s| s.frame.len()).collect::<Vec<_>>(), [46, 46, 60, 46]);
         assert_eq!(seen.iter().map(|s| s.wire_len).collect::<Vec<_>>(), [60, 60, 74, 60]);
         assert!(seen.iter().all(|s| s.link == LinkType::RawIp));
@@ -391,24 +394,85 @@ fn a_port_given_with_the_file_wins() {
     assert!(matches!(open(InputSpec::path(directory.path())), Err(InputError::Open { .. })));
 }
 
-#[test]
-fn a_thread_reads_the_same_and_a_receiver_may_leave_early() {
-    let packets = some_packets(100);
-    let file = pcap_of(&FileHeader::nanoseconds(1), &packets);
-    let receiver = source(vec![bytes_input(&file)], &small_chunks()).spawn(2).unwrap();
-    let mut seen = Vec::new();
-    while let Some(chunk) = receiver.recv() {
-        see(&chunk, &mut seen);
+/// Reads all, and parses in reverse order: the last line of the last chunk is known before the first.
+fn parsed_backward(mut source: FileSource) -> (Vec<Seen>, InputReport) {
+    let mut chunks = Vec::new();
+    while let Ok(Some(chunk)) = source.next_cut() {
+        chunks.push(chunk);
     }
-    assert_eq!(seen, expected(&packets, NO_PORT));
-    let (report, result) = receiver.finish();
-    assert!(result.is_ok());
-    assert_eq!(report.packets, 100);
+    chunks.iter_mut().rev().for_each(Chunk::parse);
+    let mut seen = Vec::new();
+    chunks.iter().for_each(|chunk| see(chunk, &mut seen));
+    (seen, source.report())
+}
 
-    let receiver = source(vec![bytes_input(&file)], &small_chunks()).spawn(1).unwrap();
-    drop(receiver.recv());
-    let (report, _) = receiver.finish();
-    assert!((3..100).contains(&report.packets), "{report:?}");
+/// What a trace says, by its definition alone.
+struct Obvious {
+    lines: u64,
+    /// Arrival, bytes on the wire, port.
+    packets: Vec<(u64, u32, u16)>,
+    /// Line, column.
+    issues: Vec<(u64, usize)>,
+}
+
+fn obvious(text: &[u8]) -> Obvious {
+    let (mut packets, mut issues, mut slots) = (Vec::new(), Vec::new(), 0);
+    let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    lines.pop_if(|rest| rest.is_empty());
+    for (number, line) in (1..).zip(&lines) {
+        match parse_line(line, FieldOrder::default()) {
+            Ok(None) => continue,
+            Ok(Some(line)) => {
+                let len = line.write_packet(&mut [0; 64]) as u32 + 14;
+                packets.push((slots * 1000, len, names().port_of(line.port)));
+            }
+            Err(error) => issues.push((number, error.column)),
+        }
+        slots += 1;
+    }
+    Obvious { lines: lines.len() as u64, packets, issues }
+}
+
+fn line_of_a_trace() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop_oneof![
+        6 => Just("eth0 1.2.3.4 5.6.7.8 80 1000 http\n"),
+        2 => Just("noport 1.2.3.4 5.6.7.8 80 1000 http # why\r\n"),
+        2 => Just("  eth1 2001:db8::1 2001:db8::2 80 1000 http\n"),
+        1 => Just("\n"),
+        1 => Just(" \r\n"),
+        1 => Just("# a comment\n"),
+        1 => Just("\t # another\n"),
+        1 => Just("!eth0 1.2.3.4 5.6.7.8 80 1000\n"),
+        1 => Just("eth0 1.2.3.4 5.6.7.8 80 65536 http\n"),
+    ];
+    let long = (1000..1050usize, any::<bool>()).prop_map(|(len, is_comment)| {
+        let mut line = vec![if is_comment { b'#' } else { b'x' }; len];
+        line.push(b'\n');
+        line
+    });
+    prop_oneof![20 => text.prop_map(|text| text.as_bytes().to_vec()), 1 => long]
+}
+
+#[test]
+fn a_long_comment_ends_a_chunk_and_an_endless_line_is_cut() {
+    let line = b"eth0 1.2.3.4 5.6.7.8 80 1000 http\n";
+    let comments = b"# nothing\n".repeat(60_000);
+    let endless = vec![b'z'; 3 << 20];
+    let text = [&comments, &line[..], &comments, line, &comments, line, line, &endless, b"\n", line].concat();
+    let options = InputOptions { chunk_packets: 100, ..InputOptions::default() };
+    for step in [1, 900] {
+        let dribble = Dribble { bytes: text.clone(), at: 0, step };
+        let mut source = source(vec![InputSpec::reader("t", dribble)], &options);
+        let mut sizes = Vec::new();
+        while let Ok(Some(chunk)) = source.next_chunk() {
+            sizes.push((chunk.first_packet_number, chunk.packets().len()));
+        }
+        // A mebibyte has room for the comments between two lines, but not for twice as many.
+        assert_eq!(sizes, [(1, 2), (3, 3)]);
+        let report = source.report();
+        assert_eq!((report.lines, report.bytes), (180_006, text.len() as u64));
+        assert_eq!(report.issues.into_iter().collect::<Vec<_>>(), [("line-too-long", 1)]);
+    }
 }
 
 #[test]
@@ -424,6 +488,35 @@ fn preloaded_chunks_are_the_same() {
 }
 
 proptest! {
+    #[test]
+    fn a_trace_is_what_its_lines_say_whoever_parses_it(
+        lines in proptest::collection::vec(line_of_a_trace(), 0..120),
+        ends: bool,
+        chunk_packets in 1..9usize,
+    ) {
+        let mut text = lines.concat();
+        if !ends {
+            text.pop();
+        }
+        let options = InputOptions { chunk_packets, slabs: 200, ..InputOptions::default() };
+        let inputs = || vec![bytes_input(&text), bytes_input(&text)];
+        let (seen, report, _) = drain(source(inputs(), &options));
+        let Obvious { lines, packets, issues } = obvious(&text);
+        let slots = (packets.len() + issues.len()) as u64;
+        let again = packets.iter().map(|&(at, len, port)| (at + slots * 1000, len, port));
+        let both: Vec<_> = packets.iter().copied().chain(again).collect();
+        prop_assert_eq!(seen.iter().map(|s| (s.arrival_ns, s.wire_len, s.port)).collect::<Vec<_>>(), both);
+        prop_assert_eq!((report.lines, report.bytes), (2 * lines, 2 * text.len() as u64));
+        prop_assert_eq!(report.issue_count(), 2 * issues.len() as u64);
+        let places = report.first_issues.iter().map(|issue| match issue.place {
+            Place::Line { line, column } => (line, column),
+            Place::Byte { .. } => (0, 0),
+        });
+        let first = issues.iter().chain(&issues).copied().take(ISSUES_KEPT);
+        prop_assert_eq!(places.collect::<Vec<_>>(), first.collect::<Vec<_>>());
+        prop_assert_eq!(parsed_backward(source(inputs(), &options)), (seen, report));
+    }
+
     #[test]
     fn arbitrary_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0..3u8) {
         let mut file = match kind {

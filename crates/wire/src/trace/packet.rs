@@ -82,16 +82,15 @@ impl TraceLine<'_> {
         let (sport, dport) = (self.source_port, self.destination_port);
         let ports = u32::from(sport) + u32::from(dport);
         match self.protocol {
-            ip_protocol::UDP => {
-                let check = match checksum::finish(pseudo + ports + u32::from(payload_len)) {
-                    0 => 0xffff, // RFC 768: zero would say "no checksum"
-                    check => check,
-                };
-                [sport, dport, payload_len, check, 0, 0, 0, 0, 0, 0]
-            }
-            ip_protocol::TCP => {
-                let check = checksum::finish(pseudo + ports + u32::from(TCP_ACK) + u32::from(TCP_WINDOW));
-                [sport, dport, 0, 0, 0, 0, TCP_ACK, TCP_WINDOW, check, 0]
+            // Without branches between the two: a mix of them cannot be predicted.
+            ip_protocol::UDP | ip_protocol::TCP => {
+                let udp = if self.protocol == ip_protocol::UDP { u16::MAX } else { 0 };
+                let (len, ack, window) = (payload_len & udp, TCP_ACK & !udp, TCP_WINDOW & !udp);
+                let sum = pseudo + ports + u32::from(len) + u32::from(ack) + u32::from(window);
+                let check = checksum::finish(sum);
+                // RFC 768: zero would say "no checksum".
+                let udp_check = if check == 0 { u16::MAX } else { check };
+                [sport, dport, len, udp_check & udp, 0, 0, ack, window, check & !udp, 0]
             }
             ip_protocol::ICMP => [0x0800, checksum::finish(0x0800 + ports), sport, dport, 0, 0, 0, 0, 0, 0],
             ip_protocol::ICMPV6 => {

@@ -94,18 +94,28 @@ fn parse_all_ways(text: &[u8], order: FieldOrder) -> Option<TraceLine<'_>> {
     let mut buffer = text.to_vec();
     buffer.push(b'\n');
     buffer.extend_from_slice(&[b'x'; 100]);
-    let (len, step) = next_line(&buffer, order);
-    assert_eq!(len, text.len() + 1);
-    match (&careful, step) {
-        (Ok(Some(line)), Step::Packet(fast)) => {
-            assert_eq!(*line, fast);
-            assert_eq!(fast.port, PortName::new(fast.port.bytes()));
+    let mut steps = Vec::new();
+    each_line(&buffer, 0..text.len() + 1, order, |step| {
+        steps.push(step);
+        true
+    });
+    fast::walk::<false>(&buffer, 0..text.len() + 1, order, |step| {
+        steps.push(step);
+        true
+    });
+    assert_eq!(steps.len(), 2);
+    for step in steps {
+        match (&careful, step) {
+            (Ok(Some(line)), Step::Packet(fast)) => {
+                assert_eq!(*line, fast);
+                assert_eq!(fast.port, PortName::new(fast.port.bytes()));
+            }
+            (Ok(None), Step::Nothing) => {}
+            (Err(error), Step::Bad(fast)) => assert_eq!(*error, fast),
+            (careful, fast) => panic!("{careful:?} against {fast:?}"),
         }
-        (Ok(None), Step::Nothing) => {}
-        (Err(error), Step::Bad(fast)) => assert_eq!(*error, fast),
-        (careful, fast) => panic!("{careful:?} against {fast:?}"),
     }
-    assert_eq!(next_line(text, order).1, Step::Incomplete);
+    each_line(text, 0..text.len(), order, |step| panic!("{step:?} of no whole line"));
     assert_eq!(careful.ok().flatten().map(|l| told(&l)), obvious(text, order));
     careful.ok().flatten()
 }
