@@ -25,7 +25,7 @@ use thalweg_dataplane::route::{Adjacency, NextHops, Router, SharedNextHops};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Plan, Scope};
-use thalweg_node::plan::{Filters, Firewall, Nat, RouterParts, RouterPlan, Scratch};
+use thalweg_node::plan::{Filters, Firewall, Nat, RouterParts, RouterPlan, Scratch, WayRules};
 use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
@@ -167,8 +167,11 @@ fn plan() -> RouterPlan {
         nat: Some(Nat {
             labeler: Labeler::new(&nat).expect("valid NAT"),
             stage: Arc::new(thalweg_node::plan::NatStage::new(&nat).expect("valid NAT")),
+            outsides: Box::default(),
         }),
+        way_rules: WayRules::default(),
         router: Router {
+            targets: Arc::default(),
             fib4: Arc::clone(fib4),
             fib6: Arc::clone(fib6),
             next_hops: SharedNextHops::from(next_hops),

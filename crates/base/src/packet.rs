@@ -97,7 +97,7 @@ pub struct Packet {
     pub flow_hash: u32,
     /// Length of the IP packet according to its header, in bytes.
     pub ip_len: u32,
-    /// The result of the route look-up.
+    /// The result of the route look-up; before it, what another stage has chosen instead, or 0.
     pub next_hop: u16,
     /// Payload bytes of each merged segment but the last; 0 if the frame is a single packet.
     pub(crate) segment_bytes: u16,

@@ -42,7 +42,7 @@ static POLICY: Key<Policy> = Key::word("policy", &Policy::NAMES).default(Policy:
      `\"deny\"`: none pass; `\"permit\"`: all pass",
 );
 static OUTSIDE: Key<()> = Key::raw("outside", "a zone or a list")
-    .otherwise("the zone of `[nat]` `outside`")
+    .otherwise("the zones of `[nat]` `outside`")
     .help("the zones that only answer; with `outgoing-only` there must be one");
 static ZONES: Key<()> =
     Key::raw("zones", "a table").help("ports by zone: `lan = [\"eth1\", \"vlan20\"]`; a port has one zone");
@@ -171,7 +171,11 @@ pub(crate) fn read(
     firewall.outside = match section.take(&OUTSIDE) {
         Some(item) => zones_of(reader, &item, &zone_names, None),
         None => {
-            nat.map(|nat| firewall.zone(nat.outside_port)).filter(|zone| *zone != 0).into_iter().collect()
+            let ports = nat.into_iter().flat_map(NatConfig::outside_ports);
+            let mut zones: Vec<Zone> =
+                ports.map(|port| firewall.zone(port)).filter(|zone| *zone != 0).collect();
+            zones.dedup();
+            zones
         }
     };
     if firewall.policy == Policy::OutgoingOnly && firewall.outside.is_empty() && !section.has(OUTSIDE.name())

@@ -203,13 +203,13 @@ impl ConfigSource {
         let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
         let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
         ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
-        let routing = routing::read(&mut reader, &mut root, &ports, folder);
+        sets::read(&mut reader, &mut root);
+        let mut routing = routing::read(&mut reader, &mut root, &ports, folder);
         let vrrp = vrrp::read(&mut reader, &mut root, &ports);
-        let nat = nat::read(&mut reader, &mut root, &ports, &routing);
+        let nat = nat::read(&mut reader, &mut root, &ports, &mut routing);
         if let Some(nat) = &nat {
             ports.check_sources_for(nat, &routing);
         }
-        sets::read(&mut reader, &mut root);
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());

@@ -5,10 +5,11 @@ use std::ops::{Range, RangeInclusive};
 
 use ipnet::Ipv4Net;
 use thalweg_dataplane::nat::{
-    Filtering, HostLimits, NatConfig, NatProtocol, NatRefusal, NatTimeouts, PortForward, PortSelection,
+    BlockAllocation, Filtering, HostLimits, NatConfig, NatProtocol, NatRefusal, NatTimeouts, OtherOutside,
+    PortForward, PortSelection,
 };
 
-use crate::diagnostic::ErrorKind;
+use crate::diagnostic::{ErrorKind, one_of};
 use crate::items::port_range;
 use crate::key::{Key, Sub, table};
 use crate::nat_subscribers::{self, SUBSCRIBERS};
@@ -23,14 +24,19 @@ pub(crate) static NAT: Key<Sub> =
 table! {
     static TABLE: "nat", "[nat]";
 
-    static OUTSIDE: Key<()> =
-        Key::raw("outside", "a port").required("\"wan\"").help("the port toward the public network");
+    static OUTSIDE: Key<()> = Key::raw("outside", "a port or a list").required("\"wan\"").help(
+        "the port toward the public network, or several: see [nat.md](nat.md#several-outside-ports)",
+    );
     static INSIDE: Key<()> = Key::raw("inside", "a port or a list")
         .required("[\"lan\"]")
         .help("the ports whose sources are translated: `[\"office\", \"voice\"]`");
     static ADDRESSES: Key<()> = Key::raw("addresses", "an address or a list of at most 256")
         .otherwise("the IPv4 addresses of the outside port, those that a DHCP client gives its mirror among them")
         .help("public addresses");
+    static POOLS: Key<()> = Key::raw("pools", "a table").help(
+        "public addresses by outside port, where there are several: `isp1 = [\"203.0.113.2\"]`; the others have those of \
+         their port",
+    );
     static PORTS: Key<RangeInclusive<u16>> = Key::by("ports", "a port or a range", port_range)
         .default_toml("\"1024-65535\"")
         .help("public ports for sessions");
@@ -137,16 +143,27 @@ pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,
-    routing: &RoutingConfig,
+    routing: &mut RoutingConfig,
 ) -> Option<NatConfig> {
     let mut section = root.section(reader, &NAT)?;
-    let outside = section.take(&OUTSIDE).and_then(|item| ports.named(reader, &item));
-    let inside = read_inside(reader, &mut section, ports, outside);
-    let addresses = read_addresses(reader, &mut section, ports, outside, &inside);
+    let outsides = read_outsides(reader, &mut section, ports);
+    let inside = read_inside(reader, &mut section, ports, &outsides);
+    let pools = read_pools(reader, &mut section, ports, &outsides, &inside);
+    let addresses = pools.concat();
     let span = section.span.clone();
     let range = section.read(reader, &PORTS);
     let range = range.or_else(|| Some(At { value: PORTS.default_value(reader)?, span }))?;
     let subscribers = nat_subscribers::read(reader, &mut section, &range, addresses.len());
+    let allocation = subscribers.as_ref().map(|subscribers| &subscribers.config.allocation);
+    if let (Some(BlockAllocation::Deterministic(_)), true) = (allocation, outsides.len() > 1) {
+        let message = "deterministic blocks on several outside ports: a subscriber would have several";
+        reader.error(
+            ErrorKind::Conflict,
+            &section.span.clone(),
+            message,
+            "one outside port, or dynamic blocks",
+        );
+    }
     let mut nat = NatConfig { inside_ports: inside, ..NatConfig::default() };
     nat.shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
     nat.sessions_max = read_sessions_max(reader, &mut section, &range.value, addresses.len());
@@ -157,13 +174,127 @@ pub(crate) fn read(
     section.set(reader, &INBOUND_REFRESH, &mut nat.inbound_refresh);
     section.set(reader, &REFUSAL, &mut nat.refusal);
     read_timeouts(reader, &mut section, &mut nat.timeouts);
-    nat.forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
-    section.finish(reader);
-    nat.outside_port = outside?;
+    // The first port may still wait for an address.
+    let first = pools.first().and_then(|pool| (!pool.is_empty()).then_some(0));
+    let forwards = read_forwards(reader, &mut section, ports, &outsides, (&addresses, first));
+    let span = section.finish(reader).unwrap_or_default();
     nat.untranslated = inside_networks(&nat.inside_ports, routing);
-    (nat.public_addresses, nat.port_range) = (addresses, range.value);
+    nat.port_range = range.value;
     nat.subscribers = subscribers.map(|subscribers| subscribers.config);
+    let mut each = by_outside(&outsides, pools, &forwards).into_iter();
+    let first = each.next()?;
+    (nat.outside_port, nat.public_addresses, nat.forwards) =
+        (first.port, first.public_addresses, first.forwards);
+    nat.others = each.collect();
+    if !nat.others.is_empty() {
+        read_gateways(reader, &nat, ports, routing, &span);
+    }
     Some(nat)
+}
+
+fn read_outsides(reader: &mut Reader, section: &mut Section<'_>, ports: &Ports) -> Vec<PortIndex> {
+    let mut outsides = Vec::new();
+    let Some(item) = section.take(&OUTSIDE) else { return outsides };
+    for entry in reader.filled_list(&item) {
+        let Some(port) = ports.named(reader, &entry) else { continue };
+        if outsides.contains(&port) {
+            let message = format!("port {} is given twice", ports.name(port));
+            reader.error(ErrorKind::Duplicate, &entry.span, message, "each port once");
+        } else if outsides.len() >= NatConfig::OUTSIDES_MAX {
+            let expected = format!("at most {}", NatConfig::OUTSIDES_MAX);
+            reader.error(ErrorKind::TooMany, &entry.span, "too many outside ports", expected);
+            break;
+        } else {
+            outsides.push(port);
+        }
+    }
+    outsides
+}
+
+/// The public addresses of each outside port.
+fn read_pools(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    outsides: &[PortIndex],
+    inside: &[PortIndex],
+) -> Vec<Vec<Ipv4Addr>> {
+    let (addresses, pools) = (section.take(&ADDRESSES), section.take(&POOLS));
+    if let Some(item) = addresses.as_ref().filter(|_| outsides.len() > 1) {
+        let message = "`addresses` does not say which outside port has them";
+        reader.error(ErrorKind::Conflict, &item.span, message, "[nat.pools]");
+    }
+    let mut given: Vec<Option<Item<'_>>> = vec![None; outsides.len()];
+    for (span, item) in pools.and_then(|pools| reader.names(&pools)).unwrap_or_default() {
+        let place = outsides.iter().position(|port| ports.name(*port) == item.key);
+        match place.and_then(|place| given.get_mut(place)) {
+            Some(_) if addresses.is_some() => {
+                let message = "`addresses` and `pools` are two ways to say one thing";
+                reader.error(ErrorKind::Conflict, &span, message, "either of them alone");
+            }
+            Some(place) => *place = Some(item),
+            None => {
+                let message = format!("`{}` is no outside port", item.key);
+                let expected = one_of(outsides.iter().map(|port| ports.name(*port)));
+                reader.error(ErrorKind::UnknownName, &span, message, expected);
+            }
+        }
+    }
+    if let (Some(first), Some(addresses)) = (given.first_mut(), addresses) {
+        *first = Some(addresses);
+    }
+    let mut taken = Vec::new();
+    let each = outsides.iter().zip(given);
+    each.map(|(port, item)| {
+        let pool = read_addresses(reader, (section.span.clone(), item), ports, (*port, &taken), inside);
+        taken.extend(pool.iter().copied());
+        pool
+    })
+    .collect()
+}
+
+/// What belongs to each outside port. The indexes of the forwards count over all public addresses.
+fn by_outside(
+    outsides: &[PortIndex],
+    pools: Vec<Vec<Ipv4Addr>>,
+    forwards: &[PortForward],
+) -> Vec<OtherOutside> {
+    let mut before = 0;
+    let each = outsides.iter().zip(pools);
+    each.map(|(port, public_addresses)| {
+        let own = before..before + public_addresses.len();
+        let of_port = forwards.iter().filter(|forward| own.contains(&forward.public_address));
+        let forwards = of_port.map(|f| PortForward { public_address: f.public_address - own.start, ..*f });
+        before = own.end;
+        OtherOutside { port: *port, forwards: forwards.collect(), public_addresses }
+    })
+    .collect()
+}
+
+/// Finds where answers to what came by port forwards leave: by the gateways of their outside port.
+fn read_gateways(
+    reader: &mut Reader,
+    nat: &NatConfig,
+    ports: &Ports,
+    routing: &mut RoutingConfig,
+    span: &Range<usize>,
+) {
+    for outside in nat.outsides() {
+        let port = outside.outside_port;
+        let gateways = routing.gateways_on(port);
+        if gateways.is_empty() && !outside.forwards.is_empty() {
+            let name = ports.name(port);
+            let message = format!(
+                "no default route leads out of {name}: answers of forwarded ports leave by other routes"
+            );
+            let expected = format!("a default route by {name}, with a higher metric if it stands by");
+            reader.warning(ErrorKind::MissingKey, span, message, expected);
+        }
+        if !gateways.is_empty() {
+            let target = routing.target(RouteTarget::Forward(gateways));
+            routing.outsides.push((port, target));
+        }
+    }
 }
 
 /// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
@@ -173,7 +304,7 @@ fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net
         match target {
             RouteTarget::Forward(hops) => hops.iter().all(|hop| inside.contains(&hop.port)),
             RouteTarget::Local(port) => inside.contains(port),
-            RouteTarget::Blackhole | RouteTarget::Unreachable => false,
+            RouteTarget::Blackhole | RouteTarget::Unreachable | RouteTarget::Routes => false,
             RouteTarget::Ranked(tiers) => tiers.iter().all(|tier| is_inside(tier, inside)),
         }
     }
@@ -186,13 +317,13 @@ fn read_inside(
     reader: &mut Reader,
     section: &mut Section<'_>,
     ports: &Ports,
-    outside: Option<PortIndex>,
+    outsides: &[PortIndex],
 ) -> Vec<PortIndex> {
     let mut inside = Vec::new();
     let Some(item) = section.take(&INSIDE) else { return inside };
     for entry in reader.filled_list(&item) {
         let Some(port) = ports.named(reader, &entry) else { continue };
-        if Some(port) == outside {
+        if outsides.contains(&port) {
             let message = format!("port {} is both outside and inside", ports.name(port));
             reader.error(ErrorKind::Conflict, &entry.span, message, "a port other than the outside one");
         } else if inside.contains(&port) {
@@ -205,25 +336,26 @@ fn read_inside(
     inside
 }
 
+/// The addresses of one outside port; `taken` are those of others.
 fn read_addresses(
     reader: &mut Reader,
-    section: &mut Section<'_>,
+    (section, item): (Range<usize>, Option<Item<'_>>),
     ports: &Ports,
-    outside: Option<PortIndex>,
+    (outside, taken): (PortIndex, &[Ipv4Addr]),
     inside: &[PortIndex],
 ) -> Vec<Ipv4Addr> {
     let mut addresses = Vec::new();
-    let Some(item) = section.take(&ADDRESSES) else {
-        addresses.extend(outside.iter().flat_map(|port| own_v4(ports, *port)));
-        let pending = outside.filter(|_| addresses.is_empty()).and_then(|port| mirror_of(ports, port));
+    let Some(item) = item else {
+        addresses.extend(own_v4(ports, outside));
+        let pending = mirror_of(ports, outside).filter(|_| addresses.is_empty());
         if let Some((port, mirror)) = pending {
             let message =
                 format!("port {port} has no IPv4 address: NAT waits for one on its mirror {mirror}");
             let expected = "a DHCP client there, or `addresses` of the port";
-            reader.warning(ErrorKind::MissingKey, &section.span.clone(), message, expected);
-        } else if let (true, Some(outside)) = (addresses.is_empty(), outside) {
+            reader.warning(ErrorKind::MissingKey, &section, message, expected);
+        } else if addresses.is_empty() {
             let message = format!("no public address: port {} has no IPv4 address", ports.name(outside));
-            reader.error(ErrorKind::MissingKey, &section.span.clone(), message, "`addresses = [\"...\"]`");
+            reader.error(ErrorKind::MissingKey, &section, message, "`addresses = [\"...\"]`");
         }
         return addresses;
     };
@@ -240,7 +372,7 @@ fn read_addresses(
             reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
             continue;
         }
-        if addresses.contains(&address) {
+        if addresses.contains(&address) || taken.contains(&address) {
             let message = format!("public address {address} is given twice");
             reader.error(ErrorKind::Duplicate, &at.span, message, "each address once");
             continue;
@@ -259,7 +391,7 @@ fn read_addresses(
             let message =
                 format!("public address {address} is in the network of the inside port {}", ports.name(port));
             reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
-        } else if let Some(outside) = outside.filter(|port| owner != Some(*port)) {
+        } else if owner != Some(outside) {
             let message =
                 format!("public address {address} is not an address of port {}", ports.name(outside));
             let finding =
@@ -370,8 +502,8 @@ fn read_forwards(
     reader: &mut Reader,
     nat: &mut Section<'_>,
     ports: &Ports,
-    outside: Option<PortIndex>,
-    addresses: &[Ipv4Addr],
+    outsides: &[PortIndex],
+    (addresses, first): (&[Ipv4Addr], Option<usize>),
 ) -> Vec<PortForward> {
     let mut forwards: Vec<(PortForward, Range<usize>)> = Vec::new();
     for mut section in nat.sections(reader, &FORWARDS) {
@@ -379,7 +511,7 @@ fn read_forwards(
         let range = section.read(reader, &FORWARD_PORT);
         let address = match section.take(&FORWARD_ADDRESS) {
             Some(item) => read_forward_address(reader, &item, addresses),
-            None => (!addresses.is_empty()).then_some(0),
+            None => first,
         };
         let to = section.read(reader, &FORWARD_TO);
         section.finish(reader);
@@ -402,7 +534,7 @@ fn read_forwards(
             inside_port: to.value.port(),
             count: count as u16,
         };
-        if leads_inside(reader, ports, outside, addresses, &to)
+        if leads_inside(reader, ports, outsides, addresses, &to)
             && is_new(reader, &forwards, &forward, (&range, &to))
         {
             forwards.push((forward, range.span));
@@ -415,12 +547,12 @@ fn read_forwards(
 fn leads_inside(
     reader: &mut Reader,
     ports: &Ports,
-    outside: Option<PortIndex>,
+    outsides: &[PortIndex],
     addresses: &[Ipv4Addr],
     to: &At<SocketAddrV4>,
 ) -> bool {
     let inside = IpAddr::V4(*to.value.ip());
-    let leads_out = outside.is_some() && ports.connected(inside) == outside;
+    let leads_out = ports.connected(inside).is_some_and(|port| outsides.contains(&port));
     let (kind, message) = if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
         (ErrorKind::Conflict, format!("port forward to {inside}, which is not inside"))
     } else if let Some(port) = ports.owner(inside) {

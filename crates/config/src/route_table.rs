@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::routing_rules::RoutingRule;
 
 use crate::types::{RouteSources, RouteTarget, RoutingConfig, TargetIndex};
 
@@ -44,7 +45,12 @@ impl RouteTable {
     }
 
     /// Sorts, keeps the last of equal prefixes, and drops targets that are no longer used.
-    pub(crate) fn finish(mut self, checks: Vec<CheckConfig>, mut sources: RouteSources) -> RoutingConfig {
+    pub(crate) fn finish(
+        mut self,
+        checks: Vec<CheckConfig>,
+        mut sources: RouteSources,
+        (mut rules, rule_names): (Vec<RoutingRule>, Vec<String>),
+    ) -> RoutingConfig {
         let before = self.len();
         keep_last(&mut self.v4, |net| (u32::from(net.addr()), net.prefix_len()));
         keep_last(&mut self.v6, |net| (u128::from(net.addr()), net.prefix_len()));
@@ -52,14 +58,23 @@ impl RouteTable {
         let mut renumbered: Vec<Option<TargetIndex>> = vec![None; self.targets.len()];
         let mut targets = Vec::new();
         let all = self.v4.iter_mut().map(|(_, t)| t).chain(self.v6.iter_mut().map(|(_, t)| t));
-        for target in all {
+        for target in all.chain(rules.iter_mut().map(|rule| &mut rule.target)) {
             let old = *target as usize;
             *target = *renumbered[old].get_or_insert_with(|| {
                 targets.push(self.targets[old].clone());
                 (targets.len() - 1) as TargetIndex
             });
         }
-        RoutingConfig { v4: self.v4, v6: self.v6, targets, checks, sources }
+        RoutingConfig {
+            v4: self.v4,
+            v6: self.v6,
+            targets,
+            outsides: Vec::new(),
+            rules,
+            rule_names,
+            checks,
+            sources,
+        }
     }
 }
 

@@ -6,8 +6,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use ipnet::IpNet;
+use thalweg_dataplane::acl::{AclSet, Action, Rule};
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::routing_rules::RoutingRule;
 
+use crate::acl;
 use crate::diagnostic::ErrorKind;
 use crate::gateway_checks::{self, CHECK, GatewayChecks};
 use crate::key::{Key, Sub, U32, table};
@@ -19,8 +22,8 @@ use crate::section::Section;
 use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig};
 use crate::values;
 
-pub(crate) static ROUTING: Key<Sub> =
-    Key::section("routing", &ROUTING_TABLE).help("route files, for tables too large for this file");
+pub(crate) static ROUTING: Key<Sub> = Key::section("routing", &ROUTING_TABLE)
+    .help("route files, for tables too large for this file, and rules");
 table! {
     static ROUTING_TABLE: "routing", "[routing]";
 
@@ -28,6 +31,9 @@ table! {
     static DEFAULT_NEXT_HOPS: Key<()> = Key::raw("default_next_hops", "an address or a list").help(
         "next hops for lines with only a prefix: the i-th line of a family takes the i-th address of that family, beginning \
          again after the last",
+    );
+    static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help(
+        "rules that are asked before the routes, in order; the first match decides: see [routing-rules.md](routing-rules.md)",
     );
 }
 
@@ -56,6 +62,44 @@ table! {
     row gateway_checks::CHECK;
 }
 
+table! {
+    static RULE_TABLE: "routing.rules", "[[routing.rules]]";
+
+    row acl::RULE_NAME;
+    static FROM: Key<()> = Key::raw("from", "a port or a list").otherwise("any").help("ports of arrival");
+    row acl::SOURCE;
+    row acl::DESTINATION;
+    row acl::PROTOCOL;
+    row acl::SOURCE_PORTS;
+    row acl::DESTINATION_PORTS;
+    row acl::DSCP;
+    row acl::ICMP;
+    row VIA;
+    row PORT;
+    row ONLINK;
+    static FALLBACK: Key<bool> = Key::flag("fallback")
+        .default(true)
+        .help("when no next hop can be used: `true`: the routes decide; `false`: packets wait or are dropped");
+    static RULE_ACTION: Key<Ending> = Key::word("action", &ENDINGS).help(
+        "instead of `via`: `\"routes\"`: as the routes say, whatever rules follow; `\"blackhole\"`: discard silently; \
+         `\"unreachable\"`: discard as unreachable",
+    );
+}
+
+/// Where a rule without a next hop leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Routes,
+    Blackhole,
+    Unreachable,
+}
+
+const ENDINGS: [(&str, Ending); 3] =
+    [("routes", Ending::Routes), ("blackhole", Ending::Blackhole), ("unreachable", Ending::Unreachable)];
+
+/// The name of the rule that stands before all others.
+const CONNECTED: &str = "connected";
+
 /// The most next hops of one ECMP route.
 const ECMP_MAX: usize = 64;
 
@@ -68,7 +112,9 @@ pub(crate) fn read(
 ) -> RoutingConfig {
     let mut table = RouteTable::default();
     let mut sources = RouteSources::default();
-    if let Some(section) = root.section(reader, &ROUTING) {
+    let mut rules = (Vec::new(), Vec::new());
+    if let Some(mut section) = root.section(reader, &ROUTING) {
+        rules = read_rules(reader, &mut section, ports, &mut table);
         read_files(reader, section, ports, folder, &mut table);
     }
     sources.files = table.len();
@@ -84,7 +130,93 @@ pub(crate) fn read(
         table.push(IpNet::from(net.value.addr()), RouteTarget::Local(*port));
         sources.local += 1;
     }
-    table.finish(checks, sources)
+    table.finish(checks, sources, rules)
+}
+
+/// Reads rules and their names. If there are any, one for what ports are connected to stands before them.
+fn read_rules(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    table: &mut RouteTable,
+) -> (Vec<RoutingRule>, Vec<String>) {
+    let connected = ports.addresses.iter().map(|(_, net)| net.value.trunc());
+    let connected: Vec<IpNet> = connected.filter(|net| !is_link_local(net.addr())).collect();
+    let (mut rules, mut names) = (Vec::new(), Vec::new());
+    for section in section.sections(reader, &RULES) {
+        if rules.len() + 1 >= AclSet::RULES_MAX {
+            let expected = format!("at most {}", AclSet::RULES_MAX - 1);
+            reader.error(ErrorKind::TooMany, &section.span, "too many rules", expected);
+            break;
+        }
+        if rules.is_empty() && !connected.is_empty() {
+            let rule = Rule { destinations: connected.clone(), ..Rule::all(Action::Permit) };
+            let target = table.target(RouteTarget::Routes);
+            rules.push(RoutingRule { from: Vec::new(), rule, target });
+            names.push(CONNECTED.to_owned());
+        }
+        let number = names.len();
+        if let Some((rule, name)) = read_rule(reader, section, ports, table) {
+            rules.push(rule);
+            names.push(name.unwrap_or_else(|| number.to_string()));
+        }
+    }
+    (rules, names)
+}
+
+fn read_rule(
+    reader: &mut Reader,
+    mut section: Section<'_>,
+    ports: &Ports,
+    table: &mut RouteTable,
+) -> Option<(RoutingRule, Option<String>)> {
+    let name = section.get(reader, &acl::RULE_NAME);
+    let from = section.take(&FROM).map(|item| {
+        let entries = reader.filled_list(&item);
+        entries.iter().filter_map(|entry| ports.named(reader, entry)).collect()
+    });
+    let mut rule = Rule::all(Action::Permit);
+    acl::read_match(reader, &mut section, &mut rule);
+    let action = section.read(reader, &RULE_ACTION).map(|action| match action.value {
+        Ending::Routes => RouteTarget::Routes,
+        Ending::Blackhole => RouteTarget::Blackhole,
+        Ending::Unreachable => RouteTarget::Unreachable,
+    });
+    let target = read_way(reader, &mut section, ports, None, action.map(Some));
+    let falls_back = section.get(reader, &FALLBACK).unwrap_or(true);
+    let span = section.span.clone();
+    section.finish(reader);
+    acl::check_rule(reader, &rule, &span);
+    let target = match target? {
+        RouteTarget::Forward(next_hops) => {
+            check_next_hops(reader, &next_hops, &mut rule, &span);
+            let way = RouteTarget::Forward(next_hops);
+            if falls_back { RouteTarget::Ranked(vec![way, RouteTarget::Routes]) } else { way }
+        }
+        other => other,
+    };
+    let target = table.target(target);
+    Some((RoutingRule { from: from.unwrap_or_default(), rule, target }, name))
+}
+
+/// A rule's next hops are gateways, and of the family of the packets that it matches.
+fn check_next_hops(reader: &mut Reader, next_hops: &[NextHop], rule: &mut Rule, span: &Range<usize>) {
+    let families = next_hops.iter().map(|hop| hop.gateway.map(|gateway| gateway.is_ipv6()));
+    let mut families: Vec<Option<bool>> = families.collect();
+    families.dedup();
+    let [Some(is_ipv6)] = families[..] else {
+        let message = "the next hops of a rule are gateways of one family";
+        reader.error(ErrorKind::Conflict, span, message, "`via` with addresses of IPv4, or of IPv6");
+        return;
+    };
+    let prefixes = || rule.sources.iter().chain(&rule.destinations);
+    if let Some(other) = prefixes().find(|net| net.addr().is_ipv6() != is_ipv6) {
+        let message = format!("prefix {other} is of another family than the next hop");
+        reader.error(ErrorKind::Conflict, span, message, "a rule for each family");
+    } else if prefixes().next().is_none() {
+        let any = if is_ipv6 { IpAddr::from([0u8; 16]) } else { IpAddr::from([0u8; 4]) };
+        rule.destinations.extend(IpNet::new(any, 0));
+    }
 }
 
 fn read_files(
@@ -187,9 +319,23 @@ fn read_target(
     ports: &Ports,
     prefix: Option<IpNet>,
 ) -> Option<RouteTarget> {
+    let action = section.take(&ACTION).map(|item| {
+        let is_silent = ACTION.value(reader, &item);
+        is_silent.map(|is_silent| if is_silent { RouteTarget::Blackhole } else { RouteTarget::Unreachable })
+    });
+    read_way(reader, section, ports, prefix, action)
+}
+
+/// Reads `via`, `port` and `onlink`. The `action` stands in place of them, if there is one; it is `None` if it was wrong.
+fn read_way(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    prefix: Option<IpNet>,
+    action: Option<Option<RouteTarget>>,
+) -> Option<RouteTarget> {
     let via = section.take(&VIA);
     let port = section.take(&PORT);
-    let action = section.take(&ACTION);
     let onlink = section.take(&ONLINK);
     let is_onlink = onlink.as_ref().and_then(|item| ONLINK.value(reader, item)).unwrap_or(false);
     if let Some(onlink) = onlink.filter(|_| is_onlink && (via.is_none() || port.is_none())) {
@@ -202,8 +348,7 @@ fn read_target(
             let message = format!("a route has `action` or `{}`, not both", other.key);
             reader.error(ErrorKind::Conflict, &other.span, message, "either of them alone");
         }
-        let is_silent = ACTION.value(reader, &action)?;
-        return Some(if is_silent { RouteTarget::Blackhole } else { RouteTarget::Unreachable });
+        return action;
     }
     let port = match port {
         Some(item) => Some(ports.named(reader, &item)?),
@@ -214,7 +359,7 @@ fn read_target(
         (None, None) => {
             let span = section.span.clone();
             let expected = "`via`, `port` or `action`";
-            reader.error(ErrorKind::MissingKey, &span, "the route leads nowhere", expected);
+            reader.error(ErrorKind::MissingKey, &span, format!("{} leads nowhere", section.title), expected);
             None
         }
         (Some(via), port) => {

@@ -14,7 +14,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 use thalweg_base::BATCH_PACKETS;
-use thalweg_dataplane::acl::AccessList;
+use thalweg_dataplane::acl::{AccessList, Rule};
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
 use thalweg_dataplane::firewall::{FirewallConfig as Firewall, ROUTER, Zone};
@@ -22,6 +22,7 @@ use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
+use thalweg_dataplane::routing_rules::RoutingRule;
 use thalweg_dataplane::schedule::Service;
 use thalweg_dataplane::vrrp::VrrpConfig;
 use thalweg_exec::Priority;
@@ -442,9 +443,53 @@ pub struct RoutingConfig {
     pub v6: Vec<(Ipv6Net, TargetIndex)>,
     /// All targets are different and used.
     pub targets: Vec<RouteTarget>,
+    /// Where NAT has several outside ports: the target that leads to the gateways of each, as far as default routes
+    /// name them.
+    pub outsides: Vec<(PortIndex, TargetIndex)>,
+    /// Rules that are asked before the routes, and their names. The first, if there are any, leaves packets for what
+    /// ports are connected to, the router itself included, to the routes.
+    pub rules: Vec<RoutingRule>,
+    pub rule_names: Vec<String>,
     /// Health checks of gateways; at most one of each.
     pub checks: Vec<CheckConfig>,
     pub sources: RouteSources,
+}
+
+impl RoutingConfig {
+    /// The index of a target, which is added if it is new.
+    pub(crate) fn target(&mut self, target: RouteTarget) -> TargetIndex {
+        let known = self.targets.iter().position(|known| *known == target);
+        let place = known.unwrap_or_else(|| {
+            self.targets.push(target);
+            self.targets.len() - 1
+        });
+        place as TargetIndex
+    }
+
+    /// Whether the rules are those of another configuration, in which targets may have other numbers.
+    pub fn has_rules_of(&self, other: &Self) -> bool {
+        fn parts(of: &RoutingConfig) -> impl Iterator<Item = (&[PortIndex], &Rule, Option<&RouteTarget>)> {
+            of.rules.iter().map(|rule| (&rule.from[..], &rule.rule, of.targets.get(rule.target as usize)))
+        }
+        self.rule_names == other.rule_names && parts(self).eq(parts(other))
+    }
+
+    /// The gateways of IPv4 default routes on a port, preferred ones first.
+    pub(crate) fn gateways_on(&self, port: PortIndex) -> Vec<NextHop> {
+        let defaults = self.v4.iter().filter(|(net, _)| net.prefix_len() == 0);
+        let targets = defaults.filter_map(|(_, target)| self.targets.get(*target as usize));
+        let hops = targets.flat_map(RouteTarget::tiers).filter_map(|tier| match tier {
+            RouteTarget::Forward(hops) => Some(hops),
+            _ => None,
+        });
+        let mut found: Vec<NextHop> = Vec::new();
+        for hop in hops.flatten().filter(|hop| hop.port == port && hop.gateway.is_some()) {
+            if !found.contains(hop) {
+                found.push(*hop);
+            }
+        }
+        found
+    }
 }
 
 /// The number of routes from each source, before duplicates were resolved.
@@ -473,6 +518,8 @@ pub enum RouteTarget {
     Blackhole,
     /// Discard as unreachable.
     Unreachable,
+    /// As the routes say; only of routing rules.
+    Routes,
     /// Several targets in order of preference: each is used while all before it are dead. At least two, and
     /// none is ranked itself.
     Ranked(Vec<RouteTarget>),

@@ -273,19 +273,14 @@ impl PacketSide {
                 ports_out: ports_out.clone(),
             }));
         }
-        if let (Some(config), Some(firewall)) = (&config.firewall, plan.firewall()) {
-            views.extend((0..).zip(firewall.rule_counts()).map(|(rule, count)| {
-                let action = config.firewall.rules.get(usize::from(rule)).map(|rule| rule.rule.action.name());
-                AclRuleView {
-                    list: "[firewall]".to_owned(),
-                    rule: config.rule_name(rule).to_owned(),
-                    action: action.unwrap_or(config.firewall.policy.name()).to_owned(),
-                    packets: count.packets,
-                    bytes: count.bytes,
-                    ..AclRuleView::default()
-                }
-            }));
-        }
+        views.extend(plan.counted_rules(&config).into_iter().map(|counted| AclRuleView {
+            list: counted.list.to_owned(),
+            rule: counted.rule,
+            action: counted.action.to_owned(),
+            packets: counted.count.packets,
+            bytes: counted.count.bytes,
+            ..AclRuleView::default()
+        }));
         views
     }
 

@@ -65,6 +65,7 @@ fn bed() -> &'static Bed {
         let fib4 = Fib4Writer::from_routes(routes).unwrap_or_else(|e| panic!("{e}"));
         let fib6 = Fib6Writer::new().unwrap_or_else(|e| panic!("{e}"));
         let router = Router {
+            targets: Arc::default(),
             fib4: Arc::clone(fib4.table()),
             fib6: Arc::clone(fib6.table()),
             next_hops: next_hops.into(),

@@ -37,6 +37,7 @@ pub mod rate_limit;
 mod records;
 pub mod reverse_path;
 pub mod route;
+pub mod routing_rules;
 pub mod schedule;
 pub mod vlan;
 pub mod vrrp;

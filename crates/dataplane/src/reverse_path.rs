@@ -222,7 +222,12 @@ mod tests {
             Fib4Writer::from_routes(v4.map(|(net, id)| (net.parse::<Ipv4Net>().unwrap(), id))).unwrap();
         let fib6 =
             Fib6Writer::from_routes(v6.map(|(net, id)| (net.parse::<Ipv6Net>().unwrap(), id))).unwrap();
-        Router { fib4: Arc::clone(fib4.table()), fib6: Arc::clone(fib6.table()), next_hops: hops.into() }
+        Router {
+            targets: Arc::default(),
+            fib4: Arc::clone(fib4.table()),
+            fib6: Arc::clone(fib6.table()),
+            next_hops: hops.into(),
+        }
     }
 
     /// Through which of four ports of one mode each source may come.

@@ -9,12 +9,16 @@
 //! The symmetric flow hash chooses among equal-cost paths. It is equal for all packets of a flow, so a flow takes
 //! one path, as RFC 2992 asks; fragments are hashed without ports.
 //!
+//! An earlier stage may have chosen the group: a routing rule, or NAT with several outside ports, which must know the
+//! port first.
+//!
 //! A packet that needs an ICMP error, fragmentation or a neighbor's MAC address is dropped here with that reason;
 //! on live ports the host thread (`thalweg-live`) then acts on it.
 
 use crate::ingress::be128;
 use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
 use arc_swap::ArcSwap;
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, NO_PORT, Packet};
 use thalweg_wire::ethernet::EthernetRepr;
@@ -296,6 +300,12 @@ impl NextHops {
         &self.rewrites[(group.first + member(group.count.into(), flow_hash)) as usize]
     }
 
+    /// Whether a flow's packets find no route at a number.
+    #[inline(always)]
+    pub fn leads_nowhere(&self, id: u16, flow_hash: u32) -> bool {
+        self.select(id, flow_hash).drop_code == DropReason::NoRoute as u8
+    }
+
     /// The index of the path, out of `count` equal ones, that a flow takes.
     pub fn member_of(count: usize, flow_hash: u32) -> usize {
         member(count as u32, flow_hash) as usize
@@ -335,6 +345,8 @@ impl From<NextHops> for SharedNextHops {
 /// The routing stage. It has no state of its own: it reads the tables and writes packets.
 #[derive(Clone)]
 pub struct Router {
+    /// The numbers of the configuration's targets, in its order.
+    pub targets: Arc<[u16]>,
     /// IPv4 routes; a writer may change them concurrently.
     pub fib4: Arc<Fib4>,
     /// IPv6 routes, likewise.
@@ -346,6 +358,27 @@ pub struct Router {
 impl Router {
     /// Routes every live packet of the batch (at most [`BATCH_PACKETS`]).
     pub fn process(&self, batch: &mut Batch<'_>) {
+        self.run::<false>(batch);
+    }
+
+    /// The same; a packet for which an earlier stage has chosen a number goes there.
+    pub fn process_chosen(&self, batch: &mut Batch<'_>) {
+        self.run::<true>(batch);
+    }
+
+    /// The number of one of the configuration's targets; 0 if there is no such target.
+    pub fn number_of(&self, target: Option<u32>) -> u16 {
+        target.and_then(|target| self.targets.get(target as usize).copied()).unwrap_or(0)
+    }
+
+    /// The number by which an IPv4 packet will be routed, and the port of its path; [`NO_PORT`] if it has none.
+    pub fn way_of(&self, packet: &Packet, destination: u32) -> (u16, u16) {
+        let hop = if packet.next_hop == 0 { self.fib4.lookup(destination) } else { packet.next_hop };
+        (hop, self.next_hops.0.load().select(hop, packet.flow_hash).port)
+    }
+
+    #[inline(always)]
+    fn run<const MAY_BE_CHOSEN: bool>(&self, batch: &mut Batch<'_>) {
         // Dropped and IPv6 packets are looked up too, with whatever bytes are there: cheaper than sorting them out.
         let mut addresses = [0u32; BATCH_PACKETS];
         let mut hops = [0u16; BATCH_PACKETS];
@@ -359,15 +392,16 @@ impl Router {
         let next_hops = self.next_hops.0.load();
         batch.each_egress_header::<34>(|i, packet, header| {
             if packet.is_alive() & !packet.is_ipv6() {
-                forward_ipv4(&next_hops, packet, header, hops[i % BATCH_PACKETS]);
+                let hop = chosen_or::<MAY_BE_CHOSEN>(packet, hops[i % BATCH_PACKETS]);
+                forward_ipv4(&next_hops, packet, header, hop);
             }
         });
         if any_ipv6 {
-            self.process_ipv6(batch);
+            self.process_ipv6::<MAY_BE_CHOSEN>(batch);
         }
     }
 
-    fn process_ipv6(&self, batch: &mut Batch<'_>) {
+    fn process_ipv6<const MAY_BE_CHOSEN: bool>(&self, batch: &mut Batch<'_>) {
         let mut addresses = [0u128; BATCH_PACKETS];
         let mut members = [0u16; BATCH_PACKETS];
         let mut count = 0;
@@ -384,9 +418,16 @@ impl Router {
         self.fib6.lookup_batch(&addresses[..count], &mut hops[..count]);
         let next_hops = self.next_hops.0.load();
         for (&i, &hop) in members[..count].iter().zip(&hops) {
+            let hop = chosen_or::<MAY_BE_CHOSEN>(&batch.packets()[usize::from(i)], hop);
             forward_ipv6(&next_hops, batch, usize::from(i), hop);
         }
     }
+}
+
+/// The number that an earlier stage has chosen for a packet, otherwise that of the look-up.
+#[inline(always)]
+fn chosen_or<const MAY_BE_CHOSEN: bool>(packet: &Packet, found: u16) -> u16 {
+    if MAY_BE_CHOSEN { select_unpredictable(packet.next_hop != 0, packet.next_hop, found) } else { found }
 }
 
 /// The destination of an IPv4 header.

@@ -413,11 +413,13 @@ impl Rules {
             );
         }
         let lasts = lasts && !needs_all;
+        // The packets of one flow may differ in it.
+        let asks_dscp = config.routing.rules.iter().any(|rule| !rule.rule.dscp.is_empty());
         let lets_out = (0u16..).zip(&config.ports);
         let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
         Self {
             interfaces: config.ports.iter().map(interface).collect(),
-            takes: config.ports.iter().map(|port| lasts && port.acl_in.is_none()).collect(),
+            takes: config.ports.iter().map(|port| lasts && !asks_dscp && port.acl_in.is_none()).collect(),
             lets_out: lets_out.map(|(i, port)| port.acl_out.is_none() && !has_queues(config, i)).collect(),
             is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
             lease_s,

@@ -164,10 +164,11 @@ impl LiveRouter {
     fn change_routes_and_turn(
         &self,
         config: &RouterConfig,
-        (routes, successor): (RouteDifference, NextPlan),
+        (routes, mut successor): (RouteDifference, NextPlan),
         ports: Option<&mut PortsChange>,
     ) -> Result<(Swapped, Migrated), ReloadError> {
         let mut change = self.change_routes(routes, &ports)?;
+        successor.set_targets(change.targets());
         let turned = self.turn(config, successor, ports).inspect_err(|_| self.undo_routes(&mut change))?;
         self.tables.finish_routes(change);
         Ok(turned)
@@ -315,6 +316,9 @@ fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> V
             }
         }
         (None, None) => {}
+    }
+    if !before.routing.has_rules_of(&after.routing) {
+        changes.push("routing rules changed".to_owned());
     }
     if before.acls != after.acls {
         changes.push("access lists changed".to_owned());

@@ -17,6 +17,7 @@ use thalweg_base::NO_PORT;
 use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::neighbor::{NeighborConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
 use thalweg_dataplane::vrrp::{VirtualRouters, VrrpConfig};
@@ -454,10 +455,11 @@ pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfi
 
 /// The addresses that NAT uses on a port, without the port's own.
 pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
-    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside_port == port) else { return Vec::new() };
+    let outsides = config.nat.iter().flat_map(NatConfig::outsides);
+    let Some(nat) = outsides.into_iter().find(|nat| nat.outside_port == port) else { return Vec::new() };
     let own = &config.ports[usize::from(port)].addresses;
     let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
-    nat.public_addresses.iter().copied().filter(is_other).collect()
+    nat.public_addresses.into_iter().filter(is_other).collect()
 }
 
 pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {

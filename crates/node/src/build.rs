@@ -4,7 +4,9 @@
 //! to one is no special case. Network and broadcast addresses of connected networks become routes to a drop (RFC
 //! 2644: directed broadcasts are not forwarded).
 
-use crate::plan::{Filters, Firewall, Nat, NatStage, RouterParts, RouterPlan, shards_with};
+use crate::plan::{
+    Filters, Firewall, Nat, NatStage, Outside, RouterParts, RouterPlan, WayRules, shards_with,
+};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -95,7 +97,8 @@ impl RouterPlan {
         work_queens: Option<Boards>,
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
-        let nat = config.nat.as_ref().map(|nat| Nat::new(&nat_keyed(nat, hash_seed))).transpose()?;
+        let new = |nat| Nat::new(&nat_keyed(nat, hash_seed), config);
+        let nat = config.nat.as_ref().map(new).transpose()?;
         let firewall = config.firewall.as_ref();
         let shards = shards_with(nat.as_ref());
         let firewall = firewall.map(|new| Firewall::new(new, shards, hash_seed)).transpose();
@@ -131,6 +134,7 @@ impl RouterPlan {
                 &config.qos.classes.iter().map(|class| class.service).collect::<Vec<_>>(),
             ),
             nat,
+            way_rules: WayRules::of(config).map_err(BuildError::Acl)?,
             firewall: firewall.map(|firewall| firewall.with_public(router_addresses(config))),
             router,
             ports: config.ports.len(),
@@ -191,6 +195,7 @@ pub fn egress_tags(config: &RouterConfig) -> EgressTags {
 /// share them: building a full table takes longer than most replays.
 #[derive(Clone)]
 pub struct Routes {
+    targets: Arc<[u16]>,
     fib4: Arc<Fib4>,
     fib6: Arc<Fib6>,
     next_hops: NextHops,
@@ -209,6 +214,7 @@ impl Routes {
                 RouteTarget::Local(port) => vec![AdjacencyKey::Local(*port)],
                 RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
                 RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
+                RouteTarget::Routes => vec![AdjacencyKey::Drop(DropReason::NoRoute)],
                 RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
                 RouteTarget::Ranked(_) => Vec::new(),
             };
@@ -234,6 +240,7 @@ impl Routes {
         }
         let refused = |e: LpmError| BuildError::Routes(e.to_string());
         Ok(Self {
+            targets: ids.as_slice().into(),
             fib4: Arc::clone(Fib4Writer::from_routes(v4).map_err(refused)?.table()),
             fib6: Arc::clone(Fib6Writer::from_routes(v6).map_err(refused)?.table()),
             next_hops: groups.hops,
@@ -243,6 +250,7 @@ impl Routes {
     /// A routing stage over these tables.
     pub fn router(&self) -> Router {
         Router {
+            targets: Arc::clone(&self.targets),
             fib4: Arc::clone(&self.fib4),
             fib6: Arc::clone(&self.fib6),
             next_hops: self.next_hops.clone().into(),
@@ -287,9 +295,21 @@ fn classifier(qos: &config::QosConfig) -> Classifier {
 
 impl Nat {
     /// NAT with a table of its own, all memory allocated.
-    pub(crate) fn new(config: &NatConfig) -> Result<Self, BuildError> {
-        let stage = NatStage::new(config).map_err(|refused| BuildError::Nat(refused.to_string()))?;
-        Ok(Self { labeler: labeler(config)?, stage: Arc::new(stage) })
+    pub(crate) fn new(nat: &NatConfig, config: &RouterConfig) -> Result<Self, BuildError> {
+        let stage = NatStage::new(nat).map_err(|refused| BuildError::Nat(refused.to_string()))?;
+        Self::with_stage(nat, config, Arc::new(stage))
+    }
+
+    /// NAT with this table.
+    pub(crate) fn with_stage(
+        nat: &NatConfig,
+        config: &RouterConfig,
+        stage: Arc<NatStage>,
+    ) -> Result<Self, BuildError> {
+        let labeler = Labeler::new(nat).map_err(|refused| BuildError::Nat(refused.to_string()))?;
+        let gateway = |port| config.routing.outsides.iter().find(|(of, _)| *of == port).map(|(_, way)| *way);
+        let outsides = nat.outside_ports().map(|port| Outside { port, gateway: gateway(port) }).collect();
+        Ok(Self { labeler, stage, outsides })
     }
 }
 
@@ -300,16 +320,11 @@ pub(crate) fn nat_keyed(config: &NatConfig, hash_seed: u64) -> NatConfig {
 
 /// Public addresses that a port has too, which makes them the router's own.
 fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
-    let public = config.nat.iter().flat_map(|nat| &nat.public_addresses).copied();
+    let public = config.nat.iter().flat_map(NatConfig::all_public_addresses);
     let is_own = |address: &Ipv4Addr| {
         config.ports.iter().flat_map(|port| &port.addresses).any(|net| net.addr() == IpAddr::V4(*address))
     };
     public.filter(is_own).collect()
-}
-
-/// The labeler, which decides which packets NAT touches.
-pub(crate) fn labeler(config: &NatConfig) -> Result<Labeler, BuildError> {
-    Labeler::new(config).map_err(|refused| BuildError::Nat(refused.to_string()))
 }
 
 /// Fills the table of next hops, with each distinct group once.

@@ -165,6 +165,7 @@ impl LiveTables {
     /// The routing stage that reads these tables.
     pub fn router(&self) -> Router {
         Router {
+            targets: self.targets.as_slice().into(),
             fib4: Arc::clone(self.tables.fib4()),
             fib6: Arc::clone(self.tables.fib6()),
             next_hops: self.tables.next_hops().clone(),

@@ -3,7 +3,7 @@
 //! | stage | scope | when |
 //! |---|---|---|
 //! | `parse` | one chunk | if asked for: find the packets of chunks that their source has only cut off |
-//! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
+//! | `ingress` | any batch | always: validate, check sources, access lists, routing rules, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
@@ -28,6 +28,7 @@ mod firewall;
 mod flows;
 mod nat_events;
 mod next_plan;
+mod rules;
 mod trace;
 
 use parking_lot::Mutex;
@@ -59,6 +60,7 @@ use nat_events::NatLog;
 pub use firewall::{Firewall, FirewallStage};
 pub use flows::{Flows, RecordOutlet};
 pub use next_plan::{Migrated, NextPlan};
+pub use rules::{CountedRule, WayRules};
 pub use trace::{Traced, TracedNat, TracedStage};
 
 /// NAT with shards that several threads share.
@@ -77,6 +79,23 @@ pub struct Nat {
     pub labeler: Labeler,
     /// The shards; threads that list sessions share them.
     pub stage: Arc<NatStage>,
+    /// Its outside ports, in its order.
+    pub outsides: Box<[Outside]>,
+}
+
+/// An outside port of NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outside {
+    pub port: u16,
+    /// The target that leads out of it, if there are several outside ports and the configuration has such a route: the
+    /// way of answers to what came by port forwards.
+    pub gateway: Option<u32>,
+}
+
+impl Nat {
+    fn has_several(&self) -> bool {
+        self.outsides.len() > 1
+    }
 }
 
 /// Source checks and access lists. Every worker reads them; a reload replaces them as a whole.
@@ -102,6 +121,7 @@ pub struct RouterParts {
     /// The order of service.
     pub scheduler: Scheduler,
     pub nat: Option<Nat>,
+    pub way_rules: WayRules,
     pub firewall: Option<Firewall>,
     /// NAT's public addresses that are also the router's own.
     pub router_addresses: Vec<Ipv4Addr>,
@@ -154,6 +174,8 @@ struct Arrival {
 pub struct Scratch {
     pub account: Account,
     pub acl: AclCounts,
+    /// Packets by routing rule.
+    ways: AclCounts,
     /// Packets by rule of the firewall.
     pub firewall: AclCounts,
     /// Sum of all synthetic results, so that the compiler cannot remove the work.
@@ -177,6 +199,7 @@ pub struct RouterPlan {
     arrival: Mutex<Arrival>,
     scheduler: Scheduler,
     nat: Option<Nat>,
+    way_rules: WayRules,
     firewall: Option<Firewall>,
     router_addresses: Vec<Ipv4Addr>,
     session_sources: Option<Arc<SourceCheck>>,
@@ -234,6 +257,7 @@ impl RouterPlan {
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
             scheduler: parts.scheduler,
             nat: parts.nat,
+            way_rules: parts.way_rules,
             firewall: parts.firewall,
             router_addresses: parts.router_addresses,
             session_sources: parts.session_sources,
@@ -379,13 +403,15 @@ impl RouterPlan {
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         let filters = &self.filters;
+        let is_plain = filters.are_idle() && !self.chooses_ways();
         let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
-            (Some(class), None) if filters.are_idle() => (self.ingress_only(class, &mut batch), false),
-            (Some(class), Some(nat)) if filters.are_idle() => self.ingress_for_nat(class, nat, &mut batch),
+            (Some(class), None) if is_plain => (self.ingress_only(class, &mut batch), false),
+            (Some(class), Some(nat)) if is_plain => self.ingress_for_nat(class, nat, &mut batch),
             _ => {
                 let fragments = self.ingress.process(&mut batch);
                 filters.reverse_path.process(&self.router, &mut batch);
                 filters.acls.process_in(&mut batch, &mut scratch.acl);
+                self.choose_ways(&mut batch, &scratch.ways);
                 self.classifier.process(&mut batch);
                 (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
             }
@@ -432,7 +458,7 @@ impl RouterPlan {
             packet.class = class;
             if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
                 let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
-                others_cross |= self.label_for_nat(nat, packet, l3);
+                others_cross |= self.label_for_nat::<false>(nat, packet, l3);
             }
         });
         (fragments, usual_cross | others_cross)
@@ -440,8 +466,21 @@ impl RouterPlan {
 
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
-        self.router.process(&mut batch);
+        self.find_ways(&mut batch);
         self.filters.acls.process_out(&mut batch, &mut scratch.acl);
+    }
+
+    /// Whether something else than the look-up may choose a packet's way.
+    #[inline(always)]
+    fn chooses_ways(&self) -> bool {
+        !self.way_rules.are_none() || self.nat.as_ref().is_some_and(Nat::has_several)
+    }
+
+    fn find_ways(&self, batch: &mut Batch<'_>) {
+        match self.chooses_ways() {
+            true => self.router.process_chosen(batch),
+            false => self.router.process(batch),
+        }
     }
 
     /// Gives live packets their shards; with NAT only those that `which` admits, because a later fragment's shard
@@ -452,7 +491,10 @@ impl RouterPlan {
             let (packet, l3) = batch.packet_and_l3(i);
             match &self.nat {
                 Some(nat) if packet.is_alive() && which(packet) => {
-                    crosses |= self.label_for_nat(nat, packet, l3);
+                    crosses |= match self.chooses_ways() {
+                        true => self.label_for_nat::<true>(nat, packet, l3),
+                        false => self.label_for_nat::<false>(nat, packet, l3),
+                    };
                 }
                 None if packet.is_alive() => packet.shard = self.shard_of_state(packet, l3),
                 _ => {}
@@ -463,12 +505,42 @@ impl RouterPlan {
 
     /// Gives a packet the shard of its NAT state, else one that spreads it. Returns whether it needs two shards.
     #[inline(always)]
-    fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
-        nat.labeler.label(packet, l3);
+    fn label_for_nat<const CHOOSES: bool>(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
+        if CHOOSES {
+            let choose =
+                |packet: &mut Packet, destination, home| self.outside_of(nat, packet, destination, home);
+            nat.labeler.label_toward(packet, l3, choose);
+        } else {
+            nat.labeler.label(packet, l3);
+        }
+        if CHOOSES && packet.flags.has(PacketFlags::NAT_IN) {
+            // The way is that of the destination which NAT will find.
+            packet.next_hop = 0;
+        }
         if packet.shard == NO_SHARD {
             packet.shard = self.shard_of_state(packet, l3);
         }
         packet.crossing_shard != NO_SHARD
+    }
+
+    /// The place of the outside port by which a packet from inside leaves; `None` if it leaves by another port, or has
+    /// no way. The packet then keeps this way, so that it leaves where its public address is known. Answers to what came
+    /// by a port forward go back by the forward's port, the `home` of their sender.
+    fn outside_of(
+        &self,
+        nat: &Nat,
+        packet: &mut Packet,
+        destination: u32,
+        home: Option<usize>,
+    ) -> Option<usize> {
+        if let Some(outside) = home.and_then(|home| nat.outsides.get(home)) {
+            packet.next_hop = self.router.number_of(outside.gateway);
+            return home;
+        }
+        let (hop, port) = self.router.way_of(packet, destination);
+        let place = nat.outsides.iter().position(|outside| outside.port == port)?;
+        packet.next_hop = hop;
+        Some(place)
     }
 
     /// The shard of a packet that NAT does not translate: that of its connection, if there is a firewall.
@@ -565,6 +637,7 @@ impl Plan for RouterPlan {
         Scratch {
             account: Account::new(self.ports, self.classes),
             acl,
+            ways: self.way_rules.counts_of_worker(),
             firewall,
             queens_sum: 0,
             members: Vec::new(),

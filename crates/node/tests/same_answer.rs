@@ -193,6 +193,40 @@ to = "router"
 protocol = "udp"
 "#;
 
+/// A second way out, and rules about who takes it.
+const BACKUP: &str = r#"
+[ports.backup]
+mac = "02:00:00:00:00:04"
+addresses = ["192.0.2.2/24"]
+default_mac = "02:00:00:00:ff:04"
+
+[[routes]]
+prefix = "198.51.100.128/25"
+via = "192.0.2.1"
+
+[[routing.rules]]
+name = "phones"
+from = "voice"
+dscp = "ef"
+via = "192.0.2.1"
+[[routing.rules]]
+name = "web"
+protocol = "tcp"
+destination_ports = [80, 8080]
+via = ["203.0.113.1", "192.0.2.1"]
+[[routing.rules]]
+name = "never"
+source = "10.1.130.0/27"
+protocol = "udp"
+action = "unreachable"
+[[routing.rules]]
+name = "ipv6"
+source = "2001:db8:1::/64"
+destination_ports = 12289
+via = "2001:db8:ffff::1"
+
+"#;
+
 /// A packet of a random conversation across the router, sometimes malformed, fragmented or a hairpin.
 fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
     let inside = [10, rng.below(2) as u8, [0, 130][rng.below(2) as usize], rng.below(40) as u8 + 10];
@@ -338,6 +372,8 @@ enum Shape {
     Full,
     /// All of them.
     Firewall,
+    /// All of them, and NAT with two outside ports.
+    Outsides,
     /// Without filters and with one class: packets are never reordered.
     NatOnly,
     /// Without translation too.
@@ -355,6 +391,13 @@ impl Shape {
         match self {
             Shape::Full => CONFIG.to_owned(),
             Shape::Firewall => format!("{CONFIG}{FIREWALL}"),
+            Shape::Outsides => {
+                let nat = CONFIG.replace("outside = \"wan\"", "outside = [\"backup\", \"wan\"]");
+                let nat = nat.replace("addresses = [\"203.0.113.2\"]", "pools = { wan = [\"203.0.113.2\"] }");
+                let routes = nat.find("[[routes]]").expect("there are routes");
+                let zones = FIREWALL.replace("wan = \"wan\"\n", "wan = [\"wan\", \"backup\"]\n");
+                format!("{}{BACKUP}{}{zones}", &nat[..routes], &nat[routes..])
+            }
             Shape::NatOnly => plain(&CONFIG[..section("[[acl]]")]),
             Shape::RoutesOnly => plain(&CONFIG[..section("[nat]")]),
         }
@@ -371,7 +414,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full | Shape::Firewall => {
+        Shape::Full | Shape::Firewall | Shape::Outsides => {
             // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
@@ -390,8 +433,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     // Sessions that have expired by now are logged now, as they are counted.
     let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
-    let firewall_rules = plan.firewall().map(|firewall| firewall.rule_counts());
-    let nat = format!("{nat} {:?} {firewall_rules:?}", plan.firewall_counters());
+    let nat = format!("{nat} {:?} {:?}", plan.firewall_counters(), plan.counted_rules(&config));
     plan.send_nat_events();
     let sessions_told = records.sessions_told();
     plan.send_end_of_nat();
@@ -541,6 +583,36 @@ fn a_firewall_gives_the_serial_answer_under_every_model() {
                 options.readers = 1 + workers % 3;
                 options.tokens = 1 + workers * 3;
                 check(Shape::Firewall, seed, &options, &serial);
+            }
+        }
+    }
+}
+
+/// The way out decides which of two NATs translates a packet, whatever core decides it.
+#[test]
+fn two_outside_ports_give_the_serial_answer_under_every_model() {
+    for seed in 1..=2 {
+        let serial = run_shape(Shape::Outsides, seed, &ModelOptions::new(ModelKind::Serial, 1));
+        let source = |ip: [u8; 4]| {
+            let sent = serial.outs.iter().filter_map(|out| out.fate.as_ref().ok());
+            sent.filter(|(_, frame)| frame.get(26..30) == Some(&ip[..]))
+                .map(|(port, _)| *port)
+                .collect::<Vec<_>>()
+        };
+        let (first, second) = (source([203, 0, 113, 2]), source([192, 0, 2, 2]));
+        assert!(first.len() > 20 && second.len() > 20, "both are used: {} {}", first.len(), second.len());
+        assert!(second.iter().all(|port| *port != 0), "no address of one leaves by the other");
+        for rule in ["connected", "phones", "web", "never", "ipv6"] {
+            let counted = format!("rule: \"{rule}\", action: \"choose\", count: RuleCount {{ packets: 0,");
+            assert!(serial.nat.contains(&format!("rule: \"{rule}\"")), "{}", serial.nat);
+            assert!(!serial.nat.contains(&counted), "{rule} matches: {}", serial.nat);
+        }
+        for workers in 1..=5 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                check(Shape::Outsides, seed, &options, &serial);
             }
         }
     }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use thalweg_base::DropReason;
 use thalweg_config::{AclConfig, RouterConfig};
 use thalweg_dataplane::account::{ClassCounts, PortCounts};
-use thalweg_dataplane::acl::RuleCount;
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_ports::{InputReport, Issue, Place};
 
@@ -100,20 +99,20 @@ fn acls(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scratch]) -> Name
             packets: count.packets,
             bytes: count.bytes,
         });
-        (acl.name.clone(), rows.collect())
+        (acl.name.clone(), rows.collect::<Vec<_>>())
     };
     let mut lists: Vec<_> = config.acls.iter().enumerate().map(rules).collect();
-    if let (Some(config), Some(firewall)) = (&config.firewall, plan.firewall()) {
-        let row = |(rule, count): (u16, RuleCount)| {
-            let action = config.firewall.rules.get(usize::from(rule)).map(|rule| rule.rule.action.name());
-            AclRuleSummary {
-                rule: config.rule_name(rule).to_owned(),
-                action: action.unwrap_or(config.firewall.policy.name()).to_owned(),
-                packets: count.packets,
-                bytes: count.bytes,
-            }
+    for counted in plan.counted_rules(config) {
+        let row = AclRuleSummary {
+            rule: counted.rule,
+            action: counted.action.to_owned(),
+            packets: counted.count.packets,
+            bytes: counted.count.bytes,
         };
-        lists.push(("[firewall]".to_owned(), (0u16..).zip(firewall.rule_counts()).map(row).collect()));
+        match lists.last_mut().filter(|(list, _)| list == counted.list) {
+            Some((_, rows)) => rows.push(row),
+            None => lists.push((counted.list.to_owned(), vec![row])),
+        }
     }
     Named(lists)
 }

@@ -77,6 +77,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces, args: &CheckArgs) -> S
     acl::render_ports(&mut text, config);
     neighbors(&mut text, config);
     routes(&mut text, config);
+    acl::render_routing_rules(&mut text, config);
     if let Some(nat) = &config.nat {
         render_nat(&mut text, config, nat);
     }
@@ -182,6 +183,7 @@ fn target_text(config: &RouterConfig, target: &RouteTarget) -> String {
         RouteTarget::Local(port) => format!("to the router itself ({})", port_name(config, *port)),
         RouteTarget::Blackhole => "blackhole".to_owned(),
         RouteTarget::Unreachable => "unreachable".to_owned(),
+        RouteTarget::Routes => "the routes".to_owned(),
         RouteTarget::Ranked(tiers) => {
             let tiers: Vec<String> = tiers.iter().map(|tier| target_text(config, tier)).collect();
             tiers.join("; while that is dead, ")
@@ -215,9 +217,9 @@ fn host_limits(limits: HostLimits) -> String {
 fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, String)> {
     let t = nat.timeouts;
     let mut facts = vec![
-        ("outside", port_name(config, nat.outside_port).to_owned()),
+        ("outside", join(nat.outside_ports().map(|port| port_name(config, port)))),
         ("inside", join(nat.inside_ports.iter().map(|port| port_name(config, *port)))),
-        ("public addresses", join(nat.public_addresses.iter())),
+        ("public addresses", join(nat.all_public_addresses())),
         ("public ports", format!("{} in {} shards", ports_text(&nat.port_range), nat.shards)),
         ("sessions", format!("at most {}", count(u64::from(nat.sessions_max)))),
         ("of one inside host", host_limits(nat.hosts)),
@@ -234,8 +236,7 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
     ];
     facts.push(("refusal", nat.refusal.name().to_owned()));
     facts.extend(nat.subscribers.iter().flat_map(subscriber_facts));
-    for each in &nat.forwards {
-        let [protocol, address, ports, to] = forward(nat, each);
+    for [protocol, address, ports, to] in forwards(nat) {
         facts.push(("forward", format!("{protocol} {address} {ports} -> {to}")));
     }
     facts
@@ -255,6 +256,12 @@ fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String
         count(subscribers.sessions_max.into())
     );
     vec![("blocks of ports", blocks), ("each inside address", limits)]
+}
+
+fn forwards(nat: &NatConfig) -> Vec<[String; 4]> {
+    let of_port =
+        |outside: NatConfig| outside.forwards.iter().map(|each| forward(&outside, each)).collect::<Vec<_>>();
+    nat.outsides().flat_map(of_port).collect()
 }
 
 /// Protocol, public address, public ports, and destination.
@@ -409,6 +416,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
             "sources": config.routing.sources,
         },
         "nat": config.nat.as_ref().map(|nat| nat_json(config, nat)),
+        "routing_rules": acl::routing_rules_to_json(config),
         "acl": acl::to_json(config),
         "firewall": acl::firewall_to_json(config),
         "classes": classes,
@@ -437,15 +445,14 @@ fn web_json(web: &WebConfig) -> Value {
 }
 
 fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
-    let forwards = nat.forwards.iter().map(|each| {
-        let [protocol, address, ports, to] = forward(nat, each);
+    let forwards = forwards(nat).into_iter().map(|[protocol, address, ports, to]| {
         json!({ "protocol": protocol, "address": address, "ports": ports, "to": to })
     });
     let forwards: Vec<Value> = forwards.collect();
     json!({
-        "outside": port_name(config, nat.outside_port),
+        "outside": join(nat.outside_ports().map(|port| port_name(config, port))),
         "inside": nat.inside_ports.iter().map(|port| port_name(config, *port)).collect::<Vec<_>>(),
-        "addresses": nat.public_addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "addresses": nat.all_public_addresses().map(|address| address.to_string()).collect::<Vec<_>>(),
         "ports": ports_text(&nat.port_range),
         "shards": nat.shards,
         "sessions_max": nat.sessions_max,

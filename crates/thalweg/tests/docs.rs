@@ -72,6 +72,7 @@ fn pages() -> Vec<PathBuf> {
         "examples/transit",
         "examples/live-office",
         "examples/live-transit",
+        "examples/office-two-providers",
     ] {
         let entries =
             fs::read_dir(root().join(folder)).expect("a folder").map(|entry| entry.expect("an entry").path());

@@ -121,6 +121,10 @@ via = "203.0.113.1"
 port = "wan"
 # routes.check
 [routes.check]
+# routing.rules
+[[routing.rules]]
+via = "203.0.113.1"
+port = "wan"
 # vrrp
 [[vrrp]]
 port = "wan"

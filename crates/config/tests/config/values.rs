@@ -246,6 +246,90 @@ fn nat_defaults_and_forwards() {
     assert_eq!(nat.public_addresses[nat.forwards[0].public_address], Ipv4Addr::new(203, 0, 113, 2));
 }
 
+/// Rules stand behind the one about connected networks, and lead to targets that routes may share.
+#[test]
+fn routing_rules() {
+    let text = "[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"203.0.113.1\"\n\
+                [[routing.rules]]\nname = \"a\"\nfrom = [\"lan\"]\nvia = \"203.0.113.3\"\n\
+                [[routing.rules]]\nsource = \"192.168.1.0/25\"\nvia = \"203.0.113.1\"\nfallback = false\n\
+                [[routing.rules]]\nvia = \"2001:db8:1::1\"\n\
+                [[routing.rules]]\ndscp = \"ef\"\naction = \"routes\"\n";
+    let routing = accepted(text, Path::new("")).routing;
+    assert_eq!(routing.rule_names, ["connected", "a", "2", "3", "4"]);
+    let nets = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let targets: Vec<_> = routing.rules.iter().map(|rule| &routing.targets[rule.target as usize]).collect();
+    let fallen = |way: RouteTarget| RouteTarget::Ranked(vec![way, RouteTarget::Routes]);
+    let expected = [
+        RouteTarget::Routes,
+        fallen(via(0, "203.0.113.3")),
+        via(0, "203.0.113.1"),
+        fallen(via(0, "2001:db8:1::1")),
+        RouteTarget::Routes,
+    ];
+    assert!(targets.iter().copied().eq(&expected), "{targets:?}");
+    assert_eq!(targets[2], target(&accepted(text, Path::new("")), "0.0.0.0/0"), "one target for both");
+    let [connected, first, second, third, _] = &routing.rules[..] else { panic!("{:?}", routing.rules) };
+    assert_eq!(nets(&connected.rule.destinations), ["203.0.113.0/29", "2001:db8:1::/64", "192.168.1.0/24"]);
+    assert_eq!((nets(&first.rule.destinations), &first.from[..]), (vec!["0.0.0.0/0".to_owned()], &[1][..]));
+    assert!(second.rule.destinations.is_empty(), "its source says the family");
+    assert_eq!(nets(&third.rule.destinations), ["::/0"]);
+    let same = accepted(
+        &format!("[[routes]]\nprefix = \"10.0.0.0/8\"\naction = \"blackhole\"\n{text}"),
+        Path::new(""),
+    );
+    assert!(same.routing.has_rules_of(&routing), "targets have other numbers now");
+    let other = accepted(&text.replace("203.0.113.3", "203.0.113.4"), Path::new(""));
+    assert!(!other.routing.has_rules_of(&routing));
+    assert!(accepted("[routing]\n", Path::new("")).routing.rules.is_empty());
+}
+
+/// Two providers: each outside port has its own addresses and forwards, and a way for their answers.
+#[test]
+fn nat_with_several_outside_ports() {
+    let text = |more: &str| {
+        let port = |name: &str, n: u8, net: &str| {
+            format!(
+                "[ports.{name}]\nmac = \"02:00:00:00:00:0{n}\"\naddresses = [\"{net}\"]\ndefault_mac = \"02:00:00:00:ff:0{n}\"\n"
+            )
+        };
+        let route = |via: &str, metric: u32| {
+            format!("[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"{via}\"\nmetric = {metric}\n")
+        };
+        [
+            port("isp1", 1, "203.0.113.2/30"),
+            port("isp2", 2, "192.0.2.2/29"),
+            port("lan", 3, "192.168.1.1/24"),
+            route("203.0.113.1", 1),
+            route("192.0.2.1", 2),
+            format!("[nat]\noutside = [\"isp1\", \"isp2\"]\ninside = \"lan\"\n{more}"),
+        ]
+        .concat()
+    };
+    let accepted = |more: &str| {
+        RouterConfig::from_text("test.toml", &text(more), Path::new(""))
+            .unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let ip = |text: &str| text.parse::<Ipv4Addr>().expect("an address");
+    let plain = accepted("").nat.expect("nat");
+    assert_eq!((plain.outside_port, plain.others.len(), plain.others[0].port), (0, 1, 1));
+    assert_eq!(plain.all_public_addresses().collect::<Vec<_>>(), [ip("203.0.113.2"), ip("192.0.2.2")]);
+    let config = accepted(
+        "pools = { isp2 = [\"192.0.2.2\", \"192.0.2.3\"] }\n\
+         [[nat.forwards]]\nprotocol = \"tcp\"\nport = 80\naddress = \"192.0.2.3\"\nto = \"192.168.1.9:80\"\n\
+         [[nat.forwards]]\nprotocol = \"tcp\"\nport = 80\nto = \"192.168.1.9:81\"\n",
+    );
+    let nat = config.nat.as_ref().expect("nat");
+    assert_eq!((nat.forwards[0].inside_port, nat.forwards[0].public_address), (81, 0));
+    let other = &nat.others[0];
+    assert_eq!(other.public_addresses, [ip("192.0.2.2"), ip("192.0.2.3")]);
+    assert_eq!((other.forwards[0].inside_port, other.forwards[0].public_address), (80, 1));
+    assert_eq!(nat.validate(), Ok(()));
+    let ways =
+        config.routing.outsides.iter().map(|(port, way)| (*port, &config.routing.targets[*way as usize]));
+    let expected = [(0, via(0, "203.0.113.1")), (1, via(1, "192.0.2.1"))];
+    assert!(ways.eq(expected.iter().map(|(port, way)| (*port, way))));
+}
+
 #[test]
 fn nat_subscribers() {
     let with = |more: &str| {

@@ -42,9 +42,10 @@
 //! # Missing
 //!
 //! No state: "established" depends on the flags alone; [`crate::firewall`] keeps state and asks lists for new
-//! connections. No matching on IPv4 options, IPv6 extension headers or
+//! connections, and [`crate::routing_rules`] for ways. No matching on IPv4 options, IPv6 extension headers or
 //! packet lengths. No rate limits on rules (classes have policers).
 
+mod lists;
 mod stage;
 mod steps;
 mod table;
@@ -52,6 +53,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use lists::RuleLists;
 pub use stage::{AclBindings, AclCells, AclCounts, AclError, AclSet, RuleCount};
 
 use ipnet::IpNet;

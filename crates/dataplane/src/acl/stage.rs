@@ -232,7 +232,33 @@ impl AclSet {
     /// Applies the lists of the ingress ports of a batch's live packets.
     pub fn process_in(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
         if !self.inbound.is_empty() {
-            self.process(batch, &self.inbound, |p| p.port_in, counts);
+            counts.match_version(self);
+            self.process(
+                batch,
+                &self.inbound,
+                |p| p.port_in,
+                |table, batch, members| {
+                    self.apply(table, batch, members, counts);
+                },
+            );
+        }
+    }
+
+    /// Passes each live packet whose ingress port has a list, with the list, and the index of the deciding rule in it:
+    /// one past the last for the default. Counts nothing.
+    pub fn find_in(&self, batch: &mut Batch<'_>, mut found: impl FnMut(&mut Packet, u16, usize)) {
+        if !self.inbound.is_empty() {
+            self.process(
+                batch,
+                &self.inbound,
+                |p| p.port_in,
+                |table, batch, members| {
+                    let list = table >> 1;
+                    self.lists[usize::from(list)].first(table & 1 == 1, batch, members, |packet, rule| {
+                        found(packet, list, rule);
+                    });
+                },
+            );
         }
     }
 
@@ -240,7 +266,15 @@ impl AclSet {
     /// for their neighbor or are to be cut.
     pub fn process_out(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
         if !self.outbound.is_empty() {
-            self.process(batch, &self.outbound, |p| p.port_out, counts);
+            counts.match_version(self);
+            self.process(
+                batch,
+                &self.outbound,
+                |p| p.port_out,
+                |table, batch, members| {
+                    self.apply(table, batch, members, counts);
+                },
+            );
         }
     }
 
@@ -250,9 +284,8 @@ impl AclSet {
         batch: &mut Batch<'_>,
         bindings: &[u16],
         port: impl Fn(&Packet) -> u16,
-        counts: &mut AclCounts,
+        mut apply: impl FnMut(u16, &mut Batch<'_>, &[u16]),
     ) {
-        counts.match_version(self);
         // Packets of one list and family are looked up together: first those with the first packet's table, mostly
         // all of them, while the other packets' tables are recorded; then the others.
         let table_of = |packet: &Packet| {
@@ -273,33 +306,10 @@ impl AclSet {
             *table = if same { NO_TABLE } else { of_packet };
         }
         if first != NO_TABLE {
-            self.apply(first, batch, &members[..found], counts);
+            apply(first, batch, &members[..found]);
         }
         if others {
-            self.apply_others(&mut tables, batch, counts);
-        }
-    }
-
-    /// Looks up the packets that have a table, by table; the packets of rarer tables one by one.
-    #[cold]
-    fn apply_others(&self, tables: &mut [u16; BATCH_PACKETS], batch: &mut Batch<'_>, counts: &mut AclCounts) {
-        let mut gathered = 0;
-        for next in 0..batch.len().min(BATCH_PACKETS) {
-            let table = std::mem::replace(&mut tables[next], NO_TABLE);
-            if table == NO_TABLE {
-                continue;
-            }
-            let mut members = [next as u16; BATCH_PACKETS];
-            let mut found = 1;
-            if gathered < TABLES_GATHERED {
-                gathered += 1;
-                for (i, other) in (0u16..).zip(tables.iter_mut()).skip(next + 1).filter(|o| *o.1 == table) {
-                    *other = NO_TABLE;
-                    members[found] = i;
-                    found += 1;
-                }
-            }
-            self.apply(table, batch, &members[..found], counts);
+            apply_others(&mut tables, batch, &mut apply);
         }
     }
 
@@ -372,6 +382,33 @@ impl AclSet {
     }
 }
 
+/// Looks up the packets that have a table, by table; the packets of rarer tables one by one.
+#[cold]
+fn apply_others(
+    tables: &mut [u16; BATCH_PACKETS],
+    batch: &mut Batch<'_>,
+    apply: &mut impl FnMut(u16, &mut Batch<'_>, &[u16]),
+) {
+    let mut gathered = 0;
+    for next in 0..batch.len().min(BATCH_PACKETS) {
+        let table = std::mem::replace(&mut tables[next], NO_TABLE);
+        if table == NO_TABLE {
+            continue;
+        }
+        let mut members = [next as u16; BATCH_PACKETS];
+        let mut found = 1;
+        if gathered < TABLES_GATHERED {
+            gathered += 1;
+            for (i, other) in (0u16..).zip(tables.iter_mut()).skip(next + 1).filter(|o| *o.1 == table) {
+                *other = NO_TABLE;
+                members[found] = i;
+                found += 1;
+            }
+        }
+        apply(table, batch, &members[..found]);
+    }
+}
+
 /// The packets that matched a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
@@ -431,6 +468,14 @@ impl AclCounts {
     pub fn count(&self, place: usize, bytes: u64) {
         if let Some(cell) = self.cells.counts.get(place) {
             cell.add(1, bytes);
+        }
+    }
+
+    /// Counts all that a frame merges.
+    #[inline(always)]
+    pub fn count_packet(&self, place: usize, packet: &Packet) {
+        if let Some(cell) = self.cells.counts.get(place) {
+            cell.add(packet.wire_packets().into(), packet.wire_ip_bytes());
         }
     }
 

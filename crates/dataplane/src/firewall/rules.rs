@@ -6,9 +6,8 @@
 
 use super::config::{FirewallConfig, PacketState, ROUTER, Zone};
 use super::flow::is_neighbor_discovery;
-use crate::acl::{AccessList, AclBindings, AclCounts, AclError, AclSet, Action};
+use crate::acl::{AclBindings, AclCounts, AclError, AclSet, Action, RuleLists};
 use crate::rate_limit::Rate;
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_base::{DropReason, Packet};
 
@@ -52,8 +51,8 @@ pub struct FirewallRules {
     public: Vec<Ipv4Addr>,
     pairs: Box<[Pair]>,
     lists: AclSet,
-    /// By list, the rules in it.
-    members: Vec<Box<[u16]>>,
+    /// Which rules are in them.
+    members: RuleLists,
     limits: Box<[Option<Rate>]>,
     logs: Box<[bool]>,
     /// Distinguishes these rules from those before.
@@ -77,20 +76,12 @@ impl FirewallRules {
         let last = config.zones.iter().copied().max().unwrap_or(0);
         let zones: Vec<Zone> = (0..=last).chain(names_router.then_some(ROUTER)).collect();
         let zone_count = zones.len();
-        let mut known: HashMap<Vec<u16>, u16> = HashMap::new();
-        let mut members: Vec<Box<[u16]>> = Vec::new();
+        let mut members = RuleLists::default();
         let mut pairs = Vec::with_capacity(zone_count * zone_count);
         for (from, to) in zones.iter().flat_map(|from| zones.iter().map(move |to| (*from, *to))) {
             let mut list_of = |state: PacketState| {
                 let rules = (0u16..).zip(&config.rules).filter(|(_, rule)| rule.is_about(state, from, to));
-                let rules: Vec<u16> = rules.map(|(number, _)| number).collect();
-                if rules.is_empty() {
-                    return NO_LIST;
-                }
-                *known.entry(rules).or_insert_with_key(|rules| {
-                    members.push(rules.as_slice().into());
-                    number_of(members.len() - 1)
-                })
+                members.list(rules.map(|(number, _)| number).collect()).unwrap_or(NO_LIST)
             };
             let lists = PacketState::ALL.map(&mut list_of);
             let permits = config.permits(from, to);
@@ -98,18 +89,15 @@ impl FirewallRules {
             let permits_invalid = from == to || from == ROUTER || to == ROUTER;
             pairs.push(Pair { lists, permits, permits_invalid, is_tracked });
         }
-        let list = |rules: &[u16]| AccessList {
-            rules: rules.iter().map(|number| config.rules[usize::from(*number)].rule.clone()).collect(),
-            default: Action::Deny,
-        };
-        let lists: Vec<AccessList> = members.iter().map(|rules| list(rules)).collect();
+        let rule = |number: usize| config.rules[number].rule.clone();
+        let lists = members.compile(rule, Action::Deny, &AclBindings::default(), generation.into())?;
         Ok(Self {
             zones: config.zones.clone().into(),
             zone_count,
             names_router,
             public: Vec::new(),
             pairs: pairs.into(),
-            lists: AclSet::compile(&lists, &AclBindings::default(), generation.into())?,
+            lists,
             members,
             limits: config.rules.iter().map(|rule| rule.limit).collect(),
             logs: config.rules.iter().map(|rule| rule.logs).collect(),
@@ -212,8 +200,7 @@ impl FirewallRules {
             Some(source) => self.lists.decide_as_from(list, packet, l3, source),
             None => self.lists.decide(list, packet, l3),
         };
-        let rule = found
-            .and_then(|(rule, action)| Some((*self.members.get(usize::from(list))?.get(rule?)?, action)));
+        let rule = found.and_then(|(rule, action)| Some((self.members.rule(list, rule?)?, action)));
         match rule {
             Some((rule, action)) => Decision { rule, action, is_policy: false },
             None => {

@@ -259,11 +259,22 @@ impl HostLimits {
     }
 }
 
+/// An outside port beside the first: a NAT of its own, with the same settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherOutside {
+    pub port: u16,
+    pub public_addresses: Vec<Ipv4Addr>,
+    /// Their indexes count from this port's first address.
+    pub forwards: Vec<PortForward>,
+}
+
 /// The configuration of NAT44.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
-    /// The port where packets for the public addresses arrive.
+    /// The port where packets for the public addresses arrive; the first if there are several.
     pub outside_port: u16,
+    /// The other outside ports. Each has its own sessions, tables and limits of hosts.
+    pub others: Vec<OtherOutside>,
     /// Ports whose packets are translated on their way out.
     pub inside_ports: Vec<u16>,
     /// The addresses that inside hosts appear under, at most 256. While there is none, every new session is refused
@@ -299,6 +310,9 @@ pub struct NatConfig {
 }
 
 impl NatConfig {
+    /// The most outside ports.
+    pub const OUTSIDES_MAX: usize = 8;
+
     /// The hash seed for reproducible results.
     pub const HASH_SEED_FIXED: u64 = 0x7468_616c_7765_6721;
 }
@@ -308,6 +322,7 @@ impl Default for NatConfig {
     fn default() -> Self {
         Self {
             outside_port: 0,
+            others: Vec::new(),
             inside_ports: Vec::new(),
             public_addresses: Vec::new(),
             untranslated: Vec::new(),
@@ -334,6 +349,12 @@ pub enum NatConfigError {
     /// More public addresses than a session's index can name.
     #[error("{0} public addresses; at most 256 are supported")]
     TooManyPublicAddresses(usize),
+    /// More outside ports than [`NatConfig::OUTSIDES_MAX`].
+    #[error("{} outside ports; at most {} are supported", .0, NatConfig::OUTSIDES_MAX)]
+    TooManyOutsides(usize),
+    /// The same outside port twice.
+    #[error("outside port {0} is given twice")]
+    OutsideTwice(u16),
     /// The same public address twice.
     #[error("public address {0} is given twice")]
     PublicAddressTwice(Ipv4Addr),
@@ -418,8 +439,60 @@ impl NatConfig {
     /// Longest lifetime accepted, 194 days.
     pub const TIMEOUT_MAX_S: u32 = 1 << 24;
 
+    /// The outside ports, the first one first.
+    pub fn outside_ports(&self) -> impl Iterator<Item = u16> + '_ {
+        std::iter::once(self.outside_port).chain(self.others.iter().map(|other| other.port))
+    }
+
+    /// The public addresses of all outside ports.
+    pub fn all_public_addresses(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        let others = self.others.iter().flat_map(|other| &other.public_addresses);
+        self.public_addresses.iter().chain(others).copied()
+    }
+
+    /// The configuration of each outside port, as if it were the only one.
+    pub fn outsides(&self) -> impl Iterator<Item = Self> + '_ {
+        let others = self.others.iter().map(|other| Self {
+            outside_port: other.port,
+            public_addresses: other.public_addresses.clone(),
+            forwards: other.forwards.clone(),
+            others: Vec::new(),
+            ..self.clone()
+        });
+        std::iter::once(Self { others: Vec::new(), ..self.clone() }).chain(others)
+    }
+
     /// Checks everything that does not depend on the rest of the router's configuration.
     pub fn validate(&self) -> Result<(), NatConfigError> {
+        let outsides: Vec<Self> = self.outsides().collect();
+        if outsides.len() > Self::OUTSIDES_MAX {
+            return Err(NatConfigError::TooManyOutsides(outsides.len()));
+        }
+        for (i, outside) in outsides.iter().enumerate() {
+            outside.validate_alone()?;
+            for earlier in &outsides[..i] {
+                outside.validate_beside(earlier)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What two outside ports must not share. An inside endpoint has one outside port too: its answers leave there.
+    fn validate_beside(&self, other: &Self) -> Result<(), NatConfigError> {
+        if self.outside_port == other.outside_port {
+            return Err(NatConfigError::OutsideTwice(self.outside_port));
+        }
+        if let Some(address) = self.public_addresses.iter().find(|a| other.public_addresses.contains(a)) {
+            return Err(NatConfigError::PublicAddressTwice(*address));
+        }
+        let shares = |f: &&PortForward| other.forwards.iter().any(|theirs| theirs.shares_inside_port(f));
+        match self.forwards.iter().find(shares) {
+            Some(f) => Err(NatConfigError::ForwardInsideTwice(f.protocol, f.inside_address, f.inside_port)),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_alone(&self) -> Result<(), NatConfigError> {
         self.validate_addresses()?;
         if self.inside_ports.is_empty() {
             return Err(NatConfigError::NoInsidePort);
@@ -508,6 +581,7 @@ impl NatConfig {
             && self.public_addresses == other.public_addresses
             && self.port_range == other.port_range
             && self.forwards == other.forwards
+            && self.others == other.others
             && self.subscribers == other.subscribers
     }
 

@@ -5,8 +5,12 @@
 //! | inside port | an untranslated prefix | none |
 //! | inside port | a public address | `NAT_OUT` and `NAT_IN` (hairpin); ICMP echo: none, the router answers |
 //! | inside port | anything else | `NAT_OUT` |
-//! | outside port | a public address | `NAT_IN` |
+//! | an outside port | a public address | `NAT_IN` |
 //! | any other | anything | none |
+//!
+//! With several outside ports the address says whose NAT a packet for a public address belongs to, by whichever of them
+//! it came. A packet from inside belongs to the port by which it will leave, and is not translated if that is none of
+//! them; an endpoint with a port forward belongs to the forward's port.
 //!
 //! The shard follows from the inside endpoint for `NAT_OUT` and from the public port for `NAT_IN`; a hairpin has
 //! both, the second as its crossing shard. An ICMP error belongs to the shard of the packet it quotes, a packet of
@@ -44,7 +48,9 @@ const LABELS: [[[u8; 2]; 2]; 3] = {
 /// Decides for every packet whether and where it is translated.
 #[derive(Clone, Debug)]
 pub struct Labeler {
+    /// Of the first outside port.
     layout: Arc<Layout>,
+    others: Box<[Arc<Layout>]>,
     sides: Box<[Side]>,
     /// Network and mask of each untranslated prefix.
     untranslated: Box<[(u32, u32)]>,
@@ -55,15 +61,19 @@ impl Labeler {
     /// A labeler for this configuration; errors as [`NatConfig::validate`] does.
     pub fn new(config: &NatConfig) -> Result<Self, NatConfigError> {
         config.validate()?;
-        let ports = config.inside_ports.iter().chain([&config.outside_port]);
-        let mut sides = vec![Side::Neither; ports.max().map_or(0, |&last| usize::from(last) + 1)];
+        let ports = config.inside_ports.iter().copied().chain(config.outside_ports());
+        let mut sides = vec![Side::Neither; ports.max().map_or(0, |last| usize::from(last) + 1)];
         for &port in &config.inside_ports {
             sides[usize::from(port)] = Side::Inside;
         }
-        sides[usize::from(config.outside_port)] = Side::Outside;
+        for port in config.outside_ports() {
+            sides[usize::from(port)] = Side::Outside;
+        }
+        let others = config.outsides().skip(1).map(|outside| Arc::new(Layout::new(&outside)));
         let mask = |length: u8| u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
         Ok(Self {
             layout: Arc::new(Layout::new(config)),
+            others: others.collect(),
             sides: sides.into_boxed_slice(),
             untranslated: config
                 .untranslated
@@ -80,24 +90,42 @@ impl Labeler {
     ///
     /// Traffic mixes directions at random, so differences between them are looked up or computed, not branched on:
     /// a misprediction costs more than all the rest.
+    ///
+    /// With several outside ports, packets from inside leave by the first.
     #[inline(always)]
     pub fn label(&self, packet: &mut Packet, l3: &[u8]) {
+        self.label_toward(packet, l3, |_, _, home| Some(home.unwrap_or(0)));
+    }
+
+    /// The same, if there are several outside ports. `choose` gets a packet from inside, its destination, and the place
+    /// of the outside port that has a forward to its source, if one has; it returns the place of the one by which the
+    /// packet leaves, if it leaves by one of them.
+    #[inline(always)]
+    pub fn label_toward(
+        &self,
+        packet: &mut Packet,
+        l3: &[u8],
+        choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
+    ) {
         if !packet.is_alive() || packet.is_ipv6() {
             return;
         }
         let Some((source, destination)) = rewrite::addresses(l3) else { return };
+        if !self.others.is_empty() {
+            return self.label_among(packet, l3, (source, destination), choose);
+        }
         let labels = self.labels(packet.port_in, destination);
         if labels == 0 {
             return;
         }
         let ports = packet.flags.has(PacketFlags::HAS_PORTS) && NatProtocol::translates(packet.protocol);
         if !ports || labels == HAIRPIN {
-            return self.label_carefully(packet, l3, source, destination, labels);
+            return self.label_carefully(packet, l3, (source, destination), labels, 0);
         }
         self.label_with_ports(packet, source, labels);
     }
 
-    /// [`Self::label`] for a packet that ingress found to be of the usual kind.
+    /// [`Self::label`] for a packet that ingress found to be of the usual kind, if there is one outside port.
     #[inline(always)]
     pub fn label_usual(&self, packet: &mut Packet, frame: &[u8], addresses: Addresses) {
         let Addresses { source, destination } = addresses;
@@ -105,7 +133,7 @@ impl Labeler {
             0 => {}
             HAIRPIN => {
                 let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
-                self.label_carefully(packet, l3, source, destination, HAIRPIN);
+                self.label_carefully(packet, l3, (source, destination), HAIRPIN, 0);
             }
             labels => self.label_with_ports(packet, source, labels),
         }
@@ -133,9 +161,57 @@ impl Labeler {
         }
     }
 
-    /// Labels hairpins, packets without ports and packets of other protocols.
+    fn label_among(
+        &self,
+        packet: &mut Packet,
+        l3: &[u8],
+        ends: (u32, u32),
+        choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
+    ) {
+        let side = self.sides.get(usize::from(packet.port_in)).copied().unwrap_or(Side::Neither);
+        let owner = self.layouts().position(|layout| layout.is_public(ends.1));
+        let untranslated = self.is_untranslated(ends.1);
+        let labels = LABELS[side as usize][usize::from(owner.is_some())][usize::from(untranslated)];
+        let outside = match labels {
+            0 => None,
+            PacketFlags::NAT_OUT => choose(packet, ends.1, self.home(packet, l3, ends.0)),
+            _ => owner,
+        };
+        if let Some(outside) = outside {
+            self.label_carefully(packet, l3, ends, labels, outside);
+        }
+    }
+
+    fn layouts(&self) -> impl Iterator<Item = &Arc<Layout>> {
+        std::iter::once(&self.layout).chain(&self.others)
+    }
+
+    /// The place of the outside port with a forward to the source of a packet from inside, or to the host that an ICMP
+    /// error from there is about.
+    fn home(&self, packet: &Packet, l3: &[u8], source: u32) -> Option<usize> {
+        let (protocol, address, port) = if packet.flags.has(PacketFlags::HAS_PORTS) {
+            (NatProtocol::from_ip(packet.protocol)?, source, packet.src_port)
+        } else {
+            let quote = quote_of(packet, l3).filter(|_| packet.protocol == NatProtocol::Icmp.number())?;
+            (quote.transport?, quote.destination, quote.destination_port)
+        };
+        self.layouts().position(|layout| layout.is_forwarded(protocol, address, port))
+    }
+
+    /// Labels hairpins, packets without ports and packets of other protocols, and all packets where there are several
+    /// outside ports.
     #[cold]
-    fn label_carefully(&self, packet: &mut Packet, l3: &[u8], source: u32, destination: u32, labels: u8) {
+    fn label_carefully(
+        &self,
+        packet: &mut Packet,
+        l3: &[u8],
+        (source, destination): (u32, u32),
+        labels: u8,
+        outside: usize,
+    ) {
+        let layout = outside.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.layout);
+        // Fewer than `NatConfig::OUTSIDES_MAX` times 256.
+        let first = outside as u16 * layout.shards;
         let is_bare = NatProtocol::from_ip(packet.protocol).is_none();
         if labels == HAIRPIN && (!self.hairpin || is_bare || is_echo(packet)) {
             return;
@@ -143,68 +219,19 @@ impl Labeler {
         if is_bare {
             let peer = if labels == PacketFlags::NAT_OUT { destination } else { source };
             packet.flags.set(labels);
-            packet.shard = self.layout.bare_shard(packet.protocol, peer);
+            packet.shard = first + layout.bare_shard(packet.protocol, peer);
             return;
         }
-        let Some((out_shard, in_shard)) = self.shards(packet, l3, source, destination) else { return };
+        let Some((out_shard, in_shard)) = shards(layout, packet, l3, source, destination) else { return };
         packet.flags.set(labels);
         match labels {
-            PacketFlags::NAT_IN => packet.shard = in_shard,
-            PacketFlags::NAT_OUT => packet.shard = out_shard,
+            PacketFlags::NAT_IN => packet.shard = first + in_shard,
+            PacketFlags::NAT_OUT => packet.shard = first + out_shard,
             _ => {
-                packet.shard = out_shard;
-                packet.crossing_shard = in_shard;
+                packet.shard = first + out_shard;
+                packet.crossing_shard = first + in_shard;
             }
         }
-    }
-
-    /// The shards of the packet as one from inside and as one from outside; drops it if it has none.
-    fn shards(&self, packet: &mut Packet, l3: &[u8], source: u32, destination: u32) -> Option<(u16, u16)> {
-        let Some(protocol) = NatProtocol::from_ip(packet.protocol) else {
-            packet.drop_for(DropReason::NatProtocol);
-            return None;
-        };
-        if packet.flags.has(PacketFlags::HAS_PORTS) {
-            return Some((
-                self.layout.session_shard(protocol, source, packet.src_port),
-                self.layout.port_shard(packet.dst_port),
-            ));
-        }
-        if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            packet.drop_for(DropReason::FragmentWithoutFirst);
-            return None;
-        }
-        if protocol != NatProtocol::Icmp {
-            packet.drop_for(DropReason::NatProtocol);
-            return None;
-        }
-        self.error_shards(packet, l3, destination)
-    }
-
-    /// The shards of an ICMP error: its quoted packet went the other way.
-    #[cold]
-    fn error_shards(&self, packet: &mut Packet, l3: &[u8], destination: u32) -> Option<(u16, u16)> {
-        let end = l3.len().min(packet.ip_len as usize);
-        let icmp = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset));
-        let quote = icmp
-            .filter(|&at| at >= rewrite::IPV4_HEADER)
-            .and_then(|at| Quote::parse(&l3[..end], at))
-            // An error goes to the sender of the packet that it quotes.
-            .filter(|quote| quote.source == destination);
-        let Some(quote) = quote else {
-            packet.drop_for(DropReason::NatIcmp);
-            return None;
-        };
-        Some(match quote.transport {
-            Some(protocol) => (
-                self.layout.session_shard(protocol, quote.destination, quote.destination_port),
-                self.layout.port_shard(quote.source_port),
-            ),
-            None => (
-                self.layout.bare_shard(quote.protocol, quote.source),
-                self.layout.bare_shard(quote.protocol, quote.destination),
-            ),
-        })
     }
 
     #[inline(always)]
@@ -212,6 +239,62 @@ impl Labeler {
         // All of them without an early exit: there are few, and where the match is cannot be predicted.
         self.untranslated.iter().fold(false, |found, &(network, mask)| found | (address & mask == network))
     }
+}
+
+/// The shards of the packet as one from inside and as one from outside; drops it if it has none.
+fn shards(
+    layout: &Layout,
+    packet: &mut Packet,
+    l3: &[u8],
+    source: u32,
+    destination: u32,
+) -> Option<(u16, u16)> {
+    let Some(protocol) = NatProtocol::from_ip(packet.protocol) else {
+        packet.drop_for(DropReason::NatProtocol);
+        return None;
+    };
+    if packet.flags.has(PacketFlags::HAS_PORTS) {
+        return Some((
+            layout.session_shard(protocol, source, packet.src_port),
+            layout.port_shard(packet.dst_port),
+        ));
+    }
+    if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        packet.drop_for(DropReason::FragmentWithoutFirst);
+        return None;
+    }
+    if protocol != NatProtocol::Icmp {
+        packet.drop_for(DropReason::NatProtocol);
+        return None;
+    }
+    error_shards(layout, packet, l3, destination)
+}
+
+/// The shards of an ICMP error: its quoted packet went the other way.
+#[cold]
+fn error_shards(layout: &Layout, packet: &mut Packet, l3: &[u8], destination: u32) -> Option<(u16, u16)> {
+    // An error goes to the sender of the packet that it quotes.
+    let Some(quote) = quote_of(packet, l3).filter(|quote| quote.source == destination) else {
+        packet.drop_for(DropReason::NatIcmp);
+        return None;
+    };
+    Some(match quote.transport {
+        Some(protocol) => (
+            layout.session_shard(protocol, quote.destination, quote.destination_port),
+            layout.port_shard(quote.source_port),
+        ),
+        None => (
+            layout.bare_shard(quote.protocol, quote.source),
+            layout.bare_shard(quote.protocol, quote.destination),
+        ),
+    })
+}
+
+/// The packet that an ICMP error quotes.
+fn quote_of(packet: &Packet, l3: &[u8]) -> Option<Quote> {
+    let end = l3.len().min(packet.ip_len as usize);
+    let icmp = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset));
+    icmp.filter(|&at| at >= rewrite::IPV4_HEADER).and_then(|at| Quote::parse(&l3[..end], at))
 }
 
 fn is_echo(packet: &Packet) -> bool {

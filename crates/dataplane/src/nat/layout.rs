@@ -123,6 +123,11 @@ impl Layout {
             && self.forward_shard.slots.is_empty()
     }
 
+    /// Whether a port forward leads to an inside endpoint.
+    pub(crate) fn is_forwarded(&self, protocol: NatProtocol, address: u32, port: u16) -> bool {
+        self.forward_shard.get(inside_key(protocol, address, port)).is_some()
+    }
+
     /// Whether an address is public.
     #[inline(always)]
     pub(crate) fn is_public(&self, address: u32) -> bool {

@@ -23,6 +23,7 @@ impl<E: Exclusion> NatStage<E> {
         for shard in self.shards() {
             shard.enter().set_behavior(config);
         }
+        self.tell_ports(config);
     }
 
     /// Takes over a predecessor's sessions, time and counters. No packet may be in either. The hash seed must be
@@ -47,7 +48,9 @@ impl<E: Exclusion> NatStage<E> {
             let before = before.enter();
             let is_filtered = before.is_filtered();
             for session in before.sessions() {
-                let number = usize::from(shards[0].shard_of_session(session));
+                let [(inside, inside_port), (public, _)] = session.ends();
+                let number = self
+                    .number_of(public, |layout| layout.session_shard(session.protocol, inside, inside_port));
                 let taken = shards[number].adopt(session, is_filtered, now_ns);
                 inherited.kept += u64::from(taken);
                 inherited.displaced += u64::from(!taken);
@@ -56,7 +59,8 @@ impl<E: Exclusion> NatStage<E> {
         for before in old.shards() {
             let before = before.enter();
             for (key, session) in before.all_bare() {
-                let number = usize::from(shards[0].shard_of_bare(key));
+                let (protocol, peer, public) = key;
+                let number = self.number_of(public, |layout| layout.bare_shard(protocol, peer));
                 let taken = shards[number].adopt_bare(key, session);
                 inherited.kept += u64::from(taken && session.inside.is_some());
                 inherited.displaced += u64::from(!taken && session.inside.is_some());

@@ -10,8 +10,12 @@
 //! ever needs another's state. The only packets that need two shards are hairpins, from one inside host to another
 //! through a public address: they wait until all other packets of their chunk are done (`hairpin.rs`).
 //!
+//! Several outside ports are as many NATs, each with its own public addresses and shards. The shards of all have one
+//! row of numbers, so a packet's shard says which NAT translates it. A packet from outside belongs to the NAT that has
+//! its destination; one from inside to that of the port by which its route leads, so the look-up comes first.
+//!
 //! Invariants:
-//! - an inside endpoint has one public endpoint at a time, and vice versa;
+//! - an inside endpoint has one public endpoint at a time on each outside port, and vice versa;
 //! - results depend only on the sequence of packets and packet times given to each shard;
 //! - no memory is allocated after construction, except one list of shards per chunk and the router's own ports and
 //!   flows, which are bounded;
@@ -43,7 +47,7 @@ mod trial;
 
 pub use config::{
     BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatProtocol, NatRefusal, NatTimeouts,
-    PortForward, PortSelection, SubscriberConfig,
+    OtherOutside, PortForward, PortSelection, SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;

@@ -279,6 +279,11 @@ impl Session {
         self.life != Life::None
     }
 
+    /// The inside endpoint and the public one.
+    pub(crate) fn ends(&self) -> [(u32, u16); 2] {
+        [0, 1].map(|end| (self.addresses[end], self.ports[end]))
+    }
+
     /// The look-up key, as one word: the inside endpoint for a packet's source, the public one for a destination.
     #[inline(always)]
     pub(crate) fn key(&self, end: End) -> u64 {

@@ -64,6 +64,7 @@ counters! {
         sessions_expired: "Sessions that ran out.";
         translated_out: "Packets whose source was translated.";
         translated_in: "Packets whose destination was translated, hairpins included.";
+        in_by_other_port: "Packets translated on their way in that came by another outside port than their session's.";
         hairpins: "Packets from one inside host to another by a public address.";
         icmp_errors_out: "ICMP errors translated on their way out.";
         icmp_errors_in: "ICMP errors translated on their way in.";
@@ -171,6 +172,8 @@ pub struct NatShard {
     refreshed_from_outside: [bool; SessionState::COUNT],
     layout: Arc<Layout>,
     shard: u16,
+    /// The port of its public addresses, if there are several outside ports.
+    outside: Option<u16>,
     /// How far ahead a session of each protocol is filed in the wheel.
     horizons_s: [u32; 3],
     /// The most sessions, not counting port forwards.
@@ -219,6 +222,7 @@ impl NatShard {
         let shortest = [t.tcp_established_s.min(t.tcp_transitory_s), t.udp_s, t.icmp_s];
         let mut this = Self {
             shard,
+            outside: None,
             now_s: 0,
             filtering: config.filtering,
             timeouts_s: SessionState::timeouts(t),
@@ -281,6 +285,25 @@ impl NatShard {
             events,
             events_dropped,
             ..self.counters
+        }
+    }
+
+    /// Sets the port of its public addresses, one of several.
+    pub(crate) fn set_outside(&mut self, port: u16) {
+        self.outside = Some(port);
+    }
+
+    /// Whether there are several outside ports.
+    #[inline(always)]
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// Counts a packet that was translated on its way in though it came by another outside port.
+    pub(crate) fn note_way_in(&mut self, packet: &Packet) {
+        let has_come_in = packet.flags.has(PacketFlags::NAT_IN | PacketFlags::TRANSLATED);
+        if has_come_in && packet.is_alive() && Some(packet.port_in) != self.outside {
+            self.counters.in_by_other_port += u64::from(packet.wire_packets());
         }
     }
 

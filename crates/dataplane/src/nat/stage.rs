@@ -25,29 +25,62 @@ const STEPS: usize = 3;
 /// Records visited before other threads may enter the shard: 64 KiB.
 const SLICE: usize = 1024;
 
-/// All shards of one NAT.
+/// All shards of one NAT: those of the first outside port, then those of the second.
 #[derive(Debug)]
 pub struct NatStage<E: Exclusion = OneThread> {
     shards: Box<[E::Cell<NatShard>]>,
-    layout: Arc<Layout>,
+    /// By outside port.
+    layouts: Box<[Arc<Layout>]>,
 }
 
 impl<E: Exclusion> NatStage<E> {
     /// Makes the shards of this configuration, with all memory allocated; errors as [`NatConfig::validate`] does.
     pub fn new(config: &NatConfig) -> Result<Self, NatConfigError> {
         config.validate()?;
-        let layout = Arc::new(Layout::new(config));
-        let shard = |n| Exclusive::new(NatShard::new(Arc::clone(&layout), n, config));
-        Ok(Self { shards: (0..config.shards).map(shard).collect(), layout: Arc::clone(&layout) })
+        let outsides: Vec<NatConfig> = config.outsides().collect();
+        let layouts: Box<[_]> = outsides.iter().map(|outside| Arc::new(Layout::new(outside))).collect();
+        let each = outsides.iter().zip(&layouts);
+        let shards = each.flat_map(|(outside, layout)| {
+            (0..outside.shards).map(move |n| Exclusive::new(NatShard::new(Arc::clone(layout), n, outside)))
+        });
+        let this = Self { shards: shards.collect(), layouts: layouts.clone() };
+        this.tell_ports(config);
+        Ok(this)
+    }
+
+    /// Tells shards the port where packets for their addresses are expected, if there are several.
+    pub(super) fn tell_ports(&self, config: &NatConfig) {
+        let ports: Vec<u16> = config.outside_ports().collect();
+        let each = self.shards.chunks(self.shards_each()).zip(&ports);
+        for (shards, port) in each.filter(|_| ports.len() > 1) {
+            shards.iter().for_each(|shard| shard.enter().set_outside(*port));
+        }
+    }
+
+    /// The number of shards of one outside port.
+    fn shards_each(&self) -> usize {
+        self.shards.len() / self.layouts.len()
+    }
+
+    /// The geometry of the outside port with a public address, and the number of its first shard.
+    fn owner(&self, public: Ipv4Addr) -> Option<(&Layout, usize)> {
+        let place = self.layouts.iter().position(|layout| layout.is_public(public.into()))?;
+        Some((&self.layouts[place], place * self.shards_each()))
+    }
+
+    /// The number of the shard that is found for a public address; the first one's if there is no such address.
+    pub(super) fn number_of(&self, public: u32, shard: impl FnOnce(&Layout) -> u16) -> usize {
+        let (layout, first) = self.owner(public.into()).unwrap_or((&self.layouts[0], 0));
+        first + usize::from(shard(layout))
     }
 
     pub(super) fn shards(&self) -> &[E::Cell<NatShard>] {
         &self.shards
     }
 
-    /// Number of shards.
+    /// Number of shards, rounded up to a power of two.
     pub fn shard_count(&self) -> usize {
-        self.shards.len()
+        self.shards.len().next_power_of_two()
     }
 
     /// Translates the packets of `groups` out of `group_count` (see [`super::group_shards`]) at the chunk's clock:
@@ -79,11 +112,12 @@ impl<E: Exclusion> NatStage<E> {
         groups: Range<usize>,
         group_count: usize,
     ) -> Walk<'_, <E::Cell<NatShard> as Exclusive<NatShard>>::Entered<'_>> {
-        let first = group_shards(groups.start, group_count, self.shards.len()).start;
-        let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
+        let (count, last) = (self.shard_count(), self.shards.len());
+        let first = group_shards(groups.start, group_count, count).start.min(last);
+        let end = group_shards(groups.end, group_count, count).start.min(last).max(first);
         let now_s = seconds(chunk.clock_ns);
         let shards = self.shards[first..end].iter().map(Exclusive::enter).collect();
-        let mut walk = Walk { layout: &self.layout, first, shards, now_s };
+        let mut walk = Walk { layout: &self.layouts[0], first, shards, now_s };
         let everything = first == 0 && end == self.shards.len();
         let (mut batch, index, origins) = chunk.whole_with_origins();
         if everything || index.groups() != group_count {
@@ -237,7 +271,7 @@ impl<E: Exclusion> NatStage<E> {
 
     /// Whether NAT translates to this address.
     pub fn is_public(&self, address: Ipv4Addr) -> bool {
-        self.layout.is_public(address.into())
+        self.owner(address).is_some()
     }
 
     /// Reserves exactly these public ports as a whole for the router itself: packets from any sender are the
@@ -255,8 +289,9 @@ impl<E: Exclusion> NatStage<E> {
 
     /// Claims a flow that the router itself has just sent on: its return packets are the router's.
     pub fn claim(&self, flow: OwnFlow, now_ns: u64) {
-        let shard = self.shards.get(usize::from(self.layout.port_shard(flow.at.port)));
-        if let Some(shard) = shard.filter(|_| self.is_public(flow.at.address)) {
+        let owner = self.owner(flow.at.address);
+        let number = owner.map(|(layout, first)| first + usize::from(layout.port_shard(flow.at.port)));
+        if let Some(shard) = number.and_then(|number| self.shards.get(number)) {
             let mut shard = shard.enter();
             shard.advance(now_ns);
             shard.claim(flow);
@@ -265,8 +300,10 @@ impl<E: Exclusion> NatStage<E> {
 
     /// The same for a protocol without ports and a peer.
     pub fn claim_bare(&self, protocol: u8, public: Ipv4Addr, peer: Ipv4Addr, now_ns: u64) {
-        let shard = self.shards.get(usize::from(self.layout.bare_shard(protocol, peer.into())));
-        if let Some(shard) = shard.filter(|_| self.is_public(public)) {
+        let owner = self.owner(public);
+        let number =
+            owner.map(|(layout, first)| first + usize::from(layout.bare_shard(protocol, peer.into())));
+        if let Some(shard) = number.and_then(|number| self.shards.get(number)) {
             let mut shard = shard.enter();
             shard.advance(now_ns);
             shard.claim_bare(protocol, public.into(), peer.into());
@@ -392,6 +429,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
             let (packet, l3) = batch.packet_and_l3(i);
             owner.translate(ahead.end, packet, l3, ahead.sought)
         });
+        if owner.is_one_of_several() {
+            owner.note_way_in(batch.packet_and_l3(i).0);
+        }
         if let (Some(origin), Some(session)) = (origins.get_mut(i), session) {
             (origin.session, origin.state) = (number(session) + 1, owner.state_of(session));
         }

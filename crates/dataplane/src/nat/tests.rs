@@ -8,6 +8,7 @@ mod own;
 mod protection;
 mod reference;
 mod rfc;
+mod several;
 mod subscribers;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};

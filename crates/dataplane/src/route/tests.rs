@@ -29,6 +29,7 @@ fn router() -> Router {
     let v4 = |s: &str, hop: u16| (s.parse::<Ipv4Net>().unwrap(), hop);
     let v6 = |s: &str, hop: u16| (s.parse::<Ipv6Net>().unwrap(), hop);
     Router {
+        targets: Arc::default(),
         fib4: Arc::clone(
             Fib4Writer::from_routes([
                 v4("198.51.100.0/24", world),

@@ -196,6 +196,7 @@ fn paths_of(target: &RouteTarget) -> Vec<Path> {
         RouteTarget::Local(port) => vec![Path::Local { port: *port }],
         RouteTarget::Blackhole => vec![Path::Drop(DropReason::Blackhole)],
         RouteTarget::Unreachable => vec![Path::Drop(DropReason::Unreachable)],
+        RouteTarget::Routes => vec![Path::Drop(DropReason::NoRoute)],
         RouteTarget::Forward(hops) => {
             let path = |hop: &thalweg_config::NextHop| match hop.gateway {
                 Some(address) => Path::Neighbor { port: hop.port, address },

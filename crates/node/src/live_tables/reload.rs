@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::Arc;
 
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_dataplane::lpm::NextHopId;
@@ -58,6 +59,13 @@ pub struct RouteChange {
     before: Vec<NextHopId>,
     after: Vec<NextHopId>,
     done: usize,
+}
+
+impl RouteChange {
+    /// The numbers of the new configuration's targets.
+    pub fn targets(&self) -> Arc<[NextHopId]> {
+        self.after.as_slice().into()
+    }
 }
 
 impl RouteDifference {

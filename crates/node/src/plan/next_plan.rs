@@ -16,7 +16,7 @@ use thalweg_dataplane::route::Router;
 
 use super::{Firewall, Nat, RecordOutlet, RouterPlan, shards_with};
 use crate::BuildError;
-use crate::build::{labeler, nat_keyed};
+use crate::build::nat_keyed;
 use thalweg_config::{FirewallConfig, RouterConfig};
 
 /// A plan that is ready to succeed another.
@@ -27,6 +27,8 @@ pub struct NextPlan {
     firewall: Option<FirewallConfig>,
     /// The former index of each class.
     places: Vec<Option<usize>>,
+    /// Whether routing rules are unchanged.
+    keeps_rules: bool,
     /// Unchanged access lists: their index, and their former index.
     lists: Vec<(usize, usize)>,
 }
@@ -55,11 +57,11 @@ impl RouterPlan {
         let new = config.nat.as_ref().map(|nat| nat_keyed(nat, self.hash_seed));
         let nat = match (new, &before.nat, &self.nat) {
             (Some(new), Some(old), Some(nat)) if new.has_table_of(old) => {
-                let labeler = labeler(&new)?;
+                let nat = Nat::with_stage(&new, config, Arc::clone(&nat.stage))?;
                 behavior = Some(new);
-                Some(Nat { labeler, stage: Arc::clone(&nat.stage) })
+                Some(nat)
             }
-            (Some(new), _, _) => Some(Nat::new(&new)?),
+            (Some(new), _, _) => Some(Nat::new(&new, config)?),
             (None, _, _) => None,
         };
         let shards = shards_with(nat.as_ref());
@@ -86,14 +88,20 @@ impl RouterPlan {
         let same = |acl| before.acls.iter().position(|old| old == acl);
         let lists =
             config.acls.iter().enumerate().filter_map(|(place, acl)| Some((place, same(acl)?))).collect();
-        Ok(NextPlan { plan, behavior, firewall: config.firewall.clone(), places, lists })
+        let keeps_rules = before.routing.has_rules_of(&config.routing);
+        Ok(NextPlan { plan, behavior, firewall: config.firewall.clone(), places, keeps_rules, lists })
     }
 }
 
 impl NextPlan {
+    /// Tells the numbers that the configuration's targets have got.
+    pub fn set_targets(&mut self, targets: Arc<[u16]>) {
+        self.plan.router.targets = targets;
+    }
+
     /// Takes over the former plan's state. No packet may be in that plan, and none may follow.
     pub fn migrate_state(self, before: &RouterPlan) -> (RouterPlan, Migrated) {
-        let Self { mut plan, behavior, firewall, places, lists } = self;
+        let Self { mut plan, behavior, firewall, places, keeps_rules, lists } = self;
         let mut taken = Migrated::default();
         plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         {
@@ -112,6 +120,9 @@ impl NextPlan {
         }
         if let (Some(new), Some(old), Some(config)) = (&mut plan.firewall, &before.firewall, &firewall) {
             taken.states_lost = new.take_over(config, old);
+        }
+        if keeps_rules {
+            plan.way_rules.take_over(&before.way_rules);
         }
         plan.check_sources_of_sessions();
         plan.migrate_flows(before);

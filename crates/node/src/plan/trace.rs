@@ -18,6 +18,8 @@ pub struct Traced {
     pub reverse_path: Option<ReversePathMode>,
     /// The ingress access list and the index of the matching rule; one past the last is the default.
     pub acl_in: Option<(usize, usize)>,
+    /// The routing rule that chose its way.
+    pub rule: Option<usize>,
     pub class: Option<u8>,
     /// The color that the class's policer gives it.
     pub color: Option<Color>,
@@ -108,6 +110,7 @@ impl RouterPlan {
         if !traced.passes(TracedStage::AclIn, &batch) {
             return;
         }
+        traced.rule = self.trace_rule(&mut batch);
         self.classifier.process(&mut batch);
         traced.class = Some(batch.packets()[0].class);
         self.label_batch(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
@@ -167,7 +170,7 @@ impl RouterPlan {
         }
         let filters = self.filters();
         let mut batch = chunk.batch(0);
-        self.router.process(&mut batch);
+        self.find_ways(&mut batch);
         traced.next_hop = batch.packets().first().map(|packet| packet.next_hop.into());
         traced.passes(TracedStage::Route, &batch);
         let Some(packet) = batch.packets().first().filter(|packet| packet.is_leaving()) else { return };

@@ -14,7 +14,7 @@ use thalweg_wire::{EtherType, MacAddr, icmp, ndp};
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
-use thalweg_config::{PortConfig, PortIndex, RouterConfig};
+use thalweg_config::{PortConfig, PortIndex, RouteTarget, RouterConfig};
 
 /// Traces a described packet through a plan, and says what each stage does and why. `config` is the plan's
 /// configuration. Errors if there is no such port.
@@ -86,6 +86,7 @@ impl Explanation<'_> {
         let destination = packet.map_or(self.spec.destination, |packet| packet.destination);
         self.ingress(port);
         self.filters_in(port);
+        self.routing_rule();
         self.class();
         let descriptor = &chunk.packets()[0];
         let source = packet.map_or(self.spec.source, |packet| packet.source);
@@ -161,6 +162,17 @@ impl Explanation<'_> {
             let why = self.rule(list, rule);
             self.pass_or_drop("access list in", TracedStage::AclIn, |_| why);
         }
+    }
+
+    fn routing_rule(&mut self) {
+        let routing = &self.config.routing;
+        let Some(place) = self.traced.rule else { return };
+        let (Some(rule), Some(name)) = (routing.rules.get(place), routing.rule_names.get(place)) else {
+            return;
+        };
+        let target = routing.targets.get(rule.target as usize).map(RouteTarget::preferred);
+        let verdict = if target == Some(&RouteTarget::Routes) { "as the routes say" } else { "chooses" };
+        self.step("routing rule", verdict, format!("rule {name}"));
     }
 
     fn filters_out(&mut self) {

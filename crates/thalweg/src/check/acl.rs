@@ -7,7 +7,7 @@ use thalweg_dataplane::firewall::{PacketState, Zone};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::count;
 
-use super::{dscp, ip_protocol, join, port_name};
+use super::{dscp, ip_protocol, join, port_name, target_text};
 use crate::tables::table;
 
 /// The most rules of a list that are shown; a longer list is cut.
@@ -63,6 +63,43 @@ pub(super) fn render(text: &mut String, config: &RouterConfig) {
         *text += &table(&[&title, "action", "packets"], &[], rows);
         text.push('\n');
     }
+}
+
+/// The routing rules, if there are any.
+pub(super) fn render_routing_rules(text: &mut String, config: &RouterConfig) {
+    let mut rows: Vec<Vec<String>> = routing_rules(config, "\n").take(RULES_SHOWN_MAX).collect();
+    if rows.is_empty() {
+        return;
+    }
+    if let Some(more) = config.routing.rules.len().checked_sub(RULES_SHOWN_MAX + 1) {
+        let cut = format!("{} more rules", count(more as u64 + 1));
+        rows.push(["...", "", &cut, ""].map(str::to_owned).to_vec());
+    }
+    *text += &table(&["routing rule", "from", "packets", "way"], &[], rows);
+    text.push('\n');
+}
+
+/// Name, ports of arrival, packets and way of each routing rule.
+fn routing_rules<'c>(config: &'c RouterConfig, separator: &'c str) -> impl Iterator<Item = Vec<String>> + 'c {
+    let routing = &config.routing;
+    routing.rule_names.iter().zip(&routing.rules).map(move |(name, rule)| {
+        let from = match rule.from.is_empty() {
+            true => "any".to_owned(),
+            false => join(rule.from.iter().map(|port| port_name(config, *port))),
+        };
+        let target = routing.targets.get(rule.target as usize);
+        let way = target.map(|target| target_text(config, target)).unwrap_or_default();
+        vec![name.clone(), from, rule_text(&rule.rule, separator), way]
+    })
+}
+
+/// The routing rules as JSON.
+pub(super) fn routing_rules_to_json(config: &RouterConfig) -> Value {
+    let rules = routing_rules(config, " and ").map(|mut row| {
+        let mut cell = |at: usize| std::mem::take(&mut row[at]);
+        json!({ "name": cell(0), "from": cell(1), "match": cell(2), "way": cell(3) })
+    });
+    rules.collect()
 }
 
 /// The firewall's zones and rules.

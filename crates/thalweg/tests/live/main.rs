@@ -32,6 +32,7 @@ mod reload;
 mod rights;
 mod site;
 mod tap;
+mod two_providers;
 mod vlan;
 mod vrrp;
 mod wire;

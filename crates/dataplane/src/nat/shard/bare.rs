@@ -160,11 +160,6 @@ impl NatShard {
         })
     }
 
-    /// The shard of this layout that such a session belongs to.
-    pub(crate) fn shard_of_bare(&self, (protocol, peer, _): PublicKey) -> u16 {
-        self.layout.bare_shard(protocol, peer)
-    }
-
     /// All live sessions, for a successor.
     pub(crate) fn all_bare(&self) -> Vec<(PublicKey, BareSession)> {
         self.bare.all().filter(|(_, session)| session.expires_s >= self.now_s).collect()

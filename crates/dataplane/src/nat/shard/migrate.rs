@@ -148,11 +148,6 @@ impl NatShard {
         })
     }
 
-    /// The shard of this layout that a session's inside endpoint belongs to.
-    pub(crate) fn shard_of_session(&self, session: &Session) -> u16 {
-        self.layout.session_shard(session.protocol, session.addresses[0], session.ports[0])
-    }
-
     /// Whether sessions track their destinations.
     pub(crate) fn is_filtered(&self) -> bool {
         self.filtering == Filtering::AddressDependent

@@ -1,0 +1,102 @@
+//! Routing rules as the plan uses them, and the counters of all rules that are in no access list.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use thalweg_base::Batch;
+use thalweg_config::RouterConfig;
+use thalweg_dataplane::acl::{AclCells, AclCounts, AclError, RuleCount};
+use thalweg_dataplane::routing_rules::RoutingRules;
+
+use super::RouterPlan;
+
+/// The routing rules with their counters.
+#[derive(Debug, Default)]
+pub struct WayRules {
+    rules: RoutingRules,
+    /// The counters of every worker so far.
+    workers: Mutex<Vec<Arc<AclCells>>>,
+    /// The counts of the plan before this one, if the rules are unchanged.
+    before: Vec<RuleCount>,
+}
+
+/// A rule of the firewall or of routing, and what it matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedRule {
+    /// `[firewall]` or `[routing]`.
+    pub list: &'static str,
+    pub rule: String,
+    pub action: &'static str,
+    pub count: RuleCount,
+}
+
+impl WayRules {
+    /// The rules of a configuration.
+    pub(crate) fn of(config: &RouterConfig) -> Result<Self, AclError> {
+        let ports = u16::try_from(config.ports.len()).unwrap_or(u16::MAX);
+        Ok(Self { rules: RoutingRules::compile(&config.routing.rules, ports)?, ..Self::default() })
+    }
+
+    /// Whether there is no rule.
+    #[inline(always)]
+    pub(super) fn are_none(&self) -> bool {
+        self.rules.are_none()
+    }
+
+    pub(super) fn counts_of_worker(&self) -> AclCounts {
+        let counts = self.rules.counts();
+        self.workers.lock().push(counts.shared());
+        counts
+    }
+
+    /// Goes on with the counts of these rules in a former plan.
+    pub(super) fn take_over(&mut self, old: &Self) {
+        self.before = old.counts();
+    }
+
+    /// Packets and bytes by rule, since the rules last changed. May be called while packets pass.
+    fn counts(&self) -> Vec<RuleCount> {
+        let mut all = self.rules.counts();
+        self.workers.lock().iter().for_each(|cells| all.merge(cells));
+        let mut counts = all.all();
+        for (rule, before) in counts.iter_mut().zip(&self.before) {
+            rule.packets += before.packets;
+            rule.bytes += before.bytes;
+        }
+        counts
+    }
+}
+
+impl RouterPlan {
+    /// Chooses the ways of packets that a routing rule matches.
+    pub(super) fn choose_ways(&self, batch: &mut Batch<'_>, counts: &AclCounts) {
+        self.way_rules.rules.process(&self.router, batch, counts);
+    }
+
+    /// The place of the routing rule that matches the only packet of a batch, which is sent its way.
+    pub(super) fn trace_rule(&self, batch: &mut Batch<'_>) -> Option<usize> {
+        let counts = self.way_rules.rules.counts();
+        self.choose_ways(batch, &counts);
+        counts.all().iter().position(|count| count.packets > 0)
+    }
+
+    /// What the rules of routing and of the firewall have matched, and what the firewall's policy has decided about.
+    pub fn counted_rules(&self, config: &RouterConfig) -> Vec<CountedRule> {
+        let routing = config.routing.rule_names.iter().zip(self.way_rules.counts());
+        let mut counted: Vec<CountedRule> = routing
+            .map(|(name, count)| CountedRule {
+                list: "[routing]",
+                rule: name.clone(),
+                action: "choose",
+                count,
+            })
+            .collect();
+        if let (Some(config), Some(firewall)) = (&config.firewall, self.firewall()) {
+            counted.extend((0u16..).zip(firewall.rule_counts()).map(|(rule, count)| {
+                let action = config.firewall.rules.get(usize::from(rule)).map(|rule| rule.rule.action.name());
+                let action = action.unwrap_or(config.firewall.policy.name());
+                CountedRule { list: "[firewall]", rule: config.rule_name(rule).to_owned(), action, count }
+            }));
+        }
+        counted
+    }
+}
