@@ -13,7 +13,7 @@ mod table;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, Name};
 use thalweg_wire::application;
 
 use crate::record::{Counters, EndReason, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
@@ -81,6 +81,8 @@ pub enum Vocabulary {
     DropReason,
     /// Interface names, which only the exporter knows.
     Interface,
+    /// Names from outside ([`Name`]): codes are those of this process.
+    Name,
 }
 
 impl Vocabulary {
@@ -90,17 +92,23 @@ impl Vocabulary {
     }
 
     fn name(self, code: u32) -> Option<&'static str> {
+        if self == Self::Name {
+            return Some(Name::from_code(code).text());
+        }
         let code = u8::try_from(code).ok()?;
         match self {
             Self::Application => application::by_code(code).map(|application| application.name),
             Self::EndReason => EndReason::from_code(code).map(EndReason::name),
             Self::DropReason => DropReason::from_code(code).map(DropReason::name),
-            Self::Interface => None,
+            Self::Interface | Self::Name => None,
         }
     }
 
-    /// The code of a word; `None` if the word is unknown.
+    /// The code of a word; `None` if the word is unknown, or if there are too many names.
     pub fn code(self, text: &str) -> Option<u32> {
+        if self == Self::Name {
+            return Some(Name::of(text).code()).filter(|code| *code != 0);
+        }
         let code = match self {
             Self::Application => application::by_name(text).map(|application| application.code),
             Self::EndReason => {
@@ -109,7 +117,7 @@ impl Vocabulary {
             Self::DropReason => {
                 DropReason::ALL.iter().find(|reason| reason.name() == text).map(|reason| *reason as u8)
             }
-            Self::Interface => None,
+            Self::Interface | Self::Name => None,
         };
         code.or_else(|| text.parse().ok()).map(u32::from)
     }

@@ -7,7 +7,7 @@
 //! Unknown values are marked as such (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
 
 use std::net::IpAddr;
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::{DropReason, NO_PORT, Name};
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
 /// The autonomous system is unknown: no BGP route covers the address (RFC 7607 reserves 0 for this).
@@ -209,6 +209,17 @@ pub struct Translation {
     pub dst_port: u16,
 }
 
+/// Who metered a flow. A meter's records get it when they leave the process that metered them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExporterId {
+    /// Where its messages came from; `None` for a meter of this program.
+    pub address: Option<IpAddr>,
+    /// Observation domain (IPFIX), source identifier (NetFlow 9) or engine (NetFlow 5).
+    pub domain: Option<u32>,
+    /// From configuration, else its address.
+    pub name: Name,
+}
+
 /// A flow, or a part of its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowRecord {
@@ -234,6 +245,7 @@ pub struct FlowRecord {
     pub translation: Option<Translation>,
     /// Counted packets that the router dropped.
     pub drops: Drops,
+    pub exporter: ExporterId,
     /// One packet in this many was sampled; 1 is all, [`SAMPLING_UNKNOWN`] is unknown. Counters are not
     /// multiplied by it; see [`Self::scale`].
     pub sampling_interval: u32,
@@ -255,6 +267,7 @@ impl FlowRecord {
             bgp_next_hop: None,
             translation: None,
             drops: Drops::default(),
+            exporter: ExporterId::default(),
             sampling_interval: 1,
         }
     }
@@ -277,11 +290,14 @@ impl FlowRecord {
             bgp_next_hop,
             translation,
             drops,
+            exporter,
             sampling_interval: _,
         } = self;
         let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
         let has_more = mpls_label.is_some() || reverse.is_some() || translation.is_some();
-        !has_route && !has_more && drops.is_empty()
+        let ExporterId { address, domain, name } = exporter;
+        let is_named = address.is_some() || domain.is_some() || *name != Name::NONE;
+        !has_route && !has_more && !is_named && drops.is_empty()
     }
 
     /// The factor that estimates all traffic from the counters: the sampling interval, or 1 if that is

@@ -16,6 +16,7 @@
 
 mod captures;
 mod exporters;
+mod names;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use thalweg_base::Name;
 use thalweg_flow::FlowRecord;
 use thalweg_ports::exporters::{Exporters as Sockets, Received, StreamEnd};
 use thalweg_ports::live::LiveClock;
@@ -44,6 +46,8 @@ use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_bytes};
 pub use exporters::ExporterSummary;
 use exporters::Exporters;
+use names::Peer;
+pub use names::{ExporterNames, NamesError};
 
 /// How long one wait for sockets lasts.
 const TURN: Duration = Duration::from_millis(100);
@@ -95,6 +99,8 @@ impl FromStr for ImportSource {
 pub struct ImportOptions {
     /// Files are read in order, then sockets.
     pub sources: Vec<ImportSource>,
+    /// Names of exporters.
+    pub names: ExporterNames,
     /// From captures, read only packets to this port.
     pub port: Option<u16>,
     /// How long to listen; `None` until stopped.
@@ -133,6 +139,8 @@ pub struct ImportSummary {
     pub sets_without_template: u64,
     /// Gaps in sequence numbers.
     pub sequence_gaps: u64,
+    /// Names of exporters and interfaces left out because there were too many.
+    pub names_refused: u64,
     /// Packets of captures without messages, by kind.
     pub passed_over: BTreeMap<String, u64>,
     /// Whether every record is accounted for.
@@ -176,7 +184,7 @@ fn import_with_notices(
     let mut work = Work {
         stop,
         progress,
-        exporters: Exporters::default(),
+        exporters: Exporters::new(options.names.clone()),
         captures: Captures::new(options.port),
         outlets: outlets(options, waits.then_some(stop), notify)?,
         records: Vec::new(),
@@ -309,8 +317,8 @@ impl Work<'_> {
                 Found::Message { from, is_stream, bytes } => {
                     let place = || format!("{name}: packet {number}, from {from}");
                     match is_stream {
-                        true => self.read_message(&from.to_string(), true, bytes, arrival_ns, place),
-                        false => self.read_datagram(&from.to_string(), bytes, arrival_ns, place),
+                        true => self.read_message(Peer::Socket(from), true, bytes, arrival_ns, place),
+                        false => self.read_datagram(Peer::Socket(from), bytes, arrival_ns, place),
                     }
                 }
                 Found::Refused { from, why } => {
@@ -367,7 +375,7 @@ impl Work<'_> {
             let now_ns = self.clock.now_ns();
             let place = || format!("{name}: message {number}, byte {position}");
             // As from a stream: nothing is lost in a file.
-            self.read_message(name, true, &rest[..length], now_ns, place);
+            self.read_message(Peer::File(name), true, &rest[..length], now_ns, place);
             (at, position) = (at + length, position + length as u64);
             self.hand_on()?;
             self.progress.advanced(self.messages, None);
@@ -405,10 +413,10 @@ impl Work<'_> {
         match received {
             Received::Message { from, is_stream, bytes } => {
                 let now_ns = self.clock.now_ns();
-                let (exporter, place) = (from.to_string(), || format!("from {from}"));
+                let (peer, place) = (Peer::Socket(from), || format!("from {from}"));
                 match is_stream {
-                    true => self.read_message(&exporter, true, &bytes, now_ns, place),
-                    false => self.read_datagram(&exporter, &bytes, now_ns, place),
+                    true => self.read_message(peer, true, &bytes, now_ns, place),
+                    false => self.read_datagram(peer, &bytes, now_ns, place),
                 }
             }
             Received::Closed { from, why } => self.closed(from, why),
@@ -435,11 +443,11 @@ impl Work<'_> {
     }
 
     /// Reads a datagram: one message, or several that the exporter's kernel had yet to segment.
-    fn read_datagram(&mut self, exporter: &str, bytes: &[u8], received_ns: u64, place: impl Fn() -> String) {
+    fn read_datagram(&mut self, peer: Peer<'_>, bytes: &[u8], received_ns: u64, place: impl Fn() -> String) {
         let mut rest = bytes;
         loop {
             let (message, behind) = rest.split_at(first_message_bytes(rest));
-            self.read_message(exporter, false, message, received_ns, &place);
+            self.read_message(peer, false, message, received_ns, &place);
             if behind.is_empty() {
                 return;
             }
@@ -449,7 +457,7 @@ impl Work<'_> {
 
     fn read_message(
         &mut self,
-        exporter: &str,
+        peer: Peer<'_>,
         is_stream: bool,
         bytes: &[u8],
         received_ns: u64,
@@ -457,7 +465,7 @@ impl Work<'_> {
     ) {
         self.messages += 1;
         let first = self.records.len();
-        let read = self.exporters.read(exporter, is_stream, bytes, received_ns, &mut self.records);
+        let read = self.exporters.read(peer, is_stream, bytes, received_ns, &mut self.records);
         self.records[first..].iter_mut().for_each(label);
         let fault = match read {
             Ok(report) => report.first_fault,
@@ -509,6 +517,7 @@ impl Work<'_> {
             without_addresses: sum(|exporter| exporter.without_addresses),
             sets_without_template: sum(|exporter| exporter.sets_without_template),
             sequence_gaps: sum(|exporter| exporter.sequence_gaps),
+            names_refused: Name::refused(),
             passed_over: self.passed_over,
             conserved: balance && outlets.iter().all(told),
             elapsed_s,

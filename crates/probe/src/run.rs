@@ -73,6 +73,7 @@ fn probe_with_notices(
     let completing = Completing {
         labeling: options.meter.labeling,
         interfaces: interfaces.clone(),
+        exporter: options.exporter(),
         elsewhere: None,
         // Files have their own times.
         wall: matches!(options.input, Input::Live(_)).then(Arc::default),

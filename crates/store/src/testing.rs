@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use thalweg_base::DropReason;
-use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN, Translation};
+use thalweg_base::{DropReason, Name};
+use thalweg_flow::{
+    Counters, EndReason, ExporterId, FlowKey, FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
+};
 
 pub(crate) use thalweg_base::XorShift64Star as Chance;
 
@@ -83,6 +85,14 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
     for _ in 0..chance.below(5) {
         let reason = DropReason::ALL[chance.below(DropReason::ALL.len() as u32) as usize];
         record.drops.add(reason, 1 + chance.below(1000), u64::from(chance.below(100_000)));
+    }
+    if one_in(chance, 2) {
+        let name = ["edge1", "edge2", "core1", ""][chance.below(4) as usize];
+        record.exporter = ExporterId {
+            address: one_in(chance, 2).then(|| address(chance, v6)),
+            domain: one_in(chance, 2).then(|| chance.below(5)),
+            name: Name::of(name),
+        };
     }
     record.sampling_interval = match chance.below(8) {
         0 => SAMPLING_UNKNOWN,

@@ -401,26 +401,28 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("files skipped", count(summary.skipped.count)),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
-    print(&table(&["dataset", &args.data.display().to_string()], &[1], rows))?;
+    print(&table(&["dataset", &args.folders()], &[1], rows))?;
     report_writing(&writing);
     report_skipped(&summary.skipped);
     Ok(())
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
+    let mut done = Upkeep::default();
     // A writer would create the folder; here a missing folder is an error.
-    writer::open(args)?;
-    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
-    let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
-        StoreError::Busy { .. } => Failure::Run(format!(
-            "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in [flows] \
-             of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
-        )),
-        other => failed(other),
-    })?;
-    report_recovery(&recovery);
-    writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
-    let done = writer.close().map_err(failed)?.upkeep;
+    for part in writer::open(args)?.parts().map_err(failed)? {
+        let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
+        let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
+            StoreError::Busy { .. } => Failure::Run(format!(
+                "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \
+                 [flows] of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
+            )),
+            other => failed(other),
+        })?;
+        report_recovery(&recovery);
+        writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
+        done.add(&writer.close().map_err(failed)?.upkeep);
+    }
     let Upkeep { files_joined, files_made, records_joined, files_expired, records_expired, bytes_expired } =
         done;
     match format {

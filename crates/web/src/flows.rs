@@ -95,12 +95,12 @@ impl Question {
         Ok(())
     }
 
-    fn top(&self, view: &View, writing: &Writing) -> Result<Value, Problem> {
+    fn top(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
         let answer = top(view, &self.query, &self.keys, self.by, self.count).map_err(failed)?;
         Ok(answer.to_json(&self.keys, writing))
     }
 
-    fn graph(&self, view: &View, writing: &Writing) -> Result<Value, Problem> {
+    fn graph(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
         let step_ns = self.step_ns.unwrap_or_else(|| view.readable_step_ns(self.query.window));
         let answer = graph(view, &self.query, &self.keys, self.by, self.count, step_ns).map_err(failed)?;
         Ok(answer.to_json(&self.keys, writing))

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, Name};
 use thalweg_wire::netflow::element as e;
 
 use super::{ABSENT_WIDE, Access, Kind, NO_LABEL, NO_SMALL, NO_TRANSLATION, Row, Vocabulary};
@@ -61,6 +61,11 @@ macro_rules! small {
 macro_rules! address {
     ($place:ident) => {
         Access::Address(|r| r.$place, |r, value| r.$place = Some(value))
+    };
+}
+macro_rules! name {
+    ($($place:ident).+) => {
+        Access::Number(|r| r.$($place).+.code(), |r, code| r.$($place).+ = Name::from_code(code))
     };
 }
 /// Counters of the reverse direction.
@@ -127,11 +132,14 @@ const APPLICATION: Kind = Kind::Word(Vocabulary::Application);
 const END_REASON: Kind = Kind::Word(Vocabulary::EndReason);
 const DROP_REASON: Kind = Kind::Word(Vocabulary::DropReason);
 const INTERFACE: Kind = Kind::Word(Vocabulary::Interface);
+const NAME: Kind = Kind::Word(Vocabulary::Name);
 const NO_EIGHT_BITS: Option<u64> = Some(NO_SMALL as u64);
 const NO_PORT: Option<u64> = Some(NO_TRANSLATION as u64);
 const NO_WIDE: Option<u64> = Some(ABSENT_WIDE);
 const IN: Option<u64> = Some(NO_INTERFACE as u64);
 const AS: Option<u64> = Some(NO_AS as u64);
+/// No domain: an exporter with the highest number counts as one that did not say.
+const NO_DOMAIN: u32 = u32::MAX;
 
 fields! {
     stored {
@@ -215,6 +223,14 @@ fields! {
             follows!(number |r| small(r.key.icmp().map(|(icmp_type, _)| icmp_type))), "type of ICMP or ICMPv6")
         IcmpCode (39 "icmp_code", N8, NO_EIGHT_BITS, [],
             follows!(number |r| small(r.key.icmp().map(|(_, code)| code))), "code of ICMP or ICMPv6")
+        ExporterName (50 "exporter", NAME, Some(0), [], name!(exporter.name),
+            "who metered it: the exporter's name by configuration, else its address")
+        ExporterAddress (51 "exporter_address", ADDRESS, Some(0), [],
+            Access::Address(|r| r.exporter.address, |r, value| r.exporter.address = Some(value)),
+            "address that the exporter sent from; a meter of this program has none")
+        ExporterDomain (52 "exporter_domain", N32, Some(NO_DOMAIN as u64), [],
+            Access::Number(|r| r.exporter.domain.unwrap_or(NO_DOMAIN), |r, value| r.exporter.domain = Some(value)),
+            "its observation domain (IPFIX), source identifier (NetFlow 9) or engine (NetFlow 5)")
     }
     derived {
         IngressName (9 "ingress_name", INTERFACE, IN, [], follows!(number |r| r.key.ingress),

@@ -9,6 +9,8 @@ use thalweg_flow::export::Amount;
 use thalweg_flow::import::{self, Importer};
 use thalweg_wire::netflow::decode::{self, Fault, Report, Source};
 
+use super::names::{ExporterNames, Peer};
+
 /// The most exporters with their own summary; later ones share one.
 const EXPORTERS_MAX: usize = 4096;
 /// The name of the shared summary.
@@ -57,6 +59,7 @@ pub struct ExporterSummary {
 #[derive(Default)]
 pub(super) struct Exporters {
     importer: Importer,
+    names: ExporterNames,
     summaries: Vec<ExporterSummary>,
     by_name: BTreeMap<String, usize>,
 }
@@ -84,22 +87,33 @@ impl ExporterSummary {
 }
 
 impl Exporters {
+    /// With these names for exporters.
+    pub(super) fn new(names: ExporterNames) -> Self {
+        Self { names, ..Self::default() }
+    }
+
     /// Reads a message; appends its records to the list. Fails if the message is refused.
     pub(super) fn read(
         &mut self,
-        exporter: &str,
+        peer: Peer<'_>,
         is_stream: bool,
         message: &[u8],
         received_ns: u64,
         records: &mut Vec<FlowRecord>,
     ) -> Result<Report, Fault> {
-        let number = number_of(exporter, is_stream);
+        let exporter = peer.to_string();
+        let number = number_of(&exporter, is_stream);
         let source = if is_stream { Source::stream(number) } else { Source::datagrams(number) };
         let before = self.counters();
         let first = records.len();
         let result = self.importer.handle_message(source, message, received_ns, records);
         let after = self.counters();
-        let summary = self.summary_of(exporter);
+        if let Ok(report) = &result {
+            // Records that waited for a template of this message are of the same domain.
+            let exporter = self.names.exporter(peer, report.header.domain);
+            records[first..].iter_mut().for_each(|record| record.exporter = exporter);
+        }
+        let summary = self.summary_of(&exporter);
         summary.add(&before, &after);
         match &result {
             Ok(report) => {

@@ -24,7 +24,7 @@ use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, 
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::SCHEMA;
-use thalweg_flow::fields::{Field, Kind};
+use thalweg_flow::fields::{Field, Kind, Vocabulary};
 
 /// A file with a valid footer of ours.
 #[derive(Debug)]
@@ -384,8 +384,14 @@ impl Decoder {
             Kind::Number(_) => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
             Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
                 let text = std::str::from_utf8(text).map_err(|_| "a word that is not UTF-8")?;
-                // A word of a later version counts as unknown.
-                let code = vocabulary.code(text).unwrap_or(self.absent as u32);
+                let code = match vocabulary.code(text) {
+                    Some(code) => code,
+                    None if vocabulary == Vocabulary::Name => {
+                        return Err("more names than this process can hold");
+                    }
+                    // A word of a later version counts as unknown.
+                    None => self.absent as u32,
+                };
                 self.number_dictionary.push(code);
                 Ok(())
             }),

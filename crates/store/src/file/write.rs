@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -154,7 +156,7 @@ fn write_column(
 fn split<T: Copy + PartialEq, V>(
     values: &[T],
     absent: Option<T>,
-    convert: impl Fn(T) -> V,
+    mut convert: impl FnMut(T) -> V,
 ) -> (Option<Vec<i16>>, Vec<V>) {
     match absent {
         None => (None, values.iter().map(|value| convert(*value)).collect()),
@@ -166,10 +168,16 @@ fn split<T: Copy + PartialEq, V>(
 }
 
 fn words(values: &[u32], absent: Option<u64>, vocabulary: Vocabulary) -> (Option<Vec<i16>>, Vec<ByteArray>) {
-    // Codes have eight bits.
-    let texts: Vec<ByteArray> =
-        (0..256).map(|code| ByteArray::from(vocabulary.text(code).into_owned().into_bytes())).collect();
-    split(values, absent.map(|absent| absent as u32), |code| texts[code as usize & 255].clone())
+    let mut texts: HashMap<u32, ByteArray, RandomState> = HashMap::default();
+    let (mut last, mut text) = (None, ByteArray::new());
+    split(values, absent.map(|absent| absent as u32), |code| {
+        // A word is often that of the row before.
+        if last != Some(code) {
+            let new = || ByteArray::from(vocabulary.text(code).into_owned().into_bytes());
+            (last, text) = (Some(code), texts.entry(code).or_insert_with(new).clone());
+        }
+        text.clone()
+    })
 }
 
 /// Texts of addresses: each distinct one is formatted once and shared.

@@ -200,6 +200,8 @@ impl<'a> Parser<'a> {
             "dscp" => self.dscp(),
             "ttl" => self.number(&[C::TtlMin, C::TtlMax], 255),
             "dropped" => self.range(Unit::Count, |from, to| Test::Sum(&[C::DroppedPackets], from, to)),
+            "exporter" => self.exporter(),
+            "domain" => self.number(&[C::ExporterDomain], u32::MAX.into()),
             "icmp-type" => self.number(&[C::IcmpType], 255),
             "icmp-code" => self.number(&[C::IcmpCode], 255),
             "sampling" => self.number(&[C::SamplingInterval], u32::MAX.into()),
@@ -276,6 +278,21 @@ impl<'a> Parser<'a> {
         })?;
         self.next += 1;
         Ok(Expression::Test(Test::Address(columns, prefix)))
+    }
+
+    fn exporter(&mut self) -> Result<Expression, FilterError> {
+        self.address(&[C::ExporterAddress], true).or_else(|_| {
+            self.name(
+                &[C::ExporterName],
+                "expected an exporter's name, its address or a prefix, such as `edge1`",
+            )
+        })
+    }
+
+    fn name(&mut self, columns: &'static [C], what: &str) -> Result<Expression, FilterError> {
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
+        self.next += 1;
+        Ok(Expression::Test(Test::Name(columns, word.to_owned())))
     }
 
     fn number(&mut self, columns: &'static [C], most: u64) -> Result<Expression, FilterError> {

@@ -55,6 +55,11 @@ const CONDITIONS: &[Condition] = &[
     ("sampling > 1 and (ingress 3 || egress 3)", |r| {
         r.sampling_interval > 1 && (r.key.ingress == 3 || r.egress == 3)
     }),
+    ("exporter edge1 or exporter co*", |r| ["edge1", "core1"].contains(&r.exporter.name.text())),
+    ("exporter 10.0.0.0/16 and domain < 3", |r| {
+        r.exporter.address.is_some_and(|address| in_net(address, [10, 0]))
+            && r.exporter.domain.is_some_and(|domain| domain < 3)
+    }),
 ];
 
 fn number(key: &Key, number: u32) -> KeyValue {
@@ -83,6 +88,9 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
         "vlan" => both(number(key, k.vlan.into())),
         "mpls" => both(number(key, k.mpls_label.unwrap_or(u32::MAX))),
         "nat-src" => both(address(record.translation.map(|t| t.src))),
+        "exporter" => both(number(key, record.exporter.name.code())),
+        "exporter-address" => both(address(record.exporter.address)),
+        "domain" => both(number(key, record.exporter.domain.unwrap_or(u32::MAX))),
         other => panic!("the reference does not know {other}"),
     }
 }
@@ -187,6 +195,8 @@ fn top_agrees_with_the_slow_reference() {
         vec![key("icmp-type")],
         vec![key("src"), key("dst"), key("src-port"), key("dst-port"), key("proto")],
         vec![key("dst-as"), key("vlan")],
+        vec![key("exporter")],
+        vec![key("exporter-address"), key("exporter"), key("domain")],
     ];
     for (window, threads) in windows().into_iter().zip([1, 2, 3]) {
         for condition in CONDITIONS {

@@ -12,14 +12,21 @@ use thalweg_text::calendar::{SECOND_NS, parse_time};
 #[derive(Debug, Args)]
 #[command(after_help = FLOWS_HELP)]
 pub(crate) struct FlowsArgs {
-    /// Folder of the dataset
+    /// Folder of the dataset (repeatable: several are asked as one)
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/thalweg/flows")]
-    pub(crate) data: PathBuf,
+    pub(crate) data: Vec<PathBuf>,
     /// Read files only; do not ask the dataset's writer for records that are not on disk yet
     #[arg(long, global = true)]
     pub(crate) no_live: bool,
     #[command(subcommand)]
     pub(crate) action: FlowsAction,
+}
+
+impl FlowsArgs {
+    /// The datasets' folders, for messages.
+    pub(crate) fn folders(&self) -> String {
+        self.data.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -164,7 +171,7 @@ macro_rules! keys {
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as match either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
-  icmp-type icmp-code
+  icmp-type icmp-code exporter exporter-address domain
 "
     };
 }
@@ -175,8 +182,8 @@ macro_rules! filters {
 Filters:
   [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] port N, [src|dst] as N
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
-  next-hop, bgp-next-hop, nat-src, nat-dst PREFIX
-  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code N
+  next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME (NAME* is the beginning of one), ADDRESS or PREFIX
+  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code, domain N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
 "
     };
