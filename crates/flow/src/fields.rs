@@ -79,8 +79,6 @@ pub enum Vocabulary {
     EndReason,
     /// [`DropReason`].
     DropReason,
-    /// Interface names, which only the exporter knows.
-    Interface,
     /// Names from outside ([`Name`]): codes are those of this process.
     Name,
 }
@@ -100,7 +98,7 @@ impl Vocabulary {
             Self::Application => application::by_code(code).map(|application| application.name),
             Self::EndReason => EndReason::from_code(code).map(EndReason::name),
             Self::DropReason => DropReason::from_code(code).map(DropReason::name),
-            Self::Interface | Self::Name => None,
+            Self::Name => None,
         }
     }
 
@@ -117,32 +115,19 @@ impl Vocabulary {
             Self::DropReason => {
                 DropReason::ALL.iter().find(|reason| reason.name() == text).map(|reason| *reason as u8)
             }
-            Self::Interface | Self::Name => None,
+            Self::Name => None,
         };
         code.or_else(|| text.parse().ok()).map(u32::from)
     }
 }
 
-/// Interface names by the numbers in records.
-pub trait InterfaceNames {
-    /// The name of the interface with this number.
-    fn name(&self, number: u32) -> Option<&str>;
-}
-
-/// No interface has a name.
-impl InterfaceNames for () {
-    fn name(&self, _: u32) -> Option<&str> {
-        None
-    }
-}
-
 /// A value of a record for output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum Value {
     /// Nanoseconds since the Unix epoch.
     Time(u64),
     Number(u64),
-    Text(Cow<'a, str>),
+    Text(Cow<'static, str>),
     Address(IpAddr),
 }
 
@@ -158,7 +143,7 @@ impl Field {
     }
 
     /// The value in a record; `None` if unknown.
-    pub fn value<'a>(self, record: &FlowRecord, interfaces: &'a dyn InterfaceNames) -> Option<Value<'a>> {
+    pub fn value(self, record: &FlowRecord) -> Option<Value> {
         let row = self.row();
         let number = match row.access {
             Access::Address(get, _) => return get(record).map(Value::Address),
@@ -170,9 +155,6 @@ impl Field {
         }
         match row.kind {
             Kind::Time => Some(Value::Time(number)),
-            Kind::Word(Vocabulary::Interface) => {
-                interfaces.name(number as u32).map(|name| Value::Text(name.into()))
-            }
             Kind::Word(vocabulary) => Some(Value::Text(vocabulary.text(number as u32))),
             Kind::Wide | Kind::Number(_) | Kind::Address => Some(Value::Number(number)),
         }

@@ -22,11 +22,9 @@ use thalweg_wire::netflow::decode::{
     Decoder, Fault, Limits, Record, Report, SessionKey, Source, TemplateKind,
 };
 
-use crate::FlowRecord;
+use crate::{FlowRecord, InterfaceName};
 use context::Context;
 use draft::Draft;
-
-pub use context::Interface;
 
 /// Counters of the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +106,7 @@ impl Importer {
     }
 
     /// Interfaces that exporters described, by session and number.
-    pub fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, &Interface)> {
+    pub fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, InterfaceName)> {
         self.context.interfaces()
     }
 }

@@ -220,6 +220,13 @@ pub struct ExporterId {
     pub name: Name,
 }
 
+/// What an interface is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceName {
+    pub name: Name,
+    pub description: Name,
+}
+
 /// A flow, or a part of its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowRecord {
@@ -246,6 +253,9 @@ pub struct FlowRecord {
     /// Counted packets that the router dropped.
     pub drops: Drops,
     pub exporter: ExporterId,
+    /// Of the ingress interface, when the record was made; of the egress interface.
+    pub ingress_name: InterfaceName,
+    pub egress_name: InterfaceName,
     /// One packet in this many was sampled; 1 is all, [`SAMPLING_UNKNOWN`] is unknown. Counters are not
     /// multiplied by it; see [`Self::scale`].
     pub sampling_interval: u32,
@@ -268,6 +278,8 @@ impl FlowRecord {
             translation: None,
             drops: Drops::default(),
             exporter: ExporterId::default(),
+            ingress_name: InterfaceName::default(),
+            egress_name: InterfaceName::default(),
             sampling_interval: 1,
         }
     }
@@ -291,12 +303,16 @@ impl FlowRecord {
             translation,
             drops,
             exporter,
+            ingress_name,
+            egress_name,
             sampling_interval: _,
         } = self;
         let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
         let has_more = mpls_label.is_some() || reverse.is_some() || translation.is_some();
         let ExporterId { address, domain, name } = exporter;
-        let is_named = address.is_some() || domain.is_some() || *name != Name::NONE;
+        let names =
+            [*name, ingress_name.name, ingress_name.description, egress_name.name, egress_name.description];
+        let is_named = address.is_some() || domain.is_some() || names != [Name::NONE; 5];
         !has_route && !has_more && !is_named && drops.is_empty()
     }
 

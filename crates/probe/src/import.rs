@@ -39,7 +39,6 @@ use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
 use crate::deliver::{Kept, KeptOptions, Lines, Outlet, Waiting, label};
-use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
@@ -213,7 +212,7 @@ fn outlets(
     waits_until: Option<&Arc<AtomicBool>>,
     notify: Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let mut outlets = Lines::outlets(&options.json, &options.csv, &SharedInterfaces::default())?;
+    let mut outlets = Lines::outlets(&options.json, &options.csv)?;
     if let Some(folder) = &options.store {
         let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };

@@ -373,7 +373,7 @@ fn records_say_who_metered_them() {
     write_capture(&capture, &frames);
     let domain = u32::from_be_bytes(messages[0][12..16].try_into().unwrap());
     let names = format!(
-        "exporter 192.0.2.1 edge1\nexporter 192.0.2.2,{domain} edge2\nexporter 192.0.2.2,999 other\n"
+        "exporter 192.0.2.1 edge1\nexporter 192.0.2.2,{domain} edge2\nexporter 192.0.2.2,999 other\ninterface 192.0.2.1 1 xe-0/0/1 Transit A\n"
     );
     let into = ImportOptions {
         store: Some(store.clone()),
@@ -395,6 +395,8 @@ fn records_say_who_metered_them() {
     assert_eq!(ask("exporter edge2 or exporter 192.0.2.3"), [row("192.0.2.3", 3), row("edge2", 2)]);
     assert_eq!(ask("exporter 192.0.2.0/31"), [row("edge1", 1)]);
     assert_eq!(ask("exporter other"), []);
+    assert_eq!(ask("in-if xe-0/*"), [row("edge1", 1)]);
+    assert_eq!(ask("in-if Transit* and exporter edge2"), []);
 }
 
 /// Stops the import after `messages` messages; records its address.

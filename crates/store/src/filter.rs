@@ -122,6 +122,8 @@ impl Filter {
         "icmp-code",
         "exporter",
         "domain",
+        "in-if",
+        "out-if",
     ];
 
     /// Parses a filter; an empty text selects every record.
@@ -136,7 +138,7 @@ impl Filter {
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
     ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain" ) N
-    ///            | "exporter" ( NAME | ADDRESS | PREFIX )
+    ///            | "exporter" ( NAME | ADDRESS | PREFIX ) | ( "in-if" | "out-if" ) NAME
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {

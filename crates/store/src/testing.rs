@@ -94,6 +94,10 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
             name: Name::of(name),
         };
     }
+    for interface in [&mut record.ingress_name, &mut record.egress_name] {
+        interface.name = Name::of(["", "", "xe-0/0/1", "xe-0/0/2", "wan"][chance.below(5) as usize]);
+        interface.description = Name::of(["", "", "", "Transit A"][chance.below(4) as usize]);
+    }
     record.sampling_interval = match chance.below(8) {
         0 => SAMPLING_UNKNOWN,
         1 => 1 + chance.below(1000),

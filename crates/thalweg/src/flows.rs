@@ -236,8 +236,7 @@ impl ListLines {
             return text;
         };
         let mut lines = Vec::new();
-        // A dataset has no names of interfaces.
-        records.iter().for_each(|record| format.write(record, &(), &mut lines));
+        records.iter().for_each(|record| format.write(record, &mut lines));
         String::from_utf8_lossy(&lines).into_owned()
     }
 }

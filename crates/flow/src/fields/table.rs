@@ -131,7 +131,6 @@ const ADDRESS: Kind = Kind::Address;
 const APPLICATION: Kind = Kind::Word(Vocabulary::Application);
 const END_REASON: Kind = Kind::Word(Vocabulary::EndReason);
 const DROP_REASON: Kind = Kind::Word(Vocabulary::DropReason);
-const INTERFACE: Kind = Kind::Word(Vocabulary::Interface);
 const NAME: Kind = Kind::Word(Vocabulary::Name);
 const NO_EIGHT_BITS: Option<u64> = Some(NO_SMALL as u64);
 const NO_PORT: Option<u64> = Some(NO_TRANSLATION as u64);
@@ -231,12 +230,15 @@ fields! {
         ExporterDomain (52 "exporter_domain", N32, Some(NO_DOMAIN as u64), [],
             Access::Number(|r| r.exporter.domain.unwrap_or(NO_DOMAIN), |r, value| r.exporter.domain = Some(value)),
             "its observation domain (IPFIX), source identifier (NetFlow 9) or engine (NetFlow 5)")
+        IngressName (9 "ingress_name", NAME, Some(0), [], name!(ingress_name.name),
+            "name of the ingress interface when the record was made")
+        EgressName (10 "egress_name", NAME, Some(0), [], name!(egress_name.name), "name of the egress interface")
+        IngressDescription (53 "ingress_description", NAME, Some(0), [], name!(ingress_name.description),
+            "description of the ingress interface, for people")
+        EgressDescription (54 "egress_description", NAME, Some(0), [], name!(egress_name.description),
+            "description of the egress interface")
     }
     derived {
-        IngressName (9 "ingress_name", INTERFACE, IN, [], follows!(number |r| r.key.ingress),
-            "name of the ingress interface, if the meter knows it")
-        EgressName (10 "egress_name", INTERFACE, IN, [], follows!(number |r| r.egress),
-            "name of the egress interface, likewise")
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),
             "packets of both directions, times the sampling interval where that is known")
         ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.bytes().saturating_mul(r.scale())),

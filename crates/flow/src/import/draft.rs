@@ -444,6 +444,8 @@ impl Draft {
             reverse,
             application: self.application(&key, session, context),
             egress: self.egress,
+            ingress_name: context.interface(session, self.ingress),
+            egress_name: context.interface(session, self.egress),
             next_hop: self.next_hop,
             src_as: self.src_as,
             dst_as: self.dst_as,

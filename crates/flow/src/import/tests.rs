@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, Name};
 use thalweg_wire::application;
 use thalweg_wire::netflow::decode::Version;
 use thalweg_wire::netflow::element::*;
@@ -351,10 +351,11 @@ fn interfaces_and_applications_have_names() {
         &[(INGRESS_INTERFACE, &[0, 3]), (INTERFACE_NAME, b"eth3\0\0"), (INTERFACE_DESCRIPTION, b"uplink")],
     );
     let session = SessionKey { exporter: 1, version: Version::Ipfix, domain: 0 };
-    let names: Vec<_> =
-        importer.interfaces().map(|(session, number, names)| (session, number, names.clone())).collect();
-    let eth3 = Interface { name: "eth3".into(), description: "uplink".into() };
+    let names: Vec<_> = importer.interfaces().collect();
+    let eth3 = InterfaceName { name: Name::of("eth3"), description: Name::of("uplink") };
     assert_eq!(names, [(session, 3, eth3)]);
+    let named = flow(&mut importer, &[(INGRESS_INTERFACE, &[0, 3]), (EGRESS_INTERFACE, &[4])]);
+    assert_eq!((named.ingress_name, named.egress_name), (eth3, InterfaceName::default()));
 
     let quic = application::by_name("quic").unwrap().code;
     learn(&mut importer, 1, &[(APPLICATION_ID, &[6, 0, 1]), (APPLICATION_NAME, b"QUIC")]);

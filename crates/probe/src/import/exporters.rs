@@ -111,7 +111,10 @@ impl Exporters {
         if let Ok(report) = &result {
             // Records that waited for a template of this message are of the same domain.
             let exporter = self.names.exporter(peer, report.header.domain);
-            records[first..].iter_mut().for_each(|record| record.exporter = exporter);
+            for record in &mut records[first..] {
+                record.exporter = exporter;
+                self.names.name_interfaces(record);
+            }
         }
         let summary = self.summary_of(&exporter);
         summary.add(&before, &after);

@@ -1,4 +1,4 @@
-//! Names of exporters, from a file of the user's.
+//! Names of exporters and their interfaces, from a file of the user's.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use thalweg_base::Name;
-use thalweg_flow::ExporterId;
+use thalweg_flow::{ExporterId, FlowRecord, InterfaceName};
 
 /// The most lines with a name.
 const LINES_MAX: usize = 1 << 18;
@@ -31,8 +31,12 @@ impl fmt::Display for Peer<'_> {
 /// Names by address and, where it matters, observation domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExporterNames {
-    exporters: BTreeMap<(IpAddr, Option<u32>), Name>,
+    exporters: BTreeMap<Place, Name>,
+    interfaces: BTreeMap<(Place, u32), InterfaceName>,
 }
+
+/// An exporter, or one of its domains.
+type Place = (IpAddr, Option<u32>);
 
 /// A line that names nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +52,7 @@ pub struct NamesError {
 /// ```text
 /// exporter 192.0.2.1   edge1
 /// exporter 192.0.2.1,7 edge1-lc0     # its observation domain 7
+/// interface 192.0.2.1 531 xe-0/0/1 Transit A
 /// ```
 impl FromStr for ExporterNames {
     type Err = NamesError;
@@ -61,22 +66,36 @@ impl FromStr for ExporterNames {
             match words.next() {
                 None => continue,
                 Some(_) if line > LINES_MAX => return Err(fault("at most 262144 lines")),
-                Some("exporter") => {
-                    let exporter = words.next().and_then(exporter);
-                    let exporter = exporter.ok_or_else(|| fault("an address, or ADDRESS,DOMAIN"))?;
-                    let (Some(name), None) = (words.next(), words.next()) else {
-                        return Err(fault("one name behind the address"));
-                    };
-                    names.exporters.insert(exporter, Name::of(name));
+                Some(what @ ("exporter" | "interface")) => {
+                    let place = words.next().and_then(place);
+                    let place = place.ok_or_else(|| fault("an address, or ADDRESS,DOMAIN"))?;
+                    let is_exporter = what == "exporter";
+                    let number =
+                        if is_exporter { Some(0) } else { words.next().and_then(|word| word.parse().ok()) };
+                    let number = number.ok_or_else(|| fault("an interface's number behind the address"))?;
+                    let name = words.next().ok_or_else(|| fault("a name"))?;
+                    let rest = words.collect::<Vec<_>>().join(" ");
+                    if !is_exporter {
+                        let interface = InterfaceName { name: Name::of(name), description: Name::of(&rest) };
+                        names.interfaces.insert((place, number), interface);
+                    } else if rest.is_empty() {
+                        names.exporters.insert(place, Name::of(name));
+                    } else {
+                        return Err(fault("a name without spaces"));
+                    }
                 }
-                Some(_) => return Err(fault("`exporter ADDRESS NAME`")),
+                Some(_) => {
+                    return Err(fault(
+                        "`exporter ADDRESS NAME` or `interface ADDRESS NUMBER NAME DESCRIPTION`",
+                    ));
+                }
             }
         }
         Ok(names)
     }
 }
 
-fn exporter(text: &str) -> Option<(IpAddr, Option<u32>)> {
+fn place(text: &str) -> Option<Place> {
     match text.split_once(',') {
         Some((address, domain)) => Some((address.parse().ok()?, Some(domain.parse().ok()?))),
         None => Some((text.parse().ok()?, None)),
@@ -94,6 +113,21 @@ impl ExporterNames {
         let named = by_domain.or_else(|| self.exporters.get(&(address, None))).copied();
         let name = named.unwrap_or_else(|| Name::of(&address.to_string()));
         ExporterId { address: Some(address), domain: Some(domain), name }
+    }
+
+    /// Names the interfaces of a record of a known exporter; what it calls them itself counts less.
+    pub(super) fn name_interfaces(&self, record: &mut FlowRecord) {
+        let ExporterId { address: Some(address), domain, .. } = record.exporter else { return };
+        if self.interfaces.is_empty() {
+            return;
+        }
+        for (number, interface) in
+            [(record.key.ingress, &mut record.ingress_name), (record.egress, &mut record.egress_name)]
+        {
+            let own = self.interfaces.get(&((address, domain), number));
+            let named = own.or_else(|| self.interfaces.get(&((address, None), number)));
+            *interface = named.copied().unwrap_or(*interface);
+        }
     }
 }
 
@@ -115,9 +149,14 @@ mod tests {
         assert_eq!(name("192.0.2.2:9995", 7), "192.0.2.2");
         let file = names.exporter(Peer::File("a.ipfix"), 3);
         assert_eq!((file.address, file.name.text()), (None, "a.ipfix"));
-        for (text, line) in
-            [("exporter", 1), ("\nexporter 192.0.2.1", 2), ("exporter 192.0.2.1,x a", 1), ("host a", 1)]
-        {
+        for (text, line) in [
+            ("exporter", 1),
+            ("\nexporter 192.0.2.1", 2),
+            ("exporter 192.0.2.1,x a", 1),
+            ("exporter 192.0.2.1 a b", 1),
+            ("interface 192.0.2.1 xe-0/0/1", 1),
+            ("host a", 1),
+        ] {
             assert_eq!(text.parse::<ExporterNames>().map_err(|error| error.line), Err(line), "{text}");
         }
     }

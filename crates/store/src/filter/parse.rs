@@ -17,6 +17,9 @@ const SECOND_NS: u64 = thalweg_text::calendar::SECOND_NS;
 const TEST_EXPECTED: &str =
     "expected a test, such as `src net 10.0.0.0/8`, `port 443`, `proto udp`, `packets > 10`";
 
+const INTERFACE_EXPECTED: &str =
+    "expected an interface's name or description, or the beginning of one: `xe-0/*`";
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sign {
     Open,
@@ -201,6 +204,8 @@ impl<'a> Parser<'a> {
             "ttl" => self.number(&[C::TtlMin, C::TtlMax], 255),
             "dropped" => self.range(Unit::Count, |from, to| Test::Sum(&[C::DroppedPackets], from, to)),
             "exporter" => self.exporter(),
+            "in-if" => self.name(&[C::IngressName, C::IngressDescription], INTERFACE_EXPECTED),
+            "out-if" => self.name(&[C::EgressName, C::EgressDescription], INTERFACE_EXPECTED),
             "domain" => self.number(&[C::ExporterDomain], u32::MAX.into()),
             "icmp-type" => self.number(&[C::IcmpType], 255),
             "icmp-code" => self.number(&[C::IcmpCode], 255),

@@ -55,6 +55,8 @@ impl Key {
         one("exporter", Field::ExporterName),
         one("exporter-address", Field::ExporterAddress),
         one("domain", Field::ExporterDomain),
+        one("in-if", Field::IngressName),
+        one("out-if", Field::EgressName),
     ];
 
     /// The names of all keys, for messages.

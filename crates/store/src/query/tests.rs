@@ -56,6 +56,9 @@ const CONDITIONS: &[Condition] = &[
         r.sampling_interval > 1 && (r.key.ingress == 3 || r.egress == 3)
     }),
     ("exporter edge1 or exporter co*", |r| ["edge1", "core1"].contains(&r.exporter.name.text())),
+    ("in-if xe-0/* and not out-if Transit*", |r| {
+        r.ingress_name.name.text().starts_with("xe-0/") && r.egress_name.description.text().is_empty()
+    }),
     ("exporter 10.0.0.0/16 and domain < 3", |r| {
         r.exporter.address.is_some_and(|address| in_net(address, [10, 0]))
             && r.exporter.domain.is_some_and(|domain| domain < 3)
@@ -90,6 +93,8 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
         "nat-src" => both(address(record.translation.map(|t| t.src))),
         "exporter" => both(number(key, record.exporter.name.code())),
         "exporter-address" => both(address(record.exporter.address)),
+        "in-if" => both(number(key, record.ingress_name.name.code())),
+        "out-if" => both(number(key, record.egress_name.name.code())),
         "domain" => both(number(key, record.exporter.domain.unwrap_or(u32::MAX))),
         other => panic!("the reference does not know {other}"),
     }
@@ -197,6 +202,7 @@ fn top_agrees_with_the_slow_reference() {
         vec![key("dst-as"), key("vlan")],
         vec![key("exporter")],
         vec![key("exporter-address"), key("exporter"), key("domain")],
+        vec![key("in-if"), key("out-if"), key("proto")],
     ];
     for (window, threads) in windows().into_iter().zip([1, 2, 3]) {
         for condition in CONDITIONS {

@@ -171,7 +171,7 @@ macro_rules! keys {
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as match either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
-  icmp-type icmp-code exporter exporter-address domain
+  icmp-type icmp-code exporter exporter-address domain in-if out-if (names of interfaces)
 "
     };
 }
@@ -182,7 +182,8 @@ macro_rules! filters {
 Filters:
   [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] port N, [src|dst] as N
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
-  next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME (NAME* is the beginning of one), ADDRESS or PREFIX
+  next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME, ADDRESS or PREFIX
+  in-if, out-if NAME, of an interface or its description; NAME* is the beginning of a name
   ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code, domain N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
 "

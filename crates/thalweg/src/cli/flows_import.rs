@@ -14,7 +14,7 @@ pub(crate) struct FlowsImportArgs {
     /// listen
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<ImportSource>,
-    /// File with a line `exporter ADDRESS NAME` or `exporter ADDRESS,DOMAIN NAME` for each exporter to be named
+    /// File with names: lines `exporter ADDRESS NAME` and `interface ADDRESS NUMBER NAME DESCRIPTION`
     #[arg(long, value_name = "FILE")]
     pub(crate) names: Option<PathBuf>,
     /// In captures, read only packets to this UDP or TCP port
