@@ -105,6 +105,34 @@ fn segment_routing_with_options_of_all_kinds() {
     assert!(names.contains(&"TenGigE0_0_0_0"), "{names:?}");
 }
 
+/// Sampling intervals and interfaces of captures from Akvorado's tests, as those expect them.
+#[test]
+fn rates_are_those_of_samplers_and_fields() {
+    let Some(root) = thalweg_testdata::shared("flow-export/akvorado/netflow") else { return };
+    let flows = |names: &[&str]| {
+        let messages: Vec<Vec<u8>> =
+            names.iter().flat_map(|name| captured(&root, &format!("{name}.pcap"))).collect();
+        imported(&mut Importer::default(), &messages)
+    };
+    let seen = |flows: &[FlowRecord]| -> Vec<(u32, u32, u32)> {
+        flows.iter().map(|flow| (flow.sampling_interval, flow.key.ingress, flow.egress)).collect()
+    };
+    let one = flows(&["options-template", "options-data", "template", "data"]);
+    let rate = 30_000;
+    assert_eq!(seen(&one), [(rate, 335, 450), (rate, 335, 452), (rate, 461, 306), (rate, 461, 451)]);
+    let name = |part: &str| format!("multiplesamplingrates-{part}");
+    let [options, options_data, template, data] =
+        ["options-template", "options-data", "template", "data"].map(name);
+    let two = flows(&[&options, &options_data, &template, &data]);
+    assert_eq!(seen(&two)[..2], [(4_000, 97, 6), (2_000, 103, 6)]);
+    assert!(two.iter().all(|flow| [2_000, 4_000].contains(&flow.sampling_interval)));
+    // In the records themselves; the exporter's uptime goes back between these messages.
+    let own = flows(&["samplingrate-template", "samplingrate-data"]);
+    assert!(
+        !own.is_empty() && own.iter().all(|flow| flow.sampling_interval == 2_048 && flow.key.ingress == 13)
+    );
+}
+
 fn read(root: &Path, names: &[&str]) -> Vec<Vec<u8>> {
     names.iter().map(|name| std::fs::read(root.join(format!("{name}.dat"))).unwrap()).collect()
 }
