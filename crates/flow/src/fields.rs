@@ -14,9 +14,9 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use thalweg_base::{DropReason, Name};
-use thalweg_wire::application;
+use thalweg_wire::{MacAddr, application};
 
-use crate::record::{Counters, EndReason, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
+use crate::record::{Counters, Direction, EndReason, Event, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
 pub use table::Field;
 
 /// An unknown eight-bit value.
@@ -56,13 +56,15 @@ pub enum Kind {
     Number(u8),
     /// A code that has a word.
     Word(Vocabulary),
+    /// A MAC address: a 64-bit number in columns, text elsewhere.
+    Mac,
     Address,
 }
 
 /// How to read a value from a record and how to restore it.
 #[derive(Clone, Copy)]
 pub enum Access {
-    /// A time or a 64-bit number.
+    /// A time, a MAC address or a 64-bit number.
     Wide(fn(&FlowRecord) -> u64, fn(&mut FlowRecord, u64)),
     /// A smaller number, or the code of a word.
     Number(fn(&FlowRecord) -> u32, fn(&mut FlowRecord, u32)),
@@ -79,11 +81,18 @@ pub enum Vocabulary {
     EndReason,
     /// [`DropReason`].
     DropReason,
+    Direction,
+    Event,
     /// Names from outside ([`Name`]): codes are those of this process.
     Name,
 }
 
 impl Vocabulary {
+    /// The words of all codes; names are not listed.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        (1..=u32::from(u8::MAX)).filter(move |_| self != Self::Name).filter_map(move |code| self.name(code))
+    }
+
     /// The word for a code; a code without one becomes a number.
     pub fn text(self, code: u32) -> Cow<'static, str> {
         self.name(code).map_or_else(|| code.to_string().into(), Cow::Borrowed)
@@ -98,6 +107,8 @@ impl Vocabulary {
             Self::Application => application::by_code(code).map(|application| application.name),
             Self::EndReason => EndReason::from_code(code).map(EndReason::name),
             Self::DropReason => DropReason::from_code(code).map(DropReason::name),
+            Self::Direction => Direction::from_code(code).map(Direction::name),
+            Self::Event => Event::from_code(code).map(Event::name),
             Self::Name => None,
         }
     }
@@ -109,13 +120,7 @@ impl Vocabulary {
         }
         let code = match self {
             Self::Application => application::by_name(text).map(|application| application.code),
-            Self::EndReason => {
-                EndReason::ALL.iter().find(|reason| reason.name() == text).map(|reason| *reason as u8)
-            }
-            Self::DropReason => {
-                DropReason::ALL.iter().find(|reason| reason.name() == text).map(|reason| *reason as u8)
-            }
-            Self::Name => None,
+            _ => (1..=u8::MAX).find(|code| self.name(u32::from(*code)) == Some(text)),
         };
         code.or_else(|| text.parse().ok()).map(u32::from)
     }
@@ -156,6 +161,7 @@ impl Field {
         match row.kind {
             Kind::Time => Some(Value::Time(number)),
             Kind::Word(vocabulary) => Some(Value::Text(vocabulary.text(number as u32))),
+            Kind::Mac => Some(Value::Text(MacAddr::from_u64(number).to_string().into())),
             Kind::Wide | Kind::Number(_) | Kind::Address => Some(Value::Number(number)),
         }
     }

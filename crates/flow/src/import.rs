@@ -8,12 +8,15 @@
 //! A draft takes a record's fields in any order; if several give the same fact, the most precise one wins
 //! (nanoseconds before milliseconds). Elements without a place in a flow record are counted.
 //!
-//! `records in = flow records out + events + records without addresses` at every moment ([`Counters`]).
+//! `records in = flow records + events + records without addresses` at every moment ([`Counters`]); flow records and
+//! events go out.
 //!
 //! `docs/flow-import.md` says how names map across exporters, and what cannot be known.
 
 mod context;
+mod counted;
 mod draft;
+mod section;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +33,7 @@ use draft::Draft;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub flow_records: u64,
-    /// Records without packets and bytes: events of NAT and firewalls.
+    /// Records without packets and bytes: events of NAT and firewalls. They are handed on too.
     pub events: u64,
     /// Records with neither a source nor a destination IP address.
     pub without_addresses: u64,

@@ -8,6 +8,7 @@
 
 use std::net::IpAddr;
 use thalweg_base::{DropReason, NO_PORT, Name};
+use thalweg_wire::MacAddr;
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
 /// The autonomous system is unknown: no BGP route covers the address (RFC 7607 reserves 0 for this).
@@ -121,6 +122,75 @@ impl EndReason {
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
+}
+
+thalweg_base::words! {
+    /// What a record without packets tells: `natEvent` (RFC 8158) without its distinction of families, and
+    /// `firewallEvent`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Event {
+        NatSessionBegin = 1 => "nat-session-begin",
+        NatSessionEnd = 2 => "nat-session-end",
+        NatBindingBegin = 3 => "nat-binding-begin",
+        NatBindingEnd = 4 => "nat-binding-end",
+        NatAddressBegin = 5 => "nat-address-begin",
+        NatAddressEnd = 6 => "nat-address-end",
+        NatBlockBegin = 7 => "nat-block-begin",
+        NatBlockEnd = 8 => "nat-block-end",
+        NatAddressesExhausted = 9 => "nat-addresses-exhausted",
+        NatPortsExhausted = 10 => "nat-ports-exhausted",
+        NatQuotaExceeded = 11 => "nat-quota-exceeded",
+        NatThreshold = 12 => "nat-threshold",
+        FirewallCreated = 13 => "firewall-created",
+        FirewallDeleted = 14 => "firewall-deleted",
+        FirewallDenied = 15 => "firewall-denied",
+        FirewallAlert = 16 => "firewall-alert",
+        FirewallUpdated = 17 => "firewall-updated",
+        /// The exporter did not say, or another one.
+        Other = 18 => "other",
+    }
+}
+
+impl Event {
+    /// The event with this code in columns.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+thalweg_base::words! {
+    /// On which side of an interface a flow was metered (`flowDirection`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Direction {
+        Ingress = 1 => "ingress",
+        Egress = 2 => "egress",
+    }
+}
+
+impl Direction {
+    /// The direction with this code in columns.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// What only others' exporters send. Records of a meter of this program have none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Bits of the route that covers the source; the destination.
+    pub src_prefix_length: Option<u8>,
+    pub dst_prefix_length: Option<u8>,
+    pub ingress_vrf: Option<u32>,
+    pub egress_vrf: Option<u32>,
+    pub direction: Option<Direction>,
+    pub src_mac: Option<MacAddr>,
+    pub dst_mac: Option<MacAddr>,
+    /// The record counts no packets: it tells of this.
+    pub event: Option<Event>,
+    /// The last port of a block that NAT gave a host; the first is the translation's source port.
+    pub nat_block_end: Option<u16>,
 }
 
 /// The number of drop reasons that a record distinguishes.
@@ -256,6 +326,7 @@ pub struct FlowRecord {
     /// Of the ingress interface, when the record was made; of the egress interface.
     pub ingress_name: InterfaceName,
     pub egress_name: InterfaceName,
+    pub details: Details,
     /// One packet in this many was sampled; 1 is all, [`SAMPLING_UNKNOWN`] is unknown. Counters are not
     /// multiplied by it; see [`Self::scale`].
     pub sampling_interval: u32,
@@ -280,6 +351,7 @@ impl FlowRecord {
             exporter: ExporterId::default(),
             ingress_name: InterfaceName::default(),
             egress_name: InterfaceName::default(),
+            details: Details::default(),
             sampling_interval: 1,
         }
     }
@@ -305,6 +377,7 @@ impl FlowRecord {
             exporter,
             ingress_name,
             egress_name,
+            details,
             sampling_interval: _,
         } = self;
         let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
@@ -313,7 +386,7 @@ impl FlowRecord {
         let names =
             [*name, ingress_name.name, ingress_name.description, egress_name.name, egress_name.description];
         let is_named = address.is_some() || domain.is_some() || names != [Name::NONE; 5];
-        !has_route && !has_more && !is_named && drops.is_empty()
+        !has_route && !has_more && !is_named && *details == Details::default() && drops.is_empty()
     }
 
     /// The factor that estimates all traffic from the counters: the sampling interval, or 1 if that is

@@ -12,7 +12,7 @@
 //! and counted.
 //!
 //! **Conservation:** `records decoded = flow records + events + records without addresses`, and every outlet
-//! took or counted each flow record.
+//! took or counted each flow record and each event.
 
 mod captures;
 mod exporters;
@@ -130,7 +130,7 @@ pub struct ImportSummary {
     pub records_sampled: u64,
     /// Flow records whose sampler was not described; their counters are not multiplied.
     pub samplers_unknown: u64,
-    /// Records of events, which are not flows.
+    /// Records of events, which are stored too but are no flows.
     pub events: u64,
     /// Records without an IP address.
     pub without_addresses: u64,
@@ -502,7 +502,8 @@ impl Work<'_> {
         let exporters = self.exporters.into_summaries();
         let sum = |of: fn(&ExporterSummary) -> u64| exporters.iter().map(of).sum::<u64>();
         let records = sum(|exporter| exporter.records);
-        let told = |outlet: &OutletSummary| outlet.records + outlet.lost.values().sum::<u64>() == records;
+        let all = records + sum(|exporter| exporter.events);
+        let told = |outlet: &OutletSummary| outlet.records + outlet.lost.values().sum::<u64>() == all;
         let elapsed_s = started.elapsed().as_secs_f64();
         Ok(ImportSummary {
             messages: self.messages,

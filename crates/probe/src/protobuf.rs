@@ -130,7 +130,7 @@ message FlowRecord {
             let kind = match row.kind {
                 Kind::Time | Kind::Wide => "uint64",
                 Kind::Number(_) => "uint32",
-                Kind::Word(_) => "string",
+                Kind::Word(_) | Kind::Mac => "string",
                 Kind::Address => "bytes",
             };
             text += &format!("  // {}\n  optional {kind} {} = {};\n", row.help, row.name, row.number);
@@ -163,7 +163,7 @@ message FlowRecord {
                 Some(Value::Time(_)) => field.row().kind == Kind::Time,
                 Some(Value::Number(_)) => matches!(field.row().kind, Kind::Wide | Kind::Number(_)),
                 Some(Value::Address(_)) => field.row().kind == Kind::Address,
-                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_)),
+                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_) | Kind::Mac),
                 None => false,
             };
             assert!(fits, "{}: {known:?}", field.name());

@@ -124,6 +124,10 @@ impl Filter {
         "domain",
         "in-if",
         "out-if",
+        "in-vrf",
+        "out-vrf",
+        "direction",
+        "event",
     ];
 
     /// Parses a filter; an empty text selects every record.
@@ -134,15 +138,21 @@ impl Filter {
     /// factor     = [ "not" ] ( "(" filter ")" | test )
     /// test       = [ "src" | "dst" ] ( ADDRESS | PREFIX | "ip" ADDRESS | "net" PREFIX | "port" N | "as" N )
     ///            | "proto" ( NAME | N ) | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
-    ///            | "app" NAME | "end" NAME | "flags" LETTERS | "nat" | "any"
+    ///            | "app" NAME | ( "end" | "direction" | "event" ) WORD | "flags" LETTERS | "nat" | "any"
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
-    ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain" ) N
+    ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain"
+    ///              | "in-vrf" | "out-vrf" ) N
     ///            | "exporter" ( NAME | ADDRESS | PREFIX ) | ( "in-if" | "out-if" ) NAME
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         parse::parse(text).map(|expression| Self { expression })
+    }
+
+    /// Whether a test is about this column.
+    pub(crate) fn names(&self, id: Field) -> bool {
+        self.expression.names(id)
     }
 
     /// Whether it selects every record.
@@ -152,6 +162,15 @@ impl Filter {
 }
 
 impl Expression {
+    fn names(&self, id: Field) -> bool {
+        match self {
+            Self::All(parts) | Self::OneOf(parts) => parts.iter().any(|part| part.names(id)),
+            Self::Not(part) => part.names(id),
+            Self::Test(Test::Number(columns, ..)) => columns.contains(&id),
+            Self::Any | Self::Test(_) => false,
+        }
+    }
+
     /// Whether rows with values in these bounds can match; `None` means unknown bounds.
     pub(crate) fn may_match(&self, bounds: &impl Fn(Field) -> Option<(u64, u64)>) -> bool {
         match self {

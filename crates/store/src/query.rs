@@ -97,7 +97,8 @@ impl Scanned {
     }
 }
 
-/// Selects the rows of a query; returns `false` if there are none.
+/// Selects the rows of a query; returns `false` if there are none. Events are no traffic, so they are left out unless
+/// the filter names them.
 fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
     let inside = match rows.task {
         Task::Group(file, number) => {
@@ -114,6 +115,18 @@ fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
             return Ok(false);
         }
         rows.selected = Some(selected);
+    }
+    if !query.filter.names(Field::EventWord) && !rows.is_absent(Field::EventWord) {
+        rows.need(&[Field::EventWord])?;
+        let events = rows.block().numbers(Field::EventWord)?;
+        let mut flows: Vec<bool> = events.iter().map(|event| *event == 0).collect();
+        if let Some(selected) = &rows.selected {
+            flows.iter_mut().zip(selected).for_each(|(row, inside)| *row &= inside);
+        }
+        if !flows.contains(&true) {
+            return Ok(false);
+        }
+        rows.selected = Some(flows).filter(|flows| flows.contains(&false));
     }
     if !query.filter.is_any() {
         let mut matches = query.filter.expression.evaluate(rows)?;

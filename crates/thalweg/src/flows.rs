@@ -259,6 +259,7 @@ fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &m
     let protocol = thalweg_wire::application::by_ip_protocol(key.protocol);
     let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
     let application = thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
+    let application = record.details.event.map_or(application, |event| event.name());
     let _ = writeln!(
         text,
         "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",

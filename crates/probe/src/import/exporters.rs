@@ -35,7 +35,7 @@ pub struct ExporterSummary {
     pub records_sampled: u64,
     /// Flow records whose sampler was not described.
     pub samplers_unknown: u64,
-    /// Records of events (NAT, firewalls), which are not flows.
+    /// Records of events (NAT, firewalls), which are stored too but are no flows.
     pub events: u64,
     /// Records without an IP address.
     pub without_addresses: u64,
@@ -128,7 +128,7 @@ impl Exporters {
             }
             Err(_) => summary.refused += 1,
         }
-        for record in &records[first..] {
+        for record in records[first..].iter().filter(|record| record.details.event.is_none()) {
             let Amount { packets, bytes, .. } = Amount::of(record);
             summary.records += 1;
             summary.packets += packets;

@@ -4,11 +4,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use thalweg_base::IpPrefix;
-use thalweg_flow::EndReason;
 use thalweg_wire::application;
 
 use super::{Expression, FilterError, Test};
-use thalweg_flow::fields::Field as C;
+use thalweg_flow::fields::{Field as C, Vocabulary};
 
 /// The deepest nesting of parentheses and negations: enough for users, and the stack cannot overflow.
 const DEPTH_MAX: usize = 64;
@@ -193,7 +192,11 @@ impl<'a> Parser<'a> {
             "nat-dst" => self.address(&[C::NatDst], true),
             "proto" | "protocol" => self.protocol(),
             "app" => self.application(),
-            "end" => self.end_reason(),
+            "end" => self.word(&[C::EndReasonWord], Vocabulary::EndReason),
+            "event" => self.word(&[C::EventWord], Vocabulary::Event),
+            "direction" => self.word(&[C::DirectionWord], Vocabulary::Direction),
+            "in-vrf" => self.number(&[C::IngressVrf], u32::MAX.into()),
+            "out-vrf" => self.number(&[C::EgressVrf], u32::MAX.into()),
             "flags" => self.flags(),
             "ingress" | "in" => self.number(&[C::Ingress], u32::MAX.into()),
             "egress" | "out" => self.number(&[C::Egress], u32::MAX.into()),
@@ -391,13 +394,20 @@ impl<'a> Parser<'a> {
         Ok(Expression::Test(Test::Number(&[C::App], code, code)))
     }
 
-    fn end_reason(&mut self) -> Result<Expression, FilterError> {
-        let Some(reason) = EndReason::ALL.into_iter().find(|reason| self.take_word(reason.name())) else {
-            let names: Vec<&str> = EndReason::ALL.iter().map(|reason| reason.name()).collect();
-            return Err(self.expected(&format!("expected one of {}", names.join(", "))));
+    /// One of a vocabulary's words, or `any` of them.
+    fn word(&mut self, column: &'static [C], vocabulary: Vocabulary) -> Result<Expression, FilterError> {
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected("expected a word")) };
+        let (from, to) = match vocabulary.code(word).filter(|_| vocabulary.words().any(|known| known == word))
+        {
+            Some(code) => (code.into(), code.into()),
+            None if word == "any" => (1, u8::MAX.into()),
+            None => {
+                let words: Vec<&str> = vocabulary.words().collect();
+                return Err(self.expected(&format!("expected one of {}", words.join(", "))));
+            }
         };
-        let code = reason as u64;
-        Ok(Expression::Test(Test::Number(&[C::EndReasonWord], code, code)))
+        self.next += 1;
+        Ok(Expression::Test(Test::Number(column, from, to)))
     }
 
     fn flags(&mut self) -> Result<Expression, FilterError> {

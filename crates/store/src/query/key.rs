@@ -57,6 +57,10 @@ impl Key {
         one("domain", Field::ExporterDomain),
         one("in-if", Field::IngressName),
         one("out-if", Field::EgressName),
+        one("in-vrf", Field::IngressVrf),
+        one("out-vrf", Field::EgressVrf),
+        one("direction", Field::DirectionWord),
+        one("event", Field::EventWord),
     ];
 
     /// The names of all keys, for messages.

@@ -171,7 +171,8 @@ macro_rules! keys {
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as match either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
-  icmp-type icmp-code exporter exporter-address domain in-if out-if (names of interfaces)
+  icmp-type icmp-code exporter exporter-address domain
+  in-if out-if (names of interfaces) in-vrf out-vrf direction event
 "
     };
 }
@@ -184,7 +185,9 @@ Filters:
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
   next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME, ADDRESS or PREFIX
   in-if, out-if NAME, of an interface or its description; NAME* is the beginning of a name
-  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code, domain N
+  event WORD, or any: of NAT and firewalls, which other questions leave out; direction ingress or egress
+  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code,
+  domain, in-vrf, out-vrf N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
 "
     };
