@@ -10,10 +10,11 @@ use serde_json::json;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::lines::LineFormat;
 use thalweg_ports::live::wall_ns;
+use thalweg_store::live::Writing;
 use thalweg_store::query::{
     Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
 };
-use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
+use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, View, Window, Writer, WriterOptions};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
 
@@ -66,9 +67,27 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     Ok(Query { threads, raw: which.raw, ..query })
 }
 
-fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
-    let query = query(&top_args.which)?;
+/// The records of a query, and the query as it is asked of them.
+fn records(args: &FlowsArgs, which: &FlowsWhichArgs) -> Result<(Query, View, Vec<Writing>), Failure> {
+    let query = query(which)?;
     let (view, writing) = view(args, query.window)?;
+    if !which.dedup {
+        return Ok((query, view, writing));
+    }
+    let query = query.deduplicated(&view).map_err(failed)?;
+    let missed = query.dedup.as_ref().map_or(0, |dedup| dedup.missed);
+    if missed > 0 {
+        let missed = counted(missed, "record");
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: too many different flows: {missed} may count more than once"
+        );
+    }
+    Ok((query, view, writing))
+}
+
+fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
+    let (query, view, writing) = records(args, &top_args.which)?;
     let keys = &top_args.keys.0;
     let by = top_args.by;
     let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
@@ -192,12 +211,11 @@ fn report_skipped(skipped: &Skipped) {
 }
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
-    let query = query(&list_args.which)?;
     let lines = ListLines::new(&list_args.which, format);
     if list_args.follow {
-        return follow(args, &query, &lines);
+        return follow(args, &query(&list_args.which)?, &lines);
     }
-    let (view, writing) = view(args, query.window)?;
+    let (query, view, writing) = records(args, &list_args.which)?;
     let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
     print(&(lines.header() + &lines.of(&records)))?;
     report_writing(&writing);
@@ -277,8 +295,7 @@ fn flags(seen: u8) -> String {
 }
 
 fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> Result<(), Failure> {
-    let query = query(&graph_args.which)?;
-    let (view, writing) = view(args, query.window)?;
+    let (query, view, writing) = records(args, &graph_args.which)?;
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
     let by = graph_args.by;
     let step_ns = graph_args.step.unwrap_or_else(|| view.readable_step_ns(query.window));

@@ -396,9 +396,12 @@ impl<'a> Parser<'a> {
 
     /// One of a vocabulary's words, or `any` of them.
     fn word(&mut self, column: &'static [C], vocabulary: Vocabulary) -> Result<Expression, FilterError> {
-        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected("expected a word")) };
-        let (from, to) = match vocabulary.code(word).filter(|_| vocabulary.words().any(|known| known == word))
-        {
+        let word = match self.peek() {
+            Some(Token::Word(word)) => word.to_ascii_lowercase(),
+            _ => String::new(),
+        };
+        let known = vocabulary.code(&word).filter(|_| vocabulary.words().any(|known| known == word));
+        let (from, to) = match known {
             Some(code) => (code.into(), code.into()),
             None if word == "any" => (1, u8::MAX.into()),
             None => {

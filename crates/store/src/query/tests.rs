@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use thalweg_base::Name;
 use thalweg_flow::{Direction, EndReason, Event, FlowRecord};
 
 use super::*;
@@ -359,4 +360,50 @@ fn too_many_keys_are_an_error() {
         ["src", "dst", "next-hop", "bgp-next-hop", "proto"].map(|name| name.parse().unwrap()).into();
     let query = Query::new(Window::ALL, Filter::default());
     assert!(top(&world.view, &query, &keys, Metric::Flows, 1).is_err());
+}
+
+#[test]
+fn a_flow_of_several_exporters_counts_where_most_of_it_was_seen() {
+    let mut chance = Chance::new(9);
+    let mut record = |_| {
+        let mut record = testing::likely_record(&mut chance);
+        record.key.src = [10, 0, 0, chance.below(5) as u8].into();
+        record.key.dst = [10, 0, 1, chance.below(3) as u8].into();
+        (record.key.src_port, record.key.dst_port) = (1000, 53 + chance.below(2) as u16);
+        let names = ["edge1", "edge2", "core1", ""];
+        record.exporter.name = Name::of(names[chance.below(4) as usize]);
+        record.exporter.domain = Some(chance.below(2));
+        record.details.direction = Direction::ALL.get(chance.below(3) as usize).copied();
+        record.sampling_interval = 1 + 99 * chance.below(2);
+        record
+    };
+    let records: Vec<FlowRecord> = (0..2000).map(&mut record).collect();
+    let mut view = View::default();
+    records.chunks(700).for_each(|batch| view.add_batch(batch.into()));
+    let filters: [Condition; 2] =
+        [("", |_| true), ("exporter edge*", |r| r.exporter.name.text().starts_with("edge"))];
+    for (filter, matches) in filters {
+        let flow = |r: &FlowRecord| (r.key.src, r.key.dst, r.key.src_port, r.key.dst_port, r.key.protocol);
+        let place = |r: &FlowRecord| (r.exporter.name.code(), r.exporter.domain, r.details.direction);
+        let mut sums: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
+        for r in records.iter().filter(|r| matches(r)) {
+            *sums.entry(flow(r)).or_default().entry(place(r)).or_default() += scaled(r, r.bytes());
+        }
+        let most =
+            |of: &BTreeMap<_, u64>| of.iter().max_by_key(|(_, bytes)| **bytes).map(|(place, _)| *place);
+        let counts = |r: &&FlowRecord| matches(r) && most(&sums[&flow(r)]) == Some(place(r));
+        let mut expected = Sums::default();
+        records.iter().filter(counts).for_each(|r| expected.add(amount(r)));
+        let query = Query { threads: 2, ..Query::new(Window::ALL, Filter::parse(filter).unwrap()) };
+        let once = query.clone().deduplicated(&view).unwrap();
+        let total = |query: &Query| top(&view, query, &[], Metric::Bytes, 1).unwrap().total;
+        assert_eq!(
+            (total(&once), once.dedup.as_ref().map(|dedup| dedup.missed)),
+            (expected, Some(0)),
+            "{filter}"
+        );
+        assert!(total(&query).flows > expected.flows);
+        let few = Query { keys_max: 1, threads: 1, ..query }.deduplicated(&view).unwrap();
+        assert!(few.dedup.is_some_and(|dedup| dedup.missed > 0));
+    }
 }

@@ -73,6 +73,9 @@ pub(crate) struct FlowsWhichArgs {
     /// Print sampled packets and bytes as counted, not multiplied by the sampling interval
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Count a flow that several exporters metered once: as the one did that saw most of it
+    #[arg(long)]
+    pub(crate) dedup: bool,
     /// Only records that match this filter, see below; quote < > ! ( ) in a shell [default: all records]
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
@@ -98,7 +101,7 @@ pub(crate) struct FlowsTopArgs {
 #[command(after_help = LIST_HELP)]
 pub(crate) struct FlowsListArgs {
     /// Print new records as they arrive, until interrupted
-    #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live"])]
+    #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live", "dedup"])]
     pub(crate) follow: bool,
     /// Print this many of the latest records
     #[arg(short, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
