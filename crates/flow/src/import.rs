@@ -1,4 +1,5 @@
-//! Converts received NetFlow 5, NetFlow 9 and IPFIX messages into flow records, without a socket or clock.
+//! Converts received NetFlow 5, NetFlow 9 and IPFIX messages, and sFlow 5 datagrams ([`SflowImporter`]), into flow
+//! records, without a socket or clock.
 //!
 //! ```text
 //! bytes --wire::netflow::decode--> options records --> Context: samplers, interfaces, applications, start times
@@ -17,6 +18,7 @@ mod context;
 mod counted;
 mod draft;
 mod section;
+mod sflow;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,8 @@ use thalweg_wire::netflow::decode::{
 use crate::{FlowRecord, InterfaceName};
 use context::Context;
 use draft::Draft;
+
+pub use sflow::{SflowCounters, SflowImporter};
 
 /// Counters of the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

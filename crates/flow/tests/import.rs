@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use thalweg_flow::import::Importer;
+use thalweg_flow::import::{Importer, SflowImporter};
 use thalweg_flow::{Direction, EndReason, Event, FlowRecord, NO_INTERFACE};
 use thalweg_wire::netflow::decode::Source;
 
@@ -173,6 +173,42 @@ fn what_is_no_usual_flow_is_kept() {
     let pings = flows(&["icmp-template", "icmp-data"]);
     let types: Vec<_> = pings.iter().map(|flow| flow.key.icmp()).collect();
     assert_eq!(types, [Some((128, 0)), Some((129, 0)), Some((8, 0)), Some((0, 0))]);
+}
+
+/// sFlow of captures from Akvorado's tests, as those and tshark read it.
+#[test]
+fn samples_of_sflow_are_flows_of_one_packet() {
+    let Some(root) = thalweg_testdata::shared("flow-export/akvorado/sflow") else { return };
+    let flows = |name: &str| {
+        let (mut importer, mut flows) = (SflowImporter::default(), Vec::new());
+        for datagram in captured(&root, &format!("{name}.pcap")) {
+            let (header, fault) = importer.handle_datagram(1, &datagram, 7, &mut flows).unwrap();
+            assert_eq!(fault, None);
+            let counters = importer.counters();
+            let read = counters.flow_records + counters.without_addresses;
+            assert_eq!(read + counters.counter_samples + counters.other_samples, header.samples.into());
+        }
+        flows
+    };
+    let seen = |flows: &[FlowRecord]| -> Vec<(u32, u32, u32)> {
+        flows.iter().map(|flow| (flow.sampling_interval, flow.key.ingress, flow.egress)).collect()
+    };
+    let rate = 1024;
+    let five = flows("data-1140");
+    let ways = [(27, 28), (49_001, 25), (27, 28), (28, 49_001), (27, 28)];
+    assert_eq!(seen(&five), ways.map(|(ingress, egress)| (rate, ingress, egress)));
+    assert_eq!(five[0].key.src.to_string(), "2a0c:8880:2:0:185:21:130:38");
+    assert_eq!((five[0].key.src_port, five[0].key.dst_port, five[0].key.vlan), (46_026, 22, 100));
+    assert_eq!((five[0].counters.packets, five[0].counters.last_ns), (1, 7));
+    assert!(five[0].details.src_mac.is_some());
+    assert_eq!(seen(&flows("data-multiple-interfaces")), [(rate, 27, NO_INTERFACE)]);
+    let expanded = flows("data-sflow-expanded-sample");
+    assert_eq!(seen(&expanded), [(1000, 29_001, 1_285_816_721)]);
+    assert_eq!((expanded[0].src_as, expanded[0].key.dst_port), (203_476, 52_237));
+    assert_eq!(seen(&flows("data-sflow-ipv4-data")), [(256, NO_INTERFACE, 182)]);
+    assert_eq!(seen(&flows("data-sflow-raw-ipv4")), [(1, NO_INTERFACE, 2); 2]);
+    let ping = flows("data-icmpv4");
+    assert_eq!((ping[0].key.src.to_string(), ping[0].key.icmp()), ("203.0.113.4".to_owned(), Some((8, 0))));
 }
 
 fn read(root: &Path, names: &[&str]) -> Vec<Vec<u8>> {

@@ -134,6 +134,9 @@ pub struct ImportSummary {
     pub events: u64,
     /// Records without an IP address.
     pub without_addresses: u64,
+    /// Samples of sFlow that are counters of interfaces, or of kinds that are not read.
+    pub counter_samples: u64,
+    pub other_samples: u64,
     /// Data sets whose template never arrived.
     pub sets_without_template: u64,
     /// Gaps in sequence numbers.
@@ -267,7 +270,7 @@ impl Work<'_> {
                 .to_owned()
         } else if packets > 0 {
             format!(
-                "none of its {packets} packets carries NetFlow or IPFIX (`thalweg probe` meters the packets themselves)"
+                "none of its {packets} packets carries NetFlow, IPFIX or sFlow (`thalweg probe` meters the packets themselves)"
             )
         } else if self.issues.total > issues {
             "it is neither a capture (pcap, pcapng) nor a file of NetFlow or IPFIX messages".to_owned()
@@ -466,11 +469,7 @@ impl Work<'_> {
         let first = self.records.len();
         let read = self.exporters.read(peer, is_stream, bytes, received_ns, &mut self.records);
         self.records[first..].iter_mut().for_each(label);
-        let fault = match read {
-            Ok(report) => report.first_fault,
-            Err(fault) => Some(fault),
-        };
-        if let Some(fault) = fault {
+        if let Some(fault) = read.unwrap_or_else(Some) {
             self.issue("message", format!("{}: {fault}", place()));
         }
     }
@@ -515,6 +514,8 @@ impl Work<'_> {
             samplers_unknown: sum(|exporter| exporter.samplers_unknown),
             events: sum(|exporter| exporter.events),
             without_addresses: sum(|exporter| exporter.without_addresses),
+            counter_samples: sum(|exporter| exporter.counter_samples),
+            other_samples: sum(|exporter| exporter.other_samples),
             sets_without_template: sum(|exporter| exporter.sets_without_template),
             sequence_gaps: sum(|exporter| exporter.sequence_gaps),
             names_refused: Name::refused(),

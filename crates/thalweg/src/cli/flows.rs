@@ -37,7 +37,7 @@ pub(crate) enum FlowsAction {
     List(FlowsListArgs),
     /// Show traffic over time, in total or by key
     Graph(FlowsGraphArgs),
-    /// Import NetFlow and IPFIX, from captures or as a collector
+    /// Import NetFlow, IPFIX and sFlow, from captures or as a collector
     Import(FlowsImportArgs),
     /// Show the size and time range of the dataset, and files that are skipped
     Stats,

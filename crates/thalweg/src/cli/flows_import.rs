@@ -73,7 +73,7 @@ impl FlowsImportArgs {
 }
 
 const IMPORT_HELP: &str = "\
-Reads NetFlow 5, NetFlow 9 and IPFIX. Counters are stored as received, with the sampling interval in each record.
+Reads NetFlow 5, NetFlow 9, IPFIX and sFlow 5. Counters are stored as received, with the sampling interval in each record.
 With port 0 the system chooses a port and prints it to standard error.
 
 Examples:
