@@ -1,12 +1,12 @@
-//! NetFlow and IPFIX messages through decoder and importer: no panic, bounds hold, and the counters have every
-//! record and every waiting set, whatever the order of templates and data.
+//! NetFlow and IPFIX messages, and sFlow datagrams, through decoder and importer: no panic, bounds hold, and the
+//! counters have every record and every waiting set, whatever the order of templates and data.
 //!
 //! The first byte chooses datagrams or a stream, and the bounds. Then messages follow, each behind two bytes of
 //! length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thalweg_flow::import::Importer;
+use thalweg_flow::import::{Importer, SflowImporter};
 use thalweg_wire::netflow::decode::{Decoder, Limits, Source};
 
 const WAITING_BYTES_MAX: usize = 4_096;
@@ -42,6 +42,9 @@ fuzz_target!(|input: &[u8]| {
             }
         });
         assert_eq!(imported, decoded);
+        let (mut sflow, mut sampled) = (SflowImporter::default(), Vec::new());
+        let _ = sflow.handle_datagram(1, message, received_ns, &mut sampled);
+        assert_eq!(sflow.counters().flow_records, sampled.len() as u64);
     }
     let counters = decoder.counters();
     assert_eq!(counters, importer.decoder().counters());
@@ -51,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(decoder.templates().count() <= limits.templates_max);
     assert_eq!(counters.sets_unknown, counters.sets_recovered + counters.sets_given_up + waiting as u64);
     let sorted = importer.counters();
-    assert_eq!(sorted.flow_records, flows.len() as u64);
+    assert_eq!(sorted.flow_records + sorted.events, flows.len() as u64);
     assert_eq!(counters.records, sorted.flow_records + sorted.events + sorted.without_addresses);
     importer.forget(1);
     assert_eq!(importer.decoder().templates().count(), 0);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use thalweg_base::Name;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, Sampling};
@@ -35,6 +36,10 @@ table! {
         .default_of(|| FlowsConfig::default().observation_domain)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.observation_domain)))
         .help("observation domain ID of the first collector's session; each further session adds one");
+    static EXPORTER: Key<String> = Key::text("exporter", "a name", exporter)
+        .otherwise("the host's name")
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.exporter.clone())))
+        .help("this router's name in the [dataset](flow-store.md), in lines and in messages: the field `exporter`");
     static GSO: Key<bool> = Key::flag("gso")
         .default_of(|| FlowsConfig::default().gso)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.gso)))
@@ -135,6 +140,7 @@ pub(crate) fn read(
     section.set(reader, &COLLECTORS, &mut flows.collectors);
     section.set(reader, &BALANCE, &mut flows.balance);
     section.set(reader, &GSO, &mut flows.gso);
+    flows.exporter = section.get(reader, &EXPORTER);
     flows.store = section.get(reader, &STORE);
     read_keep(reader, &mut section, &mut flows);
     read_meter(reader, &mut section, &mut flows);
@@ -153,6 +159,13 @@ pub(crate) fn read(
         reader.error(ErrorKind::Conflict, &span, message, "no port with `offload`, or no [flows]");
     }
     Some(flows)
+}
+
+/// A name of an exporter: a filter's word must be able to name it.
+fn exporter(text: &str) -> Result<String, &'static str> {
+    let is_word = |c: char| c.is_alphanumeric() || "-_.:/".contains(c);
+    let fits = !text.is_empty() && text.len() <= Name::BYTES_MAX && text.chars().all(is_word);
+    if fits { Ok(text.to_owned()) } else { Err("letters, digits and - _ . : /, at most 127 bytes") }
 }
 
 /// Reads nothing but the store's folder, for a program that only queries it.

@@ -145,6 +145,8 @@ pub struct FlowsConfig {
     pub balance: bool,
     /// The observation domain of the first collector; the others have the following numbers.
     pub observation_domain: u32,
+    /// The router's name in records; by default that of the host.
+    pub exporter: Option<String>,
     /// Send datagrams together and let the kernel segment them.
     pub gso: bool,
     /// The folder of the dataset for records.
@@ -161,6 +163,7 @@ impl Default for FlowsConfig {
             collectors: Vec::new(),
             balance: false,
             observation_domain: 1,
+            exporter: None,
             gso: true,
             store: None,
             keep: KeepConfig::default(),

@@ -87,6 +87,7 @@ impl FlowSide {
                 one_by_one: !flows.gso,
                 ..ExportTargets::default()
             },
+            exporter: flows.exporter.clone(),
             store: flows.store.clone(),
             retention: retention(&flows.keep),
             notify: Notify::new(|severity, text| match severity {

@@ -13,10 +13,10 @@ mod table;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
-use thalweg_base::DropReason;
-use thalweg_wire::application;
+use thalweg_base::{DropReason, Name};
+use thalweg_wire::{MacAddr, application};
 
-use crate::record::{Counters, EndReason, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
+use crate::record::{Counters, Direction, EndReason, Event, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
 pub use table::Field;
 
 /// An unknown eight-bit value.
@@ -56,13 +56,15 @@ pub enum Kind {
     Number(u8),
     /// A code that has a word.
     Word(Vocabulary),
+    /// A MAC address: a 64-bit number in columns, text elsewhere.
+    Mac,
     Address,
 }
 
 /// How to read a value from a record and how to restore it.
 #[derive(Clone, Copy)]
 pub enum Access {
-    /// A time or a 64-bit number.
+    /// A time, a MAC address or a 64-bit number.
     Wide(fn(&FlowRecord) -> u64, fn(&mut FlowRecord, u64)),
     /// A smaller number, or the code of a word.
     Number(fn(&FlowRecord) -> u32, fn(&mut FlowRecord, u32)),
@@ -79,62 +81,58 @@ pub enum Vocabulary {
     EndReason,
     /// [`DropReason`].
     DropReason,
-    /// Interface names, which only the exporter knows.
-    Interface,
+    Direction,
+    Event,
+    /// Names from outside ([`Name`]): codes are those of this process.
+    Name,
 }
 
 impl Vocabulary {
+    /// The words of all codes; names are not listed.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        (1..=u32::from(u8::MAX)).filter(move |_| self != Self::Name).filter_map(move |code| self.name(code))
+    }
+
     /// The word for a code; a code without one becomes a number.
     pub fn text(self, code: u32) -> Cow<'static, str> {
         self.name(code).map_or_else(|| code.to_string().into(), Cow::Borrowed)
     }
 
     fn name(self, code: u32) -> Option<&'static str> {
+        if self == Self::Name {
+            return Some(Name::from_code(code).text());
+        }
         let code = u8::try_from(code).ok()?;
         match self {
             Self::Application => application::by_code(code).map(|application| application.name),
             Self::EndReason => EndReason::from_code(code).map(EndReason::name),
             Self::DropReason => DropReason::from_code(code).map(DropReason::name),
-            Self::Interface => None,
+            Self::Direction => Direction::from_code(code).map(Direction::name),
+            Self::Event => Event::from_code(code).map(Event::name),
+            Self::Name => None,
         }
     }
 
-    /// The code of a word; `None` if the word is unknown.
+    /// The code of a word; `None` if the word is unknown, or if there are too many names.
     pub fn code(self, text: &str) -> Option<u32> {
+        if self == Self::Name {
+            return Some(Name::of(text).code()).filter(|code| *code != 0);
+        }
         let code = match self {
             Self::Application => application::by_name(text).map(|application| application.code),
-            Self::EndReason => {
-                EndReason::ALL.iter().find(|reason| reason.name() == text).map(|reason| *reason as u8)
-            }
-            Self::DropReason => {
-                DropReason::ALL.iter().find(|reason| reason.name() == text).map(|reason| *reason as u8)
-            }
-            Self::Interface => None,
+            _ => (1..=u8::MAX).find(|code| self.name(u32::from(*code)) == Some(text)),
         };
         code.or_else(|| text.parse().ok()).map(u32::from)
     }
 }
 
-/// Interface names by the numbers in records.
-pub trait InterfaceNames {
-    /// The name of the interface with this number.
-    fn name(&self, number: u32) -> Option<&str>;
-}
-
-/// No interface has a name.
-impl InterfaceNames for () {
-    fn name(&self, _: u32) -> Option<&str> {
-        None
-    }
-}
-
 /// A value of a record for output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum Value {
     /// Nanoseconds since the Unix epoch.
     Time(u64),
     Number(u64),
-    Text(Cow<'a, str>),
+    Text(Cow<'static, str>),
     Address(IpAddr),
 }
 
@@ -150,7 +148,7 @@ impl Field {
     }
 
     /// The value in a record; `None` if unknown.
-    pub fn value<'a>(self, record: &FlowRecord, interfaces: &'a dyn InterfaceNames) -> Option<Value<'a>> {
+    pub fn value(self, record: &FlowRecord) -> Option<Value> {
         let row = self.row();
         let number = match row.access {
             Access::Address(get, _) => return get(record).map(Value::Address),
@@ -162,10 +160,8 @@ impl Field {
         }
         match row.kind {
             Kind::Time => Some(Value::Time(number)),
-            Kind::Word(Vocabulary::Interface) => {
-                interfaces.name(number as u32).map(|name| Value::Text(name.into()))
-            }
             Kind::Word(vocabulary) => Some(Value::Text(vocabulary.text(number as u32))),
+            Kind::Mac => Some(Value::Text(MacAddr::from_u64(number).to_string().into())),
             Kind::Wide | Kind::Number(_) | Kind::Address => Some(Value::Number(number)),
         }
     }

@@ -1,4 +1,5 @@
-//! Converts received NetFlow 5, NetFlow 9 and IPFIX messages into flow records, without a socket or clock.
+//! Converts received NetFlow 5, NetFlow 9 and IPFIX messages, and sFlow 5 datagrams ([`SflowImporter`]), into flow
+//! records, without a socket or clock.
 //!
 //! ```text
 //! bytes --wire::netflow::decode--> options records --> Context: samplers, interfaces, applications, start times
@@ -8,12 +9,16 @@
 //! A draft takes a record's fields in any order; if several give the same fact, the most precise one wins
 //! (nanoseconds before milliseconds). Elements without a place in a flow record are counted.
 //!
-//! `records in = flow records out + events + records without addresses` at every moment ([`Counters`]).
+//! `records in = flow records + events + records without addresses` at every moment ([`Counters`]); flow records and
+//! events go out.
 //!
 //! `docs/flow-import.md` says how names map across exporters, and what cannot be known.
 
 mod context;
+mod counted;
 mod draft;
+mod section;
+mod sflow;
 
 #[cfg(test)]
 mod tests;
@@ -22,17 +27,17 @@ use thalweg_wire::netflow::decode::{
     Decoder, Fault, Limits, Record, Report, SessionKey, Source, TemplateKind,
 };
 
-use crate::FlowRecord;
+use crate::{FlowRecord, InterfaceName};
 use context::Context;
 use draft::Draft;
 
-pub use context::Interface;
+pub use sflow::{SflowCounters, SflowImporter};
 
 /// Counters of the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub flow_records: u64,
-    /// Records without packets and bytes: events of NAT and firewalls.
+    /// Records without packets and bytes: events of NAT and firewalls. They are handed on too.
     pub events: u64,
     /// Records with neither a source nor a destination IP address.
     pub without_addresses: u64,
@@ -108,7 +113,7 @@ impl Importer {
     }
 
     /// Interfaces that exporters described, by session and number.
-    pub fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, &Interface)> {
+    pub fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, InterfaceName)> {
         self.context.interfaces()
     }
 }

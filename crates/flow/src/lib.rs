@@ -35,7 +35,7 @@ pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions};
 pub use meter::totals::{Amount, MeterTotals};
 pub use meter::{Meter, RecordSink};
 pub use record::{
-    Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
-    icmp_type_and_code, interface_of_port,
+    Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowRecord, InterfaceName,
+    NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation, icmp_type_and_code, interface_of_port,
 };
 pub use sampling::Sampling;

@@ -9,7 +9,7 @@ use std::io::Write;
 
 use thalweg_text::calendar::rfc3339_ns;
 
-use crate::fields::{Field, InterfaceNames, Value};
+use crate::fields::{Field, Value};
 use crate::record::FlowRecord;
 
 /// The format of lines.
@@ -31,18 +31,18 @@ impl LineFormat {
     }
 
     /// Appends a record's line.
-    pub fn write(self, record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut Vec<u8>) {
+    pub fn write(self, record: &FlowRecord, line: &mut Vec<u8>) {
         match self {
-            Self::Json => write_json(record, interfaces, line),
-            Self::Csv => write_csv(record, interfaces, line),
+            Self::Json => write_json(record, line),
+            Self::Csv => write_csv(record, line),
         }
     }
 }
 
-fn write_json(record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut Vec<u8>) {
+fn write_json(record: &FlowRecord, line: &mut Vec<u8>) {
     let mut before = b'{';
     for field in Field::ALL {
-        let Some(value) = field.value(record, interfaces) else { continue };
+        let Some(value) = field.value(record) else { continue };
         line.push(before);
         before = b',';
         put(line, format_args!("\"{}\":", field.name()));
@@ -60,12 +60,12 @@ fn write_json(record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut V
     line.extend_from_slice(b"}\n");
 }
 
-fn write_csv(record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut Vec<u8>) {
+fn write_csv(record: &FlowRecord, line: &mut Vec<u8>) {
     for (place, field) in Field::ALL.iter().enumerate() {
         if place > 0 {
             line.push(b',');
         }
-        match field.value(record, interfaces) {
+        match field.value(record) {
             Some(Value::Number(number)) => put(line, number),
             Some(Value::Address(address)) => put(line, address),
             Some(Value::Time(time_ns)) => line.extend_from_slice(&rfc3339_ns(time_ns)),

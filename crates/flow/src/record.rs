@@ -7,7 +7,8 @@
 //! Unknown values are marked as such (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
 
 use std::net::IpAddr;
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::{DropReason, NO_PORT, Name};
+use thalweg_wire::MacAddr;
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
 /// The autonomous system is unknown: no BGP route covers the address (RFC 7607 reserves 0 for this).
@@ -123,6 +124,75 @@ impl EndReason {
     }
 }
 
+thalweg_base::words! {
+    /// What a record without packets tells: `natEvent` (RFC 8158) without its distinction of families, and
+    /// `firewallEvent`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Event {
+        NatSessionBegin = 1 => "nat-session-begin",
+        NatSessionEnd = 2 => "nat-session-end",
+        NatBindingBegin = 3 => "nat-binding-begin",
+        NatBindingEnd = 4 => "nat-binding-end",
+        NatAddressBegin = 5 => "nat-address-begin",
+        NatAddressEnd = 6 => "nat-address-end",
+        NatBlockBegin = 7 => "nat-block-begin",
+        NatBlockEnd = 8 => "nat-block-end",
+        NatAddressesExhausted = 9 => "nat-addresses-exhausted",
+        NatPortsExhausted = 10 => "nat-ports-exhausted",
+        NatQuotaExceeded = 11 => "nat-quota-exceeded",
+        NatThreshold = 12 => "nat-threshold",
+        FirewallCreated = 13 => "firewall-created",
+        FirewallDeleted = 14 => "firewall-deleted",
+        FirewallDenied = 15 => "firewall-denied",
+        FirewallAlert = 16 => "firewall-alert",
+        FirewallUpdated = 17 => "firewall-updated",
+        /// The exporter did not say, or another one.
+        Other = 18 => "other",
+    }
+}
+
+impl Event {
+    /// The event with this code in columns.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+thalweg_base::words! {
+    /// On which side of an interface a flow was metered (`flowDirection`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Direction {
+        Ingress = 1 => "ingress",
+        Egress = 2 => "egress",
+    }
+}
+
+impl Direction {
+    /// The direction with this code in columns.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// What only others' exporters send. Records of a meter of this program have none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Bits of the route that covers the source; the destination.
+    pub src_prefix_length: Option<u8>,
+    pub dst_prefix_length: Option<u8>,
+    pub ingress_vrf: Option<u32>,
+    pub egress_vrf: Option<u32>,
+    pub direction: Option<Direction>,
+    pub src_mac: Option<MacAddr>,
+    pub dst_mac: Option<MacAddr>,
+    /// The record counts no packets: it tells of this.
+    pub event: Option<Event>,
+    /// The last port of a block that NAT gave a host; the first is the translation's source port.
+    pub nat_block_end: Option<u16>,
+}
+
 /// The number of drop reasons that a record distinguishes.
 const DROP_REASONS: usize = 3;
 
@@ -209,6 +279,24 @@ pub struct Translation {
     pub dst_port: u16,
 }
 
+/// Who metered a flow. A meter's records get it when they leave the process that metered them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExporterId {
+    /// Where its messages came from; `None` for a meter of this program.
+    pub address: Option<IpAddr>,
+    /// Observation domain (IPFIX), source identifier (NetFlow 9) or engine (NetFlow 5).
+    pub domain: Option<u32>,
+    /// From configuration, else its address.
+    pub name: Name,
+}
+
+/// What an interface is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceName {
+    pub name: Name,
+    pub description: Name,
+}
+
 /// A flow, or a part of its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowRecord {
@@ -234,6 +322,11 @@ pub struct FlowRecord {
     pub translation: Option<Translation>,
     /// Counted packets that the router dropped.
     pub drops: Drops,
+    pub exporter: ExporterId,
+    /// Of the ingress interface, when the record was made; of the egress interface.
+    pub ingress_name: InterfaceName,
+    pub egress_name: InterfaceName,
+    pub details: Details,
     /// One packet in this many was sampled; 1 is all, [`SAMPLING_UNKNOWN`] is unknown. Counters are not
     /// multiplied by it; see [`Self::scale`].
     pub sampling_interval: u32,
@@ -255,6 +348,10 @@ impl FlowRecord {
             bgp_next_hop: None,
             translation: None,
             drops: Drops::default(),
+            exporter: ExporterId::default(),
+            ingress_name: InterfaceName::default(),
+            egress_name: InterfaceName::default(),
+            details: Details::default(),
             sampling_interval: 1,
         }
     }
@@ -277,11 +374,19 @@ impl FlowRecord {
             bgp_next_hop,
             translation,
             drops,
+            exporter,
+            ingress_name,
+            egress_name,
+            details,
             sampling_interval: _,
         } = self;
         let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
         let has_more = mpls_label.is_some() || reverse.is_some() || translation.is_some();
-        !has_route && !has_more && drops.is_empty()
+        let ExporterId { address, domain, name } = exporter;
+        let names =
+            [*name, ingress_name.name, ingress_name.description, egress_name.name, egress_name.description];
+        let is_named = address.is_some() || domain.is_some() || names != [Name::NONE; 5];
+        !has_route && !has_more && !is_named && *details == Details::default() && drops.is_empty()
     }
 
     /// The factor that estimates all traffic from the counters: the sampling interval, or 1 if that is

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use thalweg_flow::import::Importer;
-use thalweg_flow::{EndReason, FlowRecord, NO_INTERFACE};
+use thalweg_flow::import::{Importer, SflowImporter};
+use thalweg_flow::{Direction, EndReason, Event, FlowRecord, NO_INTERFACE};
 use thalweg_wire::netflow::decode::Source;
 
 /// All flows of one exporter's messages.
@@ -16,7 +16,7 @@ fn imported(importer: &mut Importer, messages: &[Vec<u8>]) -> Vec<FlowRecord> {
     let counters = importer.counters();
     let accounted = counters.flow_records + counters.events + counters.without_addresses;
     assert_eq!(accounted, importer.decoder().counters().records, "every record is in the totals");
-    assert_eq!(counters.flow_records, flows.len() as u64);
+    assert_eq!(counters.flow_records + counters.events, flows.len() as u64);
     flows
 }
 
@@ -101,8 +101,114 @@ fn segment_routing_with_options_of_all_kinds() {
     for flow in &flows {
         assert!(flow.counters.last_ns.abs_diff(export_ns) < 600 * 1_000_000_000, "{flow:?}");
     }
-    let names: Vec<&str> = importer.interfaces().map(|(.., interface)| interface.name.as_str()).collect();
+    let names: Vec<&str> = importer.interfaces().map(|(.., interface)| interface.name.text()).collect();
     assert!(names.contains(&"TenGigE0_0_0_0"), "{names:?}");
+}
+
+/// Sampling intervals and interfaces of captures from Akvorado's tests, as those expect them.
+#[test]
+fn rates_are_those_of_samplers_and_fields() {
+    let Some(root) = thalweg_testdata::shared("flow-export/akvorado/netflow") else { return };
+    let flows = |names: &[&str]| {
+        let messages: Vec<Vec<u8>> =
+            names.iter().flat_map(|name| captured(&root, &format!("{name}.pcap"))).collect();
+        imported(&mut Importer::default(), &messages)
+    };
+    let seen = |flows: &[FlowRecord]| -> Vec<(u32, u32, u32)> {
+        flows.iter().map(|flow| (flow.sampling_interval, flow.key.ingress, flow.egress)).collect()
+    };
+    let one = flows(&["options-template", "options-data", "template", "data"]);
+    let rate = 30_000;
+    assert_eq!(seen(&one), [(rate, 335, 450), (rate, 335, 452), (rate, 461, 306), (rate, 461, 451)]);
+    let name = |part: &str| format!("multiplesamplingrates-{part}");
+    let [options, options_data, template, data] =
+        ["options-template", "options-data", "template", "data"].map(name);
+    let two = flows(&[&options, &options_data, &template, &data]);
+    assert_eq!(seen(&two)[..2], [(4_000, 97, 6), (2_000, 103, 6)]);
+    assert!(two.iter().all(|flow| [2_000, 4_000].contains(&flow.sampling_interval)));
+    // In the records themselves; the exporter's uptime goes back between these messages.
+    let own = flows(&["samplingrate-template", "samplingrate-data"]);
+    assert!(
+        !own.is_empty() && own.iter().all(|flow| flow.sampling_interval == 2_048 && flow.key.ingress == 13)
+    );
+}
+
+/// NAT events, sections of packets, interfaces below bundles, and ICMP, in captures from Akvorado's tests, as tshark
+/// reads them.
+#[test]
+fn what_is_no_usual_flow_is_kept() {
+    let Some(root) = thalweg_testdata::shared("flow-export/akvorado/netflow") else { return };
+    let flows = |names: &[&str]| {
+        let messages: Vec<Vec<u8>> =
+            names.iter().flat_map(|name| captured(&root, &format!("{name}.pcap"))).collect();
+        imported(&mut Importer::default(), &messages)
+    };
+    let nat = flows(&["nat"]);
+    let ended: Vec<bool> = nat.iter().map(|flow| flow.details.event == Some(Event::NatSessionEnd)).collect();
+    assert_eq!(ended, [false, false, false, true, false, false, false, false, false]);
+    let begun = nat.iter().filter(|flow| flow.details.event == Some(Event::NatSessionBegin)).count();
+    assert_eq!((begun, nat[8].key.dst.to_string().as_str(), nat[8].key.src_port), (8, "200.25.20.50", 123));
+    let outside = nat[8].translation.map(|outside| (outside.src.to_string(), outside.src_port));
+    assert_eq!(outside, Some(("10.143.52.29".to_owned(), 640)));
+    assert_eq!((nat[0].details.ingress_vrf, nat[0].counters.last_ns), (Some(0), 1_749_049_740_450_000_000));
+
+    let sections = flows(&["datalink-template", "datalink-data"]);
+    let packet = &sections[0];
+    assert_eq!(
+        (packet.key.src.to_string(), packet.key.dst.to_string()),
+        ("51.51.51.51".into(), "52.52.52.52".into())
+    );
+    assert_eq!((packet.key.src_port, packet.key.dst_port, packet.key.protocol), (55_501, 11_777, 17));
+    assert_eq!(
+        (packet.key.ingress, packet.key.vlan, packet.counters.packets, packet.counters.bytes),
+        (582, 231, 1, 96)
+    );
+    assert_eq!(packet.details.direction, Some(Direction::Ingress));
+    assert_eq!(flows(&["juniper-cpid-template", "juniper-cpid-data"]).len(), 1);
+
+    let bundle = flows(&["physicalinterfaces"]);
+    assert!(bundle.iter().all(|flow| flow.key.ingress == 1_342_177_291 && flow.sampling_interval == 1_000));
+    assert!(bundle.iter().all(|flow| flow.details.src_mac.is_some() && flow.details.dst_mac.is_some()));
+
+    let pings = flows(&["icmp-template", "icmp-data"]);
+    let types: Vec<_> = pings.iter().map(|flow| flow.key.icmp()).collect();
+    assert_eq!(types, [Some((128, 0)), Some((129, 0)), Some((8, 0)), Some((0, 0))]);
+}
+
+/// sFlow of captures from Akvorado's tests, as those and tshark read it.
+#[test]
+fn samples_of_sflow_are_flows_of_one_packet() {
+    let Some(root) = thalweg_testdata::shared("flow-export/akvorado/sflow") else { return };
+    let flows = |name: &str| {
+        let (mut importer, mut flows) = (SflowImporter::default(), Vec::new());
+        for datagram in captured(&root, &format!("{name}.pcap")) {
+            let (header, fault) = importer.handle_datagram(1, &datagram, 7, &mut flows).unwrap();
+            assert_eq!(fault, None);
+            let counters = importer.counters();
+            let read = counters.flow_records + counters.without_addresses;
+            assert_eq!(read + counters.counter_samples + counters.other_samples, header.samples.into());
+        }
+        flows
+    };
+    let seen = |flows: &[FlowRecord]| -> Vec<(u32, u32, u32)> {
+        flows.iter().map(|flow| (flow.sampling_interval, flow.key.ingress, flow.egress)).collect()
+    };
+    let rate = 1024;
+    let five = flows("data-1140");
+    let ways = [(27, 28), (49_001, 25), (27, 28), (28, 49_001), (27, 28)];
+    assert_eq!(seen(&five), ways.map(|(ingress, egress)| (rate, ingress, egress)));
+    assert_eq!(five[0].key.src.to_string(), "2a0c:8880:2:0:185:21:130:38");
+    assert_eq!((five[0].key.src_port, five[0].key.dst_port, five[0].key.vlan), (46_026, 22, 100));
+    assert_eq!((five[0].counters.packets, five[0].counters.last_ns), (1, 7));
+    assert!(five[0].details.src_mac.is_some());
+    assert_eq!(seen(&flows("data-multiple-interfaces")), [(rate, 27, NO_INTERFACE)]);
+    let expanded = flows("data-sflow-expanded-sample");
+    assert_eq!(seen(&expanded), [(1000, 29_001, 1_285_816_721)]);
+    assert_eq!((expanded[0].src_as, expanded[0].key.dst_port), (203_476, 52_237));
+    assert_eq!(seen(&flows("data-sflow-ipv4-data")), [(256, NO_INTERFACE, 182)]);
+    assert_eq!(seen(&flows("data-sflow-raw-ipv4")), [(1, NO_INTERFACE, 2); 2]);
+    let ping = flows("data-icmpv4");
+    assert_eq!((ping[0].key.src.to_string(), ping[0].key.icmp()), ("203.0.113.4".to_owned(), Some((8, 0))));
 }
 
 fn read(root: &Path, names: &[&str]) -> Vec<Vec<u8>> {
@@ -130,12 +236,14 @@ fn vendors_mean_what_they_mean() {
     assert_eq!(juniper[0].counters.last_ns, 1_469_109_172_000_000_000 - 17_064_000_000);
 
     // ASA: events of creation have no counters, those of teardown have bytes each way.
-    let (asa, ended) = flows(&[
+    let (asa, mut ended) = flows(&[
         "netflow9_test_cisco_asa_2_tpl_26x",
         "netflow9_test_cisco_asa_2_tpl_27x",
         "netflow9_test_cisco_asa_2_data",
     ]);
-    assert_eq!((asa.counters().events + asa.counters().flow_records, ended.is_empty()), (19, false));
+    assert_eq!(ended.len(), 19);
+    ended.retain(|flow| flow.details.event.is_none());
+    assert_eq!((ended.len() as u64, ended.is_empty()), (asa.counters().flow_records, false));
     assert!(ended.iter().all(|flow| flow.counters.packets == 0), "it does not count packets");
     assert!(ended.iter().any(|flow| flow.reverse.is_some_and(|reverse| reverse.bytes > 0)));
 
@@ -153,7 +261,7 @@ fn vendors_mean_what_they_mean() {
     // Names of interfaces from options.
     let (asr9k, _) = flows(&["netflow9_test_cisco_asr9k_opttpl256", "netflow9_test_cisco_asr9k_data256"]);
     let names: Vec<(u32, &str)> =
-        asr9k.interfaces().map(|(_, number, interface)| (number, interface.description.as_str())).collect();
+        asr9k.interfaces().map(|(_, number, interface)| (number, interface.description.text())).collect();
     assert!(names.contains(&(0x4a, "TenGigE0_0_1_0")), "{names:?}");
 
     // YAF: totals of the whole flow, times in milliseconds, both directions.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::application::{Labeling, by_ports};
 use thalweg_flow::export::{Amount, NatEvent, Statistics};
-use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
+use thalweg_flow::{ExporterId, FlowKey, FlowRecord, MeterTotals};
 use thalweg_ports::live::{LiveClock, WallShift};
 use thalweg_store::{Notify, Trouble};
 
@@ -287,6 +287,8 @@ pub(crate) struct Completing {
     pub(crate) labeling: Labeling,
     /// The interfaces of the meter's ports.
     pub(crate) interfaces: SharedInterfaces,
+    /// This program as the one that metered.
+    pub(crate) exporter: ExporterId,
     /// Adds facts from elsewhere, such as routes.
     pub(crate) elsewhere: Option<Arc<Mutex<Completion>>>,
     /// The offset of the wall clock from the packets' clock, for live packets.
@@ -307,7 +309,10 @@ impl Completing {
             records.iter_mut().for_each(label);
         }
         let interfaces = self.interfaces.get();
-        records.iter_mut().for_each(|record| interfaces.number(record));
+        for record in records.iter_mut() {
+            interfaces.number(record);
+            record.exporter = self.exporter;
+        }
         if let Some(elsewhere) = &self.elsewhere {
             let mut complete = elsewhere.lock();
             records.iter_mut().for_each(&mut *complete);

@@ -12,10 +12,11 @@
 //! and counted.
 //!
 //! **Conservation:** `records decoded = flow records + events + records without addresses`, and every outlet
-//! took or counted each flow record.
+//! took or counted each flow record and each event.
 
 mod captures;
 mod exporters;
+mod names;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use thalweg_base::Name;
 use thalweg_flow::FlowRecord;
 use thalweg_ports::exporters::{Exporters as Sockets, Received, StreamEnd};
 use thalweg_ports::live::LiveClock;
@@ -37,13 +39,14 @@ use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
 use crate::deliver::{Kept, KeptOptions, Lines, Outlet, Waiting, label};
-use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_bytes};
 pub use exporters::ExporterSummary;
 use exporters::Exporters;
+use names::Peer;
+pub use names::{ExporterNames, NamesError};
 
 /// How long one wait for sockets lasts.
 const TURN: Duration = Duration::from_millis(100);
@@ -95,6 +98,8 @@ impl FromStr for ImportSource {
 pub struct ImportOptions {
     /// Files are read in order, then sockets.
     pub sources: Vec<ImportSource>,
+    /// Names of exporters.
+    pub names: ExporterNames,
     /// From captures, read only packets to this port.
     pub port: Option<u16>,
     /// How long to listen; `None` until stopped.
@@ -125,14 +130,19 @@ pub struct ImportSummary {
     pub records_sampled: u64,
     /// Flow records whose sampler was not described; their counters are not multiplied.
     pub samplers_unknown: u64,
-    /// Records of events, which are not flows.
+    /// Records of events, which are stored too but are no flows.
     pub events: u64,
     /// Records without an IP address.
     pub without_addresses: u64,
+    /// Samples of sFlow that are counters of interfaces, or of kinds that are not read.
+    pub counter_samples: u64,
+    pub other_samples: u64,
     /// Data sets whose template never arrived.
     pub sets_without_template: u64,
     /// Gaps in sequence numbers.
     pub sequence_gaps: u64,
+    /// Names of exporters and interfaces left out because there were too many.
+    pub names_refused: u64,
     /// Packets of captures without messages, by kind.
     pub passed_over: BTreeMap<String, u64>,
     /// Whether every record is accounted for.
@@ -176,7 +186,7 @@ fn import_with_notices(
     let mut work = Work {
         stop,
         progress,
-        exporters: Exporters::default(),
+        exporters: Exporters::new(options.names.clone()),
         captures: Captures::new(options.port),
         outlets: outlets(options, waits.then_some(stop), notify)?,
         records: Vec::new(),
@@ -205,7 +215,7 @@ fn outlets(
     waits_until: Option<&Arc<AtomicBool>>,
     notify: Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let mut outlets = Lines::outlets(&options.json, &options.csv, &SharedInterfaces::default())?;
+    let mut outlets = Lines::outlets(&options.json, &options.csv)?;
     if let Some(folder) = &options.store {
         let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };
@@ -260,7 +270,7 @@ impl Work<'_> {
                 .to_owned()
         } else if packets > 0 {
             format!(
-                "none of its {packets} packets carries NetFlow or IPFIX (`thalweg probe` meters the packets themselves)"
+                "none of its {packets} packets carries NetFlow, IPFIX or sFlow (`thalweg probe` meters the packets themselves)"
             )
         } else if self.issues.total > issues {
             "it is neither a capture (pcap, pcapng) nor a file of NetFlow or IPFIX messages".to_owned()
@@ -309,8 +319,8 @@ impl Work<'_> {
                 Found::Message { from, is_stream, bytes } => {
                     let place = || format!("{name}: packet {number}, from {from}");
                     match is_stream {
-                        true => self.read_message(&from.to_string(), true, bytes, arrival_ns, place),
-                        false => self.read_datagram(&from.to_string(), bytes, arrival_ns, place),
+                        true => self.read_message(Peer::Socket(from), true, bytes, arrival_ns, place),
+                        false => self.read_datagram(Peer::Socket(from), bytes, arrival_ns, place),
                     }
                 }
                 Found::Refused { from, why } => {
@@ -367,7 +377,7 @@ impl Work<'_> {
             let now_ns = self.clock.now_ns();
             let place = || format!("{name}: message {number}, byte {position}");
             // As from a stream: nothing is lost in a file.
-            self.read_message(name, true, &rest[..length], now_ns, place);
+            self.read_message(Peer::File(name), true, &rest[..length], now_ns, place);
             (at, position) = (at + length, position + length as u64);
             self.hand_on()?;
             self.progress.advanced(self.messages, None);
@@ -405,10 +415,10 @@ impl Work<'_> {
         match received {
             Received::Message { from, is_stream, bytes } => {
                 let now_ns = self.clock.now_ns();
-                let (exporter, place) = (from.to_string(), || format!("from {from}"));
+                let (peer, place) = (Peer::Socket(from), || format!("from {from}"));
                 match is_stream {
-                    true => self.read_message(&exporter, true, &bytes, now_ns, place),
-                    false => self.read_datagram(&exporter, &bytes, now_ns, place),
+                    true => self.read_message(peer, true, &bytes, now_ns, place),
+                    false => self.read_datagram(peer, &bytes, now_ns, place),
                 }
             }
             Received::Closed { from, why } => self.closed(from, why),
@@ -435,11 +445,11 @@ impl Work<'_> {
     }
 
     /// Reads a datagram: one message, or several that the exporter's kernel had yet to segment.
-    fn read_datagram(&mut self, exporter: &str, bytes: &[u8], received_ns: u64, place: impl Fn() -> String) {
+    fn read_datagram(&mut self, peer: Peer<'_>, bytes: &[u8], received_ns: u64, place: impl Fn() -> String) {
         let mut rest = bytes;
         loop {
             let (message, behind) = rest.split_at(first_message_bytes(rest));
-            self.read_message(exporter, false, message, received_ns, &place);
+            self.read_message(peer, false, message, received_ns, &place);
             if behind.is_empty() {
                 return;
             }
@@ -449,7 +459,7 @@ impl Work<'_> {
 
     fn read_message(
         &mut self,
-        exporter: &str,
+        peer: Peer<'_>,
         is_stream: bool,
         bytes: &[u8],
         received_ns: u64,
@@ -457,13 +467,9 @@ impl Work<'_> {
     ) {
         self.messages += 1;
         let first = self.records.len();
-        let read = self.exporters.read(exporter, is_stream, bytes, received_ns, &mut self.records);
+        let read = self.exporters.read(peer, is_stream, bytes, received_ns, &mut self.records);
         self.records[first..].iter_mut().for_each(label);
-        let fault = match read {
-            Ok(report) => report.first_fault,
-            Err(fault) => Some(fault),
-        };
-        if let Some(fault) = fault {
+        if let Some(fault) = read.unwrap_or_else(Some) {
             self.issue("message", format!("{}: {fault}", place()));
         }
     }
@@ -495,7 +501,8 @@ impl Work<'_> {
         let exporters = self.exporters.into_summaries();
         let sum = |of: fn(&ExporterSummary) -> u64| exporters.iter().map(of).sum::<u64>();
         let records = sum(|exporter| exporter.records);
-        let told = |outlet: &OutletSummary| outlet.records + outlet.lost.values().sum::<u64>() == records;
+        let all = records + sum(|exporter| exporter.events);
+        let told = |outlet: &OutletSummary| outlet.records + outlet.lost.values().sum::<u64>() == all;
         let elapsed_s = started.elapsed().as_secs_f64();
         Ok(ImportSummary {
             messages: self.messages,
@@ -507,8 +514,11 @@ impl Work<'_> {
             samplers_unknown: sum(|exporter| exporter.samplers_unknown),
             events: sum(|exporter| exporter.events),
             without_addresses: sum(|exporter| exporter.without_addresses),
+            counter_samples: sum(|exporter| exporter.counter_samples),
+            other_samples: sum(|exporter| exporter.other_samples),
             sets_without_template: sum(|exporter| exporter.sets_without_template),
             sequence_gaps: sum(|exporter| exporter.sequence_gaps),
+            names_refused: Name::refused(),
             passed_over: self.passed_over,
             conserved: balance && outlets.iter().all(told),
             elapsed_s,

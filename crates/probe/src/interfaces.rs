@@ -1,5 +1,5 @@
 //! Numbers and names of interfaces. A meter knows only ports and numbers them from 1. Records have the
-//! system's numbers (`ifIndex` of RFC 2863), which collectors also get by SNMP, and lines add names.
+//! system's numbers (`ifIndex` of RFC 2863), which collectors also get by SNMP, and names.
 //!
 //! The numbers of a system change while it runs (an interface is removed and returns), so a router reads them
 //! again from time to time; users hold a [`SharedInterfaces`].
@@ -7,14 +7,16 @@
 use parking_lot::RwLock;
 use std::sync::Arc;
 
+use thalweg_base::Name;
 use thalweg_flow::export::Interface;
-use thalweg_flow::fields::InterfaceNames;
 use thalweg_flow::{FlowRecord, NO_INTERFACE, interface_of_port};
 
 /// The interfaces of all ports, by port number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interfaces {
     by_port: Vec<PortInterface>,
+    /// Their names in records.
+    names: Vec<Name>,
 }
 
 /// The interface of a port.
@@ -29,22 +31,29 @@ pub struct PortInterface {
 impl Interfaces {
     /// Interfaces with these numbers.
     pub fn new(by_port: Vec<PortInterface>) -> Self {
-        Self { by_port }
+        let names = by_port.iter().map(|of| Name::of(&of.name)).collect();
+        Self { by_port, names }
     }
 
     /// Ports that are not interfaces of a system: they are numbered from 1.
     pub fn counted(names: impl IntoIterator<Item = String>) -> Self {
         let interface = |(port, name): (u16, String)| PortInterface { number: interface_of_port(port), name };
-        Self { by_port: (0..).zip(names).map(interface).collect() }
+        Self::new((0..).zip(names).map(interface).collect())
     }
 
-    /// Replaces the meter's port numbers in a record by interface numbers.
+    /// Replaces the meter's port numbers in a record by interface numbers, and adds names.
     #[inline]
     pub(crate) fn number(&self, record: &mut FlowRecord) {
-        for number in [&mut record.key.ingress, &mut record.egress] {
+        let ways = [
+            (&mut record.key.ingress, &mut record.ingress_name),
+            (&mut record.egress, &mut record.egress_name),
+        ];
+        for (number, interface) in ways {
             // Without a list, the port number is the best available.
             if let (Some(port), false) = ((*number).checked_sub(1), self.by_port.is_empty()) {
-                *number = self.by_port.get(port as usize).map_or(NO_INTERFACE, |of| of.number);
+                let place = port as usize;
+                *number = self.by_port.get(place).map_or(NO_INTERFACE, |of| of.number);
+                interface.name = self.names.get(place).copied().unwrap_or_default();
             }
         }
     }
@@ -58,14 +67,6 @@ impl Interfaces {
         named
             .map(|(_, of)| Interface { number: of.number, name: of.name.clone(), ..Interface::default() })
             .collect()
-    }
-}
-
-impl InterfaceNames for Interfaces {
-    /// If several ports share an interface, the name of the first one.
-    fn name(&self, number: u32) -> Option<&str> {
-        let known = |interface: &&PortInterface| interface.number == number && number != NO_INTERFACE;
-        self.by_port.iter().find(known).map(|interface| interface.name.as_str())
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
     use std::net::IpAddr;
     use thalweg_flow::{Counters, FlowKey};
 
-    fn numbered(interfaces: &Interfaces, ingress: u32, egress: u32) -> (u32, u32) {
+    fn numbered(interfaces: &Interfaces, ingress: u32, egress: u32) -> [(u32, &'static str); 2] {
         let address = IpAddr::from([192, 0, 2, 1]);
         let key = FlowKey {
             src: address,
@@ -114,7 +115,8 @@ mod tests {
         };
         let mut record = FlowRecord { egress, ..FlowRecord::new(key, Counters::default(), None) };
         interfaces.number(&mut record);
-        (record.key.ingress, record.egress)
+        [(record.key.ingress, record.ingress_name), (record.egress, record.egress_name)]
+            .map(|(number, of)| (number, of.name.text()))
     }
 
     #[test]
@@ -122,15 +124,22 @@ mod tests {
         let port = |number, name: &str| PortInterface { number, name: name.to_owned() };
         let known = [port(70_001, "wan"), port(4, "lan"), port(4, "lan10"), port(NO_INTERFACE, "gone")];
         let interfaces = Interfaces::new(known.to_vec());
-        assert_eq!(numbered(&interfaces, 1, 2), (70_001, 4));
-        assert_eq!(numbered(&interfaces, 3, NO_INTERFACE), (4, NO_INTERFACE));
-        assert_eq!(numbered(&interfaces, 4, 5), (NO_INTERFACE, NO_INTERFACE), "not there, and no port");
-        assert_eq!((interfaces.name(4), interfaces.name(NO_INTERFACE)), (Some("lan"), None));
+        assert_eq!(numbered(&interfaces, 1, 2), [(70_001, "wan"), (4, "lan")]);
+        assert_eq!(numbered(&interfaces, 3, NO_INTERFACE), [(4, "lan10"), (NO_INTERFACE, "")]);
+        assert_eq!(
+            numbered(&interfaces, 4, 5),
+            [(NO_INTERFACE, "gone"), (NO_INTERFACE, "")],
+            "not there, and no port"
+        );
         let told: Vec<u32> = interfaces.for_export().iter().map(|interface| interface.number).collect();
         assert_eq!(told, [70_001, 4]);
-        assert_eq!(numbered(&Interfaces::default(), 9, 2), (9, 2), "without names a place is a number");
+        assert_eq!(
+            numbered(&Interfaces::default(), 9, 2),
+            [(9, ""), (2, "")],
+            "without names a place is a number"
+        );
         let counted = Interfaces::counted(["a".to_owned(), "b".to_owned()]);
-        assert_eq!((numbered(&counted, 2, 0), counted.name(2)), ((2, 0), Some("b")));
+        assert_eq!(numbered(&counted, 2, 0), [(2, "b"), (0, "")]);
     }
 
     #[test]
@@ -139,6 +148,6 @@ mod tests {
         let other = shared.clone();
         let counted = Interfaces::counted(["a".to_owned()]);
         assert!(shared.set(counted.clone()) && !shared.set(counted));
-        assert_eq!(other.get().name(1), Some("a"));
+        assert_eq!(numbered(&other.get(), 1, 0)[0], (1, "a"));
     }
 }

@@ -36,7 +36,10 @@ mod usage;
 
 pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
-pub use import::{ExporterSummary, ImportOptions, ImportSource, ImportSummary, SourceTextError, import};
+pub use import::{
+    ExporterNames, ExporterSummary, ImportOptions, ImportSource, ImportSummary, NamesError, SourceTextError,
+    import,
+};
 pub use interfaces::{Interfaces, PortInterface};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, OptionsError, ProbeError, ProbeOptions,

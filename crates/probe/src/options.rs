@@ -3,12 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use thalweg_base::CHUNK_PACKETS_DEFAULT;
-use thalweg_base::ChunkBuilder;
+use thalweg_base::{CHUNK_PACKETS_DEFAULT, ChunkBuilder, Name};
 use thalweg_dataplane::queens::Boards;
 use thalweg_exec::{ExecError, ModelKind, THREADS_MAX, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
-use thalweg_flow::{MeterError, MeterOptions};
+use thalweg_flow::{ExporterId, MeterError, MeterOptions};
 use thalweg_ports::collector::{CollectorError, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
@@ -151,6 +150,8 @@ pub struct ProbeOptions {
     /// Synthetic work for each packet, standing for a closer look than this probe takes.
     pub work: Option<Boards>,
     pub export: ExportTargets,
+    /// The name of this probe in records; by default that of the host, and none for files.
+    pub exporter: Option<String>,
     /// A file for JSON lines; `-` is standard output.
     pub json: Option<PathBuf>,
     /// A file for comma-separated values; `-` is standard output.
@@ -171,6 +172,7 @@ impl ProbeOptions {
             meter: MeterOptions::default(),
             work: None,
             export: ExportTargets::default(),
+            exporter: None,
             json: None,
             csv: None,
             store: None,
@@ -178,10 +180,25 @@ impl ProbeOptions {
         }
     }
 
+    /// This probe in records: it did not see the packets of files itself.
+    pub(crate) fn exporter(&self) -> ExporterId {
+        match (&self.exporter, &self.input) {
+            (None, Input::Files(_)) => ExporterId::default(),
+            (name, _) => this_exporter(name.as_deref(), self.export.observation_domain),
+        }
+    }
+
     /// Whether the input is in memory before the clock starts.
     pub(crate) fn preloads(&self) -> bool {
         matches!(&self.input, Input::Files(files) if files.preload)
     }
+}
+
+/// A meter of this program as exporter: with this name, or that of the host.
+pub(crate) fn this_exporter(name: Option<&str>, domain: u32) -> ExporterId {
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.map_or_else(host, str::to_owned);
+    ExporterId { address: None, domain: Some(domain), name: Name::of(name.trim()) }
 }
 
 /// Receives the progress of a probe, at most a few times per second.

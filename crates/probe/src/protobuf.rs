@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use thalweg_flow::FlowRecord;
-use thalweg_flow::fields::{Field, InterfaceNames, Value};
+use thalweg_flow::fields::{Field, Value};
 
 /// Wire types.
 const VARINT: u32 = 0;
@@ -26,10 +26,10 @@ impl Protobuf {
         Self { fields }
     }
 
-    pub(crate) fn write(&self, record: &FlowRecord, interfaces: &dyn InterfaceNames, message: &mut Vec<u8>) {
+    pub(crate) fn write(&self, record: &FlowRecord, message: &mut Vec<u8>) {
         for field in &self.fields {
             let number = field.row().number;
-            match field.value(record, interfaces) {
+            match field.value(record) {
                 Some(Value::Number(value) | Value::Time(value)) => {
                     put_varint(message, u64::from(number << 3 | VARINT));
                     put_varint(message, value);
@@ -61,13 +61,12 @@ fn put_varint(message: &mut Vec<u8>, mut number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interfaces::Interfaces;
     use std::io::Write;
     use std::path::Path;
     use std::process::{Command, Stdio};
-    use thalweg_base::DropReason;
+    use thalweg_base::{DropReason, Name};
     use thalweg_flow::fields::{Access, Kind, unknown_record};
-    use thalweg_flow::{Counters, EndReason, FlowKey, Translation};
+    use thalweg_flow::{Counters, EndReason, ExporterId, FlowKey, InterfaceName, Translation};
 
     /// A record of which everything is known.
     fn full() -> FlowRecord {
@@ -102,6 +101,10 @@ mod tests {
         record.translation = Some(Translation { src: nat, dst: nat, src_port: 128, dst_port: 0 });
         record.drops.add(DropReason::ALL[0], 1, 60);
         record.sampling_interval = 16_384;
+        record.exporter =
+            ExporterId { address: "192.0.2.7".parse().ok(), domain: Some(0), name: Name::of("edge1") };
+        record.ingress_name =
+            InterfaceName { name: Name::of("wan \"x\""), description: Name::of("Transit A") };
         record
     }
 
@@ -127,7 +130,7 @@ message FlowRecord {
             let kind = match row.kind {
                 Kind::Time | Kind::Wide => "uint64",
                 Kind::Number(_) => "uint32",
-                Kind::Word(_) => "string",
+                Kind::Word(_) | Kind::Mac => "string",
                 Kind::Address => "bytes",
             };
             text += &format!("  // {}\n  optional {kind} {} = {};\n", row.help, row.name, row.number);
@@ -154,14 +157,13 @@ message FlowRecord {
                 Access::Address(_, set) => set(&mut record, "192.0.2.1".parse().expect("an address")),
             }
         }
-        let interfaces = Interfaces::counted(["lan".to_owned()]);
         for field in Field::ALL {
-            let known = field.value(&record, &interfaces);
+            let known = field.value(&record);
             let fits = match known {
                 Some(Value::Time(_)) => field.row().kind == Kind::Time,
                 Some(Value::Number(_)) => matches!(field.row().kind, Kind::Wide | Kind::Number(_)),
                 Some(Value::Address(_)) => field.row().kind == Kind::Address,
-                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_)),
+                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_) | Kind::Mac),
                 None => false,
             };
             assert!(fits, "{}: {known:?}", field.name());
@@ -183,11 +185,7 @@ message FlowRecord {
     #[test]
     fn protoc_reads_what_is_written() {
         let mut message = Vec::new();
-        Protobuf::new().write(
-            &full(),
-            &Interfaces::counted(["lan".to_owned(), "wan \"x\"".to_owned()]),
-            &mut message,
-        );
+        Protobuf::new().write(&full(), &mut message);
         let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
         let protoc = Command::new("protoc")
             .arg(format!("--proto_path={}", proto.display()))
@@ -244,6 +242,10 @@ ingress: 2
 egress: 40
 drop_reason_1: "unsupported-link"
 drop_packets_1: 1
+exporter: "edge1"
+exporter_address: "\300\000\002\007"
+exporter_domain: 0
+ingress_description: "Transit A"
 "#;
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     }

@@ -21,6 +21,7 @@ use crate::deliver::{
     Kept, KeptOptions, Outlet, Statuses, TotalsReader, Waiting, event_queue,
 };
 use crate::interfaces::SharedInterfaces;
+use crate::options::this_exporter;
 use crate::packed::Packed;
 use crate::pipelines::died;
 use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
@@ -33,6 +34,8 @@ const TOTALS_INTERVAL: Duration = Duration::from_secs(10);
 /// The receivers of a router's records.
 pub struct RouterDeliveryOptions {
     pub export: ExportTargets,
+    /// The router's name in records; by default that of the host.
+    pub exporter: Option<String>,
     /// The folder of a dataset.
     pub store: Option<PathBuf>,
     pub retention: Retention,
@@ -87,8 +90,14 @@ impl RouterDelivery {
         let interfaces = SharedInterfaces::new(ask_interfaces());
         let labeling = options.meter.labeling;
         let wall = Arc::<WallShift>::default();
-        let completing =
-            Completing { labeling, interfaces: interfaces.clone(), elsewhere, wall: Some(Arc::clone(&wall)) };
+        let exporter = this_exporter(options.exporter.as_deref(), options.export.observation_domain);
+        let completing = Completing {
+            labeling,
+            interfaces: interfaces.clone(),
+            exporter,
+            elsewhere,
+            wall: Some(Arc::clone(&wall)),
+        };
         if let Some(folder) = &options.store {
             let cache = MeterCaches {
                 meters: options.meters,

@@ -73,6 +73,7 @@ fn probe_with_notices(
     let completing = Completing {
         labeling: options.meter.labeling,
         interfaces: interfaces.clone(),
+        exporter: options.exporter(),
         elsewhere: None,
         // Files have their own times.
         wall: matches!(options.input, Input::Live(_)).then(Arc::default),
@@ -147,7 +148,7 @@ fn outlets(
     (stop, cache): (&Arc<AtomicBool>, MeterCaches),
     notify: &Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let mut outlets = Lines::outlets(&options.json, &options.csv, interfaces)?;
+    let mut outlets = Lines::outlets(&options.json, &options.csv)?;
     let waits = matches!(options.input, Input::Files(_));
     if let Some(folder) = &options.store {
         let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };

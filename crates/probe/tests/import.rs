@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::import::Importer;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
-use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
-use thalweg_store::query::{Key, Metric, Query, top};
+use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
+use thalweg_store::query::{Key, Metric, Query, TopRow, top};
 use thalweg_store::{Dataset, Filter, Retention, Window};
 use thalweg_wire::netflow::decode::{Source, first_message_bytes};
 use thalweg_wire::testing;
@@ -55,14 +55,15 @@ fn records(count: u32) -> Vec<FlowRecord> {
 
 fn options(sources: Vec<ImportSource>) -> ImportOptions {
     let retention = Retention::default();
-    ImportOptions { sources, port: None, seconds: None, store: None, json: None, csv: None, retention }
+    let names = ExporterNames::default();
+    ImportOptions { sources, names, port: None, seconds: None, store: None, json: None, csv: None, retention }
 }
 
 fn file(path: &Path) -> ImportSource {
     ImportSource::File(path.to_owned())
 }
 
-/// Imports some files; the number of JSON lines must equal that of records.
+/// Imports some files; there is a JSON line for each record and each event.
 fn imported(files: &[PathBuf], port: Option<u16>) -> ImportSummary {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("records");
@@ -71,7 +72,7 @@ fn imported(files: &[PathBuf], port: Option<u16>) -> ImportSummary {
     let summary = import(&options, &Arc::new(AtomicBool::new(false)), &()).unwrap();
     assert!(summary.conserved, "{summary:?}");
     let lines = std::fs::read_to_string(json).unwrap();
-    assert_eq!(lines.lines().count() as u64, summary.records);
+    assert_eq!(lines.lines().count() as u64, summary.records + summary.events);
     summary
 }
 
@@ -111,9 +112,10 @@ fn exported(version: Version, transport: Transport, records: &[FlowRecord]) -> V
     messages
 }
 
-/// Records, packets and bytes.
+/// Records, packets and bytes of flows.
 fn sums<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> (u64, u64, u64) {
-    records.into_iter().fold((0, 0, 0), |sum, r| (sum.0 + 1, sum.1 + r.packets(), sum.2 + r.bytes()))
+    let flows = records.into_iter().filter(|record| record.details.event.is_none());
+    flows.fold((0, 0, 0), |sum, r| (sum.0 + 1, sum.1 + r.packets(), sum.2 + r.bytes()))
 }
 
 fn sums_of(summary: &ImportSummary) -> (u64, u64, u64) {
@@ -356,6 +358,46 @@ fn sampled_records_are_ranked_for_what_they_stand_for() {
         assert_eq!(ranked(false), [(sampled.clone(), 102_000), (whole.clone(), 50_000)], "{version:?}");
         assert_eq!(ranked(true), [(whole, 50_000), (sampled, 300)], "{version:?}");
     }
+}
+
+/// Each record says whose it is: by the name from configuration, else by its address.
+#[test]
+fn records_say_who_metered_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let messages = exported(Version::Ipfix, Transport::Datagram, &records(50));
+    let mut frames = Vec::new();
+    for host in [1, 2, 3] {
+        let from = ([192, 0, 2, host].into(), 2000);
+        frames.extend(messages.iter().map(|message| datagram(from, 2055, message)));
+    }
+    let (capture, store) = (folder.path().join("three.pcap"), folder.path().join("flows"));
+    write_capture(&capture, &frames);
+    let domain = u32::from_be_bytes(messages[0][12..16].try_into().unwrap());
+    let names = format!(
+        "exporter 192.0.2.1 edge1\nexporter 192.0.2.2,{domain} edge2\nexporter 192.0.2.2,999 other\ninterface 192.0.2.1 1 xe-0/0/1 Transit A\n"
+    );
+    let into = ImportOptions {
+        store: Some(store.clone()),
+        names: names.parse().unwrap(),
+        ..options(vec![file(&capture)])
+    };
+    let summary = import(&into, &Arc::new(AtomicBool::new(false)), &()).unwrap();
+    assert_eq!((summary.records, summary.names_refused), (150, 0));
+    let view = Dataset::open(&store).unwrap().view(Window::ALL).unwrap();
+    let keys = ["exporter", "exporter-address", "domain"].map(|key| key.parse::<Key>().unwrap());
+    let ask = |filter: &str| -> Vec<(String, u64)> {
+        let query = Query::new(Window::ALL, Filter::parse(filter).unwrap());
+        let rows = top(&view, &query, &keys, Metric::Bytes, 10).unwrap().rows;
+        let values = |row: &TopRow| row.key.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        rows.iter().map(|row| (values(row), row.sums.flows)).collect()
+    };
+    let row = |name: &str, host: u8| (format!("{name} 192.0.2.{host} {domain}"), 50);
+    assert_eq!(ask(""), [row("192.0.2.3", 3), row("edge1", 1), row("edge2", 2)]);
+    assert_eq!(ask("exporter edge2 or exporter 192.0.2.3"), [row("192.0.2.3", 3), row("edge2", 2)]);
+    assert_eq!(ask("exporter 192.0.2.0/31"), [row("edge1", 1)]);
+    assert_eq!(ask("exporter other"), []);
+    assert_eq!(ask("in-if xe-0/*"), [row("edge1", 1)]);
+    assert_eq!(ask("in-if Transit* and exporter edge2"), []);
 }
 
 /// Stops the import after `messages` messages; records its address.

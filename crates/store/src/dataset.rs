@@ -7,6 +7,9 @@
 //!                             .flows-....tmp                        incomplete: readers ignore it
 //! ```
 //!
+//! A second writer has a folder of its own there, `DIR/writer-2`, of the same form, and so on: locks, sockets,
+//! joining and numbers of files belong to a writer, and readers join what all of them have.
+//!
 //! Names of everything but Parquet files begin with a dot, so that other engines skip them when they read the
 //! whole folder.
 //!
@@ -37,6 +40,8 @@ const TRIES_MAX: usize = 50;
 const SKIPPED_NAMED_MAX: usize = 20;
 const EXTENSION: &str = ".parquet";
 pub(crate) const TEMPORARY: &str = ".tmp";
+/// The beginning of the names of further writers' folders.
+const PART: &str = "writer-";
 
 /// Records of a time span: `from_ns <= end of the flow < to_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +119,13 @@ impl View {
         self.batches.push(Batch { records, is_cached: true });
     }
 
+    /// Adds what another writer has.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.batches.extend(other.batches);
+        self.skipped.join(other.skipped);
+    }
+
     /// Files that were skipped because they are damaged or not the dataset's.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
@@ -174,17 +186,17 @@ pub struct Summary {
     pub skipped: Skipped,
 }
 
-/// A dataset opened for reading.
+/// Datasets opened for reading, as one.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    root: PathBuf,
+    roots: Vec<PathBuf>,
 }
 
 impl Dataset {
     /// Opens the dataset in this folder, which must exist.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         match fs::metadata(root).map_err(StoreError::io("open the dataset", root))?.is_dir() {
-            true => Ok(Self { root: root.to_path_buf() }),
+            true => Ok(Self { roots: vec![root.to_path_buf()] }),
             false => {
                 let what = "it is not a folder: expected one with a dataset of flow records".to_owned();
                 Err(StoreError::Unreadable { path: root.to_path_buf(), what })
@@ -192,40 +204,82 @@ impl Dataset {
         }
     }
 
-    /// Whether a writer ever used this folder. Queries over any other folder return nothing.
-    pub fn is_one(&self) -> Result<bool, StoreError> {
-        let is_lock = |path: &PathBuf| name_of(path) == ".writer.lock";
-        Ok(folder(&self.root)?.iter().any(is_lock) || !partitions(&self.root)?.is_empty())
+    /// Adds the folders of another dataset; a folder counts once.
+    pub fn add(&mut self, other: Self) {
+        self.roots.extend(other.roots);
     }
 
-    /// The dataset's folder.
-    pub fn root(&self) -> &Path {
-        &self.root
+    /// Whether a writer ever used each of these folders. Queries over any other folder return nothing.
+    pub fn is_one(&self) -> Result<bool, StoreError> {
+        for root in &self.roots {
+            let mut is_used = false;
+            for part in parts(root)? {
+                is_used |= folder(&part)?.iter().any(|path| name_of(path) == ".writer.lock");
+                is_used |= !partitions(&part)?.is_empty();
+            }
+            if !is_used {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The folders of all writers.
+    pub fn parts(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let mut all = Vec::new();
+        let mut seen = HashSet::new();
+        for root in &self.roots {
+            // A folder may be named twice, or be a part of another.
+            let new = |part: &PathBuf| seen.insert(fs::canonicalize(part).unwrap_or_else(|_| part.clone()));
+            all.extend(parts(root)?.into_iter().filter(new));
+        }
+        Ok(all)
     }
 
     /// The current files that may have records in this window.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
-        for _ in 0..TRIES_MAX {
-            let names = stable_listing(|| list(&self.root, window))?;
-            match open_all(&names) {
-                Ok(mut view) => {
-                    view.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
-                    return Ok(view);
-                }
-                Err(error) if error.is_gone() => {}
-                Err(error) => return Err(error),
-            }
+        let mut view = View::default();
+        for part in self.parts()? {
+            view.join(view_of_part(&part, window)?);
         }
-        Err(StoreError::Moving(self.root.clone()))
-    }
-
-    /// The named files, if they may have records in this window. Fails if one is gone.
-    pub(crate) fn view_of(&self, names: &[String], window: Window) -> Result<View, StoreError> {
-        let paths: Vec<PathBuf> = names.iter().map(|name| self.root.join(name)).collect();
-        let mut view = open_all(&paths)?;
-        view.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
         Ok(view)
     }
+}
+
+/// The folder of a dataset and those of further writers in it.
+pub(crate) fn parts(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut parts = vec![root.to_path_buf()];
+    parts.extend(folder(root)?.into_iter().filter(|path| name_of(path).starts_with(PART) && path.is_dir()));
+    Ok(parts)
+}
+
+/// The folder of the writer with this number.
+pub(crate) fn part(root: &Path, number: usize) -> PathBuf {
+    if number == 1 { root.to_path_buf() } else { root.join(format!("{PART}{number}")) }
+}
+
+/// The dataset that a writer's folder belongs to.
+pub(crate) fn home(part: &Path) -> &Path {
+    part.parent().filter(|_| name_of(part).starts_with(PART)).unwrap_or(part)
+}
+
+/// The current files of one writer that may have records in this window.
+pub(crate) fn view_of_part(part: &Path, window: Window) -> Result<View, StoreError> {
+    for _ in 0..TRIES_MAX {
+        let names = stable_listing(|| list(part, window))?;
+        match view_of_files(&names, window) {
+            Err(error) if error.is_gone() => {}
+            result => return result,
+        }
+    }
+    Err(StoreError::Moving(part.to_path_buf()))
+}
+
+/// These files, if they may have records in this window. Fails if one is gone.
+pub(crate) fn view_of_files(paths: &[PathBuf], window: Window) -> Result<View, StoreError> {
+    let mut view = open_all(paths)?;
+    view.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+    Ok(view)
 }
 
 /// Repeats a listing until two agree.

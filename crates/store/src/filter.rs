@@ -9,7 +9,9 @@ mod parse;
 
 use std::net::IpAddr;
 
-use thalweg_base::IpPrefix;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use thalweg_base::{IpPrefix, Name};
 
 use crate::error::StoreError;
 use crate::rows::Rows;
@@ -65,6 +67,8 @@ pub(crate) enum Test {
     Version6(bool),
     /// The flow was translated.
     Translated,
+    /// One of these columns has this name or, with `*` at its end, one that begins so.
+    Name(&'static [Field], String),
 }
 
 impl Filter {
@@ -116,6 +120,14 @@ impl Filter {
         "sampling",
         "icmp-type",
         "icmp-code",
+        "exporter",
+        "domain",
+        "in-if",
+        "out-if",
+        "in-vrf",
+        "out-vrf",
+        "direction",
+        "event",
     ];
 
     /// Parses a filter; an empty text selects every record.
@@ -126,14 +138,21 @@ impl Filter {
     /// factor     = [ "not" ] ( "(" filter ")" | test )
     /// test       = [ "src" | "dst" ] ( ADDRESS | PREFIX | "ip" ADDRESS | "net" PREFIX | "port" N | "as" N )
     ///            | "proto" ( NAME | N ) | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
-    ///            | "app" NAME | "end" NAME | "flags" LETTERS | "nat" | "any"
+    ///            | "app" NAME | ( "end" | "direction" | "event" ) WORD | "flags" LETTERS | "nat" | "any"
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
-    ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" ) N
+    ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain"
+    ///              | "in-vrf" | "out-vrf" ) N
+    ///            | "exporter" ( NAME | ADDRESS | PREFIX ) | ( "in-if" | "out-if" ) NAME
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         parse::parse(text).map(|expression| Self { expression })
+    }
+
+    /// Whether a test is about this column.
+    pub(crate) fn names(&self, id: Field) -> bool {
+        self.expression.names(id)
     }
 
     /// Whether it selects every record.
@@ -143,6 +162,15 @@ impl Filter {
 }
 
 impl Expression {
+    fn names(&self, id: Field) -> bool {
+        match self {
+            Self::All(parts) | Self::OneOf(parts) => parts.iter().any(|part| part.names(id)),
+            Self::Not(part) => part.names(id),
+            Self::Test(Test::Number(columns, ..)) => columns.contains(&id),
+            Self::Any | Self::Test(_) => false,
+        }
+    }
+
     /// Whether rows with values in these bounds can match; `None` means unknown bounds.
     pub(crate) fn may_match(&self, bounds: &impl Fn(Field) -> Option<(u64, u64)>) -> bool {
         match self {
@@ -237,8 +265,30 @@ impl Test {
                 let ports = rows.block().numbers(Field::NatSrcPort)?;
                 Ok(ports.iter().map(|port| *port != NO_TRANSLATION).collect())
             }
+            Self::Name(columns, pattern) => {
+                rows.need(columns)?;
+                let mut matches = vec![false; rows.len()];
+                let mut by_code: HashMap<u32, bool, RandomState> = HashMap::default();
+                let mut is_match =
+                    |code: u32| *by_code.entry(code).or_insert_with(|| has_name(code, pattern));
+                for id in *columns {
+                    let codes = rows.block().numbers(*id)?;
+                    matches.iter_mut().zip(codes).for_each(|(row, code)| *row |= is_match(*code));
+                }
+                Ok(matches)
+            }
         }
     }
+}
+
+/// Whether a name is this one or, with `*` at the end, begins so.
+fn has_name(code: u32, pattern: &str) -> bool {
+    let name = Name::from_code(code);
+    name != Name::NONE
+        && match pattern.strip_suffix('*') {
+            Some(beginning) => name.text().starts_with(beginning),
+            None => name.text() == pattern,
+        }
 }
 
 /// A counter of both directions; the reverse one may be unknown.

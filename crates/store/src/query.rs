@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod answer;
+mod dedup;
 mod graph;
 mod key;
 mod list;
@@ -13,6 +14,7 @@ mod sums;
 mod table;
 mod top;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_flow::SAMPLING_UNKNOWN;
@@ -23,6 +25,7 @@ use crate::filter::Filter;
 use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
+pub use dedup::Dedup;
 pub use graph::{Graph, Series, graph};
 pub use key::{Key, KeyValue};
 pub use list::list;
@@ -52,13 +55,15 @@ pub struct Query {
     pub keys_max: usize,
     /// Do not multiply counters by the record's sampling interval.
     pub raw: bool,
+    /// Which records of a flow count that several exporters metered; see [`Query::deduplicated`].
+    pub dedup: Option<Arc<Dedup>>,
 }
 
 impl Query {
     /// All records of a window that pass a filter, with one thread per core.
     pub fn new(window: Window, filter: Filter) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { window, filter, threads, keys_max: 8 << 20, raw: false }
+        Self { window, filter, threads, keys_max: 8 << 20, raw: false, dedup: None }
     }
 }
 
@@ -97,7 +102,8 @@ impl Scanned {
     }
 }
 
-/// Selects the rows of a query; returns `false` if there are none.
+/// Selects the rows of a query; returns `false` if there are none. Events are no traffic, so they are left out unless
+/// the filter names them.
 fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
     let inside = match rows.task {
         Task::Group(file, number) => {
@@ -109,23 +115,41 @@ fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
     if !inside {
         rows.need(&[Field::FlowEnd])?;
         let ends = rows.block().wide(Field::FlowEnd)?;
-        let selected: Vec<bool> = ends.iter().map(|end| query.window.contains(*end)).collect();
-        if !selected.contains(&true) {
+        let inside = ends.iter().map(|end| query.window.contains(*end)).collect();
+        if !narrow(rows, inside) {
             return Ok(false);
         }
-        rows.selected = Some(selected);
+    }
+    if !query.filter.names(Field::EventWord) && !rows.is_absent(Field::EventWord) {
+        rows.need(&[Field::EventWord])?;
+        let flows = rows.block().numbers(Field::EventWord)?.iter().map(|event| *event == 0).collect();
+        if !narrow(rows, flows) {
+            return Ok(false);
+        }
     }
     if !query.filter.is_any() {
-        let mut matches = query.filter.expression.evaluate(rows)?;
-        if let Some(selected) = &rows.selected {
-            matches.iter_mut().zip(selected).for_each(|(row, inside)| *row &= inside);
-        }
-        if !matches.contains(&true) {
+        let matches = query.filter.expression.evaluate(rows)?;
+        if !narrow(rows, matches) {
             return Ok(false);
         }
-        rows.selected = Some(matches);
     }
-    Ok(true)
+    match &query.dedup {
+        Some(dedup) => {
+            let keeps = dedup.keeps(rows)?;
+            Ok(narrow(rows, keeps))
+        }
+        None => Ok(true),
+    }
+}
+
+/// Leaves only these of the selected rows; returns whether there are any.
+fn narrow(rows: &mut Rows<'_>, mut wanted: Vec<bool>) -> bool {
+    if let Some(selected) = &rows.selected {
+        wanted.iter_mut().zip(selected).for_each(|(row, selected)| *row &= selected);
+    }
+    let any = wanted.contains(&true);
+    rows.selected = Some(wanted).filter(|wanted| wanted.contains(&false));
+    any
 }
 
 /// Notes the sampling of selected rows.

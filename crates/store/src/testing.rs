@@ -2,8 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use thalweg_base::DropReason;
-use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN, Translation};
+use thalweg_base::{DropReason, Name};
+use thalweg_flow::{
+    Counters, Details, Direction, EndReason, ExporterId, FlowKey, FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN,
+    Translation,
+};
+use thalweg_wire::MacAddr;
 
 pub(crate) use thalweg_base::XorShift64Star as Chance;
 
@@ -83,6 +87,34 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
     for _ in 0..chance.below(5) {
         let reason = DropReason::ALL[chance.below(DropReason::ALL.len() as u32) as usize];
         record.drops.add(reason, 1 + chance.below(1000), u64::from(chance.below(100_000)));
+    }
+    if one_in(chance, 2) {
+        let name = ["edge1", "edge2", "core1", ""][chance.below(4) as usize];
+        record.exporter = ExporterId {
+            address: one_in(chance, 2).then(|| address(chance, v6)),
+            domain: one_in(chance, 2).then(|| chance.below(5)),
+            name: Name::of(name),
+        };
+    }
+    for interface in [&mut record.ingress_name, &mut record.egress_name] {
+        interface.name = Name::of(["", "", "xe-0/0/1", "xe-0/0/2", "wan"][chance.below(5) as usize]);
+        interface.description = Name::of(["", "", "", "Transit A"][chance.below(4) as usize]);
+    }
+    if one_in(chance, 3) {
+        let number = |chance: &mut Chance| one_in(chance, 2).then(|| chance.below(4));
+        let mac =
+            |chance: &mut Chance| one_in(chance, 2).then(|| MacAddr::from_u64(chance.below(100).into()));
+        record.details = Details {
+            src_prefix_length: number(chance).map(|length| 24 + length as u8),
+            dst_prefix_length: number(chance).map(|length| length as u8),
+            ingress_vrf: number(chance),
+            egress_vrf: number(chance),
+            direction: Direction::ALL.get(chance.below(3) as usize).copied(),
+            src_mac: mac(chance),
+            dst_mac: mac(chance),
+            event: None,
+            nat_block_end: number(chance).map(|port| 1023 + port as u16),
+        };
     }
     record.sampling_interval = match chance.below(8) {
         0 => SAMPLING_UNKNOWN,

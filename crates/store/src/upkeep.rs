@@ -89,7 +89,8 @@ impl Upkeep {
         })
     }
 
-    pub(crate) fn add(&mut self, other: &Upkeep) {
+    /// Adds what was done elsewhere.
+    pub fn add(&mut self, other: &Upkeep) {
         self.files_joined += other.files_joined;
         self.files_made += other.files_made;
         self.records_joined += other.records_joined;
@@ -108,20 +109,14 @@ pub(crate) struct Changes {
     pub(crate) upkeep: Mutex<()>,
     pub(crate) next_id: AtomicU64,
     /// Set to stop compaction early, so that nobody waits for it.
-    pub(crate) ending: AtomicBool,
+    pub(crate) ending: Arc<AtomicBool>,
 }
 
 impl Changes {
     /// For the holder of the dataset's lock; numbers of new files begin here.
     pub(crate) fn new(root: &Path, next_id: u64) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
-        Self {
-            root,
-            publish: Mutex::default(),
-            upkeep: Mutex::default(),
-            next_id,
-            ending: AtomicBool::new(false),
-        }
+        Self { root, publish: Mutex::default(), upkeep: Mutex::default(), next_id, ending: Arc::default() }
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
-use crate::dataset::{Dataset, View, Window};
+use crate::dataset::{self, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
 use crate::notify::{Notify, Trouble};
@@ -48,6 +48,9 @@ use lock::Lock;
 
 /// The most records of a pending batch.
 const BATCH_RECORDS: usize = 16_384;
+
+/// The most writers of a dataset at a time.
+const WRITERS_MAX: usize = 64;
 
 /// The configuration of a writer.
 #[derive(Clone, Debug)]
@@ -99,7 +102,7 @@ pub struct WriterStatus {
     pub upkeep: Upkeep,
 }
 
-/// Writes a dataset. Only one writer exists at a time, in any process.
+/// Writes a dataset. Only one writer of a folder exists at a time, in any process.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -172,6 +175,23 @@ impl Writer {
             writer.start("flow-upkeep", Shared::upkeep)?;
         }
         Ok((writer, recovery))
+    }
+
+    /// [`Self::open`], or beside the writers that are active there: then in a folder of its own in it.
+    pub fn open_beside(root: &Path, options: WriterOptions) -> Result<(Self, Recovery), StoreError> {
+        let mut opened = Self::open(root, options.clone());
+        for number in 2..=WRITERS_MAX {
+            if !matches!(opened, Err(StoreError::Busy { .. })) {
+                break;
+            }
+            opened = Self::open(&dataset::part(root, number), options.clone());
+        }
+        opened
+    }
+
+    /// The folder of its files.
+    pub fn root(&self) -> &Path {
+        self.shared.root()
     }
 
     fn start(&mut self, name: &str, run: fn(&Shared)) -> Result<(), StoreError> {
@@ -256,9 +276,8 @@ impl Writer {
 
     /// Files on disk and pending records; each record appears once.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
-        let dataset = Dataset::open(&self.shared.changes.root)?;
         let _names = self.shared.changes.publish.lock();
-        let mut view = dataset.view(window)?;
+        let mut view = dataset::view_of_part(self.root(), window)?;
         self.shared.state().pending.iter().for_each(|batch| view.add_batch(Arc::clone(batch)));
         Ok(view)
     }

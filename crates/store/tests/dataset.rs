@@ -10,10 +10,10 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use thalweg_base::{DropReason, XorShift64Star};
-use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, Translation};
+use thalweg_base::{DropReason, Name, XorShift64Star};
+use thalweg_flow::{Counters, EndReason, ExporterId, FlowKey, FlowRecord, Translation};
 use thalweg_store::query::{Key, Metric, Query, list, top};
 use thalweg_store::{Dataset, Filter, Retention, StoreError, View, Window, Writer, WriterOptions};
 
@@ -109,6 +109,73 @@ fn records_lie_in_the_hour_of_their_end() {
     let query = Query::new(window, Filter::default());
     let (listed, _) = list(&dataset.view(window).unwrap(), &query, 10).unwrap();
     assert_eq!(listed, some[1..3]);
+}
+
+/// A dataset of the version before records had an exporter.
+#[test]
+fn files_without_the_latest_columns_are_read() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/before-exporters");
+    let folder = tempfile::tempdir().unwrap();
+    let hour = folder.path().join("date=2026-11-02/hour=09");
+    fs::create_dir_all(&hour).unwrap();
+    for file in files(&fixture) {
+        fs::copy(&file, hour.join(file.file_name().unwrap())).unwrap();
+    }
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    let mut new = record(1, START_NS);
+    new.exporter = ExporterId { name: Name::of("edge1"), domain: Some(7), address: None };
+    writer.append(&[new]).unwrap();
+    writer.close().unwrap();
+    let view = Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap();
+    let by_exporter = |filter: &str| -> Vec<(String, u64, u64)> {
+        let query = Query::new(Window::ALL, Filter::parse(filter).unwrap());
+        let answer = top(&view, &query, &["exporter".parse().unwrap()], Metric::Bytes, 10).unwrap();
+        assert_eq!(answer.scanned.skipped.count, 0, "{:?}", answer.scanned.skipped);
+        answer.rows.iter().map(|row| (row.key[0].to_string(), row.sums.flows, row.sums.bytes)).collect()
+    };
+    let (old, new) = (("-".to_owned(), 124, 139_853), ("edge1".to_owned(), 1, 1));
+    assert_eq!(by_exporter(""), [old.clone(), new.clone()]);
+    assert_eq!(by_exporter("exporter edge*"), [new]);
+    assert_eq!(by_exporter("not domain 7"), [old]);
+}
+
+/// Further writers have folders of their own, all are one view, and a writer looks after those that ended.
+#[test]
+fn writers_beside_each_other_are_one_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let writers: Vec<Writer> = (0..3).map(|_| Writer::open_beside(root, options()).unwrap().0).collect();
+    let places: Vec<&Path> = writers.iter().map(Writer::root).collect();
+    assert_eq!(places, [root, &root.join("writer-2"), &root.join("writer-3")]);
+    let servers: Vec<_> = writers.iter().map(|writer| writer.serve(None).unwrap()).collect();
+    for (number, writer) in (0..).zip(&writers) {
+        writer.append(&records(number * 100..number * 100 + 60)).unwrap();
+        writer.flush().unwrap();
+        writer.append(&records(number * 100 + 60..number * 100 + 100)).unwrap();
+    }
+    let dataset = Dataset::open(root).unwrap();
+    let (view, writing) = dataset.live_view(Window::ALL).unwrap();
+    assert_eq!((totals(&view), view.summary().pending_records, writing.len()), (sum(300), 120, 3));
+    let mut twice = dataset.clone();
+    twice.add(Dataset::open(&root.join("writer-2")).unwrap());
+    assert_eq!(totals(&twice.live_view(Window::ALL).unwrap().0), sum(300), "a folder counts once");
+    assert_eq!(dataset.follow().unwrap().len(), 3);
+    drop(servers);
+    for writer in writers {
+        writer.close().unwrap();
+    }
+    assert_eq!(totals(&dataset.view(Window::ALL).unwrap()), sum(300));
+    // Two files each; the next writer does what is left to do.
+    assert_eq!(files(root).len(), 6);
+    let options = WriterOptions { upkeep_interval_s: 1, ..options() };
+    let (writer, _) = Writer::open_beside(root, options).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while files(root).len() > 3 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(files(root).len(), 3);
+    writer.close().unwrap();
+    assert_eq!(totals(&dataset.view(Window::ALL).unwrap()), sum(300));
 }
 
 #[test]

@@ -10,10 +10,11 @@ use serde_json::json;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::lines::LineFormat;
 use thalweg_ports::live::wall_ns;
+use thalweg_store::live::Writing;
 use thalweg_store::query::{
     Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
 };
-use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
+use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, View, Window, Writer, WriterOptions};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
 
@@ -66,9 +67,27 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     Ok(Query { threads, raw: which.raw, ..query })
 }
 
-fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
-    let query = query(&top_args.which)?;
+/// The records of a query, and the query as it is asked of them.
+fn records(args: &FlowsArgs, which: &FlowsWhichArgs) -> Result<(Query, View, Vec<Writing>), Failure> {
+    let query = query(which)?;
     let (view, writing) = view(args, query.window)?;
+    if !which.dedup {
+        return Ok((query, view, writing));
+    }
+    let query = query.deduplicated(&view).map_err(failed)?;
+    let missed = query.dedup.as_ref().map_or(0, |dedup| dedup.missed);
+    if missed > 0 {
+        let missed = counted(missed, "record");
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: too many different flows: {missed} may count more than once"
+        );
+    }
+    Ok((query, view, writing))
+}
+
+fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
+    let (query, view, writing) = records(args, &top_args.which)?;
     let keys = &top_args.keys.0;
     let by = top_args.by;
     let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
@@ -192,12 +211,11 @@ fn report_skipped(skipped: &Skipped) {
 }
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
-    let query = query(&list_args.which)?;
     let lines = ListLines::new(&list_args.which, format);
     if list_args.follow {
-        return follow(args, &query, &lines);
+        return follow(args, &query(&list_args.which)?, &lines);
     }
-    let (view, writing) = view(args, query.window)?;
+    let (query, view, writing) = records(args, &list_args.which)?;
     let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
     print(&(lines.header() + &lines.of(&records)))?;
     report_writing(&writing);
@@ -236,8 +254,7 @@ impl ListLines {
             return text;
         };
         let mut lines = Vec::new();
-        // A dataset has no names of interfaces.
-        records.iter().for_each(|record| format.write(record, &(), &mut lines));
+        records.iter().for_each(|record| format.write(record, &mut lines));
         String::from_utf8_lossy(&lines).into_owned()
     }
 }
@@ -260,6 +277,7 @@ fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &m
     let protocol = thalweg_wire::application::by_ip_protocol(key.protocol);
     let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
     let application = thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
+    let application = record.details.event.map_or(application, |event| event.name());
     let _ = writeln!(
         text,
         "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
@@ -277,8 +295,7 @@ fn flags(seen: u8) -> String {
 }
 
 fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> Result<(), Failure> {
-    let query = query(&graph_args.which)?;
-    let (view, writing) = view(args, query.window)?;
+    let (query, view, writing) = records(args, &graph_args.which)?;
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
     let by = graph_args.by;
     let step_ns = graph_args.step.unwrap_or_else(|| view.readable_step_ns(query.window));
@@ -401,26 +418,28 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("files skipped", count(summary.skipped.count)),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
-    print(&table(&["dataset", &args.data.display().to_string()], &[1], rows))?;
+    print(&table(&["dataset", &args.folders()], &[1], rows))?;
     report_writing(&writing);
     report_skipped(&summary.skipped);
     Ok(())
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
+    let mut done = Upkeep::default();
     // A writer would create the folder; here a missing folder is an error.
-    writer::open(args)?;
-    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
-    let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
-        StoreError::Busy { .. } => Failure::Run(format!(
-            "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in [flows] \
-             of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
-        )),
-        other => failed(other),
-    })?;
-    report_recovery(&recovery);
-    writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
-    let done = writer.close().map_err(failed)?.upkeep;
+    for part in writer::open(args)?.parts().map_err(failed)? {
+        let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
+        let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
+            StoreError::Busy { .. } => Failure::Run(format!(
+                "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \
+                 [flows] of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
+            )),
+            other => failed(other),
+        })?;
+        report_recovery(&recovery);
+        writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
+        done.add(&writer.close().map_err(failed)?.upkeep);
+    }
     let Upkeep { files_joined, files_made, records_joined, files_expired, records_expired, bytes_expired } =
         done;
     match format {

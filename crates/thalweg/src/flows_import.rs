@@ -33,7 +33,10 @@ impl ProbeProgress for Notices {
 }
 
 pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) -> Result<(), Failure> {
-    let options = import.options(&args.data).map_err(Failure::Usage)?;
+    let [data] = &args.data[..] else {
+        return Err(Failure::Usage("--data: records are added to one dataset; name one".to_owned()));
+    };
+    let options = import.options(data).map_err(Failure::Usage)?;
     let stop = stop_on_signals()?;
     let imported = thalweg_probe::import(&options, &stop, &Notices);
     let summary = imported.map_err(|error| metering::failure(error, true))?;

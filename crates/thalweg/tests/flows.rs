@@ -120,6 +120,21 @@ fn questions_are_answered_in_every_form() {
 }
 
 #[test]
+fn several_datasets_are_asked_as_one() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(one.path());
+    write(two.path());
+    let other = two.path().to_str().unwrap();
+    let both = |arguments: &[&str]| flows(one.path(), &[&["--data", other], arguments].concat());
+    assert_eq!(json(&both(&["top", "src", "--format", "json"]))["total"]["flows"], 200);
+    assert_eq!(text(&both(&["list", "-n", "1000"])).lines().count(), 201);
+    assert_eq!(json(&both(&["stats", "--format", "json"]))["records"], 200);
+    let into_both = both(&["import", "nothing.pcap"]);
+    let said = String::from_utf8_lossy(&into_both.stderr).into_owned();
+    assert!(into_both.status.code() == Some(2) && said.contains("name one"), "{said}");
+}
+
+#[test]
 fn mistakes_are_named() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());
@@ -245,7 +260,8 @@ fn records_are_followed_as_they_come_in() {
     assert_eq!(nobody.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("there is nothing to follow"));
     let (writer, _) = Writer::open(folder.path(), WriterOptions::new(|| START_NS)).unwrap();
-    let server = writer.serve(None).unwrap();
+    let (beside, _) = Writer::open_beside(folder.path(), WriterOptions::new(|| START_NS)).unwrap();
+    let servers = [writer.serve(None).unwrap(), beside.serve(None).unwrap()];
     let mut child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
         .args(["flows", "--data", folder.path().to_str().unwrap(), "list", "--follow", "dst port 53"])
         .stdout(std::process::Stdio::piped())
@@ -276,8 +292,14 @@ fn records_are_followed_as_they_come_in() {
     writer.append(&[record(80), record(53)]).unwrap();
     let line = lines.next().unwrap().unwrap();
     assert!(line.contains("10.0.0.1:9 -> 192.0.2.53:53"), "{line}");
-    drop(server);
+    let mut other = record(53);
+    other.key.src_port = 10;
+    beside.append(&[other]).unwrap();
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.contains("10.0.0.1:10 -> 192.0.2.53:53"), "{line}");
+    drop(servers);
     writer.close().unwrap();
+    beside.close().unwrap();
     assert!(lines.next().is_none());
-    assert!(child.wait().unwrap().success(), "it ends with the writer");
+    assert!(child.wait().unwrap().success(), "it ends with the writers");
 }

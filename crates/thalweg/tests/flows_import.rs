@@ -25,8 +25,9 @@ impl Listening {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        // A writer beside others says first where its records go.
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.find(|line| line.starts_with("listening")).unwrap_or_default();
         let port = line.trim_end().rsplit(':').next().unwrap().parse();
         Self { child, port: port.unwrap_or_else(|_| panic!("where does it listen? {line}")) }
     }
@@ -114,6 +115,34 @@ fn write_capture(path: &Path, flows: u16) -> u64 {
     }
     std::fs::write(path, bytes).unwrap();
     sum
+}
+
+/// Two imports and a probe write into one folder at the same time.
+#[test]
+fn several_programs_write_one_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("flows");
+    let (mut over_udp, mut over_tcp) = (Listening::start("udp", &data), Listening::start("tcp", &data));
+    let urls =
+        [format!("ipfix://127.0.0.1:{}", over_udp.port), format!("ipfix+tcp://127.0.0.1:{}", over_tcp.port)];
+    let store = data.display().to_string();
+    let probe =
+        ["probe", OFFICE, "--format", "json", "--model", "serial", "--exporter", "office", "--store", &store];
+    let probed = json(&[&probe[..], &["--export", &urls[0], "--export", &urls[1]]].concat());
+    let summaries = [over_udp.end(), over_tcp.end()];
+    let mut names = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.any(|name| name == "writer-3"));
+    let by_exporter = top(&data, "exporter");
+    let records = |summary: &Value| summary["records"].as_u64().unwrap();
+    let own = probed["outlets"][0]["records"].as_u64().unwrap();
+    let theirs = summaries.iter().map(records).sum::<u64>();
+    assert!(own > 0 && theirs == 2 * own, "{probed}");
+    let rows = by_exporter["rows"].as_array().unwrap();
+    let flows = |name: &str| {
+        rows.iter().find(|row| row["exporter"] == name).map(|row| row["flows"].as_u64().unwrap())
+    };
+    assert_eq!((flows("office"), flows("127.0.0.1"), rows.len()), (Some(own), Some(theirs), 2));
+    assert_eq!(by_exporter["total"]["flows"], 3 * own);
 }
 
 /// With softflowd as exporter, totals equal the capture's.

@@ -95,12 +95,12 @@ impl Question {
         Ok(())
     }
 
-    fn top(&self, view: &View, writing: &Writing) -> Result<Value, Problem> {
+    fn top(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
         let answer = top(view, &self.query, &self.keys, self.by, self.count).map_err(failed)?;
         Ok(answer.to_json(&self.keys, writing))
     }
 
-    fn graph(&self, view: &View, writing: &Writing) -> Result<Value, Problem> {
+    fn graph(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
         let step_ns = self.step_ns.unwrap_or_else(|| view.readable_step_ns(self.query.window));
         let answer = graph(view, &self.query, &self.keys, self.by, self.count, step_ns).map_err(failed)?;
         Ok(answer.to_json(&self.keys, writing))
@@ -112,8 +112,7 @@ impl Question {
         let mut line = Vec::new();
         for record in &records {
             line.clear();
-            // A dataset has no names of interfaces.
-            LineFormat::Json.write(record, &(), &mut line);
+            LineFormat::Json.write(record, &mut line);
             if let Err(gone) = outlet.write(separator).and_then(|()| outlet.write(line.trim_ascii_end())) {
                 return Ok(Err(gone));
             }

@@ -9,7 +9,7 @@
 //! checksum and its update; [`checksum_offload`] completes what senders leave to hardware.
 //!
 //! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`]
-//! (NetFlow 5 and 9, IPFIX), [`pcap`], [`pcapng`], [`trace`]; [`application`]: names of applications, their
+//! (NetFlow 5 and 9, IPFIX), [`sflow`], [`pcap`], [`pcapng`], [`trace`]; [`application`]: names of applications, their
 //! protocols and ports.
 //!
 //! A format that two crates need is defined here once.
@@ -33,6 +33,7 @@ pub mod ndp;
 pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
+pub mod sflow;
 pub mod tcp;
 pub mod testing;
 pub mod trace;

@@ -2,19 +2,20 @@
 //!
 //! An image is not a message: sequence numbers and templates belong to a session, which is not known yet. It
 //! consists of a length (two bytes), a checksum (four), the form (two, little-endian), and the known fields.
-//! A field is its position in the table of fields and its value: an address, or a number in groups of seven
-//! bits, lowest first. The checksum detects a torn end. An image of another form is an error.
+//! A field is its position in the table of fields and its value: an address, a number in groups of seven bits,
+//! lowest first, or a name with its length in front. The checksum detects a torn end. An image of another form is an error.
 
-use crate::fields::{Access, Field, unknown_record};
+use crate::fields::{Access, Field, Kind, Vocabulary, unknown_record};
 use crate::record::FlowRecord;
 use std::net::IpAddr;
-use thalweg_base::mix64;
+use thalweg_base::{Name, mix64};
 
 /// The most bytes of an image.
-pub const IMAGE_BYTES_MAX: usize = 512;
+pub const IMAGE_BYTES_MAX: usize = 1280;
 const HEAD_BYTES: usize = 6;
 /// The form in which positions and values of fields follow.
 const FIELDS: u16 = 1 << 8;
+const NAME: Kind = Kind::Word(Vocabulary::Name);
 
 /// Why bytes are not an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +39,16 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
         let row = field.row();
         let number = match row.access {
             Access::Wide(get, _) => get(record),
+            // The number of a name is that of this process.
+            Access::Number(get, _) if row.kind == NAME => {
+                let name = Name::from_code(get(record)).text();
+                if !name.is_empty() {
+                    out.push(*field as u8);
+                    put_number(name.len() as u64, out);
+                    out.extend_from_slice(name.as_bytes());
+                }
+                continue;
+            }
             Access::Number(get, _) => get(record).into(),
             Access::Address(get, _) => {
                 if let Some(address) = get(record) {
@@ -133,14 +144,23 @@ impl Body<'_> {
         }
     }
 
+    fn name(&mut self) -> Option<Name> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok().map(Name::of)
+    }
+
     fn record(&mut self) -> Option<FlowRecord> {
         if u16::from_le_bytes(self.take()?) & FIELDS == 0 {
             return None;
         }
         let mut record = unknown_record();
         while let Some([place]) = self.take() {
-            match Field::STORED.get(usize::from(place))?.row().access {
+            let row = Field::STORED.get(usize::from(place))?.row();
+            match row.access {
                 Access::Wide(_, set) => set(&mut record, self.number()?),
+                Access::Number(_, set) if row.kind == NAME => set(&mut record, self.name()?.code()),
                 Access::Number(_, set) => set(&mut record, u32::try_from(self.number()?).ok()?),
                 Access::Address(_, set) => set(&mut record, self.address()?),
             }
@@ -152,6 +172,20 @@ impl Body<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::ExporterId;
+
+    #[test]
+    fn an_exporter_is_written_by_its_name() {
+        let exporter =
+            ExporterId { address: "192.0.2.7".parse().ok(), domain: Some(9), name: Name::of("edge1") };
+        let record = FlowRecord { exporter, ..unknown_record() };
+        let mut image = Vec::new();
+        write_image(&record, &mut image);
+        assert!(image.windows(5).any(|part| part == b"edge1"));
+        assert_eq!(read_image(&image), Ok((record, &[][..])));
+        image.truncate(image.len() - 1);
+        assert_eq!(read_image(&image), Err(ImageError::Short));
+    }
 
     /// The form before [`FIELDS`] had the same head and sum.
     #[test]

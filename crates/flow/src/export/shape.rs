@@ -119,6 +119,7 @@ impl Template {
                 Kind::Time => 8,
                 Kind::Number(bits) => u16::from(bits / 8),
                 Kind::Word(_) => 1,
+                Kind::Mac => 6,
             };
             let element = if is_ipv6 { row.elements.last() } else { row.elements.first() };
             self.fields.extend(element.map(|element| field(*element, bytes)));

@@ -2,11 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, Name};
+use thalweg_wire::MacAddr;
 use thalweg_wire::netflow::element as e;
 
 use super::{ABSENT_WIDE, Access, Kind, NO_LABEL, NO_SMALL, NO_TRANSLATION, Row, Vocabulary};
-use crate::record::{Counters, EndReason, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation};
+use crate::record::{
+    Counters, Direction, EndReason, Event, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
+};
 
 macro_rules! fields {
     (stored { $($stored:ident ($number:literal $name:literal, $($row:tt)*))* }
@@ -61,6 +64,25 @@ macro_rules! small {
 macro_rules! address {
     ($place:ident) => {
         Access::Address(|r| r.$place, |r, value| r.$place = Some(value))
+    };
+}
+/// A number that may be unknown.
+macro_rules! numbered {
+    ($($place:ident).+) => {
+        Access::Number(|r| r.$($place).+.unwrap_or(NO_NUMBER), |r, value| r.$($place).+ = Some(value))
+    };
+}
+macro_rules! mac {
+    ($($place:ident).+) => {
+        Access::Wide(
+            |r| r.$($place).+.map_or(ABSENT_WIDE, MacAddr::to_u64),
+            |r, value| r.$($place).+ = Some(MacAddr::from_u64(value)),
+        )
+    };
+}
+macro_rules! name {
+    ($($place:ident).+) => {
+        Access::Number(|r| r.$($place).+.code(), |r, code| r.$($place).+ = Name::from_code(code))
     };
 }
 /// Counters of the reverse direction.
@@ -126,12 +148,14 @@ const ADDRESS: Kind = Kind::Address;
 const APPLICATION: Kind = Kind::Word(Vocabulary::Application);
 const END_REASON: Kind = Kind::Word(Vocabulary::EndReason);
 const DROP_REASON: Kind = Kind::Word(Vocabulary::DropReason);
-const INTERFACE: Kind = Kind::Word(Vocabulary::Interface);
+const NAME: Kind = Kind::Word(Vocabulary::Name);
 const NO_EIGHT_BITS: Option<u64> = Some(NO_SMALL as u64);
 const NO_PORT: Option<u64> = Some(NO_TRANSLATION as u64);
 const NO_WIDE: Option<u64> = Some(ABSENT_WIDE);
 const IN: Option<u64> = Some(NO_INTERFACE as u64);
 const AS: Option<u64> = Some(NO_AS as u64);
+/// No number: an observation domain or VRF with the highest counts as one that was not said.
+const NO_NUMBER: u32 = u32::MAX;
 
 fields! {
     stored {
@@ -215,12 +239,50 @@ fields! {
             follows!(number |r| small(r.key.icmp().map(|(icmp_type, _)| icmp_type))), "type of ICMP or ICMPv6")
         IcmpCode (39 "icmp_code", N8, NO_EIGHT_BITS, [],
             follows!(number |r| small(r.key.icmp().map(|(_, code)| code))), "code of ICMP or ICMPv6")
+        ExporterName (50 "exporter", NAME, Some(0), [], name!(exporter.name),
+            "who metered it: the exporter's name by configuration, else its address")
+        ExporterAddress (51 "exporter_address", ADDRESS, Some(0), [],
+            Access::Address(|r| r.exporter.address, |r, value| r.exporter.address = Some(value)),
+            "address that the exporter sent from; a meter of this program has none")
+        ExporterDomain (52 "exporter_domain", N32, Some(NO_NUMBER as u64), [], numbered!(exporter.domain),
+            "its observation domain (IPFIX), source identifier (NetFlow 9) or engine (NetFlow 5)")
+        IngressName (9 "ingress_name", NAME, Some(0), [], name!(ingress_name.name),
+            "name of the ingress interface when the record was made")
+        EgressName (10 "egress_name", NAME, Some(0), [], name!(egress_name.name), "name of the egress interface")
+        IngressDescription (53 "ingress_description", NAME, Some(0), [], name!(ingress_name.description),
+            "description of the ingress interface, for people")
+        EgressDescription (54 "egress_description", NAME, Some(0), [], name!(egress_name.description),
+            "description of the egress interface")
+        SrcPrefixLength (55 "src_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.src_prefix_length),
+            "bits of the prefix that covers the source, as the exporter says")
+        DstPrefixLength (56 "dst_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.dst_prefix_length),
+            "bits of the prefix that covers the destination")
+        IngressVrf (57 "ingress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.ingress_vrf),
+            "number of the VRF it came in by")
+        EgressVrf (58 "egress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.egress_vrf),
+            "number of the VRF it left by")
+        DirectionWord (59 "direction", Kind::Word(Vocabulary::Direction), Some(0), [],
+            Access::Number(
+                |r| r.details.direction.map_or(0, |way| way as u32),
+                |r, code| r.details.direction = u8::try_from(code).ok().and_then(Direction::from_code),
+            ),
+            "ingress, egress: where it was metered")
+        SrcMac (60 "src_mac", Kind::Mac, NO_WIDE, [], mac!(details.src_mac), "source MAC address")
+        DstMac (61 "dst_mac", Kind::Mac, NO_WIDE, [], mac!(details.dst_mac), "destination MAC address")
+        EventWord (62 "event", Kind::Word(Vocabulary::Event), Some(0), [],
+            Access::Number(
+                |r| r.details.event.map_or(0, |event| event as u32),
+                |r, code| r.details.event = u8::try_from(code).ok().and_then(Event::from_code),
+            ),
+            "what a record without packets tells, of NAT or a firewall")
+        NatBlockEnd (63 "nat_block_end", N16, NO_PORT, [],
+            Access::Number(
+                |r| r.details.nat_block_end.map_or(NO_TRANSLATION, u32::from),
+                |r, port| r.details.nat_block_end = u16::try_from(port).ok(),
+            ),
+            "last port of a block that NAT gave a host; nat_src_port is its first")
     }
     derived {
-        IngressName (9 "ingress_name", INTERFACE, IN, [], follows!(number |r| r.key.ingress),
-            "name of the ingress interface, if the meter knows it")
-        EgressName (10 "egress_name", INTERFACE, IN, [], follows!(number |r| r.egress),
-            "name of the egress interface, likewise")
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),
             "packets of both directions, times the sampling interval where that is known")
         ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.bytes().saturating_mul(r.scale())),

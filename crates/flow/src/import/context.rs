@@ -1,10 +1,12 @@
 //! What exporters say about themselves in options records: sampling, names of interfaces and applications,
 //! start times. The importer needs this to interpret their flow records.
 
-use thalweg_base::Aged;
+use thalweg_base::{Aged, Name};
 use thalweg_wire::application;
 use thalweg_wire::netflow::decode::{Field, FieldName, Record, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
+
+use crate::InterfaceName;
 
 /// The NetFlow 9 scope that matters here (RFC 3954, 6.1).
 const SCOPE_INTERFACE: u16 = 2;
@@ -14,16 +16,6 @@ const SAMPLERS_MAX: usize = 65_536;
 const INTERFACES_MAX: usize = 65_536;
 const APPLICATIONS_MAX: usize = 65_536;
 const START_TIMES_MAX: usize = 16_384;
-
-/// The most bytes of interface names and descriptions.
-const INTERFACE_BYTES_MAX: usize = 8 << 20;
-
-/// An exporter's description of an interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
-    pub name: String,
-    pub description: String,
-}
 
 /// The scope of a sampling entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +87,7 @@ impl Sampling {
 /// Everything known about all exporters.
 pub(super) struct Context {
     samplers: Aged<(SessionKey, Sampler), u32>,
-    interfaces: Aged<(SessionKey, u32), Interface>,
+    interfaces: Aged<(SessionKey, u32), InterfaceName>,
     /// Our application code by the exporter's identifier.
     applications: Aged<(SessionKey, u64), u8>,
     /// Milliseconds since the epoch.
@@ -106,7 +98,7 @@ impl Default for Context {
     fn default() -> Self {
         Self {
             samplers: Aged::new(SAMPLERS_MAX, usize::MAX),
-            interfaces: Aged::new(INTERFACES_MAX, INTERFACE_BYTES_MAX),
+            interfaces: Aged::new(INTERFACES_MAX, usize::MAX),
             applications: Aged::new(APPLICATIONS_MAX, usize::MAX),
             start_times: Aged::new(START_TIMES_MAX, usize::MAX),
         }
@@ -119,7 +111,7 @@ impl Context {
         let mut sampling = Sampling::default();
         let mut sampler = Sampler::Domain;
         let mut interface = None;
-        let mut names = Interface::default();
+        let mut names = InterfaceName::default();
         let mut application = (None, None);
         let mut gone = 0;
         for field in record.fields() {
@@ -137,8 +129,8 @@ impl Context {
                 INGRESS_INTERFACE | EGRESS_INTERFACE => {
                     interface = interface.or(number.and_then(|number| u32::try_from(number).ok()));
                 }
-                INTERFACE_NAME => names.name = field.text().into_owned(),
-                INTERFACE_DESCRIPTION => names.description = field.text().into_owned(),
+                INTERFACE_NAME => names.name = Name::of(&field.text()),
+                INTERFACE_DESCRIPTION => names.description = Name::of(&field.text()),
                 APPLICATION_ID => application.0 = number,
                 APPLICATION_NAME => application.1 = application::by_name(&field.text()),
                 SYSTEM_INIT_TIME_MILLISECONDS => {
@@ -156,9 +148,8 @@ impl Context {
             };
             gone += self.samplers.insert((session, sampler), one_in, 0);
         }
-        if let Some(interface) = interface.filter(|_| names != Interface::default()) {
-            let bytes = names.name.len() + names.description.len();
-            gone += self.interfaces.insert((session, interface), names, bytes);
+        if let Some(interface) = interface.filter(|_| names != InterfaceName::default()) {
+            gone += self.interfaces.insert((session, interface), names, 0);
         }
         if let (Some(id), Some(application)) = application {
             gone += self.applications.insert((session, id), application.code, 0);
@@ -205,8 +196,14 @@ impl Context {
         started(session).or_else(|| started(whole(session)?))
     }
 
-    pub(super) fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, &Interface)> {
-        self.interfaces.iter().map(|(key, interface)| (key.0, key.1, interface))
+    /// What an interface was called last.
+    pub(super) fn interface(&self, session: SessionKey, number: u32) -> InterfaceName {
+        let named = |session| self.interfaces.get(&(session, number)).copied();
+        named(session).or_else(|| named(whole(session)?)).unwrap_or_default()
+    }
+
+    pub(super) fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, InterfaceName)> {
+        self.interfaces.iter().map(|(key, interface)| (key.0, key.1, *interface))
     }
 }
 

@@ -3,187 +3,40 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, LinkType};
 use thalweg_wire::netflow::decode::{Field, FieldName, Header, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
-use thalweg_wire::{application, ip_protocol};
+use thalweg_wire::{MacAddr, application, ip_protocol};
 
 use super::Counters as ImportCounters;
 use super::context::{Context, Sampler, Sampling};
+use super::counted::{Best, Counted, NS_PER_MS, count_rank, time_rank};
+use super::section::flow_of;
 use crate::{
-    Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
+    Counters, Details, Direction, Drops, EndReason, Event, FlowKey, FlowRecord, NO_AS, NO_INTERFACE,
+    SAMPLING_UNKNOWN, Translation,
 };
-
-const NS_PER_US: u64 = 1_000;
-const NS_PER_MS: u64 = 1_000_000;
 
 /// Cisco's numbers in NetFlow 9 for what IPFIX has as 225 to 228 (ASA before 8.4(5)).
 const CISCO_XLATE_SRC_ADDRESS: u16 = 40_001;
 const CISCO_XLATE_DST_ADDRESS: u16 = 40_002;
 const CISCO_XLATE_SRC_PORT: u16 = 40_003;
 const CISCO_XLATE_DST_PORT: u16 = 40_004;
+/// Of Application Visibility and Control, with the clients' and servers' sides of connections.
+const CISCO_SERVER_BYTES: u16 = 41_105;
+const CISCO_CLIENT_BYTES: u16 = 41_106;
+const CISCO_CLIENT_IPV4_ADDRESS: u16 = 45_004;
+const CISCO_SERVER_IPV4_ADDRESS: u16 = 45_005;
+const CISCO_CLIENT_IPV6_ADDRESS: u16 = 45_006;
+const CISCO_SERVER_IPV6_ADDRESS: u16 = 45_007;
+const CISCO_CLIENT_PORT: u16 = 45_008;
+const CISCO_SERVER_PORT: u16 = 45_009;
+/// In IPFIX they are elements of Cisco's own, without this bit.
+const CISCO_ENTERPRISE: u32 = 9;
+const CISCO_BIT: u16 = 1 << 15;
 
 /// Reserved AS number (RFC 7300); some exporters send it for unknown.
 const LAST_AS: u64 = 0xffff_ffff;
-
-/// The best of several values for one fact: the highest rank wins, the first among equals.
-#[derive(Clone, Copy, Debug, Default)]
-struct Best {
-    rank: u8,
-    value: Option<u64>,
-}
-
-impl Best {
-    #[inline]
-    fn offer(&mut self, rank: u8, value: Option<u64>) {
-        if value.is_some() && (self.value.is_none() || rank > self.rank) {
-            *self = Self { rank, value };
-        }
-    }
-}
-
-/// How precisely an element gives a time.
-mod time_rank {
-    pub(super) const SECONDS: u8 = 1;
-    pub(super) const UPTIME: u8 = 2;
-    pub(super) const BEFORE_EXPORT: u8 = 3;
-    pub(super) const MILLISECONDS: u8 = 4;
-    pub(super) const MICROSECONDS: u8 = 5;
-    pub(super) const NANOSECONDS: u8 = 6;
-}
-
-/// How well an element counts. Counts of sent traffic replace those of received traffic if there are none.
-mod count_rank {
-    pub(super) const LAYER2: u8 = 1;
-    pub(super) const POST: u8 = 2;
-    pub(super) const TOTAL: u8 = 3;
-    pub(super) const INITIATOR: u8 = 4;
-    pub(super) const DELTA: u8 = 5;
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Direction {
-    packets: Best,
-    bytes: Best,
-    first_ns: Best,
-    last_ns: Best,
-    first_uptime_ms: Option<u32>,
-    last_uptime_ms: Option<u32>,
-    duration_ns: Option<u64>,
-    tcp_flags: Option<u8>,
-    ttl_min: Option<u8>,
-    ttl_max: Option<u8>,
-}
-
-impl Direction {
-    /// Takes a field with counts, times or a summary of headers; returns whether it is one.
-    #[inline]
-    fn take(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
-        let number = field.unsigned();
-        match id {
-            OCTET_DELTA_COUNT => self.bytes.offer(count_rank::DELTA, number),
-            PACKET_DELTA_COUNT => self.packets.offer(count_rank::DELTA, number),
-            INITIATOR_OCTETS => self.bytes.offer(count_rank::INITIATOR, number),
-            INITIATOR_PACKETS => self.packets.offer(count_rank::INITIATOR, number),
-            OCTET_TOTAL_COUNT => self.bytes.offer(count_rank::TOTAL, number),
-            PACKET_TOTAL_COUNT => self.packets.offer(count_rank::TOTAL, number),
-            POST_OCTET_DELTA_COUNT => self.bytes.offer(count_rank::POST, number),
-            POST_PACKET_DELTA_COUNT => self.packets.offer(count_rank::POST, number),
-            LAYER2_OCTET_DELTA_COUNT => self.bytes.offer(count_rank::LAYER2, number),
-            TCP_CONTROL_BITS => {
-                let seen = number.map(|flags| flags as u8); // exporters mean the low eight bits
-                self.tcp_flags = seen.map(|flags| flags | self.tcp_flags.unwrap_or(0)).or(self.tcp_flags);
-            }
-            MINIMUM_TTL => self.ttl_min = ttl(number),
-            MAXIMUM_TTL => self.ttl_max = ttl(number),
-            IP_TTL => {
-                let ttl = ttl(number);
-                self.ttl_min = self.ttl_min.or(ttl);
-                self.ttl_max = self.ttl_max.or(ttl);
-            }
-            FLOW_DURATION_MILLISECONDS => {
-                self.duration_ns = self.duration_ns.or(number.map(|ms| ms.saturating_mul(NS_PER_MS)));
-            }
-            FLOW_DURATION_MICROSECONDS => self.duration_ns = number.map(|us| us.saturating_mul(NS_PER_US)),
-            FLOW_START_SYS_UP_TIME => self.first_uptime_ms = number.and_then(|ms| u32::try_from(ms).ok()),
-            FLOW_END_SYS_UP_TIME => self.last_uptime_ms = number.and_then(|ms| u32::try_from(ms).ok()),
-            _ => return self.take_time(id, field, header),
-        }
-        true
-    }
-
-    fn take_time(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
-        use time_rank::*;
-        let (rank, place) = match id {
-            FLOW_START_SECONDS => (SECONDS, &mut self.first_ns),
-            FLOW_START_MILLISECONDS => (MILLISECONDS, &mut self.first_ns),
-            FLOW_START_MICROSECONDS => (MICROSECONDS, &mut self.first_ns),
-            FLOW_START_NANOSECONDS => (NANOSECONDS, &mut self.first_ns),
-            FLOW_END_SECONDS => (SECONDS, &mut self.last_ns),
-            FLOW_END_MILLISECONDS => (MILLISECONDS, &mut self.last_ns),
-            FLOW_END_MICROSECONDS => (MICROSECONDS, &mut self.last_ns),
-            FLOW_END_NANOSECONDS => (NANOSECONDS, &mut self.last_ns),
-            FLOW_START_DELTA_MICROSECONDS | FLOW_END_DELTA_MICROSECONDS => {
-                let before_ns = field.unsigned().map(|us| us.saturating_mul(NS_PER_US));
-                let time_ns = before_ns.map(|before_ns| header.export_ns.saturating_sub(before_ns));
-                let is_start = id == FLOW_START_DELTA_MICROSECONDS;
-                let place = if is_start { &mut self.first_ns } else { &mut self.last_ns };
-                place.offer(BEFORE_EXPORT, time_ns);
-                return true;
-            }
-            _ => return false,
-        };
-        // An empty field is 0, and no flow has that time.
-        place.offer(rank, field.time_ns(header).filter(|_| field.bytes.iter().any(|byte| *byte != 0)));
-        true
-    }
-
-    fn counts(&self) -> bool {
-        self.packets.value.is_some() || self.bytes.value.is_some()
-    }
-
-    /// Resolves times that count from the exporter's start, by a header that says when that was.
-    fn offer_uptime(&mut self, header: &Header) {
-        let time = |uptime_ms: Option<u32>| uptime_ms.and_then(|ms| header.uptime_to_ns(ms));
-        self.first_ns.offer(time_rank::UPTIME, time(self.first_uptime_ms));
-        self.last_ns.offer(time_rank::UPTIME, time(self.last_uptime_ms));
-    }
-
-    /// First and last time, from what is known.
-    fn times(&self, event_ns: Option<u64>) -> Option<(u64, u64)> {
-        let duration_ns = self.duration_ns.unwrap_or(0);
-        match (self.first_ns.value, self.last_ns.value) {
-            (Some(first), Some(last)) => Some((first, last.max(first))),
-            (Some(first), None) if self.duration_ns.is_some() => {
-                Some((first, first.saturating_add(duration_ns)))
-            }
-            (Some(first), None) => Some((first, event_ns.map_or(first, |event| event.max(first)))),
-            (None, last) => {
-                let last = last.or(event_ns)?;
-                Some((last.saturating_sub(duration_ns), last))
-            }
-        }
-    }
-
-    /// The duration by the exporter's uptime, when its start is unknown.
-    fn uptime_duration_ns(&self) -> u64 {
-        let duration_ms =
-            self.last_uptime_ms.zip(self.first_uptime_ms).map(|(last, first)| last.wrapping_sub(first));
-        u64::from(duration_ms.unwrap_or(0)) * NS_PER_MS
-    }
-
-    fn counters(&self, first_ns: u64, last_ns: u64, protocol: u8) -> Counters {
-        Counters {
-            packets: self.packets.value.unwrap_or(0),
-            bytes: self.bytes.value.unwrap_or(0),
-            first_ns,
-            last_ns,
-            tcp_flags: self.tcp_flags.filter(|_| protocol == ip_protocol::TCP),
-            ttl_min: self.ttl_min.or(self.ttl_max),
-            ttl_max: self.ttl_max.or(self.ttl_min),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Pair<A> {
@@ -214,7 +67,7 @@ impl<A: Copy + PartialEq + Into<IpAddr>> Pair<A> {
 
 /// The fields received so far.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
     v4: Pair<Ipv4Addr>,
     v6: Pair<Ipv6Addr>,
     ip_version: Option<u64>,
@@ -227,11 +80,17 @@ pub(super) struct Draft {
     traffic_class: Option<u8>,
     ingress: u32,
     egress: u32,
-    metered_at_egress: bool,
+    physical: (Option<u32>, Option<u32>),
+    details: Details,
+    event: Option<Event>,
+    port_block: (Option<u16>, Option<u16>),
+    /// The beginning of a packet.
+    section: Option<(LinkType, &'a [u8])>,
+    section_of_bytes: Option<u32>,
     vlan: u16,
     mpls_label: Option<u32>,
-    forward: Direction,
-    reverse: Direction,
+    forward: Counted,
+    reverse: Counted,
     event_ns: Best,
     start_ms: Option<u64>,
     next_hop: Option<IpAddr>,
@@ -247,11 +106,6 @@ pub(super) struct Draft {
     application_code: u8,
     sampling: Sampling,
     sampler: Option<u64>,
-}
-
-/// A TTL or hop limit. No packet on the wire has 0; exporters send it for unknown.
-fn ttl(number: Option<u64>) -> Option<u8> {
-    number.and_then(|ttl| u8::try_from(ttl).ok()).filter(|ttl| *ttl != 0)
 }
 
 /// An address, unless it is all zeros.
@@ -278,19 +132,26 @@ fn autonomous_system(number: Option<u64>) -> u32 {
     number.filter(|number| *number < LAST_AS).map_or(NO_AS, |number| number as u32)
 }
 
-impl Draft {
+impl<'a> Draft<'a> {
     /// Takes a field; returns whether a flow record has a place for it.
-    pub(super) fn take(&mut self, field: &Field<'_>, header: &Header) -> bool {
+    pub(super) fn take(&mut self, field: &Field<'a>, header: &Header) -> bool {
         match field.name {
-            FieldName::Element(id) => {
-                self.take_header(id, field)
-                    || self.forward.take(id, field, header)
-                    || self.take_way(id, field)
-                    || self.take_rest(id, field, header)
+            FieldName::Element(id) => self.take_element(id, field, header),
+            FieldName::Enterprise { enterprise: CISCO_ENTERPRISE, id } => {
+                self.take_element(id | CISCO_BIT, field, header)
             }
             FieldName::Reverse(id) => self.reverse.take(id, field, header),
             FieldName::Enterprise { .. } | FieldName::Scope(_) => false,
         }
+    }
+
+    #[inline]
+    fn take_element(&mut self, id: u16, field: &Field<'a>, header: &Header) -> bool {
+        self.take_header(id, field)
+            || self.forward.take(id, field, header)
+            || self.take_way(id, field)
+            || self.take_detail(id, field)
+            || self.take_rest(id, field, header)
     }
 
     /// Takes a field of packet headers.
@@ -306,8 +167,16 @@ impl Draft {
             DESTINATION_IPV6_ADDRESS => self.v6.dst = ipv6(field),
             SOURCE_TRANSPORT_PORT => self.src_port = short(),
             DESTINATION_TRANSPORT_PORT => self.dst_port = short(),
-            UDP_SOURCE_PORT | TCP_SOURCE_PORT => self.src_port = self.src_port.or(short()),
-            UDP_DESTINATION_PORT | TCP_DESTINATION_PORT => self.dst_port = self.dst_port.or(short()),
+            UDP_SOURCE_PORT | TCP_SOURCE_PORT | CISCO_CLIENT_PORT => {
+                self.src_port = self.src_port.or(short())
+            }
+            UDP_DESTINATION_PORT | TCP_DESTINATION_PORT | CISCO_SERVER_PORT => {
+                self.dst_port = self.dst_port.or(short());
+            }
+            CISCO_CLIENT_IPV4_ADDRESS => self.v4.src = self.v4.src.or(ipv4(field)),
+            CISCO_SERVER_IPV4_ADDRESS => self.v4.dst = self.v4.dst.or(ipv4(field)),
+            CISCO_CLIENT_IPV6_ADDRESS => self.v6.src = self.v6.src.or(ipv6(field)),
+            CISCO_SERVER_IPV6_ADDRESS => self.v6.dst = self.v6.dst.or(ipv6(field)),
             PROTOCOL_IDENTIFIER => self.protocol = byte().unwrap_or(0),
             IP_CLASS_OF_SERVICE => self.traffic_class = byte(),
             IP_DIFF_SERV_CODE_POINT => {
@@ -337,8 +206,9 @@ impl Draft {
         let long = || number.and_then(|number| u32::try_from(number).ok());
         match id {
             INGRESS_INTERFACE => self.ingress = long().unwrap_or(NO_INTERFACE),
-            FLOW_DIRECTION => self.metered_at_egress = number == Some(1),
             EGRESS_INTERFACE => self.egress = long().unwrap_or(NO_INTERFACE),
+            INGRESS_PHYSICAL_INTERFACE => self.physical.0 = long(),
+            EGRESS_PHYSICAL_INTERFACE => self.physical.1 = long(),
             IP_NEXT_HOP_IPV4_ADDRESS | IP_NEXT_HOP_IPV6_ADDRESS => {
                 self.next_hop = self.next_hop.or(address(field))
             }
@@ -365,10 +235,52 @@ impl Draft {
         true
     }
 
+    /// Takes a field that few exporters send.
+    fn take_detail(&mut self, id: u16, field: &Field<'a>) -> bool {
+        let number = field.unsigned();
+        let (byte, short) =
+            (number.and_then(|n| u8::try_from(n).ok()), number.and_then(|n| u16::try_from(n).ok()));
+        let long = number.and_then(|n| u32::try_from(n).ok());
+        let details = &mut self.details;
+        match id {
+            // Templates for both families have both elements; the one that does not apply is 0.
+            SOURCE_IPV4_PREFIX_LENGTH | SOURCE_IPV6_PREFIX_LENGTH => {
+                details.src_prefix_length = details.src_prefix_length.max(byte);
+            }
+            DESTINATION_IPV4_PREFIX_LENGTH | DESTINATION_IPV6_PREFIX_LENGTH => {
+                details.dst_prefix_length = details.dst_prefix_length.max(byte);
+            }
+            INGRESS_VRFID => details.ingress_vrf = long,
+            EGRESS_VRFID => details.egress_vrf = long,
+            FLOW_DIRECTION => {
+                details.direction = match number {
+                    Some(0) => Some(Direction::Ingress),
+                    Some(1) => Some(Direction::Egress),
+                    _ => None,
+                }
+            }
+            SOURCE_MAC_ADDRESS => details.src_mac = mac(field),
+            DESTINATION_MAC_ADDRESS => details.dst_mac = mac(field),
+            NAT_EVENT => self.event = number.map(nat_event).or(self.event),
+            FIREWALL_EVENT => self.event = self.event.or(number.map(firewall_event)),
+            PORT_RANGE_START => self.port_block.0 = short,
+            PORT_RANGE_END => details.nat_block_end = short,
+            PORT_RANGE_NUM_PORTS => self.port_block.1 = short,
+            // Blocks whose ports do not follow each other have a beginning and a number alone.
+            PORT_RANGE_STEP_SIZE | SECTION_EXPORTED_OCTETS => {}
+            IP_HEADER_PACKET_SECTION => self.section = Some((LinkType::RawIp, field.bytes)),
+            DATA_LINK_FRAME_SECTION => self.section = Some((LinkType::Ethernet, field.bytes)),
+            DATA_LINK_FRAME_SIZE | IP_TOTAL_LENGTH => self.section_of_bytes = long,
+            _ => return false,
+        }
+        true
+    }
+
     fn take_rest(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
         match id {
-            RESPONDER_OCTETS => self.reverse.bytes.offer(count_rank::INITIATOR, number),
+            RESPONDER_OCTETS | CISCO_SERVER_BYTES => self.reverse.bytes.offer(count_rank::INITIATOR, number),
+            CISCO_CLIENT_BYTES => self.forward.bytes.offer(count_rank::INITIATOR, number),
             RESPONDER_PACKETS => self.reverse.packets.offer(count_rank::INITIATOR, number),
             FLOW_END_REASON => {
                 self.end_reason =
@@ -399,7 +311,7 @@ impl Draft {
         true
     }
 
-    /// Makes the record, if the fields describe a flow.
+    /// Makes the record of a flow or an event; of a flow without addresses there is none.
     pub(super) fn finish(
         mut self,
         header: &Header,
@@ -407,16 +319,67 @@ impl Draft {
         context: &Context,
         counters: &mut ImportCounters,
     ) -> Option<FlowRecord> {
-        if !self.forward.counts() && !self.reverse.counts() {
-            counters.events += 1;
-            return None;
-        }
-        let Some((src, dst)) = self.addresses() else {
-            counters.without_addresses += 1;
-            return None;
+        let is_counted = self.forward.counts() || self.reverse.counts();
+        let packet = self.packet(header);
+        let addresses = self.addresses();
+        let is_event = !is_counted && packet.is_none() && (self.section.is_none() || addresses.is_some());
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let own = addresses.or(is_event.then_some((nobody, nobody)));
+        self.ingress = self.physical.0.filter(|_| self.ingress == NO_INTERFACE).unwrap_or(self.ingress);
+        self.egress = self.physical.1.filter(|_| self.egress == NO_INTERFACE).unwrap_or(self.egress);
+        let key = match (own, packet) {
+            (Some(addresses), _) => self.key(addresses),
+            (None, Some(packet)) => {
+                let vlan = if self.vlan == 0 { packet.key.vlan } else { self.vlan };
+                FlowKey { ingress: self.ingress, vlan, ..packet.key }
+            }
+            (None, None) => {
+                counters.without_addresses += 1;
+                return None;
+            }
         };
+        let (forward, reverse) = match packet.filter(|_| !is_counted) {
+            Some(packet) => (packet.counters, None),
+            None => self.directions(header, session, context, counters),
+        };
+        let sampling_interval = self.sampling(header, session, context, counters);
+        match is_event {
+            true => counters.events += 1,
+            false => {
+                counters.flow_records += 1;
+                counters.without_end_reason += u64::from(self.end_reason.is_none());
+            }
+        }
+        self.details.event = is_event.then(|| self.event.unwrap_or(Event::Other));
+        self.name_block();
+        Some(FlowRecord {
+            reverse,
+            application: self.application(&key, session, context),
+            egress: self.egress,
+            ingress_name: context.interface(session, self.ingress),
+            egress_name: context.interface(session, self.egress),
+            next_hop: self.next_hop,
+            src_as: self.src_as,
+            dst_as: self.dst_as,
+            bgp_next_hop: self.bgp_next_hop,
+            translation: self.translation(&key),
+            drops: self.drops(&forward),
+            details: self.details,
+            sampling_interval,
+            ..FlowRecord::new(key, forward, self.end_reason)
+        })
+    }
+
+    /// The flow of the packet that the record contains the beginning of.
+    fn packet(&self, header: &Header) -> Option<FlowRecord> {
+        let (link, section) = self.section?;
+        let bytes = self.section_of_bytes.unwrap_or(0).max(u32::try_from(section.len()).ok()?);
+        flow_of(link, section, bytes, self.event_ns.value.unwrap_or(header.export_ns)).ok()
+    }
+
+    fn key(&self, (src, dst): (IpAddr, IpAddr)) -> FlowKey {
         let (src_port, dst_port) = self.ports();
-        let key = FlowKey {
+        FlowKey {
             src,
             dst,
             src_port,
@@ -426,11 +389,25 @@ impl Draft {
             ingress: self.ingress,
             vlan: self.vlan,
             mpls_label: self.mpls_label,
-        };
-        let (forward, reverse) = self.directions(header, session, context, counters);
-        counters.without_end_reason += u64::from(self.end_reason.is_none());
-        let described = self.sampling_interval(header, session, context);
-        let sampling_interval = match described {
+        }
+    }
+
+    /// A block of ports: its first is the translated source port, its last a detail.
+    fn name_block(&mut self) {
+        let (Some(first), count) = self.port_block else { return };
+        let last = count.and_then(|count| first.checked_add(count.checked_sub(1)?));
+        self.details.nat_block_end = self.details.nat_block_end.or(last);
+        self.post_ports.0 = self.post_ports.0.or(Some(first));
+    }
+
+    fn sampling(
+        &self,
+        header: &Header,
+        session: SessionKey,
+        context: &Context,
+        counters: &mut ImportCounters,
+    ) -> u32 {
+        match self.sampling_interval(header, session, context) {
             Some(interval) => interval,
             // Cisco sends sampler 0 for none.
             None if self.sampler.is_none_or(|id| id == 0) => 1,
@@ -438,21 +415,7 @@ impl Draft {
                 counters.samplers_unknown += 1;
                 SAMPLING_UNKNOWN
             }
-        };
-        counters.flow_records += 1;
-        Some(FlowRecord {
-            reverse,
-            application: self.application(&key, session, context),
-            egress: self.egress,
-            next_hop: self.next_hop,
-            src_as: self.src_as,
-            dst_as: self.dst_as,
-            bgp_next_hop: self.bgp_next_hop,
-            translation: self.translation(&key),
-            drops: self.drops(&forward),
-            sampling_interval,
-            ..FlowRecord::new(key, forward, self.end_reason)
-        })
+        }
     }
 
     /// Templates for both families have addresses of both. The IP version decides; without it, the ones that
@@ -521,7 +484,8 @@ impl Draft {
     fn sampling_interval(&self, header: &Header, session: SessionKey, context: &Context) -> Option<u32> {
         let own = self.sampling.one_in().or(header.sampling_interval.map(u32::from));
         let described = || {
-            let at = if self.metered_at_egress { self.egress } else { self.ingress };
+            let is_egress = self.details.direction == Some(Direction::Egress);
+            let at = if is_egress { self.egress } else { self.ingress };
             let around = [Sampler::Interface(at), Sampler::Domain];
             match self.sampler {
                 Some(id) => context.sampling(session, &[Sampler::Id(id), around[0], around[1]]),
@@ -584,6 +548,42 @@ impl Draft {
             None => drops.add_without_reason(packets, bytes),
         }
         drops
+    }
+}
+
+/// A MAC address, unless it is all zeros.
+fn mac(field: &Field<'_>) -> Option<MacAddr> {
+    <[u8; 6]>::try_from(field.bytes).ok().map(MacAddr).filter(|address| *address != MacAddr::ZERO)
+}
+
+/// RFC 8158, 8.1: those of NAT44 and NAT64 alike.
+fn nat_event(code: u64) -> Event {
+    match code {
+        1 | 4 | 6 => Event::NatSessionBegin,
+        2 | 5 | 7 => Event::NatSessionEnd,
+        3 => Event::NatAddressesExhausted,
+        8 | 10 => Event::NatBindingBegin,
+        9 | 11 => Event::NatBindingEnd,
+        12 => Event::NatPortsExhausted,
+        13 => Event::NatQuotaExceeded,
+        14 => Event::NatAddressBegin,
+        15 => Event::NatAddressEnd,
+        16 => Event::NatBlockBegin,
+        17 => Event::NatBlockEnd,
+        18 => Event::NatThreshold,
+        _ => Event::Other,
+    }
+}
+
+/// IANA's values of `firewallEvent`.
+fn firewall_event(code: u64) -> Event {
+    match code {
+        1 => Event::FirewallCreated,
+        2 => Event::FirewallDeleted,
+        3 => Event::FirewallDenied,
+        4 => Event::FirewallAlert,
+        5 => Event::FirewallUpdated,
+        _ => Event::Other,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Records as lines.
 
 use super::*;
-use crate::{Counters, EndReason, FlowKey, Translation};
+use crate::{Counters, EndReason, FlowKey, InterfaceName, Translation};
+use thalweg_base::Name;
 
 fn record() -> FlowRecord {
     let key = FlowKey {
@@ -24,21 +25,14 @@ fn record() -> FlowRecord {
         ttl_min: Some(63),
         ttl_max: Some(64),
     };
-    FlowRecord::new(key, counters, EndReason::IdleTimeout)
-}
-
-/// Interfaces 1 and 2.
-struct Names;
-
-impl InterfaceNames for Names {
-    fn name(&self, number: u32) -> Option<&str> {
-        [None, Some("lan"), Some("a \"b\", c")].get(number as usize).copied().flatten()
-    }
+    let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
+    record.ingress_name = InterfaceName { name: Name::of("a \"b\", c"), ..InterfaceName::default() };
+    record
 }
 
 fn line(format: LineFormat, record: &FlowRecord) -> String {
     let mut line = Vec::new();
-    format.write(record, &Names, &mut line);
+    format.write(record, &mut line);
     String::from_utf8(line).expect("text")
 }
 
@@ -82,8 +76,9 @@ fn what_is_not_known_is_left_out_and_icmp_has_type_and_code() {
     let mut record = record();
     record.counters = Counters { ttl_min: None, ttl_max: None, ..record.counters };
     (record.end_reason, record.key.ingress, record.sampling_interval) = (None, 0, 0);
+    record.ingress_name = InterfaceName::default();
     let json: serde_json::Value = serde_json::from_str(&line(LineFormat::Json, &record)).expect("JSON");
-    for name in ["ttl_min", "ttl_max", "end_reason", "ingress", "sampling_interval"] {
+    for name in ["ttl_min", "ttl_max", "end_reason", "ingress", "ingress_name", "sampling_interval"] {
         assert_eq!(json.get(name), None, "{name}");
     }
     (record.key.protocol, record.key.dst_port, record.key.ingress) = (58, 135 << 8 | 3, 70_000);
@@ -95,7 +90,7 @@ fn what_is_not_known_is_left_out_and_icmp_has_type_and_code() {
 #[test]
 fn csv_has_a_field_for_every_name() {
     let mut plain = record();
-    plain.key.ingress = 1;
+    plain.ingress_name.name = Name::of("lan");
     let header = LineFormat::Csv.header();
     let text = line(LineFormat::Csv, &plain);
     assert_eq!(header.trim_end().split(',').count(), Field::ALL.len());

@@ -164,7 +164,7 @@ fn a_late_importer_knows_samplers_and_names() {
         let last = back.last().unwrap();
         assert_eq!((last.sampling_interval, last.application, last.key.ingress), (100, 8, 2));
         let names: Vec<_> =
-            importer.interfaces().map(|(_, number, names)| (number, names.name.as_str())).collect();
+            importer.interfaces().map(|(_, number, names)| (number, names.name.text())).collect();
         assert_eq!(names, [(2, "eth2")]);
         let domains: std::collections::BTreeSet<_> =
             messages.concat().iter().map(|message| message[12..16].to_vec()).collect();

@@ -60,7 +60,7 @@ impl Collectors {
     ) -> Result<Self, ProbeError> {
         let open = |(number, text): (u32, &String)| {
             if KafkaAddress::is_meant_by(text) {
-                return Ok((open_topic(targets, &text.parse()?, number, interfaces)?, Amount::default()));
+                return Ok((open_topic(targets, &text.parse()?, number)?, Amount::default()));
             }
             let address: CollectorAddress = text.parse()?;
             let options = options(targets, &address, number, meter, &interfaces.get());
@@ -88,9 +88,8 @@ fn open_topic(
     targets: &ExportTargets,
     address: &KafkaAddress,
     number: u32,
-    interfaces: &SharedInterfaces,
 ) -> Result<Collector, CollectorError> {
-    let encode = messages::encode(address.format, interfaces.clone());
+    let encode = messages::encode(address.format);
     let options = KafkaOptions { spool: spool(targets, number), ..KafkaOptions::new(encode) };
     Collector::open_kafka(address, options)
 }

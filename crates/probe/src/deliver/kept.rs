@@ -56,13 +56,19 @@ pub(crate) struct KeptOptions {
 }
 
 impl Kept {
-    /// Opens the dataset in this folder for writing, and answers queries about records that are in no file
-    /// yet: pending ones, and flows of the cache, if there is one. Errors as [`Writer::open`].
+    /// Opens the dataset in this folder for writing, beside other writers, and answers queries about records that are in no file
+    /// yet: pending ones, and flows of the cache, if there is one. Errors as [`Writer::open_beside`].
     pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
         let KeptOptions { retention, waiting, cache, notify } = options;
         let writing = WriterOptions { retention, notify: notify.clone(), ..WriterOptions::new(wall_ns) };
-        let (writer, recovery) = Writer::open(folder, writing).map_err(ProbeError::Store)?;
-        let name = folder.display().to_string();
+        let (writer, recovery) = Writer::open_beside(folder, writing).map_err(ProbeError::Store)?;
+        let name = writer.root().display().to_string();
+        if writer.root() != folder {
+            notify.info(&format!(
+                "others write to {}: the records of this program go to {name}",
+                folder.display()
+            ));
+        }
         if let Some(what) = notice(&recovery) {
             notify.warn(&format!("{name}: {what}"));
         }

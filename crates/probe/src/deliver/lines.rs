@@ -9,7 +9,6 @@ use thalweg_flow::export::Amount;
 
 use super::{Finished, Outlet};
 use crate::ProbeError;
-use crate::interfaces::SharedInterfaces;
 use crate::summary::OutletSummary;
 use thalweg_flow::lines::LineFormat;
 
@@ -21,7 +20,6 @@ pub(crate) struct Lines {
     format: LineFormat,
     path: PathBuf,
     file: Box<dyn Write + Send>,
-    interfaces: SharedInterfaces,
     buffer: Vec<u8>,
     amount: Amount,
 }
@@ -31,18 +29,17 @@ impl Lines {
     pub(crate) fn outlets(
         json: &Option<PathBuf>,
         csv: &Option<PathBuf>,
-        interfaces: &SharedInterfaces,
     ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
         let files = [(LineFormat::Json, json), (LineFormat::Csv, csv)];
         let files = files.into_iter().filter_map(|(format, path)| Some((format, path.as_ref()?)));
         let open = |(format, path): (LineFormat, &PathBuf)| -> Result<Box<dyn Outlet>, ProbeError> {
-            Ok(Box::new(Self::create(format, path, interfaces.clone())?))
+            Ok(Box::new(Self::create(format, path)?))
         };
         files.map(open).collect()
     }
 
     /// Creates the file and replaces an existing one; `-` is standard output.
-    fn create(format: LineFormat, path: &Path, interfaces: SharedInterfaces) -> Result<Self, ProbeError> {
+    fn create(format: LineFormat, path: &Path) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Output { path: path.to_owned(), source };
         let (path, file): (_, Box<dyn Write + Send>) = match path.as_os_str() == "-" {
             true => ("standard output".into(), Box::new(io::stdout())),
@@ -50,7 +47,7 @@ impl Lines {
         };
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         buffer.extend_from_slice(format.header().as_bytes());
-        Ok(Self { format, path, file, interfaces, buffer, amount: Amount::default() })
+        Ok(Self { format, path, file, buffer, amount: Amount::default() })
     }
 
     fn write(&mut self) -> Result<(), ProbeError> {
@@ -62,9 +59,8 @@ impl Lines {
 
 impl Outlet for Lines {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
-        let interfaces = self.interfaces.get();
         for record in records {
-            self.format.write(record, &*interfaces, &mut self.buffer);
+            self.format.write(record, &mut self.buffer);
             if self.buffer.len() >= BUFFER_BYTES {
                 self.write()?;
             }

@@ -3,23 +3,20 @@
 use thalweg_flow::FlowRecord;
 use thalweg_ports::collector::{Encode, MessageFormat};
 
-use crate::interfaces::SharedInterfaces;
 use crate::protobuf::Protobuf;
 use thalweg_flow::lines::LineFormat;
 
-/// An encoder for this format, with the names of these interfaces.
-pub(super) fn encode(format: MessageFormat, interfaces: SharedInterfaces) -> Encode {
+/// An encoder for this format.
+pub(super) fn encode(format: MessageFormat) -> Encode {
     match format {
-        MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
-            LineFormat::Json.write(record, &*interfaces.get(), message);
+        MessageFormat::Json => Box::new(|record: &FlowRecord, message: &mut Vec<u8>| {
+            LineFormat::Json.write(record, message);
             // A message has no line end.
             message.pop();
         }),
         MessageFormat::Protobuf => {
             let protobuf = Protobuf::new();
-            Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
-                protobuf.write(record, &*interfaces.get(), message)
-            })
+            Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| protobuf.write(record, message))
         }
     }
 }

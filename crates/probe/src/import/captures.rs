@@ -6,6 +6,7 @@ use thalweg_base::{Chunk, Packet, PacketFlags};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of};
 use thalweg_wire::ip_protocol;
 use thalweg_wire::netflow::decode::{Fault, first_message_bytes, stream_message_bytes};
+use thalweg_wire::sflow::is_sflow;
 
 use super::streams::{Outcome, Segment, Streams, Way};
 
@@ -84,7 +85,7 @@ impl Captures {
 fn read_datagram(from: SocketAddr, packet: &Packet, frame: &[u8], mut show: impl FnMut(Found<'_>)) {
     let bytes = payload_of(frame, packet);
     let versions = [[0, 5], [0, 9], [0, 10]];
-    if bytes.first_chunk::<2>().is_none_or(|version| !versions.contains(version)) {
+    if bytes.first_chunk::<2>().is_none_or(|version| !versions.contains(version)) && !is_sflow(bytes) {
         return show(Found::PassedOver("not-netflow"));
     }
     let l4 = usize::from(packet.l4_offset);

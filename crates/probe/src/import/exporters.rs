@@ -6,8 +6,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Serialize;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
-use thalweg_flow::import::{self, Importer};
-use thalweg_wire::netflow::decode::{self, Fault, Report, Source};
+use thalweg_flow::import::{self, Importer, SflowCounters, SflowImporter};
+use thalweg_wire::netflow::decode::{self, Fault, Source};
+use thalweg_wire::sflow::{SflowFault, is_sflow};
+
+use super::names::{ExporterNames, Peer};
 
 /// The most exporters with their own summary; later ones share one.
 const EXPORTERS_MAX: usize = 4096;
@@ -19,7 +22,7 @@ const OTHERS: &str = "others";
 pub struct ExporterSummary {
     /// Address and port; for a file of messages, its name.
     pub exporter: String,
-    /// Messages by protocol: `NetFlow 5`, `NetFlow 9`, `IPFIX`.
+    /// Messages by protocol: `NetFlow 5`, `NetFlow 9`, `IPFIX`, `sFlow 5`.
     pub messages: BTreeMap<String, u64>,
     /// Messages that could not be read at all.
     pub refused: u64,
@@ -33,10 +36,13 @@ pub struct ExporterSummary {
     pub records_sampled: u64,
     /// Flow records whose sampler was not described.
     pub samplers_unknown: u64,
-    /// Records of events (NAT, firewalls), which are not flows.
+    /// Records of events (NAT, firewalls), which are stored too but are no flows.
     pub events: u64,
     /// Records without an IP address.
     pub without_addresses: u64,
+    /// Samples of sFlow that are no packets: counters of interfaces, and kinds that are not read.
+    pub counter_samples: u64,
+    pub other_samples: u64,
     /// Records of options data.
     pub options_records: u64,
     /// Templates, including repeated ones.
@@ -47,7 +53,7 @@ pub struct ExporterSummary {
     pub faults: u64,
     /// Gaps in sequence numbers.
     pub sequence_gaps: u64,
-    /// Missing messages (NetFlow 9), flows (NetFlow 5) or data records (IPFIX).
+    /// Missing messages (NetFlow 9, sFlow), flows (NetFlow 5) or data records (IPFIX).
     pub units_missing: u64,
     /// Messages whose number was used before.
     pub repeated: u64,
@@ -57,16 +63,40 @@ pub struct ExporterSummary {
 #[derive(Default)]
 pub(super) struct Exporters {
     importer: Importer,
+    sflow: SflowImporter,
+    names: ExporterNames,
     summaries: Vec<ExporterSummary>,
     by_name: BTreeMap<String, usize>,
 }
 
-/// The importer's counters and its decoder's.
-type Counters = (import::Counters, decode::Counters);
+/// The importer's counters, its decoder's, and those of sFlow.
+type Counters = (import::Counters, decode::Counters, SflowCounters);
+
+/// What a message was.
+struct Read {
+    protocol: &'static str,
+    domain: u32,
+    fault: Option<MessageFault>,
+}
+
+/// Why a message, or a part of it, was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub(super) enum MessageFault {
+    Netflow(#[from] Fault),
+    Sflow(#[from] SflowFault),
+}
 
 impl ExporterSummary {
     fn add(&mut self, before: &Counters, after: &Counters) {
-        let (imported, decoded) = before;
+        let (imported, decoded, sampled) = before;
+        let sflow = &after.2;
+        self.counter_samples += sflow.counter_samples - sampled.counter_samples;
+        self.other_samples += sflow.other_samples - sampled.other_samples;
+        self.without_addresses += sflow.without_addresses - sampled.without_addresses;
+        self.sequence_gaps += sflow.gaps - sampled.gaps;
+        let missing = self.units_missing + sflow.datagrams_missing;
+        self.units_missing = missing.saturating_sub(sampled.datagrams_missing);
         self.events += after.0.events - imported.events;
         self.samplers_unknown += after.0.samplers_unknown - imported.samplers_unknown;
         self.without_addresses += after.0.without_addresses - imported.without_addresses;
@@ -84,45 +114,87 @@ impl ExporterSummary {
 }
 
 impl Exporters {
-    /// Reads a message; appends its records to the list. Fails if the message is refused.
+    /// With these names for exporters.
+    pub(super) fn new(names: ExporterNames) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Reads a message and appends its records to the list. Fails if the message is refused; returns the first fault
+    /// of one that is not.
     pub(super) fn read(
         &mut self,
-        exporter: &str,
+        peer: Peer<'_>,
         is_stream: bool,
         message: &[u8],
         received_ns: u64,
         records: &mut Vec<FlowRecord>,
-    ) -> Result<Report, Fault> {
-        let number = number_of(exporter, is_stream);
-        let source = if is_stream { Source::stream(number) } else { Source::datagrams(number) };
+    ) -> Result<Option<MessageFault>, MessageFault> {
+        let exporter = peer.to_string();
+        let number = number_of(&exporter, is_stream);
         let before = self.counters();
         let first = records.len();
-        let result = self.importer.handle_message(source, message, received_ns, records);
+        let read = match is_sflow(message) {
+            true => self.read_sflow(number, message, received_ns, records),
+            false => self.read_message(number, is_stream, message, received_ns, records),
+        };
         let after = self.counters();
-        let summary = self.summary_of(exporter);
+        if let Ok(read) = &read {
+            // Records that waited for a template of this message are of the same domain.
+            let exporter = self.names.exporter(peer, read.domain);
+            for record in &mut records[first..] {
+                record.exporter = exporter;
+                self.names.name_interfaces(record);
+            }
+        }
+        let summary = self.summary_of(&exporter);
         summary.add(&before, &after);
-        match &result {
-            Ok(report) => {
-                let version = report.header.version.name();
-                match summary.messages.get_mut(version) {
+        match &read {
+            Ok(read) => {
+                summary.faults += u64::from(matches!(read.fault, Some(MessageFault::Sflow(_))));
+                match summary.messages.get_mut(read.protocol) {
                     Some(count) => *count += 1,
-                    None => drop(summary.messages.insert(version.to_owned(), 1)),
+                    None => drop(summary.messages.insert(read.protocol.to_owned(), 1)),
                 }
             }
             Err(_) => summary.refused += 1,
         }
-        for record in &records[first..] {
+        for record in records[first..].iter().filter(|record| record.details.event.is_none()) {
             let Amount { packets, bytes, .. } = Amount::of(record);
             summary.records += 1;
             summary.packets += packets;
             summary.bytes += bytes;
             summary.records_sampled += u64::from(record.sampling_interval > 1);
         }
-        result
+        read.map(|read| read.fault)
+    }
+
+    fn read_message(
+        &mut self,
+        exporter: u64,
+        is_stream: bool,
+        message: &[u8],
+        received_ns: u64,
+        records: &mut Vec<FlowRecord>,
+    ) -> Result<Read, MessageFault> {
+        let source = if is_stream { Source::stream(exporter) } else { Source::datagrams(exporter) };
+        let report = self.importer.handle_message(source, message, received_ns, records)?;
+        let fault = report.first_fault.map(MessageFault::from);
+        Ok(Read { protocol: report.header.version.name(), domain: report.header.domain, fault })
+    }
+
+    fn read_sflow(
+        &mut self,
+        exporter: u64,
+        datagram: &[u8],
+        received_ns: u64,
+        records: &mut Vec<FlowRecord>,
+    ) -> Result<Read, MessageFault> {
+        let (header, fault) = self.sflow.handle_datagram(exporter, datagram, received_ns, records)?;
+        Ok(Read { protocol: "sFlow 5", domain: header.sub_agent, fault: fault.map(MessageFault::from) })
     }
 
     fn counters(&self) -> Counters {
-        (*self.importer.counters(), *self.importer.decoder().counters())
+        (*self.importer.counters(), *self.importer.decoder().counters(), *self.sflow.counters())
     }
 
     /// Counts a message that did not arrive completely.
@@ -140,12 +212,14 @@ impl Exporters {
         let imported = self.importer.counters();
         let sum = imported.flow_records + imported.events + imported.without_addresses;
         let told: u64 = self.summaries.iter().map(|summary| summary.records).sum();
-        sum == self.importer.decoder().counters().records && told == imported.flow_records
+        let sampled = self.sflow.counters().flow_records;
+        sum == self.importer.decoder().counters().records && told == imported.flow_records + sampled
     }
 
-    /// All decoded records.
+    /// All decoded records and samples.
     pub(super) fn found(&self) -> u64 {
-        self.importer.decoder().counters().records
+        let SflowCounters { flow_records, without_addresses, counter_samples, .. } = *self.sflow.counters();
+        self.importer.decoder().counters().records + flow_records + without_addresses + counter_samples
     }
 
     /// The summaries, in the order of first appearance.

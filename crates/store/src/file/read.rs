@@ -24,7 +24,8 @@ use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, 
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::SCHEMA;
-use thalweg_flow::fields::{Field, Kind};
+use thalweg_flow::fields::{Field, Kind, Vocabulary};
+use thalweg_wire::MacAddr;
 
 /// A file with a valid footer of ours.
 #[derive(Debug)]
@@ -99,8 +100,9 @@ impl FlowFile {
     /// Whether a column of a row group is entirely NULL.
     pub(crate) fn is_absent(&self, row_group: usize, id: Field) -> bool {
         let Some(group) = self.metadata.row_groups().get(row_group) else { return false };
-        let statistics = group.columns().get(id.index()).and_then(|column| column.statistics());
-        statistics.and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
+        // An older file may lack the column.
+        let Some(column) = group.columns().get(id.index()) else { return true };
+        column.statistics().and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
     }
 
     /// Offset and length of a row group's column in the file.
@@ -307,7 +309,7 @@ impl Decoder {
 
     fn run(mut self, mut reader: impl PageReader) -> Result<Column, PageFault> {
         match self.kind {
-            Kind::Time | Kind::Wide => self.wide.reserve(self.rows),
+            Kind::Time | Kind::Wide | Kind::Mac => self.wide.reserve(self.rows),
             Kind::Number(_) | Kind::Word(_) => self.numbers.reserve(self.rows),
             Kind::Address => self.addresses.codes.reserve(self.rows),
         }
@@ -348,7 +350,7 @@ impl Decoder {
             }
         }
         let (rows, column) = match self.kind {
-            Kind::Time | Kind::Wide => (self.wide.len(), Column::Wide(self.wide)),
+            Kind::Time | Kind::Wide | Kind::Mac => (self.wide.len(), Column::Wide(self.wide)),
             Kind::Number(_) | Kind::Word(_) => (self.numbers.len(), Column::Number(self.numbers)),
             Kind::Address => (self.addresses.codes.len(), Column::Address(self.addresses)),
         };
@@ -357,7 +359,7 @@ impl Decoder {
 
     fn done(&self) -> usize {
         match self.kind {
-            Kind::Time | Kind::Wide => self.wide.len(),
+            Kind::Time | Kind::Wide | Kind::Mac => self.wide.len(),
             Kind::Number(_) | Kind::Word(_) => self.numbers.len(),
             Kind::Address => self.addresses.codes.len(),
         }
@@ -384,9 +386,21 @@ impl Decoder {
             Kind::Number(_) => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
             Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
                 let text = std::str::from_utf8(text).map_err(|_| "a word that is not UTF-8")?;
-                // A word of a later version counts as unknown.
-                let code = vocabulary.code(text).unwrap_or(self.absent as u32);
+                let code = match vocabulary.code(text) {
+                    Some(code) => code,
+                    None if vocabulary == Vocabulary::Name => {
+                        return Err("more names than this process can hold");
+                    }
+                    // A word of a later version counts as unknown.
+                    None => self.absent as u32,
+                };
                 self.number_dictionary.push(code);
+                Ok(())
+            }),
+            Kind::Mac => pages::plain_texts(bytes, count, |text| {
+                let text = std::str::from_utf8(text).ok();
+                let address = text.and_then(|text| text.parse::<MacAddr>().ok());
+                self.wide_dictionary.push(address.ok_or("a text that is not a MAC address")?.to_u64());
                 Ok(())
             }),
             Kind::Address => pages::plain_texts(bytes, count, |text| {
@@ -405,11 +419,11 @@ impl Decoder {
         let all = values == rows;
         let start = self.done();
         match self.kind {
-            Kind::Time | Kind::Wide => {
+            Kind::Time | Kind::Wide | Kind::Mac => {
                 let out = &mut self.wide;
                 match encoding {
                     _ if values == 0 => {}
-                    Encoding::PLAIN => pages::plain_wide(bytes, values, out)?,
+                    Encoding::PLAIN if self.kind != Kind::Mac => pages::plain_wide(bytes, values, out)?,
                     Encoding::DELTA_BINARY_PACKED => pages::deltas(bytes, values, out)?,
                     _ => indexed(bytes, encoding, values, (&self.wide_dictionary, &mut self.codes), out)?,
                 }

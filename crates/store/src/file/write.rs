@@ -3,12 +3,15 @@
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -18,7 +21,8 @@ use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, SUMS_KEY, VERSION, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::{SCHEMA, writer_properties};
-use thalweg_flow::fields::{Field, Kind, Vocabulary};
+use thalweg_flow::fields::{Field, Kind};
+use thalweg_wire::MacAddr;
 
 /// A file that is being written.
 pub(crate) struct FileWriter {
@@ -127,13 +131,19 @@ fn write_column(
 ) -> Result<(), ParquetError> {
     let row = id.row();
     match column {
+        Column::Wide(values) if row.kind == Kind::Mac => {
+            let text = |number: &u64| MacAddr::from_u64(*number).to_string().into_bytes();
+            let (levels, present) = words(values, row.absent, text);
+            writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
+        }
         Column::Wide(values) => {
             let (levels, present) = split(values, row.absent, |value| value as i64);
             writer.typed::<Int64Type>().write_batch(&present, levels.as_deref(), None)?;
         }
         Column::Number(values) => match row.kind {
             Kind::Word(vocabulary) => {
-                let (levels, present) = words(values, row.absent, vocabulary);
+                let text = |code: &u32| vocabulary.text(*code).into_owned().into_bytes();
+                let (levels, present) = words(values, row.absent.map(|absent| absent as u32), text);
                 writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
             }
             _ => {
@@ -154,7 +164,7 @@ fn write_column(
 fn split<T: Copy + PartialEq, V>(
     values: &[T],
     absent: Option<T>,
-    convert: impl Fn(T) -> V,
+    mut convert: impl FnMut(T) -> V,
 ) -> (Option<Vec<i16>>, Vec<V>) {
     match absent {
         None => (None, values.iter().map(|value| convert(*value)).collect()),
@@ -165,11 +175,22 @@ fn split<T: Copy + PartialEq, V>(
     }
 }
 
-fn words(values: &[u32], absent: Option<u64>, vocabulary: Vocabulary) -> (Option<Vec<i16>>, Vec<ByteArray>) {
-    // Codes have eight bits.
-    let texts: Vec<ByteArray> =
-        (0..256).map(|code| ByteArray::from(vocabulary.text(code).into_owned().into_bytes())).collect();
-    split(values, absent.map(|absent| absent as u32), |code| texts[code as usize & 255].clone())
+/// Texts of codes: each distinct one is formatted once and shared.
+fn words<C: Copy + Eq + Hash>(
+    values: &[C],
+    absent: Option<C>,
+    format: impl Fn(&C) -> Vec<u8>,
+) -> (Option<Vec<i16>>, Vec<ByteArray>) {
+    let mut texts: HashMap<C, ByteArray, RandomState> = HashMap::default();
+    let (mut last, mut text) = (None, ByteArray::new());
+    split(values, absent, |code| {
+        // A word is often that of the row before.
+        if last != Some(code) {
+            let new = || ByteArray::from(format(&code));
+            (last, text) = (Some(code), texts.entry(code).or_insert_with(new).clone());
+        }
+        text.clone()
+    })
 }
 
 /// Texts of addresses: each distinct one is formatted once and shared.

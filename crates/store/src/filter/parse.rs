@@ -4,11 +4,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use thalweg_base::IpPrefix;
-use thalweg_flow::EndReason;
 use thalweg_wire::application;
 
 use super::{Expression, FilterError, Test};
-use thalweg_flow::fields::Field as C;
+use thalweg_flow::fields::{Field as C, Vocabulary};
 
 /// The deepest nesting of parentheses and negations: enough for users, and the stack cannot overflow.
 const DEPTH_MAX: usize = 64;
@@ -16,6 +15,9 @@ const SECOND_NS: u64 = thalweg_text::calendar::SECOND_NS;
 
 const TEST_EXPECTED: &str =
     "expected a test, such as `src net 10.0.0.0/8`, `port 443`, `proto udp`, `packets > 10`";
+
+const INTERFACE_EXPECTED: &str =
+    "expected an interface's name or description, or the beginning of one: `xe-0/*`";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sign {
@@ -190,7 +192,11 @@ impl<'a> Parser<'a> {
             "nat-dst" => self.address(&[C::NatDst], true),
             "proto" | "protocol" => self.protocol(),
             "app" => self.application(),
-            "end" => self.end_reason(),
+            "end" => self.word(&[C::EndReasonWord], Vocabulary::EndReason),
+            "event" => self.word(&[C::EventWord], Vocabulary::Event),
+            "direction" => self.word(&[C::DirectionWord], Vocabulary::Direction),
+            "in-vrf" => self.number(&[C::IngressVrf], u32::MAX.into()),
+            "out-vrf" => self.number(&[C::EgressVrf], u32::MAX.into()),
             "flags" => self.flags(),
             "ingress" | "in" => self.number(&[C::Ingress], u32::MAX.into()),
             "egress" | "out" => self.number(&[C::Egress], u32::MAX.into()),
@@ -200,6 +206,10 @@ impl<'a> Parser<'a> {
             "dscp" => self.dscp(),
             "ttl" => self.number(&[C::TtlMin, C::TtlMax], 255),
             "dropped" => self.range(Unit::Count, |from, to| Test::Sum(&[C::DroppedPackets], from, to)),
+            "exporter" => self.exporter(),
+            "in-if" => self.name(&[C::IngressName, C::IngressDescription], INTERFACE_EXPECTED),
+            "out-if" => self.name(&[C::EgressName, C::EgressDescription], INTERFACE_EXPECTED),
+            "domain" => self.number(&[C::ExporterDomain], u32::MAX.into()),
             "icmp-type" => self.number(&[C::IcmpType], 255),
             "icmp-code" => self.number(&[C::IcmpCode], 255),
             "sampling" => self.number(&[C::SamplingInterval], u32::MAX.into()),
@@ -276,6 +286,21 @@ impl<'a> Parser<'a> {
         })?;
         self.next += 1;
         Ok(Expression::Test(Test::Address(columns, prefix)))
+    }
+
+    fn exporter(&mut self) -> Result<Expression, FilterError> {
+        self.address(&[C::ExporterAddress], true).or_else(|_| {
+            self.name(
+                &[C::ExporterName],
+                "expected an exporter's name, its address or a prefix, such as `edge1`",
+            )
+        })
+    }
+
+    fn name(&mut self, columns: &'static [C], what: &str) -> Result<Expression, FilterError> {
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
+        self.next += 1;
+        Ok(Expression::Test(Test::Name(columns, word.to_owned())))
     }
 
     fn number(&mut self, columns: &'static [C], most: u64) -> Result<Expression, FilterError> {
@@ -369,13 +394,23 @@ impl<'a> Parser<'a> {
         Ok(Expression::Test(Test::Number(&[C::App], code, code)))
     }
 
-    fn end_reason(&mut self) -> Result<Expression, FilterError> {
-        let Some(reason) = EndReason::ALL.into_iter().find(|reason| self.take_word(reason.name())) else {
-            let names: Vec<&str> = EndReason::ALL.iter().map(|reason| reason.name()).collect();
-            return Err(self.expected(&format!("expected one of {}", names.join(", "))));
+    /// One of a vocabulary's words, or `any` of them.
+    fn word(&mut self, column: &'static [C], vocabulary: Vocabulary) -> Result<Expression, FilterError> {
+        let word = match self.peek() {
+            Some(Token::Word(word)) => word.to_ascii_lowercase(),
+            _ => String::new(),
         };
-        let code = reason as u64;
-        Ok(Expression::Test(Test::Number(&[C::EndReasonWord], code, code)))
+        let known = vocabulary.code(&word).filter(|_| vocabulary.words().any(|known| known == word));
+        let (from, to) = match known {
+            Some(code) => (code.into(), code.into()),
+            None if word == "any" => (1, u8::MAX.into()),
+            None => {
+                let words: Vec<&str> = vocabulary.words().collect();
+                return Err(self.expected(&format!("expected one of {}", words.join(", "))));
+            }
+        };
+        self.next += 1;
+        Ok(Expression::Test(Test::Number(column, from, to)))
     }
 
     fn flags(&mut self) -> Result<Expression, FilterError> {

@@ -2,13 +2,13 @@
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_flow::FlowRecord;
 
 use super::frame::{CACHE_BUSY, GREETING, Kind, Note, Notes, bad, receive, records};
 use super::{RECORDS_MAX, SOCKET, TIMEOUT, Way};
-use crate::dataset::{Dataset, View, Window};
+use crate::dataset::{Dataset, View, Window, view_of_files, view_of_part};
 use crate::error::StoreError;
 
 /// Records that a thread takes at a time.
@@ -16,11 +16,9 @@ const BATCH_RECORDS: usize = 65_536;
 /// How often a query is repeated because one of its files was gone: joined or expired.
 const TRIES_MAX: usize = 5;
 
-/// What the dataset's writer added to a view.
+/// What a writer of the dataset added to a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// There is no writer.
-    Nobody,
     /// A writer exists or existed but does not answer, for this reason. The view has only files.
     Silent(String),
     Answered(LiveFacts),
@@ -42,36 +40,51 @@ pub struct LiveFacts {
 }
 
 impl Dataset {
-    /// Files, pending records and the flow cache of the writing process, at one moment and each record once,
-    /// as far as that process answers.
-    pub fn live_view(&self, window: Window) -> Result<(View, Writing), StoreError> {
-        for _ in 0..TRIES_MAX {
-            let writing = match Answer::ask(self.root(), window, RECORDS_MAX) {
-                Ok(Some(answer)) => match answer.view(self, window) {
-                    Ok((view, facts)) => return Ok((view, Writing::Answered(facts))),
-                    Err(error) if error.is_gone() => continue,
-                    Err(error) => return Err(error),
-                },
-                Ok(None) => Writing::Nobody,
-                Err(error) => Writing::Silent(why(&error)),
-            };
-            return Ok((self.view(window)?, writing));
+    /// Files, pending records and the flow caches of the writing processes, each record once, as far as those
+    /// answer: those of a writer at one moment. Also returns what each existing writer added.
+    pub fn live_view(&self, window: Window) -> Result<(View, Vec<Writing>), StoreError> {
+        let (mut all, mut writers) = (View::default(), Vec::new());
+        for part in self.parts()? {
+            let (view, writing) = live_view_of(&part, window)?;
+            all.join(view);
+            writers.extend(writing);
         }
-        Err(StoreError::Moving(self.root().to_path_buf()))
+        Ok((all, writers))
     }
 
-    /// Follows new records. `None` if there is no writer.
-    pub fn follow(&self) -> Result<Option<Follow>, StoreError> {
-        let begin = || -> io::Result<Option<Follow>> {
-            let Some(mut stream) = connect(self.root())? else { return Ok(None) };
-            writeln!(stream, "{GREETING} follow")?;
-            let mut follow = Follow { from: BufReader::new(stream), bytes: Vec::new() };
-            // The first frame says that it has begun.
-            follow.receive()?;
-            Ok(Some(follow))
-        };
-        begin().map_err(StoreError::io("follow the writer at", &self.root().join(SOCKET)))
+    /// Follows the new records of each writer.
+    pub fn follow(&self) -> Result<Vec<Follow>, StoreError> {
+        let follow =
+            |part: PathBuf| follow(&part).map_err(StoreError::io("follow the writer at", &part.join(SOCKET)));
+        let follows: Result<Vec<Option<Follow>>, _> = self.parts()?.into_iter().map(follow).collect();
+        Ok(follows?.into_iter().flatten().collect())
     }
+}
+
+/// What one writer has; the second value is `None` if nobody writes there.
+fn live_view_of(part: &Path, window: Window) -> Result<(View, Option<Writing>), StoreError> {
+    for _ in 0..TRIES_MAX {
+        let writing = match Answer::ask(part, window, RECORDS_MAX) {
+            Ok(Some(answer)) => match answer.view(part, window) {
+                Ok((view, facts)) => return Ok((view, Some(Writing::Answered(facts)))),
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(error),
+            },
+            Ok(None) => None,
+            Err(error) => Some(Writing::Silent(why(&error))),
+        };
+        return Ok((view_of_part(part, window)?, writing));
+    }
+    Err(StoreError::Moving(part.to_path_buf()))
+}
+
+fn follow(part: &Path) -> io::Result<Option<Follow>> {
+    let Some(mut stream) = connect(part)? else { return Ok(None) };
+    writeln!(stream, "{GREETING} follow")?;
+    let mut follow = Follow { from: BufReader::new(stream), bytes: Vec::new() };
+    // The first frame says that it has begun.
+    follow.receive()?;
+    Ok(Some(follow))
 }
 
 /// Explains the error to the user.
@@ -153,8 +166,9 @@ impl Answer {
         }
     }
 
-    pub(super) fn view(mut self, dataset: &Dataset, window: Window) -> Result<(View, LiveFacts), StoreError> {
-        let mut view = dataset.view_of(&self.files, window)?;
+    pub(super) fn view(mut self, part: &Path, window: Window) -> Result<(View, LiveFacts), StoreError> {
+        let files: Vec<PathBuf> = self.files.iter().map(|name| part.join(name)).collect();
+        let mut view = view_of_files(&files, window)?;
         if self.facts.cache_left_out || self.facts.cache_busy {
             self.cached = Vec::new();
         }

@@ -33,7 +33,7 @@ fn record(chance: &mut Chance, number: u64) -> FlowRecord {
     record
 }
 
-fn total(dataset: &Dataset) -> (Sums, Writing) {
+fn total(dataset: &Dataset) -> (Sums, Vec<Writing>) {
     let (view, writing) = dataset.live_view(Window::ALL).unwrap();
     let query = Query { threads: 1, ..Query::new(Window::ALL, Filter::default()) };
     let answer = top(&view, &query, &[], Metric::Packets, 0).unwrap();
@@ -49,7 +49,9 @@ fn watch(dataset: &Dataset, times: usize, begun: &AtomicU64, done: &AtomicU64, s
         let least = done.load(SeqCst);
         let (sums, writing) = total(dataset);
         let most = begun.load(SeqCst);
-        let Writing::Answered(facts) = writing else { panic!("the writer did not answer: {writing:?}") };
+        let [Writing::Answered(facts)] = writing[..] else {
+            panic!("the writer did not answer: {writing:?}")
+        };
         if facts.on_the_way > 0 || facts.cache_left_out {
             // The machine is too slow for this test; the answer itself says that it is incomplete.
             continue;
@@ -93,7 +95,7 @@ fn what_is_pending_counts_once_while_files_are_published_and_joined() {
     assert_eq!(total(&dataset).0.packets, all);
     drop(server);
     writer.close().unwrap();
-    assert_eq!(total(&dataset), (Sums { packets: all, bytes: all * 100, flows: all }, Writing::Nobody));
+    assert_eq!(total(&dataset), (Sums { packets: all, bytes: all * 100, flows: all }, Vec::new()));
 }
 
 /// A cache of some flows, from which records go over a queue to the writer.
@@ -194,7 +196,7 @@ fn flows_of_the_cache_count_once_while_they_end_and_begin_again() {
     });
     let (sums, writing) = total(&dataset);
     assert_eq!(sums.packets, done.load(SeqCst));
-    let Writing::Answered(facts) = writing else { panic!("{writing:?}") };
+    let [Writing::Answered(facts)] = writing[..] else { panic!("{writing:?}") };
     let cached = flows.slots.iter().filter(|slot| slot.lock().is_some()).count() as u64;
     assert_eq!((facts.cached, facts.on_the_way, facts.has_cache), (cached, 0, true));
     drop(server);
@@ -236,10 +238,9 @@ fn a_cache_that_is_too_large_is_left_out() {
     let flows = Flows { slots, exported: AtomicU64::new(0), delivered: AtomicU64::new(0) };
     let _server = writer.serve(Some(Arc::new(flows))).unwrap();
     writer.append(&[record(&mut chance, 100)]).unwrap();
-    let dataset = Dataset::open(folder.path()).unwrap();
     for (records_max, cached) in [(50, 50), (49, 0), (0, 0)] {
         let answer = Answer::ask(folder.path(), Window::ALL, records_max).unwrap().unwrap();
-        let (view, facts) = answer.view(&dataset, Window::ALL).unwrap();
+        let (view, facts) = answer.view(folder.path(), Window::ALL).unwrap();
         let facts_of = LiveFacts { pending: 1, cached, has_cache: true, ..LiveFacts::default() };
         let expected = LiveFacts { cache_left_out: cached == 0, ..facts_of };
         assert_eq!(facts, expected);
@@ -264,17 +265,17 @@ fn the_socket_is_the_owners_and_goes_with_the_server() {
     drop(UnixListener::bind(&stale.path).unwrap());
     let dataset = Dataset::open(&deep).unwrap();
     let (_, writing) = dataset.live_view(Window::ALL).unwrap();
-    assert!(matches!(&writing, Writing::Silent(why) if why.contains("was killed")), "{writing:?}");
+    assert!(matches!(&writing[..], [Writing::Silent(why)] if why.contains("was killed")), "{writing:?}");
     let server = writer.serve(None).unwrap();
     let socket = deep.join(SOCKET);
     assert_eq!(socket.symlink_metadata().unwrap().permissions().mode() & 0o777, 0o600);
     writer.append(&[record(&mut Chance::new(1), 0)]).unwrap();
     let (view, writing) = dataset.live_view(Window::ALL).unwrap();
     assert_eq!(view.summary().pending_records, 1);
-    assert_eq!(writing, Writing::Answered(LiveFacts { pending: 1, ..LiveFacts::default() }));
+    assert_eq!(writing, [Writing::Answered(LiveFacts { pending: 1, ..LiveFacts::default() })]);
     drop(server);
     assert!(!socket.exists());
-    assert_eq!(dataset.live_view(Window::ALL).unwrap().1, Writing::Nobody);
+    assert_eq!(dataset.live_view(Window::ALL).unwrap().1, []);
     let left: Vec<_> = std::fs::read_dir(&deep).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [std::ffi::OsStr::new(".writer.lock")]);
 }
@@ -297,7 +298,7 @@ fn who_answers_nonsense_is_left_out() {
             });
             dataset.live_view(Window::ALL).unwrap().1
         });
-        assert!(matches!(writing, Writing::Silent(_)), "{answer:?}: {writing:?}");
+        assert!(matches!(writing[..], [Writing::Silent(_)]), "{answer:?}: {writing:?}");
     }
 }
 
@@ -306,9 +307,9 @@ fn who_follows_gets_every_record_or_hears_how_many_he_missed() {
     let folder = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(folder.path(), WriterOptions::new(|| 0)).unwrap();
     let dataset = Dataset::open(folder.path()).unwrap();
-    assert!(dataset.follow().unwrap().is_none());
+    assert!(dataset.follow().unwrap().is_empty());
     let server = writer.serve(None).unwrap();
-    let mut follow = dataset.follow().unwrap().unwrap();
+    let mut follow = dataset.follow().unwrap().pop().unwrap();
     let mut chance = Chance::new(6);
     let records: Vec<FlowRecord> =
         (0..FOLLOWED_MAX as u64 + 20_000).map(|n| record(&mut chance, n)).collect();

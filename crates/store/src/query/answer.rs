@@ -5,11 +5,11 @@ use thalweg_text::calendar::{SECOND_NS, format_time};
 
 use super::{Graph, Key, KeyValue, Scanned, Sums, Top};
 use crate::dataset::Skipped;
-use crate::live::{LiveFacts, Writing};
+use crate::live::Writing;
 
 impl Top {
     /// The answer with the names of its keys.
-    pub fn to_json(&self, keys: &[Key], writing: &Writing) -> Value {
+    pub fn to_json(&self, keys: &[Key], writing: &[Writing]) -> Value {
         let rows = self.rows.iter().map(|row| {
             let mut object = by_key(keys, &row.key);
             object.extend(row.sums.members());
@@ -28,7 +28,7 @@ impl Top {
 
 impl Graph {
     /// The answer with the names of its keys.
-    pub fn to_json(&self, keys: &[Key], writing: &Writing) -> Value {
+    pub fn to_json(&self, keys: &[Key], writing: &[Writing]) -> Value {
         let series = self.series.iter().map(|series| {
             json!({
                 "key": series.key.as_ref().map(|values| by_key(keys, values)),
@@ -94,20 +94,22 @@ fn by_key(keys: &[Key], values: &[KeyValue]) -> Map<String, Value> {
     keys.iter().map(|key| key.name.replace('-', "_")).zip(values).collect()
 }
 
-/// How much of an answer is not on disk yet, and what the writer reported.
-fn live(live: Sums, writing: &Writing) -> Value {
+/// How much of an answer is not on disk yet, and what the writers reported.
+fn live(live: Sums, writing: &[Writing]) -> Value {
     let mut value = live.to_json();
-    let (name, facts, why) = match writing {
-        Writing::Nobody => ("nobody", LiveFacts::default(), None),
-        Writing::Silent(why) => ("silent", LiveFacts::default(), Some(why)),
-        Writing::Answered(facts) => ("answered", *facts, None),
-    };
-    value["writer"] = json!(name);
-    if let Some(why) = why {
-        value["reason"] = json!(why);
+    let (mut name, mut facts) = ("nobody", Vec::new());
+    for writer in writing {
+        match writer {
+            Writing::Silent(why) => (name, value["reason"]) = ("silent", json!(why)),
+            Writing::Answered(told) => {
+                facts.push(told);
+                name = if name == "nobody" { "answered" } else { name };
+            }
+        }
     }
-    value["cache_left_out"] = json!(facts.cache_left_out);
-    value["cache_busy"] = json!(facts.cache_busy);
-    value["records_on_the_way"] = json!(facts.on_the_way);
+    value["writer"] = json!(name);
+    value["cache_left_out"] = json!(facts.iter().any(|facts| facts.cache_left_out));
+    value["cache_busy"] = json!(facts.iter().any(|facts| facts.cache_busy));
+    value["records_on_the_way"] = json!(facts.iter().map(|facts| facts.on_the_way).sum::<u64>());
     value
 }

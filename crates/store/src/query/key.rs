@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::error::StoreError;
-use thalweg_flow::fields::{Field, Kind};
+use thalweg_flow::fields::{Field, Kind, Vocabulary};
 
 /// A property by which records are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,15 @@ impl Key {
         one("drop", Field::DropReason1),
         one("icmp-type", Field::IcmpType),
         one("icmp-code", Field::IcmpCode),
+        one("exporter", Field::ExporterName),
+        one("exporter-address", Field::ExporterAddress),
+        one("domain", Field::ExporterDomain),
+        one("in-if", Field::IngressName),
+        one("out-if", Field::EgressName),
+        one("in-vrf", Field::IngressVrf),
+        one("out-vrf", Field::EgressVrf),
+        one("direction", Field::DirectionWord),
+        one("event", Field::EventWord),
     ];
 
     /// The names of all keys, for messages.
@@ -65,6 +74,7 @@ impl Key {
         match self.source.row().kind {
             // One more bit for unknown.
             Kind::Number(bits) if bits < 32 => u32::from(bits) + 1,
+            Kind::Word(Vocabulary::Name) => 32,
             Kind::Word(_) => 8,
             _ => 32,
         }

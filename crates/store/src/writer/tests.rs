@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::*;
-use crate::dataset;
+use crate::dataset::{self, Dataset};
 use crate::filter::Filter;
 use crate::notify::Severity;
 use crate::query::{Metric, Query, top};

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
+use super::lock::Lock;
 use super::{Shared, State, owner};
 use crate::block::Block;
 use crate::dataset::{self, Temporary};
 use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
 use crate::space;
-use crate::upkeep::Upkeep;
+use crate::upkeep::{Changes, Upkeep, recover};
 use thalweg_text::calendar::HOUR_NS;
 
 /// How often to check for free space while nothing is written.
@@ -278,11 +279,36 @@ impl Shared {
     fn do_upkeep(&self, joins: bool) {
         self.apply_retention();
         if joins {
-            match self.changes.compact() {
+            match self.changes.compact().and_then(|mut done| {
+                self.look_after_others(&mut done)?;
+                Ok(done)
+            }) {
                 Ok(done) => self.note_upkeep(&done),
                 Err(error) => self.note_upkeep_failure(&error),
             }
         }
+    }
+
+    /// Does the same in the folders of writers that have ended, for nobody else would.
+    fn look_after_others(&self, done: &mut Upkeep) -> Result<(), StoreError> {
+        for part in dataset::parts(dataset::home(self.root()))?.iter().filter(|part| *part != self.root()) {
+            let (mut lock, left) = match Lock::take(part) {
+                Err(StoreError::Busy { .. }) => continue,
+                taken => taken?,
+            };
+            if !left.is_empty() {
+                let part = part.display();
+                self.options.notify.warn(&format!("{part}: its last writer did not end properly: {left}"));
+            }
+            let (_, next_id) = recover(part)?;
+            let ending = Arc::clone(&self.changes.ending);
+            let changes = Changes { ending, ..Changes::new(part, next_id) };
+            let now_ns = (self.options.now_ns)();
+            done.add(&changes.retain(self.options.retention, now_ns, Some(&self.ages))?);
+            done.add(&changes.compact()?);
+            lock.release(true)?;
+        }
+        Ok(())
     }
 
     pub(super) fn apply_retention(&self) {

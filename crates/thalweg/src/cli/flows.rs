@@ -12,14 +12,21 @@ use thalweg_text::calendar::{SECOND_NS, parse_time};
 #[derive(Debug, Args)]
 #[command(after_help = FLOWS_HELP)]
 pub(crate) struct FlowsArgs {
-    /// Folder of the dataset
+    /// Folder of the dataset (repeatable: several are asked as one)
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/thalweg/flows")]
-    pub(crate) data: PathBuf,
+    pub(crate) data: Vec<PathBuf>,
     /// Read files only; do not ask the dataset's writer for records that are not on disk yet
     #[arg(long, global = true)]
     pub(crate) no_live: bool,
     #[command(subcommand)]
     pub(crate) action: FlowsAction,
+}
+
+impl FlowsArgs {
+    /// The datasets' folders, for messages.
+    pub(crate) fn folders(&self) -> String {
+        self.data.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -30,7 +37,7 @@ pub(crate) enum FlowsAction {
     List(FlowsListArgs),
     /// Show traffic over time, in total or by key
     Graph(FlowsGraphArgs),
-    /// Import NetFlow and IPFIX, from captures or as a collector
+    /// Import NetFlow, IPFIX and sFlow, from captures or as a collector
     Import(FlowsImportArgs),
     /// Show the size and time range of the dataset, and files that are skipped
     Stats,
@@ -66,6 +73,9 @@ pub(crate) struct FlowsWhichArgs {
     /// Print sampled packets and bytes as counted, not multiplied by the sampling interval
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Count a flow that several exporters metered once: as the one did that saw most of it
+    #[arg(long)]
+    pub(crate) dedup: bool,
     /// Only records that match this filter, see below; quote < > ! ( ) in a shell [default: all records]
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
@@ -91,7 +101,7 @@ pub(crate) struct FlowsTopArgs {
 #[command(after_help = LIST_HELP)]
 pub(crate) struct FlowsListArgs {
     /// Print new records as they arrive, until interrupted
-    #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live"])]
+    #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live", "dedup"])]
     pub(crate) follow: bool,
     /// Print this many of the latest records
     #[arg(short, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
@@ -164,7 +174,8 @@ macro_rules! keys {
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as match either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
-  icmp-type icmp-code
+  icmp-type icmp-code exporter exporter-address domain
+  in-if out-if (names of interfaces) in-vrf out-vrf direction event
 "
     };
 }
@@ -175,8 +186,11 @@ macro_rules! filters {
 Filters:
   [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] port N, [src|dst] as N
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
-  next-hop, bgp-next-hop, nat-src, nat-dst PREFIX
-  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code N
+  next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME, ADDRESS or PREFIX
+  in-if, out-if NAME, of an interface or its description; NAME* is the beginning of a name
+  event WORD, or any: of NAT and firewalls, which other questions leave out; direction ingress or egress
+  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code,
+  domain, in-vrf, out-vrf N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
 "
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use thalweg_probe::{ImportOptions, ImportSource};
+use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, NamesError};
 
 use super::keep::KeepArgs;
 
@@ -14,6 +14,9 @@ pub(crate) struct FlowsImportArgs {
     /// listen
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<ImportSource>,
+    /// File with names: lines `exporter ADDRESS NAME` and `interface ADDRESS NUMBER NAME DESCRIPTION`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) names: Option<PathBuf>,
     /// In captures, read only packets to this UDP or TCP port
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
@@ -51,6 +54,7 @@ impl FlowsImportArgs {
         }
         Ok(ImportOptions {
             sources: self.sources.clone(),
+            names: self.names()?,
             port: self.port,
             seconds: self.seconds,
             store: (!self.no_store).then(|| data.to_owned()),
@@ -59,14 +63,21 @@ impl FlowsImportArgs {
             retention: self.keep.retention(),
         })
     }
+
+    fn names(&self) -> Result<ExporterNames, String> {
+        let Some(path) = &self.names else { return Ok(ExporterNames::default()) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        text.parse().map_err(|error: NamesError| format!("{}, {error}", path.display()))
+    }
 }
 
 const IMPORT_HELP: &str = "\
-Reads NetFlow 5, NetFlow 9 and IPFIX. Counters are stored as received, with the sampling interval in each record.
+Reads NetFlow 5, NetFlow 9, IPFIX and sFlow 5. Counters are stored as received, with the sampling interval in each record.
 With port 0 the system chooses a port and prints it to standard error.
 
 Examples:
   thalweg flows import netflow.pcapng --data flows
   thalweg flows import udp://0.0.0.0:2055 udp://[::]:4739 tcp://[::]:4739 --data /var/lib/thalweg/flows
-  thalweg flows import udp://0.0.0.0:2055 --keep 30d --keep-bytes 20GB
+  thalweg flows import udp://0.0.0.0:2055 --keep 30d --keep-bytes 20GB --names exporters.txt
   thalweg flows import export.ipfix --no-store --json - | jq .dst";

@@ -135,6 +135,9 @@ pub(crate) struct ProbeArgs {
     /// Add records to the dataset in this folder, for `thalweg flows`
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) store: Option<PathBuf>,
+    /// Name of this probe in records [default: the host's name; none for files]
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    pub(crate) exporter: Option<String>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     /// Execution model: how packets are spread over cores [default: run-to-completion; farm with --readers or
@@ -282,6 +285,7 @@ impl ProbeArgs {
             meter,
             work: self.work.boards(),
             export: self.export(),
+            exporter: self.exporter.clone(),
             json: self.json.clone(),
             csv: self.csv.clone(),
             store: self.store.clone(),

@@ -1,7 +1,9 @@
 //! Records that the dataset's writer has not written to disk yet.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use thalweg_store::live::{Followed, Writing};
 use thalweg_store::query::{Query, list};
@@ -14,26 +16,33 @@ use crate::cli::FlowsArgs;
 use crate::{Failure, print};
 
 /// The records of a window: those in files and, unless excluded, those that are not on disk yet.
-pub(super) fn view(args: &FlowsArgs, window: Window) -> Result<(View, Writing), Failure> {
+pub(super) fn view(args: &FlowsArgs, window: Window) -> Result<(View, Vec<Writing>), Failure> {
     let dataset = open(args)?;
     let view = match args.no_live {
-        true => dataset.view(window).map(|view| (view, Writing::Nobody)),
+        true => dataset.view(window).map(|view| (view, Vec::new())),
         false => dataset.live_view(window),
     };
     view.map_err(failed)
 }
 
-/// The queried dataset, which must be one.
+/// The queried datasets, which must be some, as one.
 pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
-    let dataset = Dataset::open(&args.data).map_err(failed)?;
-    match dataset.is_one().map_err(failed)? {
-        true => Ok(dataset),
-        false => Err(Failure::Run(format!(
-            "{} is not a dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], others \
-             are `thalweg probe --store` and `thalweg flows import`",
-            args.data.display()
-        ))),
-    }
+    let open = |folder: &PathBuf| {
+        let dataset = Dataset::open(folder).map_err(failed)?;
+        match dataset.is_one().map_err(failed)? {
+            true => Ok(dataset),
+            false => Err(Failure::Run(format!(
+                "{} is not a dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], \
+                 others are `thalweg probe --store` and `thalweg flows import`",
+                folder.display()
+            ))),
+        }
+    };
+    let mut datasets = args.data.iter().map(open);
+    let mut all =
+        datasets.next().unwrap_or_else(|| Err(Failure::Usage("--data names no folder".to_owned())))?;
+    datasets.try_for_each(|dataset| dataset.map(|dataset| all.add(dataset)))?;
+    Ok(all)
 }
 
 /// After an empty answer, reports the time span of existing records to standard error.
@@ -54,10 +63,13 @@ pub(super) fn report_empty(args: &FlowsArgs) -> Result<(), Failure> {
 }
 
 /// Reports missing live records to standard error.
-pub(super) fn report_writing(writing: &Writing) {
+pub(super) fn report_writing(writing: &[Writing]) {
+    writing.iter().for_each(report_writer);
+}
+
+fn report_writer(writing: &Writing) {
     let mut err = std::io::stderr();
     match writing {
-        Writing::Nobody => {}
         Writing::Silent(why) => {
             let _ = writeln!(
                 err,
@@ -88,18 +100,31 @@ pub(super) fn report_writing(writing: &Writing) {
     }
 }
 
-/// Prints records as they arrive, until the writer ends.
+/// Prints records as they arrive, until all writers have ended.
 pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Result<(), Failure> {
-    let dataset = open(args)?;
-    let Some(mut follow) = dataset.follow().map_err(failed)? else {
-        let what = format!("nobody writes {} now: there is nothing to follow", args.data.display());
+    let follows = open(args)?.follow().map_err(failed)?;
+    if follows.is_empty() {
+        let what = format!("nobody writes {} now: there is nothing to follow", args.folders());
         return Err(Failure::Run(what));
-    };
+    }
     print(&lines.header())?;
-    loop {
-        let next =
-            follow.wait().map_err(|error| Failure::Run(format!("the writer does not answer: {error}")))?;
-        match next {
+    let (sender, events) = sync_channel(1);
+    for mut follow in follows {
+        let sender = sender.clone();
+        // A thread without a receiver ends with the next event, or with the process.
+        std::thread::spawn(move || {
+            loop {
+                let event = follow.wait();
+                let is_last = matches!(event, Ok(Followed::End) | Err(_));
+                if sender.send(event).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    for next in events {
+        match next.map_err(|error| Failure::Run(format!("the writer does not answer: {error}")))? {
             Followed::Records(records) if records.is_empty() => {}
             Followed::Records(records) => {
                 let count = records.len();
@@ -112,7 +137,8 @@ pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Resu
                 let missed = counted(count, "record");
                 let _ = writeln!(std::io::stderr(), "note: missed because they came too fast: {missed}");
             }
-            Followed::End => return Ok(()),
+            Followed::End => {}
         }
     }
+    Ok(())
 }

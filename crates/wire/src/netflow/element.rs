@@ -177,6 +177,7 @@ elements! {
     198 OCTET_DELTA_SUM_OF_SQUARES "octetDeltaSumOfSquares" Unsigned(8);
     209 TCP_OPTIONS "tcpOptions" Unsigned(8);
     210 PADDING_OCTETS "paddingOctets" Bytes;
+    224 IP_TOTAL_LENGTH "ipTotalLength" Unsigned(8);
     225 POST_NAT_SOURCE_IPV4_ADDRESS "postNATSourceIPv4Address" Ipv4Address;
     226 POST_NAT_DESTINATION_IPV4_ADDRESS "postNATDestinationIPv4Address" Ipv4Address;
     227 POST_NAPT_SOURCE_TRANSPORT_PORT "postNAPTSourceTransportPort" Unsigned(2);
@@ -184,6 +185,7 @@ elements! {
     230 NAT_EVENT "natEvent" Unsigned(1);
     231 INITIATOR_OCTETS "initiatorOctets" Unsigned(8);
     232 RESPONDER_OCTETS "responderOctets" Unsigned(8);
+    233 FIREWALL_EVENT "firewallEvent" Unsigned(1);
     234 INGRESS_VRFID "ingressVRFID" Unsigned(4);
     235 EGRESS_VRFID "egressVRFID" Unsigned(4);
     236 VRF_NAME "VRFname" String;
@@ -191,6 +193,8 @@ elements! {
     243 DOT1Q_VLAN_ID "dot1qVlanId" Unsigned(2);
     244 DOT1Q_PRIORITY "dot1qPriority" Unsigned(1);
     245 DOT1Q_CUSTOMER_VLAN_ID "dot1qCustomerVlanId" Unsigned(2);
+    252 INGRESS_PHYSICAL_INTERFACE "ingressPhysicalInterface" Unsigned(4);
+    253 EGRESS_PHYSICAL_INTERFACE "egressPhysicalInterface" Unsigned(4);
     256 ETHERNET_TYPE "ethernetType" Unsigned(2);
     281 POST_NAT_SOURCE_IPV6_ADDRESS "postNATSourceIPv6Address" Ipv6Address;
     282 POST_NAT_DESTINATION_IPV6_ADDRESS "postNATDestinationIPv6Address" Ipv6Address;
@@ -206,6 +210,9 @@ elements! {
     309 SAMPLING_SIZE "samplingSize" Unsigned(4);
     310 SAMPLING_POPULATION "samplingPopulation" Unsigned(4);
     311 SAMPLING_PROBABILITY "samplingProbability" Float64;
+    312 DATA_LINK_FRAME_SIZE "dataLinkFrameSize" Unsigned(2);
+    313 IP_HEADER_PACKET_SECTION "ipHeaderPacketSection" Bytes;
+    315 DATA_LINK_FRAME_SECTION "dataLinkFrameSection" Bytes;
     322 OBSERVATION_TIME_SECONDS "observationTimeSeconds" Seconds;
     323 OBSERVATION_TIME_MILLISECONDS "observationTimeMilliseconds" Milliseconds;
     324 OBSERVATION_TIME_MICROSECONDS "observationTimeMicroseconds" Microseconds;
@@ -214,7 +221,10 @@ elements! {
     352 LAYER2_OCTET_DELTA_COUNT "layer2OctetDeltaCount" Unsigned(8);
     361 PORT_RANGE_START "portRangeStart" Unsigned(2);
     362 PORT_RANGE_END "portRangeEnd" Unsigned(2);
+    363 PORT_RANGE_STEP_SIZE "portRangeStepSize" Unsigned(2);
+    364 PORT_RANGE_NUM_PORTS "portRangeNumPorts" Unsigned(2);
     371 USER_NAME "userName" String;
+    410 SECTION_EXPORTED_OCTETS "sectionExportedOctets" Unsigned(2);
     466 NAT_QUOTA_EXCEEDED_EVENT "natQuotaExceededEvent" Unsigned(4);
     471 MAX_SESSION_ENTRIES "maxSessionEntries" Unsigned(4);
     472 MAX_BIB_ENTRIES "maxBIBEntries" Unsigned(4);

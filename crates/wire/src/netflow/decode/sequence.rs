@@ -25,6 +25,8 @@ const LATE_MAX: u32 = 1 << 16;
 
 /// How far uptime and time of day may drift apart between two messages.
 const CLOCK_SLACK_MS: u32 = 60_000;
+/// Nobody has run for longer than since it was last heard, but clocks are set after a boot.
+const BOOT_SLACK_MS: u64 = 600_000;
 
 /// The most gaps stored per session, in case the missing messages arrive late.
 const GAPS_MAX: usize = 16;
@@ -79,14 +81,17 @@ impl Sequence {
         if self.gap_of(number).is_some() { Order::Late } else { Order::Repeated }
     }
 
-    /// Whether the exporter rebooted: the uptime, which NetFlow 5 and 9 send in each message, decreased, and
-    /// not because its 32 bits wrapped.
+    /// Whether the exporter rebooted: the uptime, which NetFlow 5 and 9 send in each message, decreased, not
+    /// because its 32 bits wrapped, and to what it can be after a boot. (Huawei's falls by minutes and continues.)
     pub(super) fn is_reboot(&self, export_ns: u64, uptime_ms: Option<u32>) -> bool {
         let (Some(newest_ms), Some(uptime_ms)) = (self.newest_uptime_ms, uptime_ms) else { return false };
         if uptime_ms >= newest_ms || export_ns <= self.newest_export_ns {
             return false;
         }
         let elapsed_ms = (export_ns - self.newest_export_ns) / 1_000_000;
+        if u64::from(uptime_ms) > elapsed_ms + BOOT_SLACK_MS {
+            return false;
+        }
         // Truncated on purpose: the comparison is modulo 2^32.
         let expected_ms = newest_ms.wrapping_add(elapsed_ms as u32);
         uptime_ms.wrapping_sub(expected_ms).cast_signed().unsigned_abs() > CLOCK_SLACK_MS
@@ -219,5 +224,6 @@ mod tests {
         sequence.advance(Order::InOrder, 8, Some(1), 102 * second, Some(u32::MAX - 500));
         assert!(!sequence.is_reboot(103 * second, Some(500)), "49.7 days are over");
         assert!(sequence.is_reboot(103 * second, Some(100_000)));
+        assert!(!sequence.is_reboot(103 * second, Some(700_000)), "nobody runs for that long in a second");
     }
 }
