@@ -1,5 +1,5 @@
 //! Runs the fuzz targets of `fuzz/` one after the other for some time each, to find new paths. The test
-//! `crates/node/tests/fuzz.rs` checks that they compile and hold.
+//! `crates/thalweg/tests/fuzz.rs` checks that they compile and hold.
 //!
 //! `cargo fuzz` wants sanitizer flags that only nightly accepts; `RUSTC_BOOTSTRAP=1` lets the pinned stable
 //! compiler take them, so that a finding is one of the compiler we ship with.

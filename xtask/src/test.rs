@@ -84,7 +84,7 @@ const LONG: [&str; 13] = [
     "probe tests/kafka",
     "sim tests/network",
     "node tests/main",
-    "node tests/fuzz",
+    "thalweg tests/fuzz",
     "exec tests/models",
     "lab unit tests",
     "dataplane unit tests",

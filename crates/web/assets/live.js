@@ -76,6 +76,7 @@ const COLUMNS = {
     values: Object.fromEntries(items.map((queue) => [`${queue.port} ${queue.class} waiting`, queue.waiting])),
   }),
   status: ({ item }) => ({ values: { memory: item.memory_bytes, "nat sessions": item.nat?.sessions } }),
+  firewall: ({ item }) => ({ counters: item.counters, values: { connections: item.counters.states_active } }),
   flows: ({ item }) => ({ counters: { created: item.flows_created }, values: { cached: item.flows } }),
 };
 

@@ -3,6 +3,7 @@
 import { Bgp } from "./pages/bgp.js";
 import { Captures } from "./pages/captures.js";
 import { Configuration } from "./pages/configuration.js";
+import { Firewall } from "./pages/firewall.js";
 import { Flows } from "./pages/flows.js";
 import { Laboratory } from "./pages/laboratory.js";
 import { Nat } from "./pages/nat.js";
@@ -19,6 +20,7 @@ export const PAGES = [
   { id: "ports", name: "Ports", key: "p", group: "Router", topics: [], Page: Ports },
   { id: "qos", name: "QoS", key: "q", group: "Router", topics: ["queues"], Page: Qos },
   { id: "nat", name: "NAT", key: "n", group: "Router", topics: ["nat"], Page: Nat },
+  { id: "firewall", name: "Firewall", key: "w", group: "Router", topics: ["firewall", "firewall-rules"], Page: Firewall },
   { id: "bgp", name: "BGP", key: "b", group: "Routing", topics: ["bgp", "rib"], Page: Bgp },
   { id: "route", name: "Route", key: "r", group: "Routing", topics: [], Page: Route },
   { id: "trace", name: "Trace a packet", key: "t", group: "Routing", topics: [], Page: Trace },

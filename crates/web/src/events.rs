@@ -38,7 +38,7 @@ const fn topic(name: &'static str, is_list: bool, request: fn() -> Request) -> T
     Topic { name, request, is_list }
 }
 
-const TOPICS_COUNT: usize = 9;
+const TOPICS_COUNT: usize = 11;
 
 static TOPICS: [Topic; TOPICS_COUNT] = [
     topic("status", false, || Request::Status),
@@ -48,6 +48,8 @@ static TOPICS: [Topic; TOPICS_COUNT] = [
     topic("bgp", true, || Request::Bgp(BgpRequest::Neighbors)),
     topic("rib", false, || Request::Bgp(BgpRequest::Rib)),
     topic("nat", false, || Request::Packets(PacketRequest::NatCounters)),
+    topic("firewall", false, || Request::Packets(PacketRequest::FirewallCounters)),
+    topic("firewall-rules", true, || Request::Packets(PacketRequest::FirewallRules)),
     topic("flows", false, || Request::Packets(PacketRequest::FlowCache)),
     topic("forwarding", false, || Request::Forwarding),
 ];

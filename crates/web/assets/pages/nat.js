@@ -1,17 +1,14 @@
 // NAT: how full it is, whose sessions they are, who owns which block of ports.
 
-import { html, useState } from "../vendor/htm-preact.js";
+import { html } from "../vendor/htm-preact.js";
 import { useAnswer } from "../api.js";
-import { age, count, words } from "../format.js";
-import { setQuery } from "../location.js";
+import { age, count } from "../format.js";
 import { Answer, Empty } from "../parts/notice.js";
 import { Plot } from "../parts/plot.js";
+import { Selection } from "../parts/selection.js";
 import { Stat } from "../parts/stat.js";
-import { Table } from "../parts/table.js";
+import { Counters, Table } from "../parts/table.js";
 import { SPAN_S } from "./overview.js";
-
-/** Sessions asked for at once: a browser is no place for a million. */
-const LIMIT = 500;
 
 const SESSION_COLUMNS = [
   { id: "protocol", head: "Protocol" },
@@ -46,51 +43,8 @@ const FIELDS = [
   ["protocol", "Protocol", "tcp"],
 ];
 
-function Sessions({ query }) {
-  const [typed, setTyped] = useState(query);
-  const sessions = useAnswer("nat/sessions", { ...query, limit: LIMIT });
-  const submit = (event) => {
-    event.preventDefault();
-    setQuery(typed);
-  };
-  const field = ([name, label, example]) => html`<label class="field"><span>${label}</span>
-    <input name=${name} value=${typed[name] ?? ""} placeholder=${example}
-      onInput=${(event) => setTyped({ ...typed, [name]: event.target.value.trim() })} /></label>`;
-  const isAll = Object.values(query).every((value) => !value);
-  return html`<section class="card">
-    <form class="fields" onSubmit=${submit} aria-label="Select sessions">${FIELDS.map(field)}
-      <div class="actions"><button class="button main">Select</button>
-        ${
-          !isAll &&
-          html`<button type="button" class="button" onClick=${() => {
-            setTyped({});
-            setQuery({});
-          }}>All</button>`
-        }
-        <button type="button" class="button" onClick=${sessions.reload}>Ask again</button></div>
-    </form>
-    <${Answer} answer=${sessions} show=${({
-      items,
-      cursor,
-    }) => html`<${Table} caption="Sessions"
-      note=${cursor || items.length === LIMIT ? `the first ${LIMIT}: select more narrowly for others` : null}
-      columns=${SESSION_COLUMNS} rows=${items} keyOf=${(session) => `${session.protocol} ${session.inside} ${session.public}`} sort="-packets_out"
-      empty=${html`<${Empty} title="No session">${isAll ? "The first packet from inside makes one." : "None matches the selection."}<//>`} />`} />
-  </section>`;
-}
-
-function Counters({ view }) {
-  const rows = Object.entries(view.counters).map(([name, value]) => ({ name: words(name), value }));
-  const columns = [
-    { id: "name", head: "Counter" },
-    { id: "value", head: "Value", num: true, cell: ({ value }) => count(value) },
-  ];
-  return html`<section class="card"><${Table} caption="Counters" note="since the start" columns=${columns} rows=${rows}
-    keyOf=${({ name }) => name} /></section>`;
-}
-
 export function Nat({ live, place }) {
-  const [counters, blocks] = [useAnswer("nat/counters"), useAnswer("nat/blocks", { limit: LIMIT })];
+  const [counters, blocks] = [useAnswer("nat/counters"), useAnswer("nat/blocks", { limit: 500 })];
   const nat = live.reports.status?.item.nat;
   const history = live.history("status");
   if (counters.problem?.isAbsent) {
@@ -111,9 +65,11 @@ export function Nat({ live, place }) {
     }
     <${Plot} title="Sessions" unit="count" span_s=${SPAN_S} times=${history.times}
       series=${[{ label: "sessions", values: history.column("nat sessions") }]} height=${180} />
-    <${Sessions} key=${JSON.stringify(place.query)} query=${place.query} />
+    <${Selection} key=${JSON.stringify(place.query)} path="nat/sessions" query=${place.query} fields=${FIELDS}
+      caption="Sessions" none="The first packet from inside makes one." columns=${SESSION_COLUMNS} sort="-packets_out"
+      keyOf=${(session) => `${session.protocol} ${session.inside} ${session.public}`} />
     <div class="two">
-      ${view && html`<${Counters} view=${view} />`}
+      ${view && html`<section class="card"><${Counters} counters=${view.counters} /></section>`}
       <section class="card"><${Answer} answer=${blocks} show=${({
         items,
       }) => html`<${Table} caption="Blocks of public ports" columns=${BLOCK_COLUMNS} rows=${items}

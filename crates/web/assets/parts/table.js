@@ -1,7 +1,7 @@
 // A table that sorts by its columns and scrolls inside its own frame.
 
 import { html, useState } from "../vendor/htm-preact.js";
-import { count } from "../format.js";
+import { count, words } from "../format.js";
 
 /** Rows shown before the reader asks for all. */
 const SHOWN = 100;
@@ -62,4 +62,15 @@ export function Table({ caption, note, columns, rows, keyOf, sort = "", row, emp
     ${shown.length < rows.length && html`<p><button class="button"
       onClick=${() => setAll(true)}>Show all ${count(rows.length)}</button></p>`}
   </div>`;
+}
+
+/** Counters by name. */
+export function Counters({ counters }) {
+  const rows = Object.entries(counters).map(([name, value]) => ({ name: words(name), value }));
+  const columns = [
+    { id: "name", head: "Counter" },
+    { id: "value", head: "Value", num: true, cell: ({ value }) => count(value) },
+  ];
+  return html`<${Table} caption="Counters" note="since the start" columns=${columns} rows=${rows}
+    keyOf=${({ name }) => name} />`;
 }

@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use thalweg_node::control::{
-    BgpNeighborView, CountersView, NatCountersView, PortView, QueueView, RibView, RouteView, StatusView,
+    BgpNeighborView, CountersView, FirewallCountersView, FirewallRuleView, FirewallSetView, NatCountersView,
+    PortView, QueueView, RibView, RouteView, StatusView,
 };
 use thalweg_text::units;
 
@@ -20,11 +21,12 @@ use browser::Browser;
 use views::{fixture, item, items};
 
 /// The address of each page, and its heading.
-const PAGES: [(&str, &str); 14] = [
+const PAGES: [(&str, &str); 15] = [
     ("overview", "Overview"),
     ("ports", "Ports"),
     ("qos", "QoS"),
     ("nat", "NAT"),
+    ("firewall", "Firewall"),
     ("bgp", "BGP"),
     ("bgp/peer-3", "peer-3"),
     ("route/192.0.2.77", "Route"),
@@ -165,6 +167,9 @@ fn expected() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let (rib, nat): (RibView, NatCountersView) = (item("bgp/rib"), item("nat/counters"));
     let queues: Vec<QueueView> = items("queues");
     let routes: Vec<RouteView> = items("bgp/routes/any");
+    let firewall: FirewallCountersView = item("firewall/counters");
+    let (rules, sets): (Vec<FirewallRuleView>, Vec<FirewallSetView>) =
+        (items("firewall/rules"), items("firewall/sets"));
     let installed = status.installed.expect("installed routes");
     let sessions = status.nat.expect("NAT").sessions;
     let mut overview = vec![
@@ -194,6 +199,15 @@ fn expected() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let of_queues = queues.iter().flat_map(|queue| [units::count(queue.sent), units::count(queue.marked)]);
     let of_routes =
         routes.iter().flat_map(|route| [route.as_path.clone(), route.why.clone().unwrap_or_default()]);
+    let of_rules = rules.iter().flat_map(|rule| {
+        let rates = [
+            rule.packets_per_s.map(|rate| units::packet_rate(rate as f64)),
+            rule.bits_per_s.map(|rate| units::bit_rate(rate as f64)),
+        ];
+        [rule.rule.clone(), units::count(rule.packets)].into_iter().chain(rates.into_iter().flatten())
+    });
+    let of_sets = sets.iter().flat_map(|set| [units::count(set.addresses), units::age(set.age_s)]);
+    let of_firewall = firewall.counters.values().map(|number| units::count(*number));
     vec![
         ("overview", "Overview", overview),
         ("ports", "Ports", of_ports.chain(first).collect()),
@@ -204,6 +218,7 @@ fn expected() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ),
         ("qos", "QoS", of_queues.collect()),
         ("nat", "NAT", nat.counters.values().map(|number| units::count(*number)).collect()),
+        ("firewall", "Firewall", of_firewall.chain(of_rules).chain(of_sets).collect()),
         ("route/192.0.2.77", "Route", of_routes.collect()),
     ]
 }

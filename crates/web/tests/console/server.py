@@ -28,7 +28,8 @@ POLICY = (
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 TOPICS = {"ports": "ports", "queues": "queues", "bgp": "bgp/neighbors", "status": "status", "counters": "counters",
-          "rib": "bgp/rib", "nat": "nat/counters", "flows": "flows/cache", "forwarding": "forwarding"}
+          "rib": "bgp/rib", "nat": "nat/counters", "flows": "flows/cache", "forwarding": "forwarding",
+          "firewall": "firewall/counters", "firewall-rules": "firewall/rules"}
 PAST_S = 300
 
 

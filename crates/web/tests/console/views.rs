@@ -6,9 +6,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thalweg_node::control::{
-    AclRuleView, BgpNeighborView, ConfigView, CountersView, FibRouteView, FibView, FlowCacheView,
-    ForwardingView, MemoryView, NatBlockView, NatCountersView, NatSessionView, NeighborView, PolicerView,
-    PortView, QueueView, RibView, RouteView, StatusView, UpdateGroupView, WorkerView, to_json,
+    AclRuleView, BgpNeighborView, ConfigView, CountersView, FibRouteView, FibView, FirewallCountersView,
+    FirewallRuleView, FirewallSetView, FirewallStateView, FlowCacheView, ForwardingView, MemoryView,
+    NatBlockView, NatCountersView, NatSessionView, NeighborView, PolicerView, PortView, QueueView, RibView,
+    RouteView, StatusView, UpdateGroupView, WorkerView, to_json,
 };
 use thalweg_node::trace::TraceView;
 
@@ -38,6 +39,10 @@ pub(super) fn misshapen() -> Vec<String> {
         one::<ForwardingView>("forwarding"),
         one::<FibView>("fib/any"),
         one::<NatCountersView>("nat/counters"),
+        one::<FirewallCountersView>("firewall/counters"),
+        list::<FirewallRuleView>("firewall/rules"),
+        list::<FirewallSetView>("firewall/sets"),
+        list::<FirewallStateView>("firewall/states"),
         one::<RibView>("bgp/rib"),
         one::<MemoryView>("bgp/memory"),
         one::<FlowCacheView>("flows/cache"),

@@ -1,10 +1,11 @@
 //! A client of HTTP/1.1 that sends what it is told.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 /// No answer takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,6 +49,18 @@ impl Answer {
 
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Same as `connect`, from an address of loopback with this number: to the server each is another client.
+pub(crate) fn connect_as(client: u32, address: SocketAddr) -> TcpStream {
+    const FIRST: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
+    let source = SocketAddr::from((Ipv4Addr::from_bits(FIRST.to_bits() + client), 0));
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&source.into()).expect("an address of loopback");
+    socket.connect(&address.into()).expect("the server listens");
+    let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
 }
@@ -98,15 +111,24 @@ fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// A request with a method, a path and further lines of its head.
-pub(crate) fn request(address: SocketAddr, method: &str, path: &str, head: &[&str], body: &str) -> Answer {
-    let host = address.to_string();
+/// The text of a request with a method, a path and further lines of its head.
+pub(crate) fn request_text(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    head: &[&str],
+    body: &str,
+) -> String {
     let has_host = head.iter().any(|line| line.to_ascii_lowercase().starts_with("host:"));
-    let host = if has_host { String::new() } else { format!("Host: {host}\r\n") };
+    let host = if has_host { String::new() } else { format!("Host: {address}\r\n") };
     let head: String = head.iter().map(|line| format!("{line}\r\n")).collect();
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    let text = format!("{method} {path} HTTP/1.1\r\n{host}{head}{length}Connection: close\r\n\r\n{body}");
-    ask(&mut connect(address), &text)
+    format!("{method} {path} HTTP/1.1\r\n{host}{head}{length}Connection: close\r\n\r\n{body}")
+}
+
+/// The answer to such a request.
+pub(crate) fn request(address: SocketAddr, method: &str, path: &str, head: &[&str], body: &str) -> Answer {
+    ask(&mut connect(address), &request_text(address, method, path, head, body))
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {

@@ -5,6 +5,7 @@ mod endpoints;
 mod events;
 mod glass;
 mod limits;
+mod misuse;
 mod openbgpd;
 mod prometheus;
 mod reports;

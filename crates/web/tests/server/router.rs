@@ -1,5 +1,6 @@
 //! A control socket with fixed answers, and a server beside it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,6 +17,8 @@ use thalweg_node::control::{
     StatusView, to_json,
 };
 use thalweg_web::{Web, WebOptions};
+
+use crate::client::ask;
 
 /// 2026-11-22T16:22:42Z.
 pub(crate) const NOW_NS: u64 = 1_795_364_562_000_000_000;
@@ -81,15 +84,33 @@ impl Fixture {
         self.folder.path().join("web.sock")
     }
 
+    fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.socket()).expect("the socket");
+        ask(&mut stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").text()
+    }
+
     /// A sample of `/metrics`.
     pub(crate) fn sample(&self, name: &str) -> u64 {
-        let mut stream = UnixStream::connect(self.socket()).expect("the socket");
-        let text =
-            crate::client::ask(&mut stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                .text();
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{name} is not in\n{text}"))
     }
+
+    /// See [`samples_of`].
+    pub(crate) fn samples(&self, family: &str) -> BTreeMap<String, u64> {
+        samples_of(&self.metrics(), family)
+    }
+}
+
+/// The samples that are not 0 in a family with one label, by its value.
+pub(crate) fn samples_of(metrics: &str, family: &str) -> BTreeMap<String, u64> {
+    let labeled = metrics.lines().filter_map(|line| line.strip_prefix(family)?.strip_prefix('{'));
+    let sample = |rest: &str| {
+        let (label, number) = rest.split_once("\"} ").expect("a label and a number");
+        let (_, value) = label.split_once("=\"").expect("a label");
+        (value.to_owned(), number.parse().expect("a number"))
+    };
+    labeled.map(sample).filter(|(_, number)| *number > 0).collect()
 }
 
 /// Token files must exist before the server starts.

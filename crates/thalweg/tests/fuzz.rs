@@ -70,8 +70,10 @@ targets! {
     netflow = "../../../fuzz/fuzz_targets/netflow.rs",
     pcap = "../../../fuzz/fuzz_targets/pcap.rs",
     pcapng = "../../../fuzz/fuzz_targets/pcapng.rs",
+    questions = "../../../fuzz/fuzz_targets/questions.rs",
     router = "../../../fuzz/fuzz_targets/router.rs",
     trace = "../../../fuzz/fuzz_targets/trace.rs",
+    web_request = "../../../fuzz/fuzz_targets/web_request.rs",
 }
 
 fn fuzz_folder() -> PathBuf {
