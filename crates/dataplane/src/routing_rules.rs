@@ -99,9 +99,7 @@ mod tests {
         let default = numbers[3];
         Router {
             targets: numbers.into(),
-            fib4: Arc::clone(
-                Fib4Writer::from_routes([(Ipv4Net::default(), default)]).unwrap().table(),
-            ),
+            fib4: Arc::clone(Fib4Writer::from_routes([(Ipv4Net::default(), default)]).unwrap().table()),
             fib6: Arc::clone(Fib6Writer::from_routes([(Ipv6Net::default(), default)]).unwrap().table()),
             next_hops: hops.into(),
         }

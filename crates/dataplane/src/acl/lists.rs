@@ -35,7 +35,7 @@ impl RuleLists {
         version: u64,
     ) -> Result<AclSet, AclError> {
         let of = |members: &[u16]| members.iter().map(|number| rule(usize::from(*number))).collect();
-        let list = |members: &Box<[u16]>| AccessList { rules: of(members), default };
+        let list = |members: &[u16]| AccessList { rules: of(members), default };
         let lists: Vec<AccessList> = self.members.iter().map(list).collect();
         AclSet::compile(&lists, bindings, version)
     }
