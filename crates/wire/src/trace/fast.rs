@@ -36,7 +36,7 @@ pub fn each_line<'a>(
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
     {
-        #[allow(unsafe_code)] // 21 ns a line against 29 (benchmark `input`)
+        #[allow(unsafe_code)] // masks by 6 instructions instead of 80 (benchmark `input`)
         // SAFETY: the processor has all that is asked for.
         return unsafe { each_line_avx512(text, range, order, each) };
     }
