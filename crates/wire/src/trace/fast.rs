@@ -266,7 +266,7 @@ fn avx512_masks(window: &[u8; WINDOW + REACH]) -> Masks {
     #[allow(unsafe_code)]
     // SAFETY: the window has more than 64 bytes.
     let v = unsafe { _mm512_loadu_epi8(window.as_ptr().cast()) };
-    let of = |byte: u8| _mm512_set1_epi8(byte as i8);
+    let of = |byte: u8| _mm512_set1_epi8(byte.cast_signed());
     Masks {
         white: _mm512_cmple_epu8_mask(v, of(b' ')),
         line_feed: _mm512_cmpeq_epi8_mask(v, of(b'\n')),
