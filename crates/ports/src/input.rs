@@ -9,7 +9,8 @@
 //! # Threads
 //! The thread that asks for a chunk reads it. Bytes that the kernel has just copied are then in the cache of the
 //! core that works on them. To find the ends of a capture's packets is all that there is to parse; of a trace,
-//! [`FileSource::next_cut`] only finds the ends of lines, and whoever gets the chunk has them [parsed](Chunk::parse).
+//! [`FileSource::next_cut`] only finds the ends of lines, and the thread that gets the chunk has them
+//! [parsed](Chunk::parse).
 //!
 //! # Promises
 //! - **Constant memory.** Chunks are read into a fixed number of slabs; while all are in flight, the reader
@@ -207,10 +208,13 @@ impl FileSource {
             };
             let chunk = match reader {
                 Reader::Text(text) => match text.next_lines(&mut self.chunks) {
-                    Some(lines) => match self.chunks.of_lines(lines, parses) {
-                        None => continue,
-                        chunk => chunk,
-                    },
+                    Some(lines) => {
+                        let (packets, latest_ns) = (lines.packets(), lines.latest_ns());
+                        match self.chunks.of_lines(Box::new(lines), packets, latest_ns, parses) {
+                            None => continue,
+                            chunk => chunk,
+                        }
+                    }
                     None => None,
                 },
                 Reader::Capture(capture) => capture.next_chunk(&mut self.chunks, &self.reporter),

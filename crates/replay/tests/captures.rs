@@ -113,7 +113,7 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
     assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
 }
 
-/// Whoever has a chunk parses its lines. Neither bad lines nor chunks of nothing else may change an answer.
+/// The thread that has a chunk parses its lines. Neither bad lines nor chunks of nothing else may change an answer.
 #[test]
 fn every_model_reads_a_trace_with_bad_lines_alike() {
     let small = root().join("examples/small-office");

@@ -1,7 +1,6 @@
 //! Makes chunks: numbers them, advances the packet clock, and provides their memory.
 
 use super::InputOptions;
-use super::text::Lines;
 use crate::slab_pool::SlabPool;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -72,11 +71,16 @@ impl Chunks {
         self.next_packet_number - 1
     }
 
-    /// The chunk of these lines, parsed at once or by its model; `None` if it is parsed and has no packets.
-    pub(super) fn of_lines(&mut self, lines: Lines, at_once: bool) -> Option<Chunk> {
-        let (packets, latest_ns) = (lines.packets(), lines.latest_ns());
+    /// The chunk of these lines, parsed at once or by its model; `None` if it is parsed and has no packets. `packets`
+    /// and `latest_ns` are as for [`Self::finish`].
+    pub(super) fn of_lines(
+        &mut self,
+        lines: Box<dyn Parse>,
+        packets: usize,
+        latest_ns: u64,
+        at_once: bool,
+    ) -> Option<Chunk> {
         let mut builder = self.builder();
-        let lines: Box<dyn Parse> = Box::new(lines);
         if at_once {
             lines.parse(&mut builder);
             return self.finish(builder, packets, latest_ns, None);

@@ -489,7 +489,7 @@ fn preloaded_chunks_are_the_same() {
 
 proptest! {
     #[test]
-    fn a_trace_is_what_its_lines_say_whoever_parses_it(
+    fn a_trace_is_what_its_lines_say_parsed_now_or_later(
         lines in proptest::collection::vec(line_of_a_trace(), 0..120),
         ends: bool,
         chunk_packets in 1..9usize,

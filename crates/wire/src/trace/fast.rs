@@ -36,7 +36,7 @@ pub fn each_line<'a>(
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
     {
-        #[allow(unsafe_code)] // 21 ns a line against 29 (benchmark `input`)
+        #[allow(unsafe_code)] // masks by 6 instructions instead of 80 (benchmark `input`)
         // SAFETY: the processor has all that is asked for.
         return unsafe { each_line_avx512(text, range, order, each) };
     }
@@ -266,7 +266,7 @@ fn avx512_masks(window: &[u8; WINDOW + REACH]) -> Masks {
     #[allow(unsafe_code)]
     // SAFETY: the window has more than 64 bytes.
     let v = unsafe { _mm512_loadu_epi8(window.as_ptr().cast()) };
-    let of = |byte: u8| _mm512_set1_epi8(byte as i8);
+    let of = |byte: u8| _mm512_set1_epi8(byte.cast_signed());
     Masks {
         white: _mm512_cmple_epu8_mask(v, of(b' ')),
         line_feed: _mm512_cmpeq_epi8_mask(v, of(b'\n')),
