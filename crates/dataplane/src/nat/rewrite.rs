@@ -55,7 +55,7 @@ pub(crate) fn addresses(l3: &[u8]) -> Option<(u32, u32)> {
 /// The address of one end of an IPv4 header.
 #[inline(always)]
 pub(crate) fn address(header: &[u8; IPV4_HEADER], end: End) -> u32 {
-    u32::from_be_bytes(header.as_chunks::<4>().0[IP_SOURCE / 4 + end as usize])
+    u32::from_be_bytes(header.as_chunks::<4>().0[address_at(end) / 4])
 }
 
 /// The TTL of an IPv4 header; 0 if the packet is too short.
@@ -145,6 +145,9 @@ pub(crate) fn rewrite_packet(
 
 /// Bytes of the headers of a usual packet: an IPv4 header without options, and as much as a TCP header has.
 pub(crate) const USUAL_HEADERS: usize = IPV4_HEADER + 20;
+/// The least length of a usual packet, which has them all.
+pub(crate) const USUAL_LEN_MIN: u32 = 40;
+const _: () = assert!(USUAL_HEADERS == 40);
 
 /// [`rewrite_packet`] for TCP (or, if `udp`, UDP) behind an IPv4 header without options: without a branch or a length
 /// to check.
@@ -153,12 +156,12 @@ pub(crate) const USUAL_HEADERS: usize = IPV4_HEADER + 20;
 /// order of its own bytes. They are folded once, when a checksum is written.
 #[inline(always)]
 pub(crate) fn rewrite_usual(l3: &mut [u8; USUAL_HEADERS], udp: bool, end: End, address: u32, port: u16) {
-    let word = &mut l3.as_chunks_mut::<4>().0[IP_SOURCE / 4 + end as usize];
+    let word = &mut l3.as_chunks_mut::<4>().0[address_at(end) / 4];
     let new = address.to_be();
     let of_address = plus(!u32::from_ne_bytes(*word), new);
     *word = new.to_ne_bytes();
     let halves = l3.as_chunks_mut::<2>().0;
-    let half = &mut halves[IPV4_HEADER / 2 + end as usize];
+    let half = &mut halves[(IPV4_HEADER + port_at(end)) / 2];
     let new = port.to_be();
     let of_port = u32::from(!u16::from_ne_bytes(*half)) + u32::from(new);
     *half = new.to_ne_bytes();

@@ -511,7 +511,7 @@ impl NatShard {
         let usual = (udp | (packet.protocol == NatProtocol::Tcp.number()))
             & (packet.flags.0 & FLAGS == PacketFlags::HAS_PORTS)
             & (usize::from(packet.l4_offset.wrapping_sub(packet.l3_offset)) == rewrite::IPV4_HEADER)
-            & (packet.ip_len as usize >= l3.len())
+            & (packet.ip_len >= rewrite::USUAL_LEN_MIN)
             & packet.segment_bytes().is_none();
         if !usual {
             return None;

@@ -17,7 +17,7 @@ use thalweg_dataplane::lpm::{
 };
 
 use super::bench::BenchError;
-use super::rte_fib::{Bytes, Pages, Program, RTE_FIB, RteFib, RteFibError};
+use super::rte_fib::{Bytes, Pages, Pass, Program, RTE_FIB, RteFib, RteFibError};
 use super::{LpmResults, LpmRow};
 use crate::cpu_time::thread_cpu_s;
 use crate::stats::Summary;
@@ -110,14 +110,6 @@ fn rivals<'a, A: Bytes>(
         }
     };
     tables.filter_map(of_table).collect()
-}
-
-/// What a pass took and found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
-    pub(super) wall_s: f64,
-    pub(super) cpu_s: f64,
-    pub(super) answers: Answers,
 }
 
 /// A structure that makes passes over addresses.

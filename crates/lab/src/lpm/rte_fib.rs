@@ -12,8 +12,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use thalweg_dataplane::lpm::workload::{Answers, Workload};
 use thalweg_dataplane::lpm::{NextHopId, Prefix};
 
-use super::measure::Pass;
-
 /// The structure's name in rows.
 pub(super) const RTE_FIB: &str = "rte_fib";
 
@@ -33,6 +31,14 @@ pub enum RteFibError {
     /// What its program said instead of an answer.
     #[error("{0:?}")]
     Said(String),
+}
+
+/// What a pass took and found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    pub(super) wall_s: f64,
+    pub(super) cpu_s: f64,
+    pub(super) answers: Answers,
 }
 
 /// Pages of its memory.
