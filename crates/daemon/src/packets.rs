@@ -222,6 +222,7 @@ impl PacketSide {
             failed: port.sent.failed,
             queued: port.queued,
             offloaded: port.offloaded.received.0,
+            residence: port.residence,
             rates: None,
         };
         ports.into_iter().map(view).collect()

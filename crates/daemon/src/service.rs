@@ -1,9 +1,9 @@
 //! The router as a service of systemd (sd_notify(3), `Type=notify`): it says when it is ready, when it reloads, when it
 //! stops, and, if the unit has a watchdog, that it is alive.
 //!
-//! It is alive if the router answers `status`, for which BGP's sessions and the host thread must answer, and if every
-//! thread that wakes by itself has run since. A thread that waits for a lock for ever does neither, so systemd starts
-//! the service again.
+//! It is alive if the router answers `status`, for which BGP's sessions and the host thread must answer, if every
+//! thread that wakes by itself has run since, and if no thread is stopped. A thread that waits for a lock for ever does
+//! neither, so systemd starts the service again.
 
 use std::collections::BTreeMap;
 use std::os::linux::net::SocketAddrExt;
@@ -64,7 +64,7 @@ pub(crate) fn begin(server: &ControlServer, stop: &Arc<AtomicBool>) -> io::Resul
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 fn watch(server: &ControlServer, stop: &AtomicBool, limit: Duration) {
-    let mut before = turns();
+    let mut before = threads();
     let mut asked = Instant::now();
     while !stop.load(Ordering::Acquire) {
         thread::sleep(LOOK_EVERY.min(limit / 4));
@@ -74,7 +74,7 @@ fn watch(server: &ControlServer, stop: &AtomicBool, limit: Duration) {
         asked = Instant::now();
         // If a part of the router does not answer, this does not return.
         drop(server.status());
-        let now = turns();
+        let now = threads();
         match stuck(&before, &now) {
             Some(thread) => {
                 tracing::error!(thread, "has not run for {} s: the watchdog is not fed", limit.as_secs() / 2)
@@ -91,32 +91,44 @@ const EACH: [&str; 9] =
 /// Of these one at least does: it waits for packets, and by the model the others may wait for it.
 const ANY: [&str; 2] = ["worker-", "reader-"];
 
-/// Threads by their numbers: the name, and how often it got a core so far.
-type Turns = BTreeMap<u32, (String, u64)>;
-
-/// The turns of threads that wake by themselves.
-fn turns() -> Turns {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Turns::new() };
-    let turns = tasks.flatten().filter_map(|task| {
-        let name = fs::read_to_string(task.path().join("comm")).ok()?.trim_end().to_owned();
-        let schedule = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        let turns = schedule.split_whitespace().nth(2)?.parse().ok()?;
-        let id = task.file_name().to_str()?.parse().ok()?;
-        let is = |known: &&str| name == *known || known.ends_with('-') && name.starts_with(*known);
-        EACH.iter().chain(&ANY).any(is).then_some((id, (name, turns)))
-    });
-    turns.collect()
+/// A thread: its name, how often it got a core so far, and whether a signal or a tracer has stopped it.
+struct Turns {
+    name: String,
+    count: u64,
+    is_stopped: bool,
 }
 
-/// A thread that was there before and has not run since, although it should have.
-fn stuck<'n>(before: &Turns, now: &'n Turns) -> Option<&'n str> {
-    let both = now.iter().filter_map(|(id, now)| Some((before.get(id)?.1 != now.1, now.0.as_str())));
-    let both: Vec<(bool, &str)> = both.collect();
-    let (workers, others): (Vec<_>, Vec<_>) =
-        both.into_iter().partition(|(_, name)| ANY.iter().any(|role| name.starts_with(role)));
-    let idle_workers = workers.iter().all(|(has_run, _)| !has_run).then_some(&workers);
-    let mut idle = others.iter().filter(|(has_run, _)| !has_run).chain(idle_workers.into_iter().flatten());
-    idle.next().map(|(_, name)| *name)
+/// Threads by their numbers.
+type Threads = BTreeMap<u32, Turns>;
+
+/// This process's threads.
+fn threads() -> Threads {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Threads::new() };
+    let turns = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        // The name, in parentheses, may contain some.
+        let (name, state) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        let schedule = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let count = schedule.split_whitespace().nth(2)?.parse().ok()?;
+        let id = task.file_name().to_str()?.parse().ok()?;
+        Some((id, Turns { name: name.to_owned(), count, is_stopped: state.starts_with(['T', 't']) }))
+    };
+    tasks.flatten().filter_map(turns).collect()
+}
+
+/// A thread that was there before and has not run since, although it should have. One that is stopped at one look
+/// alone may have a tracer that lets it go on.
+fn stuck<'n>(before: &Threads, now: &'n Threads) -> Option<&'n str> {
+    let is_of = |roles: &[&str], name: &str| {
+        roles.iter().any(|role| name == *role || role.ends_with('-') && name.starts_with(role))
+    };
+    let both = now.iter().filter_map(|(id, now)| Some((now, before.get(id)?)));
+    let (idle, awake): (Vec<_>, Vec<_>) = both.partition(|(now, before)| now.count == before.count);
+    let all_wait = !awake.iter().any(|(now, _)| is_of(&ANY, &now.name));
+    let mut stuck = idle.iter().filter(|(now, before)| {
+        now.is_stopped && before.is_stopped || is_of(&EACH, &now.name) || all_wait && is_of(&ANY, &now.name)
+    });
+    stuck.next().map(|(now, _)| now.name.as_str())
 }
 
 #[cfg(test)]
@@ -125,14 +137,25 @@ mod tests {
 
     #[test]
     fn a_thread_that_does_not_run_is_found() {
-        let at = |turns: [u64; 3]| -> Turns {
-            let names = ["host", "worker-0", "worker-1"].map(str::to_owned);
-            (7..).zip(names.into_iter().zip(turns)).collect()
+        let all = |counts: [u64; 4], stopped: &str| -> Threads {
+            let turns = |(name, count): (&str, u64)| Turns {
+                name: name.to_owned(),
+                count,
+                is_stopped: name == stopped,
+            };
+            (7..)
+                .zip(["host", "worker-0", "worker-1", "control"].into_iter().zip(counts).map(turns))
+                .collect()
         };
+        let at = |[host, one, other]: [u64; 3]| all([host, one, other, 0], "");
         assert_eq!(stuck(&at([1, 5, 9]), &at([2, 6, 10])), None);
         assert_eq!(stuck(&at([1, 5, 9]), &at([1, 6, 10])), Some("host"));
         assert_eq!(stuck(&at([1, 5, 9]), &at([2, 5, 10])), None, "one of the workers has the packets");
         assert_eq!(stuck(&at([1, 5, 9]), &at([2, 5, 9])), Some("worker-0"));
-        assert_eq!(stuck(&Turns::new(), &at([1, 5, 9])), None, "new threads");
+        assert_eq!(stuck(&Threads::new(), &at([1, 5, 9])), None, "new threads");
+        let [one, other] = [all([1, 5, 9, 3], "control"), all([2, 6, 10, 3], "control")];
+        assert_eq!(stuck(&one, &other), Some("control"), "one that waits for others, but is stopped");
+        assert_eq!(stuck(&at([1, 5, 9]), &other), None, "perhaps only for a moment");
+        assert_eq!(stuck(&one, &all([2, 6, 10, 4], "control")), None, "a tracer looks at it");
     }
 }

@@ -13,11 +13,13 @@
 //! Discovery, what it answered, what the mirror took), as dropped for the punt's reason, or as sent.
 
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::DropReason;
 
 use crate::capture::{Seen, Taps};
+use crate::residence::Residence;
 
 /// A count of packets and of their bytes.
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ pub struct PortCounters {
     pub to_host: Traffic,
     /// Packets that arrived here and were dropped.
     pub dropped: Traffic,
+    /// How long packets that left here stayed; made for the first.
+    pub(crate) residence: OnceLock<Box<Residence>>,
 }
 
 /// Ports that reloads may add. A port that returns under its name gets its number back, and counts once.

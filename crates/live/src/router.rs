@@ -22,7 +22,7 @@ use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCount
 use thalweg_wire::MacAddr;
 
 use crate::capture::{CaptureError, CaptureStream, CapturedRouter, Selection};
-use crate::counters::Counters;
+use crate::counters::{Counters, PortCounters};
 use crate::firewall_watch::FirewallWatch;
 use crate::halves::HalvesSlot;
 use crate::host::{Host, KernelNeighborCounts, PortMacs, Question};
@@ -32,6 +32,7 @@ use crate::outbox::{Outboxes, QueueClock};
 use crate::packets::Exchange;
 use crate::ports::{PortState, PortStates};
 use crate::received::{Received, sum_of};
+use crate::residence::Residence;
 use crate::vlan;
 use crate::workers::Workers;
 
@@ -64,6 +65,8 @@ pub struct PortStatus {
     pub queued: u64,
     /// What the kernel forwarded without the router.
     pub offloaded: Offloaded,
+    /// How long packets stayed that left by it: a sample of them.
+    pub residence: SojournView,
 }
 
 /// A running router. It stops when it is dropped.
@@ -146,7 +149,8 @@ impl LiveRouter {
             };
             let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
             let (name, facts, queued) = (state.name.clone(), state.facts_now(), outbox.queued());
-            Some(PortStatus { port, name, facts, received, queues, sent, queued, offloaded })
+            let residence = residence_of(std::slice::from_ref(self.counters.port(port)));
+            Some(PortStatus { port, name, facts, received, queues, sent, queued, offloaded, residence })
         };
         (0..).zip(&states).filter_map(status).collect()
     }
@@ -167,7 +171,7 @@ impl LiveRouter {
 
     /// How long sampled packets stayed, from the receive ring to their port's queue.
     pub fn residence(&self) -> SojournView {
-        self.worker_counters.residence()
+        residence_of(&self.counters.ports)
     }
 
     /// Calls `act` with a port's egress queue; `None` if the port has none.
@@ -295,4 +299,8 @@ impl Drop for LiveRouter {
     fn drop(&mut self) {
         self.stop().wait();
     }
+}
+
+fn residence_of(ports: &[PortCounters]) -> SojournView {
+    Residence::view(ports.iter().filter_map(|port| port.residence.get().map(|residence| &**residence)))
 }

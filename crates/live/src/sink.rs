@@ -22,6 +22,7 @@ use crate::offload::FlowOffload;
 use crate::outbox::{Merged, Outboxes, QueueClock};
 use crate::packets::Exchange;
 use crate::punt::{Punt, ToHost, counted_at, is_refusal};
+use crate::residence;
 use crate::workers::Workers;
 
 /// Packets refused by NAT that are punted for an ICMP error: the host thread writes no more errors than this, and
@@ -157,7 +158,7 @@ impl Sink<Chunk> for LiveSink {
         }
         self.count(run);
         self.parts.workers.add_chunk(self.lane.index, all);
-        self.parts.workers.add_residence(self.lane.index, &chunk, now_ns);
+        residence::measure(&self.parts.counters, &chunk, now_ns);
         if any_dead {
             self.publish();
         }

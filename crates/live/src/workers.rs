@@ -10,19 +10,15 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thalweg_base::Chunk;
 use thalweg_exec::ThreadReport;
-use thalweg_node::control::{SojournView, WorkerView};
+use thalweg_node::control::WorkerView;
 
 use crate::received::Received;
-use crate::residence::Residence;
 
 /// See the module.
 pub(crate) struct Workers {
     /// Packets and chunks by lane, if each worker has a lane.
     done: Option<Vec<[AtomicU64; 2]>>,
-    /// By lane.
-    residence: Vec<Residence>,
     /// Processor time of ended threads, by role and number.
     ended: Mutex<BTreeMap<(&'static str, usize), Duration>>,
 }
@@ -35,8 +31,7 @@ impl Workers {
     /// `lanes`: the number of lanes; `None` if workers share packets.
     pub(crate) fn new(lanes: Option<usize>) -> Self {
         let done = lanes.map(|lanes| (0..lanes).map(|_| Default::default()).collect());
-        let residence = (0..lanes.unwrap_or(1)).map(|_| Residence::default()).collect();
-        Self { done, residence, ended: Mutex::default() }
+        Self { done, ended: Mutex::default() }
     }
 
     pub(crate) fn add_chunk(&self, lane: usize, packets: u64) {
@@ -44,18 +39,6 @@ impl Workers {
             of_packets.fetch_add(packets, Ordering::Relaxed);
             of_chunks.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Takes how long a lane's packets stayed.
-    pub(crate) fn add_residence(&self, lane: usize, chunk: &Chunk, now_ns: u64) {
-        if let Some(residence) = self.residence.get(lane) {
-            residence.add(chunk, now_ns);
-        }
-    }
-
-    /// How long the packets of all lanes stayed.
-    pub(crate) fn residence(&self) -> SojournView {
-        Residence::view(&self.residence)
     }
 
     pub(crate) fn add_ended(&self, threads: &[ThreadReport]) {

@@ -61,6 +61,18 @@ fn the_unit_gives_what_check_says() {
     given.sort_unstable();
     needed.sort_unstable();
     assert_eq!(given, needed);
+    // A container's engine is asked for the same, and the binary in it has them.
+    let container = fs::read_to_string(root().join("packaging/container/Containerfile")).expect("the file");
+    for (before, prefix) in [("--cap-add ", "CAP_"), ("setcap ", "")] {
+        let list = container.split(before).nth(1).and_then(|rest| rest.split([' ', '=']).next());
+        let mut list: Vec<String> = list
+            .expect("a list")
+            .split(',')
+            .map(|name| format!("{prefix}{}", name.to_ascii_uppercase()))
+            .collect();
+        list.sort_unstable();
+        assert_eq!(list, given, "{before}");
+    }
 }
 
 #[test]
@@ -88,6 +100,119 @@ fn the_package_comes_and_goes() {
     }
     assert!(steps.status.success() && said.contains("ALL DONE"), "{said}");
 }
+
+/// The package's unit under systemd itself, the first process of namespaces of their own: it starts as its user, comes
+/// back when it is killed and when it is stopped, reloads, and ends.
+#[test]
+fn systemd_keeps_the_service_up() {
+    if run("systemctl", &["--version"]).is_none() {
+        return thalweg_testdata::skipped("no systemd to run the unit under");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(package) = package(folder.path()) else { return };
+    for (name, text) in [("boot", BOOT), ("steps", SERVICE_STEPS), ("router.toml", SERVICE_CONFIG)] {
+        fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let path = folder.path().display().to_string();
+    let own = ["--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child"];
+    let boot = format!("{path}/boot");
+    let booted = run("unshare", &[&own[..], &["sh", &boot, &path, &package]].concat()).expect("unshare runs");
+    let said = fs::read_to_string(folder.path().join("said"));
+    let Ok(said) = said else {
+        return thalweg_testdata::skipped(&format!("systemd does not come up here: {}", text(&booted)));
+    };
+    assert!(said.contains("ALL DONE"), "{said}");
+}
+
+const SERVICE_CONFIG: &str = r#"
+[ports.lan]
+interface = "lan"
+addresses = ["10.1.0.1/24"]
+[bgp]
+as = 64500
+router_id = "10.1.0.1"
+"#;
+
+/// Makes systemd the first process, in a file system above this one with the package installed. Gets a folder and the
+/// package. Whatever fails before systemd runs leaves no file `said`.
+const BOOT: &str = r#"set -eu
+mkdir "$1/over" "$1/root"
+root=$1/root
+mount -t tmpfs tmpfs "$1/over"
+mkdir "$1/over/up" "$1/over/work"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/over/up,workdir=$1/over/work" "$root"
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+mount -t tmpfs tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/dev"
+mkdir "$root/dev/net" "$root/dev/shm"
+for node in null zero full random urandom tty net/tun; do
+    touch "$root/dev/$node"
+    mount --bind "/dev/$node" "$root/dev/$node"
+done
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    mount -t cgroup2 cgroup "$root/sys/fs/cgroup"
+else
+    mount -t tmpfs tmpfs "$root/sys/fs/cgroup"
+    mkdir "$root/sys/fs/cgroup/systemd"
+    mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
+fi
+mkdir "$root/test"
+mount --bind "$1" "$root/test"
+ip link set lo up
+ip link add lan type veth peer name host
+ip link set lan up
+ip link set host up
+DEBIAN_FRONTEND=noninteractive chroot "$root" dpkg --force-depends -i "/test/${2##*/}"
+cp "$1/router.toml" "$root/etc/thalweg/router.toml"
+echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
+cd "$root/etc/systemd/system"
+mkdir thalweg.service.d
+printf '[Service]
+WatchdogSec=3
+' >thalweg.service.d/test.conf
+printf '[Service]
+Type=oneshot
+ExecStart=/bin/sh /test/steps
+' >steps.service
+cd /
+export container=lxc
+exec chroot "$root" /lib/systemd/systemd --system --unit=steps.service
+"#;
+
+/// What the first service does: it asks for the unit, and ends the system.
+const SERVICE_STEPS: &str = r#"exec >/test/said 2>&1
+trap 'journalctl --no-pager -n 60; systemctl poweroff --force --force' EXIT
+set -eux
+of() { systemctl show --property "$1" --value thalweg; }
+until_is() {
+    set +x
+    tries=0
+    while [ "$(of "$1")" != "$2" ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+        [ $tries -lt 600 ]
+    done
+    set -x
+}
+systemctl start thalweg
+test "$(ps -o user= -p "$(of MainPID)")" = thalweg
+thalweg show status
+kill -KILL "$(of MainPID)"
+until_is NRestarts 1
+until_is ActiveState active
+thalweg show ports | grep -q lan
+kill -STOP "$(of MainPID)"
+until_is NRestarts 2
+until_is ActiveState active
+journalctl --no-pager -u thalweg | grep -q "Watchdog timeout"
+systemctl reload thalweg
+thalweg show status
+systemctl stop thalweg
+test "$(of Result)" = success
+test ! -e /run/thalweg/thalweg.sock
+echo ALL DONE
+"#;
 
 /// Gets a folder and the package.
 const STEPS: &str = r#"set -eu

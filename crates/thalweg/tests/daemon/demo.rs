@@ -1,10 +1,11 @@
 //! `thalweg demo` as somebody without rights, in an empty folder.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -16,8 +17,8 @@ use crate::web::{self, Process};
 /// Who has no rights.
 const NOBODY: u32 = 65_534;
 
-/// A demonstration, and where its console is.
-fn start(folder: &Path, wanted: u16) -> (Process, u16) {
+/// A demonstration, where its console is, and its control socket.
+fn start(folder: &Path, wanted: u16) -> (Process, u16, PathBuf) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
     command.args(["demo", "--format", "json", "--port", &wanted.to_string()]);
     command.current_dir(folder).env("TMPDIR", folder).stdout(Stdio::piped());
@@ -31,7 +32,8 @@ fn start(folder: &Path, wanted: u16) -> (Process, u16) {
     let said: Value = serde_json::from_str(&line).expect("JSON");
     let port = said["console"].as_str().and_then(|url| url.strip_prefix("http://127.0.0.1:"));
     let port = port.and_then(|rest| rest.trim_end_matches('/').parse().ok());
-    (Process(child), port.expect("an address of loopback"))
+    let socket = said["socket"].as_str().expect("a path").into();
+    (Process(child), port.expect("an address of loopback"), socket)
 }
 
 fn items(port: u16, path: &str) -> Vec<Value> {
@@ -47,7 +49,7 @@ fn each(items: &[Value], name: &str) -> Vec<u64> {
 fn it_needs_no_rights_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let wanted = free_port();
-    let (mut demo, port) = start(folder.path(), wanted);
+    let (mut demo, port, socket) = start(folder.path(), wanted);
     assert_eq!(port, wanted);
 
     let received = || each(&items(port, "/api/v1/ports"), "received");
@@ -82,6 +84,7 @@ fn it_needs_no_rights_and_leaves_nothing_behind() {
     eventually("nothing is wrong", || {
         (web::json(port, "/api/v1/status")["problems"] == json!([])).then_some(())
     });
+    half_open_connections_move_nothing(port, &socket);
 
     let pid = Pid::from_raw(i32::try_from(demo.0.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
@@ -90,13 +93,49 @@ fn it_needs_no_rights_and_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Clients connect and say nothing, far more than are served: the router holds no more files than before and those of
+/// the few that are; packets pass and sessions stay.
+fn half_open_connections_move_nothing(port: u16, socket: &Path) {
+    const ALL: usize = 600;
+    /// Those that the server takes, and files that are opened for a moment.
+    const FILES: u64 = 64 + 32;
+    let shown = |what: &[&str]| -> Vec<Value> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command.arg("show").args(what).args(["--format", "json", "--socket"]).arg(socket);
+        let output = command.output().expect("the binary runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    // The last neighbor comes and goes.
+    let steady = || each(&shown(&["bgp", "neighbors"])[..4], "flaps");
+    let (flaps, files) = (steady(), each(&shown(&["status"]), "open_files")[0]);
+    let mut clients: Vec<TcpStream> =
+        (0..ALL).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("the server listens")).collect();
+    // They are taken in turn: when the last has its answer, or its end, all others have theirs.
+    let _ = clients[ALL - 1].read(&mut [0]);
+    let during = each(&shown(&["status"]), "open_files")[0];
+    assert!(during <= files + FILES, "{during} open files, {files} before");
+    let received = || each(&shown(&["ports"]), "received");
+    let before = received();
+    eventually("packets pass", || received().iter().zip(&before).all(|(now, then)| now > then).then_some(()));
+    assert_eq!(steady(), flaps);
+    drop(clients);
+    let metrics = eventually("the API answers again", || {
+        web::get(port, "/metrics", "*/*").filter(|(status, _)| *status == 200)
+    });
+    let counted = metrics.1.lines().find_map(|line| {
+        line.strip_prefix("thalweg_web_connections_cut_total{reason=\"client-connections-full\"} ")
+    });
+    assert!(counted.and_then(|number| number.parse().ok()) > Some(ALL - 64), "{counted:?}");
+}
+
 /// A second one finds the port taken, and neither disturbs the other.
 #[test]
 fn two_run_at_once() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (_first, port) = start(one.path(), free_port());
+    let (_first, port, _) = start(one.path(), free_port());
     eventually("the first serves", || Some(items(port, "/api/v1/ports")).filter(|ports| ports.len() == 4));
-    let (_second, other) = start(two.path(), port);
+    let (_second, other, _) = start(two.path(), port);
     assert_ne!(port, other);
     for port in [port, other] {
         eventually("neighbors are up", || {

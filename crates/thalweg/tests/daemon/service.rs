@@ -1,12 +1,16 @@
 //! The router as a service: what it tells the service manager, and how it writes to the journal.
 
-use std::fs::File;
-use std::io::ErrorKind;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::router::{Router, free_port, speaker};
+use crate::web::Process;
 
 /// The time limit for a message, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -50,6 +54,115 @@ fn the_service_manager_is_told() {
     manager.0.set_nonblocking(true).expect("it is a socket");
     let rest = manager.0.recv(&mut [0; 8]).expect_err("nothing follows");
     assert_eq!(rest.kind(), ErrorKind::WouldBlock);
+}
+
+/// The watchdog's time, as short as a busy machine allows.
+const WATCHDOG: Duration = Duration::from_secs(2);
+/// Messages that a stopped router may still have sent: those on their way, and what the next looks begin with.
+const STILL_FED: usize = 5;
+
+/// Stops one thread of another process, as SIGSTOP stops all: says so, and holds it until its standard input ends.
+const HOLD: &str = "
+import ctypes, os, sys
+thread = int(sys.argv[1])
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.argtypes = [ctypes.c_long] * 4
+for request in 0x4206, 0x4207: # PTRACE_SEIZE, PTRACE_INTERRUPT
+    if ptrace(request, thread, 0, 0):
+        sys.exit(os.strerror(ctypes.get_errno()))
+os.waitpid(thread, 0x40000000) # __WALL
+print('held', flush=True)
+sys.stdin.read()
+";
+
+/// The threads of a process, the oldest first: number and name.
+fn threads(pid: u32) -> Vec<(u32, String)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the router runs");
+    let thread = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
+    };
+    let mut threads: Vec<(u32, String)> = tasks.filter_map(|task| thread(task.ok()?)).collect();
+    threads.sort_unstable();
+    threads
+}
+
+/// Holds a thread; `None` if that is not allowed here.
+fn hold(thread: u32) -> Option<Process> {
+    let mut command = Command::new("python3");
+    command.args(["-c", HOLD, &thread.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child: Child = command.spawn().ok()?;
+    let mut said = String::new();
+    let holds = BufReader::new(child.stdout.take()?).read_line(&mut said).is_ok_and(|_| said == "held\n");
+    let process = Process(child);
+    holds.then_some(process)
+}
+
+/// Starts a router under a service manager with a watchdog, waits until it is fed, stops all of it or the thread with
+/// this name, and starts it again when it has been silent for the watchdog's time. Returns whether it could.
+fn is_started_again(stopped: Option<&str>) -> bool {
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("notify");
+    let manager = Manager(UnixDatagram::bind(&path).expect("it is free"));
+    let config = format!("[web]\nlisten = \"127.0.0.1:{}\"\n{}", free_port(), speaker(1, free_port()));
+    let start = |directory: &Path| {
+        let router = Router::start_by(directory, "one", &config, |_, command| {
+            let limit = WATCHDOG.as_micros().to_string();
+            command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", limit).env_remove("WATCHDOG_PID");
+        });
+        manager.0.set_read_timeout(Some(DEADLINE)).expect("it is a time");
+        // The one before may have said something at its end.
+        assert_eq!(manager.next_state(), "READY=1");
+        assert_eq!(manager.next(), "WATCHDOG=1");
+        router
+    };
+    let router = start(directory.path());
+    let mut held = None;
+    match stopped {
+        None => router.signal("STOP"),
+        Some(name) => {
+            let threads = threads(router.pid());
+            let (thread, _) = threads.iter().find(|(_, known)| known == name).expect("each router has it");
+            held = hold(*thread);
+            if held.is_none() {
+                return false;
+            }
+        }
+    }
+    manager.0.set_read_timeout(Some(WATCHDOG)).expect("it is a time");
+    let fed = (0..STILL_FED).take_while(|_| manager.0.recv(&mut [0; 64]).is_ok()).count();
+    assert!(fed < STILL_FED, "{stopped:?} is stopped, and the watchdog is fed:\n{}", router.log());
+    // Who holds a thread holds the end of its process, too.
+    drop(held);
+    drop(router);
+    let (status, log) = start(directory.path()).stop();
+    assert!(status.success(), "{log}");
+    true
+}
+
+/// Whichever thread is stopped, and if all are.
+#[test]
+fn a_stopped_router_is_started_again() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let config = format!("[web]\nlisten = \"127.0.0.1:{}\"\n{}", free_port(), speaker(1, free_port()));
+    let router = Router::start_by(directory.path(), "one", &config, |_, command| {
+        command.env("NOTIFY_SOCKET", "/dev/null").env("WATCHDOG_USEC", "2000000").env_remove("WATCHDOG_PID");
+    });
+    let names: BTreeSet<String> = threads(router.pid()).into_iter().map(|(_, name)| name).collect();
+    drop(router);
+    assert!(names.contains("watchdog") && names.contains("thalweg") && names.len() > 5, "{names:?}");
+    let done: Vec<bool> = std::thread::scope(|scope| {
+        let stopped = std::iter::once(None).chain(names.iter().map(|name| Some(name.as_str())));
+        let tests: Vec<_> = stopped.map(|name| scope.spawn(move || is_started_again(name))).collect();
+        tests
+            .into_iter()
+            .map(|test| test.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    println!("threads: {names:?}");
+    if done.contains(&false) {
+        thalweg_testdata::skipped("single threads could not be stopped (python3, ptrace)");
+    }
 }
 
 /// In the journal each line has a priority, and neither time nor color.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::router::{Router, eventually, free_port, neighbor, speaker};
 
 /// The body of an answer to GET; `None` while nobody listens.
-fn get(port: u16, path: &str, accept: &str) -> Option<(u16, String)> {
+pub(crate) fn get(port: u16, path: &str, accept: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let head = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
     stream.write_all(head.as_bytes()).ok()?;
@@ -25,8 +25,8 @@ fn get(port: u16, path: &str, accept: &str) -> Option<(u16, String)> {
 
 #[track_caller]
 fn body(port: u16, path: &str) -> String {
-    // Who asks all the time is told to wait.
-    let taken = |(status, _): &(u16, String)| *status != 429;
+    // Who asks all the time is told to wait, and so is everybody while too many are connected.
+    let taken = |(status, _): &(u16, String)| ![429, 503].contains(status);
     let (status, body) = eventually("the API answers", || get(port, path, "*/*").filter(taken));
     assert_eq!(status, 200, "{path}: {body}");
     body

@@ -1,12 +1,15 @@
 //! Failures of links, neighbors and processes. The router recovers, and its counters still add up.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 use thalweg_wire::MacAddr;
 
 use crate::packets::build;
-use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+use crate::site::{Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::Wire;
 use thalweg_testdata::uninterrupted;
 
@@ -140,13 +143,72 @@ fn faults_by_af_xdp() {
     faults("af_xdp", &[]);
 }
 
-/// A killed router leaves nothing behind that disturbs the next one.
+/// Datagrams from office to outside, one each millisecond.
+struct Stream {
+    receiver: UdpSocket,
+    sent: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Stream {
+    fn start(site: &Site) -> Self {
+        let bind = |host: Host, port: u16| {
+            let bound = || UdpSocket::bind((host.v4, port)).expect("the port is free");
+            site.within(&site.namespace(host), bound)
+        };
+        let (sender, receiver) = (bind(OFFICE, 0), bind(OUTSIDE, 9000));
+        receiver.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a time");
+        let (sent, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (number, ends) = (sent.clone(), stop.clone());
+        thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let number = number.fetch_add(1, Ordering::Relaxed);
+                // One that cannot be sent is lost, too.
+                let _ = sender.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 9000));
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self { receiver, sent, stop }
+    }
+
+    /// Receives until one arrives that is sent from now on; returns the numbers of all.
+    fn until_now(&self) -> Vec<u64> {
+        let (now, mut arrived) = (self.sent.load(Ordering::Relaxed), Vec::new());
+        while arrived.last() < Some(&now) {
+            let mut buffer = [0; 8];
+            let length = uninterrupted(|| self.receiver.recv(&mut buffer)).expect("datagrams arrive");
+            assert_eq!(length, buffer.len());
+            arrived.push(u64::from_be_bytes(buffer));
+        }
+        arrived
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A killed router leaves nothing behind that disturbs the next one. What a stream loses meanwhile is printed.
 #[test]
 fn killed_and_started_again() {
     let Some(site) = Site::new() else { return };
     for driver in ["af_xdp", "af_packet", "af_xdp"] {
         started(&site);
         let mut router = site.run(&config(driver), &[]);
+        let stream = Stream::start(&site);
+        let mut arrived = stream.until_now();
+        router.process.kill();
+        drop(router);
+        let mut router = site.run_alone(&config(driver), &[]);
+        arrived.extend(stream.until_now());
+        let steps = arrived.windows(2).map(|two| two[1].checked_sub(two[0]).expect("they arrive in order"));
+        let longest = steps.max().expect("some arrived");
+        println!("{driver}: of a datagram each millisecond, killing and starting cost {}", longest - 1);
+        assert!(longest > 1, "nobody forwards between two routers");
+        drop(stream);
+        router.counters_add_up();
         router.process.kill();
         drop(router);
         site.ip(&site.namespace(OUTSIDE), "route del default");

@@ -85,6 +85,13 @@ fn write_ports(text: &mut Exposition, ports: &[PortView]) {
     for port in ports {
         info.sample(&[("port", &port.name), ("interface", &port.interface), ("driver", &port.mode)], 1u64);
     }
+    let mut residence = text.histogram(
+        "residence_seconds",
+        "How long packets stayed, from the receive ring to the queue of the port by which they left: a sample.",
+    );
+    for port in ports {
+        write_times(&mut residence, &[("port", &port.name)], &port.residence);
+    }
 }
 
 fn write_counters(text: &mut Exposition, view: &CountersView) {
@@ -116,11 +123,6 @@ fn write_counters(text: &mut Exposition, view: &CountersView) {
     for worker in &view.workers {
         packets.sample(&[("worker", &worker.name)], worker.packets.unwrap_or(0));
     }
-    let mut residence = text.histogram(
-        "residence_seconds",
-        "How long packets stayed, from the receive ring to their port's queue: a sample of them.",
-    );
-    write_times(&mut residence, &[], &view.residence);
 }
 
 fn write_checks(text: &mut Exposition, checks: &[GatewayCheckView]) {
