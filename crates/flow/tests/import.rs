@@ -186,7 +186,7 @@ fn samples_of_sflow_are_flows_of_one_packet() {
             assert_eq!(fault, None);
             let counters = importer.counters();
             let read = counters.flow_records + counters.without_addresses;
-            assert_eq!(read + counters.counter_samples + counters.other_samples, header.samples.into());
+            assert_eq!(read + counters.counter_samples + counters.other_samples, u64::from(header.samples));
         }
         flows
     };

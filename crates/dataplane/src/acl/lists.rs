@@ -36,7 +36,7 @@ impl RuleLists {
     ) -> Result<AclSet, AclError> {
         let of = |members: &[u16]| members.iter().map(|number| rule(usize::from(*number))).collect();
         let list = |members: &[u16]| AccessList { rules: of(members), default };
-        let lists: Vec<AccessList> = self.members.iter().map(list).collect();
+        let lists: Vec<AccessList> = self.members.iter().map(|members| list(members)).collect();
         AclSet::compile(&lists, bindings, version)
     }
 
