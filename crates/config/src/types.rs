@@ -459,6 +459,11 @@ pub struct RoutingConfig {
 }
 
 impl RoutingConfig {
+    /// The target with this index.
+    pub fn target_of(&self, index: TargetIndex) -> Option<&RouteTarget> {
+        self.targets.get(usize::try_from(index).ok()?)
+    }
+
     /// The index of a target, which is added if it is new.
     pub(crate) fn target(&mut self, target: RouteTarget) -> TargetIndex {
         let known = self.targets.iter().position(|known| *known == target);
@@ -466,13 +471,13 @@ impl RoutingConfig {
             self.targets.push(target);
             self.targets.len() - 1
         });
-        place as TargetIndex
+        TargetIndex::try_from(place).unwrap_or(TargetIndex::MAX)
     }
 
     /// Whether the rules are those of another configuration, in which targets may have other numbers.
     pub fn has_rules_of(&self, other: &Self) -> bool {
         fn parts(of: &RoutingConfig) -> impl Iterator<Item = (&[PortIndex], &Rule, Option<&RouteTarget>)> {
-            of.rules.iter().map(|rule| (&rule.from[..], &rule.rule, of.targets.get(rule.target as usize)))
+            of.rules.iter().map(|rule| (&rule.from[..], &rule.rule, of.target_of(rule.target)))
         }
         self.rule_names == other.rule_names && parts(self).eq(parts(other))
     }
@@ -480,7 +485,7 @@ impl RoutingConfig {
     /// The gateways of IPv4 default routes on a port, preferred ones first.
     pub(crate) fn gateways_on(&self, port: PortIndex) -> Vec<NextHop> {
         let defaults = self.v4.iter().filter(|(net, _)| net.prefix_len() == 0);
-        let targets = defaults.filter_map(|(_, target)| self.targets.get(*target as usize));
+        let targets = defaults.filter_map(|(_, target)| self.target_of(*target));
         let hops = targets.flat_map(RouteTarget::tiers).filter_map(|tier| match tier {
             RouteTarget::Forward(hops) => Some(hops),
             _ => None,

@@ -303,7 +303,7 @@ impl NextHops {
     /// Whether a flow's packets find no route at a number.
     #[inline(always)]
     pub fn leads_nowhere(&self, id: u16, flow_hash: u32) -> bool {
-        self.select(id, flow_hash).drop_code == DropReason::NoRoute as u8
+        DropReason::from_code(self.select(id, flow_hash).drop_code) == Some(DropReason::NoRoute)
     }
 
     /// The index of the path, out of `count` equal ones, that a flow takes.
@@ -368,7 +368,8 @@ impl Router {
 
     /// The number of one of the configuration's targets; 0 if there is no such target.
     pub fn number_of(&self, target: Option<u32>) -> u16 {
-        target.and_then(|target| self.targets.get(target as usize).copied()).unwrap_or(0)
+        let place = target.and_then(|target| usize::try_from(target).ok());
+        place.and_then(|place| self.targets.get(place).copied()).unwrap_or(0)
     }
 
     /// The number by which an IPv4 packet will be routed, and the port of its path; [`NO_PORT`] if it has none.

@@ -35,8 +35,8 @@ impl RuleLists {
         version: u64,
     ) -> Result<AclSet, AclError> {
         let of = |members: &[u16]| members.iter().map(|number| rule(usize::from(*number))).collect();
-        let list = |members: &[u16]| AccessList { rules: of(members), default };
-        let lists: Vec<AccessList> = self.members.iter().map(|members| list(members)).collect();
+        let lists = self.members.iter().map(|members| AccessList { rules: of(members), default });
+        let lists: Vec<AccessList> = lists.collect();
         AclSet::compile(&lists, bindings, version)
     }
 

@@ -45,6 +45,14 @@ const LABELS: [[[u8; 2]; 2]; 3] = {
     [[[0, 0], [0, 0]], [[OUT, 0], [HAIRPIN, HAIRPIN]], [[0, 0], [IN, IN]]]
 };
 
+impl Side {
+    /// The labels of a packet that arrives on this side.
+    #[inline(always)]
+    fn labels(self, public: bool, untranslated: bool) -> u8 {
+        LABELS[self as usize][usize::from(public)][usize::from(untranslated)]
+    }
+}
+
 /// Decides for every packet whether and where it is translated.
 #[derive(Clone, Debug)]
 pub struct Labeler {
@@ -145,7 +153,7 @@ impl Labeler {
         let side = self.sides.get(usize::from(port_in)).copied().unwrap_or(Side::Neither);
         let public = self.layout.is_public(destination);
         let untranslated = self.is_untranslated(destination);
-        LABELS[side as usize][usize::from(public)][usize::from(untranslated)]
+        side.labels(public, untranslated)
     }
 
     /// Labels a packet that is not a hairpin, of a protocol with ports.
@@ -171,7 +179,7 @@ impl Labeler {
         let side = self.sides.get(usize::from(packet.port_in)).copied().unwrap_or(Side::Neither);
         let owner = self.layouts().position(|layout| layout.is_public(ends.1));
         let untranslated = self.is_untranslated(ends.1);
-        let labels = LABELS[side as usize][usize::from(owner.is_some())][usize::from(untranslated)];
+        let labels = side.labels(owner.is_some(), untranslated);
         let outside = match labels {
             0 => None,
             PacketFlags::NAT_OUT => choose(packet, ends.1, self.home(packet, l3, ends.0)),
@@ -210,8 +218,8 @@ impl Labeler {
         outside: usize,
     ) {
         let layout = outside.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.layout);
-        // Fewer than `NatConfig::OUTSIDES_MAX` times 256.
-        let first = outside as u16 * layout.shards;
+        // There are at most `NatConfig::OUTSIDES_MAX`.
+        let first = u16::try_from(outside).unwrap_or(0) * layout.shards;
         let is_bare = NatProtocol::from_ip(packet.protocol).is_none();
         if labels == HAIRPIN && (!self.hairpin || is_bare || is_echo(packet)) {
             return;

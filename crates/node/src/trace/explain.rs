@@ -170,7 +170,7 @@ impl Explanation<'_> {
         let (Some(rule), Some(name)) = (routing.rules.get(place), routing.rule_names.get(place)) else {
             return;
         };
-        let target = routing.targets.get(rule.target as usize).map(RouteTarget::preferred);
+        let target = routing.target_of(rule.target).map(RouteTarget::preferred);
         let verdict = if target == Some(&RouteTarget::Routes) { "as the routes say" } else { "chooses" };
         self.step("routing rule", verdict, format!("rule {name}"));
     }

@@ -87,7 +87,7 @@ fn routing_rules<'c>(config: &'c RouterConfig, separator: &'c str) -> impl Itera
             true => "any".to_owned(),
             false => join(rule.from.iter().map(|port| port_name(config, *port))),
         };
-        let target = routing.targets.get(rule.target as usize);
+        let target = routing.target_of(rule.target);
         let way = target.map(|target| target_text(config, target)).unwrap_or_default();
         vec![name.clone(), from, rule_text(&rule.rule, separator), way]
     })

@@ -31,6 +31,17 @@ fn socket(site: &Site, host: Host, at: &str) -> UdpSocket {
     socket
 }
 
+/// Who sent this; earlier datagrams may have been late.
+fn sender_of(socket: &UdpSocket, what: [u8; 4]) -> Option<SocketAddr> {
+    let mut buffer = [0; 16];
+    loop {
+        let (length, who) = uninterrupted(|| socket.recv_from(&mut buffer)).ok()?;
+        if buffer[..length] == what {
+            return Some(who);
+        }
+    }
+}
+
 /// A service of the Internet, seen by both providers. It answers who has asked.
 struct Service {
     port: u16,
@@ -48,17 +59,13 @@ impl Service {
     fn asked_by(&self, from: &UdpSocket) -> Option<(usize, String)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let question = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let mut buffer = [0; 16];
         from.send_to(&question, (INTERNET, self.port)).expect("sent");
-        let (place, seen) = (0..2).find_map(|place| {
-            let got = uninterrupted(|| self.sockets[place].recv_from(&mut buffer));
-            Some((place, got.ok()?.1))
-        })?;
-        self.sockets[place].send_to(&buffer[..4], seen).expect("sent");
-        let (length, who) = uninterrupted(|| from.recv_from(&mut buffer)).ok()?;
+        let (place, seen) =
+            (0..2).find_map(|place| Some((place, sender_of(&self.sockets[place], question)?)))?;
+        self.sockets[place].send_to(&question, seen).expect("sent");
+        let who = sender_of(from, question)?;
         assert_eq!(who.port(), self.port);
-        // An earlier question may have been late.
-        (buffer[..length] == question).then(|| (place, seen.ip().to_string()))
+        Some((place, seen.ip().to_string()))
     }
 
     /// Waits until questions come by this provider, with its address and no other.

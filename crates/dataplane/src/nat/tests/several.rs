@@ -40,11 +40,11 @@ fn way(destination: u32) -> Option<usize> {
     Some(destination as usize % 4).filter(|place| *place < 3)
 }
 
-/// The NAT, and its twin of three.
+/// The NAT, and its reference of three.
 struct Both {
     labeler: Labeler,
     nat: NatStage,
-    twins: Vec<Router>,
+    references: Vec<Router>,
     ports: Vec<u16>,
     /// Packets that came in by another port than their session's.
     elsewhere: u64,
@@ -52,18 +52,18 @@ struct Both {
 
 impl Both {
     fn new(config: &NatConfig) -> Self {
-        let twin = |outside: NatConfig| Router::new(&NatConfig { outside_port: OUTSIDE, ..outside });
+        let reference = |outside: NatConfig| Router::new(&NatConfig { outside_port: OUTSIDE, ..outside });
         Self {
             labeler: Labeler::new(config).unwrap(),
             nat: NatStage::new(config).unwrap(),
-            twins: config.outsides().map(twin).collect(),
+            references: config.outsides().map(reference).collect(),
             ports: config.outside_ports().collect(),
             elsewhere: 0,
         }
     }
 
     fn run(&self, port_in: u16, bytes: &[u8]) -> Outcome {
-        let mut chunk = chunk(&[(port_in, bytes, bytes.len() as u32)], self.twins[0].now_ns);
+        let mut chunk = chunk(&[(port_in, bytes, bytes.len() as u32)], self.references[0].now_ns);
         let (mut batch, _) = chunk.whole();
         let (packet, l3) = batch.packet_and_l3(0);
         self.labeler.label_toward(packet, l3, |_, to, home| home.or_else(|| way(to)));
@@ -78,20 +78,20 @@ impl Both {
         }
     }
 
-    /// What the twins say: the one that has the public address, or by whose port the packet leaves.
+    /// What the references say: the one that has the public address, or by whose port the packet leaves.
     fn expected(&mut self, port_in: u16, bytes: &[u8]) -> Outcome {
         let [from, to] = [&bytes[12..16], &bytes[16..20]].map(|ip| <[u8; 4]>::try_from(ip).unwrap());
-        let owner = self.twins.iter().position(|twin| twin.nat.is_public(to.into()));
+        let owner = self.references.iter().position(|reference| reference.nat.is_public(to.into()));
         if port_in != INSIDE {
             let Some(owner) = owner else { return Ok(bytes.to_vec()) };
-            let outcome = self.twins[owner].arrive(bytes);
+            let outcome = self.references[owner].arrive(bytes);
             self.elsewhere += u64::from(outcome.is_ok() && port_in != self.ports[owner]);
             return outcome;
         }
         let home = bytes[9] == 17 && from[..3] == [192, 168, 0] && bytes[20..22] == 5001u16.to_be_bytes();
         let home = home.then_some(usize::from(from[3])).filter(|host| *host < 3);
         match owner.or(home).or(way(u32::from_be_bytes(to))) {
-            Some(place) => self.twins[place].leave(bytes),
+            Some(place) => self.references[place].leave(bytes),
             None => Ok(bytes.to_vec()),
         }
     }
@@ -104,22 +104,22 @@ impl Both {
     }
 
     fn wait_s(&mut self, seconds: u64) {
-        self.twins.iter_mut().for_each(|twin| twin.wait_s(seconds));
+        self.references.iter_mut().for_each(|reference| reference.wait_s(seconds));
     }
 
     fn sessions(&self) -> Vec<String> {
         let (mut all, mut next) = (Vec::new(), Some(Cursor::default()));
         while let Some(from) = next {
-            next = self.nat.sessions(from, self.twins[0].now_ns, |_| true, &mut all);
+            next = self.nat.sessions(from, self.references[0].now_ns, |_| true, &mut all);
         }
         sorted(all)
     }
 
     fn finish(self) {
         let mut sum = NatCounters { in_by_other_port: self.elsewhere, ..NatCounters::default() };
-        self.twins.iter().for_each(|twin| sum.add(&twin.nat.counters()));
+        self.references.iter().for_each(|reference| sum.add(&reference.nat.counters()));
         assert_eq!(self.nat.counters(), sum);
-        let theirs = self.twins.iter().flat_map(Router::sessions).collect();
+        let theirs = self.references.iter().flat_map(Router::sessions).collect();
         assert_eq!(self.sessions(), sorted(theirs));
     }
 }
@@ -204,12 +204,12 @@ fn sessions_follow_their_address_into_the_next_configuration() {
     // The ports change places, and the table is larger.
     let mut turned = NatConfig { sessions_max: 128, ..old.clone() };
     turned.others.swap(0, 1);
-    let next = Both { twins: both.twins, ..Both::new(&turned) };
+    let next = Both { references: both.references, ..Both::new(&turned) };
     let moved = next.nat.migrate_from(&both.nat);
     assert_eq!((moved.kept, moved.displaced, next.sessions()), (3, 0, before));
     // One port goes, with its session.
     turned.others.truncate(1);
-    let last = Both { twins: next.twins, ..Both::new(&turned) };
+    let last = Both { references: next.references, ..Both::new(&turned) };
     let moved = last.nat.migrate_from(&next.nat);
     assert_eq!((moved.kept, moved.displaced), (2, 1));
 }
