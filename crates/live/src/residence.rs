@@ -4,12 +4,11 @@
 //! One chunk of [`ONE_IN`] is measured, by the clock that its sink has read anyway. A chunk costs a division and then,
 //! rarely, a look at each packet; so it matters little that lanes share a port's counters.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::Chunk;
 use thalweg_node::control::SojournView;
-
-use crate::counters::Counters;
 
 const ONE_IN: u64 = 64;
 const BOUNDS: usize = SojournView::BOUNDS_US.len();
@@ -22,13 +21,14 @@ pub(crate) struct Residence {
     sum_ns: AtomicU64,
 }
 
-/// Takes the times of a chunk's packets that leave, unless the chunk is one that is not measured.
-pub(crate) fn measure(counters: &Counters, chunk: &Chunk, now_ns: u64) {
+/// Takes the times of a chunk's packets that leave, unless the chunk is one that is not measured. `of` is where a port
+/// has its times.
+pub(crate) fn measure<'c>(chunk: &Chunk, now_ns: u64, of: impl Fn(u16) -> &'c OnceLock<Box<Residence>>) {
     if !chunk.sequence.is_multiple_of(ONE_IN) {
         return;
     }
     for packet in chunk.packets().iter().filter(|packet| packet.is_alive()) {
-        let residence = counters.port(packet.port_out).residence.get_or_init(Box::default);
+        let residence = of(packet.port_out).get_or_init(Box::default);
         residence.add(u64::from(packet.wire_packets()), now_ns.saturating_sub(packet.arrival_ns));
     }
 }
@@ -62,6 +62,7 @@ mod tests {
     use thalweg_base::{ChunkBuilder, DropReason, LinkType};
 
     use super::*;
+    use crate::counters::Counters;
 
     /// Packets that leave by a port.
     fn chunk(sequence: u64, port: u16, arrivals_ns: &[u64]) -> Chunk {
@@ -83,11 +84,11 @@ mod tests {
         let mut arrivals: Vec<u64> = times.iter().map(|time| now_ns - time).collect();
         arrivals.push(now_ns + 7);
         for sequence in 0..ONE_IN {
-            measure(&counters, &chunk(sequence, 0, &arrivals), now_ns);
+            measure(&chunk(sequence, 0, &arrivals), now_ns, |port| &counters.port(port).residence);
         }
         let mut dropped = chunk(2 * ONE_IN, 2, &arrivals);
         dropped.packets_mut()[0].drop_for(DropReason::NoRoute);
-        measure(&counters, &dropped, now_ns);
+        measure(&dropped, now_ns, |port| &counters.port(port).residence);
 
         let of = |ports: &[u16]| {
             Residence::view(

@@ -158,7 +158,7 @@ impl Sink<Chunk> for LiveSink {
         }
         self.count(run);
         self.parts.workers.add_chunk(self.lane.index, all);
-        residence::measure(&self.parts.counters, &chunk, now_ns);
+        residence::measure(&chunk, now_ns, |port| &self.parts.counters.port(port).residence);
         if any_dead {
             self.publish();
         }

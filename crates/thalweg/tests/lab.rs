@@ -180,7 +180,7 @@ fn claims_of_a_paper() {
     let cores = thalweg_lab::cores::Cores::here().expect("cores").count();
     assert_eq!(of("000/summary/elapsed")["verdict"] == "not-run", cores < 24, "{all}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("Of 4 statements") && text.contains("report.html"), "{text}");
+    assert!(text.contains("Of 5 statements") && text.contains("report.html"), "{text}");
     let refused = experiment(&["lab", "all", "--only", "9"], folder.path());
     assert_eq!(refused.status.code(), Some(2));
     // Existing results are not measured again, and give the same numbers; a missing result is.
@@ -241,7 +241,8 @@ fn models_on_files_of_ones_own() {
     let (capture, trace) = (format!("{small}/office.pcapng"), format!("{small}/trace.txt"));
     let config = format!("{small}/router.toml");
     let arguments = ["lab", "models", &capture, &trace, "-c", &config, "--quick", "--packets", "2000"];
-    let arguments = [&arguments[..], &["--work", "none,queens:1-4/2/2/3", "--runs", "1"]].concat();
+    let some = ["--work", "none,queens:1-4/2/2/3", "--work-packets", "2000", "--runs", "1"];
+    let arguments = [&arguments[..], &some].concat();
     let output = experiment(&arguments, folder.path());
     let json = results(&output, folder.path());
     let input = json["origin"]["input"].as_str().expect("an input");

@@ -1,5 +1,5 @@
 //! Each endpoint, misused in each way: the client gets a problem document, the problem is counted, the router hears
-//! nothing of it, and whoever came before is served all the while.
+//! nothing of it, and a client that came before is served all the while.
 //!
 //! The endpoints are those of `/openapi.json`, which has the rows of the server's table (a unit test compares them).
 
