@@ -152,11 +152,11 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
         .words("where", |judged| judged.claim.place.clone())
         .words("claim", |judged| judged.claim.statement.clone())
         .words("paper", |judged| judged.claim.said.clone())
-        .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()));
+        .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()))
+        .words("verdict", Judged::said);
     if judged.iter().any(|judged| !judged.rivals.is_empty()) {
         table = table.words("rivals here", Judged::beside);
     }
-    table = table.words("verdict", Judged::said);
     if judged.iter().any(|judged| !judged.ranges.is_empty()) {
         table = table.words("over all passes", Judged::spread);
     }

@@ -190,7 +190,11 @@ fn html_table(table: &Table) -> String {
         texts
             .zip(columns)
             .map(|(text, align)| {
-                let class = if align == Align::Right { " class=\"number\"" } else { "" };
+                let class = match align {
+                    Align::Right => " class=\"number\"",
+                    Align::Left if text.chars().count() > LONG => " class=\"long\"",
+                    Align::Left => "",
+                };
                 format!("<{tag}{class}>{}</{tag}>", escape(text))
             })
             .collect()
@@ -204,6 +208,9 @@ fn html_table(table: &Table) -> String {
         escape(&table.caption)
     )
 }
+
+/// Longer cells take several lines, so that the columns behind them stay in sight.
+const LONG: usize = 24;
 
 const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}
@@ -221,6 +228,7 @@ table{border-collapse:collapse;font-size:.8125rem;width:100%;font-variant-numeri
 th,td{padding:.28rem .5rem;text-align:left;border-bottom:1px solid #e3e7eb;white-space:nowrap}
 th{font-weight:600;border-bottom:1px solid #8c959f}
 .number{text-align:right}
+.long{white-space:normal;min-width:9rem}
 tbody tr:hover{background:#f4f6f8}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1.25rem;font-size:.875rem;margin:0}
 dt{color:#59636e}
