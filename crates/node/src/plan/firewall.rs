@@ -5,12 +5,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use thalweg_base::{Chunk, DropReason, NO_PORT, NO_SHARD, Packet, PacketFlags};
 use thalweg_config::FirewallConfig as Settings;
-use thalweg_dataplane::acl::{AclCells, AclCounts, AclError, RuleCount};
+use thalweg_dataplane::acl::{AclCounts, AclError, RuleCount};
 use thalweg_dataplane::firewall::{FirewallCounters, FirewallRules};
 use thalweg_exec::Locks;
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6, TCP, UDP};
 
 use super::RouterPlan;
+use super::rules::RuleTally;
 
 /// The firewall with shards that several threads share.
 pub type FirewallStage = thalweg_dataplane::firewall::FirewallStage<Locks>;
@@ -21,12 +22,10 @@ pub struct Firewall {
     /// The states; threads that list them share them.
     pub stage: Arc<FirewallStage>,
     pub rules: FirewallRules,
-    /// The counters of every worker so far, and of the router's own packets.
-    workers: Mutex<Vec<Arc<AclCells>>>,
+    /// The counters of workers and of the router's own packets.
+    tally: RuleTally,
     /// Those of the router's own packets.
     own: Mutex<AclCounts>,
-    /// The counts of the plan before this one, if the rules are unchanged.
-    before: Vec<RuleCount>,
 }
 
 impl Firewall {
@@ -38,9 +37,9 @@ impl Firewall {
 
     fn with_stage(config: &Settings, stage: Arc<FirewallStage>, generation: u16) -> Result<Self, AclError> {
         let rules = FirewallRules::compile(&config.firewall, generation)?;
-        let own = rules.counts();
-        let workers = Mutex::new(vec![own.shared()]);
-        Ok(Self { stage, rules, workers, own: Mutex::new(own), before: Vec::new() })
+        let tally = RuleTally::default();
+        let own = Mutex::new(tally.with(rules.counts()));
+        Ok(Self { stage, rules, tally, own })
     }
 
     /// Takes addresses of the router that are NAT's too.
@@ -70,7 +69,7 @@ impl Firewall {
     /// no room.
     pub(super) fn take_over(&mut self, config: &Settings, old: &Self) -> u64 {
         if old.rules.generation() == self.rules.generation() {
-            self.before = old.rule_counts();
+            self.tally.go_on_from(old.rule_counts());
         }
         if Arc::ptr_eq(&self.stage, &old.stage) {
             self.stage.set_behavior(&config.firewall);
@@ -80,22 +79,13 @@ impl Firewall {
     }
 
     pub(super) fn counts_of_worker(&self) -> AclCounts {
-        let counts = self.rules.counts();
-        self.workers.lock().push(counts.shared());
-        counts
+        self.tally.with(self.rules.counts())
     }
 
     /// Packets and bytes by rule, and last those that the policy decided about, since the rules last changed. May be
     /// called while packets pass.
     pub fn rule_counts(&self) -> Vec<RuleCount> {
-        let mut all = self.rules.counts();
-        self.workers.lock().iter().for_each(|cells| all.merge(cells));
-        let mut counts = all.all();
-        for (rule, before) in counts.iter_mut().zip(&self.before) {
-            rule.packets += before.packets;
-            rule.bytes += before.bytes;
-        }
-        counts
+        self.tally.sum(self.rules.counts())
     }
 }
 

@@ -13,10 +13,40 @@ use super::RouterPlan;
 #[derive(Debug, Default)]
 pub struct WayRules {
     rules: RoutingRules,
+    tally: RuleTally,
+}
+
+/// What rules have counted.
+#[derive(Debug, Default)]
+pub(super) struct RuleTally {
     /// The counters of every worker so far.
     workers: Mutex<Vec<Arc<AclCells>>>,
     /// The counts of the plan before this one, if the rules are unchanged.
     before: Vec<RuleCount>,
+}
+
+impl RuleTally {
+    /// Includes a worker's counters, and returns them.
+    pub(super) fn with(&self, counts: AclCounts) -> AclCounts {
+        self.workers.lock().push(counts.shared());
+        counts
+    }
+
+    /// Goes on with the counts of these rules in a former plan.
+    pub(super) fn go_on_from(&mut self, before: Vec<RuleCount>) {
+        self.before = before;
+    }
+
+    /// All counts, added to counters of these rules. May be called while packets pass.
+    pub(super) fn sum(&self, mut all: AclCounts) -> Vec<RuleCount> {
+        self.workers.lock().iter().for_each(|cells| all.merge(cells));
+        let mut counts = all.all();
+        for (rule, before) in counts.iter_mut().zip(&self.before) {
+            rule.packets += before.packets;
+            rule.bytes += before.bytes;
+        }
+        counts
+    }
 }
 
 /// A rule of the firewall or of routing, and what it matched.
@@ -43,26 +73,17 @@ impl WayRules {
     }
 
     pub(super) fn counts_of_worker(&self) -> AclCounts {
-        let counts = self.rules.counts();
-        self.workers.lock().push(counts.shared());
-        counts
+        self.tally.with(self.rules.counts())
     }
 
     /// Goes on with the counts of these rules in a former plan.
     pub(super) fn take_over(&mut self, old: &Self) {
-        self.before = old.counts();
+        self.tally.go_on_from(old.counts());
     }
 
-    /// Packets and bytes by rule, since the rules last changed. May be called while packets pass.
+    /// Packets and bytes by rule, since the rules last changed.
     fn counts(&self) -> Vec<RuleCount> {
-        let mut all = self.rules.counts();
-        self.workers.lock().iter().for_each(|cells| all.merge(cells));
-        let mut counts = all.all();
-        for (rule, before) in counts.iter_mut().zip(&self.before) {
-            rule.packets += before.packets;
-            rule.bytes += before.bytes;
-        }
-        counts
+        self.tally.sum(self.rules.counts())
     }
 }
 
