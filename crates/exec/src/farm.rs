@@ -6,12 +6,6 @@
 //! owns neighboring groups. It merges its R rings by sequence, which is simple because sequence `n` is always in
 //! ring `n` modulo R, and runs on its part the sharded stages and the `Batches` stages that follow.
 //!
-//! With R = 0 there are no threads beside the workers: each is also a reader, of every W-th job. It works on its next
-//! part if that has come. If not, it reads its next job: at once if that is the job whose part it needs, early if the
-//! job is the next of the source and less than W ahead and all its rings have room. So no core waits for a reader that
-//! has too much or too little to do, and of each job a W-th stays where it was read. A source that waits for jobs to
-//! come back must have W to give: a worker in the source may have parts of W - 1.
-//!
 //! Parts then go to the sink as they come, or with `ordered` to the completion unit, which waits for all parts of a
 //! job. The completion unit also runs the stages behind the workers' that need the whole job (`Whole`, `Ordered`),
 //! one job at a time; a plan with such stages is always delivered in order.
@@ -27,9 +21,7 @@
 //! **No deadlock.** Take the lowest sequence not delivered (unordered: not done). All lower ones have left every
 //! ring and every hand, and a ring that was emptied has woken its reader. So its reader can take it, its tickets
 //! have come, its rings have room at their heads, its workers find it there, and the completion unit's window
-//! includes it. At a fence, too, workers wait only for lower sequences. A worker that reads early does not wait for
-//! room, so it comes to the fence. One that must read has done all parts of lower sequences, and those that fill its
-//! rings are lower.
+//! includes it. At a fence, too, workers wait only for lower sequences.
 //!
 //! **In flight** are at most R jobs in readers' hands, `R * ring_jobs` in the rings of the slowest worker, one in
 //! each worker's hands and `reorder_jobs` in the completion unit.
@@ -145,23 +137,14 @@ impl<J: Send> Farm<'_, J> {
         worker: &mut Worker<'_, P>,
         index: usize,
         rings: &mut [Receiver<Message<J>>],
-        mut reading: Option<Reading<'_, '_, J>>,
     ) -> Result<(), Stopped> {
         let (first, step) = if self.split { (0, 1) } else { (index as u64, self.workers) };
         let groups = owned_groups(&self.owners, index);
         let mut fences = 0;
         for sequence in (first..).step_by(step) {
-            let ring = &mut rings[Readers::of(sequence, rings.len())];
-            let message = loop {
-                let come = ring.try_receive();
-                if come.is_some() {
-                    break come;
-                }
-                if !self.reads(worker, sequence, &mut reading)? {
-                    break worker.receive(ring)?;
-                }
+            let Some(message) = worker.receive(&mut rings[Readers::of(sequence, rings.len())])? else {
+                break;
             };
-            let Some(message) = message else { break };
             match message {
                 Message::Part(mut part) => {
                     worker.jobs += 1;
@@ -186,30 +169,6 @@ impl<J: Send> Farm<'_, J> {
             }
         }
         Ok(())
-    }
-
-    /// Reads a job if the worker should before it has a message of this sequence. Returns whether it did.
-    fn reads<P: Plan<Job = J>>(
-        &self,
-        worker: &mut Worker<'_, P>,
-        sequence: u64,
-        reading: &mut Option<Reading<'_, '_, J>>,
-    ) -> Result<bool, Stopped> {
-        let Some(Reading { readers, intake, due, rings }) = reading else { return Ok(false) };
-        let is_early = *due != sequence;
-        let is_near = *due < sequence + self.workers as u64;
-        if is_early && !(is_near && readers.is_turn_of(*due) && rings.iter().all(Sender::has_room)) {
-            return Ok(false);
-        }
-        let Some(job) = readers.read_one(worker, *due, intake)? else {
-            // This closes the rings.
-            *reading = None;
-            return Ok(false);
-        };
-        worker.jobs -= 1;
-        self.dispatch(worker, *due, job, rings)?;
-        *due += self.workers as u64;
-        Ok(true)
     }
 
     fn run_part<P: Plan<Job = J>>(&self, worker: &mut Worker<'_, P>, part: &mut J, groups: &Range<usize>) {
@@ -268,15 +227,6 @@ impl<J: Send> Farm<'_, J> {
     }
 }
 
-/// A worker that reads.
-struct Reading<'a, 's, J> {
-    readers: &'a Readers,
-    intake: &'a Intake<'s, J>,
-    /// Its next job.
-    due: u64,
-    rings: Vec<Sender<Message<J>>>,
-}
-
 /// The worker of each group. Each worker gets neighboring groups, and as equal a number of them as possible.
 pub(crate) fn owners(groups: usize, workers: usize) -> Vec<usize> {
     (0..groups).map(|group| group * workers / groups).collect()
@@ -296,9 +246,7 @@ pub(crate) fn run<P: Plan>(
 ) -> (Vec<Done<P::Scratch>>, usize) {
     let Layout { head, body, tail, split } =
         Layout::of(shared.plan.stages(), shared.plan.first_split_stage());
-    let workers = options.workers;
-    let workers_read = options.readers == 0;
-    let readers = if workers_read { workers } else { options.readers };
+    let (workers, readers) = (options.workers, options.readers);
     let outlet = if options.ordered || !split || !tail.is_empty() {
         Outlet::Ordered(Box::new(Completion::new(sink, options.reorder_jobs, tail)))
     } else {
@@ -315,39 +263,29 @@ pub(crate) fn run<P: Plan>(
     };
     let (farm, head) = (&farm, &Readers::new(shared, readers, head));
     let mut ends: Vec<Vec<Receiver<Message<P::Job>>>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut outputs = Vec::with_capacity(readers);
-    for _ in 0..readers {
+    let mut reading = Vec::with_capacity(readers);
+    for reader in 0..readers {
         let mut senders = Vec::with_capacity(workers);
         for receivers in &mut ends {
             let (sender, receiver) = ring(options.ring_jobs);
             senders.push(sender);
             receivers.push(receiver);
         }
-        outputs.push(senders);
-    }
-    let mut of_workers: Vec<_> = (0..workers).map(|_| None).collect();
-    if workers_read {
-        for ((due, rings), reading) in (0..).zip(outputs.drain(..)).zip(&mut of_workers) {
-            *reading = Some(Reading { readers: head, intake, due, rings });
-        }
-    }
-    let mut members: Vec<_> = ends
-        .into_iter()
-        .zip(of_workers)
-        .enumerate()
-        .map(|(index, (mut rings, reading))| {
-            Member::new("worker", index, move |worker: &mut Worker<'_, P>| {
-                farm.work(worker, index, &mut rings, reading)
-            })
-        })
-        .collect();
-    let reading = outputs.into_iter().enumerate().map(|(reader, mut senders)| {
-        Member::new("reader", reader, move |worker: &mut Worker<'_, P>| {
+        reading.push(Member::new("reader", reader, move |worker: &mut Worker<'_, P>| {
             head.read(worker, reader, intake, |worker, sequence, job| {
                 farm.dispatch(worker, sequence, job, &mut senders)
             })
+        }));
+    }
+    let mut members: Vec<_> = ends
+        .into_iter()
+        .enumerate()
+        .map(|(index, mut rings)| {
+            Member::new("worker", index, move |worker: &mut Worker<'_, P>| {
+                farm.work(worker, index, &mut rings)
+            })
         })
-    });
+        .collect();
     members.extend(reading);
     let done = threads::run(shared, members);
     let high_water = match &farm.outlet {

@@ -164,8 +164,7 @@ fn check(options: &ModelOptions) -> Result<(), ExecError> {
     if !(1..=THREADS_MAX).contains(&options.workers) {
         return Err(ExecError::Workers(options.workers));
     }
-    let readers_min = usize::from(options.kind != ModelKind::Farm);
-    if !(readers_min..=THREADS_MAX).contains(&options.readers) {
+    if !(1..=THREADS_MAX).contains(&options.readers) {
         return Err(ExecError::Readers(options.readers));
     }
     if !(1..=TOKENS_MAX).contains(&options.tokens) {

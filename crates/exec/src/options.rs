@@ -179,8 +179,7 @@ pub struct ModelOptions {
     /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` always uses one, `pipeline` never more than there are
     /// stages, and `replicated` none that would not help.
     pub workers: usize,
-    /// Farm and chain only: threads that read, besides the workers, 1 to [`THREADS_MAX`]. In a farm 0 makes each
-    /// worker read too.
+    /// Farm and chain only: threads that read, besides the workers, 1 to [`THREADS_MAX`].
     pub readers: usize,
     /// Tokens only: jobs in flight at most, 1 to [`TOKENS_MAX`].
     pub tokens: usize,

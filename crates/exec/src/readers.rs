@@ -30,32 +30,16 @@ impl Readers {
         mut hand_on: impl FnMut(&mut Worker<'_, P>, u64, P::Job) -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
         for due in (reader as u64..).step_by(self.count) {
-            let Some(job) = self.read_one(worker, due, intake)? else { break };
-            hand_on(worker, due, job)?;
+            worker.wait(&self.turn, due)?;
+            let taken = intake.take(worker)?;
+            self.turn.set(due + 1);
+            let Some((sequence, mut job)) = taken else { break };
+            for (step, turns) in &self.head {
+                run_step(worker, step, turns, sequence, &mut job)?;
+            }
+            hand_on(worker, sequence, job)?;
         }
         Ok(())
-    }
-
-    /// Takes the job with this sequence, once its turn has come, and runs the first stages; `None` at the end.
-    pub(crate) fn read_one<P: Plan>(
-        &self,
-        worker: &mut Worker<'_, P>,
-        due: u64,
-        intake: &Intake<'_, P::Job>,
-    ) -> Result<Option<P::Job>, Stopped> {
-        worker.wait(&self.turn, due)?;
-        let taken = intake.take(worker)?;
-        self.turn.set(due + 1);
-        let Some((sequence, mut job)) = taken else { return Ok(None) };
-        for (step, turns) in &self.head {
-            run_step(worker, step, turns, sequence, &mut job)?;
-        }
-        Ok(Some(job))
-    }
-
-    /// Whether the job with this sequence is the next of the source.
-    pub(crate) fn is_turn_of(&self, due: u64) -> bool {
-        self.turn.reached(due)
     }
 
     /// The reader or worker of a sequence, of `count` that take turns.

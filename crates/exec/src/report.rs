@@ -49,7 +49,7 @@ pub enum ExecError {
     #[error("{0} workers: expected 1 to {THREADS_MAX}")]
     Workers(usize),
     /// Zero readers or too many.
-    #[error("{0} readers: expected 1 to {THREADS_MAX}, or in a farm 0")]
+    #[error("{0} readers: expected 1 to {THREADS_MAX}")]
     Readers(usize),
     /// Zero tokens or too many.
     #[error("{0} tokens: expected 1 to {TOKENS_MAX}")]

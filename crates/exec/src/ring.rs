@@ -120,11 +120,6 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Whether [`Self::try_send`] would take an item.
-    pub(crate) fn has_room(&self) -> bool {
-        self.ring.as_ref().is_some_and(|ring| !ring.is_full())
-    }
-
     /// Waits for room. Fails when the other end is gone or the run was given up.
     pub(crate) fn wait_for_room(&self, control: &RunControl, parks: &mut u64) -> Result<(), Stopped> {
         let Some(ring) = &self.ring else { return Err(Stopped) };

@@ -54,7 +54,7 @@ thalweg_base::words! {
         Session => "session",
         /// The router's process is killed, and started again at once.
         Process => "process",
-        /// The first of two routers dies: its process, and its links.
+        /// The first of two routers dies: its links, then its process.
         Router => "router",
     }
 }
@@ -227,8 +227,9 @@ fn watch(
     match failure {
         Failure::Process => router.restart(site, options)?,
         Failure::Router => {
-            router.kill();
+            // First the links: a program that outlives its parent, as keepalived's part for VRRP does, says goodbye.
             site.fail(failure)?;
+            router.kill();
         }
         _ => site.fail(failure)?,
     }

@@ -43,7 +43,7 @@ const SLABS_SPARE: usize = 4;
 const SLABS_MAX: usize = 40;
 /// The most memory of all slabs; very large chunks have fewer slabs.
 const SLAB_BYTES_MAX: usize = 128 << 20;
-/// The fewest slabs beside one for each worker: one being read, one waiting. A farm whose workers read needs them.
+/// The fewest slabs beside one for each worker: one being read, one waiting.
 const SLABS_MIN: usize = 2;
 
 /// Runs the inputs through a router with this configuration and accounts for every packet.

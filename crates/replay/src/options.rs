@@ -80,7 +80,7 @@ pub struct ReplayOptions {
     pub model: ModelKind,
     /// At least 1.
     pub workers: usize,
-    /// Reader threads of the farm model; with 0 its workers read.
+    /// Reader threads of the farm model, at least 1.
     pub readers: usize,
     /// Chunks in flight in the tokens model, at least 1.
     pub tokens: usize,

@@ -335,9 +335,9 @@ pub(crate) struct ReplayArgs {
     /// Worker threads [default: one per core; 1 for serial]
     #[arg(long, value_name = "N", help_heading = "Execution")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Reader threads of the farm model; with 0 its workers read
+    /// Reader threads of the farm model
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Execution")]
-    pub(crate) readers: usize,
+    pub(crate) readers: NonZeroUsize,
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24", help_heading = "Execution")]
     pub(crate) tokens: NonZeroUsize,
@@ -409,7 +409,7 @@ impl ReplayArgs {
             inputs: self.inputs.clone(),
             model,
             workers,
-            readers: self.readers,
+            readers: self.readers.get(),
             tokens: self.tokens.get(),
             chunk_packets: self.chunk.get(),
             ordered: self.ordered,

@@ -115,10 +115,7 @@ fn senseless_options_are_errors() {
     let cases = [
         (ModelOptions { workers: 0, ..base.clone() }, "0 workers: expected 1 to 1024"),
         (ModelOptions { workers: 1025, ..base.clone() }, "1025 workers: expected 1 to 1024"),
-        (
-            ModelOptions { readers: 0, ..options(ModelKind::Chain) },
-            "0 readers: expected 1 to 1024, or in a farm 0",
-        ),
+        (ModelOptions { readers: 0, ..base.clone() }, "0 readers: expected 1 to 1024"),
         (ModelOptions { tokens: 0, ..base.clone() }, "0 tokens: expected 1 to 65536"),
         (
             ModelOptions { ring_jobs: 0, ..base.clone() },

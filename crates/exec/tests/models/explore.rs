@@ -24,7 +24,7 @@ fn options(kind: ModelKind, seed: u64) -> (ModelOptions, usize) {
     let of = |salt: u64, count: u64| usize::try_from(mix64(seed ^ (salt << 40)) % count).unwrap();
     let workers = 1 + of(1, 4);
     let options = ModelOptions {
-        readers: usize::from(kind != ModelKind::Farm) + of(2, 3),
+        readers: 1 + of(2, 2),
         tokens: 1 + of(3, 5),
         ordered: of(4, 2) == 0,
         ring_jobs: 1 + of(5, 2),

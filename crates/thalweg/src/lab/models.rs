@@ -84,9 +84,9 @@ pub(crate) struct LabModelsArgs {
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24")]
     pub(crate) tokens: NonZeroUsize,
-    /// Reader threads of the farm model; with 0 its workers read
+    /// Reader threads of the farm model
     #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) readers: usize,
+    pub(crate) readers: NonZeroUsize,
     /// Also run all cells of the smallest chunks with a coprocessor that all workers share and that serves one packet at
     /// a time, for each of these service times in nanoseconds
     #[arg(
@@ -115,7 +115,7 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     let base = ReplayOptions {
         inputs: input.files.clone(),
         tokens: args.tokens.get(),
-        readers: args.readers,
+        readers: args.readers.get(),
         preload: true,
         ..ReplayOptions::default()
     };
