@@ -208,13 +208,13 @@ fn a_packet_is_traced_through_a_file() {
 /// Tables and the text around them.
 #[test]
 fn check_and_trace_fit_the_terminal() {
-    let office = "examples/live-office/router.toml";
+    let home = "examples/home/router.toml";
     let packet = "wan ip 8.8.8.8 -> 203.0.113.2 tcp 443";
     let commands: [&[&str]; 4] = [
-        &["check", "--offline", office],
+        &["check", "--offline", home],
         &["check", "--offline", "examples/live-transit/router.toml"],
         &["check", "--offline", "examples/small-office/router.toml"],
-        &["trace", "packet", packet, "--config", office],
+        &["trace", "packet", packet, "--config", home],
     ];
     for (arguments, columns) in commands.into_iter().flat_map(|each| [(each, 70), (each, 80), (each, 200)]) {
         let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))

@@ -70,7 +70,7 @@ fn pages() -> Vec<PathBuf> {
         "examples/demo",
         "examples/small-office",
         "examples/transit",
-        "examples/live-office",
+        "examples/home",
         "examples/live-transit",
         "examples/office-two-providers",
     ] {

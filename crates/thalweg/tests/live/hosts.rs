@@ -1,12 +1,11 @@
 //! The router as a host among others: the system's programs on mirrors, broadcast on links, addresses and routes
 //! that come and go, interfaces that do not exist yet.
 
-use std::fs;
-
 use serde_json::Value;
 
+use crate::dhcp;
 use crate::packets::build;
-use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually, has};
+use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::Wire;
 use thalweg_wire::MacAddr;
 
@@ -103,7 +102,7 @@ onlink = true
 #[test]
 fn dhcp_on_mirrors() {
     let Some(site) = Site::new() else { return };
-    if !has("dnsmasq") || !has("dhclient") {
+    if !dhcp::is_here() {
         return;
     }
     let (system, office, outside) = (site.router(), site.namespace(OFFICE), site.namespace(OUTSIDE));
@@ -129,50 +128,20 @@ inside = ["10.1.0.0/26"]
 "#;
     let router = site.run_alone(config, &[]);
     let serve = |namespace: &str, interface: &str, range: &str| {
-        let lease = site.file(&format!("{interface}{namespace}.leases")).display().to_string();
-        let arguments = [
-            "--no-daemon".to_owned(),
-            "--port=0".to_owned(),
-            "--conf-file=/dev/null".to_owned(),
-            format!("--dhcp-leasefile={lease}"),
-            format!("--pid-file={lease}.pid"),
-            format!("--interface={interface}"),
-            format!("--dhcp-range={range},2m"),
-            "--user=root".to_owned(),
-        ];
-        site.start(namespace, "dnsmasq", &arguments.each_ref().map(String::as_str))
+        let [interface, range] = [format!("--interface={interface}"), format!("--dhcp-range={range},2m")];
+        dhcp::serve(&site, namespace, &["--port=0", &interface, &range])
     };
     let _inside_server = serve(&system, "tw-lan", "10.1.0.50,10.1.0.60");
     let _outside_server = serve(&outside, "eth0", "198.51.100.50,198.51.100.60");
-    // Our own script for the client: the system's would change the machine's resolver.
-    let script = site.file("dhclient-script");
-    let text = "#!/bin/sh\ncase $reason in\nBOUND|RENEW|REBIND|REBOOT)\n\
-                length=$(echo $new_subnet_mask | awk -F. '{n=0;for(i=1;i<=4;i++){v=$i;while(v>0){n+=v%2;v=int(v/2)}}print n}')\n\
-                ip addr replace $new_ip_address/$length dev $interface\n\
-                ip route replace default via ${new_routers%% *} dev $interface\n;;\n\
-                RELEASE|EXPIRE|STOP|FAIL)\nip addr del $old_ip_address dev $interface 2>/dev/null || \
-                ip addr flush dev $interface scope global\n;;\nesac\nexit 0\n";
-    fs::write(&script, text).expect("the folder is writable");
-    assert!(std::process::Command::new("chmod").arg("+x").arg(&script).status().is_ok_and(|s| s.success()));
-    let client = |namespace: &str, interface: &str| -> Vec<String> {
-        let of = |what: &str| site.file(&format!("{interface}{namespace}.{what}")).display().to_string();
-        let (leases, pid, script) = (of("dhclient"), of("dhpid"), script.display().to_string());
-        ["-sf", &script, "-lf", &leases, "-pf", &pid, "-cf", "/dev/null", interface].map(str::to_owned).into()
-    };
-    let start = |namespace: &str, interface: &str| {
-        let arguments = client(namespace, interface);
-        let all: Vec<&str> = ["-d"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-        site.start(namespace, "dhclient", &all)
-    };
 
     // The router's address brings the default route and NAT's public address.
-    let _routers = start(&system, "tw-wan");
+    let _routers = dhcp::ask(&site, &system, "tw-wan");
     eventually("the port has an address and a default route", || {
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?.to_string();
         (route.contains("198.51.100.2") && route.contains("wan")).then_some(())
     });
     // A host gets an address from the server on the mirror: its request is from 0.0.0.0 to the broadcast address.
-    let _hosts = start(&office, "eth0");
+    let _hosts = dhcp::ask(&site, &office, "eth0");
     eventually("the host has an address", || {
         let own = site.said(&office, "ip", &["-4", "addr", "show", "dev", "eth0"]);
         (own.contains("inet 10.1.0.5") || own.contains("inet 10.1.0.60")).then_some(())
@@ -181,9 +150,7 @@ inside = ["10.1.0.0/26"]
     assert_eq!(dropped(&router, "martian-source"), 0);
 
     // Without its address the router has no default route, and NAT no address to translate to.
-    let arguments = client(&system, "tw-wan");
-    let all: Vec<&str> = ["-r"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-    site.said(&system, "dhclient", &all);
+    dhcp::release(&site, &system, "tw-wan");
     eventually("the default route is gone", || {
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?;
         (route["action"] == "no route").then_some(())

@@ -152,21 +152,6 @@ fn a_router_without_bgp_answers_every_question() {
     assert!(router.process.end(), "the router stops with success");
 }
 
-/// The office example as it is, except for the names of interfaces.
-#[test]
-fn the_example_office_routes_and_translates() {
-    let Some(site) = Site::new() else { return };
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/live-office/router.toml");
-    let config = std::fs::read_to_string(example).expect("the example");
-    let config = config.replace("\"eth0\"", "\"wan\"").replace("\"eth1\"", "\"lan\"");
-    let mut router = site.run(&config, &[]);
-    assert!(site.pings(OFFICE, OUTSIDE.v4), "by NAT: the other side has no route back");
-    assert!(site.pings(OFFICE, OFFICE.gateway_v4), "the mirror answers");
-    let sessions = router.show(&["nat"]).expect("it answers");
-    assert!(!sessions.is_empty(), "it is translated");
-    assert!(router.process.end(), "the router stops with success");
-}
-
 /// The border router example as it is, except for the names of interfaces. Its two transits announce routes that
 /// it accepts and routes that it rejects.
 #[test]
