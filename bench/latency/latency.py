@@ -5,7 +5,8 @@ the least that a program can do.
     sender ── router ── echo        one datagram every --interval ms; the echo's namespace answers (ping)
 
 Each round measures every router under every load, in turn. Loads: `idle`; `ten`: each core is wanted 10 % of the time by
-a program of ordinary priority; `busy`: all cores all the time.
+a program of ordinary priority; `busy`: all cores all the time. A router is `thalweg-PRIORITY`, or `thalweg-PRIORITY-pollN`: it
+polls for N us before it sleeps.
 
 `relay` is that least: two threads at real-time priority that only pass frames on. What it shows in the last quantiles is what
 the machine adds by waking a thread, and no program that sleeps between packets can be below it.
@@ -83,7 +84,8 @@ class Site:
             )
             path = os.path.join(self.folder.name, "router.toml")
             with open(path, "w") as file:
-                file.write(f'{text}[workers]\npriority = "{router.removeprefix("thalweg-")}"\n')
+                priority, _, poll = router.removeprefix("thalweg-").partition("-poll")
+                file.write(f'{text}[workers]\npriority = "{priority}"\nbusy_poll_us = {poll or 0}\n')
             command = ["ip", "netns", "exec", self.names["r"], arguments.thalweg, "run", path]
             command += ["--socket", os.path.join(self.folder.name, "sock")]
             log = open(os.path.join(self.folder.name, "log"), "w")
