@@ -7,7 +7,7 @@
 //! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
-//! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
+//! | `route` | any batch | always: look-up, TTL, MAC addresses, segment sizes of TCP, access lists |
 //! | `firewall` | per shard | if configured: connections between zones |
 //! | `egress` | any batch | always: the counters |
 //! | `flows` | per shard | if configured: metering by flow, dropped packets included |
@@ -45,6 +45,7 @@ use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::{Addresses, Ingress};
 use thalweg_dataplane::lpm::Lpm;
+use thalweg_dataplane::mss::MssClamp;
 use thalweg_dataplane::nat::{Labeler, NatCounters, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
 use thalweg_dataplane::queens::{self, Boards};
@@ -98,11 +99,13 @@ impl Nat {
     }
 }
 
-/// Source checks and access lists. Every worker reads them; a reload replaces them as a whole.
+/// Source checks, access lists and limits of TCP's segments. Every worker reads them; a reload replaces them as a
+/// whole.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     pub reverse_path: ReversePath,
     pub acls: AclSet,
+    pub mss: MssClamp,
 }
 
 impl Filters {
@@ -467,6 +470,7 @@ impl RouterPlan {
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         self.find_ways(&mut batch);
+        self.filters.mss.process(&mut batch, &self.router.next_hops);
         self.filters.acls.process_out(&mut batch, &mut scratch.acl);
     }
 

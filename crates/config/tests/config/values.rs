@@ -8,6 +8,7 @@ use thalweg_config::{
     ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig, WebRight,
 };
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
 };
@@ -328,6 +329,17 @@ fn nat_with_several_outside_ports() {
         config.routing.outsides.iter().map(|(port, way)| (*port, &config.routing.targets[*way as usize]));
     let expected = [(0, via(0, "203.0.113.1")), (1, via(1, "192.0.2.1"))];
     assert!(ways.eq(expected.iter().map(|(port, way)| (*port, way))));
+}
+
+#[test]
+fn segment_sizes() {
+    let limit = |text: &str| {
+        let port = format!("[ports.a]\nmac = \"02:00:00:00:00:03\"\n{text}\n");
+        accepted(&port, Path::new("")).ports[2].mss
+    };
+    assert_eq!(limit(""), None);
+    assert_eq!(limit("mss = 1452"), Some(SegmentLimit::Bytes(1452)));
+    assert_eq!(limit("mss = \"mtu\""), Some(SegmentLimit::Mtu));
 }
 
 #[test]

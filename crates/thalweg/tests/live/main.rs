@@ -11,6 +11,7 @@ mod dead_ways;
 mod disk;
 mod dpdk;
 mod drivers;
+mod edge;
 mod faults;
 mod firewall;
 mod flood;
