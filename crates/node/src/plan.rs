@@ -46,7 +46,7 @@ use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::{Addresses, Ingress};
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::mss::MssClamp;
-use thalweg_dataplane::nat::{Labeler, NatCounters, shard_group};
+use thalweg_dataplane::nat::{Labeler, NatCounters, NatProtocol, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
 use thalweg_dataplane::queens::{self, Boards};
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
@@ -394,6 +394,16 @@ impl RouterPlan {
             drop(arrival);
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
+            if self.firewall.is_some() {
+                // The firewall will not take them. They wait for their first as they came, before NAT.
+                let is_orphan = |packet: &&mut Packet| {
+                    is_later(packet) && is_for_nat(packet) && !packet.flags.has(PacketFlags::HAS_PORTS)
+                };
+                let orphans = chunk.packets_mut().iter_mut().filter(is_orphan);
+                orphans
+                    .filter(|packet| NatProtocol::from_ip(packet.protocol).is_some())
+                    .for_each(|packet| packet.drop_for(DropReason::FragmentWithoutFirst));
+            }
         }
         if let Some(flows) = self.flows.as_ref().filter(|_| chunk.has_fragments) {
             flows.label_fragments(chunk, self.shards);
