@@ -77,10 +77,16 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
     pub origin: Origin,
-    /// The record of its session in its shard, plus one; 0 without one.
+    /// The record of its session in its shard, plus one; 0 without one, or [`Self::UNPROVEN`].
     pub session: u32,
     /// The record of the firewall's state that the session names, plus one; 0 if it names none.
     pub state: u32,
+}
+
+impl Translated {
+    /// In place of a session: an ICMP error from outside was translated without one, so nothing says that it is about a
+    /// packet that was sent.
+    pub const UNPROVEN: u32 = u32::MAX;
 }
 
 /// Finds the packets in bytes that a source has only cut off, on whatever thread runs the chunk.

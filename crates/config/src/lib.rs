@@ -36,6 +36,7 @@ mod kernel;
 mod key;
 mod mask;
 mod nat;
+mod nat_addresses;
 mod nat_events;
 mod nat_subscribers;
 mod policy;

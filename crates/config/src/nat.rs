@@ -1,4 +1,5 @@
-//! `[nat]`: address and port translation for IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`.
+//! `[nat]`: address and port translation for IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`, pairs of addresses and
+//! exceptions in `nat_addresses.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::ops::{Range, RangeInclusive};
@@ -12,6 +13,7 @@ use thalweg_dataplane::nat::{
 use crate::diagnostic::{ErrorKind, one_of};
 use crate::items::port_range;
 use crate::key::{Key, Sub, table};
+use crate::nat_addresses;
 use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
@@ -84,6 +86,8 @@ table! {
     row SUBSCRIBERS;
     static FORWARDS: Key<Sub> =
         Key::sections("forwards", &FORWARDS_TABLE).help("static port forwards to inside hosts");
+    row nat_addresses::ONE_TO_ONE;
+    row nat_addresses::EXCEPTIONS;
 }
 
 table! {
@@ -177,6 +181,9 @@ pub(crate) fn read(
     // The first port may still wait for an address.
     let first = pools.first().and_then(|pool| (!pool.is_empty()).then_some(0));
     let forwards = read_forwards(reader, &mut section, ports, &outsides, (&addresses, first));
+    let known = (&outsides[..], &addresses[..]);
+    nat.one_to_one = nat_addresses::read_pairs(reader, &mut section, ports, known, &forwards);
+    nat.exceptions = nat_addresses::read_exceptions(reader, &mut section);
     let span = section.finish(reader).unwrap_or_default();
     nat.untranslated = inside_networks(&nat.inside_ports, routing);
     nat.port_range = range.value;

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use thalweg_wire::MacAddr;
 
 use ipnet::IpNet;
+use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::interfaces::{self, InterfaceNames, MIRROR, read_interface};
 use crate::key::{Differs, Key, Sub, table};
-use crate::reader::{At, Item, Reader};
+use crate::reader::{At, Item, Reader, integer_of};
 use crate::section::Section;
 use crate::types::{
     Driver, InterfaceConfig, MTU_DEFAULT, NextHop, PORTS_MAX, PortConfig, PortIndex, RouteTarget,
@@ -69,6 +70,16 @@ table! {
             "`\"new-sessions\"` on `[nat] inside` ports that have an IPv4 network and no default route, else `\"off\"`",
         )
         .help("[source check](acl.md#source-checks)");
+    static MSS: Key<SegmentLimit> = Key::by("mss", "bytes, or `\"mtu\"`", |reader, item| {
+        match integer_of(item.value) {
+            Some(_) => reader.integer(item, SEGMENT_BYTES, "bytes").map(SegmentLimit::Bytes),
+            None => reader.word(item, &[("mtu", SegmentLimit::Mtu)]),
+        }
+    })
+    .help(
+        "[the largest segment](neighbors-and-icmp.md#segment-sizes-of-tcp) that TCP connections through this port may \
+         announce: a number for IPv4, which is 20 less for IPv6, or what `mtu` leaves room for",
+    );
     static PARENT: Key<String> = Key::by("parent", "a port", |reader, item| {
         reader.string(item, "the name of a port").map(str::to_owned)
     })
@@ -100,6 +111,9 @@ table! {
     static NEIGHBOR_MAC: Key<MacAddr> =
         Key::text("mac", "a MAC address", values::mac).required("\"02:00:00:00:00:99\"").help("its MAC address");
 }
+
+/// Hosts ignore segment sizes below the least, as Linux does.
+const SEGMENT_BYTES: RangeInclusive<u64> = 88..=65_495;
 
 /// RFC 791 requires 68 bytes on every link, RFC 8200 section 5 requires 1280 for IPv6.
 const MTU_MIN: u64 = 68;
@@ -260,6 +274,7 @@ impl Ports {
             config.mtu = reader.integer(mtu, least..=65535, unit).unwrap_or(MTU_DEFAULT);
         }
         section.set(reader, &TRACE_NAME, &mut config.trace_name);
+        config.mss = section.get(reader, &MSS);
         config.default_mac = section.get(reader, &DEFAULT_MAC);
         self.read_parent(reader, &mut section, index, mac.is_some(), mtu.map(|item| item.span));
         self.read_filters(reader, &mut section, index, &mut config);

@@ -19,6 +19,7 @@ use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
 use thalweg_dataplane::firewall::{FirewallConfig as Firewall, ROUTER, Zone};
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -208,6 +209,8 @@ pub struct PortConfig {
     pub acl_out: Option<u16>,
     /// The source check of incoming packets.
     pub urpf: ReversePathMode,
+    /// What bounds the segments of TCP connections through this port.
+    pub mss: Option<SegmentLimit>,
 }
 
 impl PortConfig {
@@ -231,6 +234,7 @@ impl PortConfig {
             acl_in: None,
             acl_out: None,
             urpf: ReversePathMode::Off,
+            mss: None,
             name,
         }
     }

@@ -202,7 +202,10 @@ impl PacketSide {
     }
 
     fn ports(&self) -> Vec<PortView> {
-        let ports = self.router.read().ports();
+        let (ports, plan) = {
+            let router = self.router.read();
+            (router.ports(), router.plan())
+        };
         let up = |port| self.tables.read().port(port).is_some_and(|link| link.is_up);
         let view = |port: PortStatus| PortView {
             name: port.name,
@@ -222,6 +225,7 @@ impl PacketSide {
             failed: port.sent.failed,
             queued: port.queued,
             offloaded: port.offloaded.received.0,
+            mss_lowered: plan.filters().mss.lowered(port.port),
             residence: port.residence,
             rates: None,
         };

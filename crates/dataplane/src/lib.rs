@@ -8,7 +8,7 @@
 //! | color and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
 //! | address and port translation | [`nat`] | per shard |
-//! | look-up, TTL, MAC addresses | [`route`], [`lpm`] | any batch |
+//! | look-up, TTL, MAC addresses; segment sizes of TCP | [`route`], [`lpm`]; [`mss`] | any batch |
 //! | connections between zones | [`firewall`] | per shard |
 //! | counters | [`account`] | any batch |
 //!
@@ -29,6 +29,7 @@ pub mod icmp;
 pub mod ingress;
 pub mod ip_packet;
 pub mod lpm;
+pub mod mss;
 pub mod nat;
 pub mod neighbor;
 pub mod police;

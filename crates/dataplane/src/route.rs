@@ -163,11 +163,14 @@ pub struct NextHops {
     leads: Vec<Leads>,
     /// Adjacencies in gaps, left by groups that shrank or moved.
     unused: usize,
+    /// The MTUs of ports.
+    mtus: Vec<u32>,
 }
 
 impl Default for NextHops {
     fn default() -> Self {
-        let mut hops = Self { groups: Vec::new(), rewrites: Vec::new(), leads: Vec::new(), unused: 0 };
+        let mut hops =
+            Self { groups: Vec::new(), rewrites: Vec::new(), leads: Vec::new(), unused: 0, mtus: Vec::new() };
         hops.push(&[Adjacency::Drop(DropReason::NoRoute)]);
         hops
     }
@@ -227,6 +230,19 @@ impl NextHops {
             self.close_gaps();
         }
         true
+    }
+
+    /// Sets the MTU of a port, for those who ask for it without a path.
+    pub fn set_mtu(&mut self, port: u16, mtu_bytes: u32) {
+        let place = usize::from(port);
+        self.mtus.resize(self.mtus.len().max(place + 1), u32::MAX);
+        self.mtus[place] = mtu_bytes;
+    }
+
+    /// The MTU of a port; of an unknown one the largest number.
+    #[inline(always)]
+    pub fn mtu_of(&self, port: u16) -> u32 {
+        self.mtus.get(usize::from(port)).copied().unwrap_or(u32::MAX)
     }
 
     /// Compacts the adjacencies in use.

@@ -15,7 +15,7 @@
 //! what went wrong here.
 //!
 //! An ICMP error is injected at the port where the packet arrived. If NAT had translated the packet, the error is
-//! injected at the outside port: it quotes the translated packet, and NAT finds the inside host from that.
+//! injected on NAT's other side: it quotes the translated packet, and NAT finds the host on the first side from that.
 
 mod early_fragments;
 mod frames;
@@ -56,7 +56,7 @@ use crate::outbox::{Opened, Outboxes, QueueClock};
 use crate::punt::{LinkChange, Punt, is_refusal};
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
-pub(crate) use reload::{HostChange, HostPorts, PortChange};
+pub(crate) use reload::{HostChange, HostPorts, NatPorts, PortChange};
 use static_neighbors::StaticNeighbors;
 pub use static_neighbors::{KernelNeighborCounts, NeighborSource};
 pub(crate) use virtual_routers::PortMacs;
@@ -107,7 +107,7 @@ pub(crate) struct Parts {
     pub(crate) injector: Injector,
     pub(crate) mirrors: Mirrors,
     pub(crate) virtual_macs: PortMacs,
-    pub(crate) outside: Option<u16>,
+    pub(crate) nat_ports: Option<NatPorts>,
     pub(crate) nat: Option<Arc<NatStage>>,
     pub(crate) firewall: Option<FirewallWatch>,
     /// The ICMP error for a host that NAT refuses a session; `None` to drop its packets silently.
@@ -400,8 +400,11 @@ impl Host {
     fn send_error(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
         let packet = punt.ip_packet();
         let Some(from) = self.source_toward(punt) else { return };
-        let translated = punt.flags.has(PacketFlags::TRANSLATED);
-        let port_in = self.parts.outside.filter(|_| translated).unwrap_or(punt.port_in);
+        let nat_ports = self.parts.nat_ports.filter(|_| punt.flags.has(PacketFlags::TRANSLATED));
+        let port_in = nat_ports.map_or(punt.port_in, |ports| match punt.flags.has(PacketFlags::NAT_OUT) {
+            true => ports.outside,
+            false => ports.inside,
+        });
         // The writer counts why it writes none.
         if let Ok(error) = self.parts.icmp.error(what, packet, from, punt.came_to_one(), now_ns) {
             self.inject(port_in, error);

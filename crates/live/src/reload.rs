@@ -33,7 +33,7 @@ use thalweg_node::live_tables::{PortLink, RouteChange, RouteCounts, RouteDiffere
 use thalweg_node::plan::{Migrated, NextPlan};
 use thalweg_text::units::{count, counted, duration};
 
-use crate::host::{HostChange, PortChange};
+use crate::host::{HostChange, NatPorts, PortChange};
 use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
@@ -373,7 +373,7 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
         forgotten: old.iter().map(|each| (each.0, each.1)).filter(|each| !is_kept(each.0, each.1)).collect(),
         static_neighbors: new.iter().filter(|each| !old.contains(each)).copied().collect(),
         checks: after.routing.checks.clone(),
-        outside: after.nat.as_ref().map(|nat| nat.outside_port),
+        nat_ports: NatPorts::of(after),
         refusal: refusal(after),
         class: after.qos.default_class,
     }

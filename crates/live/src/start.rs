@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use ipnet::Ipv4Net;
 use thalweg_base::NO_PORT;
 use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_dataplane::egress::EgressQueue;
@@ -33,7 +34,7 @@ use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 use crate::counters::{ADDED_MAX, Counters};
 use crate::feed::Feed;
 use crate::halves::HalvesSlot;
-use crate::host::{Host, Intake, Parts, PortMacs, Question};
+use crate::host::{Host, Intake, NatPorts, Parts, PortMacs, Question};
 use crate::inject::{InjectedRx, Injector, injection};
 use crate::lanes::{LaneNumber, QueueRx, check_named, deal, lanes_wanted};
 use crate::links::{LinkWatcher, WatchChange, Watched};
@@ -228,7 +229,7 @@ impl LiveRouter {
             injector,
             mirrors,
             virtual_macs: self.virtual_macs.clone(),
-            outside: config.nat.as_ref().map(|nat| nat.outside_port),
+            nat_ports: NatPorts::of(config),
             nat: self.nat(),
             firewall: self.firewall_watch(config),
             refusal: refusal(config),
@@ -454,12 +455,14 @@ pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfi
 }
 
 /// The addresses that NAT uses on a port, without the port's own.
-pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
-    let outsides = config.nat.iter().flat_map(NatConfig::outsides);
-    let Some(nat) = outsides.into_iter().find(|nat| nat.outside_port == port) else { return Vec::new() };
+pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Net> {
+    let mut outsides = config.nat.iter().flat_map(NatConfig::outsides).enumerate();
+    let Some((place, nat)) = outsides.find(|(_, nat)| nat.outside_port == port) else { return Vec::new() };
     let own = &config.ports[usize::from(port)].addresses;
     let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
-    nat.public_addresses.into_iter().filter(is_other).collect()
+    let of_many = nat.public_addresses.into_iter().filter(is_other).map(Ipv4Net::from);
+    let of_one = nat.one_to_one.iter().filter(|pair| pair.outside == place).map(|pair| pair.public);
+    of_many.chain(of_one).collect()
 }
 
 pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {

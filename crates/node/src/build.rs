@@ -18,6 +18,7 @@ use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
+use thalweg_dataplane::mss::MssClamp;
 use thalweg_dataplane::nat::{Labeler, NatConfig};
 use thalweg_dataplane::police::Police;
 use thalweg_dataplane::queens::Boards;
@@ -146,7 +147,7 @@ impl RouterPlan {
 }
 
 impl Filters {
-    /// The source checks and access lists of a configuration. `version` distinguishes the counters of these lists
+    /// The source checks, access lists and segment limits of a configuration. `version` distinguishes the counters of these lists
     /// from those of earlier lists.
     pub fn from_config(config: &RouterConfig, version: u64) -> Result<Self, BuildError> {
         let lists: Vec<AccessList> = config.acls.iter().map(|acl| acl.list.clone()).collect();
@@ -157,6 +158,7 @@ impl Filters {
         Ok(Self {
             reverse_path: ReversePath::new(config.ports.iter().map(|port| port.urpf)),
             acls: AclSet::compile(&lists, &bindings, version).map_err(BuildError::Acl)?,
+            mss: MssClamp::new(config.ports.iter().map(|port| port.mss)),
         })
     }
 }
@@ -207,6 +209,7 @@ impl Routes {
         let macs: HashMap<(u16, IpAddr), MacAddr> =
             config.neighbors.iter().map(|n| ((n.port, n.address), n.mac)).collect();
         let mut groups = Groups::default();
+        (0u16..).zip(&config.ports).for_each(|(index, port)| groups.hops.set_mtu(index, port.mtu.into()));
         let mut ids = Vec::with_capacity(config.routing.targets.len());
         for target in &config.routing.targets {
             // Links and neighbors of a replay never change, so only the preferred paths count.

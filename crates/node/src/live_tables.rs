@@ -130,8 +130,10 @@ impl LiveTables {
         let reserved = NEIGHBORS_MAX + TARGETS_RESERVED;
         let base = BaseRoutes { v4, v6, groups: adjacencies, reserved };
         let of = Arc::clone(&neighbors);
-        let tables = FibTables::new(base, Box::new(move |way| of.lock().way(way)))
+        let mut tables = FibTables::new(base, Box::new(move |way| of.lock().way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
+        (0u16..).zip(&config.ports).for_each(|(index, port)| tables.set_mtu(index, port.mtu.into()));
+        tables.finish();
         let last = groups.len() as NextHopId + reserved;
         let mut live = Self {
             tables,
@@ -326,6 +328,7 @@ impl LiveTables {
         let changed = self.neighbors.lock().set_port(port, link);
         if changed {
             self.life_changes += 1;
+            self.tables.set_mtu(port, link.mtu);
             self.renew_groups();
             self.update_networks();
         }

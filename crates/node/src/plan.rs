@@ -7,7 +7,7 @@
 //! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
-//! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
+//! | `route` | any batch | always: look-up, TTL, MAC addresses, segment sizes of TCP, access lists |
 //! | `firewall` | per shard | if configured: connections between zones |
 //! | `egress` | any batch | always: the counters |
 //! | `flows` | per shard | if configured: metering by flow, dropped packets included |
@@ -45,7 +45,8 @@ use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::{Addresses, Ingress};
 use thalweg_dataplane::lpm::Lpm;
-use thalweg_dataplane::nat::{Labeler, NatCounters, shard_group};
+use thalweg_dataplane::mss::MssClamp;
+use thalweg_dataplane::nat::{Labeler, NatCounters, NatProtocol, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
 use thalweg_dataplane::queens::{self, Boards};
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
@@ -98,11 +99,13 @@ impl Nat {
     }
 }
 
-/// Source checks and access lists. Every worker reads them; a reload replaces them as a whole.
+/// Source checks, access lists and limits of TCP's segments. Every worker reads them; a reload replaces them as a
+/// whole.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     pub reverse_path: ReversePath,
     pub acls: AclSet,
+    pub mss: MssClamp,
 }
 
 impl Filters {
@@ -391,6 +394,16 @@ impl RouterPlan {
             drop(arrival);
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
+            if self.firewall.is_some() {
+                // The firewall will not take them. They wait for their first as they came, before NAT.
+                let is_orphan = |packet: &&mut Packet| {
+                    is_later(packet) && is_for_nat(packet) && !packet.flags.has(PacketFlags::HAS_PORTS)
+                };
+                let orphans = chunk.packets_mut().iter_mut().filter(is_orphan);
+                orphans
+                    .filter(|packet| NatProtocol::from_ip(packet.protocol).is_some())
+                    .for_each(|packet| packet.drop_for(DropReason::FragmentWithoutFirst));
+            }
         }
         if let Some(flows) = self.flows.as_ref().filter(|_| chunk.has_fragments) {
             flows.label_fragments(chunk, self.shards);
@@ -467,6 +480,7 @@ impl RouterPlan {
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         self.find_ways(&mut batch);
+        self.filters.mss.process(&mut batch, &self.router.next_hops);
         self.filters.acls.process_out(&mut batch, &mut scratch.acl);
     }
 

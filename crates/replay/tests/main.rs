@@ -6,7 +6,10 @@ mod build;
 mod captures;
 mod checksums;
 mod conformance;
+mod edge;
 mod firewall;
 mod scenarios;
 #[path = "scenario/show.rs"]
 mod show;
+#[path = "conform/suite.rs"]
+mod suite;

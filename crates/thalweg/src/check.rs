@@ -239,7 +239,24 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
     for [protocol, address, ports, to] in forwards(nat) {
         facts.push(("forward", format!("{protocol} {address} {ports} -> {to}")));
     }
+    let pairs = nat.one_to_one.iter().map(|pair| format!("{} = {}", bare(&pair.public), bare(&pair.inside)));
+    facts.extend(pairs.map(|pair| ("one to one", pair)));
+    facts.extend(nat.exceptions.iter().map(|exception| {
+        let sides = [&exception.sources, &exception.destinations].map(|nets| any_of(nets));
+        ("not translated", sides.join(" -> "))
+    }));
     facts
+}
+
+/// A network; an address without its length.
+fn bare(net: &impl ToString) -> String {
+    let text = net.to_string();
+    text.strip_suffix("/32").unwrap_or(&text).to_owned()
+}
+
+/// The networks of an exception's side.
+fn any_of(nets: &[impl ToString]) -> String {
+    if nets.is_empty() { "any".to_owned() } else { join(nets.iter().map(bare)) }
 }
 
 fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String)> {
@@ -469,6 +486,11 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
         "host_sessions_per_second": nat.hosts.new_per_second,
         "drop_half_open": nat.hosts.drops_half_open,
         "forwards": forwards,
+        "one_to_one": nat.one_to_one.iter().map(|pair| json!({ "inside": bare(&pair.inside), "public": bare(&pair.public) })).collect::<Vec<_>>(),
+        "exceptions": nat.exceptions.iter().map(|exception| json!({
+            "source": exception.sources.iter().map(bare).collect::<Vec<_>>(),
+            "destination": exception.destinations.iter().map(bare).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
         "refusal": nat.refusal.name(),
         "subscribers": nat.subscribers.as_ref().map(subscribers_json),
     })

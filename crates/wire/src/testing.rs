@@ -1,7 +1,7 @@
 //! Builds complete packets with correct checksums for tests and benchmarks; a test damages them afterwards if
 //! it wants.
 
-use crate::checksum::pseudo_sum;
+use crate::checksum::{finish, pseudo_sum, sum};
 use crate::ethernet::EthernetRepr;
 use crate::icmp::{self, IcmpRepr};
 use crate::ip_protocol::{ICMP, ICMPV6, TCP, UDP};
@@ -96,6 +96,24 @@ pub fn tcp_segment(
     };
     let pseudo = pseudo_sum(from.ip(), to.ip(), TCP, tcp::HEADER_BYTES + payload.len());
     [&header.encode(payload, pseudo)[..], payload].concat()
+}
+
+/// The same with options, which are filled up to whole words by ends of their list.
+pub fn tcp_segment_with_options(
+    from: SocketAddr,
+    to: SocketAddr,
+    flags: u8,
+    options: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut options = options.to_vec();
+    options.resize(options.len().next_multiple_of(4), 0);
+    let mut segment = tcp_segment(from, to, flags, [1, 1], &[&options, payload].concat());
+    segment[12] = (((tcp::HEADER_BYTES + options.len()) / 4) << 4) as u8;
+    segment[16..18].fill(0);
+    let checksum = finish(sum(&segment, pseudo_sum(from.ip(), to.ip(), TCP, segment.len())));
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    segment
 }
 
 /// An IP packet with TCP.

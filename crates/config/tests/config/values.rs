@@ -8,6 +8,7 @@ use thalweg_config::{
     ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig, WebRight,
 };
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
 };
@@ -328,6 +329,55 @@ fn nat_with_several_outside_ports() {
         config.routing.outsides.iter().map(|(port, way)| (*port, &config.routing.targets[*way as usize]));
     let expected = [(0, via(0, "203.0.113.1")), (1, via(1, "192.0.2.1"))];
     assert!(ways.eq(expected.iter().map(|(port, way)| (*port, way))));
+}
+
+#[test]
+fn segment_sizes() {
+    let limit = |text: &str| {
+        let port = format!("[ports.a]\nmac = \"02:00:00:00:00:03\"\n{text}\n");
+        accepted(&port, Path::new("")).ports[2].mss
+    };
+    assert_eq!(limit(""), None);
+    assert_eq!(limit("mss = 1452"), Some(SegmentLimit::Bytes(1452)));
+    assert_eq!(limit("mss = \"mtu\""), Some(SegmentLimit::Mtu));
+}
+
+#[test]
+fn nat_pairs_and_exceptions() {
+    let nat = accepted(
+        "[ports.isp2]\nmac = \"02:00:00:00:00:03\"\naddresses = [\"192.0.2.2/29\"]\n\
+         [[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"203.0.113.1\"\n\
+         [sets.branches]\naddresses = [\"10.64.0.0/12\", \"2001:db8::/32\"]\n\
+         [nat]\noutside = [\"wan\", \"isp2\"]\ninside = \"lan\"\n\
+         [[nat.one_to_one]]\ninside = \"192.168.1.10\"\npublic = \"203.0.113.3\"\n\
+         [[nat.one_to_one]]\ninside = \"192.168.1.11\"\npublic = \"192.0.2.3\"\n\
+         [[nat.one_to_one]]\ninside = \"192.168.1.64/28\"\npublic = \"198.51.100.16/28\"\noutside = \"isp2\"\n\
+         [[nat.exceptions]]\nsource = \"192.168.1.0/24\"\ndestination = [\"10.9.0.0/16\", \"@branches\"]\n\
+         [[nat.exceptions]]\ndestination = \"2001:db8::/32\"\n",
+        Path::new(""),
+    )
+    .nat
+    .expect("nat");
+    let pairs: Vec<_> = nat
+        .one_to_one
+        .iter()
+        .map(|pair| (pair.inside.to_string(), pair.public.to_string(), pair.outside))
+        .collect();
+    let expected = [
+        ("192.168.1.10/32", "203.0.113.3/32", 0),
+        ("192.168.1.11/32", "192.0.2.3/32", 1),
+        ("192.168.1.64/28", "198.51.100.16/28", 1),
+    ];
+    assert_eq!(
+        pairs,
+        expected.map(|(inside, public, outside)| (inside.to_owned(), public.to_owned(), outside))
+    );
+    let texts = |nets: &[ipnet::Ipv4Net]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let [first, second] = &nat.exceptions[..] else { panic!("{:?}", nat.exceptions) };
+    assert_eq!(texts(&first.sources), ["192.168.1.0/24"]);
+    assert_eq!(texts(&first.destinations), ["10.9.0.0/16", "10.64.0.0/12"]);
+    assert!(second.sources.is_empty());
+    assert_eq!(texts(&second.destinations), ["0.0.0.0/32"], "no IPv4 destination is none, not all");
 }
 
 #[test]

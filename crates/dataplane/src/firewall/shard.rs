@@ -552,7 +552,8 @@ impl StateShard {
     /// the session of an error that it translates.
     #[cold]
     fn judge_error(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) {
-        let is_related = packet.flags.has(PacketFlags::TRANSLATED)
+        let is_proven = turn.seen.session != Translated::UNPROVEN;
+        let is_related = is_proven && packet.flags.has(PacketFlags::TRANSLATED)
             || Quoted::of(packet, l3).is_some_and(|quoted| {
                 quoted.sender == turn.seen.destination
                     && self.find(&quoted.key, quoted.key.hash(self.secret)).is_some()

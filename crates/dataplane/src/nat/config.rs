@@ -268,6 +268,30 @@ pub struct OtherOutside {
     pub forwards: Vec<PortForward>,
 }
 
+/// Inside addresses and as many public ones that stand for them, first for first and the others in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressPair {
+    pub inside: Ipv4Net,
+    /// As long as `inside`.
+    pub public: Ipv4Net,
+    /// The place of the outside port among several.
+    pub outside: usize,
+}
+
+/// Packets from inside that are not translated, unless they go to a public address. An empty list admits all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatException {
+    pub sources: Vec<Ipv4Net>,
+    pub destinations: Vec<Ipv4Net>,
+}
+
+impl NatException {
+    /// The pairs of source and destination that it is about.
+    pub fn pairs(&self) -> usize {
+        self.sources.len().max(1) * self.destinations.len().max(1)
+    }
+}
+
 /// The configuration of NAT44.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
@@ -282,6 +306,9 @@ pub struct NatConfig {
     pub public_addresses: Vec<Ipv4Addr>,
     /// Destinations that inside hosts reach untranslated: the router's inside networks.
     pub untranslated: Vec<Ipv4Net>,
+    /// Hosts with public addresses of their own, which no session has.
+    pub one_to_one: Vec<AddressPair>,
+    pub exceptions: Vec<NatException>,
     /// Public ports (and ICMP identifiers) for sessions.
     pub port_range: RangeInclusive<u16>,
     /// Number of shards: a power of two, 1 to 256. It decides which public ports a session can get, so results
@@ -312,6 +339,8 @@ pub struct NatConfig {
 impl NatConfig {
     /// The most outside ports.
     pub const OUTSIDES_MAX: usize = 8;
+    /// The most pairs of source and destination in exceptions: packets are compared with each.
+    pub const EXCEPTIONS_MAX: usize = 64;
 
     /// The hash seed for reproducible results.
     pub const HASH_SEED_FIXED: u64 = 0x7468_616c_7765_6721;
@@ -326,6 +355,8 @@ impl Default for NatConfig {
             inside_ports: Vec::new(),
             public_addresses: Vec::new(),
             untranslated: Vec::new(),
+            one_to_one: Vec::new(),
+            exceptions: Vec::new(),
             port_range: 1024..=65535,
             shards: 64,
             sessions_max: 65_536,
@@ -430,6 +461,15 @@ pub enum NatConfigError {
         /// Blocks on all public addresses.
         there: u64,
     },
+    /// Networks of two lengths that are to stand for each other.
+    #[error("{0} and {1} are of two sizes")]
+    PairLengths(Ipv4Net, Ipv4Net),
+    /// An address with two counterparts, or that sessions have too.
+    #[error("{0} has two translations")]
+    PairTwice(Ipv4Net),
+    /// A pair at an outside port that does not exist.
+    #[error("addresses of outside port number {0}, which does not exist")]
+    PairOutside(usize),
     /// A network of subscribers that overlaps another.
     #[error("subscribers {0} are given twice")]
     SubscriberTwice(Ipv4Net),
@@ -468,10 +508,35 @@ impl NatConfig {
         if outsides.len() > Self::OUTSIDES_MAX {
             return Err(NatConfigError::TooManyOutsides(outsides.len()));
         }
+        self.validate_pairs(&outsides)?;
         for (i, outside) in outsides.iter().enumerate() {
             outside.validate_alone()?;
             for earlier in &outsides[..i] {
                 outside.validate_beside(earlier)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An address has one translation: no pair shares any with another, with the pools or with port forwards.
+    fn validate_pairs(&self, outsides: &[Self]) -> Result<(), NatConfigError> {
+        let overlap = |a: &Ipv4Net, b: &Ipv4Net| a.contains(b) || b.contains(a);
+        for (i, pair) in self.one_to_one.iter().enumerate() {
+            if pair.inside.prefix_len() != pair.public.prefix_len() {
+                return Err(NatConfigError::PairLengths(pair.inside, pair.public));
+            }
+            if pair.outside >= outsides.len() {
+                return Err(NatConfigError::PairOutside(pair.outside));
+            }
+            let is_other = |other: &AddressPair| {
+                overlap(&other.inside, &pair.inside) || overlap(&other.public, &pair.public)
+            };
+            let has = |outside: &Self| {
+                outside.public_addresses.iter().any(|address| pair.public.contains(address))
+                    || outside.forwards.iter().any(|forward| pair.inside.contains(&forward.inside_address))
+            };
+            if self.one_to_one[..i].iter().any(is_other) || outsides.iter().any(has) {
+                return Err(NatConfigError::PairTwice(pair.public));
             }
         }
         Ok(())

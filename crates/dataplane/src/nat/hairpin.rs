@@ -6,6 +6,8 @@
 //! endpoint, access lists judge the packet from the sender to that host before the sender gets a session; otherwise
 //! the public address would bypass an access list that keeps a network away from a server.
 
+use super::layout::End;
+use super::one_to_one::OneToOne;
 use super::shard::NatShard;
 use std::net::SocketAddrV4;
 use thalweg_base::{NO_SHARD, Packet, PacketFlags};
@@ -24,31 +26,41 @@ pub(super) fn is_hairpin(packet: &Packet) -> bool {
 /// Calls a function with the shard of a number.
 type WithShard<'s> = dyn FnMut(u16, &mut dyn FnMut(&mut NatShard)) + 's;
 
-/// Translates both ends of a hairpin. `with` gives access to a shard by its number.
+/// Translates both ends of a hairpin, those in `pairs` without a session. `with` gives access to a shard by its number.
 pub(super) fn translate(
     packet: &mut Packet,
     l3: &mut [u8],
     now_ns: u64,
+    pairs: Option<&OneToOne>,
     judge: &mut Judge<'_>,
     with: &mut WithShard<'_>,
 ) {
     let (sender, receiver) = (packet.shard, packet.crossing_shard);
     let mut found = Ok(None);
-    with(receiver, &mut |shard| found = shard.inside_of(packet, l3, now_ns));
+    match pairs.and_then(|pairs| pairs.receiver(packet, l3)) {
+        Some(inside) => found = Ok(inside),
+        None => with(receiver, &mut |shard| found = shard.inside_of(packet, l3, now_ns)),
+    }
     match found {
         Err(reason) => return packet.drop_for(reason),
         Ok(Some(inside)) => judge(packet, l3, inside),
         Ok(None) => {}
     }
-    if packet.is_alive() {
-        with(sender, &mut |shard| shard.translate_out(packet, l3, now_ns));
+    for (end, number) in [(End::Source, sender), (End::Destination, receiver)] {
+        if !packet.is_alive() {
+            return;
+        }
+        let alone = pairs.and_then(|pairs| pairs.translate(end, packet, l3, |_| true));
+        with(number, &mut |shard| match (alone, end) {
+            (Some(outcome), _) => {
+                outcome.unwrap_or_else(|reason| packet.drop_for(reason));
+                shard.count_one_to_one(end, packet, outcome);
+            }
+            (None, End::Source) => shard.translate_out(packet, l3, now_ns),
+            (None, End::Destination) => shard.translate_in(packet, l3, now_ns),
+        });
     }
     if packet.is_alive() {
-        with(receiver, &mut |shard| {
-            shard.translate_in(packet, l3, now_ns);
-            if packet.is_alive() {
-                shard.count_hairpin(packet);
-            }
-        });
+        with(receiver, &mut |shard| shard.count_hairpin(packet));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | arrives on | destination | label |
 //! |---|---|---|
-//! | inside port | an untranslated prefix | none |
+//! | inside port | an untranslated prefix, or what an exception says | none |
 //! | inside port | a public address | `NAT_OUT` and `NAT_IN` (hairpin); ICMP echo: none, the router answers |
 //! | inside port | anything else | `NAT_OUT` |
 //! | an outside port | a public address | `NAT_IN` |
@@ -11,6 +11,9 @@
 //! With several outside ports the address says whose NAT a packet for a public address belongs to, by whichever of them
 //! it came. A packet from inside belongs to the port by which it will leave, and is not translated if that is none of
 //! them; an endpoint with a port forward belongs to the forward's port.
+//!
+//! A public address of one host is like that of a pool. Hosts with one need no session: their packets have a shard by both
+//! addresses.
 //!
 //! The shard follows from the inside endpoint for `NAT_OUT` and from the public port for `NAT_IN`; a hairpin has
 //! both, the second as its crossing shard. An ICMP error belongs to the shard of the packet it quotes, a packet of
@@ -21,9 +24,11 @@
 //! one and the receiver's at the same time.
 
 use super::config::{NatConfig, NatConfigError, NatProtocol};
-use super::layout::Layout;
+use super::layout::{End, Layout};
+use super::one_to_one::{About, OneToOne, Untranslated};
 use super::rewrite::{self, Quote};
 use crate::ingress::Addresses;
+use crate::records::place;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
@@ -60,8 +65,11 @@ pub struct Labeler {
     layout: Arc<Layout>,
     others: Box<[Arc<Layout>]>,
     sides: Box<[Side]>,
-    /// Network and mask of each untranslated prefix.
-    untranslated: Box<[(u32, u32)]>,
+    untranslated: Untranslated,
+    /// Inside hosts with public addresses of their own.
+    one_to_one: Option<Arc<OneToOne>>,
+    /// Whether what a packet is may depend on more than its port of arrival and its destination.
+    asks_more: bool,
     hairpin: bool,
 }
 
@@ -78,16 +86,15 @@ impl Labeler {
             sides[usize::from(port)] = Side::Outside;
         }
         let others = config.outsides().skip(1).map(|outside| Arc::new(Layout::new(&outside)));
-        let mask = |length: u8| u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+        let untranslated = Untranslated::new(config);
+        let one_to_one = OneToOne::new(config).map(Arc::new);
         Ok(Self {
             layout: Arc::new(Layout::new(config)),
             others: others.collect(),
             sides: sides.into_boxed_slice(),
-            untranslated: config
-                .untranslated
-                .iter()
-                .map(|net| (u32::from(net.network()), mask(net.prefix_len())))
-                .collect(),
+            asks_more: one_to_one.is_some() || untranslated.asks_for_source(),
+            untranslated,
+            one_to_one,
             hairpin: config.hairpin,
         })
     }
@@ -119,7 +126,7 @@ impl Labeler {
             return;
         }
         let Some((source, destination)) = rewrite::addresses(l3) else { return };
-        if !self.others.is_empty() {
+        if !self.others.is_empty() || self.asks_more && self.is_special(packet, (source, destination)) {
             return self.label_among(packet, l3, (source, destination), choose);
         }
         let labels = self.labels(packet.port_in, destination);
@@ -137,6 +144,9 @@ impl Labeler {
     #[inline(always)]
     pub fn label_usual(&self, packet: &mut Packet, frame: &[u8], addresses: Addresses) {
         let Addresses { source, destination } = addresses;
+        if self.asks_more && self.is_special(packet, (source, destination)) {
+            return self.label_special(packet, frame, (source, destination));
+        }
         match self.labels(packet.port_in, destination) {
             0 => {}
             HAIRPIN => {
@@ -150,10 +160,33 @@ impl Labeler {
     /// What the table above says.
     #[inline(always)]
     fn labels(&self, port_in: u16, destination: u32) -> u8 {
-        let side = self.sides.get(usize::from(port_in)).copied().unwrap_or(Side::Neither);
         let public = self.layout.is_public(destination);
-        let untranslated = self.is_untranslated(destination);
-        side.labels(public, untranslated)
+        self.side(port_in).labels(public, self.untranslated.has(destination))
+    }
+
+    #[inline(always)]
+    fn side(&self, port: u16) -> Side {
+        self.sides.get(usize::from(port)).copied().unwrap_or(Side::Neither)
+    }
+
+    /// [`Self::label_usual`] for a packet that is special.
+    #[cold]
+    fn label_special(&self, packet: &mut Packet, frame: &[u8], ends: (u32, u32)) {
+        let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+        self.label_among(packet, l3, ends, |_, _, home| Some(home.unwrap_or(0)));
+    }
+
+    /// Whether a packet may be one of an exception with a source, or have an end with a public address of its own.
+    fn is_special(&self, packet: &Packet, (source, destination): (u32, u32)) -> bool {
+        let is_mapped = |one_to_one: &Arc<OneToOne>| {
+            one_to_one.public_of(source).is_some() || one_to_one.inside_of(destination).is_some()
+        };
+        // An ICMP error may come from anybody.
+        let is_error =
+            packet.protocol == NatProtocol::Icmp.number() && !packet.flags.has(PacketFlags::HAS_PORTS);
+        is_error
+            || self.untranslated.has_pair(source, destination)
+            || self.one_to_one.as_ref().is_some_and(is_mapped)
     }
 
     /// Labels a packet that is not a hairpin, of a protocol with ports.
@@ -169,6 +202,8 @@ impl Labeler {
         }
     }
 
+    /// Labels a packet where there are several outside ports, hosts with public addresses of their own, or exceptions
+    /// with sources.
     fn label_among(
         &self,
         packet: &mut Packet,
@@ -176,18 +211,59 @@ impl Labeler {
         ends: (u32, u32),
         choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
     ) {
-        let side = self.sides.get(usize::from(packet.port_in)).copied().unwrap_or(Side::Neither);
-        let owner = self.layouts().position(|layout| layout.is_public(ends.1));
-        let untranslated = self.is_untranslated(ends.1);
+        let side = self.side(packet.port_in);
+        let about = About::of(packet, &l3[..l3.len().min(place(packet.ip_len))]);
+        let inside = about.address(l3, End::Source).unwrap_or(ends.0);
+        let one_to_one = self.one_to_one.as_deref();
+        let sender = one_to_one.and_then(|pairs| pairs.public_of(inside)).filter(|_| side == Side::Inside);
+        let receiver = one_to_one.and_then(|pairs| pairs.inside_of(ends.1));
+        let pool = self.layouts().position(|layout| layout.is_public(ends.1));
+        let owner = pool.or(receiver.map(|receiver| receiver.outside));
+        let untranslated = self.untranslated.has(ends.1) || self.untranslated.has_pair(inside, ends.1);
         let labels = side.labels(owner.is_some(), untranslated);
         let outside = match labels {
             0 => None,
             PacketFlags::NAT_OUT => choose(packet, ends.1, self.home(packet, l3, ends.0)),
             _ => owner,
         };
-        if let Some(outside) = outside {
-            self.label_carefully(packet, l3, ends, labels, outside);
+        let Some(outside) = outside else { return };
+        let (layout, first) = self.layout_of(outside);
+        let (protocol, is_out) = (about.protocol(packet), labels == PacketFlags::NAT_OUT);
+        let shard_between =
+            |inside: u32, remote: u32| first + layout.bare_shard(protocol, inside.wrapping_add(remote));
+        match (labels, sender, receiver) {
+            (HAIRPIN, None, None) => self.label_carefully(packet, l3, ends, labels, outside),
+            (HAIRPIN, ..) if self.hairpin => {
+                let shard = match (sender, receiver) {
+                    (Some(_), Some(receiver)) => Some(shard_between(inside, receiver.address)),
+                    _ if NatProtocol::from_ip(protocol).is_none() => None,
+                    _ => shards(layout, packet, l3, ends.0, ends.1)
+                        .map(|(out, into)| first + if sender.is_none() { out } else { into }),
+                };
+                // Both have one shard, so that either direction is where its connection is.
+                if let Some(shard) = shard {
+                    packet.flags.set(HAIRPIN);
+                    (packet.shard, packet.crossing_shard) = (shard, shard);
+                }
+            }
+            (HAIRPIN, ..) => {}
+            (_, Some(sender), _) if is_out && sender.outside == outside => {
+                packet.flags.set(labels);
+                packet.shard = shard_between(inside, about.remote(ends, End::Source));
+            }
+            (_, _, Some(receiver)) if !is_out => {
+                packet.flags.set(labels);
+                packet.shard = shard_between(receiver.address, about.remote(ends, End::Destination));
+            }
+            _ => self.label_carefully(packet, l3, ends, labels, outside),
         }
+    }
+
+    /// The geometry of an outside port, and the number of its first shard.
+    fn layout_of(&self, outside: usize) -> (&Layout, u16) {
+        let layout = outside.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.layout);
+        // There are at most `NatConfig::OUTSIDES_MAX`.
+        (layout, u16::try_from(outside).unwrap_or(0) * layout.shards)
     }
 
     fn layouts(&self) -> impl Iterator<Item = &Arc<Layout>> {
@@ -217,9 +293,7 @@ impl Labeler {
         labels: u8,
         outside: usize,
     ) {
-        let layout = outside.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.layout);
-        // There are at most `NatConfig::OUTSIDES_MAX`.
-        let first = u16::try_from(outside).unwrap_or(0) * layout.shards;
+        let (layout, first) = self.layout_of(outside);
         let is_bare = NatProtocol::from_ip(packet.protocol).is_none();
         if labels == HAIRPIN && (!self.hairpin || is_bare || is_echo(packet)) {
             return;
@@ -240,12 +314,6 @@ impl Labeler {
                 packet.crossing_shard = first + in_shard;
             }
         }
-    }
-
-    #[inline(always)]
-    fn is_untranslated(&self, address: u32) -> bool {
-        // All of them without an early exit: there are few, and where the match is cannot be predicted.
-        self.untranslated.iter().fold(false, |found, &(network, mask)| found | (address & mask == network))
     }
 }
 

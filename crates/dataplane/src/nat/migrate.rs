@@ -24,6 +24,7 @@ impl<E: Exclusion> NatStage<E> {
             shard.enter().set_behavior(config);
         }
         self.tell_ports(config);
+        self.set_one_to_one(config);
     }
 
     /// Takes over a predecessor's sessions, time and counters. No packet may be in either. The hash seed must be

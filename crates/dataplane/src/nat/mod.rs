@@ -14,6 +14,8 @@
 //! row of numbers, so a packet's shard says which NAT translates it. A packet from outside belongs to the NAT that has
 //! its destination; one from inside to that of the port by which its route leads, so the look-up comes first.
 //!
+//! Hosts may have public addresses of their own, which need no session (`one_to_one.rs`).
+//!
 //! Invariants:
 //! - an inside endpoint has one public endpoint at a time on each outside port, and vice versa;
 //! - results depend only on the sequence of packets and packet times given to each shard;
@@ -34,6 +36,7 @@ mod hosts;
 mod label;
 mod layout;
 mod migrate;
+mod one_to_one;
 mod own;
 mod ports;
 mod rewrite;
@@ -46,8 +49,8 @@ pub mod testing;
 mod trial;
 
 pub use config::{
-    BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatProtocol, NatRefusal, NatTimeouts,
-    OtherOutside, PortForward, PortSelection, SubscriberConfig,
+    AddressPair, BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatException,
+    NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection, SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;

@@ -64,6 +64,8 @@ counters! {
         sessions_expired: "Sessions that ran out.";
         translated_out: "Packets whose source was translated.";
         translated_in: "Packets whose destination was translated, hairpins included.";
+        one_to_one_out: "Those of them whose source has a public address of its own.";
+        one_to_one_in: "Those of them to the public address of one inside host.";
         in_by_other_port: "Packets translated on their way in that came by another outside port than their session's.";
         hairpins: "Packets from one inside host to another by a public address.";
         icmp_errors_out: "ICMP errors translated on their way out.";
@@ -604,6 +606,19 @@ impl NatShard {
         Ok(())
     }
 
+    /// Counts a packet that was translated without a session, or was to be.
+    pub(super) fn count_one_to_one(&mut self, end: End, packet: &Packet, outcome: Result<(), DropReason>) {
+        let packets = u64::from(packet.wire_packets());
+        let [out, into] = &mut self.translated;
+        let (all, alone) = match (outcome, end) {
+            (Err(_), _) => return self.counters.icmp_errors_rejected += packets,
+            (Ok(()), End::Source) => (out, &mut self.counters.one_to_one_out),
+            (Ok(()), End::Destination) => (into, &mut self.counters.one_to_one_in),
+        };
+        *all += packets;
+        *alone += packets;
+    }
+
     /// Counts a hairpin; the stage calls it for the second half of one.
     pub(crate) fn count_hairpin(&mut self, packet: &Packet) {
         self.counters.hairpins += u64::from(packet.wire_packets());
@@ -702,19 +717,19 @@ impl Segment {
 
 /// The IPv4 packet without what follows it in the frame.
 #[inline(always)]
-fn at_hand<'a>(packet: &Packet, l3: &'a mut [u8]) -> &'a mut [u8] {
+pub(super) fn at_hand<'a>(packet: &Packet, l3: &'a mut [u8]) -> &'a mut [u8] {
     let len = l3.len().min(packet.ip_len as usize);
     &mut l3[..len]
 }
 
 /// Offset of the transport header in the IPv4 packet; `None` if it has none.
 #[inline(always)]
-fn transport(packet: &Packet) -> Option<usize> {
+pub(super) fn transport(packet: &Packet) -> Option<usize> {
     let at = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset))?;
     (at >= rewrite::IPV4_HEADER && !packet.flags.has(PacketFlags::LATER_FRAGMENT)).then_some(at)
 }
 
 /// Whether the IP payload is complete, so that its checksum can be verified.
-fn is_whole(packet: &Packet, l3: &[u8]) -> bool {
+pub(super) fn is_whole(packet: &Packet, l3: &[u8]) -> bool {
     l3.len() >= packet.ip_len as usize && !packet.flags.has(PacketFlags::FRAGMENT)
 }

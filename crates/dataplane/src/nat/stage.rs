@@ -3,20 +3,23 @@
 //! Shards are in cells ([`Exclusion`]), each of which is entered once per chunk. The walk is a pipeline of blocks of
 //! packets: for each block it first prefetches the frames, then the index lines of their endpoints, then the sessions
 //! in those lines, and only then translates. Each step is a loop of its own over a block, so that it keeps what it
-//! needs in registers.
+//! needs in registers. Packets of hosts that need no session are translated before, if there are any.
 
 use super::config::{NatConfig, NatConfigError};
 use super::events::{NatEvent, NatLogging};
 use super::hairpin;
 use super::layout::{End, Layout, group_shards};
+use super::one_to_one::OneToOne;
 use super::own::{OwnFlow, OwnPort};
 use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought};
 use super::subscribers::BlockInfo;
 use crate::records::{number, place, seconds};
+use arc_swap::{ArcSwapOption, Guard};
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
+use thalweg_wire::ip_protocol::ICMP;
 
 /// Packets of a block. A line is prefetched one to two blocks before its use.
 const BLOCK: usize = 8;
@@ -31,6 +34,8 @@ pub struct NatStage<E: Exclusion = OneThread> {
     shards: Box<[E::Cell<NatShard>]>,
     /// By outside port.
     layouts: Box<[Arc<Layout>]>,
+    /// Hosts that need no session.
+    one_to_one: ArcSwapOption<OneToOne>,
 }
 
 impl<E: Exclusion> NatStage<E> {
@@ -43,7 +48,8 @@ impl<E: Exclusion> NatStage<E> {
         let shards = each.flat_map(|(outside, layout)| {
             (0..outside.shards).map(move |n| Exclusive::new(NatShard::new(Arc::clone(layout), n, outside)))
         });
-        let this = Self { shards: shards.collect(), layouts: layouts.clone() };
+        let one_to_one = ArcSwapOption::from_pointee(OneToOne::new(config));
+        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one };
         this.tell_ports(config);
         Ok(this)
     }
@@ -57,8 +63,18 @@ impl<E: Exclusion> NatStage<E> {
         }
     }
 
+    /// Changes which hosts have public addresses of their own.
+    pub(super) fn set_one_to_one(&self, config: &NatConfig) {
+        self.one_to_one.store(OneToOne::new(config).map(Arc::new));
+    }
+
+    /// Which hosts have.
+    pub(super) fn one_to_one(&self) -> Guard<Option<Arc<OneToOne>>> {
+        self.one_to_one.load()
+    }
+
     /// The number of shards of one outside port.
-    fn shards_each(&self) -> usize {
+    pub(super) fn shards_each(&self) -> usize {
         self.shards.len() / self.layouts.len()
     }
 
@@ -120,14 +136,23 @@ impl<E: Exclusion> NatStage<E> {
         let mut walk = Walk { layout: &self.layouts[0], first, shards, now_s };
         let everything = first == 0 && end == self.shards.len();
         let (mut batch, index, origins) = chunk.whole_with_origins();
+        let (one_to_one, each) = (self.one_to_one(), self.shards_each());
+        let pairs = one_to_one.as_deref();
         if everything || index.groups() != group_count {
             let count = batch.len();
+            if let Some(pairs) = pairs {
+                walk.translate_alone((pairs, each), &mut batch, origins, count, |n| n);
+            }
             walk.run(&mut batch, origins, count, |n| n);
             return walk;
         }
         for group in groups {
             let list = index.group(group);
-            walk.run(&mut batch, origins, list.len(), |n| usize::from(list[n]));
+            let place = |n: usize| usize::from(list[n]);
+            if let Some(pairs) = pairs {
+                walk.translate_alone((pairs, each), &mut batch, origins, list.len(), place);
+            }
+            walk.run(&mut batch, origins, list.len(), place);
         }
         walk
     }
@@ -138,10 +163,12 @@ impl<E: Exclusion> NatStage<E> {
     pub fn run_crossing(&self, chunk: &mut Chunk, judge: &mut hairpin::Judge<'_>) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
+        let one_to_one = self.one_to_one();
         for i in 0..batch.len() {
             if hairpin::is_hairpin(&batch.packets()[i]) {
                 let (packet, l3) = batch.packet_and_l3(i);
-                hairpin::translate(packet, l3, now_ns, judge, &mut |shard, act| {
+                let pairs = one_to_one.as_deref();
+                hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |shard, act| {
                     if let Some(shard) = self.shards.get(usize::from(shard)) {
                         act(&mut shard.enter());
                     }
@@ -389,11 +416,39 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
     /// The shard of a packet, if this pass translates it.
     #[inline(always)]
     fn shard_of(&self, packet: &Packet) -> Option<u32> {
-        // Exactly one of the two labels: less than their sum, and not 0.
-        const BOTH: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
-        let labeled = (packet.flags.0 & BOTH).wrapping_sub(1) < BOTH - 1;
+        // Exactly one of the two labels, and not translated yet: 1 or 2, with the mark of translation above.
+        const LABELS: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
+        let marks = (packet.flags.0 & (LABELS | PacketFlags::TRANSLATED)).rotate_right(5);
+        let labeled = marks.wrapping_sub(1) < 2;
         let at = usize::from(packet.shard).wrapping_sub(self.first);
         (labeled & (at < self.shards.len()) & packet.is_alive()).then_some(number(at))
+    }
+
+    /// Translates the packets at `place(0)`, .. `place(count - 1)` that need no session.
+    #[inline(never)]
+    fn translate_alone(
+        &mut self,
+        (pairs, shards_each): (&OneToOne, usize),
+        batch: &mut Batch<'_>,
+        origins: &mut [Translated],
+        count: usize,
+        which: impl Fn(usize) -> usize,
+    ) {
+        for i in (0..count).map(which) {
+            let Some(at) = self.shard_of(&batch.packets()[i]).map(place) else { continue };
+            let end = end_of(&batch.packets()[i]);
+            let outside = (self.first + at) / shards_each;
+            let (packet, l3) = batch.packet_and_l3(i);
+            let is_here = |of| end == End::Destination || of == outside;
+            if let Some(outcome) = pairs.translate(end, packet, l3, is_here) {
+                outcome.unwrap_or_else(|reason| packet.drop_for(reason));
+                let is_error = packet.protocol == ICMP && !packet.flags.has(PacketFlags::HAS_PORTS);
+                if let (Some(origin), true, End::Destination) = (origins.get_mut(i), is_error, end) {
+                    origin.session = Translated::UNPROVEN;
+                }
+                self.shards[at].count_one_to_one(end, packet, outcome);
+            }
+        }
     }
 
     #[inline(always)]

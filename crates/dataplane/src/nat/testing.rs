@@ -1,12 +1,14 @@
 //! Packets for tests, benchmarks and fuzzing: IPv4 packets with correct checksums, a stand-in for the stages before
 //! NAT, and a check that recomputes checksums.
 
-use super::config::{BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig};
+use super::config::{
+    AddressPair, BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig,
+};
 use super::events::{Happening, NatLogging};
 use super::label::Labeler;
 use super::rewrite::{addresses, get_u16};
 use super::stage::NatStage;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags, mix64};
 use thalweg_wire::checksum::{finish, fold, pseudo_ipv4, sum};
 use thalweg_wire::icmp::IcmpRepr;
@@ -226,6 +228,12 @@ pub fn fuzz_one(data: &[u8]) {
     config.inbound_refresh = choices & 4 != 0;
     if choices & 8 != 0 {
         config.port_selection = PortSelection::Hash;
+        let pair = AddressPair {
+            inside: Ipv4Addr::new(192, 168, 0, 3).into(),
+            public: Ipv4Addr::new(198, 51, 100, 3).into(),
+            outside: 0,
+        };
+        config.one_to_one = vec![pair];
     }
     if choices & 16 != 0 {
         config.filtering = super::Filtering::AddressDependent;
@@ -308,7 +316,7 @@ fn fuzz_run(labeler: &Labeler, nat: &NatStage, chunk: &mut Chunk, shards: u16) {
 fn fuzz_packet(step: &[u8; 6], raw: &[u8], last: &[u8]) -> Vec<u8> {
     let inside = SocketAddrV4::new([192, 168, 0, step[2] & 3].into(), 5352 + u16::from(step[3] & 3));
     let public =
-        SocketAddrV4::new([198, 51, 100, 1 + (step[2] >> 2 & 1)].into(), u16::from(step[4] & 63) + 5340);
+        SocketAddrV4::new([198, 51, 100, 1 + (step[2] >> 2) % 3].into(), u16::from(step[4] & 63) + 5340);
     let outside = SocketAddrV4::new([203, 0, 113, step[4] & 7].into(), 80);
     let protocol = NatProtocol::from_code(step[3] >> 2 & 3);
     let to = if step[3] & 16 == 0 { outside } else { public };

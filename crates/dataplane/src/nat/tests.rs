@@ -4,6 +4,7 @@ mod bare;
 mod events;
 mod icmp;
 mod migrate;
+mod one_to_one;
 mod own;
 mod protection;
 mod reference;

@@ -5,6 +5,7 @@
 //! 90 KB).
 
 use super::hairpin;
+use super::layout::End;
 use super::shard::NatShard;
 use super::stage::NatStage;
 use thalweg_base::{Exclusion, Packet, PacketFlags};
@@ -16,6 +17,8 @@ pub struct Trial {
     pub makes_session: bool,
     /// It goes from one inside host to another through a public address.
     pub is_hairpin: bool,
+    /// It needs no session, because its host has a public address of its own. For a hairpin, one of its hosts.
+    pub is_one_to_one: bool,
 }
 
 impl<E: Exclusion> NatStage<E> {
@@ -39,23 +42,36 @@ impl<E: Exclusion> NatStage<E> {
         if is_hairpin && packet.crossing_shard != packet.shard {
             shards.push((packet.crossing_shard, self.copy_of(packet.crossing_shard)?));
         }
-        let created = |shards: &[(u16, NatShard)]| -> u64 {
-            shards
-                .iter()
-                .map(|(_, shard)| shard.counters())
-                .map(|c| c.sessions_created + c.bare_created)
-                .sum()
+        let counted = |shards: &[(u16, NatShard)]| {
+            let all = shards.iter().map(|(_, shard)| shard.counters());
+            all.fold((0, 0), |(created, alone), c| {
+                (created + c.sessions_created + c.bare_created, alone + c.one_to_one_out + c.one_to_one_in)
+            })
         };
-        let before = created(&shards);
+        let before = counted(&shards);
+        let one_to_one = self.one_to_one();
+        let pairs = one_to_one.as_deref();
         if is_hairpin {
-            hairpin::translate(packet, l3, now_ns, judge, &mut |number, act| {
+            hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |number, act| {
                 shards.iter_mut().filter(|(n, _)| *n == number).for_each(|(_, shard)| act(shard));
             });
-        } else if outbound {
-            shards[0].1.translate_out(packet, l3, now_ns);
         } else {
-            shards[0].1.translate_in(packet, l3, now_ns);
+            let end = if outbound { End::Source } else { End::Destination };
+            let outside = usize::from(packet.shard) / self.shards_each();
+            let alone = pairs.and_then(|pairs| {
+                pairs.translate(end, packet, l3, |of| end == End::Destination || of == outside)
+            });
+            let shard = &mut shards[0].1;
+            match (alone, end) {
+                (Some(outcome), _) => {
+                    outcome.unwrap_or_else(|reason| packet.drop_for(reason));
+                    shard.count_one_to_one(end, packet, outcome);
+                }
+                (None, End::Source) => shard.translate_out(packet, l3, now_ns),
+                (None, End::Destination) => shard.translate_in(packet, l3, now_ns),
+            }
         }
-        Some(Trial { makes_session: created(&shards) > before, is_hairpin })
+        let after = counted(&shards);
+        Some(Trial { makes_session: after.0 > before.0, is_hairpin, is_one_to_one: after.1 > before.1 })
     }
 }

@@ -1,6 +1,7 @@
 //! The configuration of the table: its limits, and the router's own addresses on each port.
 
 use crate::rate_limit::Rate;
+use ipnet::Ipv4Net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_wire::MacAddr;
 use thalweg_wire::ndp::link_local;
@@ -90,7 +91,7 @@ pub struct PortIdentity {
     /// Addresses of virtual routers that are Active here, each with its MAC address. They may be among `addresses`.
     pub virtual_addresses: Vec<(IpAddr, MacAddr)>,
     /// NAT's addresses here: they are answered for and defended too, but never used as a source.
-    pub translated: Vec<Ipv4Addr>,
+    pub translated: Vec<Ipv4Net>,
     /// The largest IP packet on the link; announced in router advertisements.
     pub mtu_bytes: u32,
     /// The VLAN of the port's frames. The caller has assigned frames to ports; a frame with another tag is refused,
@@ -170,7 +171,8 @@ impl PortIdentity {
 
     /// Whether the router answers for an address: its own, or one of NAT's.
     pub(super) fn answers_for(&self, address: IpAddr) -> bool {
-        self.owns(address) || matches!(address, IpAddr::V4(v4) if self.translated.contains(&v4))
+        self.owns(address)
+            || matches!(address, IpAddr::V4(v4) if self.translated.iter().any(|net| net.contains(&v4)))
     }
 
     /// Whether a neighbor on this link may have the address: a host address in one of the port's networks.

@@ -1,9 +1,10 @@
 //! Changes the host thread's part of the configuration.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::neighbor::PortIdentity;
@@ -26,11 +27,26 @@ pub(crate) struct HostChange {
     pub(crate) static_neighbors: Vec<(u16, IpAddr, MacAddr)>,
     /// All health checks of gateways.
     pub(crate) checks: Vec<CheckConfig>,
-    pub(crate) outside: Option<u16>,
+    pub(crate) nat_ports: Option<NatPorts>,
     /// The ICMP error for hosts that NAT refuses a session.
     pub(crate) refusal: Option<IcmpError>,
     /// The traffic class of the router's own packets.
     pub(crate) class: u8,
+}
+
+/// A port on each side of NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NatPorts {
+    pub(crate) outside: u16,
+    pub(crate) inside: u16,
+}
+
+impl NatPorts {
+    /// The first ones of a configuration.
+    pub(crate) fn of(config: &RouterConfig) -> Option<Self> {
+        let nat = config.nat.as_ref()?;
+        Some(Self { outside: nat.outside_port, inside: *nat.inside_ports.first()? })
+    }
 }
 
 /// A port's new addresses.
@@ -41,7 +57,7 @@ pub(crate) struct PortChange {
     /// Addresses that the router sets on the port's mirror; programs set the others there.
     pub(crate) mirrored: Vec<IpNet>,
     /// Addresses that NAT uses on the port.
-    pub(crate) translated: Vec<Ipv4Addr>,
+    pub(crate) translated: Vec<Ipv4Net>,
     /// Whether IPv6 neighbors are told that this is a router.
     pub(crate) advertises: bool,
 }
@@ -117,7 +133,7 @@ impl Host {
         }
         self.configure_neighbors(change.static_neighbors);
         self.configure_checks(&change.checks);
-        (self.parts.outside, self.parts.class) = (change.outside, change.class);
+        (self.parts.nat_ports, self.parts.class) = (change.nat_ports, change.class);
         (self.parts.nat, self.parts.refusal) = (nat, change.refusal);
         self.parts.firewall = firewall;
         self.look_at_gateways(now_ns);

@@ -156,14 +156,14 @@ fn the_host_is_told_what_concerns_it() {
     let address = |last: u8| IpAddr::from([10, 1, 0, last]);
     assert_eq!(change.forgotten, [(0, address(9))]);
     assert_eq!(change.static_neighbors, [(0, address(8), MacAddr([2, 0, 0, 0, 0, 5]))]);
-    assert_eq!(change.outside, Some(1));
+    assert_eq!(change.nat_ports, Some(NatPorts { outside: 1, inside: 0 }));
 
     // The router answers ARP for an address that NAT uses from now on.
     let pool = nat.replace("198.51.100.1", "198.51.100.77");
     let change = host_change(&after, &config(&ports, &pool));
     let translated: Vec<_> =
         change.ports.into_iter().map(|change| (change.port, change.translated)).collect();
-    assert_eq!(translated, [(1, vec!["198.51.100.77".parse().unwrap()])]);
+    assert_eq!(translated, [(1, vec!["198.51.100.77/32".parse().unwrap()])]);
 }
 
 #[test]

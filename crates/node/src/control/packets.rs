@@ -87,6 +87,9 @@ pub struct PortView {
     pub queued: u64,
     /// Received frames that the kernel forwarded by itself.
     pub offloaded: u64,
+    /// SYNs whose maximum segment size was lowered to this port's limit.
+    #[serde(default)]
+    pub mss_lowered: u64,
     /// How long packets stayed that left by this port, from the receive ring to its queue: a sample of them.
     #[serde(default)]
     pub residence: SojournView,

@@ -529,6 +529,12 @@ impl RouteInstaller for FibTables {
 }
 
 impl FibTables {
+    /// Sets the MTU of a port; [`Self::renew`] or [`Self::finish`] publishes it.
+    pub fn set_mtu(&mut self, port: u16, mtu_bytes: u32) {
+        self.hops.set_mtu(port, mtu_bytes);
+        self.stale = true;
+    }
+
     /// Must run before prefixes that use new meanings are written.
     fn publish_hops(&mut self) {
         if !std::mem::take(&mut self.stale) {

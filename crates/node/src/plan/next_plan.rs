@@ -109,6 +109,7 @@ impl NextPlan {
             mine.police.migrate_from(&theirs.police, &places);
             mine.fragments = std::mem::take(&mut theirs.fragments);
         }
+        plan.filters.mss.take_over(&before.filters.mss);
         for (place, old) in lists {
             plan.rule_counts.lock().before.insert(place, before.rule_counts(old));
         }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
 use thalweg_dataplane::ip_packet::IpPacket;
+use thalweg_dataplane::nat::Trial;
 use thalweg_dataplane::police::{Color, ColorAction};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::{counted, exact_bit_rate};
@@ -240,13 +241,17 @@ impl Explanation<'_> {
             return self.step(
                 "nat",
                 "pass",
-                "not translated: it neither goes from an inside port to the outside nor to a public address",
+                "not translated: it neither goes from an inside port to the outside nor to a public address, or is an exception",
             );
         };
         if let Some(reason) = self.drops(TracedStage::Nat) {
             return self.step("nat", &format!("drop: {}", reason.name()), reason.meaning());
         }
-        let session = if nat.trial.makes_session { "new session" } else { "existing session" };
+        let session = match nat.trial {
+            Trial { makes_session: true, .. } => "new session",
+            Trial { is_one_to_one: true, .. } => "one to one",
+            _ => "existing session",
+        };
         let (from, to) = (self.spec.source, self.spec.destination);
         match (nat.outbound, nat.trial.is_hairpin) {
             (true, true) => {

@@ -1,5 +1,5 @@
-//! The same cases with the NAT or the firewall of the Linux kernel: a namespace with nftables, and a TAP interface for each port,
-//! whose other end is this test. Hosts are entries in the kernel's neighbor table; nothing answers for them.
+//! The same cases with the Linux kernel: a namespace with nftables, and a TAP interface for each port, whose other end is
+//! this test. Hosts are entries in the kernel's neighbor table; nothing answers for them.
 
 use super::case::{Case, Names, plain};
 use super::{build, show};
@@ -55,8 +55,8 @@ impl Kernel {
 
     /// Makes a namespace with these rules, IPv6 too. The segments of cases all have the same numbers, so TCP's are not
     /// checked.
-    pub(crate) fn of_firewall(case: &Case, rules: &str) -> Result<Self, String> {
-        let mut kernel = Self::with("fw", case, rules, &["net.ipv6.conf.all.forwarding=1"])?;
+    pub(crate) fn of_both_families(case: &Case, rules: &str) -> Result<Self, String> {
+        let mut kernel = Self::with("both", case, rules, &["net.ipv6.conf.all.forwarding=1"])?;
         within(&kernel.namespace, "sysctl", &["-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=1"], "")?;
         kernel.add_ipv6()?;
         Ok(kernel)

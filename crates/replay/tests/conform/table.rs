@@ -1,5 +1,5 @@
-//! Makes `docs/nat-conformance.md` from the cases, the kernel's results, and `requirements.txt`; and
-//! `docs/firewall-conformance.md` likewise.
+//! Makes `docs/nat-conformance.md` from the cases, the kernel's results, and `requirements.txt`; and the pages about the
+//! firewall and the edge likewise.
 
 use super::case::Case;
 use std::collections::{BTreeMap, HashMap};
@@ -11,12 +11,6 @@ Which requirements of the RFCs does this router meet, and which does the Linux k
 `crates/replay/tests/conformance`; do not edit it. Each case is a few packets and the expected result. This router\n\
 replays every case under every execution model, and the test fails when this page differs from the outcome. Rows with a\n\
 case were run; rows without one say what is known otherwise.\n\n";
-
-const FIREWALL_HEAD: &str = "# What a stateful firewall must do, and who does it\n\n\
-Which packets of which connections does this router's [firewall](firewall.md) pass, and which does nftables?\n\n\
-`cargo test -p thalweg-replay --test main firewall` makes this page from `crates/replay/tests/firewall/cases.txt`; do not\n\
-edit it. This router replays every case under every execution model; the kernel has the same rules in `base.nft`, with\n\
-`nf_conntrack_tcp_be_liberal`, because the segments of the cases all have the same numbers.\n\n";
 
 /// The page about NAT.
 pub(crate) fn page(cases: &[Case], root: &Path) -> String {
@@ -31,9 +25,9 @@ pub(crate) fn page(cases: &[Case], root: &Path) -> String {
     made(HEAD, "`masquerade`, or with the rules of the case,", cases, root, rows)
 }
 
-/// The page about the firewall.
-pub(crate) fn firewall_page(cases: &[Case], root: &Path) -> String {
-    made(FIREWALL_HEAD, "the same rules", cases, root, Vec::new())
+/// The page about the cases of a file.
+pub(crate) fn page_of(head: &str, cases: &[Case], root: &Path) -> String {
+    made(head, "the same rules", cases, root, Vec::new())
 }
 
 /// The place of a row in its table.

@@ -8,7 +8,7 @@
 //! - `SRC > DST` of either version. Keys: `ttl N` (64), `tos N` (0), `id N` (0), `frag N` (offset in bytes),
 //!   `more` (fragments follow), `options HEX`; of IPv6 also `hop HEX`, `dest HEX`, `routing HEX` extension
 //!   headers (content behind the first two bytes) and `frag6 OFFSET ID [more]`.
-//! - `UPPER`: `udp SPORT > DPORT`, `tcp SPORT > DPORT FLAGS`, `echo ID SEQ`, `echo-reply ID SEQ`,
+//! - `UPPER`: `udp SPORT > DPORT`, `tcp SPORT > DPORT FLAGS [opt HEX]` (options), `echo ID SEQ`, `echo-reply ID SEQ`,
 //!   `error TYPE CODE REST ip ..` (an ICMP error about the packet that follows), `proto N`, each with
 //!   `data N` (that many bytes of payload).
 //! - Last, on the whole: `snap N` (only so many bytes were captured), `flip N` (byte N is damaged).
@@ -202,7 +202,8 @@ fn upper(words: &mut Words<'_>, source: IpAddr, destination: IpAddr) -> (u8, Vec
             }
             let letters = words.next();
             let flags = letters.chars().fold(0, |f, c| f | 1u8 << "FSRPA".find(c).unwrap_or(7));
-            (ip_protocol::TCP, testing::tcp_segment(from, to, flags, [1, 1], &data(words)))
+            let options = if words.take("opt") { words.hex() } else { Vec::new() };
+            (ip_protocol::TCP, testing::tcp_segment_with_options(from, to, flags, &options, &data(words)))
         }
         "echo" | "echo-reply" => {
             let kind = match (v6, kind) {

@@ -116,7 +116,13 @@ fn upper(text: &mut String, protocol: u8, bytes: &[u8], pseudo: &[u8], judge_not
             let letters: String =
                 "FSRPA".chars().enumerate().filter(|(i, _)| flags >> i & 1 == 1).map(|(_, c)| c).collect();
             let _ = write!(text, " tcp {} > {} {letters}", ports.0, ports.1);
-            (20, ones(&covered) == 0xffff)
+            let header_len = usize::from(bytes.get(12).copied().unwrap_or(0) >> 4) * 4;
+            let options = bytes.get(20..header_len).unwrap_or_default();
+            if !options.is_empty() {
+                let digits: String = options.iter().map(|byte| format!("{byte:02x}")).collect();
+                let _ = write!(text, " opt {digits}");
+            }
+            (20 + options.len(), ones(&covered) == 0xffff)
         }
         1 | 58 => {
             let sound = ones(if protocol == 1 { bytes } else { &covered }) == 0xffff;

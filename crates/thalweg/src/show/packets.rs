@@ -74,6 +74,9 @@ fn ports(ports: &[PortView]) -> String {
             let queues: Vec<String> = port.queues.iter().map(|queue| count(queue.received)).collect();
             text += &remark(&format!("{}: in by queue: {}", port.name, queues.join(", ")));
         }
+        if port.mss_lowered > 0 {
+            text += &remark(&format!("{}: MSS lowered in {} SYNs", port.name, count(port.mss_lowered)));
+        }
         if let Some(why) = &port.why_not_better {
             text += &remark(&format!("{}: {}, because {why}", port.name, port.mode));
         }

@@ -12,6 +12,7 @@ mod dhcp;
 mod disk;
 mod dpdk;
 mod drivers;
+mod edge;
 mod faults;
 mod firewall;
 mod flood;

@@ -76,6 +76,7 @@ function Detail({ port, live }) {
     ["Foreign", `${count(port.foreign)} frames to other MAC addresses`],
     ["Failed", `${count(port.failed)} frames that the interface refused`],
     ["Offloaded", port.offloaded > 0 ? `${count(port.offloaded)} frames that the kernel forwarded by itself` : null],
+    ["MSS lowered", port.mss_lowered > 0 ? `in ${count(port.mss_lowered)} SYNs` : null],
   ];
   const queues = port.queues.map((queue, number) => ({ number, ...queue }));
   const columns = [

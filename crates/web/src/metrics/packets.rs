@@ -61,7 +61,7 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
 }
 
 fn write_ports(text: &mut Exposition, ports: &[PortView]) {
-    let counters: [Each<PortView>; 8] = [
+    let counters: [Each<PortView>; 9] = [
         ("port_received_packets", "Frames received.", |port| port.received),
         ("port_received_bytes", "Bytes received, from the Ethernet header on.", |port| port.received_bytes),
         ("port_sent_packets", "Frames sent.", |port| port.sent),
@@ -72,6 +72,11 @@ fn write_ports(text: &mut Exposition, ports: &[PortView]) {
         ("port_offloaded_packets", "Received frames that the kernel forwarded by itself.", |port| {
             port.offloaded
         }),
+        (
+            "port_mss_lowered_packets",
+            "SYNs whose maximum segment size was lowered to the port's limit.",
+            |port| port.mss_lowered,
+        ),
     ];
     for (name, help, of) in counters {
         let mut family = text.counter(name, help);

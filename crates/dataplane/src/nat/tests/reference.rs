@@ -7,7 +7,7 @@ use crate::nat::layout::{End, Layout, inside_key};
 use crate::nat::session::TcpFlags;
 use crate::nat::testing::{config, fuzz_one, icmp, udp};
 use crate::nat::{
-    Filtering, NatTimeouts, PortForward, PortSelection, SessionState, group_shards, shard_group,
+    AddressPair, Filtering, NatTimeouts, PortForward, PortSelection, SessionState, group_shards, shard_group,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -480,6 +480,13 @@ fn run_cut(router: &Router, mut chunk: Chunk, cut: Cut) -> Chunk {
     chunk
 }
 
+/// The same, but the second public address is that of one host.
+fn with_second_alone(mut config: NatConfig) -> NatConfig {
+    let public = config.public_addresses.pop().unwrap().into();
+    config.one_to_one = vec![AddressPair { inside: (*host(5, 0).ip()).into(), public, outside: 0 }];
+    config
+}
+
 /// A packet by a handful of numbers: from inside to outside, back to a port that may be mapped, or
 /// between inside hosts.
 fn packet(kind: u8, protocol: u8, h: u8, port: u16, r: u8) -> (u16, Vec<u8>) {
@@ -502,6 +509,7 @@ proptest! {
     #[test]
     fn any_order_of_groups_gives_the_same(
         hash: bool,
+        is_second_alone: bool,
         groups in 1usize..10,
         chunks in proptest::collection::vec(
             (0u64..5, proptest::collection::vec((0u8..9, 0u8..3, 1u8..6, 0u16..40, 1u8..5), 0..120)), 1..8),
@@ -510,6 +518,7 @@ proptest! {
         let timeouts = NatTimeouts { udp_s: 3, tcp_established_s: 8, tcp_transitory_s: 4, icmp_s: 2, ..NatTimeouts::default() };
         let config =
             NatConfig { shards: 8, sessions_max: 120, port_range: 2000..=2047, port_selection, timeouts, ..config(2) };
+        let config = if is_second_alone { with_second_alone(config) } else { config };
         let cuts = [Cut::Whole, Cut::Lists(groups), Cut::Skipping(groups), Cut::Split(groups)];
         let outcomes = cuts.map(|cut| {
             let mut router = Router::new(&config);

@@ -79,7 +79,7 @@ fn addresses_that_nat_gives_out_are_answered_for_and_never_asked_from() {
     table
         .handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START)
         .expect_err("the address belongs to no one yet");
-    let identity = PortIdentity { translated: vec![public], ..identity() };
+    let identity = PortIdentity { translated: vec![public.into()], ..identity() };
     assert!(!identity.owns(public.into()), "it is not the router's own");
     table.set_port(0, Some(identity), START);
     outputs(&mut table);
