@@ -54,6 +54,7 @@ use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Opened, Outboxes, QueueClock};
 use crate::punt::{LinkChange, Punt, is_refusal};
+use crate::standby::Share;
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
 pub(crate) use reload::{HostChange, HostPorts, PortChange};
@@ -107,6 +108,7 @@ pub(crate) struct Parts {
     pub(crate) injector: Injector,
     pub(crate) mirrors: Mirrors,
     pub(crate) virtual_macs: PortMacs,
+    pub(crate) standby: Option<Arc<Share>>,
     pub(crate) outside: Option<u16>,
     pub(crate) nat: Option<Arc<NatStage>>,
     pub(crate) firewall: Option<FirewallWatch>,
