@@ -54,6 +54,7 @@ mod route_table;
 mod routing;
 mod section;
 mod sets;
+mod standby;
 mod system;
 mod text_file;
 mod types;
@@ -65,6 +66,7 @@ mod workers;
 
 use std::path::{Path, PathBuf};
 
+use thalweg_dataplane::vrrp::VrrpConfig;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -87,7 +89,8 @@ pub use types::{
     AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, ControlConfig, DpdkConfig, Driver,
     FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX,
     PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig,
-    StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
+    StandbyConfig, StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig, WorkersConfig,
+    XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};
@@ -207,6 +210,9 @@ impl ConfigSource {
         sets::read(&mut reader, &mut root);
         let mut routing = routing::read(&mut reader, &mut root, &ports, folder);
         let vrrp = vrrp::read(&mut reader, &mut root, &ports);
+        let of =
+            |router: &VrrpConfig| router.addresses.iter().map(|own| (router.port, *own)).collect::<Vec<_>>();
+        ports.shared = vrrp.iter().flat_map(of).collect();
         let nat = nat::read(&mut reader, &mut root, &ports, &mut routing);
         if let Some(nat) = &nat {
             ports.check_sources_for(nat, &routing);
@@ -214,6 +220,12 @@ impl ConfigSource {
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());
+        let others = standby::Others {
+            has_virtual_routers: !vrrp.is_empty(),
+            has_state: nat.is_some() || firewall.is_some(),
+            has_blocks: nat.as_ref().is_some_and(|nat| nat.subscribers.is_some()),
+        };
+        let standby = standby::read(&mut reader, &mut root, &others);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
         let control = control::read(&mut reader, &mut root);
@@ -235,6 +247,7 @@ impl ConfigSource {
             neighbors: ports.neighbors,
             routing,
             vrrp,
+            standby,
             nat,
             acls,
             firewall,

@@ -398,7 +398,7 @@ fn read_addresses(
             let message =
                 format!("public address {address} is in the network of the inside port {}", ports.name(port));
             reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
-        } else if owner != Some(outside) {
+        } else if owner != Some(outside) && !ports.shared.contains(&(outside, address.into())) {
             let message =
                 format!("public address {address} is not an address of port {}", ports.name(outside));
             let finding =

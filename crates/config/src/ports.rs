@@ -127,6 +127,8 @@ pub(crate) struct Ports {
     /// The addresses of all ports, with their ports.
     pub(crate) addresses: Vec<(PortIndex, At<IpNet>)>,
     pub(crate) neighbors: Vec<StaticNeighbor>,
+    /// The addresses of virtual routers, with their ports.
+    pub(crate) shared: Vec<(PortIndex, IpAddr)>,
     /// Access lists that ports name; `true` for incoming packets, `false` for outgoing ones.
     pub(crate) acl_names: Vec<(PortIndex, bool, At<String>)>,
     /// Ports with `urpf`.

@@ -2,8 +2,8 @@
 
 use crate::key::{SectionInfo, Table, table};
 use crate::{
-    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, system, vrrp,
-    web, workers,
+    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, standby,
+    system, vrrp, web, workers,
 };
 
 table! {
@@ -19,6 +19,7 @@ table! {
     row routing::ROUTING;
     row routing::ROUTES;
     row vrrp::VRRP;
+    row standby::STANDBY;
     row nat::NAT;
     row acl::ACL;
     row firewall::FIREWALL;

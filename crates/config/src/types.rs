@@ -5,7 +5,7 @@
 //! range is empty, no rate is zero.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,6 +55,8 @@ pub struct RouterConfig {
     pub routing: RoutingConfig,
     /// Virtual routers, in file order.
     pub vrrp: Vec<VrrpConfig>,
+    /// The router that takes over sessions and states.
+    pub standby: Option<StandbyConfig>,
     pub nat: Option<NatConfig>,
     /// In file order.
     pub acls: Vec<AclConfig>,
@@ -85,6 +87,16 @@ pub struct RouterConfig {
     pub warnings: Vec<Diagnostic>,
     /// The text of the configuration.
     pub text: std::sync::Arc<str>,
+}
+
+/// The other router of the virtual routers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandbyConfig {
+    /// This router's end.
+    pub listen: SocketAddr,
+    pub peer: SocketAddr,
+    /// The file with the secret of both.
+    pub key: PathBuf,
 }
 
 /// The sockets on which the router answers, and whom.

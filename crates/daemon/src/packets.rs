@@ -25,7 +25,8 @@ use thalweg_live::{
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FirewallRuleView,
     FlowCacheView, FlowOutletView, GatewayCheckView, NatUse, NeighborView, PacketRequest, PacketStatus,
-    PolicerView, PortView, QueueView, ReceiveQueueView, SojournView, UpDown, VirtualRouterView, emit_all,
+    PolicerView, PortView, QueueView, ReceiveQueueView, SojournView, StandbyView, UpDown, VirtualRouterView,
+    emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -328,6 +329,8 @@ impl PacketSide {
         problems.extend(failed.map(|GatewayCheckView { port, gateway, target, .. }| {
             format!("gateway {gateway} of port {port} fails its check: {target} does not answer")
         }));
+        let standby = self.router.read().standby().filter(|view| view.state.is_problem());
+        problems.extend(standby.map(|view| format!("standby: {}", view.state.means())));
         if self.has_ended() {
             problems.push("the router stopped forwarding packets: see the log".to_owned());
         }
@@ -436,6 +439,22 @@ impl PacketSide {
         Ok(views.ok_or(AnswerError::HostSilent)?.iter().map(view).collect())
     }
 
+    fn standby(&self) -> Option<StandbyView> {
+        let view = self.router.read().standby()?;
+        let ([sessions, states], [peer_sessions, peer_states]) = (view.entries, view.other_entries);
+        Some(StandbyView {
+            state: view.state.name().to_owned(),
+            means: view.state.means().to_owned(),
+            behind: view.behind,
+            sessions,
+            states,
+            peer_sessions,
+            peer_states,
+            same_rules: view.has_same_rules,
+            counters: view.counters.rows().map(|(name, count)| (name.to_owned(), count)).collect(),
+        })
+    }
+
     fn queues(&self) -> Vec<QueueView> {
         let router = self.router.read();
         let mut views = Vec::new();
@@ -492,6 +511,7 @@ impl PacketSide {
             PacketRequest::Neighbors => emit_all(self.neighbors(), emit),
             PacketRequest::GatewayChecks => emit_all(self.gateway_checks(), emit),
             PacketRequest::VirtualRouters => emit_all(self.virtual_routers(), emit),
+            PacketRequest::Standby => emit_all(Ok(self.standby()), emit),
             PacketRequest::Queues => emit_all(Ok(self.rated_queues()), emit),
             PacketRequest::AccessLists => emit_all(Ok(self.access_lists()), emit),
             PacketRequest::Policers => emit_all(Ok(self.policers()), emit),

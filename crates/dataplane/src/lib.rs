@@ -14,7 +14,7 @@
 //!
 //! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
 //! ([`icmp`]), health checks of gateways ([`gateway_check`]), virtual
-//! routers ([`vrrp`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
+//! routers ([`vrrp`]), their state at a [`standby`], IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
 //! file. Shards of NAT and of the firewall are in cells, for which the caller supplies locks if several threads share them.
 
 pub mod account;
@@ -40,6 +40,7 @@ pub mod reverse_path;
 pub mod route;
 pub mod routing_rules;
 pub mod schedule;
+pub mod standby;
 pub mod vlan;
 pub mod vrrp;
 

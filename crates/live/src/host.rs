@@ -54,6 +54,7 @@ use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Opened, Outboxes, QueueClock};
 use crate::punt::{LinkChange, Punt, is_refusal};
+use crate::standby::Share;
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
 pub(crate) use reload::{HostChange, HostPorts, NatPorts, PortChange};
@@ -108,6 +109,7 @@ pub(crate) struct Parts {
     pub(crate) mirrors: Mirrors,
     pub(crate) virtual_macs: PortMacs,
     pub(crate) nat_ports: Option<NatPorts>,
+    pub(crate) standby: Option<Arc<Share>>,
     pub(crate) nat: Option<Arc<NatStage>>,
     pub(crate) firewall: Option<FirewallWatch>,
     /// The ICMP error for a host that NAT refuses a session; `None` to drop its packets silently.

@@ -70,6 +70,9 @@ pub enum OpenError {
     /// The configuration cannot be built.
     #[error(transparent)]
     Build(thalweg_node::BuildError),
+    /// State cannot be exchanged with the other router.
+    #[error(transparent)]
+    Standby(crate::standby::StandbyError),
     /// A thread or a pair of sockets could not be created.
     #[error("the system is out of a resource: {0}")]
     System(std::io::Error),

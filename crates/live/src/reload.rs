@@ -275,6 +275,9 @@ impl LiveRouter {
                 state.mtu.store(port.mtu.into(), Ordering::Relaxed);
             }
         }
+        if let Some(standby) = &self.standby {
+            standby.configure(config);
+        }
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
         let (nat, firewall) = (self.nat(), self.firewall_watch(config));
         if self.order(|host_thread| host_thread.change(host, nat, firewall)).is_none() {

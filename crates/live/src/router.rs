@@ -13,6 +13,7 @@ use thalweg_config::RouterConfig;
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatRefusal;
+use thalweg_dataplane::standby::StandbyView;
 use thalweg_exec::ModelOptions;
 use thalweg_node::control::{CaptureRequest, SojournView, WorkerView};
 use thalweg_node::forwarding::ForwardingTables;
@@ -33,6 +34,7 @@ use crate::packets::Exchange;
 use crate::ports::{PortState, PortStates};
 use crate::received::{Received, sum_of};
 use crate::residence::Residence;
+use crate::standby::Share;
 use crate::vlan;
 use crate::workers::Workers;
 
@@ -87,6 +89,7 @@ pub struct LiveRouter {
     pub(crate) watch: Sender<WatchChange>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
     pub(crate) virtual_macs: PortMacs,
+    pub(crate) standby: Option<Arc<Share>>,
     pub(crate) questions: Sender<Question>,
     pub(crate) ended: Arc<AtomicBool>,
     /// The configuration in force; locked during a reload.
@@ -122,6 +125,11 @@ impl LiveRouter {
     /// Who looks after the firewall of the plan in force; `None` without a firewall.
     pub(crate) fn firewall_watch(&self, config: &RouterConfig) -> Option<FirewallWatch> {
         FirewallWatch::of(&self.plan.load(), config)
+    }
+
+    /// What is known of the standby; `None` without one.
+    pub fn standby(&self) -> Option<StandbyView> {
+        self.standby.as_ref()?.view()
     }
 
     /// Ends the leases of offloaded flows. Call it after ending NAT sessions.

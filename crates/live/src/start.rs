@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use thalweg_base::NO_PORT;
 use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_dataplane::egress::EgressQueue;
@@ -50,6 +50,7 @@ use crate::punt::{LinkChange, Punt, ToHost};
 use crate::received::Received;
 use crate::router::{LiveOptions, LiveRouter, refusal};
 use crate::sink::{LiveSink, SinkParts};
+use crate::standby::{Secret, StandbyThread};
 use crate::vlan;
 use crate::workers::Workers;
 
@@ -117,6 +118,11 @@ impl LiveRouter {
         options: &LiveOptions,
     ) -> Result<Self, OpenError> {
         check_named(config, &options.model)?;
+        let secret = config.standby.as_ref().map(|standby| Secret::read(&standby.key)).transpose();
+        let secret = secret.map_err(OpenError::Standby)?;
+        let run = options.seed;
+        let seed = secret.as_ref().map_or(options.seed, Secret::seed);
+        let options = &LiveOptions { seed, ..options.clone() };
         let names = config.ports.iter().map(|port| port.name.clone()).collect();
         let counters = Arc::new(Counters::named(names, ADDED_MAX));
         counters.taps.set_classes(class_names(config));
@@ -138,6 +144,7 @@ impl LiveRouter {
             (questions, watch),
             lanes.len(),
         );
+        let standby = router.open_standby(config, secret, run)?;
         let host = router.host(config, options, &ports, injector, mirrors);
         let sources = router.live_sources(lanes, injected, options)?;
         router.wakers.extend(sources.iter().map(|(source, _)| source.waker()));
@@ -164,6 +171,9 @@ impl LiveRouter {
         router.spawn_offload()?;
         router.spawn_mirrors(mirror_halves)?;
         router.spawn_sockets()?;
+        if let Some(standby) = standby {
+            router.spawn("standby", move |stop| standby.run(stop))?;
+        }
         router.spawn_egress(options.model.priority)?;
         router.spawn_flows()?;
         router.spawn_packets(lanes, options)?;
@@ -196,6 +206,7 @@ impl LiveRouter {
             watch,
             offload: opened.offload,
             virtual_macs: opened.virtual_macs,
+            standby: None,
             questions,
             ended: Arc::default(),
             config: Mutex::new(Arc::new(config.clone())),
@@ -230,6 +241,7 @@ impl LiveRouter {
             mirrors,
             virtual_macs: self.virtual_macs.clone(),
             nat_ports: NatPorts::of(config),
+            standby: self.standby.clone(),
             nat: self.nat(),
             firewall: self.firewall_watch(config),
             refusal: refusal(config),
@@ -242,6 +254,20 @@ impl LiveRouter {
         host.configure_neighbors(neighbors.map(|neighbor| (neighbor.port, neighbor.address, neighbor.mac)));
         host.configure_checks(&config.routing.checks);
         host
+    }
+
+    /// The thread that exchanges state with the other router, if there is one, and what it shares with others.
+    fn open_standby(
+        &mut self,
+        config: &RouterConfig,
+        secret: Option<Secret>,
+        run: u64,
+    ) -> Result<Option<StandbyThread>, OpenError> {
+        let Some((settings, secret)) = config.standby.as_ref().zip(secret) else { return Ok(None) };
+        let thread = StandbyThread::open(settings, (secret, config), self.plan.clone(), self.clock, run);
+        let thread = thread.map_err(OpenError::Standby)?;
+        self.standby = Some(thread.share());
+        Ok(Some(thread))
     }
 
     /// The feed and the sink of each lane.
@@ -454,12 +480,14 @@ pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfi
     }
 }
 
-/// The addresses that NAT uses on a port, without the port's own.
+/// The addresses that NAT uses on a port, without the port's own and those that belong to whichever router is Active.
 pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Net> {
     let mut outsides = config.nat.iter().flat_map(NatConfig::outsides).enumerate();
     let Some((place, nat)) = outsides.find(|(_, nat)| nat.outside_port == port) else { return Vec::new() };
     let own = &config.ports[usize::from(port)].addresses;
-    let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
+    let shared = config.vrrp.iter().filter(|shared| shared.port == port).flat_map(|shared| &shared.addresses);
+    let others: Vec<IpAddr> = own.iter().map(IpNet::addr).chain(shared.copied()).collect();
+    let is_other = |address: &Ipv4Addr| !others.contains(&IpAddr::V4(*address));
     let of_many = nat.public_addresses.into_iter().filter(is_other).map(Ipv4Net::from);
     let of_one = nat.one_to_one.iter().filter(|pair| pair.outside == place).map(|pair| pair.public);
     of_many.chain(of_one).collect()

@@ -41,7 +41,8 @@ pub use forwarding::{
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
     AclRuleView, CountersView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortRates,
-    PortView, QueueRates, QueueView, ReceiveQueueView, SojournView, VirtualRouterView, WorkerView,
+    PortView, QueueRates, QueueView, ReceiveQueueView, SojournView, StandbyView, VirtualRouterView,
+    WorkerView,
 };
 pub use received::{ReceivedItem, ReceivedRequest};
 pub use sent_route::SentRouteView;

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     AclRuleView, BgpNeighborView, BgpRequest, Client, ClientError, CountersView, FirewallCountersView,
     FlowCacheView, ForwardingView, GatewayCheckView, MemoryView, NatCountersView, PacketRequest, PolicerView,
-    PortView, QueueView, RefusalKind, Request, RibView, StatusView, VirtualRouterView,
+    PortView, QueueView, RefusalKind, Request, RibView, StandbyView, StatusView, VirtualRouterView,
 };
 
 use crate::answer::Outlet;
@@ -49,6 +49,7 @@ pub(crate) struct Views {
     pub(crate) ports: Option<Vec<PortView>>,
     pub(crate) checks: Option<Vec<GatewayCheckView>>,
     pub(crate) virtual_routers: Option<Vec<VirtualRouterView>>,
+    pub(crate) standby: Option<StandbyView>,
     pub(crate) queues: Option<Vec<QueueView>>,
     pub(crate) policers: Option<Vec<PolicerView>>,
     pub(crate) acls: Option<Vec<AclRuleView>>,
@@ -106,6 +107,7 @@ impl Views {
             ports: all(router, &packets(PacketRequest::Ports))?,
             checks: all(router, &packets(PacketRequest::GatewayChecks))?,
             virtual_routers: all(router, &packets(PacketRequest::VirtualRouters))?,
+            standby: one(router, &packets(PacketRequest::Standby))?,
             queues: all(router, &packets(PacketRequest::Queues))?,
             policers: all(router, &packets(PacketRequest::Policers))?,
             acls: all(router, &packets(PacketRequest::AccessLists))?,

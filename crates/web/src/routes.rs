@@ -194,6 +194,7 @@ pub(crate) static ROWS: &[Row] = &[
     get("/api/v1/arp", Read, NONE, Does::List(|_| packets(PacketRequest::Neighbors))),
     get("/api/v1/checks", Read, NONE, Does::List(|_| packets(PacketRequest::GatewayChecks))),
     get("/api/v1/vrrp", Read, NONE, Does::List(|_| packets(PacketRequest::VirtualRouters))),
+    get("/api/v1/standby", Read, NONE, Does::List(|_| packets(PacketRequest::Standby))),
     get("/api/v1/forwarding", Read, NONE, Does::One(|_| Ok(Request::Forwarding))),
     get("/api/v1/fib", Read, FIB, Does::Paged(|call| Ok(Request::FibRoutes(paged::<FibFilter>(call)?)))),
     get(

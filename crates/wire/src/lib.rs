@@ -9,8 +9,8 @@
 //! checksum and its update; [`checksum_offload`] completes what senders leave to hardware.
 //!
 //! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`]
-//! (NetFlow 5 and 9, IPFIX), [`sflow`], [`pcap`], [`pcapng`], [`trace`]; [`application`]: names of applications, their
-//! protocols and ports.
+//! (NetFlow 5 and 9, IPFIX), [`sflow`], [`pcap`], [`pcapng`], [`trace`]; [`standby`]: what a router tells the one that
+//! would replace it; [`application`]: names of applications, their protocols and ports.
 //!
 //! A format that two crates need is defined here once.
 
@@ -34,6 +34,7 @@ pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
 pub mod sflow;
+pub mod standby;
 pub mod tcp;
 pub mod testing;
 pub mod trace;

@@ -126,7 +126,7 @@ impl Ends {
 /// Both endpoints are IPv6; an address of IPv4 could look like one.
 pub(crate) const IPV6: u8 = 1;
 /// ICMP echo: the upper endpoint asks.
-const UPPER_ASKS: u8 = 2;
+pub(crate) const UPPER_ASKS: u8 = 2;
 /// The marks of a state that are part of its key.
 pub(crate) const KEY_MARKS: u8 = IPV6 | UPPER_ASKS;
 

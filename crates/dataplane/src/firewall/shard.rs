@@ -15,6 +15,7 @@
 //! Otherwise it is refused and counted. Connections that were answered are never ended for others.
 
 mod list;
+mod standby;
 
 use super::config::{FirewallConfig, PacketState, StateTimeouts};
 use super::event::FirewallEvent;
@@ -24,6 +25,7 @@ use super::state::{Fate, Phase, Segment, State};
 use crate::acl::{AclCounts, Action};
 use crate::rate_limit::TokenBucket;
 use crate::records::{HashIndex, WHEEL_S, Wheel, counters, number, place, seconds};
+use crate::standby::Changes;
 use list::Begun;
 use std::net::SocketAddrV4;
 use thalweg_base::{DropReason, Packet, PacketFlags, Translated, mix64, prefetch_at};
@@ -191,6 +193,8 @@ pub(crate) struct StateShard {
     hand: u32,
     look_again_s: u32,
     events: Vec<FirewallEvent>,
+    /// For a standby.
+    changes: Changes,
     counters: FirewallCounters,
     /// Not a counter of the answer: it depends on what NAT's sessions name, and when.
     look_ups: u64,
@@ -214,6 +218,7 @@ impl StateShard {
             hand: 0,
             look_again_s: 0,
             events: Vec::new(),
+            changes: Changes::default(),
             counters: FirewallCounters::default(),
             look_ups: 0,
         }
@@ -347,6 +352,7 @@ impl StateShard {
             hand: 0,
             look_again_s: now_s + 1,
             events: Vec::new(),
+            changes: Changes::default(),
             counters: FirewallCounters::default(),
             look_ups: 0,
         };
@@ -455,8 +461,11 @@ impl StateShard {
             let protocol = state.key().protocol;
             state.expires_s = self.now_s.saturating_add(self.settings.lifetime_s(protocol, phase));
         }
-        if before.is_half_open() && !phase.is_half_open() {
-            self.count_half_open(at, false);
+        if phase != before {
+            self.note(at);
+            if before.is_half_open() && !phase.is_half_open() {
+                self.count_half_open(at, false);
+            }
         }
         Fate::Belongs
     }
@@ -544,6 +553,7 @@ impl StateShard {
             return Err(DropReason::FirewallTableFull);
         };
         self.file(at);
+        self.note(at);
         self.counters.states_created += 1;
         Ok(Some(at))
     }
@@ -719,6 +729,7 @@ impl StateShard {
         if state.phase.is_half_open() {
             self.count_half_open(at, false);
         }
+        self.note_end(at);
         self.index.remove(state.key().hash(self.secret), at);
         self.states[at] = State::EMPTY;
         self.wheel.set_free(at, self.free);

@@ -8,6 +8,7 @@ use super::shard::{FirewallCounters, Seen, StateInfo, StateShard};
 use crate::acl::AclCounts;
 use crate::nat::group_shards;
 use crate::records::{number, seconds};
+use crate::standby::{Cells, Shards};
 use std::ops::Range;
 use thalweg_base::{Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 
@@ -225,6 +226,11 @@ impl<E: Exclusion> FirewallStage<E> {
             }
         }
         ended
+    }
+
+    /// The states, to be copied to another router; copies from there are of rules of this generation.
+    pub fn copies(&self, generation: u16) -> impl Shards + '_ {
+        Cells::<E, StateShard> { shards: &self.shards, generation }
     }
 
     /// How often a state was sought in the index, instead of named by a NAT session: a measure of the work, which may

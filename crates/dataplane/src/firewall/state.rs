@@ -20,8 +20,11 @@
 //!
 //! Memory: one cache line per state, 64 bytes.
 
-use super::flow::{FlowKey, KEY_MARKS, transport};
+use super::config::Zone;
+use super::flow::{FlowKey, IPV6, KEY_MARKS, UPPER_ASKS, transport};
 use thalweg_base::{Packet, PacketFlags};
+use thalweg_wire::ip_protocol::TCP;
+use thalweg_wire::standby::StateEntry;
 use thalweg_wire::tcp::{ACK, FIN, FLAGS_AT, HEADER_BYTES, RST, SYN, URG};
 
 /// The phase of a connection.
@@ -67,6 +70,11 @@ impl Phase {
     pub(crate) fn is_half_open(self) -> bool {
         matches!(self, Phase::Open | Phase::SynSent)
     }
+
+    const ALL: [Self; 10] = {
+        use Phase::*;
+        [Open, Answered, SynSent, SynAnswered, Established, FinLow, FinHigh, Closing, Reset, Aborted]
+    };
 }
 
 /// The origin is the upper endpoint.
@@ -151,6 +159,44 @@ impl State {
             state.note(origin, segment);
         }
         state
+    }
+
+    /// What another router gets of it: its windows mean nothing there once they have moved on.
+    pub(crate) fn copy(&self, zones: (Zone, Zone)) -> StateEntry {
+        StateEntry {
+            protocol: self.protocol,
+            phase: self.phase as u8,
+            is_ipv6: self.marks & IPV6 != 0,
+            second_asks: self.marks & UPPER_ASKS != 0,
+            second_began: self.marks & ORIGIN_UPPER != 0,
+            zones,
+            rule: self.rule,
+            ports: self.ports,
+            addresses: self.addresses,
+        }
+    }
+
+    /// A state from a copy; `None` if it makes no sense. A TCP connection counts as picked up.
+    pub(crate) fn copied(copy: &StateEntry) -> Option<Self> {
+        let phase = *Phase::ALL.get(usize::from(copy.phase))?;
+        let is_tcp = copy.protocol == TCP;
+        let is_of_tcp = !matches!(phase, Phase::Open | Phase::Answered);
+        let ends = [0, 1].map(|end| (copy.addresses[end], copy.ports[end]));
+        let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
+        let state = State {
+            addresses: copy.addresses,
+            ports: copy.ports,
+            protocol: copy.protocol,
+            phase,
+            rule: copy.rule,
+            marks: LIVE
+                | mark(is_tcp, PICKED_UP)
+                | mark(copy.is_ipv6, IPV6)
+                | mark(copy.second_asks, UPPER_ASKS)
+                | mark(copy.second_began, ORIGIN_UPPER),
+            ..Self::EMPTY
+        };
+        (is_tcp == is_of_tcp && ends[0] <= ends[1]).then_some(state)
     }
 
     #[inline(always)]

@@ -19,8 +19,8 @@
 //! Invariants:
 //! - an inside endpoint has one public endpoint at a time on each outside port, and vice versa;
 //! - results depend only on the sequence of packets and packet times given to each shard;
-//! - no memory is allocated after construction, except one list of shards per chunk and the router's own ports and
-//!   flows, which are bounded;
+//! - no memory is allocated after construction, except one list of shards per chunk, the router's own ports and flows,
+//!   and what a standby is told, all of which are bounded;
 //! - exhaustion of any resource is a counted drop, and existing sessions continue;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!

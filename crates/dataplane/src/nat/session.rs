@@ -98,6 +98,26 @@ impl SessionState {
         table
     };
 
+    /// Its number in messages to other routers.
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The state with this number.
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Whether a session of this protocol, no port forward, may be in it.
+    pub(crate) fn is_of(self, protocol: NatProtocol) -> bool {
+        match self {
+            Self::Udp => protocol == NatProtocol::Udp,
+            Self::Icmp => protocol == NatProtocol::Icmp,
+            Self::Forward => false,
+            _ => protocol == NatProtocol::Tcp,
+        }
+    }
+
     /// The name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {

@@ -34,6 +34,7 @@ mod life;
 mod log;
 mod migrate;
 mod own;
+mod standby;
 
 pub use bare::BareInfo;
 
@@ -47,8 +48,9 @@ use super::ports::PortPool;
 use super::rewrite::{self, Quote};
 use super::session::{Life, Session, SessionState, TcpFlags};
 use super::subscribers::{BlockInfo, Subscribers};
-use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds};
+use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds, slice};
 use crate::reverse_path::SourceCheck;
+use crate::standby::Changes;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
@@ -211,6 +213,8 @@ pub struct NatShard {
     counters: NatCounters,
     /// The log of events, if enabled.
     log: Option<Box<EventLog>>,
+    /// For a standby.
+    changes: Changes,
 }
 
 impl NatShard {
@@ -251,6 +255,7 @@ impl NatShard {
             look_again_s: 0,
             counters: NatCounters::default(),
             log: None,
+            changes: Changes::default(),
             translated: [0; 2],
             layout,
         };
@@ -332,12 +337,11 @@ impl NatShard {
         mut show: impl FnMut(SessionInfo),
     ) -> Option<usize> {
         let now_s = now_s.max(self.now_s);
-        let fresh = self.fresh as usize;
-        let end = from.saturating_add(count).min(fresh);
-        let records = self.sessions.get(from..end).unwrap_or_default();
-        let live = records.iter().filter(|session| session.is_live() && session.expires_s >= now_s);
+        let (records, rest) = slice(from, count, self.fresh);
+        let records = self.sessions[records].iter();
+        let live = records.filter(|session| session.is_live() && session.expires_s >= now_s);
         live.for_each(|session| show(self.info(session, now_s)));
-        (end < fresh).then_some(end)
+        rest
     }
 
     /// A session alive at `now_s`, for display.

@@ -14,6 +14,7 @@ use super::own::{OwnFlow, OwnPort};
 use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought};
 use super::subscribers::BlockInfo;
 use crate::records::{number, place, seconds};
+use crate::standby::{Cells, Shards};
 use arc_swap::{ArcSwapOption, Guard};
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
@@ -294,6 +295,11 @@ impl<E: Exclusion> NatStage<E> {
         if let (Some(mut shard), Some(session)) = (shard, session.checked_sub(1)) {
             shard.name_state(place(session), state);
         }
+    }
+
+    /// The sessions, to be copied to another router. Port forwards and sessions without ports are not among them.
+    pub fn copies(&self) -> impl Shards + '_ {
+        Cells::<E, NatShard> { shards: &self.shards, generation: 0 }
     }
 
     /// Whether NAT translates to this address.

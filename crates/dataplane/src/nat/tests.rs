@@ -10,6 +10,7 @@ mod protection;
 mod reference;
 mod rfc;
 mod several;
+mod standby;
 mod subscribers;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};

@@ -28,6 +28,13 @@ pub(crate) const fn number(place: usize) -> u32 {
     place as u32
 }
 
+/// The records of a slice that were ever used, those below `fresh`, and where the next slice begins, if there is one.
+pub(crate) fn slice(from: usize, count: usize, fresh: u32) -> (std::ops::Range<usize>, Option<usize>) {
+    let fresh = place(fresh);
+    let end = from.saturating_add(count).min(fresh);
+    (from.min(end)..end, (end < fresh).then_some(end))
+}
+
 /// A zeroed table whose pages are mapped already: a page fault at the first use would cost a packet as much as a
 /// hundred others.
 fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {

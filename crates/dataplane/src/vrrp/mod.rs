@@ -184,6 +184,8 @@ impl VirtualRouter {
 #[derive(Clone, Debug, Default)]
 pub struct VirtualRouters {
     routers: Vec<VirtualRouter>,
+    /// No router preempts another one for now.
+    holds: bool,
     outputs: VecDeque<VrrpOutput>,
 }
 
@@ -206,7 +208,7 @@ impl VirtualRouters {
             timer_ns: u64::MAX,
             sent_ns: 0,
         };
-        Self { routers: configs.into_iter().map(router).collect(), outputs: VecDeque::new() }
+        Self { routers: configs.into_iter().map(router).collect(), holds: false, outputs: VecDeque::new() }
     }
 
     /// The configurations, in order.
@@ -244,6 +246,17 @@ impl VirtualRouters {
             router.timer_ns = now_ns.saturating_add(router.down_ns());
             self.set_state(place, VrrpState::Backup);
         }
+    }
+
+    /// Leaves addresses to a router of lower priority that is Active, as without preemption, until told otherwise. It
+    /// takes over from one that is silent, and owners (priority 255) do not wait.
+    pub fn hold(&mut self, holds: bool) {
+        self.holds = holds;
+    }
+
+    /// Whether one of them is Active.
+    pub fn is_any_active(&self) -> bool {
+        self.routers.iter().any(|router| router.view.state == VrrpState::Active)
     }
 
     /// Tells others that this router stops (RFC 9568 6.4.3).
@@ -321,7 +334,7 @@ impl VirtualRouters {
         match router.view.state {
             VrrpState::Initialize => {}
             VrrpState::Backup if priority == 0 => router.timer_ns = now_ns.saturating_add(router.skew_ns()),
-            VrrpState::Backup if !router.config().preempt || priority >= own => {
+            VrrpState::Backup if self.holds || !router.config().preempt || priority >= own => {
                 self.follow(place, (packet.source, priority), heard.interval_cs(), now_ns);
             }
             // The timer goes on: then this router takes over.

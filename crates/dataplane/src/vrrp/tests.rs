@@ -165,6 +165,28 @@ fn a_router_that_stops_says_so() {
 }
 
 #[test]
+fn a_router_that_holds_takes_over_only_from_a_silent_one() {
+    let mut link = Link::of(&[config(200, false), config(100, false)]);
+    link.routers[0].hold(true);
+    link.set_up(0, false);
+    link.run(10 * INTERVAL_NS, |_, _| true);
+    link.set_up(0, true);
+    link.run(link.now_ns + 20 * INTERVAL_NS, |_, _| true);
+    assert_eq!(link.active(), [1], "it leaves the addresses to the other one");
+    link.run(link.now_ns + 5 * INTERVAL_NS, |_, _| false);
+    assert_eq!(link.active(), [0, 1], "which it does not hear any more");
+    link.set_up(0, false);
+    link.run(link.now_ns + 10 * INTERVAL_NS, |_, _| true);
+    link.set_up(0, true);
+    link.run(link.now_ns + 20 * INTERVAL_NS, |_, _| true);
+    assert_eq!(link.active(), [1]);
+    link.routers[0].hold(false);
+    link.run(link.now_ns + 5 * INTERVAL_NS, |_, _| true);
+    assert_eq!(link.active(), [0]);
+    assert!(link.routers[0].is_any_active() && !link.routers[1].is_any_active());
+}
+
+#[test]
 fn the_owner_is_active_at_once_and_listens_to_nobody() {
     let mut owner = VirtualRouters::new([config(255, false)]);
     owner.set_source(0, Some(source(0, false)), 0);

@@ -45,6 +45,9 @@ impl Host {
     }
 
     pub(super) fn run_virtual_routers(&mut self, now_ns: u64) {
+        if let Some(standby) = &self.parts.standby {
+            self.virtual_routers.hold(standby.holds());
+        }
         self.virtual_routers.handle_timer(now_ns);
         self.work_off_virtual_routers(now_ns);
     }
@@ -101,6 +104,9 @@ impl Host {
                     self.take_state(&config, state, now_ns);
                 }
             }
+        }
+        if let Some(standby) = &self.parts.standby {
+            standby.set_active(self.virtual_routers.is_any_active());
         }
     }
 

@@ -24,6 +24,8 @@ pub enum PacketRequest {
     GatewayChecks,
     /// One item for each virtual router.
     VirtualRouters,
+    /// What this router and its standby, or the one that it stands by, have of each other; no item without one.
+    Standby,
     /// One item for each class of each port that has a queue.
     Queues,
     /// One item for each NAT session that passes the filter.
@@ -273,6 +275,27 @@ pub struct VirtualRouterView {
     pub ignored: BTreeMap<String, u64>,
     /// How often this router became Active.
     pub became_active: u64,
+}
+
+/// The exchange of state with the other router of the virtual routers, as [`PacketRequest::Standby`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StandbyView {
+    /// `alone`, `different`, `idle`, `conflict`, `copying`, `covered`, `learning` or `ready`.
+    pub state: String,
+    /// The same in words.
+    pub means: String,
+    /// Parts of tables that the standby is known to lack; under load a few are always on their way.
+    pub behind: u32,
+    /// NAT sessions here, without port forwards, and states of the firewall.
+    pub sessions: u64,
+    pub states: u64,
+    /// The same of the other router.
+    pub peer_sessions: u64,
+    pub peer_states: u64,
+    /// Whether the rules of the firewall are the same on both routers.
+    pub same_rules: bool,
+    /// Datagrams, changes and entries, by what became of them.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// A class's queue at a port, as [`PacketRequest::Queues`] shows it.

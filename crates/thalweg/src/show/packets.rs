@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thalweg_node::control::{
     AclRuleView, CountersView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortRates,
-    PortView, QueueRates, QueueView, Request, VirtualRouterView,
+    PortView, QueueRates, QueueView, Request, StandbyView, VirtualRouterView,
 };
 use thalweg_text::Table;
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
@@ -40,6 +40,12 @@ pub(super) const SHOW: &[Show] = &[
         "Virtual routers: state, addresses, the Active router, advertisements",
         Request::Packets(PacketRequest::VirtualRouters),
         Print::Page(|items| Ok(virtual_routers(&parse_all(items)?))),
+    ),
+    Show::asks(
+        "standby",
+        "Sessions and states at the other router: who has what, who is behind, datagrams",
+        Request::Packets(PacketRequest::Standby),
+        Print::Page(|items| Ok(standby(&parse_all(items)?))),
     ),
     Show::asks(
         "counters",
@@ -213,6 +219,32 @@ fn virtual_routers(routers: &[VirtualRouterView]) -> String {
         .optional(&["Became active", "Ignored", "Received", "Sent"])
         .table()
         .render(width())
+}
+
+fn standby(views: &[StandbyView]) -> String {
+    let Some(view) = views.first() else {
+        return "no standby: [standby] names it, and it is known a moment after the start\n".to_owned();
+    };
+    let behind = match (view.state.as_str(), view.behind) {
+        ("covered" | "ready", 0) => "; in step".to_owned(),
+        (_, 0) => String::new(),
+        (_, parts) => format!("; behind by {} parts", count(parts.into())),
+    };
+    let rules =
+        if view.same_rules { "" } else { "\nThe rules of the firewall differ: states are judged again" };
+    let rows = [
+        ("NAT sessions", view.sessions, view.peer_sessions),
+        ("firewall states", view.states, view.peer_states),
+    ];
+    let tables = Table::of("", rows)
+        .words("Table", |(name, ..)| name.to_owned())
+        .number("Here", |(_, here, _)| count(here))
+        .number("At the other router", |(.., there)| count(there));
+    let counters = Table::of("", &view.counters)
+        .words("Counter", |(name, _)| name.replace('_', " "))
+        .number("Count", |(_, number)| count(*number));
+    let (tables, counters) = (tables.table().render(width()), counters.table().render(width()));
+    format!("{}: {}{behind}{rules}\n\n{tables}\n{counters}", view.state, view.means)
 }
 
 fn queues(queues: &[QueueView]) -> String {

@@ -34,6 +34,7 @@ mod queues;
 mod reload;
 mod rights;
 mod site;
+mod standby;
 mod tap;
 mod two_providers;
 mod vlan;

@@ -245,11 +245,28 @@ impl Site {
 
     /// Same as `run_alone`, by a command line that ends with the binary; env(1) runs it.
     pub(crate) fn run_by(&self, program: &[&str], config: &str, arguments: &[&str]) -> Router<'_> {
-        let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
+        let all = [program, &["run"]].concat();
+        self.run_in((&self.router(), "router"), &all, config, arguments)
+    }
+
+    /// Starts another router, in the namespace of a host, and waits until it answers queries.
+    pub(crate) fn run_beside(&self, host: Host, config: &str) -> Router<'_> {
+        let program = [env!("CARGO_BIN_EXE_thalweg"), "run"];
+        self.run_in((&self.namespace(host), "beside"), &program, config, &[])
+    }
+
+    fn run_in(
+        &self,
+        (namespace, name): (&str, &str),
+        program: &[&str],
+        config: &str,
+        arguments: &[&str],
+    ) -> Router<'_> {
+        let [file, socket] = ["toml", "sock"].map(|kind| self.file(&format!("{name}.{kind}")));
         fs::write(&file, beside_others(config)).expect("the folder is writable");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
-        let all = [program, &["run", &file, "--socket", &socket], arguments].concat();
-        let process = self.start(&self.router(), "env", &all);
+        let all = [program, &[&file, "--socket", &socket], arguments].concat();
+        let process = self.start(namespace, "env", &all);
         let mut router = Router { site: self, process, socket };
         eventually("the router answers", || {
             assert!(!router.process.has_ended(), "the router ended: {}", self.log());

@@ -8,7 +8,7 @@
 use std::fs;
 
 use crate::dead_ways::back_to_office;
-use crate::site::{GUEST, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
 
 /// keepalived's own address, and the shared ones.
 const KEEPALIVED: &str = "10.1.0.3";
@@ -16,24 +16,29 @@ const SHARED: [&str; 2] = ["10.1.0.9", "fe80::9"];
 /// VRID 51.
 const MACS: [&str; 2] = ["00:00:5e:00:01:33", "00:00:5e:00:02:33"];
 
-fn site() -> Option<Site> {
-    let site = Site::new()?;
-    let (office, guest) = (site.namespace(OFFICE), site.namespace(GUEST));
+/// Puts an interface of the guest on the link between a host and the router.
+pub(crate) fn share_link(site: &Site, host: Host, name: &str) {
+    let (namespace, guest) = (site.namespace(host), site.namespace(GUEST));
     for arguments in [
         "link add br0 type bridge forward_delay 0 mcast_snooping 0",
         "addr flush dev eth0",
         "link set eth0 master br0",
         "link set br0 up",
-        "addr add 10.1.0.2/24 dev br0",
-        "addr add 2001:db8:1::2/64 dev br0 nodad",
+        &format!("addr add {}/24 dev br0", host.v4),
+        &format!("addr add {}/64 dev br0 nodad", host.v6),
     ] {
-        site.ip(&office, arguments);
+        site.ip(&namespace, arguments);
     }
-    site.ip(&guest, &format!("link add eth9 type veth peer name peer netns {office}"));
-    site.ip(&office, "link set peer master br0 up");
-    site.ip(&guest, &format!("addr add {KEEPALIVED}/24 dev eth9"));
-    site.ip(&guest, "link set eth9 up");
-    site.ip(&office, &format!("route replace default via {}", SHARED[0]));
+    site.ip(&guest, &format!("link add {name} type veth peer name peer netns {namespace}"));
+    site.ip(&namespace, "link set peer master br0 up");
+    site.ip(&guest, &format!("link set {name} up"));
+}
+
+fn site() -> Option<Site> {
+    let site = Site::new()?;
+    share_link(&site, OFFICE, "eth9");
+    site.ip(&site.namespace(GUEST), &format!("addr add {KEEPALIVED}/24 dev eth9"));
+    site.ip(&site.namespace(OFFICE), &format!("route replace default via {}", SHARED[0]));
     back_to_office(&site, OUTSIDE);
     Some(site)
 }

@@ -6,7 +6,7 @@ use thalweg_base::DropReason;
 use thalweg_flow::EndReason;
 use thalweg_node::control::{
     CountersView, FirewallCountersView, FlowCacheView, ForwardingView, GatewayCheckView, NatCountersView,
-    PortView, QueueView, SojournView, VirtualRouterView,
+    PortView, QueueView, SojournView, StandbyView, VirtualRouterView,
 };
 
 use super::{Each, Views, seconds};
@@ -41,6 +41,9 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
     }
     if let Some(routers) = &views.virtual_routers {
         write_virtual_routers(text, routers);
+    }
+    if let Some(standby) = &views.standby {
+        write_standby(text, standby);
     }
     if let Some(queues) = &views.queues {
         write_queues(text, queues);
@@ -169,6 +172,28 @@ fn write_virtual_routers(text: &mut Exposition, routers: &[VirtualRouterView]) {
         let mut family = text.counter(name, help);
         all().for_each(|(place, each)| family.sample(&labels(place), of(each)));
     }
+}
+
+fn write_standby(text: &mut Exposition, view: &StandbyView) {
+    let is = |states: &[&str]| states.contains(&view.state.as_str());
+    text.gauge("standby_ready", "Whether the standby had everything of the active router.")
+        .sample(&[], is(&["covered", "ready"]));
+    text.gauge("standby_behind_parts", "Parts of tables that the standby is known to lack.")
+        .sample(&[], u64::from(view.behind));
+    let mut entries = text
+        .gauge("standby_entries", "NAT sessions and states of the firewall, here and at the other router.");
+    let all = [
+        ("sessions", "here", view.sessions),
+        ("sessions", "peer", view.peer_sessions),
+        ("states", "here", view.states),
+        ("states", "peer", view.peer_states),
+    ];
+    for (table, router, count) in all {
+        entries.sample(&[("table", table), ("router", router)], count);
+    }
+    let mut events =
+        text.counter("standby_events", "Datagrams, changes and entries, by what became of them.");
+    view.counters.iter().for_each(|(kind, count)| events.sample(&[("kind", kind)], *count));
 }
 
 fn write_queues(text: &mut Exposition, queues: &[QueueView]) {

@@ -48,6 +48,11 @@ fn views() -> Views {
             id: 1,
             ..VirtualRouterView::default()
         }]),
+        standby: Some(StandbyView {
+            state: name("covered"),
+            counters: [(name("forged"), 3)].into(),
+            ..StandbyView::default()
+        }),
         queues: Some(vec![QueueView {
             port: name("lan"),
             class: name("voice"),

@@ -250,6 +250,7 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("RestartView", view::<RestartView>()),
         ("SentRouteView", view::<SentRouteView>()),
         ("SojournView", view::<SojournView>()),
+        ("StandbyView", view::<StandbyView>()),
         ("StatusView", view::<StatusView>()),
         ("UpDown", view::<UpDown>()),
         ("VirtualRouterView", view::<VirtualRouterView>()),

@@ -4,7 +4,7 @@ use super::StateShard;
 use crate::firewall::config::Zone;
 use crate::firewall::flow::IPV6;
 use crate::firewall::state::Phase;
-use crate::records::place;
+use crate::records::slice;
 
 /// What is remembered of a connection for display alone: no packet but its first reads or writes it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,13 +60,6 @@ impl StateShard {
         })
     }
 
-    /// The records of a slice that were ever used, and where the next slice begins, if there is one.
-    fn slice(&self, from: usize, count: usize) -> (std::ops::Range<usize>, Option<usize>) {
-        let fresh = place(self.fresh);
-        let end = from.saturating_add(count).min(fresh);
-        (from..end, (end < fresh).then_some(end))
-    }
-
     /// Shows the states alive among `count` records from record `from` on; returns where to continue, if there are
     /// more. The order is arbitrary but reproducible.
     pub(crate) fn visit(
@@ -76,7 +69,7 @@ impl StateShard {
         count: usize,
         show: impl FnMut(StateInfo),
     ) -> Option<usize> {
-        let (records, rest) = self.slice(from, count);
+        let (records, rest) = slice(from, count, self.fresh);
         records.filter_map(|at| self.info(at, now_s.max(self.now_s))).for_each(show);
         rest
     }
@@ -88,7 +81,7 @@ impl StateShard {
         count: usize,
         which: impl Fn(&StateInfo) -> bool,
     ) -> (u64, Option<usize>) {
-        let (records, rest) = self.slice(from, count);
+        let (records, rest) = slice(from, count, self.fresh);
         let before = self.counters.states_cleared;
         for at in records {
             if self.info(at, self.now_s).is_some_and(|state| which(&state)) {

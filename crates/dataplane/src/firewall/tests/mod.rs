@@ -1,5 +1,6 @@
 mod cases;
 mod reference;
+mod standby;
 
 use super::*;
 use crate::acl::{AclCounts, Action, Rule};

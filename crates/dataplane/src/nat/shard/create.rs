@@ -69,6 +69,7 @@ impl NatShard {
         let at = self.create(protocol, source, packet.src_port, sought.hash, flags)?;
         self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
         self.log_created(at);
+        self.note(at);
         Ok(at)
     }
 

@@ -6,7 +6,7 @@
 use super::super::layout::End;
 use super::super::session::{Life, Session, SessionState};
 use super::{EndedBy, NatShard, Segment, SessionInfo};
-use crate::records::WHEEL_S;
+use crate::records::{WHEEL_S, slice};
 use thalweg_wire::tcp;
 
 /// A half-open session makes room for another only if it had no packet for this many seconds: longer than a
@@ -43,8 +43,12 @@ impl NatShard {
             if before.has_connection() && session.life == Life::Alone {
                 session.life = Life::Several;
             }
-            if session.state.is_half_open() && !before.is_half_open() {
+            let state = session.state;
+            if state.is_half_open() && !before.is_half_open() {
                 self.refile_one(at);
+            }
+            if state != before {
+                self.note(at);
             }
             return;
         }
@@ -55,11 +59,12 @@ impl NatShard {
             session.state = state;
             session.expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
             self.refile_one(at);
+            self.note(at);
         }
     }
 
     /// Files a session again whose life has become shorter.
-    fn refile_one(&mut self, at: usize) {
+    pub(super) fn refile_one(&mut self, at: usize) {
         self.wheel.unfile(at);
         self.file(at);
     }
@@ -100,6 +105,7 @@ impl NatShard {
     /// Removes a session from everything but the wheel. It ended with second `ended_s`, or ends now.
     fn remove(&mut self, at: usize, ended_s: Option<u32>) {
         let session = self.sessions[at];
+        self.note_end(&session);
         for end in [End::Source, End::Destination] {
             self.index.remove(self.layout.hash(session.key(end)), at);
         }
@@ -184,10 +190,9 @@ impl NatShard {
         why: EndedBy,
         which: impl Fn(&SessionInfo) -> bool,
     ) -> (u64, Option<usize>) {
-        let fresh = self.fresh as usize;
-        let end = from.saturating_add(count).min(fresh);
+        let (records, rest) = slice(from, count, self.fresh);
         let mut ended = 0;
-        for at in from..end {
+        for at in records {
             let session = &self.sessions[at];
             let may_end = session.is_live() && session.state != SessionState::Forward;
             if may_end && which(&self.info(session, self.now_s)) {
@@ -196,7 +201,7 @@ impl NatShard {
             }
         }
         self.count_ended(why, ended);
-        (ended, (end < fresh).then_some(end))
+        (ended, rest)
     }
 
     pub(super) fn count_ended(&mut self, why: EndedBy, ended: u64) {

@@ -104,15 +104,20 @@ impl NatShard {
             self.log_displaced(session, now_ns);
             return false;
         };
-        let at = self.insert(placed);
-        self.file(at);
-        self.hosts.has_another(&self.layout, session.addresses[0]);
-        self.counters.sessions_active += 1;
+        self.take_in(placed);
         true
     }
 
+    /// Puts a session that has its [place](Self::place) into the table.
+    pub(super) fn take_in(&mut self, placed: Session) {
+        let at = self.insert(placed);
+        self.file(at);
+        self.hosts.has_another(&self.layout, placed.addresses[0]);
+        self.counters.sessions_active += 1;
+    }
+
     /// The session as it would be here, with its public port taken.
-    fn place(&mut self, session: &Session, is_filtered: bool) -> Option<Session> {
+    pub(super) fn place(&mut self, session: &Session, is_filtered: bool) -> Option<Session> {
         let [inside, public] = session.addresses;
         let [inside_port, public_port] = session.ports;
         let belongs_here = self.layout.port_shard(public_port) == self.shard
