@@ -90,8 +90,9 @@ fn bad_usage(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The folder above this crate's own.
+/// The folder above this crate's own, which cargo names to what it runs: in the binary it would be a path of the machine
+/// that built it.
 fn workspace_root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    here.parent().map(Path::to_path_buf).unwrap_or(here)
 }
