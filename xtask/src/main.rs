@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`, `soak`.
+//! Development tasks: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`, `soak`, `package`.
 //!
 //! People and the machine that checks a push use the same steps: `.ci/run` calls them. Every task prints what
 //! it does before it does it, stops at the first failure, and then prints what to do next. Exit codes: 0
@@ -8,8 +8,10 @@ mod cargo;
 mod ci;
 mod fuzz;
 mod options;
+mod package;
 mod planted;
 mod quick;
+mod sbom;
 mod soak;
 mod test;
 mod tidy;
@@ -32,6 +34,8 @@ cargo xtask CHORE
                           run fuzz targets (all of them by default), N seconds each (60)
   planted [--seeds N] [NAME]..
                           put each fault of xtask/planted into a copy; seeds must find it
+  package [--package NAME] [--profile NAME]
+                          build the last commit twice, compare, and make its Debian package and bill of materials
   soak [OPTION]..         a million seeds, or as `thalweg lab seeds OPTION..` says
 ";
 
@@ -50,6 +54,9 @@ fn main() -> ExitCode {
         Some(("planted", rest)) => {
             let options = Options::parse("planted", "--seeds", planted::SEEDS_DEFAULT, rest);
             parsed(options, |options| planted::run(&root, options))
+        }
+        Some(("package", rest)) => {
+            parsed(package::Options::parse(rest), |options| package::run(&root, options))
         }
         Some(("soak", rest)) => done(soak::run(&root, rest)),
         Some(("help" | "--help" | "-h", _)) => {
@@ -83,8 +90,9 @@ fn bad_usage(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The folder above this crate's own.
+/// The folder above this crate's own, which cargo names to what it runs: in the binary it would be a path of the machine
+/// that built it.
 fn workspace_root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    here.parent().map(Path::to_path_buf).unwrap_or(here)
 }

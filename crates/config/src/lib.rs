@@ -166,9 +166,10 @@ impl ConfigSource {
         let control_socket = control::read(&mut reader, &mut root).socket;
         let store = flows::read_store(&mut reader, &mut root);
         let web = web::read(&mut reader, &mut root);
+        let files = std::mem::take(&mut reader.files);
         match reader.finish() {
             (diagnostics, true) => Err(ConfigErrors { diagnostics }),
-            _ => Ok(web.map(|web| WebSetup { web, control_socket, store })),
+            _ => Ok(web.map(|web| WebSetup { web, control_socket, store, files })),
         }
     }
 

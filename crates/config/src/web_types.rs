@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::files::Files;
+
 thalweg_base::words! {
     /// What the holder of a token may do. Each right includes those before.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,4 +52,6 @@ pub struct WebSetup {
     pub control_socket: PathBuf,
     /// The folder of stored flow records.
     pub store: Option<PathBuf>,
+    /// What these sections name.
+    pub files: Files,
 }

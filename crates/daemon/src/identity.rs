@@ -9,6 +9,12 @@ use thalweg_config::{ConfigSource, RouterConfig, masked};
 use thalweg_node::ProcessFacts;
 use thalweg_node::control::{ConfigView, StatusView};
 
+/// What this was built from. A package says it; cargo alone does not know it.
+pub const COMMIT: &str = match option_env!("THALWEG_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
 /// The start of the process and the configuration in force.
 #[derive(Debug)]
 pub(crate) struct Identity {
@@ -68,6 +74,7 @@ impl Identity {
         });
         StatusView {
             version: self.version.to_owned(),
+            commit: COMMIT.to_owned(),
             pid: std::process::id(),
             uptime_s: self.begun.elapsed().as_secs(),
             config: self.path.clone(),

@@ -66,6 +66,7 @@ use restart::NoteKeeper;
 use stopping::{Stopping, handle_signals};
 
 pub use error::{MirrorError, RunError};
+pub use identity::COMMIT;
 pub use options::RunOptions;
 
 /// Runs the router of this configuration until a signal or `thalweg stop` ends it. Before it, and before any thread,

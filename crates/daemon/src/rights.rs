@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use rustix::thread::{SecureComputingMode, secure_computing_mode, set_no_new_privs};
-use thalweg_config::{Driver, RouterConfig};
+use thalweg_config::{Driver, Files, RouterConfig};
 
 use self::account::Account;
 use self::kernel::{Access, landlock_version, refusable_calls, restrict_calls, restrict_files};
@@ -77,6 +77,11 @@ impl Sandbox {
         if let Some(why) = why_none {
             return Self { missing: vec![why.to_owned()], ..Self::default() };
         }
+        Self::offered()
+    }
+
+    /// What this kernel offers.
+    fn offered() -> Self {
         let (files, calls) = (landlock_version(), refusable_calls());
         let files_missing =
             files.as_ref().err().map(|error| format!("this kernel has no Landlock ({error})"));
@@ -117,7 +122,19 @@ pub fn take(config: &RouterConfig, options: &RunOptions) -> Result<(), RightsErr
     for Need { capability, what } in needs(config).into_iter().filter(lacks) {
         tracing::warn!("this process lacks {capability} ({what}): see `thalweg check`");
     }
-    confine(config, &options.config, &written)
+    confine(Sandbox::of(config), &readable(&config.files, &options.config), &written, &[TUN])
+}
+
+/// The same for a process that serves the HTTP API and nothing else: it reads what its sections of the file name and the
+/// records of flows, and makes its socket.
+pub fn take_to_serve(files: &Files, file: &Path, records: Option<&Path>) -> Result<(), RightsError> {
+    let mut written: BTreeSet<PathBuf> = files.written.iter().map(|folder| named(folder)).collect();
+    let mut read = readable(files, file);
+    if let Some(records) = records {
+        written.remove(records);
+        read.insert(records.to_owned());
+    }
+    confine(Sandbox::offered(), &read, &written, &[])
 }
 
 /// Whether this process runs in a sandbox.
@@ -126,16 +143,19 @@ pub(crate) fn is_confined() -> bool {
 }
 
 /// Applies the sandbox, and logs it.
-fn confine(config: &RouterConfig, file: &Path, written: &BTreeSet<PathBuf>) -> Result<(), RightsError> {
+fn confine(
+    sandbox: Sandbox,
+    read: &BTreeSet<PathBuf>,
+    written: &BTreeSet<PathBuf>,
+    devices: &[&str],
+) -> Result<(), RightsError> {
     let refused = |what| move |error| RightsError::Sandbox { what, error };
-    let sandbox = Sandbox::of(config);
     set_no_new_privs(true).map_err(io::Error::from).map_err(refused("no_new_privs"))?;
     if sandbox.landlock.is_some() {
-        let read = readable(config, file);
         let rules = read.iter().map(|path| (path.as_path(), Access::Read));
         let rules = rules.chain(written.iter().map(|path| (path.as_path(), Access::Write)));
-        let rules: Vec<_> = rules.chain([(Path::new(TUN), Access::Device)]).collect();
-        restrict_files(&rules).map_err(refused("Landlock"))?;
+        let rules = rules.chain(devices.iter().map(|path| (Path::new(path), Access::Device)));
+        restrict_files(&rules.collect::<Vec<_>>()).map_err(refused("Landlock"))?;
     }
     if sandbox.refused_calls.is_some() {
         restrict_calls().map_err(refused("seccomp"))?;
@@ -178,11 +198,11 @@ const OF_THE_SYSTEM: [&str; 20] = [
 
 /// What may be read: the folders of the configuration's files, because editors and certbot replace files there, and
 /// the system's.
-fn readable(config: &RouterConfig, file: &Path) -> BTreeSet<PathBuf> {
+fn readable(files: &Files, file: &Path) -> BTreeSet<PathBuf> {
     let mut all: BTreeSet<PathBuf> = OF_THE_SYSTEM.map(PathBuf::from).into();
     // A panic names its functions by it.
     all.extend(env::current_exe().ok());
-    for file in config.files.read.iter().map(PathBuf::as_path).chain([file]) {
+    for file in files.read.iter().map(PathBuf::as_path).chain([file]) {
         all.insert(parent(file));
         // Where a symbolic link leads.
         all.extend(fs::canonicalize(file).ok().map(|file| parent(&file)));

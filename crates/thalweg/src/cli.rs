@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use thalweg_daemon::COMMIT;
 use thalweg_exec::control_plane::SchedulingKind;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
@@ -153,13 +154,12 @@ pub(crate) enum Command {
     Pages(PagesArgs),
 }
 
-/// Version, commit and optional parts of this build. A package sets the commit; cargo alone does not know it.
+/// Version, commit and optional parts of this build.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let commit = option_env!("THALWEG_COMMIT").unwrap_or("unknown");
     let features = [(cfg!(feature = "dpdk"), "dpdk"), (cfg!(feature = "kafka"), "kafka")];
     let features: Vec<&str> = features.iter().filter_map(|(is_in, name)| is_in.then_some(*name)).collect();
     let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
-    format!("{} (commit {commit}, features: {features})", env!("CARGO_PKG_VERSION"))
+    format!("{} (commit {COMMIT}, features: {features})", env!("CARGO_PKG_VERSION"))
 });
 
 #[derive(Debug, Args)]

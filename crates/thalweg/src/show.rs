@@ -63,6 +63,8 @@ enum Print {
     Page(fn(Vec<Value>) -> Result<String, Failure>),
     /// A row for each item as it arrives: there may be millions.
     Rows(fn() -> Table, fn(Value) -> Result<Vec<String>, Failure>),
+    /// How many items there are.
+    Count,
     /// Routes of a neighbor before import, which the router does not keep: this program collects them.
     Received,
 }
@@ -116,7 +118,7 @@ pub(crate) struct ShowArgs {
 /// A command with its arguments.
 #[derive(Debug)]
 enum ShowCommand {
-    Question(Request, Print),
+    Question(Box<Request>, Print),
     Command(fn(&Path, Format) -> Result<String, Failure>),
 }
 
@@ -126,8 +128,10 @@ impl ShowCommand {
             matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
         let row = rows.into_iter().find(|row| row.name == name);
         match &row.ok_or_else(|| clap::Error::new(ErrorKind::InvalidSubcommand))?.does {
-            Does::Asks(request, print) => Ok(Self::Question(request.clone(), *print)),
-            Does::Reads(_, read) => read(matches).map(|(request, print)| Self::Question(request, print)),
+            Does::Asks(request, print) => Ok(Self::Question(Box::new(request.clone()), *print)),
+            Does::Reads(_, read) => {
+                read(matches).map(|(request, print)| Self::Question(Box::new(request), print))
+            }
             Does::Runs(run) => Ok(Self::Command(*run)),
             Does::Has(rows, _) => Self::read(rows.iter(), matches),
         }
@@ -207,13 +211,21 @@ fn show(args: &ShowArgs, format: Format, out: Out<'_>) -> Result<(), Failure> {
     let socket = &args.router.socket;
     let (request, form) = match &args.command {
         ShowCommand::Command(run) => return out(&run(socket, format)?),
-        ShowCommand::Question(request, form) => (request, form),
+        ShowCommand::Question(request, form) => (&**request, form),
     };
     match (format, form) {
         (_, Print::Received) => match request {
             Request::Bgp(BgpRequest::Routes(filter)) => received::show(socket, filter, format),
             other => ask(socket, other, |item| out(&format!("{item}\n"))),
         },
+        (_, Print::Count) => {
+            let mut count = 0_u64;
+            ask(socket, request, |_| {
+                count += 1;
+                Ok(())
+            })?;
+            out(&format!("{count}\n"))
+        }
         (Format::Json, _) => ask(socket, request, |item| out(&format!("{item}\n"))),
         (Format::Human, Print::Rows(columns, row)) => {
             let mut rows = stream(columns());

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use thalweg_config::{ConfigSource, WebConfig};
+use thalweg_daemon::{RunError, rights};
 use thalweg_ports::live::wall_ns;
 use thalweg_web::{Web, WebOptions};
 
@@ -21,8 +22,11 @@ pub(crate) fn run(args: &WebArgs) -> Result<(), Failure> {
     let setup = source.web().map_err(Failure::Config)?;
     let setup = setup.ok_or_else(|| Failure::Usage(format!("{} has no [web]", args.config.display())))?;
     let router = args.socket.clone().unwrap_or(setup.control_socket);
+    let records = args.data.clone().or(setup.store);
+    rights::take_to_serve(&setup.files, &args.config, records.as_deref())
+        .map_err(|error| Failure::Router(RunError::Rights(error)))?;
     let stop = stop_on_signals()?;
-    let _web = start(&setup.web, router, args.data.clone().or(setup.store))?;
+    let _web = start(&setup.web, router, records)?;
     while !stop.load(Ordering::Acquire) {
         thread::park_timeout(LOOK_EVERY);
     }

@@ -1,6 +1,9 @@
 //! The tests of this folder that need no program of their own. One program links once, which is faster.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../web/tests/console/browser.rs"]
+#[allow(dead_code, reason = "the console's own tests press keys and change its look")]
+mod browser;
 mod collectors;
 mod command_line;
 mod docs;

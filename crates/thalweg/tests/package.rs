@@ -1,10 +1,13 @@
 //! The Debian package and its units: built from the shipped files with this binary, and installed into a copy of this
 //! system that nothing of it leaves.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
+use crate::browser::Browser;
 use crate::support::{root, thalweg};
 
 /// Runs a program in the repository's root; packages are not compressed, which would take most of the time.
@@ -101,46 +104,102 @@ fn the_package_comes_and_goes() {
     assert!(steps.status.success() && said.contains("ALL DONE"), "{said}");
 }
 
-/// The package's unit under systemd itself, the first process of namespaces of their own: it starts as its user, comes
-/// back when it is killed and when it is stopped, reloads, and ends.
+/// The first steps of `docs/operate.md` as they are printed there, in a system of its own whose first process is
+/// systemd, between two hosts in namespaces: the console shows their traffic. Then the unit comes back when it is killed
+/// and when it is stopped, reloads, and ends.
 #[test]
-fn systemd_keeps_the_service_up() {
-    if run("systemctl", &["--version"]).is_none() {
-        return thalweg_testdata::skipped("no systemd to run the unit under");
+fn a_new_user_sees_traffic_and_systemd_keeps_the_service_up() {
+    for (program, version) in [("systemctl", "--version"), ("apt-get", "--version"), ("ping", "-V")] {
+        if run(program, &[version]).is_none() {
+            return thalweg_testdata::skipped(&format!("no {program}: the unit does not run"));
+        }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let Some(package) = package(folder.path()) else { return };
-    for (name, text) in [("boot", BOOT), ("steps", SERVICE_STEPS), ("router.toml", SERVICE_CONFIG)] {
+    let page = fs::read_to_string(root().join("docs/operate.md")).expect("the page");
+    let printed = page.split("\n## In five minutes\n").nth(1).expect("the section").lines();
+    let printed = printed.skip(1).map_while(|line| line.strip_prefix("    "));
+    // Root needs no sudo.
+    let commands: Vec<&str> = printed.map(|line| line.strip_prefix("sudo ").unwrap_or(line)).collect();
+    assert!(commands.len() > 4, "{commands:?}");
+    let name = package.rsplit('/').next().expect("a name");
+    let commands = commands.join("\n").replace("thalweg_0.1.0_amd64.deb", name);
+    for (name, text) in [("boot", BOOT), ("steps", SERVICE_STEPS), ("commands", &commands)] {
         fs::write(folder.path().join(name), text).expect("a file");
     }
-    let path = folder.path().display().to_string();
-    let own = ["--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child"];
-    let boot = format!("{path}/boot");
-    let booted = run("unshare", &[&own[..], &["sh", &boot, &path, &package]].concat()).expect("unshare runs");
-    let said = fs::read_to_string(folder.path().join("said"));
-    let Ok(said) = said else {
-        return thalweg_testdata::skipped(&format!("systemd does not come up here: {}", text(&booted)));
+    let mut system = System::boot(folder.path());
+    if system.comes_to("ready", folder.path()) {
+        the_console_shows_traffic(&system);
+        fs::write(folder.path().join("seen"), "").expect("a file");
+    }
+    let _ = system.0.wait();
+    let Ok(said) = fs::read_to_string(folder.path().join("said")) else {
+        let booted = fs::read_to_string(folder.path().join("booted")).unwrap_or_default();
+        return thalweg_testdata::skipped(&format!("systemd does not come up here: {booted}"));
     };
     assert!(said.contains("ALL DONE"), "{said}");
 }
 
-const SERVICE_CONFIG: &str = r#"
-[ports.lan]
-interface = "lan"
-addresses = ["10.1.0.1/24"]
-[bgp]
-as = 64500
-router_id = "10.1.0.1"
-"#;
+/// A system in namespaces of its own, which ends with this.
+struct System(Child);
 
-/// Makes systemd the first process, in a file system above this one with the package installed. Gets a folder and the
-/// package. Whatever fails before systemd runs leaves no file `said`.
+impl System {
+    fn boot(folder: &Path) -> Self {
+        let said = File::create(folder.join("booted")).expect("a file");
+        let system = Command::new("unshare")
+            .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child", "sh"])
+            .arg(folder.join("boot"))
+            .arg(folder)
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().expect("a descriptor"))
+            .stderr(said)
+            .spawn();
+        Self(system.expect("unshare runs"))
+    }
+
+    /// Waits until it has made a file; `false` if it ends before.
+    fn comes_to(&mut self, file: &str, folder: &Path) -> bool {
+        while !folder.join(file).exists() {
+            if self.0.try_wait().expect("it is a child").is_some() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        true
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Both ports of the router receive and send packets, says the console to a browser in the system's network.
+fn the_console_shows_traffic(system: &System) {
+    let mut shell = Command::new("nsenter");
+    shell.args([format!("--net=/proc/{}/ns/net", system.0.id()).as_str(), "sh"]);
+    let Some(mut browser) = Browser::start_by(shell) else { return };
+    browser.navigate("http://127.0.0.1:8080/#/ports");
+    for port in ["lan", "wan"] {
+        // The columns are Port, Link, Received, Packets in, Sent, Packets out.
+        browser.until(&format!(
+            "[...document.querySelectorAll('tbody tr')].some(({{ cells }}) => cells[0].textContent === {port:?} \
+             && [3, 5].every((column) => /[1-9]/.test(cells[column].textContent)))"
+        ));
+    }
+    assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
+/// Makes systemd the first process, in a file system above this one, or above that of another Debian (`THALWEG_ROOT`).
+/// Gets a folder. Whatever fails before systemd runs leaves no file `said`.
 const BOOT: &str = r#"set -eu
 mkdir "$1/over" "$1/root"
 root=$1/root
 mount -t tmpfs tmpfs "$1/over"
 mkdir "$1/over/up" "$1/over/work"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/over/up,workdir=$1/over/work" "$root"
+mount -t overlay overlay -o "lowerdir=${THALWEG_ROOT:-/},upperdir=$1/over/up,workdir=$1/over/work" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 mount -t tmpfs tmpfs "$root/run"
@@ -160,11 +219,12 @@ fi
 mkdir "$root/test"
 mount --bind "$1" "$root/test"
 ip link set lo up
-ip link add lan type veth peer name host
-ip link set lan up
-ip link set host up
-DEBIAN_FRONTEND=noninteractive chroot "$root" dpkg --force-depends -i "/test/${2##*/}"
-cp "$1/router.toml" "$root/etc/thalweg/router.toml"
+for port in lan wan; do
+    ip link add $port type veth peer name $port-host
+    ip link set $port up
+done
+ip address add 10.1.0.1/24 dev lan
+ip address add 198.51.100.1/30 dev wan
 echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 cd "$root/etc/systemd/system"
 mkdir thalweg.service.d
@@ -180,7 +240,7 @@ export container=lxc
 exec chroot "$root" /lib/systemd/systemd --system --unit=steps.service
 "#;
 
-/// What the first service does: it asks for the unit, and ends the system.
+/// What the first service does: the steps of a new user, then what happens to a service; it ends the system.
 const SERVICE_STEPS: &str = r#"exec >/test/said 2>&1
 trap 'journalctl --no-pager -n 60; systemctl poweroff --force --force' EXIT
 set -eux
@@ -195,13 +255,38 @@ until_is() {
     done
     set -x
 }
-systemctl start thalweg
+# Name, interface, address, gateway.
+host() {
+    ip netns add "$1"
+    ip link set "$2" netns "$1"
+    ip -n "$1" address add "$3" dev "$2"
+    ip -n "$1" link set "$2" up
+    ip -n "$1" route add default via "$4"
+}
+host client lan-host 10.1.0.2/24 10.1.0.1
+host server wan-host 198.51.100.2/30 198.51.100.1
+
+cd /test
+export DEBIAN_FRONTEND=noninteractive
+. ./commands
 test "$(ps -o user= -p "$(of MainPID)")" = thalweg
-thalweg show status
+ip netns exec client ping -c 3 -W 10 198.51.100.2
+ip netns exec client ping -q -i 0.2 198.51.100.2 >/dev/null &
+touch ready
+set +x
+while [ ! -e seen ]; do sleep 0.1; done
+set -x
+kill $!
+
+sed -i '/^# \[bgp\]/,/^$/ s/^# //' /etc/thalweg/router.toml
+printf '[flows]\nstore = "/var/lib/thalweg/flows"\n' >>/etc/thalweg/router.toml
 kill -KILL "$(of MainPID)"
 until_is NRestarts 1
 until_is ActiveState active
 thalweg show ports | grep -q lan
+thalweg show bgp rib
+thalweg show flow-cache
+systemd-analyze security --no-pager --threshold=26 thalweg >security || { cat security; exit 1; }
 kill -STOP "$(of MainPID)"
 until_is NRestarts 2
 until_is ActiveState active

@@ -9,7 +9,7 @@
 //! | `/routes/table/master4`, `master6` | all routes of a family |
 //! | `/routes/prefix?prefix=P`, `/route/net/P` | the routes of a prefix |
 //! | `/routes/filtered/ID`, `/routes/table/T/filtered` | rejected routes, of neighbors with `keep_rejected` |
-//! | `/routes/noexport/ID` | nothing: this router does not keep such routes |
+//! | `/routes/noexport/ID` | best routes of others that export keeps from a neighbor |
 //!
 //! Types are those that readers expect: numbers in `as_path` and preferences are texts. A neighbor that is unknown has
 //! no routes, and that is no error.
@@ -50,8 +50,8 @@ enum Question {
     /// Those that import rejects.
     RejectedOf(String),
     RejectedOfFamily(&'static str),
-    /// Routes that are not kept.
-    NotKept,
+    /// Those that export keeps from it.
+    NotExportedTo(String),
     OpenBgpd(openbgpd::Question),
 }
 
@@ -67,7 +67,6 @@ impl Question {
             ("/routes/table/master6", Self::OfFamily("ipv6")),
             ("/routes/table/master4/filtered", Self::RejectedOfFamily("ipv4")),
             ("/routes/table/master6/filtered", Self::RejectedOfFamily("ipv6")),
-            ("/routes/noexport/{name}", Self::NotKept),
         ];
         for (pattern, question) in fixed {
             if place(pattern)?.is_some() {
@@ -79,6 +78,9 @@ impl Question {
         }
         if let Some(id) = place("/routes/filtered/{name}")? {
             return Ok(Self::RejectedOf(id));
+        }
+        if let Some(id) = place("/routes/noexport/{name}")? {
+            return Ok(Self::NotExportedTo(id));
         }
         if let Some(prefix) = place("/route/net/{rest}")? {
             return Ok(Self::OfPrefix(prefix));
@@ -149,15 +151,25 @@ impl Glass {
                 let views = neighbors.iter().map(|(id, view)| (id.clone(), self.short(view)));
                 self.write(outlet, "protocols", &Value::Object(views.collect()));
             }
-            Question::NotKept => self.write(outlet, "routes", &Value::Array(Vec::new())),
-            Question::OfNeighbor(id) | Question::RejectedOf(id) => {
+            Question::OfNeighbor(id) | Question::RejectedOf(id) | Question::NotExportedTo(id) => {
                 let neighbors = self.neighbors(&mut router)?;
-                let rejected = matches!(question, Question::RejectedOf(_));
-                match neighbors.get(id).filter(|view| !rejected || view.kept_by_family.is_some()) {
+                let filter = neighbors.get(id).and_then(|view| {
+                    let neighbor = Some(view.name.clone());
+                    match question {
+                        Question::NotExportedTo(_) => view
+                            .uptime_s
+                            .map(|_| RouteFilter { not_advertised_to: neighbor, ..RouteFilter::default() }),
+                        Question::RejectedOf(_) => view.kept_by_family.map(|_| RouteFilter {
+                            neighbor,
+                            rejected: true,
+                            ..RouteFilter::default()
+                        }),
+                        _ => Some(RouteFilter { neighbor, ..RouteFilter::default() }),
+                    }
+                });
+                match filter {
                     None => self.write(outlet, "routes", &Value::Array(Vec::new())),
-                    Some(view) => {
-                        let neighbor = Some(view.name.clone());
-                        let filter = RouteFilter { neighbor, rejected, ..RouteFilter::default() };
+                    Some(filter) => {
                         let request = BgpRequest::Routes(filter);
                         return self.routes(&mut router, request, &neighbors, outlet);
                     }

@@ -144,8 +144,9 @@ fn one<V: DeserializeOwned>(router: &mut Client, request: &Request) -> Result<Op
 }
 
 fn write_status(text: &mut Exposition, status: &StatusView, version: &str) {
-    text.gauge("build_info", "1, with the version of the program.")
-        .sample(&[("version", &status.version), ("web_version", version)], 1u64);
+    let build = [("version", status.version.as_str()), ("commit", &status.commit), ("web_version", version)];
+    text.gauge("build_info", "1, with the version of the program and what it was built from.")
+        .sample(&build, 1u64);
     text.gauge("uptime_seconds", "Time since the router started.").sample(&[], status.uptime_s);
     text.gauge("config_age_seconds", "Time since the configuration in force was applied.")
         .sample(&[], status.config_age_s);

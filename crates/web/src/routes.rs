@@ -139,6 +139,7 @@ const ROUTES_PARAMS: &[Param] = &[
     flag("pre_policy"),
     flag("rejected"),
     text("advertised_to"),
+    text("not_advertised_to"),
     number("limit"),
     text("cursor"),
 ];
@@ -371,7 +372,10 @@ fn paged<T: DeserializeOwned>(call: &Call) -> Result<T, Problem> {
 
 /// Whether a list can go on behind a prefix: if it is one of the RIB's routes.
 pub(crate) fn has_cursor(call: &Call) -> bool {
-    call.text("advertised_to").is_none() && !call.flag("pre_policy") && !call.flag("rejected")
+    let other_tables = ["advertised_to", "not_advertised_to"];
+    other_tables.iter().all(|name| call.text(name).is_none())
+        && !call.flag("pre_policy")
+        && !call.flag("rejected")
 }
 
 fn route(call: &Call) -> BgpRequest {

@@ -87,10 +87,19 @@ pub struct RouteFilter {
     /// Instead of the RIB's routes, what this neighbor (name or address) is sent of them, as
     /// [`super::SentRouteView`].
     pub advertised_to: Option<String>,
+    /// The reverse: the RIB's best routes of others that export keeps from this neighbor (name or address).
+    pub not_advertised_to: Option<String>,
     /// Only prefixes behind this one, in the order of an answer; only for the RIB's routes.
     pub after: Option<String>,
     /// At most this many.
     pub limit: Option<usize>,
+}
+
+impl RouteFilter {
+    /// The neighbor whose export is asked about.
+    pub fn export_to(&self) -> Option<&str> {
+        self.advertised_to.as_deref().or(self.not_advertised_to.as_deref())
+    }
 }
 
 /// A BGP neighbor, as [`BgpRequest::Neighbors`] and [`BgpRequest::Neighbor`] show it.

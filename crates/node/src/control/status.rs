@@ -25,6 +25,9 @@ pub struct NatUse {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
     pub version: String,
+    /// What it was built from; `unknown` unless a package says it.
+    #[serde(default)]
+    pub commit: String,
     pub pid: u32,
     /// Seconds since the start.
     pub uptime_s: u64,

@@ -1,8 +1,10 @@
-//! What a neighbor is sent (Adj-RIB-Out). It is not stored; each query computes it from the RIB.
+//! What a neighbor is sent (Adj-RIB-Out), and what export keeps from it. Neither is stored; each query computes it from
+//! the RIB.
 
 use std::io;
 use std::sync::Arc;
 
+use thalweg_base::Prefix;
 use thalweg_bgp::export::{Outgoing, Preview};
 use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
@@ -11,8 +13,8 @@ use thalweg_wire::bgp::Family;
 use thalweg_wire::mrt::{AsSize, PathView};
 
 use super::Speaker;
-use super::query::{SLICE_PREFIXES, Selection, unknown};
-use crate::control::{Answer, AnswerError, Emit, SentRouteView, to_json};
+use super::query::{SLICE_PREFIXES, Selection, route_view, unknown};
+use crate::control::{Answer, AnswerError, Emit, RouteView, SentRouteView, to_json};
 
 /// The state of one query.
 struct Advertised<'s> {
@@ -26,9 +28,17 @@ struct Advertised<'s> {
     left: usize,
 }
 
+/// A prefix, copied out of a shard.
+struct Found<A> {
+    prefix: Prefix<A>,
+    paths: Vec<Chosen>,
+    /// The best path, if what is asked for are routes that are kept from the neighbor.
+    best: Option<RouteView>,
+}
+
 impl Speaker {
-    /// Emits what a neighbor is sent of the selected routes, computed from the RIB and the export policy of now. A
-    /// neighbor that reads slowly may not have received all of it yet.
+    /// Emits what a neighbor is sent of the selected routes, or which of the best it is not sent, computed from the RIB
+    /// and the export policy of now. A neighbor that reads slowly may not have received all of it yet.
     pub(super) fn advertised(&self, neighbor: &str, selection: Selection, emit: Emit<'_>) -> Answer {
         let Some(slot) = self.find(neighbor) else { return Ok(Err(unknown(neighbor))) };
         let (preview, as_size, name) = {
@@ -47,11 +57,14 @@ impl Speaker {
         let (member, attributes) = (slot.id, Vec::new());
         let mut advertised =
             Advertised { speaker: self, selection, preview, member, name, as_size, attributes, left };
+        let [ipv4, ipv6] = Family::ALL.map(|family| {
+            advertised.selection.has(family) && advertised.preview.view().families[family.index()]
+        });
         for shard in 0..self.shards.len() {
-            if advertised.selection.has(Family::Ipv4) {
+            if ipv4 {
                 advertised.emit_shard::<u32>(shard, emit)?;
             }
-            if advertised.selection.has(Family::Ipv6) {
+            if ipv6 {
                 advertised.emit_shard::<u128>(shard, emit)?;
             }
         }
@@ -64,17 +77,34 @@ impl Advertised<'_> {
         let (mut cursor, mut done) = (ScanCursor::START, false);
         let mut found = Vec::new();
         while !done && self.left > 0 {
-            let selection = &self.selection;
+            let (selection, member) = (&self.selection, self.member);
+            let is_sent = selection.filter.advertised_to.is_some();
             done = self.speaker.shards[shard].rib().scan::<A>(&mut cursor, SLICE_PREFIXES, &mut |route| {
-                if selection.is_inside(A::to_ip_prefix(route.prefix)) {
-                    found.push((
-                        route.prefix,
-                        route.ranked().map(|path| path.chosen()).collect::<Vec<Chosen>>(),
-                    ));
+                let prefix = route.prefix;
+                if !selection.is_inside(A::to_ip_prefix(prefix)) {
+                    return;
+                }
+                let best = route.best().filter(|path| !is_sent && path.peer != member);
+                let best = best.filter(|path| selection.wants(path, true));
+                if is_sent || best.is_some() {
+                    let best =
+                        best.map(|path| route_view(prefix, &path, true, &selection.peers, selection.now));
+                    found.push(Found {
+                        prefix,
+                        paths: route.ranked().map(|path| path.chosen()).collect(),
+                        best,
+                    });
                 }
             });
-            for (prefix, paths) in found.drain(..) {
+            for Found { prefix, paths, best } in found.drain(..) {
                 let outgoing = self.preview.outgoing(prefix, &paths, &self.selection.peers).to_vec();
+                if let Some(best) = best {
+                    if self.left > 0 && !outgoing.iter().any(|each| self.preview.goes_to(each, member)) {
+                        self.left -= 1;
+                        emit(to_json(&best))?;
+                    }
+                    continue;
+                }
                 for each in outgoing {
                     if self.left > 0 && self.is_wanted(&each) {
                         self.left -= 1;

@@ -56,7 +56,7 @@ impl Speaker {
                 let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor));
                 emit_all(slot.map(|slot| [neighbor_view(&slot, &slot.lock(), now)]), emit)
             }
-            BgpRequest::Routes(filter) => match (&filter.advertised_to, self.select(filter)) {
+            BgpRequest::Routes(filter) => match (filter.export_to(), self.select(filter)) {
                 (_, Err(error)) => Ok(Err(error)),
                 (Some(neighbor), Ok(selection)) => self.advertised(neighbor, selection, emit),
                 (None, Ok(selection)) if filter.pre_policy || filter.rejected => {
@@ -385,7 +385,7 @@ impl Selection {
         self.inside.is_none_or(|outer| outer.covers(prefix))
     }
 
-    fn wants(&self, path: &PathView<'_>, is_best: bool) -> bool {
+    pub(super) fn wants(&self, path: &PathView<'_>, is_best: bool) -> bool {
         (!self.filter.best || is_best)
             && self.neighbor.is_none_or(|peer| path.peer == peer)
             && self.admits(path.attrs)

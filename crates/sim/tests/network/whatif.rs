@@ -406,14 +406,17 @@ fn without_route_refresh_routes_are_as_import_left_them() {
     assert_eq!(ear.take(), Vec::<u8>::new(), "no neighbor is asked to send routes");
 }
 
-/// `show bgp ... advertised` of the router equals what the neighbor has received.
+/// `show bgp ... advertised` of the router equals what the neighbor has received, and what is not advertised are the
+/// best routes of others beside it.
 #[test]
 fn what_is_advertised_is_what_arrives() {
-    let routes = Cell::new(0);
+    let (routes, kept_back) = (Cell::new(0), Cell::new(0));
     with_seeds(20, |seed| {
         let random = &mut Random::new(seed);
         let around = Around::draw(random);
         let world = around.world(seed, &around.hub(random, Sessions::Any));
+        let best = RouteFilter { best: true, ..RouteFilter::default() };
+        let best: Vec<RouteView> = world.items(0, &BgpRequest::Routes(best));
         let sent = Tables::of(&world, around.neighbors).sent;
         let up: Vec<_> = world.neighbors(0).into_iter().filter(|each| each.state == "Established").collect();
         for (node, has) in (1..=around.neighbors).zip(sent) {
@@ -421,6 +424,12 @@ fn what_is_advertised_is_what_arrives() {
             if !up.iter().any(|each| each.name == name) {
                 continue;
             }
+            let filter = RouteFilter { not_advertised_to: Some(name.clone()), ..RouteFilter::default() };
+            let not_said: Vec<RouteView> = world.items(0, &BgpRequest::Routes(filter));
+            let mut expected = best.clone();
+            expected.retain(|route| route.neighbor != name && !has.contains_key(&route.prefix));
+            assert_eq!(not_said, expected, "seed {seed}: not to router {node}");
+            kept_back.set(kept_back.get() + not_said.len());
             let filter = RouteFilter { advertised_to: Some(name), ..RouteFilter::default() };
             let said: Vec<SentRouteView> = world.items(0, &BgpRequest::Routes(filter));
             let plain = |view: SentRouteView| {
@@ -432,5 +441,6 @@ fn what_is_advertised_is_what_arrives() {
             routes.set(routes.get() + said.len());
         }
     });
-    assert!(routes.get() > 200, "there is something to say: {}", routes.get());
+    let said = (routes.get(), kept_back.get());
+    assert!(said.0 > 200 && said.1 > 200, "there is something to say: {said:?}");
 }

@@ -119,6 +119,12 @@ struct RouteFilterArgs {
     /// Routes that this neighbor is sent, by its name or address, as export leaves them
     #[arg(long, value_name = "NEIGHBOR", conflicts_with = "best")]
     advertised_to: Option<String>,
+    /// Best routes of others that export keeps from this neighbor, given by its name or address
+    #[arg(long, value_name = "NEIGHBOR", conflicts_with_all = ["best", "advertised_to", "pre_policy", "rejected", "received"])]
+    not_advertised_to: Option<String>,
+    /// Only say how many there are
+    #[arg(long, conflicts_with = "received")]
+    count: bool,
     /// Print at most this many routes
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -129,9 +135,10 @@ impl From<RouteFilterArgs> for Question {
         let RouteFilterArgs {
             inside, neighbor, through_as, origin_as, community, family, best, limit, ..
         } = args;
-        let RouteFilterArgs { received, advertised_to, pre_policy, rejected, .. } = args;
+        let RouteFilterArgs { received, advertised_to, not_advertised_to, pre_policy, rejected, .. } = args;
         let print = match (received, &advertised_to) {
             (true, _) => Print::Received,
+            (false, _) if args.count => Print::Count,
             (false, Some(_)) => Print::Rows(sent_route_columns, |item| Ok(sent_route_row(parse(item)?))),
             (false, None) if rejected => {
                 Print::Rows(rejected_columns, |item| Ok(rejected_row(&parse(item)?)))
@@ -149,6 +156,7 @@ impl From<RouteFilterArgs> for Question {
             pre_policy,
             rejected,
             advertised_to,
+            not_advertised_to,
             limit,
             ..RouteFilter::default()
         };

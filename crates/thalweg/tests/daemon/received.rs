@@ -70,6 +70,11 @@ fn a_router_shows_what_it_is_sent_and_what_it_sends() {
         (&json!(OWN), &json!("64501"), &json!("127.0.0.1"), &Value::Null)
     );
     assert!(one.text("show", &["bgp", "routes", "--advertised-to", "127.0.0.2"]).contains("64501 i"));
+    for (which, count) in
+        [("--advertised-to", "1\n"), ("--not-advertised-to", "0\n"), ("--received-from", "1\n")]
+    {
+        assert_eq!(one.text("show", &["bgp", "routes", which, "r2", "--count"]), count, "{which}");
+    }
     two.stop();
     crate::router::eventually("the session is down", || {
         (one.one(&["bgp", "neighbor", "r2"])["state"] != "Established").then_some(())

@@ -69,7 +69,7 @@ fn the_api_says_what_show_says() {
 
     let alone = directory.path().join("web.toml");
     std::fs::write(&alone, web(second_port)).unwrap();
-    let _second = thalweg_web(&alone, &directory.path().join("one.sock"));
+    let second = thalweg_web(&alone, &directory.path().join("one.sock"));
     for port in [port, second_port] {
         let items = |path: &str| json(port, path)["items"].as_array().expect("a list").clone();
         let mut routes = items("/api/v1/bgp/routes");
@@ -96,6 +96,12 @@ fn the_api_says_what_show_says() {
         );
         assert!(!metrics.contains("thalweg_port_"), "it has no ports:\n{metrics}");
     }
+    let denies_itself = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let kinds = ["NoNewPrivs:", "Seccomp:"];
+        status.lines().filter(|line| kinds.iter().any(|kind| line.starts_with(kind))).collect::<String>()
+    };
+    assert_eq!(denies_itself(second.0.id()), denies_itself(one.pid()), "the same sandbox");
     let (status, absent) = get(port, "/api/v1/ports", "*/*").expect("an answer");
     assert!(status == 404 && absent.contains("urn:thalweg:problem:absent"), "{absent}");
 }

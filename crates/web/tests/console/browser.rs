@@ -24,13 +24,18 @@ pub(super) struct Browser {
 impl Browser {
     /// Starts a browser with an empty page; `None` if there is none.
     pub(super) fn start() -> Option<Self> {
+        Self::start_by(Command::new("sh"))
+    }
+
+    /// Starts it by this shell, which may run elsewhere.
+    pub(super) fn start_by(shell: Command) -> Option<Self> {
         let found = PROGRAMS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
         let Some(program) = found else {
             thalweg_testdata::skipped("the console: no Chromium (Debian: chromium)");
             return None;
         };
         let profile = TempDir::new().expect("a folder");
-        let (child, to, from) = spawn(program, &profile).expect("a browser");
+        let (child, to, from) = spawn(shell, program, &profile).expect("a browser");
         let from = BufReader::new(from);
         let mut browser =
             Self { child, to, from, next: 0, session: None, errors: Vec::new(), _profile: profile };
@@ -124,10 +129,14 @@ impl Drop for Browser {
 }
 
 /// Starts the program with its debugging pipe, which is at descriptors 3 and 4: a shell puts it there.
-fn spawn(program: &str, profile: &TempDir) -> io::Result<(Child, PipeWriter, PipeReader)> {
+fn spawn(
+    mut shell: Command,
+    program: &str,
+    profile: &TempDir,
+) -> io::Result<(Child, PipeWriter, PipeReader)> {
     let (input, to) = io::pipe()?;
     let (from, output) = io::pipe()?;
-    let child = Command::new("sh")
+    let child = shell
         .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", program])
         .args([
             "--headless=new",

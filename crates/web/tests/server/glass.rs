@@ -166,7 +166,7 @@ fn routes_are_as_readers_want_them() {
     let all: Routes = read(&server, "/routes/table/master4");
     assert_eq!(all.routes.len(), 2 * PREFIXES as usize);
     for nothing in
-        ["/routes/protocol/unknown", "/routes/filtered/unknown", "/routes/filtered/r2", "/routes/noexport/r1"]
+        ["/routes/protocol/unknown", "/routes/filtered/unknown", "/routes/filtered/r2", "/routes/noexport/r2"]
     {
         assert!(read::<Routes>(&server, nothing).routes.is_empty(), "{nothing}");
     }
@@ -179,6 +179,9 @@ fn routes_are_as_readers_want_them() {
         assert_eq!(route.reason.as_deref(), Some("customers, rule 3 (bogons)"));
     }
     assert!(routes.routes.iter().all(|route| route.reason.is_none()));
+    let kept_back: Routes = read(&server, "/routes/noexport/r1");
+    let [route] = &kept_back.routes[..] else { panic!("{} routes", kept_back.routes.len()) };
+    assert_eq!((route.network.as_str(), route.from_protocol.as_str()), ("10.0.8.0/24", "r2"));
     for prefix in ["/routes/prefix?prefix=10.0.5.0%2F24", "/route/net/10.0.5.0/24"] {
         assert_eq!(read::<Routes>(&server, prefix).routes[0].network, "10.0.5.0/24", "{prefix}");
     }

@@ -201,6 +201,10 @@ fn answer(request: &Request, emit: Emit<'_>) -> std::io::Result<Result<(), Answe
             rejected["communities"] = json!(["64496:65666:3"]);
             rejected
         }
+        Request::Bgp(BgpRequest::Routes(RouteFilter { not_advertised_to: Some(name), .. })) => {
+            assert_eq!(name, "r1", "only r1 is up");
+            route(8, "r2")
+        }
         Request::Bgp(BgpRequest::Routes(RouteFilter { advertised_to: Some(name), .. })) => {
             let mut sent = route(1, name);
             // One that is sent has less, and preferences only within an AS.
