@@ -392,8 +392,11 @@ impl RouterPlan {
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
         }
-        if let Some(flows) = self.flows.as_ref().filter(|_| chunk.has_fragments) {
-            flows.label_fragments(chunk, self.shards);
+        if let Some(flows) = &self.flows {
+            if chunk.has_fragments {
+                flows.label_fragments(chunk, self.shards);
+            }
+            flows.meter.learn_names(chunk);
         }
     }
 
