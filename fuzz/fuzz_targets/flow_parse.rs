@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_base::{ChunkBuilder, LinkType};
-use thalweg_flow::application::{by_payload, classify, look, server_name};
+use thalweg_flow::application::{by_payload, classify, look};
 use thalweg_flow::parse::{ParseOptions, mpls_label_of, parse, payload_of, vlan_of};
 use thalweg_wire::application::by_code;
 
@@ -41,7 +41,6 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(there, by_payload(protocol, 53, 50_000, &input[2..]));
         assert!(there.is_none_or(|code| by_code(code).is_some()));
     }
-    let _ = server_name(&input[2..]);
     if !packet.is_alive() {
         return;
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thalweg_base::Name;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_flow::application::Labeling;
-use thalweg_flow::{KeyFields, MeterOptions, Sampling};
+use thalweg_flow::{KeyFields, MeterOptions, NameOptions, Sampling};
 
 use crate::diagnostic::ErrorKind;
 use crate::key::{Differs, Key, Sub, table};
@@ -111,6 +111,17 @@ table! {
         "what names a flow's application: `\"ports\"`; `\"payload\"`, how its first payloads begin, and ports where they \
          say nothing; `\"none\"`",
     );
+    static NAMES: Key<NameOptions> =
+        Key::by("names", "any of `\"tls\"`, `\"quic\"`, `\"http\"`, `\"dns\"`", names).default_toml("[]").help(
+            "protocols whose [names](flows.md#names) first payloads are searched for; they tell who visited what",
+        );
+    static JA4: Key<bool> = Key::flag("ja4")
+        .default_of(|| MeterOptions::default().names.ja4)
+        .help("[fingerprints](flows.md#names) of the clients whose hellos `names` reads");
+    static COMMUNITY_ID: Key<bool> = Key::flag("community_id")
+        .default_of(|| MeterOptions::default().community_id)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.meter.community_id)))
+        .help("[community ID](flows.md#names) in messages to Kafka");
 }
 
 /// Whether an export setting differs. The section key covers whether there is metering at all.
@@ -217,6 +228,19 @@ fn read_meter(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsC
     section.set(reader, &BIFLOW, &mut meter.biflow);
     section.set(reader, &APPLICATIONS, &mut meter.labeling);
     section.set(reader, &KEY, &mut meter.key);
+    section.set(reader, &NAMES, &mut meter.names);
+    section.set(reader, &JA4, &mut meter.names.ja4);
+    section.set(reader, &COMMUNITY_ID, &mut meter.community_id);
+}
+
+fn names(reader: &mut Reader, item: &Item<'_>) -> Option<NameOptions> {
+    let mut names = NameOptions::default();
+    for entry in reader.list(item) {
+        if let Some(place) = reader.word(&entry, &NameOptions::PROTOCOLS) {
+            *place(&mut names) = true;
+        }
+    }
+    Some(names)
 }
 
 fn key_fields(reader: &mut Reader, item: &Item<'_>) -> Option<KeyFields> {

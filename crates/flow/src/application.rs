@@ -10,23 +10,19 @@
 //!
 //! The tests of a payload are chosen so that random bytes fail: a magic number, a word, or several fields
 //! that must agree with each other and the length. RTP has the least of this: one random datagram in 500
-//! looks like it. A test reads a few bytes; it neither allocates nor loops over the payload, except for names
-//! in TLS and HTTP ([`server_name`]).
+//! looks like it. A test reads a few bytes; it neither allocates nor loops over the payload. Names in payloads are
+//! the meter's affair ([`NameOptions`](crate::NameOptions)).
 //!
 //! Sources: TLS RFC 8446 and 6066, DTLS RFC 6347, 9146 and 9147, QUIC RFC 9000 and 9369, DNS RFC 1035, HTTP
 //! RFC 9112, SIP RFC 3261, RTSP RFC 7826, MGCP RFC 3435, STUN RFC 8489, RTP RFC 3550, SSH RFC 4253,
 //! BitTorrent BEP 3 and 5, NTP RFC 5905, DHCP RFC 2131, SMB MS-SMB2, RDP MS-RDPBCGR, DNSCrypt version 2,
 //! WireGuard's paper 5.4, OpenVPN (`openvpn.rs`), MQTT 3.1.1 3.1, BGP RFC 4271.
 //!
-//! Missing: names inside QUIC (its first packet is encrypted, although with a public key), applications
-//! inside TLS, applications known by their addresses.
+//! Missing: applications inside TLS, applications known by their addresses.
 
-mod name;
 mod openvpn;
 mod tcp;
 mod udp;
-
-pub use name::server_name;
 
 use crate::parse::payload_of;
 use thalweg_base::{Packet, PacketFlags};

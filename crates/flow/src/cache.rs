@@ -42,10 +42,12 @@ mod arena;
 mod flood;
 mod index;
 mod lifetime;
+mod names;
 
 use crate::key::{Facts, Key, Matching, Outcome};
 use crate::meter::options::{MeterError, MeterOptions};
 use crate::meter::totals::{Amount, MeterTotals};
+use crate::names::Looks;
 use crate::record::{EndReason, FlowRecord};
 use crate::sampling::Sampler;
 use crate::wheel::{LIST, Linked, Wheel};
@@ -53,8 +55,7 @@ use arena::{Arenas, Family, Fate, Half, place, state};
 use flood::Flood;
 use index::Index;
 use lifetime::{Lifetime, Timeouts};
-use thalweg_base::DropReason;
-use thalweg_base::Refused;
+use thalweg_base::{DropReason, Refused};
 use thalweg_wire::ip_protocol::TCP;
 use thalweg_wire::tcp::{ACK, FIN, RST, SYN};
 
@@ -103,6 +104,7 @@ pub(crate) struct Shard {
     sampler: Sampler,
     scout: Scout,
     flood: Flood,
+    looks: Looks,
     /// Without the totals that the other fields imply.
     totals: MeterTotals,
 }
@@ -136,6 +138,7 @@ impl Shard {
             sampler: Sampler::new(options.sampling, number),
             scout: Scout::default(),
             flood: Flood::new(options.hash_key[0] ^ u64::from(number)),
+            looks: Looks::new(options.names),
             totals: MeterTotals::default(),
         }
     }
@@ -144,8 +147,14 @@ impl Shard {
         let memory = self.index.memory_bytes()
             + self.wheel.memory_bytes()
             + self.arenas.memory_bytes()
+            + self.looks.memory_bytes()
             + size_of::<Self>();
-        MeterTotals { flows_cached: u64::from(self.flows), memory_bytes: memory as u64, ..self.totals }
+        MeterTotals {
+            flows_cached: u64::from(self.flows),
+            memory_bytes: memory as u64,
+            names: self.looks.counts,
+            ..self.totals
+        }
     }
 
     #[inline(always)]
@@ -201,13 +210,20 @@ impl Shard {
         self.totals.not_metered[reason as usize] += Amount { packets, bytes };
     }
 
-    /// Counts a packet in its flow, with its outcome if the meter keeps outcomes.
+    /// Counts a packet in its flow, with its outcome if the meter keeps outcomes. Returns the flow's slot, if it has
+    /// one.
     #[inline(always)]
-    pub(crate) fn count(&mut self, hash: u64, facts: &Facts, outcome: Option<&Outcome>, out: &mut Out<'_>) {
+    pub(crate) fn count(
+        &mut self,
+        hash: u64,
+        facts: &Facts,
+        outcome: Option<&Outcome>,
+        out: &mut Out<'_>,
+    ) -> Option<u32> {
         if facts.ipv6 {
-            self.count_key(hash, &facts.key6(), facts, outcome, out);
+            self.count_key(hash, &facts.key6(), facts, outcome, out)
         } else {
-            self.count_key(hash, &facts.key4(), facts, outcome, out);
+            self.count_key(hash, &facts.key4(), facts, outcome, out)
         }
     }
 
@@ -219,7 +235,8 @@ impl Shard {
         facts: &Facts,
         outcome: Option<&Outcome>,
         out: &mut Out<'_>,
-    ) where
+    ) -> Option<u32>
+    where
         Key<WORDS>: Family,
     {
         let (arena, matching) = (Key::<WORDS>::arena(&self.arenas), &self.matching);
@@ -239,10 +256,10 @@ impl Shard {
                 entry.half.count(facts);
                 entry.key.note_application(key);
                 self.totals.cached += Amount::one(facts.bytes);
-                return;
+                return found;
             }
         }
-        self.count_any(found, (hash, key), facts, outcome, out);
+        self.count_any(found, (hash, key), facts, outcome, out)
     }
 
     /// Slow path of [`Self::count`], for known and new flows.
@@ -254,7 +271,8 @@ impl Shard {
         facts: &Facts,
         outcome: Option<&Outcome>,
         out: &mut Out<'_>,
-    ) where
+    ) -> Option<u32>
+    where
         Key<WORDS>: Family,
     {
         let (slot, touched) = match found {
@@ -263,7 +281,8 @@ impl Shard {
                 (slot, state::TOUCHED)
             }
             None if self.flows >= self.flows_max && !self.flood.admits() => {
-                return self.pass_by(key, facts, outcome, out);
+                self.pass_by(key, facts, outcome, out);
+                return None;
             }
             None => (self.insert(hash, key, facts, out), 0),
         };
@@ -285,6 +304,7 @@ impl Shard {
         if facts.tcp_flags & (FIN | RST) != 0 {
             self.note_end::<WORDS>(slot, reversed, facts);
         }
+        Some(slot)
     }
 
     /// If the flow had ended when this packet arrived, reports it before the packet is counted.
@@ -466,7 +486,9 @@ impl Shard {
         if entry.half.packets == 0 && reverse.is_none() {
             return None;
         }
-        Some(self.told(&entry.key, (&entry.half, reverse), arena.fate(at), reason))
+        let mut record = self.told(&entry.key, (&entry.half, reverse), arena.fate(at), reason);
+        record.names = self.names::<WORDS>(at);
+        Some(record)
     }
 
     #[inline(always)]

@@ -59,6 +59,8 @@ pub enum Kind {
     /// A MAC address: a 64-bit number in columns, text elsewhere.
     Mac,
     Address,
+    /// A text that no column has.
+    Text,
 }
 
 /// How to read a value from a record and how to restore it.
@@ -70,6 +72,8 @@ pub enum Access {
     Number(fn(&FlowRecord) -> u32, fn(&mut FlowRecord, u32)),
     /// An address; `None` if unknown.
     Address(fn(&FlowRecord) -> Option<IpAddr>, fn(&mut FlowRecord, IpAddr)),
+    /// A text that follows from other fields; files do not store any.
+    Text(fn(&FlowRecord) -> Option<String>),
 }
 
 /// Sets of words for codes.
@@ -85,23 +89,30 @@ pub enum Vocabulary {
     Event,
     /// Names from outside ([`Name`]): codes are those of this process.
     Name,
+    /// Names without end ([`Name::passing`]).
+    PassingName,
 }
 
 impl Vocabulary {
     /// The words of all codes; names are not listed.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
-        (1..=u32::from(u8::MAX)).filter(move |_| self != Self::Name).filter_map(move |code| self.name(code))
+        (1..=u32::from(u8::MAX)).filter_map(move |code| self.name(code))
+    }
+
+    /// Whether its words are names from outside.
+    pub fn is_of_names(self) -> bool {
+        matches!(self, Self::Name | Self::PassingName)
     }
 
     /// The word for a code; a code without one becomes a number.
     pub fn text(self, code: u32) -> Cow<'static, str> {
+        if self.is_of_names() {
+            return Name::from_code(code).text();
+        }
         self.name(code).map_or_else(|| code.to_string().into(), Cow::Borrowed)
     }
 
     fn name(self, code: u32) -> Option<&'static str> {
-        if self == Self::Name {
-            return Some(Name::from_code(code).text());
-        }
         let code = u8::try_from(code).ok()?;
         match self {
             Self::Application => application::by_code(code).map(|application| application.name),
@@ -109,16 +120,15 @@ impl Vocabulary {
             Self::DropReason => DropReason::from_code(code).map(DropReason::name),
             Self::Direction => Direction::from_code(code).map(Direction::name),
             Self::Event => Event::from_code(code).map(Event::name),
-            Self::Name => None,
+            Self::Name | Self::PassingName => None,
         }
     }
 
     /// The code of a word; `None` if the word is unknown, or if there are too many names.
     pub fn code(self, text: &str) -> Option<u32> {
-        if self == Self::Name {
-            return Some(Name::of(text).code()).filter(|code| *code != 0);
-        }
         let code = match self {
+            Self::Name => return Some(Name::of(text).code()).filter(|code| *code != 0),
+            Self::PassingName => return Some(Name::passing(text).code()),
             Self::Application => application::by_name(text).map(|application| application.code),
             _ => (1..=u8::MAX).find(|code| self.name(u32::from(*code)) == Some(text)),
         };
@@ -137,6 +147,12 @@ pub enum Value {
 }
 
 impl Field {
+    /// The fields of lines and messages, in order: all, but [`Field::CommunityId`] only if it is asked for.
+    pub fn of_lines(with_community_id: bool) -> impl Iterator<Item = Self> {
+        let chosen = move |field: &Self| with_community_id || *field != Self::CommunityId;
+        Self::ALL.iter().copied().filter(chosen)
+    }
+
     /// The name of the field.
     pub fn name(self) -> &'static str {
         self.row().name
@@ -152,6 +168,7 @@ impl Field {
         let row = self.row();
         let number = match row.access {
             Access::Address(get, _) => return get(record).map(Value::Address),
+            Access::Text(get) => return get(record).map(|text| Value::Text(text.into())),
             Access::Wide(get, _) => get(record),
             Access::Number(get, _) => get(record).into(),
         };
@@ -162,7 +179,7 @@ impl Field {
             Kind::Time => Some(Value::Time(number)),
             Kind::Word(vocabulary) => Some(Value::Text(vocabulary.text(number as u32))),
             Kind::Mac => Some(Value::Text(MacAddr::from_u64(number).to_string().into())),
-            Kind::Wide | Kind::Number(_) | Kind::Address => Some(Value::Number(number)),
+            Kind::Wide | Kind::Number(_) | Kind::Address | Kind::Text => Some(Value::Number(number)),
         }
     }
 }

@@ -5,11 +5,11 @@
 //! ```text
 //! IPv4  src:32 dst:32 | src_port:16 dst_port:16 protocol:8 traffic_class:8 ingress:16 | tags
 //! IPv6  src:128 | dst:128 | the same two words
-//! tags  application:8 looks:4 0:15 has_label:1 label:20 vlan:16
+//! tags  application:8 looks:4 name_looks:3 waits:1 named:1 0:10 has_label:1 label:20 vlan:16
 //! ```
 //!
 //! The application and the number of packets that were searched for it ([`LOOKS_MAX`]) are not part of the
-//! key; they use spare bits. In a meter of biflows the lower endpoint comes first, and the owner of the key
+//! key, nor is what was searched for its names ([`Key::note_names`]); they use spare bits. In a meter of biflows the lower endpoint comes first, and the owner of the key
 //! remembers whether the endpoints were exchanged.
 
 use crate::meter::options::{Bytes, KeyFields, MeterOptions};
@@ -30,12 +30,40 @@ const HAS_LABEL: u64 = 1 << 36;
 const APPLICATION: u32 = 56;
 const LOOKS: u32 = 52;
 const LOOKS_MASK: u64 = 0xf << LOOKS;
+const NAME_LOOKS: u32 = 49;
+const NAME_LOOKS_MASK: u64 = 7 << NAME_LOOKS;
+const WAITS: u64 = 1 << 48;
+const NAMED: u64 = 1 << 47;
 /// Bits of the tags that are not part of the key.
-const NOTES_MASK: u64 = 0xff << APPLICATION | LOOKS_MASK;
+const NOTES_MASK: u64 = 0xff << APPLICATION | LOOKS_MASK | NAME_LOOKS_MASK | WAITS | NAMED;
 /// How many packets after the first may still identify the application, counting both directions: a TCP
 /// handshake, both sides' first data, and some more. Later ones do not count: among many packets some look
 /// like anything.
 const LOOKS_MAX: u64 = 6;
+
+/// How many payloads of a flow are searched for names, in both directions together.
+pub(crate) const NAME_LOOKS_MAX: u8 = 4;
+
+/// What a flow has noted of the search for its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameNotes {
+    /// The next payload is the first, or the last, to be looked at.
+    pub(crate) is_first: bool,
+    pub(crate) is_last: bool,
+    /// A message waits for its rest.
+    pub(crate) waits: bool,
+}
+
+/// What a flow has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Look at another payload.
+    Look,
+    /// The same, for the rest of a message.
+    Wait,
+    /// Nothing: it has its name, or will not get one.
+    Done,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key<const WORDS: usize>(pub(crate) [u64; WORDS]);
@@ -395,6 +423,40 @@ impl<const WORDS: usize> Key<WORDS> {
         // Below this value, no application is known and some looks are left.
         if *tags & NOTES_MASK < LOOKS_MAX << LOOKS {
             *tags = (*tags + (1 << LOOKS)) | other.0[Self::TAGS] & NOTES_MASK;
+        }
+    }
+
+    /// Whether payloads are still searched for the flow's names.
+    #[inline(always)]
+    pub(crate) fn wants_names(&self) -> bool {
+        (self.0[Self::TAGS] & NAME_LOOKS_MASK) >> NAME_LOOKS < u64::from(NAME_LOOKS_MAX)
+    }
+
+    /// Whether the flow has names.
+    pub(crate) fn is_named(&self) -> bool {
+        self.0[Self::TAGS] & NAMED != 0
+    }
+
+    /// What is noted of the search for names.
+    pub(crate) fn name_notes(&self) -> NameNotes {
+        let looks = (self.0[Self::TAGS] & NAME_LOOKS_MASK) >> NAME_LOOKS;
+        NameNotes {
+            is_first: looks == 0,
+            is_last: looks + 1 >= u64::from(NAME_LOOKS_MAX),
+            waits: self.0[Self::TAGS] & WAITS != 0,
+        }
+    }
+
+    /// Notes what came of searching a payload.
+    pub(crate) fn note_names(&mut self, next: Next, is_named: bool) {
+        let tags = &mut self.0[Self::TAGS];
+        *tags = match next {
+            Next::Look => (*tags + (1 << NAME_LOOKS)) & !WAITS,
+            Next::Wait => (*tags + (1 << NAME_LOOKS)) | WAITS,
+            Next::Done => (*tags | NAME_LOOKS_MASK) & !WAITS,
+        };
+        if is_named {
+            *tags |= NAMED;
         }
     }
 

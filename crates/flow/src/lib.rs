@@ -7,6 +7,7 @@
 //!
 //! - [`parse`]: reads the facts of a flow's key from a frame. [`application`]: a flow's application, by ports
 //!   or payload.
+//! - [`NameOptions`]: names in first payloads, of servers and in DNS.
 //! - [`Meter`]: keys, shards, fragments, sampling, totals; its cache, index and timing wheel are private.
 //! - [`record`]: a flow's data, for everything that takes records. [`fields`]: names, types and values of a
 //!   record's fields, for all formats. [`lines`]: JSON and CSV.
@@ -17,6 +18,7 @@
 
 pub mod application;
 mod cache;
+mod community_id;
 pub mod export;
 pub mod fields;
 pub mod import;
@@ -24,6 +26,7 @@ mod key;
 pub mod lines;
 mod memory;
 mod meter;
+mod names;
 pub mod parse;
 pub mod record;
 mod sampling;
@@ -31,11 +34,11 @@ mod sampling;
 pub mod testing;
 mod wheel;
 
-pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions};
-pub use meter::totals::{Amount, MeterTotals};
+pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions, NameOptions};
+pub use meter::totals::{Amount, MeterTotals, NameCounts};
 pub use meter::{Meter, RecordSink};
 pub use record::{
-    Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowRecord, InterfaceName,
-    NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation, icmp_type_and_code, interface_of_port,
+    Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowNames, FlowRecord,
+    InterfaceName, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation, icmp_type_and_code, interface_of_port,
 };
 pub use sampling::Sampling;

@@ -1,6 +1,6 @@
 //! Writes a record as a line: JSON for readers that need names, CSV for readers that need columns.
 //!
-//! Both have all fields of [`Field::ALL`] in order. JSON omits unknown values; CSV leaves them empty. Times
+//! Both have the fields of [`Field::of_lines`] in order. JSON omits unknown values; CSV leaves them empty. Times
 //! are RFC 3339 text with nine fractional digits: they sort as text, no reader rounds them to 53 bits, and
 //! DuckDB reads them as timestamps.
 
@@ -23,25 +23,27 @@ pub enum LineFormat {
 
 impl LineFormat {
     /// The text before the first record.
-    pub fn header(self) -> String {
+    pub fn header(self, with_community_id: bool) -> String {
+        let names = Field::of_lines(with_community_id).map(Field::name);
         match self {
             Self::Json => String::new(),
-            Self::Csv => Field::ALL.iter().map(|field| field.name()).collect::<Vec<_>>().join(",") + "\n",
+            Self::Csv => names.collect::<Vec<_>>().join(",") + "\n",
         }
     }
 
     /// Appends a record's line.
-    pub fn write(self, record: &FlowRecord, line: &mut Vec<u8>) {
+    pub fn write(self, record: &FlowRecord, with_community_id: bool, line: &mut Vec<u8>) {
+        let fields = Field::of_lines(with_community_id);
         match self {
-            Self::Json => write_json(record, line),
-            Self::Csv => write_csv(record, line),
+            Self::Json => write_json(record, fields, line),
+            Self::Csv => write_csv(record, fields, line),
         }
     }
 }
 
-fn write_json(record: &FlowRecord, line: &mut Vec<u8>) {
+fn write_json(record: &FlowRecord, fields: impl Iterator<Item = Field>, line: &mut Vec<u8>) {
     let mut before = b'{';
-    for field in Field::ALL {
+    for field in fields {
         let Some(value) = field.value(record) else { continue };
         line.push(before);
         before = b',';
@@ -60,8 +62,8 @@ fn write_json(record: &FlowRecord, line: &mut Vec<u8>) {
     line.extend_from_slice(b"}\n");
 }
 
-fn write_csv(record: &FlowRecord, line: &mut Vec<u8>) {
-    for (place, field) in Field::ALL.iter().enumerate() {
+fn write_csv(record: &FlowRecord, fields: impl Iterator<Item = Field>, line: &mut Vec<u8>) {
+    for (place, field) in fields.enumerate() {
         if place > 0 {
             line.push(b',');
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! label            any batch   flow hash, shard
 //! resolve_fragments  in order  later fragments get their ports, and with them their shard
+//! learn_names      in order    what DNS responses call addresses, if names are looked for
 //! observe          per shard   counts, reports flows that ended
 //! ```
 //!
@@ -28,12 +29,14 @@ pub(crate) mod totals;
 
 use crate::cache::Shard;
 use crate::key::{Facts, KeyRules, Outcome, fold, secret};
+use crate::names::Payload;
+use crate::names::resolved::{self, Relation, Resolved};
 use crate::record::is_icmp;
 use crate::record::{EndReason, FlowRecord};
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};
 use std::ops::{DerefMut, Range};
-use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, Translated};
+use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, Name, OneThread, Packet, Translated};
 use totals::MeterTotals;
 
 /// Packets in a block.
@@ -58,10 +61,13 @@ pub struct ShardBusy;
 pub struct Meter<E: Exclusion = OneThread> {
     shards: Box<[E::Cell<Shard>]>,
     fragments: E::Cell<Fragments>,
+    /// What DNS responses call addresses, in parts by hash; empty unless that is looked for.
+    resolved: Box<[E::Cell<Resolved>]>,
     rules: KeyRules,
     secret: [u64; 6],
     with_ports: bool,
     with_fates: bool,
+    with_names: bool,
 }
 
 impl<E: Exclusion> Meter<E> {
@@ -75,10 +81,14 @@ impl<E: Exclusion> Meter<E> {
         Ok(Self {
             shards,
             fragments: Exclusive::new(Fragments::new(secret)),
+            resolved: (0..if options.names.dns { resolved::PARTS } else { 0 })
+                .map(|_| Exclusive::new(Resolved::new()))
+                .collect(),
             rules: KeyRules::new(options),
             secret,
             with_ports: options.key.ports,
             with_fates: options.fates,
+            with_names: options.names.any(),
         })
     }
 
@@ -120,6 +130,41 @@ impl<E: Exclusion> Meter<E> {
         self.fragments.enter().resolve(chunk, label);
     }
 
+    /// Learns what DNS responses call addresses. Needs chunks in sequence (scope `Ordered`), before [`Self::observe`];
+    /// does nothing unless names in DNS are looked for.
+    pub fn learn_names(&self, chunk: &mut Chunk) {
+        if self.resolved.is_empty() {
+            return;
+        }
+        let (mut batch, _) = chunk.whole();
+        for (packet, frame) in batch.frames() {
+            resolved::read(packet, frame, |address, name, lifetime_s| {
+                let client = resolved::addresses(packet, frame).map(|(_, client)| client);
+                for relation in [Relation(client, address), Relation(None, address)] {
+                    let hash = relation.hash(self.secret);
+                    self.resolved_part(hash).enter().learn(hash, name, lifetime_s, packet.arrival_ns);
+                }
+            });
+        }
+    }
+
+    /// What an earlier DNS response called one of a packet's addresses.
+    fn resolved_name(&self, packet: &Packet, frame: &[u8]) -> Name {
+        let addresses = resolved::addresses(packet, frame).filter(|_| !self.resolved.is_empty());
+        let Some((src, dst)) = addresses else { return Name::NONE };
+        let found = Relation::of_flow(src, dst).into_iter().find_map(|relation| {
+            let hash = relation.hash(self.secret);
+            self.resolved_part(hash).enter().find(hash, packet.arrival_ns)
+        });
+        found.unwrap_or_default()
+    }
+
+    /// The part of a hash; its lower bits are the place there.
+    fn resolved_part(&self, hash: u64) -> &E::Cell<Resolved> {
+        let part = usize::try_from(hash >> 60).unwrap_or(0);
+        &self.resolved[part % self.resolved.len()]
+    }
+
     /// Counts the packets of `groups` out of `group_count`, and passes `out` the records of flows that ended
     /// or are due by the chunk's clock. Each group needs its chunks in sequence (scope `PerShard`).
     ///
@@ -141,6 +186,8 @@ impl<E: Exclusion> Meter<E> {
             shard_count: self.shards.len(),
             origins: &[],
             with_fates: self.with_fates,
+            with_names: self.with_names,
+            resolved_name: &|packet, frame| self.resolved_name(packet, frame),
             ahead: [const { Block::EMPTY }; BLOCKS],
         };
         walk.shards.iter_mut().for_each(|shard| shard.advance(chunk.clock_ns, out));
@@ -187,6 +234,10 @@ impl<E: Exclusion> Meter<E> {
             ..MeterTotals::default()
         };
         self.shards.iter().for_each(|shard| sum.add(&shard.enter().totals()));
+        for part in self.resolved.iter().map(Exclusive::enter) {
+            sum.names.resolved_evicted += part.evicted;
+            sum.memory_bytes += part.memory_bytes() as u64;
+        }
         sum
     }
 
@@ -283,6 +334,8 @@ struct Walk<'a, G> {
     /// Packets before NAT, by place; empty if none were kept.
     origins: &'a [Translated],
     with_fates: bool,
+    with_names: bool,
+    resolved_name: &'a dyn Fn(&Packet, &[u8]) -> Name,
     ahead: [Block; BLOCKS],
 }
 
@@ -376,15 +429,23 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
                 Outcome::of(packet, frame, self.origins.get(i).map(|nat| &nat.origin), ahead.facts.bytes)
             });
             let shard = &mut self.shards[usize::from(ahead.shard)];
-            match ahead.segments {
+            let slot = match ahead.segments {
                 1 => shard.count(ahead.hash, &ahead.facts, outcome.as_ref(), out),
                 _ => count_segments(shard, self.rules, &batch.packets()[i], ahead, outcome, out),
+            };
+            if let (true, Some(slot)) = (self.with_names, slot)
+                && shard.wants_names(slot)
+            {
+                let (packet, frame) = batch.packet_and_frame(i);
+                if let Some(payload) = Payload::of(packet, frame, ahead.facts.backward) {
+                    shard.look(slot, &payload, &|| (self.resolved_name)(packet, frame));
+                }
             }
         }
     }
 }
 
-/// Counts each packet that a frame merges.
+/// Counts each packet that a frame merges; returns their flow's slot.
 #[cold]
 #[inline(never)]
 fn count_segments(
@@ -394,14 +455,16 @@ fn count_segments(
     ahead: &Ahead,
     mut outcome: Option<Outcome>,
     out: &mut RecordSink<'_>,
-) {
+) -> Option<u32> {
+    let mut slot = None;
     for nth in 0..ahead.segments {
         let facts = rules.of_segment(packet, nth, &ahead.facts);
         if let Some(outcome) = &mut outcome {
             outcome.bytes = facts.bytes;
         }
-        shard.count(ahead.hash, &facts, outcome.as_ref(), out);
+        slot = shard.count(ahead.hash, &facts, outcome.as_ref(), out);
     }
+    slot
 }
 
 #[cfg(test)]

@@ -193,6 +193,29 @@ pub struct Details {
     pub nat_block_end: Option<u16>,
 }
 
+/// What the first payloads of a flow called things, for a meter that looks for names ([`NameOptions`]).
+///
+/// [`NameOptions`]: crate::NameOptions
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowNames {
+    /// The server that a client asked for, in TLS, QUIC or HTTP.
+    pub server: Name,
+    /// Application protocols that a client offered, best first, with commas between.
+    pub alpn: Name,
+    /// The fingerprint of a client's hello.
+    pub ja4: Name,
+    /// What was asked for in DNS.
+    pub dns_question: Name,
+    /// Addresses and aliases in the response, in order, with commas between, as many as fit.
+    pub dns_answers: Name,
+    /// What an earlier DNS response called one of the addresses.
+    pub resolved: Name,
+    /// The type of the question, or 0.
+    pub dns_type: u16,
+    /// The code of the response.
+    pub dns_code: Option<u8>,
+}
+
 /// The number of drop reasons that a record distinguishes.
 const DROP_REASONS: usize = 3;
 
@@ -327,6 +350,7 @@ pub struct FlowRecord {
     pub ingress_name: InterfaceName,
     pub egress_name: InterfaceName,
     pub details: Details,
+    pub names: FlowNames,
     /// One packet in this many was sampled; 1 is all, [`SAMPLING_UNKNOWN`] is unknown. Counters are not
     /// multiplied by it; see [`Self::scale`].
     pub sampling_interval: u32,
@@ -352,6 +376,7 @@ impl FlowRecord {
             ingress_name: InterfaceName::default(),
             egress_name: InterfaceName::default(),
             details: Details::default(),
+            names: FlowNames::default(),
             sampling_interval: 1,
         }
     }
@@ -378,6 +403,7 @@ impl FlowRecord {
             ingress_name,
             egress_name,
             details,
+            names: of_payload,
             sampling_interval: _,
         } = self;
         let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
@@ -386,7 +412,8 @@ impl FlowRecord {
         let names =
             [*name, ingress_name.name, ingress_name.description, egress_name.name, egress_name.description];
         let is_named = address.is_some() || domain.is_some() || names != [Name::NONE; 5];
-        !has_route && !has_more && !is_named && *details == Details::default() && drops.is_empty()
+        let has_details = *details != Details::default() || *of_payload != FlowNames::default();
+        !has_route && !has_more && !is_named && !has_details && drops.is_empty()
     }
 
     /// The factor that estimates all traffic from the counters: the sampling interval, or 1 if that is

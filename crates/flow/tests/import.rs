@@ -101,8 +101,8 @@ fn segment_routing_with_options_of_all_kinds() {
     for flow in &flows {
         assert!(flow.counters.last_ns.abs_diff(export_ns) < 600 * 1_000_000_000, "{flow:?}");
     }
-    let names: Vec<&str> = importer.interfaces().map(|(.., interface)| interface.name.text()).collect();
-    assert!(names.contains(&"TenGigE0_0_0_0"), "{names:?}");
+    let names: Vec<_> = importer.interfaces().map(|(.., interface)| interface.name.text()).collect();
+    assert!(names.contains(&"TenGigE0_0_0_0".into()), "{names:?}");
 }
 
 /// Sampling intervals and interfaces of captures from Akvorado's tests, as those expect them.
@@ -260,9 +260,9 @@ fn vendors_mean_what_they_mean() {
 
     // Names of interfaces from options.
     let (asr9k, _) = flows(&["netflow9_test_cisco_asr9k_opttpl256", "netflow9_test_cisco_asr9k_data256"]);
-    let names: Vec<(u32, &str)> =
+    let names: Vec<_> =
         asr9k.interfaces().map(|(_, number, interface)| (number, interface.description.text())).collect();
-    assert!(names.contains(&(0x4a, "TenGigE0_0_1_0")), "{names:?}");
+    assert!(names.contains(&(0x4a, "TenGigE0_0_1_0".into())), "{names:?}");
 
     // YAF: totals of the whole flow, times in milliseconds, both directions.
     let (_, yaf) = flows(&[

@@ -137,7 +137,7 @@ fn the_meter_counts_as_ndpi_does() {
         let mut listed: Vec<_> =
             list::read(&list).into_iter().map(|(ends, flow)| (ends, flow.counted)).collect();
         let ours = meter::meter_in_earnest(&path).into_iter();
-        let mut ours: Vec<_> = ours.map(|(ends, (counted, _))| (ends, counted)).collect();
+        let mut ours: Vec<_> = ours.map(|(ends, (counted, ..))| (ends, counted)).collect();
         for exception in EXCEPTIONS.iter().filter(|exception| exception.capture == name) {
             listed.retain(|(ends, _)| exception.ports != (ends.src.1, ends.dst.1));
             ours.retain(|(ends, _)| exception.ports != (ends.src.1, ends.dst.1));

@@ -405,8 +405,11 @@ impl RouterPlan {
                     .for_each(|packet| packet.drop_for(DropReason::FragmentWithoutFirst));
             }
         }
-        if let Some(flows) = self.flows.as_ref().filter(|_| chunk.has_fragments) {
-            flows.label_fragments(chunk, self.shards);
+        if let Some(flows) = &self.flows {
+            if chunk.has_fragments {
+                flows.label_fragments(chunk, self.shards);
+            }
+            flows.meter.learn_names(chunk);
         }
     }
 

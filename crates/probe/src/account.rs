@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Meter;
-use thalweg_flow::EndReason;
+use thalweg_base::Name;
 use thalweg_flow::export::Amount;
+use thalweg_flow::{EndReason, NameCounts};
 use thalweg_ports::InputReport;
 
 use crate::deliver::Delivered;
 use crate::inputs::Read;
 use crate::plan::Scratch;
 use crate::record_queue::RecordSender;
-use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNDELIVERED, UNSAMPLED};
+use crate::summary::{EXPORT_QUEUE, InputIssues, NamesSummary, ProbeSummary, UNDELIVERED, UNSAMPLED};
 use crate::{ProbeOptions, Shape, usage};
 
 /// The results of the pipelines.
@@ -73,6 +74,11 @@ pub(crate) fn summary(
         outlets: delivered.outlets,
         captured: outcome.read.captured,
         input_issues: issues(&outcome.read.report),
+        names: options
+            .meter
+            .names
+            .any()
+            .then(|| NamesSummary { forgotten: Name::forgotten(), ..NamesSummary::default() }),
         ..ProbeSummary::default()
     };
     summary.drop_for(UNDELIVERED, missed.packets, missed.bytes);
@@ -97,6 +103,13 @@ impl ProbeSummary {
         self.flows += totals.flows_created;
         self.flows_evicted += totals.evicted();
         self.flows_set_back += totals.flows_set_back;
+        if let Some(names) = &mut self.names {
+            let NameCounts { looked_at, found, given_up, resolved_evicted } = totals.names;
+            names.payloads += looked_at;
+            names.flows += found;
+            names.given_up += given_up;
+            names.resolved_evicted += resolved_evicted;
+        }
         self.cache_bytes += totals.memory_bytes;
         for (reason, amount) in totals.not_metered() {
             self.drop_for(reason.name(), amount.packets, amount.bytes);

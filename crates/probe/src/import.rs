@@ -215,7 +215,7 @@ fn outlets(
     waits_until: Option<&Arc<AtomicBool>>,
     notify: Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let mut outlets = Lines::outlets(&options.json, &options.csv)?;
+    let mut outlets = Lines::outlets(&options.json, &options.csv, false)?;
     if let Some(folder) = &options.store {
         let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };

@@ -97,6 +97,7 @@ impl SharedInterfaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::borrow::Cow;
     use std::net::IpAddr;
     use thalweg_flow::{Counters, FlowKey};
 
@@ -115,8 +116,12 @@ mod tests {
         };
         let mut record = FlowRecord { egress, ..FlowRecord::new(key, Counters::default(), None) };
         interfaces.number(&mut record);
-        [(record.key.ingress, record.ingress_name), (record.egress, record.egress_name)]
-            .map(|(number, of)| (number, of.name.text()))
+        [(record.key.ingress, record.ingress_name), (record.egress, record.egress_name)].map(
+            |(number, of)| match of.name.text() {
+                Cow::Borrowed(text) => (number, text),
+                Cow::Owned(text) => panic!("{text} would go for others"),
+            },
+        )
     }
 
     #[test]

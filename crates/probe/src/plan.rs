@@ -3,7 +3,7 @@
 //! | stage | scope | task |
 //! |---|---|---|
 //! | `parse` | any batch | finds and reads the IP packet; labels it with hash and shard of its flow |
-//! | `fragments` | in order | gives later fragments the ports of their first; does nothing for a chunk without any |
+//! | `fragments` | in order | gives later fragments the ports of their first, if there are any; learns names from DNS, if names are looked for |
 //! | `meter` | per shard | counts packets in their flows, emits records of flows that ended or are due |
 //!
 //! The sink then frees the packets. Each worker sends records through its own sender.
@@ -171,6 +171,7 @@ impl Plan for ProbePlan {
         if job.has_fragments {
             self.meter.resolve_fragments(job);
         }
+        self.meter.learn_names(job);
     }
 
     fn run_shards(&self, _stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {

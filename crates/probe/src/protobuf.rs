@@ -20,8 +20,8 @@ pub(crate) struct Protobuf {
 }
 
 impl Protobuf {
-    pub(crate) fn new() -> Self {
-        let mut fields = Field::ALL.to_vec();
+    pub(crate) fn new(with_community_id: bool) -> Self {
+        let mut fields: Vec<Field> = Field::of_lines(with_community_id).collect();
         fields.sort_unstable_by_key(|field| field.row().number);
         Self { fields }
     }
@@ -125,12 +125,12 @@ package thalweg;
 message FlowRecord {
 "
         .to_owned();
-        for field in Protobuf::new().fields {
+        for field in Protobuf::new(true).fields {
             let row = field.row();
             let kind = match row.kind {
                 Kind::Time | Kind::Wide => "uint64",
                 Kind::Number(_) => "uint32",
-                Kind::Word(_) | Kind::Mac => "string",
+                Kind::Word(_) | Kind::Mac | Kind::Text => "string",
                 Kind::Address => "bytes",
             };
             text += &format!("  // {}\n  optional {kind} {} = {};\n", row.help, row.name, row.number);
@@ -155,6 +155,7 @@ message FlowRecord {
                 Access::Wide(_, set) => set(&mut record, 1),
                 Access::Number(_, set) => set(&mut record, 1),
                 Access::Address(_, set) => set(&mut record, "192.0.2.1".parse().expect("an address")),
+                Access::Text(_) => panic!("{} is stored", field.name()),
             }
         }
         for field in Field::ALL {
@@ -163,7 +164,7 @@ message FlowRecord {
                 Some(Value::Time(_)) => field.row().kind == Kind::Time,
                 Some(Value::Number(_)) => matches!(field.row().kind, Kind::Wide | Kind::Number(_)),
                 Some(Value::Address(_)) => field.row().kind == Kind::Address,
-                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_) | Kind::Mac),
+                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_) | Kind::Mac | Kind::Text),
                 None => false,
             };
             assert!(fits, "{}: {known:?}", field.name());
@@ -185,7 +186,7 @@ message FlowRecord {
     #[test]
     fn protoc_reads_what_is_written() {
         let mut message = Vec::new();
-        Protobuf::new().write(&full(), &mut message);
+        Protobuf::new(false).write(&full(), &mut message);
         let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
         let protoc = Command::new("protoc")
             .arg(format!("--proto_path={}", proto.display()))

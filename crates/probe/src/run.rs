@@ -148,7 +148,7 @@ fn outlets(
     (stop, cache): (&Arc<AtomicBool>, MeterCaches),
     notify: &Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
-    let mut outlets = Lines::outlets(&options.json, &options.csv)?;
+    let mut outlets = Lines::outlets(&options.json, &options.csv, options.meter.community_id)?;
     let waits = matches!(options.input, Input::Files(_));
     if let Some(folder) = &options.store {
         let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };

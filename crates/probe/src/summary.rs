@@ -48,6 +48,9 @@ pub struct ProbeSummary {
     pub flows_evicted: u64,
     /// Flows that ended because the packets' clock went back.
     pub flows_set_back: u64,
+    /// What came of searching payloads for names, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<NamesSummary>,
     /// Whether packets and bytes are conserved.
     pub conserved: bool,
     /// Wall-clock time from the first packet to the last delivered record.
@@ -102,6 +105,21 @@ impl ProbeSummary {
         let inputs = self.input_issues.useless.iter().cloned();
         inputs.chain(self.outlets.iter().filter_map(OutletSummary::failure)).collect()
     }
+}
+
+/// What came of searching payloads for names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NamesSummary {
+    /// Payloads that were looked at.
+    pub payloads: u64,
+    /// Flows that got names.
+    pub flows: u64,
+    /// Flows whose message did not become whole, so that some names may be missing.
+    pub given_up: u64,
+    /// Names of DNS responses that had to go early for lack of room.
+    pub resolved_evicted: u64,
+    /// Names that had to go for others before their records were written, or after.
+    pub forgotten: u64,
 }
 
 /// What a receiver of records did with them.

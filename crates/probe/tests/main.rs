@@ -6,3 +6,4 @@ mod export;
 mod files;
 mod import;
 mod live;
+mod names;

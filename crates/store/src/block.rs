@@ -29,7 +29,7 @@ impl Column {
         let absent = field.row().absent.unwrap_or(0);
         match field.row().access {
             Access::Wide(..) => Self::Wide(vec![absent; rows]),
-            Access::Number(..) => Self::Number(vec![absent as u32; rows]),
+            Access::Number(..) | Access::Text(_) => Self::Number(vec![absent as u32; rows]),
             Access::Address(..) => Self::Address(Addresses { codes: vec![0; rows], distinct: vec![None] }),
         }
     }
@@ -188,6 +188,8 @@ impl Block {
                     None if absent.is_some() => {}
                     None => return Err(StoreError::Encoding("a flow without addresses".into())),
                 },
+                // No column has one.
+                Access::Text(_) => {}
             }
         }
         Ok(record)
@@ -209,7 +211,7 @@ impl Builder {
     fn new(id: Field, rows: usize) -> Self {
         let column = match id.row().access {
             Access::Wide(..) => Column::Wide(Vec::with_capacity(rows)),
-            Access::Number(..) => Column::Number(Vec::with_capacity(rows)),
+            Access::Number(..) | Access::Text(_) => Column::Number(Vec::with_capacity(rows)),
             Access::Address(..) => {
                 Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Vec::new() })
             }

@@ -67,7 +67,7 @@ pub(crate) enum Test {
     Version6(bool),
     /// The flow was translated.
     Translated,
-    /// One of these columns has this name or, with `*` at its end, one that begins so.
+    /// One of these columns has this name or, with `*` at its end or beginning, one that begins or ends so.
     Name(&'static [Field], String),
 }
 
@@ -128,6 +128,14 @@ impl Filter {
         "out-vrf",
         "direction",
         "event",
+        "name",
+        "server-name",
+        "resolved-name",
+        "dns-name",
+        "dns-type",
+        "dns-code",
+        "alpn",
+        "ja4",
     ];
 
     /// Parses a filter; an empty text selects every record.
@@ -142,8 +150,10 @@ impl Filter {
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
     ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain"
-    ///              | "in-vrf" | "out-vrf" ) N
-    ///            | "exporter" ( NAME | ADDRESS | PREFIX ) | ( "in-if" | "out-if" ) NAME
+    ///              | "in-vrf" | "out-vrf" | "dns-type" | "dns-code" ) N
+    ///            | "exporter" ( NAME | ADDRESS | PREFIX )
+    ///            | ( "in-if" | "out-if" | "name" | "server-name" | "resolved-name" | "dns-name" | "alpn" | "ja4" )
+    ///              [ "=" ] NAME
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
@@ -281,13 +291,15 @@ impl Test {
     }
 }
 
-/// Whether a name is this one or, with `*` at the end, begins so.
+/// Whether a name is this one or, with `*` at the end or the beginning, begins or ends so.
 fn has_name(code: u32, pattern: &str) -> bool {
     let name = Name::from_code(code);
+    let text = name.text();
     name != Name::NONE
-        && match pattern.strip_suffix('*') {
-            Some(beginning) => name.text().starts_with(beginning),
-            None => name.text() == pattern,
+        && match (pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
+            (Some(beginning), _) => text.starts_with(beginning),
+            (None, Some(end)) => text.ends_with(end),
+            (None, None) => text == pattern,
         }
 }
 

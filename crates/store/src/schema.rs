@@ -27,7 +27,9 @@ fn column(field: Field) -> Result<Type, parquet::errors::ParquetError> {
         Kind::Time => (PhysicalType::INT64, LogicalType::timestamp(true, TimeUnit::NANOS)),
         Kind::Wide => (PhysicalType::INT64, LogicalType::integer(64, false)),
         Kind::Number(bits) => (PhysicalType::INT32, LogicalType::integer(bits as i8, false)),
-        Kind::Word(_) | Kind::Address | Kind::Mac => (PhysicalType::BYTE_ARRAY, LogicalType::String),
+        Kind::Word(_) | Kind::Address | Kind::Mac | Kind::Text => {
+            (PhysicalType::BYTE_ARRAY, LogicalType::String)
+        }
     };
     let repetition = if field.is_nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     Type::primitive_type_builder(field.name(), physical)

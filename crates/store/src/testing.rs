@@ -116,6 +116,16 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
             nat_block_end: number(chance).map(|port| 1023 + port as u16),
         };
     }
+    if one_in(chance, 3) {
+        let mut name = || {
+            let texts = ["", "www.example.org", "example.net", "a.b.example.org"];
+            Name::passing(texts[chance.below(4) as usize])
+        };
+        record.names.server = name();
+        record.names.resolved = name();
+        record.names.dns_question = name();
+        record.names.dns_code = one_in(chance, 2).then(|| chance.below(4) as u8);
+    }
     record.sampling_interval = match chance.below(8) {
         0 => SAMPLING_UNKNOWN,
         1 => 1 + chance.below(1000),

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use serde_json::json;
+use thalweg_base::Name;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::lines::LineFormat;
 use thalweg_ports::live::wall_ns;
@@ -244,7 +245,7 @@ impl ListLines {
 
     /// The text before the first record.
     fn header(&self) -> String {
-        self.format.map_or_else(list_header, LineFormat::header)
+        self.format.map_or_else(list_header, |format| format.header(false))
     }
 
     fn of(&self, records: &[FlowRecord]) -> String {
@@ -254,7 +255,7 @@ impl ListLines {
             return text;
         };
         let mut lines = Vec::new();
-        records.iter().for_each(|record| format.write(record, &mut lines));
+        records.iter().for_each(|record| format.write(record, false, &mut lines));
         String::from_utf8_lossy(&lines).into_owned()
     }
 }
@@ -263,7 +264,7 @@ impl ListLines {
 fn list_header() -> String {
     format!(
         "{:<24} {:>9} {:>5} {:>44}    {:<44} {:>10} {:>14} {:<8} {}\n",
-        "end", "seconds", "proto", "source", "destination", "packets", "bytes", "flags", "application"
+        "end", "seconds", "proto", "source", "destination", "packets", "bytes", "flags", "application, name"
     )
 }
 
@@ -278,9 +279,12 @@ fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &m
     let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
     let application = thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
     let application = record.details.event.map_or(application, |event| event.name());
+    let names = [record.names.server, record.names.dns_question, record.names.resolved];
+    let name = names.into_iter().map(Name::text).find(|text| !text.is_empty()).unwrap_or_default();
+    let before = if name.is_empty() { "" } else { " " };
     let _ = writeln!(
         text,
-        "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
+        "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}{before}{name}",
         duration as f64 / SECOND_NS as f64,
         number(packets),
         number(bytes),

@@ -124,6 +124,19 @@ fn records(text: &mut String, s: &ProbeSummary) {
             bytes(s.cache_bytes)
         );
     }
+    if let Some(names) = s.names {
+        let _ = writeln!(
+            text,
+            "{} have names, from {}; {} not whole",
+            counted(names.flows, "flow"),
+            counted(names.payloads, "payload"),
+            counted(names.given_up, "message"),
+        );
+        let lost = names.resolved_evicted + names.forgotten;
+        if lost > 0 {
+            let _ = writeln!(text, "{} had to go for others", counted(lost, "name"));
+        }
+    }
     text.push('\n');
 }
 

@@ -64,6 +64,7 @@ targets! {
     fragmentation = "../../../fuzz/fuzz_targets/fragmentation.rs",
     icmp = "../../../fuzz/fuzz_targets/icmp.rs",
     mrt = "../../../fuzz/fuzz_targets/mrt.rs",
+    names = "../../../fuzz/fuzz_targets/names.rs",
     nat = "../../../fuzz/fuzz_targets/nat.rs",
     nat_icmp = "../../../fuzz/fuzz_targets/nat_icmp.rs",
     neighbor = "../../../fuzz/fuzz_targets/neighbor.rs",

@@ -112,7 +112,7 @@ impl Question {
         let mut line = Vec::new();
         for record in &records {
             line.clear();
-            LineFormat::Json.write(record, &mut line);
+            LineFormat::Json.write(record, false, &mut line);
             if let Err(gone) = outlet.write(separator).and_then(|()| outlet.write(line.trim_ascii_end())) {
                 return Ok(Err(gone));
             }

@@ -10,7 +10,8 @@
 //!
 //! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`]
 //! (NetFlow 5 and 9, IPFIX), [`sflow`], [`pcap`], [`pcapng`], [`trace`]; [`standby`]: what a router tells the one that
-//! would replace it; [`application`]: names of applications, their protocols and ports.
+//! would replace it; [`application`]: names of applications, their protocols and ports. Of what flows begin with: [`tls`]
+//! (ClientHello), [`quic`] (Initial packets), [`http`] (the host), [`dns`].
 //!
 //! A format that two crates need is defined here once.
 
@@ -19,9 +20,11 @@ pub mod arp;
 pub mod bgp;
 pub mod checksum;
 pub mod checksum_offload;
+pub mod dns;
 mod ether_type;
 pub mod ethernet;
 mod header;
+pub mod http;
 pub mod icmp;
 pub mod ip_protocol;
 pub mod ipv4;
@@ -33,10 +36,12 @@ pub mod ndp;
 pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
+pub mod quic;
 pub mod sflow;
 pub mod standby;
 pub mod tcp;
 pub mod testing;
+pub mod tls;
 pub mod trace;
 pub mod udp;
 pub mod vlan;

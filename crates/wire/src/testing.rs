@@ -161,3 +161,52 @@ pub fn ethernet_header(tags: &[u16], ether_type: EtherType) -> Vec<u8> {
 pub fn frame(packet: &[u8]) -> Vec<u8> {
     [&ethernet_header(&[], EtherType::of_packet(packet))[..], packet].concat()
 }
+
+/// A message of a TLS client: the example of JA4's specification, with this name and these protocols.
+pub fn client_hello(server: Option<&str>, protocols: &[&str]) -> Vec<u8> {
+    let list = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let numbers = |all: &[u16]| all.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>();
+    let ciphers = numbers(&[
+        0x8a8a, 0x1301, 0x1302, 0x1303, 0xc02b, 0xc02f, 0xc02c, 0xc030, 0xcca9, 0xcca8, 0xc013, 0xc014, 0x9c,
+        0x9d, 0x2f, 0x35,
+    ]);
+    let algorithms = numbers(&[0x403, 0x804, 0x401, 0x503, 0x805, 0x501, 0x806, 0x601]);
+    let mut extensions = Vec::new();
+    let mut put = |number: u16, content: &[u8]| {
+        extensions.extend(number.to_be_bytes());
+        extensions.extend(list(content));
+    };
+    put(0x7a7a, &[]);
+    put(0x1b, &[2, 0, 2]);
+    if let Some(server) = server {
+        put(0, &list(&[&[0][..], &list(server.as_bytes())].concat()));
+    }
+    put(0x33, &list(&[&[0, 0x1d][..], &list(&[9; 32])].concat()));
+    if !protocols.is_empty() {
+        let names = protocols.iter().flat_map(|name| [&[name.len() as u8][..], name.as_bytes()].concat());
+        put(0x10, &list(&names.collect::<Vec<u8>>()));
+    }
+    put(0x4469, &[0, 3, 2, b'h', b'2']);
+    put(0x17, &[]);
+    put(0x2d, &[1, 1]);
+    put(0x0d, &list(&algorithms));
+    put(0x05, &[1, 0, 0, 0, 0]);
+    put(0x23, &[]);
+    put(0x12, &[]);
+    put(0x2b, &[6, 0xda, 0xda, 3, 4, 3, 3]);
+    put(0xff01, &[0]);
+    put(0x0b, &[1, 0]);
+    put(0x0a, &list(&numbers(&[0xeaea, 0x1d, 0x17, 0x18])));
+    put(0x9a9a, &[0]);
+    put(0x15, &[0; 100]);
+    let session = [&[32][..], &[8; 32]].concat();
+    let body = [&[3, 3][..], &[7; 32], &session, &list(&ciphers), &[1, 0], &list(&extensions)].concat();
+    let [_, high, middle, low] = (body.len() as u32).to_be_bytes();
+    [&[1, high, middle, low][..], &body].concat()
+}
+
+/// A TLS message in records of at most this many bytes.
+pub fn in_records(message: &[u8], bytes: usize) -> Vec<u8> {
+    let header = |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes()].concat();
+    message.chunks(bytes).flat_map(|part| [header(part), part.to_vec()].concat()).collect()
+}

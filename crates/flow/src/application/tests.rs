@@ -259,31 +259,6 @@ fn rtp_is_believed_with_care() {
     assert_eq!(udp(7777, &[0x81, 200, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]), "-");
 }
 
-#[test]
-fn names_of_servers_are_found_whole_or_not_at_all() {
-    let hello = hello("www.example.net");
-    assert_eq!(server_name(&hello), Some("www.example.net"));
-    for end in 0..hello.len() {
-        assert_eq!(server_name(&hello[..end]), None, "cut at {end}");
-    }
-    assert_eq!(server_name(&self::hello("not a name\n")), None);
-    assert_eq!(server_name(&self::hello("")), None);
-    assert_eq!(server_name(&self::hello(&"a".repeat(256))), None);
-    let cases: [(&[u8], Option<&str>); 8] = [
-        (b"GET / HTTP/1.1\r\nHost: example.net\r\n\r\n", Some("example.net")),
-        (b"GET / HTTP/1.1\r\nAccept: */*\r\nhOST:[2001:db8::1]:8080 \r\n", Some("[2001:db8::1]:8080")),
-        (b"GET / HTTP/1.1\r\nHost: example.n", None),
-        (b"GET / HTTP/1.1\r\n\r\nHost: example.net\r\n", None),
-        (b"GET / HTTP/1.1\r\nX: Host: example.net\r\n", None),
-        (b"GET /Host:\r\nHost: example.net\r\n", None),
-        (b"GET / HTTP/1.1\r\nHost: a b\r\n", None),
-        (b"", None),
-    ];
-    for (payload, expected) in cases {
-        assert_eq!(server_name(payload), expected, "{}", payload.escape_ascii());
-    }
-}
-
 proptest! {
     #[test]
     fn whatever_the_payload_both_directions_agree(
@@ -293,22 +268,6 @@ proptest! {
         prop_assert_eq!(there, by_payload(protocol, b, a, &payload));
         prop_assert_eq!(by_ports(protocol, a, b), by_ports(protocol, b, a));
         prop_assert!(there.is_none_or(|code| by_code(code).is_some()));
-        let _ = server_name(&payload);
-    }
-
-    /// A name from a damaged hello or request is part of the payload, or there is none.
-    #[test]
-    fn names_are_part_of_the_payload(changes in proptest::collection::vec((0usize..120, any::<u8>()), 0..6), http: bool) {
-        let mut payload = if http { b"GET / HTTP/1.1\r\nHost: www.example.net\r\n\r\n".to_vec() } else { hello("www.example.net") };
-        for (at, value) in changes {
-            if let Some(byte) = payload.get_mut(at) {
-                *byte = value;
-            }
-        }
-        if let Some(name) = server_name(&payload) {
-            prop_assert!((1..=255).contains(&name.len()));
-            prop_assert!(payload.windows(name.len()).any(|window| window == name.as_bytes()));
-        }
     }
 }
 

@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Data that only some meters keep is in separate arrays: the reverse direction's counters (32 bytes per
-//! flow) and the fate of packets (44 bytes).
+//! flow), the fate of packets (44 bytes) and names (28 bytes, which are read only if the key says that there are some).
 
 use crate::key::{Facts, Key4, Key6, Outcome, translation};
 use crate::memory::{Laid, Share};
 use crate::meter::options::MeterOptions;
-use crate::record::{Counters, FlowRecord, interface_of_port};
+use crate::record::{Counters, FlowNames, FlowRecord, interface_of_port};
 use crate::wheel::{LIST, Linked, Links};
 use thalweg_base::{DropReason, NO_PORT, Origin, Refused, prefetch_all};
 
@@ -200,9 +200,11 @@ pub(crate) struct Arena<K> {
     entries: Share<Entry<K>>,
     reverse: Share<Half>,
     fates: Share<Fate>,
+    names: Share<FlowNames>,
     free: u32,
     biflow: bool,
     with_fates: bool,
+    with_names: bool,
 }
 
 impl<K: Copy> Arena<K> {
@@ -214,14 +216,18 @@ impl<K: Copy> Arena<K> {
         let count_if = |kept: bool| if kept { count } else { 0 };
         let reverse = Share::new(shards, count_if(options.biflow), Laid::Apart, options.huge_pages)?;
         let fates = Share::new(shards, count_if(options.fates), Laid::Apart, options.huge_pages)?;
-        let parts = entries.into_iter().zip(reverse).zip(fates);
-        let arena = |((entries, reverse), fates)| Self {
+        let with_names = options.names.any();
+        let names = Share::new(shards, count_if(with_names), Laid::Apart, options.huge_pages)?;
+        let parts = entries.into_iter().zip(reverse).zip(fates.into_iter().zip(names));
+        let arena = |((entries, reverse), (fates, names))| Self {
             entries,
             reverse,
             fates,
+            names,
             free: NO_ENTRY,
             biflow: options.biflow,
             with_fates: options.fates,
+            with_names,
         };
         Ok(parts.map(arena).collect())
     }
@@ -231,6 +237,7 @@ impl<K: Copy> Arena<K> {
         self.entries.len() * size_of::<Entry<K>>()
             + self.reverse.len() * size_of::<Half>()
             + self.fates.len() * size_of::<Fate>()
+            + self.names.len() * size_of::<FlowNames>()
     }
 
     /// The number of entries ever used.
@@ -261,6 +268,17 @@ impl<K: Copy> Arena<K> {
     #[inline(always)]
     pub(crate) fn reverse_mut(&mut self, at: usize) -> Option<&mut Half> {
         self.reverse.get_mut(at)
+    }
+
+    /// What was found of a flow; meaningful only if its key says that there is something.
+    pub(crate) fn names(&self, at: usize) -> Option<&FlowNames> {
+        self.names.get(at)
+    }
+
+    pub(crate) fn set_names(&mut self, at: usize, names: FlowNames) {
+        if let Some(place) = self.names.get_mut(at) {
+            *place = names;
+        }
     }
 
     pub(crate) fn fate(&self, at: usize) -> Option<&Fate> {
@@ -295,6 +313,9 @@ impl<K: Copy> Arena<K> {
         }
         if self.with_fates {
             self.fates.push(Fate::none());
+        }
+        if self.with_names {
+            self.names.push(FlowNames::default());
         }
         self.entries.len() - 1
     }
@@ -342,6 +363,7 @@ impl<K: Copy> Arena<K> {
         self.entries.clear();
         self.reverse.clear();
         self.fates.clear();
+        self.names.clear();
         self.free = NO_ENTRY;
     }
 }

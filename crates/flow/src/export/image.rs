@@ -11,11 +11,18 @@ use std::net::IpAddr;
 use thalweg_base::{Name, mix64};
 
 /// The most bytes of an image.
-pub const IMAGE_BYTES_MAX: usize = 1280;
+pub const IMAGE_BYTES_MAX: usize = 2048;
 const HEAD_BYTES: usize = 6;
 /// The form in which positions and values of fields follow.
 const FIELDS: u16 = 1 << 8;
-const NAME: Kind = Kind::Word(Vocabulary::Name);
+
+/// The words of a field whose values are names.
+fn names_of(kind: Kind) -> Option<Vocabulary> {
+    match kind {
+        Kind::Word(vocabulary) if vocabulary.is_of_names() => Some(vocabulary),
+        _ => None,
+    }
+}
 
 /// Why bytes are not an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +47,7 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
         let number = match row.access {
             Access::Wide(get, _) => get(record),
             // The number of a name is that of this process.
-            Access::Number(get, _) if row.kind == NAME => {
+            Access::Number(get, _) if names_of(row.kind).is_some() => {
                 let name = Name::from_code(get(record)).text();
                 if !name.is_empty() {
                     out.push(*field as u8);
@@ -50,6 +57,8 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
                 continue;
             }
             Access::Number(get, _) => get(record).into(),
+            // It follows from other fields.
+            Access::Text(_) => continue,
             Access::Address(get, _) => {
                 if let Some(address) = get(record) {
                     out.push(*field as u8);
@@ -144,11 +153,11 @@ impl Body<'_> {
         }
     }
 
-    fn name(&mut self) -> Option<Name> {
+    fn text(&mut self) -> Option<&str> {
         let length = usize::try_from(self.number()?).ok()?;
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        std::str::from_utf8(text).ok().map(Name::of)
+        std::str::from_utf8(text).ok()
     }
 
     fn record(&mut self) -> Option<FlowRecord> {
@@ -160,9 +169,16 @@ impl Body<'_> {
             let row = Field::STORED.get(usize::from(place))?.row();
             match row.access {
                 Access::Wide(_, set) => set(&mut record, self.number()?),
-                Access::Number(_, set) if row.kind == NAME => set(&mut record, self.name()?.code()),
-                Access::Number(_, set) => set(&mut record, u32::try_from(self.number()?).ok()?),
+                Access::Number(_, set) => {
+                    let number = match names_of(row.kind) {
+                        // A name that this process has no room for becomes unknown.
+                        Some(names) => names.code(self.text()?).unwrap_or(0),
+                        None => u32::try_from(self.number()?).ok()?,
+                    };
+                    set(&mut record, number);
+                }
                 Access::Address(_, set) => set(&mut record, self.address()?),
+                Access::Text(_) => return None,
             }
         }
         Some(record)

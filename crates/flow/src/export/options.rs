@@ -2,7 +2,7 @@
 
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 /// The smallest allowed message limit: the longest record, its set and the message header fit.
-pub const MESSAGE_BYTES_MIN: usize = 512;
+pub const MESSAGE_BYTES_MIN: usize = 1200;
 /// Fits an Ethernet path with room for a tunnel's headers.
 const DATAGRAM_BYTES: usize = 1400;
 /// One TLS record.

@@ -21,17 +21,22 @@
 //! | addresses and ports behind NAT | 12 or 36 | translated; by family |
 //! | dropped bytes and packets, forwarding status | 17 or 9 | some were dropped |
 //! | sampler; in IPFIX also its definition: packets taken, packets skipped | 1; 9 | packets were sampled |
+//! | IPFIX only: names of server, of both hosts, in DNS (question, type, code, response), JA4 | 2, and 6 texts | one is known |
 //! | way back (RFC 5103): bytes, packets, first, last, flags, TTLs | 35 or 27 | biflow |
 //!
 //! An unknown field of a group is zero: AS 0 (RFC 7607), the unspecified address, end reason 0. TCP flags of
 //! other protocols are 0, as with all exporters; otherwise TCP and UDP flows would need separate templates.
 //! The destination port of ICMP is 256 times the type plus the code, as usual in NetFlow.
+//!
+//! IANA has no elements for most names. Those of ntop are used ([`NTOP_ENTERPRISE`]), since collectors know them; texts
+//! have a variable length. A record with names has wide counters, interfaces, a VLAN and AS numbers, known or not, so
+//! that the numbers of templates suffice.
 
 use super::options::{Times, Version};
 use crate::fields::{Field, Kind};
-use crate::record::{Counters, FlowRecord, NO_AS, NO_INTERFACE};
+use crate::record::{Counters, FlowNames, FlowRecord, NO_AS, NO_INTERFACE};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, Name};
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::netflow::element::*;
 
@@ -45,33 +50,38 @@ const MILLISECOND_NS: u64 = 1_000_000;
 pub(super) const DATA_TEMPLATES: u16 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Shape(pub(super) u16);
+pub(super) struct Shape(pub(super) u32);
 
 impl Shape {
-    const IPV6: u16 = 1;
-    const WIDE: u16 = 1 << 1;
+    const IPV6: u32 = 1;
+    const WIDE: u32 = 1 << 1;
     /// NetFlow 9 only, which has no reverse direction.
-    const UPTIME: u16 = 1 << 2;
+    const UPTIME: u32 = 1 << 2;
     /// IPFIX only, which does not use uptime.
-    const REVERSE: u16 = 1 << 2;
-    const VLAN: u16 = 1 << 3;
-    const MPLS: u16 = 1 << 4;
-    const AS: u16 = 1 << 5;
-    const HOP4: u16 = 1 << 6;
-    const HOP6: u16 = 1 << 7;
-    const DROPS: u16 = 1 << 8;
-    const SAMPLER: u16 = 1 << 9;
-    const ICMP: u16 = 1 << 10;
-    const NO_HEADERS: u16 = 1 << 11;
-    const NO_INGRESS: u16 = 1 << 12;
-    const NO_EGRESS: u16 = 1 << 13;
-    const NAT4: u16 = 1 << 14;
-    const NAT6: u16 = 1 << 15;
+    const REVERSE: u32 = 1 << 2;
+    const VLAN: u32 = 1 << 3;
+    const MPLS: u32 = 1 << 4;
+    const AS: u32 = 1 << 5;
+    const HOP4: u32 = 1 << 6;
+    const HOP6: u32 = 1 << 7;
+    const DROPS: u32 = 1 << 8;
+    const SAMPLER: u32 = 1 << 9;
+    const ICMP: u32 = 1 << 10;
+    const NO_HEADERS: u32 = 1 << 11;
+    const NO_INGRESS: u32 = 1 << 12;
+    const NO_EGRESS: u32 = 1 << 13;
+    const NAT4: u32 = 1 << 14;
+    const NAT6: u32 = 1 << 15;
+    /// IPFIX only.
+    const NAMES: u32 = 1 << 16;
+    /// What every shape with names has, and what none has.
+    const WITH_NAMES: u32 = Self::NAMES | Self::WIDE | Self::VLAN | Self::AS;
+    const NOT_WITH_NAMES: u32 = Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS | Self::ICMP;
     /// The bits that plain records may have: such records are encoded without further checks.
-    const PLAIN: u16 = Self::IPV6 | Self::WIDE | Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS;
+    const PLAIN: u32 = Self::IPV6 | Self::WIDE | Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS;
 
     #[inline(always)]
-    fn has(self, group: u16) -> bool {
+    fn has(self, group: u32) -> bool {
         self.0 & group != 0
     }
 
@@ -84,21 +94,40 @@ impl Shape {
         version == Version::Ipfix && self.has(Self::REVERSE)
     }
 
+    /// Other shapes do not have both kinds of translation. With names, so do the numbers, and the bits that are always
+    /// the same tell of the translation.
+    #[inline(always)]
     pub(super) fn template_id(self) -> u16 {
-        DATA_TEMPLATES + self.0
+        let mut bits = self.0;
+        if self.has(Self::NAMES) {
+            let nat4 = if self.has(Self::NAT4) { Self::VLAN } else { 0 };
+            let nat6 = if self.has(Self::NAT6) { Self::AS } else { 0 };
+            bits = bits & !Self::WITH_NAMES | Self::NAT4 | Self::NAT6 | nat4 | nat6;
+        }
+        DATA_TEMPLATES + u16::try_from(bits & 0xffff).unwrap_or(0)
+    }
+
+    /// Whether its records have texts of variable length.
+    #[inline(always)]
+    pub(super) fn has_texts(self) -> bool {
+        self.has(Self::NAMES)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TemplateField {
     pub(super) element: u16,
+    /// [`VARIABLE`] for a text with its length in front.
     pub(super) bytes: u16,
-    /// The element describes the reverse direction (RFC 5103).
-    pub(super) reverse: bool,
+    /// Whose element it is, [`REVERSE_ENTERPRISE`] for those of the reverse direction; 0 for IANA's.
+    pub(super) enterprise: u32,
 }
 
+/// The length of fields of variable length in templates (RFC 7011, 7).
+const VARIABLE: u16 = u16::MAX;
+
 pub(super) const fn field(element: u16, bytes: u16) -> TemplateField {
-    TemplateField { element, bytes, reverse: false }
+    TemplateField { element, bytes, enterprise: 0 }
 }
 
 /// A template under construction.
@@ -120,6 +149,7 @@ impl Template {
                 Kind::Number(bits) => u16::from(bits / 8),
                 Kind::Word(_) => 1,
                 Kind::Mac => 6,
+                Kind::Text => VARIABLE,
             };
             let element = if is_ipv6 { row.elements.last() } else { row.elements.first() };
             self.fields.extend(element.map(|element| field(*element, bytes)));
@@ -201,6 +231,9 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
     if !rules.reduced_sizes || largest >> 32 != 0 {
         shape |= Shape::WIDE;
     }
+    if record.names != FlowNames::default() && rules.version == Version::Ipfix {
+        shape = shape & !Shape::NOT_WITH_NAMES | Shape::WITH_NAMES;
+    }
     Shape(shape)
 }
 
@@ -244,7 +277,7 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<TemplateField> {
         template.put_as(first, time);
         template.put_as(last, time);
         template.put(&headers, is_ipv6);
-        template.fields[forward..].iter_mut().for_each(|field| field.reverse = true);
+        template.fields[forward..].iter_mut().for_each(|field| field.enterprise = REVERSE_ENTERPRISE);
     }
     template.fields
 }
@@ -289,16 +322,58 @@ fn put_further(shape: Shape, version: Version, template: &mut Template) {
             _ => template.put_as(SAMPLER_ID, 1),
         }
     }
+    if shape.has(Shape::NAMES) {
+        let of_ntop = |element, bytes| TemplateField { element, bytes, enterprise: NTOP_ENTERPRISE };
+        template.fields.extend(TEXTS.map(|(element, _)| of_ntop(element, VARIABLE)));
+        template.fields.extend([of_ntop(NTOP_DNS_QUERY_TYPE, 1), of_ntop(NTOP_DNS_RET_CODE, 1)]);
+    }
 }
 
-/// The bytes of a record with these fields.
+type TextOf = fn(&FlowRecord) -> Name;
+
+/// The texts of a record with names, in order.
+const TEXTS: [(u16, TextOf); 6] = [
+    (NTOP_TLS_SERVER_NAME, |record| record.names.server),
+    (NTOP_DNS_QUERY, |record| record.names.dns_question),
+    (NTOP_DNS_RESPONSE, |record| record.names.dns_answers),
+    (NTOP_JA4C_HASH, |record| record.names.ja4),
+    // The name of one of the addresses, by which end is the server's.
+    (NTOP_SRC_HOST_NAME, |record| if is_from_server(record) { record.names.resolved } else { Name::NONE }),
+    (NTOP_DST_HOST_NAME, |record| if is_from_server(record) { Name::NONE } else { record.names.resolved }),
+];
+
+/// Whether the source has the server's port: servers have lower ones.
+fn is_from_server(record: &FlowRecord) -> bool {
+    record.key.src_port < record.key.dst_port
+}
+
+/// The bytes of a record with these fields, without its texts.
 pub(super) fn record_bytes(fields: &[TemplateField]) -> usize {
-    fields.iter().map(|field| usize::from(field.bytes)).sum()
+    let fixed = fields.iter().filter(|field| field.bytes != VARIABLE);
+    fixed.map(|field| usize::from(field.bytes)).sum()
 }
 
-/// Encodes a record into `out`, which has exactly the bytes of its template.
+/// The texts of a record, each with its length in front.
+pub(super) fn texts(record: &FlowRecord) -> Vec<u8> {
+    let mut texts = Vec::new();
+    for (_, of) in TEXTS {
+        let text = of(record).text();
+        // A name has at most 127 bytes.
+        texts.push(u8::try_from(text.len()).unwrap_or(0));
+        texts.extend_from_slice(text.as_bytes());
+    }
+    texts
+}
+
+/// Encodes a record into `out`, which has exactly the bytes of its template and `texts`.
 #[inline(always)]
-pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, out: &mut [u8]) {
+pub(super) fn write(
+    record: &FlowRecord,
+    shape: Shape,
+    (sampler, texts): (u8, &[u8]),
+    rules: &Rules,
+    out: &mut [u8],
+) {
     let mut rest = Rest(out);
     rest.addresses(record.key.src, record.key.dst, shape.has(Shape::IPV6));
     let key = &record.key;
@@ -323,13 +398,19 @@ pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rule
     let uptime = shape.tells_uptime(rules.version);
     rest.times(&record.counters, uptime, rules);
     if shape.0 & !(Shape::PLAIN | if uptime { Shape::UPTIME } else { 0 }) != 0 {
-        write_further(record, shape, sampler, rules, &mut rest);
+        write_further(record, shape, (sampler, texts), rules, &mut rest);
     }
     debug_assert!(rest.0.is_empty(), "a record is as long as its template says");
 }
 
 /// Encodes the optional groups.
-fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, rest: &mut Rest<'_>) {
+fn write_further(
+    record: &FlowRecord,
+    shape: Shape,
+    (sampler, texts): (u8, &[u8]),
+    rules: &Rules,
+    rest: &mut Rest<'_>,
+) {
     let wide = shape.has(Shape::WIDE);
     if shape.has(Shape::ICMP) {
         *rest.take() = record.key.dst_port.to_be_bytes();
@@ -372,6 +453,12 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
             *rest.take() = (record.sampling_interval - taken).to_be_bytes();
         }
     }
+    if shape.has(Shape::NAMES) {
+        rest.bytes(texts);
+        let FlowNames { dns_type, dns_code, .. } = record.names;
+        // The element has eight bits; a type with more is unknown.
+        *rest.take() = [u8::try_from(dns_type).unwrap_or(0), dns_code.unwrap_or(0)];
+    }
     if let Some(reverse) = record.reverse.as_ref().filter(|_| shape.has_reverse(rules.version)) {
         rest.pair(reverse.bytes, reverse.packets, wide);
         rest.times(reverse, false, rules);
@@ -390,6 +477,15 @@ impl<'a> Rest<'a> {
             std::mem::take(&mut self.0).split_first_chunk_mut().expect("a record has the bytes of its shape");
         self.0 = rest;
         taken
+    }
+
+    /// Writes bytes, which `out` has room for.
+    fn bytes(&mut self, bytes: &[u8]) {
+        let (taken, rest) = std::mem::take(&mut self.0)
+            .split_at_mut_checked(bytes.len())
+            .expect("a record has room for its texts");
+        taken.copy_from_slice(bytes);
+        self.0 = rest;
     }
 
     #[inline(always)]
@@ -510,10 +606,16 @@ fn forwarding_status(record: &FlowRecord) -> u8 {
 mod tests {
     use super::*;
     use crate::record::{FlowKey, Translation};
+    use std::collections::BTreeSet;
 
     /// All shapes: the two highest bits are never set together.
-    fn shapes() -> impl Iterator<Item = Shape> {
-        (0..3 << 14).map(Shape)
+    fn shapes(rules: &Rules) -> impl Iterator<Item = Shape> {
+        let with_names = rules.version == Version::Ipfix;
+        let named = |shape: u32| Shape(shape & !Shape::NOT_WITH_NAMES | Shape::WITH_NAMES);
+        let named = (0..3 << 14)
+            .filter(move |shape| with_names && named(*shape).0 == *shape | Shape::NAMES)
+            .map(named);
+        (0..3 << 14).map(Shape).chain(named)
     }
 
     /// The session of a version and unit of time.
@@ -537,27 +639,34 @@ mod tests {
         };
         let mut record = FlowRecord::new(key, Counters::default(), None);
         record.reverse = Some(record.counters);
+        record.names.server = Name::passing(&"a".repeat(Name::BYTES_MAX));
         let translation = Translation { src: address, dst: address, src_port: 3, dst_port: 4 };
         for rules in [
             rules(Version::NetFlow9, Times::Uptime),
             rules(Version::Ipfix, Times::Milliseconds),
             rules(Version::Ipfix, Times::Nanoseconds),
         ] {
-            for shape in shapes() {
+            let mut templates = BTreeSet::new();
+            for shape in shapes(&rules) {
                 record.translation = shape.has(Shape::NAT4 | Shape::NAT6).then_some(translation);
-                let mut out = vec![0; record_bytes(&fields(shape, &rules))];
+                let texts = if shape.has_texts() { texts(&record) } else { Vec::new() };
+                let mut out = vec![0; record_bytes(&fields(shape, &rules)) + texts.len()];
                 // It panics unless the record fills the bytes.
-                write(&record, shape, 1, &rules, &mut out);
+                write(&record, shape, (1, &texts), &rules, &mut out);
+                assert!(templates.insert(shape.template_id()), "{shape:?}");
             }
+            assert!(templates.first() >= Some(&DATA_TEMPLATES), "none wrapped around");
         }
-        let highest = shapes().map(|shape| u32::from(DATA_TEMPLATES) + u32::from(shape.0)).max();
-        assert!(highest < Some(65_536));
     }
 
     #[test]
     fn the_longest_record_fits_the_shortest_message() {
         let rules = rules(Version::Ipfix, Times::Milliseconds);
-        let lengths = shapes().map(|shape| record_bytes(&fields(shape, &rules)));
+        let text_bytes = TEXTS.len() * (1 + Name::BYTES_MAX);
+        let lengths = shapes(&rules).map(|shape| {
+            let texts = if shape.has_texts() { text_bytes } else { 0 };
+            record_bytes(&fields(shape, &rules)) + texts
+        });
         let longest = lengths.max().expect("there are shapes");
         assert!(longest + 20 + 4 + 4 <= super::super::MESSAGE_BYTES_MIN, "{longest}");
     }

@@ -8,7 +8,6 @@ use super::shape::{self, Rules, Shape, TemplateField};
 use super::{Amount, Interface, Statistics, is_set_back};
 use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
 use std::collections::BTreeMap;
-use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
 
 const SET_HEADER_BYTES: usize = 4;
 /// At a session's begin, and when the start of uptimes moves, the start is set this far back.
@@ -221,18 +220,21 @@ impl Templated {
             SAMPLING_UNKNOWN => SAMPLER_UNKNOWN,
             interval => self.sampler(interval, out),
         };
-        if self.set != shape.template_id() || out.left() < self.record_bytes {
-            self.begin_records(shape, out);
+        let texts = if shape.has_texts() { shape::texts(record) } else { Vec::new() };
+        if self.set != shape.template_id() || out.left() < self.record_bytes + texts.len() {
+            self.begin_records(shape, texts.len(), out);
         }
-        shape::write(record, shape, sampler, &self.rules, out.take(self.record_bytes));
+        let place = out.take(self.record_bytes + texts.len());
+        shape::write(record, shape, (sampler, &texts), &self.rules, place);
         out.counts += amount;
         self.message_records += 1;
         self.message_data += 1;
     }
 
-    /// Makes room for a record of this shape in a set of its kind, and announces the template if necessary.
+    /// Makes room for a record of this shape, with this many bytes of texts, in a set of its kind, and announces the
+    /// template if necessary.
     #[cold]
-    fn begin_records(&mut self, shape: Shape, out: &mut MessageBuffer) {
+    fn begin_records(&mut self, shape: Shape, text_bytes: usize, out: &mut MessageBuffer) {
         self.speak_of_flows(out);
         let bytes = match self.announced.shapes.get(&shape) {
             Some(bytes) => *bytes,
@@ -244,7 +246,7 @@ impl Templated {
                 shape::record_bytes(&fields)
             }
         };
-        self.make_room(shape.template_id(), bytes, out);
+        self.make_room(shape.template_id(), bytes + text_bytes, out);
         self.record_bytes = bytes;
     }
 
@@ -385,11 +387,11 @@ impl Templated {
         template.extend_from_slice(&id.to_be_bytes());
         template.extend_from_slice(&(fields.len() as u16).to_be_bytes());
         for field in fields {
-            let enterprise = if field.reverse { 0x8000 } else { 0 };
-            template.extend_from_slice(&(field.element | enterprise).to_be_bytes());
+            let has_enterprise = if field.enterprise == 0 { 0 } else { 0x8000 };
+            template.extend_from_slice(&(field.element | has_enterprise).to_be_bytes());
             template.extend_from_slice(&field.bytes.to_be_bytes());
-            if field.reverse {
-                template.extend_from_slice(&REVERSE_ENTERPRISE.to_be_bytes());
+            if field.enterprise != 0 {
+                template.extend_from_slice(&field.enterprise.to_be_bytes());
             }
         }
         let set = if self.is_ipfix() { 2 } else { 0 };

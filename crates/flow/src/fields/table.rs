@@ -7,6 +7,7 @@ use thalweg_wire::MacAddr;
 use thalweg_wire::netflow::element as e;
 
 use super::{ABSENT_WIDE, Access, Kind, NO_LABEL, NO_SMALL, NO_TRANSLATION, Row, Vocabulary};
+use crate::community_id::community_id;
 use crate::record::{
     Counters, Direction, EndReason, Event, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
 };
@@ -149,6 +150,7 @@ const APPLICATION: Kind = Kind::Word(Vocabulary::Application);
 const END_REASON: Kind = Kind::Word(Vocabulary::EndReason);
 const DROP_REASON: Kind = Kind::Word(Vocabulary::DropReason);
 const NAME: Kind = Kind::Word(Vocabulary::Name);
+const PASSING_NAME: Kind = Kind::Word(Vocabulary::PassingName);
 const NO_EIGHT_BITS: Option<u64> = Some(NO_SMALL as u64);
 const NO_PORT: Option<u64> = Some(NO_TRANSLATION as u64);
 const NO_WIDE: Option<u64> = Some(ABSENT_WIDE);
@@ -281,12 +283,26 @@ fields! {
                 |r, port| r.details.nat_block_end = u16::try_from(port).ok(),
             ),
             "last port of a block that NAT gave a host; nat_src_port is its first")
+        ServerName (80 "server_name", PASSING_NAME, Some(0), [], name!(names.server),
+            "name of the server that the client asked for, in TLS, QUIC or HTTP")
+        Alpn (81 "alpn", PASSING_NAME, Some(0), [], name!(names.alpn),
+            "application protocols that the client offered in TLS or QUIC, best first, with commas between")
+        DnsQuestion (82 "dns_question", PASSING_NAME, Some(0), [], name!(names.dns_question), "name that was asked for in DNS")
+        DnsType (83 "dns_type", N16, Some(0), [], number!(names.dns_type), "type of that question: 1 A, 28 AAAA, 65 HTTPS")
+        DnsCode (84 "dns_code", N8, NO_EIGHT_BITS, [], small!(names.dns_code), "code of the response: 0 no error, 3 no such name")
+        DnsAnswers (85 "dns_answers", PASSING_NAME, Some(0), [], name!(names.dns_answers),
+            "addresses and aliases in the response, in order, with commas between, as many as fit into 127 bytes")
+        ResolvedName (86 "resolved_name", PASSING_NAME, Some(0), [], name!(names.resolved),
+            "name that an earlier DNS response gave for one of the addresses, to the client if it was seen")
+        Ja4 (87 "ja4", PASSING_NAME, Some(0), [], name!(names.ja4), "JA4 fingerprint of the client's hello in TLS or QUIC")
     }
     derived {
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),
             "packets of both directions, times the sampling interval where that is known")
         ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.bytes().saturating_mul(r.scale())),
             "bytes likewise")
+        CommunityId (88 "community_id", Kind::Text, Some(0), [], Access::Text(|r| community_id(&r.key)),
+            "community ID, version 1, seed 0: what other programs call the flow; only if asked for")
     }
 }
 

@@ -20,7 +20,7 @@ fn type_name(kind: Kind) -> String {
         Kind::Time => "time".to_owned(),
         Kind::Wide => "unsigned, 64 bits".to_owned(),
         Kind::Number(bits) => format!("unsigned, {bits} bits"),
-        Kind::Word(_) | Kind::Mac => "text".to_owned(),
+        Kind::Word(_) | Kind::Mac | Kind::Text => "text".to_owned(),
         Kind::Address => "address".to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use thalweg_base::{DropReason, LinkType};
+use thalweg_base::{DropReason, LinkType, Name};
 use thalweg_wire::netflow::decode::{Field, FieldName, Header, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
 use thalweg_wire::{MacAddr, application, ip_protocol};
@@ -13,8 +13,8 @@ use super::context::{Context, Sampler, Sampling};
 use super::counted::{Best, Counted, NS_PER_MS, count_rank, time_rank};
 use super::section::flow_of;
 use crate::{
-    Counters, Details, Direction, Drops, EndReason, Event, FlowKey, FlowRecord, NO_AS, NO_INTERFACE,
-    SAMPLING_UNKNOWN, Translation,
+    Counters, Details, Direction, Drops, EndReason, Event, FlowKey, FlowNames, FlowRecord, NO_AS,
+    NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
 };
 
 /// Cisco's numbers in NetFlow 9 for what IPFIX has as 225 to 228 (ASA before 8.4(5)).
@@ -100,6 +100,7 @@ pub(super) struct Draft<'a> {
     post: (Option<IpAddr>, Option<IpAddr>),
     post_ports: (Option<u16>, Option<u16>),
     dropped: (Option<u64>, Option<u64>),
+    names: FlowNames,
     forwarding_status: Option<u64>,
     end_reason: Option<EndReason>,
     application_id: Option<(u64, u8)>,
@@ -140,6 +141,7 @@ impl<'a> Draft<'a> {
             FieldName::Enterprise { enterprise: CISCO_ENTERPRISE, id } => {
                 self.take_element(id | CISCO_BIT, field, header)
             }
+            FieldName::Enterprise { enterprise: NTOP_ENTERPRISE, id } => self.take_name(id, field),
             FieldName::Reverse(id) => self.reverse.take(id, field, header),
             FieldName::Enterprise { .. } | FieldName::Scope(_) => false,
         }
@@ -276,6 +278,26 @@ impl<'a> Draft<'a> {
         true
     }
 
+    /// Takes an element of nProbe's. An empty text is none.
+    fn take_name(&mut self, id: u16, field: &Field<'_>) -> bool {
+        let name = || Name::passing(&field.text());
+        let first = |known: Name| if known == Name::NONE { name() } else { known };
+        let names = &mut self.names;
+        match id {
+            NTOP_TLS_SERVER_NAME | NTOP_HTTP_HOST => names.server = first(names.server),
+            NTOP_DNS_QUERY => names.dns_question = name(),
+            NTOP_DNS_QUERY_TYPE => {
+                names.dns_type = field.unsigned().and_then(|kind| u16::try_from(kind).ok()).unwrap_or(0);
+            }
+            NTOP_DNS_RET_CODE => names.dns_code = field.unsigned().and_then(|code| u8::try_from(code).ok()),
+            NTOP_DNS_RESPONSE => names.dns_answers = name(),
+            NTOP_SRC_HOST_NAME | NTOP_DST_HOST_NAME => names.resolved = first(names.resolved),
+            NTOP_JA4C_HASH => names.ja4 = name(),
+            _ => return false,
+        }
+        true
+    }
+
     fn take_rest(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
         match id {
@@ -365,6 +387,7 @@ impl<'a> Draft<'a> {
             translation: self.translation(&key),
             drops: self.drops(&forward),
             details: self.details,
+            names: self.names(),
             sampling_interval,
             ..FlowRecord::new(key, forward, self.end_reason)
         })
@@ -390,6 +413,12 @@ impl<'a> Draft<'a> {
             vlan: self.vlan,
             mpls_label: self.mpls_label,
         }
+    }
+
+    /// The response code is sent with every record, 0 if unknown; only that of a response is one.
+    fn names(&self) -> FlowNames {
+        let answered = self.names.dns_answers != Name::NONE || self.names.dns_code != Some(0);
+        FlowNames { dns_code: self.names.dns_code.filter(|_| answered), ..self.names }
     }
 
     /// A block of ports: its first is the translated source port, its last a detail.

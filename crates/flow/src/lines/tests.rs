@@ -32,7 +32,7 @@ fn record() -> FlowRecord {
 
 fn line(format: LineFormat, record: &FlowRecord) -> String {
     let mut line = Vec::new();
-    format.write(record, &mut line);
+    format.write(record, true, &mut line);
     String::from_utf8(line).expect("text")
 }
 
@@ -91,7 +91,7 @@ fn what_is_not_known_is_left_out_and_icmp_has_type_and_code() {
 fn csv_has_a_field_for_every_name() {
     let mut plain = record();
     plain.ingress_name.name = Name::of("lan");
-    let header = LineFormat::Csv.header();
+    let header = LineFormat::Csv.header(true);
     let text = line(LineFormat::Csv, &plain);
     assert_eq!(header.trim_end().split(',').count(), Field::ALL.len());
     assert_eq!(text.trim_end().split(',').count(), Field::ALL.len());

@@ -34,6 +34,36 @@ pub enum Bytes {
     Frame,
 }
 
+/// Where a protocol is chosen.
+type ProtocolOf = fn(&mut NameOptions) -> &mut bool;
+
+/// The names that first payloads are searched for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameOptions {
+    pub tls: bool,
+    pub quic: bool,
+    pub http: bool,
+    /// Questions and answers; from answers the names of later flows.
+    pub dns: bool,
+    /// Fingerprints of the hellos of TLS and QUIC, if those are looked for.
+    pub ja4: bool,
+}
+
+impl NameOptions {
+    /// The protocols, by the words for them.
+    pub const PROTOCOLS: [(&'static str, ProtocolOf); 4] = [
+        ("tls", |options| &mut options.tls),
+        ("quic", |options| &mut options.quic),
+        ("http", |options| &mut options.http),
+        ("dns", |options| &mut options.dns),
+    ];
+
+    /// Whether anything is looked for.
+    pub fn any(&self) -> bool {
+        self.tls || self.quic || self.http || self.dns
+    }
+}
+
 /// The configuration of a meter. `Default` is the default of `thalweg probe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterOptions {
@@ -61,6 +91,11 @@ pub struct MeterOptions {
     /// How flows get their application. The parser examines payloads and the deliverer of records examines
     /// ports; the meter stores what it is given.
     pub labeling: Labeling,
+    /// The names that first payloads are searched for: none by default, since they tell what people do, and cost 28
+    /// bytes per flow.
+    pub names: NameOptions,
+    /// Whether lines and messages have the flow's community ID. The meter does nothing for it.
+    pub community_id: bool,
     /// The secret key of hashes, so that outsiders cannot construct colliding flows.
     pub hash_key: [u64; 2],
 }
@@ -80,6 +115,8 @@ impl Default for MeterOptions {
             fates: false,
             huge_pages: true,
             labeling: Labeling::default(),
+            names: NameOptions::default(),
+            community_id: false,
             hash_key: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
         }
     }

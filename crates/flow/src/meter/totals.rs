@@ -50,6 +50,28 @@ impl SubAssign for Amount {
     }
 }
 
+/// What came of searching payloads for names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameCounts {
+    /// Payloads that were looked at.
+    pub looked_at: u64,
+    /// Flows that got a name.
+    pub found: u64,
+    /// Flows whose message did not become whole: too long, a gap, no room.
+    pub given_up: u64,
+    /// Names of DNS responses that had to go early for lack of room.
+    pub resolved_evicted: u64,
+}
+
+impl NameCounts {
+    fn add(&mut self, other: &Self) {
+        self.looked_at += other.looked_at;
+        self.found += other.found;
+        self.given_up += other.given_up;
+        self.resolved_evicted += other.resolved_evicted;
+    }
+}
+
 /// What a meter has seen and what became of it. At every moment `seen = exported + cached + unsampled + not
 /// metered` ([`holds`](Self::holds)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +103,8 @@ pub struct MeterTotals {
     pub fragments_unmatched: u64,
     /// First fragments evicted early for lack of room.
     pub fragments_evicted: u64,
+    /// What came of searching payloads for names.
+    pub names: NameCounts,
     pub memory_bytes: u64,
 }
 
@@ -102,6 +126,7 @@ impl Default for MeterTotals {
             fragments_matched: 0,
             fragments_unmatched: 0,
             fragments_evicted: 0,
+            names: NameCounts::default(),
             memory_bytes: 0,
         }
     }
@@ -162,6 +187,7 @@ impl MeterTotals {
         self.fragments_matched += other.fragments_matched;
         self.fragments_unmatched += other.fragments_unmatched;
         self.fragments_evicted += other.fragments_evicted;
+        self.names.add(&other.names);
         self.memory_bytes += other.memory_bytes;
     }
 }

@@ -1,9 +1,10 @@
 //! Round trip: the importer reads what the exporter wrote.
 
 use super::*;
-use thalweg_flow::SAMPLING_UNKNOWN;
+use thalweg_base::Name;
 use thalweg_flow::export::{Interface, Statistics, Times, Transport, Version};
 use thalweg_flow::import::Importer;
+use thalweg_flow::{FlowNames, SAMPLING_UNKNOWN};
 use thalweg_wire::application::by_code;
 use thalweg_wire::netflow::decode::{Limits, Source};
 
@@ -101,6 +102,41 @@ proptest! {
         let counters = importer.counters();
         prop_assert_eq!(counters.samplers_unknown, 0);
     }
+
+    /// In one session with records that have none.
+    #[test]
+    fn names_come_back_by_ipfix(records in proptest::collection::vec(any_record(), 1..60)) {
+        let records: Vec<FlowRecord> = records.into_iter().enumerate().map(with_names).collect();
+        let options = ExportOptions { times: Times::Nanoseconds, ..ExportOptions::new(Version::Ipfix, Transport::Datagram) };
+        let messages = session(&options, &records, NOW_NS);
+        let (back, importer) = import(&messages);
+        let expected: Vec<_> = records.iter().map(|record| said(record, 1)).collect();
+        let back: Vec<_> = back.iter().map(without_reasons).collect();
+        prop_assert_eq!(back, expected);
+        prop_assert_eq!(importer.counters().samplers_unknown, 0);
+    }
+}
+
+/// Names for two records of three; such a record has headers.
+fn with_names((n, record): (usize, FlowRecord)) -> FlowRecord {
+    let text = |length: usize| Name::passing(&format!("{n}.{}", "x".repeat(length)));
+    let names = match n % 3 {
+        0 => FlowNames::default(),
+        1 => FlowNames { server: text(n), resolved: text(3), ja4: text(30), ..FlowNames::default() },
+        _ => FlowNames {
+            dns_question: text(Name::BYTES_MAX),
+            dns_answers: text(9),
+            dns_type: 28,
+            dns_code: Some(0),
+            ..FlowNames::default()
+        },
+    };
+    let counters = Counters { tcp_flags: Some(2), ttl_min: Some(1), ttl_max: Some(9), ..record.counters };
+    FlowRecord {
+        names,
+        counters: if names == FlowNames::default() { record.counters } else { counters },
+        ..record
+    }
 }
 
 #[test]
@@ -165,7 +201,7 @@ fn a_late_importer_knows_samplers_and_names() {
         assert_eq!((last.sampling_interval, last.application, last.key.ingress), (100, 8, 2));
         let names: Vec<_> =
             importer.interfaces().map(|(_, number, names)| (number, names.name.text())).collect();
-        assert_eq!(names, [(2, "eth2")]);
+        assert_eq!(names, [(2, "eth2".into())]);
         let domains: std::collections::BTreeSet<_> =
             messages.concat().iter().map(|message| message[12..16].to_vec()).collect();
         assert_eq!(domains.len(), if in_domain { 1 } else { 2 });

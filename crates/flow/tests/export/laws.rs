@@ -11,7 +11,7 @@ fn any_options() -> impl Strategy<Value = ExportOptions> {
         Just((Version::Ipfix, Transport::Datagram)),
         Just((Version::Ipfix, Transport::Stream)),
     ];
-    (protocol, 512..4000usize, 1..20u32, any::<u32>(), any::<[bool; 3]>()).prop_map(
+    (protocol, 1200..4000usize, 1..20u32, any::<u32>(), any::<[bool; 3]>()).prop_map(
         |((version, transport), bytes, messages, domain, [names, variable, in_domain])| ExportOptions {
             message_bytes_max: bytes,
             template_messages: messages,
@@ -217,7 +217,7 @@ fn options_that_do_not_go_together_are_refused() {
     let error = |options: ExportOptions| Exporter::new(&options).err().expect("refused").to_string();
     assert_eq!(
         error(ExportOptions { message_bytes_max: 100, ..base.clone() }),
-        "messages of 100 bytes: expected 512 to 65487"
+        "messages of 100 bytes: expected 1200 to 65487"
     );
     assert_eq!(
         error(ExportOptions {

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags};
-use thalweg_flow::application::{self, server_name};
+use thalweg_flow::application;
 use thalweg_flow::parse::{ParseOptions, parse, payload_of, vlan_of};
-use thalweg_flow::{Bytes, EndReason, KeyFields, Meter, MeterOptions};
+use thalweg_flow::{Bytes, EndReason, FlowNames, KeyFields, Meter, MeterOptions, NameOptions};
 use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
 
 /// What nDPI does differently.
@@ -47,8 +47,6 @@ pub(crate) struct Metered {
     pub(crate) counted: Counted,
     /// The application by payload, else by ports.
     pub(crate) application: Option<u8>,
-    /// The server's name that a client asked for.
-    pub(crate) server_name: Option<String>,
     /// Payloads inspected in each direction, while none has given an answer.
     payloads: [usize; 2],
     is_sure: bool,
@@ -87,8 +85,8 @@ fn chunks(path: &Path) -> Vec<Chunk> {
     source.load_all().expect("a reader that is not strict returns no error").0
 }
 
-/// A flow in records: its counts in each direction, and its application.
-pub(crate) type Recorded = (Counted, Option<u8>);
+/// A flow in records: its counts in each direction, its application, and its names.
+pub(crate) type Recorded = (Counted, Option<u8>, FlowNames);
 
 /// The same flows by the crate's meter, with payload inspection. Packets that nDPI leaves out are dropped before;
 /// packets that it treats differently otherwise are not distinguished.
@@ -102,6 +100,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
         biflow: true,
         count: Bytes::Frame,
         shards: 4,
+        names: NameOptions { tls: true, quic: true, http: true, dns: true, ja4: false },
         ..MeterOptions::default()
     };
     let meter: Meter = Meter::new(&options).expect("a meter");
@@ -143,11 +142,12 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
             known = ends.reversed();
             counted.reverse();
         }
-        let (flow, application) = flows.entry(known).or_default();
+        let (flow, application, names) = flows.entry(known).or_default();
         for (sum, part) in flow.iter_mut().zip(counted) {
             (sum.0, sum.1) = (sum.0 + part.0, sum.1 + part.1);
         }
         let by_ports = || application::by_ports(key.protocol, key.src_port, key.dst_port);
+        *names = record.names;
         *application = Some(record.application).filter(|code| *code != 0).or_else(by_ports);
     }
     flows
@@ -232,9 +232,6 @@ impl Metered {
             return;
         }
         self.payloads[direction] += 1;
-        if self.server_name.is_none() {
-            self.server_name = server_name(payload).map(str::to_string);
-        }
         if self.is_sure {
             return;
         }

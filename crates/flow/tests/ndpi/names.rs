@@ -4,6 +4,7 @@
 //! service in it ("TLS.Amazon"). The first is compared if it exists here too.
 
 use super::{Capture, captures, list, meter};
+use thalweg_base::Name;
 use thalweg_wire::application::by_code;
 
 /// nDPI's names and the equivalent names here.
@@ -87,7 +88,7 @@ impl Outcome {
 }
 
 pub(crate) fn compare() {
-    let (mut applications, mut servers) = (Outcome::default(), Outcome::default());
+    let mut applications = Outcome::default();
     let captures = captures();
     for Capture { name, path, list } in &captures {
         let metered = meter::meter(path);
@@ -101,23 +102,19 @@ pub(crate) fn compare() {
                 }
                 applications.count(answer);
             }
-            let has_name = ["HTTP", "TLS"].contains(&listed.names[0].as_str());
-            if let (true, Some(host)) = (has_name, &listed.host) {
-                // nDPI has it without the port.
-                let is_host = |name: &String| name == host || name.starts_with(&format!("{host}:"));
-                servers.count(flow.server_name.as_ref().map(is_host));
-            }
         }
     }
-    println!("applications {applications:?}, servers' names {servers:?}");
+    println!("applications {applications:?}");
     if !captures.is_empty() {
-        assert_eq!(servers, Outcome { same: 1003, other: 0, unknown: 0 });
         // Most of the others are DNSCrypt on QUIC's port; most unknown ones are scanned ports that never
         // answered.
         assert!(applications.same >= 2003, "{applications:?}");
         assert!(applications.other <= 152 && applications.unknown <= 108, "{applications:?}");
     }
 }
+
+/// nDPI's names of flows whose server, or question, it lists.
+const NAMED: [&str; 4] = ["DNS", "HTTP", "QUIC", "TLS"];
 
 /// By nDPI's name: flows of records with the same name, another one, and none. In docs/flows.md.
 const RECORDS: &[(&str, [u64; 3])] = &[
@@ -137,12 +134,21 @@ const RECORDS: &[(&str, [u64; 3])] = &[
 /// packets, else that of its ports.
 pub(crate) fn compare_records() {
     let mut outcomes: Vec<Outcome> = vec![Outcome::default(); RECORDS.len()];
+    let mut names = Outcome::default();
     let captures = captures();
-    for Capture { path, list, .. } in &captures {
+    for Capture { name, path, list } in &captures {
         let records = meter::meter_in_earnest(path);
         for (ends, listed) in list::read(list) {
-            let place = RECORDS.iter().position(|(name, _)| *name == listed.names[0]);
-            let (Some(place), Some((_, application))) = (place, records.get(&ends)) else { continue };
+            let Some((_, application, found)) = records.get(&ends) else { continue };
+            if let (true, Some(host)) = (NAMED.contains(&listed.names[0].as_str()), &listed.host) {
+                let asked = if listed.names[0] == "DNS" { found.dns_question } else { found.server };
+                let ours = Some(asked).filter(|name| *name != Name::NONE).map(|name| name.text() == *host);
+                if ours != Some(true) {
+                    println!("{name} {ends:?}: {host} is {:?} here", asked.text());
+                }
+                names.count(ours);
+            }
+            let Some(place) = RECORDS.iter().position(|(name, _)| *name == listed.names[0]) else { continue };
             let ours = application.and_then(by_code).map(|application| application.name);
             let same =
                 NAMES.iter().find(|(theirs, _)| *theirs == listed.names[0]).map_or(&[][..], |row| row.1);
@@ -154,8 +160,11 @@ pub(crate) fn compare_records() {
         .zip(&outcomes)
         .map(|((name, _), outcome)| (*name, [outcome.same, outcome.other, outcome.unknown]))
         .collect();
-    println!("{found:?}");
+    println!("{found:?}, names {names:?}");
     if !captures.is_empty() {
         assert_eq!(found, RECORDS, "same, other, none");
+        // All others are questions of flows with several: nDPI has the last of them and replaces strange bytes. None has
+        // one with a damaged question, and one of Google's QUIC.
+        assert_eq!(names, Outcome { same: 1257, other: 32, unknown: 5 });
     }
 }

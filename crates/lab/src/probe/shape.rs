@@ -8,6 +8,7 @@
 //! 2xserial                     two pipelines of one thread each
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
 //! ...@pinned, ...@small        threads stay on cores; no huge pages for the flow cache
+//! ...@names                    first payloads are searched for names
 //! ...@queens:6                 synthetic work for each packet
 //! ```
 //!
@@ -74,6 +75,7 @@ pub struct Configuration {
     threads: Threads,
     pinned: bool,
     small_pages: bool,
+    names: bool,
     work: Option<Boards>,
 }
 
@@ -84,6 +86,7 @@ impl Configuration {
         threads: Threads::Serial,
         pinned: false,
         small_pages: false,
+        names: false,
         work: None,
     };
 
@@ -171,7 +174,7 @@ impl Configuration {
 
     /// What was published of ffProbe in this shape.
     pub fn published(&self) -> Option<Published> {
-        if self.small_pages || self.pinned || self.work.is_some() {
+        if self.small_pages || self.names || self.pinned || self.work.is_some() {
             return None;
         }
         match self.threads {
@@ -203,6 +206,9 @@ impl Configuration {
         if self.small_pages {
             words.push("--small-pages".to_owned());
         }
+        if self.names {
+            words.extend(["--names", "tls,quic,http,dns"].map(str::to_owned));
+        }
         if let Some(work) = self.work {
             words.extend(["--work".to_owned(), format!("queens:{work}")]);
         }
@@ -226,6 +232,7 @@ impl fmt::Display for Configuration {
         }
         f.write_str(if self.pinned { "@pinned" } else { "" })?;
         f.write_str(if self.small_pages { "@small" } else { "" })?;
+        f.write_str(if self.names { "@names" } else { "" })?;
         self.work.map_or(Ok(()), |work| write!(f, "@queens:{work}"))
     }
 }
@@ -237,7 +244,7 @@ impl FromStr for Configuration {
         let expected = || {
             let expected = format!(
                 "a shape such as serial, 1R+2W, 1R>2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or tokens:2, with at \
-                 most {THREADS_MAX} threads of a kind, and behind it @pinned, @small or @queens:6 if wanted"
+                 most {THREADS_MAX} threads of a kind, and behind it @pinned, @small, @names or @queens:6 if wanted"
             );
             Unexpected::new(text, expected)
         };
@@ -248,6 +255,7 @@ impl FromStr for Configuration {
             match word {
                 "pinned" => read.pinned = true,
                 "small" => read.small_pages = true,
+                "names" => read.names = true,
                 _ => {
                     let boards = word.strip_prefix("queens:").and_then(|boards| boards.parse().ok());
                     read.work = Some(boards.ok_or_else(expected)?);
@@ -288,7 +296,7 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         assert_eq!(Configuration::table().len(), 19);
-        let worked = ["serial@queens:6", "2x(1R>1W)@pinned@small@queens:4-8"];
+        let worked = ["serial@queens:6", "2x(1R>1W)@pinned@small@names@queens:4-8"];
         let worked = worked.map(|text| text.parse::<Configuration>().expect(text));
         assert_eq!(worked[0].arguments(2)[2..], ["--work", "queens:6"]);
         assert_eq!((worked[0].published(), worked[0].with_work(None)), (None, Configuration::SERIAL));
@@ -341,6 +349,7 @@ mod tests {
     fn the_probe_is_told_in_its_own_words() {
         let words = |text: &str| text.parse::<Configuration>().unwrap().arguments(2).join(" ");
         assert_eq!(words("serial@small"), "--model serial --small-pages");
+        assert_eq!(words("serial@names"), "--model serial --names tls,quic,http,dns");
         assert_eq!(words("2x(1R+2W)@pinned"), "--model farm --workers 2 --readers 1 --pipelines 2 --pin 0-1");
         assert_eq!(words("1R>2W"), "--model chain --workers 2 --readers 1");
         assert_eq!(words("2xserial"), "--model serial --pipelines 2");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use thalweg_base::Name;
 use thalweg_flow::{Amount, EndReason, MeterTotals};
 
 /// Packets and their bytes.
@@ -55,6 +56,12 @@ pub struct FlowCacheView {
     pub flows_created: u64,
     /// Flows evicted because the cache or their bucket was full.
     pub flows_evicted: u64,
+    /// Flows in whose payloads names were found.
+    pub flows_named: u64,
+    /// Flows whose message did not become whole, so that some names may be missing.
+    pub names_given_up: u64,
+    /// Names that had to go for others.
+    pub names_forgotten: u64,
     pub memory_bytes: u64,
     /// Records by the reason for which they were made.
     pub records: BTreeMap<String, u64>,
@@ -88,6 +95,9 @@ impl FlowCacheView {
             flows: totals.flows_cached,
             flows_created: totals.flows_created,
             flows_evicted: totals.evicted(),
+            flows_named: totals.names.found,
+            names_given_up: totals.names.given_up,
+            names_forgotten: totals.names.resolved_evicted + Name::forgotten(),
             memory_bytes: totals.memory_bytes,
             records: EndReason::ALL
                 .iter()

@@ -60,7 +60,8 @@ impl Collectors {
     ) -> Result<Self, ProbeError> {
         let open = |(number, text): (u32, &String)| {
             if KafkaAddress::is_meant_by(text) {
-                return Ok((open_topic(targets, &text.parse()?, number)?, Amount::default()));
+                let topic = open_topic(targets, &text.parse()?, (number, meter.community_id))?;
+                return Ok((topic, Amount::default()));
             }
             let address: CollectorAddress = text.parse()?;
             let options = options(targets, &address, number, meter, &interfaces.get());
@@ -87,9 +88,9 @@ impl Collectors {
 fn open_topic(
     targets: &ExportTargets,
     address: &KafkaAddress,
-    number: u32,
+    (number, with_community_id): (u32, bool),
 ) -> Result<Collector, CollectorError> {
-    let encode = messages::encode(address.format);
+    let encode = messages::encode(address.format, with_community_id);
     let options = KafkaOptions { spool: spool(targets, number), ..KafkaOptions::new(encode) };
     Collector::open_kafka(address, options)
 }

@@ -18,6 +18,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// The outlet; see the module documentation.
 pub(crate) struct Lines {
     format: LineFormat,
+    with_community_id: bool,
     path: PathBuf,
     file: Box<dyn Write + Send>,
     buffer: Vec<u8>,
@@ -29,25 +30,26 @@ impl Lines {
     pub(crate) fn outlets(
         json: &Option<PathBuf>,
         csv: &Option<PathBuf>,
+        with_community_id: bool,
     ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
         let files = [(LineFormat::Json, json), (LineFormat::Csv, csv)];
         let files = files.into_iter().filter_map(|(format, path)| Some((format, path.as_ref()?)));
         let open = |(format, path): (LineFormat, &PathBuf)| -> Result<Box<dyn Outlet>, ProbeError> {
-            Ok(Box::new(Self::create(format, path)?))
+            Ok(Box::new(Self::create(format, with_community_id, path)?))
         };
         files.map(open).collect()
     }
 
     /// Creates the file and replaces an existing one; `-` is standard output.
-    fn create(format: LineFormat, path: &Path) -> Result<Self, ProbeError> {
+    fn create(format: LineFormat, with_community_id: bool, path: &Path) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Output { path: path.to_owned(), source };
         let (path, file): (_, Box<dyn Write + Send>) = match path.as_os_str() == "-" {
             true => ("standard output".into(), Box::new(io::stdout())),
             false => (path.to_owned(), Box::new(File::create(path).map_err(failed)?)),
         };
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
-        buffer.extend_from_slice(format.header().as_bytes());
-        Ok(Self { format, path, file, buffer, amount: Amount::default() })
+        buffer.extend_from_slice(format.header(with_community_id).as_bytes());
+        Ok(Self { format, with_community_id, path, file, buffer, amount: Amount::default() })
     }
 
     fn write(&mut self) -> Result<(), ProbeError> {
@@ -60,7 +62,7 @@ impl Lines {
 impl Outlet for Lines {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
         for record in records {
-            self.format.write(record, &mut self.buffer);
+            self.format.write(record, self.with_community_id, &mut self.buffer);
             if self.buffer.len() >= BUFFER_BYTES {
                 self.write()?;
             }

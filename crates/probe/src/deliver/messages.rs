@@ -7,15 +7,15 @@ use crate::protobuf::Protobuf;
 use thalweg_flow::lines::LineFormat;
 
 /// An encoder for this format.
-pub(super) fn encode(format: MessageFormat) -> Encode {
+pub(super) fn encode(format: MessageFormat, with_community_id: bool) -> Encode {
     match format {
-        MessageFormat::Json => Box::new(|record: &FlowRecord, message: &mut Vec<u8>| {
-            LineFormat::Json.write(record, message);
+        MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
+            LineFormat::Json.write(record, with_community_id, message);
             // A message has no line end.
             message.pop();
         }),
         MessageFormat::Protobuf => {
-            let protobuf = Protobuf::new();
+            let protobuf = Protobuf::new(with_community_id);
             Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| protobuf.write(record, message))
         }
     }

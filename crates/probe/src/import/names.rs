@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(name("[::ffff:192.0.2.1]:2055", 7), "edge1-lc0", "on a socket of both families");
         assert_eq!(name("192.0.2.2:9995", 7), "192.0.2.2");
         let file = names.exporter(Peer::File("a.ipfix"), 3);
-        assert_eq!((file.address, file.name.text()), (None, "a.ipfix"));
+        assert_eq!((file.address, &*file.name.text()), (None, "a.ipfix"));
         for (text, line) in [
             ("exporter", 1),
             ("\nexporter 192.0.2.1", 2),

@@ -310,7 +310,7 @@ impl Decoder {
     fn run(mut self, mut reader: impl PageReader) -> Result<Column, PageFault> {
         match self.kind {
             Kind::Time | Kind::Wide | Kind::Mac => self.wide.reserve(self.rows),
-            Kind::Number(_) | Kind::Word(_) => self.numbers.reserve(self.rows),
+            Kind::Number(_) | Kind::Word(_) | Kind::Text => self.numbers.reserve(self.rows),
             Kind::Address => self.addresses.codes.reserve(self.rows),
         }
         while let Some(page) = reader.get_next_page().map_err(PageFault::Theirs)? {
@@ -351,7 +351,9 @@ impl Decoder {
         }
         let (rows, column) = match self.kind {
             Kind::Time | Kind::Wide | Kind::Mac => (self.wide.len(), Column::Wide(self.wide)),
-            Kind::Number(_) | Kind::Word(_) => (self.numbers.len(), Column::Number(self.numbers)),
+            Kind::Number(_) | Kind::Word(_) | Kind::Text => {
+                (self.numbers.len(), Column::Number(self.numbers))
+            }
             Kind::Address => (self.addresses.codes.len(), Column::Address(self.addresses)),
         };
         if rows == self.rows { Ok(column) } else { Err("too few values".into()) }
@@ -360,7 +362,7 @@ impl Decoder {
     fn done(&self) -> usize {
         match self.kind {
             Kind::Time | Kind::Wide | Kind::Mac => self.wide.len(),
-            Kind::Number(_) | Kind::Word(_) => self.numbers.len(),
+            Kind::Number(_) | Kind::Word(_) | Kind::Text => self.numbers.len(),
             Kind::Address => self.addresses.codes.len(),
         }
     }
@@ -383,7 +385,7 @@ impl Decoder {
         }
         match self.kind {
             Kind::Time | Kind::Wide => pages::plain_wide(bytes, count, &mut self.wide_dictionary),
-            Kind::Number(_) => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
+            Kind::Number(_) | Kind::Text => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
             Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
                 let text = std::str::from_utf8(text).map_err(|_| "a word that is not UTF-8")?;
                 let code = match vocabulary.code(text) {
@@ -431,7 +433,7 @@ impl Decoder {
                     spread(out, start, &self.present, self.absent)?;
                 }
             }
-            Kind::Number(_) | Kind::Word(_) => {
+            Kind::Number(_) | Kind::Word(_) | Kind::Text => {
                 let out = &mut self.numbers;
                 match (encoding, self.kind) {
                     _ if values == 0 => {}

@@ -19,6 +19,8 @@ const TEST_EXPECTED: &str =
 const INTERFACE_EXPECTED: &str =
     "expected an interface's name or description, or the beginning of one: `xe-0/*`";
 
+const NAME_EXPECTED: &str = "expected a name, or its end: `*.example.org`";
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sign {
     Open,
@@ -209,6 +211,14 @@ impl<'a> Parser<'a> {
             "exporter" => self.exporter(),
             "in-if" => self.name(&[C::IngressName, C::IngressDescription], INTERFACE_EXPECTED),
             "out-if" => self.name(&[C::EgressName, C::EgressDescription], INTERFACE_EXPECTED),
+            "name" => self.name(&[C::ServerName, C::ResolvedName, C::DnsQuestion], NAME_EXPECTED),
+            "server-name" => self.name(&[C::ServerName], NAME_EXPECTED),
+            "resolved-name" => self.name(&[C::ResolvedName], NAME_EXPECTED),
+            "dns-name" => self.name(&[C::DnsQuestion], NAME_EXPECTED),
+            "dns-type" => self.number(&[C::DnsType], u16::MAX.into()),
+            "dns-code" => self.number(&[C::DnsCode], 15),
+            "alpn" => self.name(&[C::Alpn], "expected protocols as they were offered: `h2,http/1.1`, `h3*`"),
+            "ja4" => self.name(&[C::Ja4], "expected a fingerprint, or the beginning of one: `t13d1516h2_*`"),
             "domain" => self.number(&[C::ExporterDomain], u32::MAX.into()),
             "icmp-type" => self.number(&[C::IcmpType], 255),
             "icmp-code" => self.number(&[C::IcmpCode], 255),
@@ -298,6 +308,7 @@ impl<'a> Parser<'a> {
     }
 
     fn name(&mut self, columns: &'static [C], what: &str) -> Result<Expression, FilterError> {
+        self.take_sign(Sign::Equal);
         let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
         self.next += 1;
         Ok(Expression::Test(Test::Name(columns, word.to_owned())))

@@ -21,6 +21,7 @@ use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
 use crate::rows::Rows;
+use thalweg_base::Name;
 use thalweg_flow::fields::Field;
 
 /// The keys and time steps of a grouping.
@@ -118,11 +119,18 @@ pub(super) fn aggregate<'a>(
     query: &Query,
     grouping: Grouping<'a>,
 ) -> Result<(Summed<'a>, Scanned), StoreError> {
-    match grouping.bits() {
+    let forgotten = Name::forgotten();
+    let summed = match grouping.bits() {
         ..=64 => aggregate_packed(view, query, grouping, Entries::Narrow),
         65..=128 => aggregate_packed(view, query, grouping, Entries::Wide),
         _ => Err(StoreError::Query("too many keys; at most five can be combined".to_owned())),
+    }?;
+    // A name that went and came again has two numbers, and two sums.
+    if Name::forgotten() != forgotten && grouping.keys.iter().any(Key::is_passing_name) {
+        let most = Name::PASSING_MAX;
+        return Err(StoreError::Query(format!("more than {most} names; ask for a shorter time")));
     }
+    Ok(summed)
 }
 
 fn aggregate_packed<'a, K: Packed>(

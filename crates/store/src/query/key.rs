@@ -61,6 +61,13 @@ impl Key {
         one("out-vrf", Field::EgressVrf),
         one("direction", Field::DirectionWord),
         one("event", Field::EventWord),
+        one("server-name", Field::ServerName),
+        one("resolved-name", Field::ResolvedName),
+        one("dns-name", Field::DnsQuestion),
+        one("dns-type", Field::DnsType),
+        one("dns-code", Field::DnsCode),
+        one("alpn", Field::Alpn),
+        one("ja4", Field::Ja4),
     ];
 
     /// The names of all keys, for messages.
@@ -74,10 +81,15 @@ impl Key {
         match self.source.row().kind {
             // One more bit for unknown.
             Kind::Number(bits) if bits < 32 => u32::from(bits) + 1,
-            Kind::Word(Vocabulary::Name) => 32,
+            Kind::Word(vocabulary) if vocabulary.is_of_names() => 32,
             Kind::Word(_) => 8,
             _ => 32,
         }
+    }
+
+    /// Whether its values are names without end.
+    pub(crate) fn is_passing_name(&self) -> bool {
+        self.source.row().kind == Kind::Word(Vocabulary::PassingName)
     }
 
     pub(crate) fn is_address(&self) -> bool {

@@ -56,9 +56,17 @@ const CONDITIONS: &[Condition] = &[
     ("sampling > 1 and (ingress 3 || egress 3)", |r| {
         r.sampling_interval > 1 && (r.key.ingress == 3 || r.egress == 3)
     }),
-    ("exporter edge1 or exporter co*", |r| ["edge1", "core1"].contains(&r.exporter.name.text())),
+    ("exporter edge1 or exporter co*", |r| ["edge1", "core1"].contains(&&*r.exporter.name.text())),
     ("in-if xe-0/* and not out-if Transit*", |r| {
         r.ingress_name.name.text().starts_with("xe-0/") && r.egress_name.description.text().is_empty()
+    }),
+    ("name *.example.org", |r| {
+        let names = [r.names.server, r.names.resolved, r.names.dns_question];
+        names.iter().any(|name| name.text().ends_with(".example.org"))
+    }),
+    ("server-name = www.example.org or dns-code 1-3", |r| {
+        r.names.server.text() == "www.example.org"
+            || r.names.dns_code.is_some_and(|code| (1..=3).contains(&code))
     }),
     ("event any", |r| r.details.event.is_some()),
     ("event nat-session-begin or tcp", |r| {
@@ -107,6 +115,9 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
         "in-vrf" => both(number(key, record.details.ingress_vrf.unwrap_or(u32::MAX))),
         "direction" => both(number(key, record.details.direction.map_or(0, |way| way as u32))),
         "event" => both(number(key, record.details.event.map_or(0, |event| event as u32))),
+        "server-name" => both(number(key, record.names.server.code())),
+        "dns-name" => both(number(key, record.names.dns_question.code())),
+        "dns-code" => both(number(key, record.names.dns_code.map_or(256, u32::from))),
         "domain" => both(number(key, record.exporter.domain.unwrap_or(u32::MAX))),
         other => panic!("the reference does not know {other}"),
     }
@@ -219,6 +230,8 @@ fn top_agrees_with_the_slow_reference() {
         vec![key("exporter-address"), key("exporter"), key("domain")],
         vec![key("in-if"), key("out-if"), key("proto")],
         vec![key("event"), key("direction"), key("in-vrf")],
+        vec![key("server-name")],
+        vec![key("dns-name"), key("dns-code")],
     ];
     for (window, threads) in windows().into_iter().zip([1, 2, 3]) {
         for condition in CONDITIONS {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use thalweg_exec::ModelKind;
 use thalweg_flow::application::Labeling;
 use thalweg_flow::parse::ParseOptions;
-use thalweg_flow::{Bytes, KeyFields, MeterOptions, Sampling};
+use thalweg_flow::{Bytes, KeyFields, MeterOptions, NameOptions, Sampling};
 use thalweg_probe::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
 };
@@ -78,6 +78,12 @@ pub(crate) struct ProbeArgs {
     /// How a flow's application is identified
     #[arg(long, value_parser = one_of(APPLICATIONS), default_value = "ports", value_name = "BY", help_heading = "Metering")]
     pub(crate) applications: Labeling,
+    /// Names that a flow's first payloads are searched for; they tell who visited what
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PROTOCOLS", help_heading = "Metering")]
+    pub(crate) names: Vec<NameArg>,
+    /// Fingerprint clients by their hellos in TLS and QUIC (JA4)
+    #[arg(long, requires = "names", help_heading = "Metering")]
+    pub(crate) ja4: bool,
     /// End a flow after this many seconds without a packet
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "15", help_heading = "Flow cache")]
     pub(crate) idle_timeout: Nanoseconds,
@@ -132,6 +138,9 @@ pub(crate) struct ProbeArgs {
     /// Write records to this file as CSV; `-` is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write the flow's community ID into lines and messages
+    #[arg(long, help_heading = "Output")]
+    pub(crate) community_id: bool,
     /// Add records to the dataset in this folder, for `thalweg flows`
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) store: Option<PathBuf>,
@@ -187,6 +196,18 @@ pub(crate) enum KeyArg {
     Mpls,
     /// Nothing
     None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NameArg {
+    /// The server's name and application protocols in TLS
+    Tls,
+    /// The same in QUIC
+    Quic,
+    /// The host in HTTP
+    Http,
+    /// Questions and answers in DNS; later flows to an address get the name that it was asked for
+    Dns,
 }
 
 /// How the application of a flow is identified.
@@ -264,6 +285,14 @@ impl ProbeArgs {
             count: self.count,
             sampling: self.sample.unwrap_or(Sampling::All),
             labeling: self.applications,
+            names: NameOptions {
+                tls: self.names.contains(&NameArg::Tls),
+                quic: self.names.contains(&NameArg::Quic),
+                http: self.names.contains(&NameArg::Http),
+                dns: self.names.contains(&NameArg::Dns),
+                ja4: self.ja4,
+            },
+            community_id: self.community_id,
             ..MeterOptions::default()
         };
         let files = FileInput {

@@ -32,6 +32,14 @@ fn cache(view: &FlowCacheView) -> String {
         vec!["flows created".to_owned(), count(view.flows_created)],
         vec!["flows evicted".to_owned(), count(view.flows_evicted)],
     ];
+    if view.flows_named + view.names_given_up > 0 {
+        rows.push(vec!["flows with names".to_owned(), count(view.flows_named)]);
+        rows.push(vec![
+            "messages with names that did not become whole".to_owned(),
+            count(view.names_given_up),
+        ]);
+        rows.push(vec!["names that had to go for others".to_owned(), count(view.names_forgotten)]);
+    }
     rows.extend(view.records.iter().map(|(reason, n)| vec![format!("records: {reason}"), count(*n)]));
     rows.push(vec!["records lost before export".to_owned(), count(view.records_lost)]);
     if view.nat_events + view.nat_events_lost > 0 {

@@ -11,6 +11,18 @@
 /// The private enterprise number for elements of the reverse direction (RFC 5103).
 pub const REVERSE_ENTERPRISE: u32 = 29_305;
 
+/// The private enterprise number of ntop, and its elements that are read and written here: those of nProbe.
+pub const NTOP_ENTERPRISE: u32 = 35_632;
+pub const NTOP_HTTP_HOST: u16 = 187;
+pub const NTOP_TLS_SERVER_NAME: u16 = 188;
+pub const NTOP_DNS_QUERY: u16 = 205;
+pub const NTOP_DNS_QUERY_TYPE: u16 = 207;
+pub const NTOP_DNS_RET_CODE: u16 = 208;
+pub const NTOP_DNS_RESPONSE: u16 = 398;
+pub const NTOP_SRC_HOST_NAME: u16 = 491;
+pub const NTOP_DST_HOST_NAME: u16 = 492;
+pub const NTOP_JA4C_HASH: u16 = 576;
+
 /// Abstract data types (RFC 7012, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
