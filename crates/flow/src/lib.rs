@@ -8,6 +8,7 @@
 //! - [`parse`]: reads the facts of a flow's key from a frame. [`application`]: a flow's application, by ports
 //!   or payload.
 //! - [`Meter`]: keys, shards, fragments, sampling, totals; its cache, index and timing wheel are private.
+//! - [`Watch`]: what flows count while they go on. [`alarm`]: rules about it.
 //! - [`record`]: a flow's data, for everything that takes records. [`fields`]: names, types and values of a
 //!   record's fields, for all formats. [`lines`]: JSON and CSV.
 //! - [`export`]: records to NetFlow and IPFIX. [`import`]: received messages to records.
@@ -15,6 +16,7 @@
 //! Collectors, files and threads are in `thalweg-ports`, `thalweg-store` and `thalweg-probe`. The meter's
 //! shards are in cells (`thalweg_base::Exclusion`); the threads' crate chooses locks for them.
 
+pub mod alarm;
 pub mod application;
 mod cache;
 pub mod export;
@@ -29,6 +31,7 @@ pub mod record;
 mod sampling;
 #[doc(hidden)]
 pub mod testing;
+mod watch;
 mod wheel;
 
 pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions};
@@ -36,6 +39,7 @@ pub use meter::totals::{Amount, MeterTotals};
 pub use meter::{Meter, RecordSink};
 pub use record::{
     Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowRecord, InterfaceName,
-    NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation, icmp_type_and_code, interface_of_port,
+    NO_AS, NO_INTERFACE, Place, SAMPLING_UNKNOWN, Translation, icmp_type_and_code, interface_of_port,
 };
 pub use sampling::Sampling;
+pub use watch::{INTERVAL_NS, Watch};

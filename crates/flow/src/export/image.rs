@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use thalweg_base::{Name, mix64};
 
 /// The most bytes of an image.
-pub const IMAGE_BYTES_MAX: usize = 1280;
+pub const IMAGE_BYTES_MAX: usize = 2048;
 const HEAD_BYTES: usize = 6;
 /// The form in which positions and values of fields follow.
 const FIELDS: u16 = 1 << 8;

@@ -254,9 +254,9 @@ fields! {
         EgressDescription (54 "egress_description", NAME, Some(0), [], name!(egress_name.description),
             "description of the egress interface")
         SrcPrefixLength (55 "src_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.src_prefix_length),
-            "bits of the prefix that covers the source, as the exporter says")
+            "bits of the route's prefix that covers the source")
         DstPrefixLength (56 "dst_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.dst_prefix_length),
-            "bits of the prefix that covers the destination")
+            "bits of the route's prefix that covers the destination")
         IngressVrf (57 "ingress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.ingress_vrf),
             "number of the VRF it came in by")
         EgressVrf (58 "egress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.egress_vrf),
@@ -281,6 +281,14 @@ fields! {
                 |r, port| r.details.nat_block_end = u16::try_from(port).ok(),
             ),
             "last port of a block that NAT gave a host; nat_src_port is its first")
+        NextAs (80 "next_as", N32, AS, [], number!(next_as), "AS that packets go to next, on BGP's path to the destination")
+        SrcCountry (81 "src_country", NAME, Some(0), [], name!(src_place.country),
+            "country of the source, as a database of the user's says")
+        DstCountry (82 "dst_country", NAME, Some(0), [], name!(dst_place.country), "country of the destination")
+        SrcNet (83 "src_net", NAME, Some(0), [], name!(src_place.network),
+            "name of the network that the source is in, from a list of the user's")
+        DstNet (84 "dst_net", NAME, Some(0), [], name!(dst_place.network),
+            "name of the network that the destination is in")
     }
     derived {
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),

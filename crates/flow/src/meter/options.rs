@@ -55,6 +55,8 @@ pub struct MeterOptions {
     pub sampling: Sampling,
     /// Packets have passed a router: keep what became of them (egress port, drops), at 44 bytes per flow.
     pub fates: bool,
+    /// A watcher may be told what flows count while they go on, at 24 bytes per flow; see [`Watch`](crate::Watch).
+    pub watched: bool,
     /// Use huge pages for the cache: a third faster with hundreds of thousands of flows, but each family and
     /// the index then take memory in steps of 2 MiB. Small caches never use them.
     pub huge_pages: bool,
@@ -78,6 +80,7 @@ impl Default for MeterOptions {
             count: Bytes::Ip,
             sampling: Sampling::All,
             fates: false,
+            watched: false,
             huge_pages: true,
             labeling: Labeling::default(),
             hash_key: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
