@@ -157,7 +157,7 @@ mod tests {
             ("below = 200", "`below` at most `above`"),
             ("window = \"2m\"", "at most \"60s\""),
             ("name = \"two words\"", "once"),
-            ("colour = 1", "colour"),
+            ("shade = 1", "shade"),
         ] {
             let error = rules(&format!("{text}{more}\n")).expect_err(more);
             assert!(error.contains(said), "{more}: {error}");

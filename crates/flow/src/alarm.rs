@@ -100,6 +100,7 @@ pub const RAISED: &str = "raised";
 pub const ENDED: &str = "ended";
 
 impl AlarmEvent {
+    /// Whether it was raised, and not ended.
     pub fn is_raised(&self) -> bool {
         self.event == RAISED
     }

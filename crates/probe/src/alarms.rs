@@ -27,14 +27,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
-use thalweg_flow::alarm::{Alarm, AlarmEvent, AlarmReport, AlarmRule, Baseline, Measure, WebhookTarget};
-use thalweg_flow::{FlowRecord, INTERVAL_NS, Watch};
+use thalweg_flow::Watch;
+use thalweg_flow::alarm::{AlarmEvent, AlarmReport};
 use thalweg_ports::webhook::Webhook;
-use thalweg_store::query::{Key, RawValue};
-use thalweg_store::{Filter, FilterError, Notify};
-use thalweg_text::calendar::format_time;
+use thalweg_store::Notify;
 
 use crate::ProbeError;
+use crate::alarm_rules::{AlarmOptions, Rule};
 use crate::deliver::Completing;
 use judge::Judge;
 use watcher::{Told, Watcher};
@@ -45,101 +44,6 @@ const TURN: Duration = Duration::from_millis(100);
 const QUEUE_MAX: usize = 1024;
 /// Events that are kept for readers.
 const EVENTS_MAX: usize = 1000;
-/// The most rules: each costs every flow of every second.
-const RULES_MAX: usize = 64;
-/// The key of rules about all traffic together.
-const ALL: &str = "all";
-
-/// Why a rule cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AlarmError {
-    #[error("alarm `{name}`: `{key}` is not a key; expected `all` or one of {expected}", expected = Key::names())]
-    Key { name: String, key: String },
-    #[error("alarm `{name}`: {error}")]
-    Filter { name: String, error: FilterError },
-    #[error("two alarms are named `{0}`")]
-    Twice(String),
-    #[error("{0} alarms: expected at most {RULES_MAX}")]
-    TooMany(usize),
-}
-
-/// Rules, and where events go besides notices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AlarmOptions {
-    pub rules: Vec<AlarmRule>,
-    pub webhook: Option<WebhookTarget>,
-}
-
-/// A rule, ready for use.
-struct Rule {
-    name: String,
-    /// `None` is all traffic.
-    key: Option<Key>,
-    filter: Filter,
-    measure: Measure,
-    above: u64,
-    below: u64,
-    baseline: Option<Baseline>,
-    window_s: u32,
-    for_s: u32,
-    clear_s: u32,
-    silence_s: u32,
-}
-
-impl Rule {
-    fn new(rule: &AlarmRule) -> Result<Self, AlarmError> {
-        let name = rule.name.clone();
-        let key = match rule.key.as_str() {
-            ALL => None,
-            key => {
-                Some(key.parse().map_err(|_| AlarmError::Key { name: name.clone(), key: key.to_owned() })?)
-            }
-        };
-        let filter = Filter::parse(&rule.filter);
-        let filter = filter.map_err(|error| AlarmError::Filter { name: name.clone(), error })?;
-        let AlarmRule { measure, above, below, baseline, for_s, clear_s, silence_s, .. } = *rule;
-        let window_s = rule.window_s.max(1);
-        Ok(Self { name, key, filter, measure, above, below, baseline, window_s, for_s, clear_s, silence_s })
-    }
-
-    fn all(rules: &[AlarmRule]) -> Result<Arc<[Self]>, AlarmError> {
-        if rules.len() > RULES_MAX {
-            return Err(AlarmError::TooMany(rules.len()));
-        }
-        let mut all: Vec<Self> = Vec::new();
-        for rule in rules {
-            if all.iter().any(|known| known.name == rule.name) {
-                return Err(AlarmError::Twice(rule.name.clone()));
-            }
-            all.push(Self::new(rule)?);
-        }
-        Ok(all.into())
-    }
-
-    fn each_key(&self, flow: &FlowRecord, take: impl FnMut(RawValue)) {
-        match &self.key {
-            Some(key) => key.values(flow).for_each(take),
-            None => std::iter::once(RawValue::Number(0)).for_each(take),
-        }
-    }
-
-    /// A window's sum as the measure has it.
-    fn measured(&self, sum: u64) -> u64 {
-        if self.measure.is_distinct() { sum } else { sum / u64::from(self.window_s) }
-    }
-
-    fn alarm(&self, value: RawValue, since_second: u64, peak: u64) -> Alarm {
-        Alarm {
-            rule: self.name.clone(),
-            key: self.key.as_ref().map_or(ALL, |key| key.name).to_owned(),
-            of: self.key.as_ref().map_or_else(|| ALL.to_owned(), |key| key.shown(value).to_string()),
-            measure: self.measure.name().to_owned(),
-            since: format_time(since_second.saturating_mul(INTERVAL_NS)),
-            peak,
-        }
-    }
-}
-
 /// What watchers and the judge share.
 #[derive(Default)]
 struct Shared {

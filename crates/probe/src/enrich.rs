@@ -52,6 +52,7 @@ pub struct EnrichFiles {
 }
 
 impl EnrichFiles {
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

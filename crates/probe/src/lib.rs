@@ -15,6 +15,7 @@
 //! the meter, and only the delivery is shared.
 
 mod account;
+mod alarm_rules;
 mod alarms;
 mod cached;
 mod deal;
@@ -37,7 +38,7 @@ mod source;
 pub mod summary;
 mod usage;
 
-pub use alarms::{AlarmError, AlarmOptions};
+pub use alarm_rules::{AlarmError, AlarmOptions};
 pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
 pub use enrich::{EnrichError, EnrichFiles, Enrichment};

@@ -14,7 +14,7 @@ use thalweg_ports::webhook::WebhookError;
 use thalweg_ports::{InputError, Issue};
 use thalweg_store::{Retention, StoreError};
 
-use crate::alarms::{AlarmError, AlarmOptions};
+use crate::alarm_rules::{AlarmError, AlarmOptions};
 use crate::enrich::{EnrichError, EnrichFiles};
 
 /// The default for files.

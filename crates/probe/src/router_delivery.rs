@@ -16,7 +16,8 @@ use thalweg_flow::{FlowRecord, MeterOptions, Watch};
 use thalweg_ports::live::WallShift;
 use thalweg_store::{Notify, Retention};
 
-use crate::alarms::{AlarmOptions, Alarms};
+use crate::alarm_rules::AlarmOptions;
+use crate::alarms::Alarms;
 use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{
     AskInterfaces, AskMeters, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay,

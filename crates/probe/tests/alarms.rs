@@ -68,29 +68,29 @@ struct Seen {
 
 type Flow = (Ipv4Addr, Ipv4Addr, (u16, u16), bool);
 
-/// A rule and its slow twin.
-struct Twin {
+/// A rule and its slow reference.
+struct Reference {
     rule: AlarmRule,
     filter: fn(&Flow, &Seen) -> bool,
     key: fn(&Flow) -> Ipv4Addr,
 }
 
-fn twins() -> Vec<Twin> {
+fn references() -> Vec<Reference> {
     let src: fn(&Flow) -> Ipv4Addr = |flow| flow.0;
     let dst: fn(&Flow) -> Ipv4Addr = |flow| flow.1;
     let scan = "tcp and flags S and not flags A";
     vec![
-        Twin {
+        Reference {
             rule: AlarmRule { for_s: 2, ..rule("syn-flood", "dst", "tcp", Measure::HalfOpen, 500) },
             filter: |flow, _| flow.3,
             key: dst,
         },
-        Twin {
+        Reference {
             rule: rule("amplification", "dst", "udp and src port 53", Measure::Bits, 2_000_000),
             filter: |flow, _| !flow.3 && flow.2.0 == 53,
             key: dst,
         },
-        Twin {
+        Reference {
             rule: AlarmRule {
                 window_s: 5,
                 clear_s: 5,
@@ -99,9 +99,9 @@ fn twins() -> Vec<Twin> {
             filter: |flow, seen| flow.3 && seen.flags & SYN != 0 && seen.flags & ACK == 0,
             key: src,
         },
-        Twin { rule: rule("flows", "src", "", Measure::Flows, 40), filter: |_, _| true, key: src },
-        Twin { rule: rule("packets", "dst", "", Measure::Packets, 900), filter: |_, _| true, key: dst },
-        Twin { rule: rule("sources", "dst", "", Measure::Sources, 400), filter: |_, _| true, key: dst },
+        Reference { rule: rule("flows", "src", "", Measure::Flows, 40), filter: |_, _| true, key: src },
+        Reference { rule: rule("packets", "dst", "", Measure::Packets, 900), filter: |_, _| true, key: dst },
+        Reference { rule: rule("sources", "dst", "", Measure::Sources, 400), filter: |_, _| true, key: dst },
     ]
 }
 
@@ -211,8 +211,8 @@ fn expected(sent: &[Sent]) -> Vec<Event> {
     }
     let (first, last) = (*seconds.keys().next().expect("traffic"), *seconds.keys().last().expect("traffic"));
     let mut events = Vec::new();
-    for (number, twin) in twins().iter().enumerate() {
-        let rule = &twin.rule;
+    for (number, reference) in references().iter().enumerate() {
+        let rule = &reference.rule;
         let window_s = u64::from(rule.window_s);
         // Seconds above the threshold, whether it is active, seconds below.
         let mut states: BTreeMap<Ipv4Addr, (u64, bool, u64)> = BTreeMap::new();
@@ -220,10 +220,10 @@ fn expected(sent: &[Sent]) -> Vec<Event> {
         let mut sets: BTreeMap<Ipv4Addr, BTreeSet<(Ipv4Addr, u16)>> = BTreeMap::new();
         for second in first..=last {
             for (flow, seen) in seconds.get(&second).into_iter().flatten() {
-                if !(twin.filter)(flow, seen) {
+                if !(reference.filter)(flow, seen) {
                     continue;
                 }
-                let key = (twin.key)(flow);
+                let key = (reference.key)(flow);
                 match rule.measure {
                     Measure::Ports => drop(sets.entry(key).or_default().insert((flow.1, flow.2.1))),
                     Measure::Sources => drop(sets.entry(key).or_default().insert((flow.0, 0))),
@@ -287,7 +287,7 @@ fn attacks_are_told_as_exact_counts_tell_them_under_every_model() {
     let capture = folder.path().join("attacks.pcap");
     let frames: Vec<_> = sent.iter().map(Sent::frame).collect();
     write(&capture, frames.iter());
-    let rules = || twins().into_iter().map(|twin| twin.rule).collect();
+    let rules = || references().into_iter().map(|one| one.rule).collect();
     for (model, workers, pipelines) in [
         (ModelKind::Serial, 1, 1),
         (ModelKind::RunToCompletion, 3, 1),
@@ -316,7 +316,7 @@ fn a_full_cache_hides_no_packet() {
     let capture = folder.path().join("attacks.pcap");
     let frames: Vec<_> = sent.iter().map(Sent::frame).collect();
     write(&capture, frames.iter());
-    let mut options = with_alarms(&capture, twins().into_iter().map(|twin| twin.rule).collect());
+    let mut options = with_alarms(&capture, references().into_iter().map(|one| one.rule).collect());
     options.meter.flows_max = 1024;
     let report = run(&options).alarms.expect("rules");
     let found: Vec<_> = events(&report).into_iter().filter(is_of_packets).collect();

@@ -18,9 +18,9 @@ use thalweg_flow::alarm::{Alarm, AlarmCounters, AlarmEvent, AlarmRuleCounters, E
 use thalweg_store::query::RawValue;
 use thalweg_text::calendar::format_time;
 
-use super::Rule;
 use super::tally::Tally;
 use super::watcher::{Told, tallies};
+use crate::alarm_rules::Rule;
 
 /// Seconds that wait to be told by all watchers; further ones are judged as they are.
 const OPEN_MAX: usize = 64;

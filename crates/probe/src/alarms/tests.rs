@@ -2,7 +2,8 @@
 
 use super::tally::Tally;
 use super::*;
-use thalweg_flow::alarm::{ENDED, RAISED};
+use thalweg_flow::alarm::{AlarmRule, Baseline, ENDED, Measure, RAISED};
+use thalweg_store::query::RawValue;
 
 const START: u64 = 1_700_000_000;
 

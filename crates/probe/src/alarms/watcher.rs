@@ -10,8 +10,8 @@ use thalweg_flow::{FlowRecord, Watch};
 use thalweg_store::query::RawValue;
 use thalweg_wire::tcp::SYN;
 
-use super::Rule;
 use super::tally::{Fan, Heavy, Tally, hash_of};
+use crate::alarm_rules::Rule;
 use crate::deliver::Completing;
 
 /// Flows that are looked at together: columns of these stay in the cache.
