@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thalweg_base::Name;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
+use thalweg_flow::alarm::{AlarmRule, WebhookTarget};
 use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, NameOptions, Sampling};
 
@@ -12,7 +13,7 @@ use crate::key::{Differs, Key, Sub, table};
 use crate::nat_events;
 use crate::ports::Ports;
 use crate::quantity;
-use crate::reader::{Item, Reader};
+use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::types::{FlowsConfig, PortConfig, RouterConfig};
 
@@ -66,6 +67,25 @@ table! {
         .otherwise("5 % of it, at most 1 GB")
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
         .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
+    static MMDB: Key<Vec<PathBuf>> = Key::by("mmdb", "a path or a list of at most 8", databases)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.mmdb.clone())))
+        .help(
+            "databases of the [country and AS](flows.md#facts-about-addresses) of addresses, in MMDB; a file that changes is \
+             read again",
+        );
+    static NETWORKS: Key<PathBuf> = Key::by("networks", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.networks.clone())))
+        .help(
+            "list of [names of networks](flows.md#facts-about-addresses): lines `10.0.0.0/8,office`; a file that changes is \
+             read again",
+        );
+    static ALARM_WEBHOOK: Key<String> = Key::text("alarm_webhook", "an address", webhook)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.alarm_webhook.clone())))
+        .help("web server that [events of alarms](alarms.md#how-it-is-told) are posted to: `\"https://hooks.example.net/abc\"`");
+    static ALARM_WEBHOOK_CA: Key<PathBuf> = Key::by("alarm_webhook_ca", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.alarm_webhook.clone())))
+        .otherwise("the system's")
+        .help("certificates (PEM) of the authorities that may have signed that server's");
     static IDLE_TIMEOUT_S: Key<u64> = Key::number("idle_timeout_s", 1..=TIMEOUT_MAX_S)
         .unit("seconds")
         .default_of(|| MeterOptions::default().idle_timeout_ns / SECOND_NS)
@@ -133,6 +153,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The limit of IPFIX's `flowIdleTimeout`.
 const TIMEOUT_MAX_S: u64 = 65_535;
 const COLLECTORS_MAX: usize = 16;
+const DATABASES_MAX: usize = 8;
 const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Protocols and transports of collectors.
@@ -145,14 +166,25 @@ pub(crate) fn read(
     root: &mut Section<'_>,
     ports: &Ports,
     nat: Option<&NatConfig>,
+    alarms: &[At<AlarmRule>],
 ) -> Option<FlowsConfig> {
-    let mut section = root.section(reader, &FLOWS)?;
+    let section = root.section(reader, &FLOWS);
+    if let (None, Some(alarm)) = (&section, alarms.first()) {
+        let message = "alarms are about flows, and no flows are metered";
+        reader.error(ErrorKind::MissingKey, &alarm.span, message, "a section [flows]");
+    }
+    let mut section = section?;
     let mut flows = FlowsConfig::default();
+    flows.meter.watched = !alarms.is_empty();
     section.set(reader, &COLLECTORS, &mut flows.collectors);
     section.set(reader, &BALANCE, &mut flows.balance);
     section.set(reader, &GSO, &mut flows.gso);
     flows.exporter = section.get(reader, &EXPORTER);
     flows.store = section.get(reader, &STORE);
+    section.set(reader, &MMDB, &mut flows.mmdb);
+    flows.networks = section.get(reader, &NETWORKS);
+    let (url, authorities) = (section.get(reader, &ALARM_WEBHOOK), section.get(reader, &ALARM_WEBHOOK_CA));
+    flows.alarm_webhook = url.map(|url| WebhookTarget { url, authorities });
     read_keep(reader, &mut section, &mut flows);
     read_meter(reader, &mut section, &mut flows);
     let nat_events = section.read(reader, &NAT_EVENTS);
@@ -192,6 +224,22 @@ fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
         reader.error(ErrorKind::TooMany, &item.span, "too many collectors", "at most 16");
     }
     Some(collectors)
+}
+
+/// The rest of it is checked on use.
+fn webhook(text: &str) -> Result<String, &'static str> {
+    let is_address =
+        ["http://", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    let is_address = is_address && !text.chars().any(char::is_whitespace);
+    if is_address { Ok(text.to_owned()) } else { Err("\"https://HOST/PATH\" or \"http://HOST/PATH\"") }
+}
+
+fn databases(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<PathBuf>> {
+    let paths = reader.all(item, Reader::path)?;
+    if paths.len() > DATABASES_MAX {
+        reader.error(ErrorKind::TooMany, &item.span, "too many databases", "at most 8");
+    }
+    Some(paths)
 }
 
 fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {

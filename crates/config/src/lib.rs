@@ -18,6 +18,7 @@
 //! error. The result, [`RouterConfig`], is plain data that the router can use without further checks.
 
 mod acl;
+mod alarms;
 mod bgp;
 mod bgp_neighbors;
 mod bgp_settings;
@@ -76,6 +77,7 @@ use registry::ROOT;
 use section::Section;
 use text_file::read_text;
 
+pub use alarms::alarms_of;
 pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use files::Files;
@@ -231,7 +233,8 @@ impl ConfigSource {
         let validate = qos::read_validate(&mut reader, &mut root);
         let control = control::read(&mut reader, &mut root);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
-        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
+        let alarms = alarms::read(&mut reader, &mut root);
+        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), &alarms);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root, &ports);
         let web = web::read(&mut reader, &mut root);
@@ -259,6 +262,7 @@ impl ConfigSource {
             kernel,
             dpdk,
             flows,
+            alarms: alarms.into_iter().map(|alarm| alarm.value).collect(),
             workers,
             web,
             control,

@@ -2,8 +2,8 @@
 
 use crate::key::{SectionInfo, Table, table};
 use crate::{
-    acl, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets, standby,
-    system, vrrp, web, workers,
+    acl, alarms, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets,
+    standby, system, vrrp, web, workers,
 };
 
 table! {
@@ -15,6 +15,7 @@ table! {
     row workers::WORKERS;
     row dpdk::DPDK;
     row flows::FLOWS;
+    row alarms::ALARMS;
     row ports::NEIGHBORS;
     row routing::ROUTING;
     row routing::ROUTES;

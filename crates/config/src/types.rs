@@ -28,6 +28,7 @@ use thalweg_dataplane::schedule::Service;
 use thalweg_dataplane::vrrp::VrrpConfig;
 use thalweg_exec::Priority;
 use thalweg_flow::MeterOptions;
+use thalweg_flow::alarm::{AlarmRule, WebhookTarget};
 use thalweg_wire::MacAddr;
 
 use crate::bgp_types::BgpConfig;
@@ -73,6 +74,8 @@ pub struct RouterConfig {
     pub dpdk: DpdkConfig,
     /// What is metered, and where the records go.
     pub flows: Option<FlowsConfig>,
+    /// Rules about what flows count.
+    pub alarms: Vec<AlarmRule>,
     /// Placement and priority of the threads that work on packets.
     pub workers: WorkersConfig,
     /// Where the HTTP API is served, if it is.
@@ -165,6 +168,11 @@ pub struct FlowsConfig {
     /// The folder of the dataset for records.
     pub store: Option<PathBuf>,
     pub keep: KeepConfig,
+    /// MMDB databases: country and AS by address.
+    pub mmdb: Vec<PathBuf>,
+    /// A list of names of networks.
+    pub networks: Option<PathBuf>,
+    pub alarm_webhook: Option<WebhookTarget>,
     /// Which NAT events collectors receive, if any.
     pub nat_events: Option<NatLogging>,
 }
@@ -180,6 +188,9 @@ impl Default for FlowsConfig {
             gso: true,
             store: None,
             keep: KeepConfig::default(),
+            mmdb: Vec::new(),
+            networks: None,
+            alarm_webhook: None,
             nat_events: None,
         }
     }

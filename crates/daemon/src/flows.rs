@@ -11,16 +11,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
+use thalweg_flow::alarm::AlarmReport;
 use thalweg_flow::export::NatEvent;
-use thalweg_flow::{FlowRecord, MeterTotals, NO_AS, NO_INTERFACE};
+use thalweg_flow::{FlowRecord, MeterTotals, NO_AS, NO_INTERFACE, Watch};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::Meter;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
 use thalweg_probe::{
-    AskInterfaces, ExportTargets, Interfaces, OutletStatus, PortInterface, RouterDelivery,
-    RouterDeliveryOptions, RouterWay,
+    AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus,
+    PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay,
 };
 use thalweg_store::{Notify, Retention, Severity};
 
@@ -62,6 +63,10 @@ impl RecordOutlet for Outlet {
         self.0.take_nat_events(events, dropped);
     }
 
+    fn watcher(&self) -> Option<Box<dyn Watch>> {
+        self.0.watcher()
+    }
+
     fn flush(&self) {
         self.0.flush();
     }
@@ -79,6 +84,15 @@ impl FlowSide {
         let (shown, ports) = (meter.clone(), NamedPorts::default());
         name_ports(&ports, config);
         let (told, mut known) = (totals.clone(), Known::new(tables.clone(), speaker.clone()));
+        let notify = Notify::new(|severity, text| match severity {
+            Severity::Info => tracing::info!("[flows]: {text}"),
+            Severity::Warning => tracing::warn!("[flows]: {text}"),
+        });
+        let files =
+            EnrichFiles { rib: None, databases: flows.mmdb.clone(), networks: flows.networks.clone() };
+        let enrichment = (!files.is_empty()).then(|| Enrichment::start(&files, &notify)).transpose();
+        let mut enrich =
+            enrichment.map_err(|error| RunError::Flows(error.into()))?.map(|files| files.completion());
         let options = RouterDeliveryOptions {
             export: ExportTargets {
                 addresses: flows.collectors.clone(),
@@ -90,15 +104,18 @@ impl FlowSide {
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),
             retention: retention(&flows.keep),
-            notify: Notify::new(|severity, text| match severity {
-                Severity::Info => tracing::info!("[flows]: {text}"),
-                Severity::Warning => tracing::warn!("[flows]: {text}"),
-            }),
+            notify,
             meter: flows.meter.clone(),
             interfaces: interfaces_of(ports.clone()),
             ask: Box::new(move || told.get().and_then(|totals| totals()).into_iter().collect()),
             meters: Box::new(move || shown.get().and_then(|meter| meter()).into_iter().collect()),
-            complete: Box::new(move |record| known.complete(record)),
+            complete: Box::new(move |record| {
+                known.complete(record);
+                if let Some(enrich) = &mut enrich {
+                    enrich(record);
+                }
+            }),
+            alarms: AlarmOptions { rules: config.alarms.clone(), webhook: flows.alarm_webhook.clone() },
         };
         let (delivery, way) = RouterDelivery::start(options).map_err(RunError::Flows)?;
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
@@ -139,6 +156,11 @@ impl FlowSide {
     pub(crate) fn lost(&self) -> (u64, u64) {
         let lost = self.outlet.0.lost();
         (lost.records, lost.packets)
+    }
+
+    /// What alarms there are.
+    pub(crate) fn alarms(&self) -> AlarmReport {
+        self.outlet.0.alarms()
     }
 
     /// NAT events handed over, and lost.
@@ -276,7 +298,11 @@ impl Known {
         record.next_hop = toward.next_hop;
         record.bgp_next_hop = toward.bgp.map(|bgp| bgp.next_hop);
         record.dst_as = toward.bgp.map_or(NO_AS, |bgp| bgp.origin_as);
-        record.src_as = self.about(source).bgp.map_or(NO_AS, |bgp| bgp.origin_as);
+        record.next_as = toward.bgp.map_or(NO_AS, |bgp| bgp.neighbor_as);
+        record.details.dst_prefix_length = toward.bgp.map(|bgp| bgp.prefix_length);
+        let from = self.about(source).bgp;
+        record.src_as = from.map_or(NO_AS, |bgp| bgp.origin_as);
+        record.details.src_prefix_length = from.map(|bgp| bgp.prefix_length);
     }
 
     fn about(&mut self, address: IpAddr) -> About {

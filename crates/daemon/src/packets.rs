@@ -128,6 +128,7 @@ impl PacketSide {
             nat_events_lost,
             clock_steps,
             outlets,
+            alarms: self.flows.as_ref().map(FlowSide::alarms).unwrap_or_default(),
             ..view
         })
     }

@@ -43,6 +43,7 @@ mod flood;
 mod index;
 mod lifetime;
 mod names;
+mod watching;
 
 use crate::key::{Facts, Key, Matching, Outcome};
 use crate::meter::options::{MeterError, MeterOptions};
@@ -58,6 +59,7 @@ use lifetime::{Lifetime, Timeouts};
 use thalweg_base::{DropReason, Refused};
 use thalweg_wire::ip_protocol::TCP;
 use thalweg_wire::tcp::{ACK, FIN, RST, SYN};
+use watching::Watching;
 
 /// The number of flows considered for one eviction.
 const CHANCES: usize = 32;
@@ -105,6 +107,7 @@ pub(crate) struct Shard {
     scout: Scout,
     flood: Flood,
     looks: Looks,
+    watching: Option<Watching>,
     /// Without the totals that the other fields imply.
     totals: MeterTotals,
 }
@@ -139,6 +142,7 @@ impl Shard {
             scout: Scout::default(),
             flood: Flood::new(options.hash_key[0] ^ u64::from(number)),
             looks: Looks::new(options.names),
+            watching: None,
             totals: MeterTotals::default(),
         }
     }
@@ -386,6 +390,7 @@ impl Shard {
         let record = self.told(key, (&half, None), fate.as_ref(), EndReason::LackOfResources);
         self.totals.flows_created += 1;
         self.totals.passed_by += 1;
+        self.tell_whole(&record);
         self.give_out(&record, out);
     }
 
@@ -460,6 +465,7 @@ impl Shard {
         Key<WORDS>: Family,
     {
         let Some(record) = self.record::<WORDS>(at, reason) else { return };
+        self.tell_rest::<WORDS>(at, &record);
         Key::<WORDS>::arena_mut(&mut self.arenas).begin_anew(at);
         self.totals.cached -= Amount::of(&record);
         self.give_out(&record, out);
@@ -518,6 +524,7 @@ impl Shard {
     /// Reports and removes the flows that have expired by this clock.
     #[inline]
     pub(crate) fn advance(&mut self, clock_ns: u64, out: &mut Out<'_>) {
+        self.watch_clock(clock_ns);
         let tick = Wheel::tick_after(clock_ns) - 1;
         if tick > self.wheel.now() {
             self.turn(tick, out);

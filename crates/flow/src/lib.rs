@@ -9,6 +9,7 @@
 //!   or payload.
 //! - [`NameOptions`]: names in first payloads, of servers and in DNS.
 //! - [`Meter`]: keys, shards, fragments, sampling, totals; its cache, index and timing wheel are private.
+//! - [`Watch`]: what flows count while they go on. [`alarm`]: rules about it.
 //! - [`record`]: a flow's data, for everything that takes records. [`fields`]: names, types and values of a
 //!   record's fields, for all formats. [`lines`]: JSON and CSV.
 //! - [`export`]: records to NetFlow and IPFIX. [`import`]: received messages to records.
@@ -16,6 +17,7 @@
 //! Collectors, files and threads are in `thalweg-ports`, `thalweg-store` and `thalweg-probe`. The meter's
 //! shards are in cells (`thalweg_base::Exclusion`); the threads' crate chooses locks for them.
 
+pub mod alarm;
 pub mod application;
 mod cache;
 mod community_id;
@@ -32,6 +34,7 @@ pub mod record;
 mod sampling;
 #[doc(hidden)]
 pub mod testing;
+mod watch;
 mod wheel;
 
 pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions, NameOptions};
@@ -39,6 +42,8 @@ pub use meter::totals::{Amount, MeterTotals, NameCounts};
 pub use meter::{Meter, RecordSink};
 pub use record::{
     Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowNames, FlowRecord,
-    InterfaceName, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation, icmp_type_and_code, interface_of_port,
+    InterfaceName, NO_AS, NO_INTERFACE, Place, SAMPLING_UNKNOWN, Translation, icmp_type_and_code,
+    interface_of_port,
 };
 pub use sampling::Sampling;
+pub use watch::{INTERVAL_NS, Watch};

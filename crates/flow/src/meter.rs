@@ -33,6 +33,7 @@ use crate::names::Payload;
 use crate::names::resolved::{self, Relation, Resolved};
 use crate::record::is_icmp;
 use crate::record::{EndReason, FlowRecord};
+use crate::watch::Watch;
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};
 use std::ops::{DerefMut, Range};
@@ -216,6 +217,16 @@ impl<E: Exclusion> Meter<E> {
         if let Some(shard) = self.shards.get(shard) {
             shard.enter().flush(reason, out);
         }
+    }
+
+    /// Tells a watcher for each shard what flows count from now on ([`MeterOptions::watched`]).
+    pub fn watch(&self, mut watcher: impl FnMut() -> Option<Box<dyn Watch>>) {
+        self.shards.iter().for_each(|shard| shard.enter().set_watch(watcher()));
+    }
+
+    /// Drops the watchers.
+    pub fn end_watch(&self) {
+        self.shards.iter().for_each(|shard| shard.enter().set_watch(None));
     }
 
     /// The number of records made, or `None` if a shard is in use.

@@ -176,7 +176,7 @@ impl Direction {
     }
 }
 
-/// What only others' exporters send. Records of a meter of this program have none of it.
+/// What others' exporters send. Records of a meter of this program have only the prefixes' lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Details {
     /// Bits of the route that covers the source; the destination.
@@ -320,6 +320,14 @@ pub struct InterfaceName {
     pub description: Name,
 }
 
+/// What files of the user's say about an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Two letters of ISO 3166-1.
+    pub country: Name,
+    pub network: Name,
+}
+
 /// A flow, or a part of its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowRecord {
@@ -340,8 +348,12 @@ pub struct FlowRecord {
     pub src_as: u32,
     /// Origin AS of the destination address, or [`NO_AS`].
     pub dst_as: u32,
+    /// The AS that packets go to next, or [`NO_AS`].
+    pub next_as: u32,
     /// BGP's next hop toward the destination.
     pub bgp_next_hop: Option<IpAddr>,
+    pub src_place: Place,
+    pub dst_place: Place,
     pub translation: Option<Translation>,
     /// Counted packets that the router dropped.
     pub drops: Drops,
@@ -369,7 +381,10 @@ impl FlowRecord {
             next_hop: None,
             src_as: NO_AS,
             dst_as: NO_AS,
+            next_as: NO_AS,
             bgp_next_hop: None,
+            src_place: Place::default(),
+            dst_place: Place::default(),
             translation: None,
             drops: Drops::default(),
             exporter: ExporterId::default(),
@@ -396,7 +411,10 @@ impl FlowRecord {
             next_hop,
             src_as,
             dst_as,
+            next_as,
             bgp_next_hop,
+            src_place,
+            dst_place,
             translation,
             drops,
             exporter,
@@ -406,14 +424,15 @@ impl FlowRecord {
             names: of_payload,
             sampling_interval: _,
         } = self;
-        let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
+        let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as | next_as != NO_AS;
+        let has_place = [src_place, dst_place] != [&Place::default(); 2];
         let has_more = mpls_label.is_some() || reverse.is_some() || translation.is_some();
         let ExporterId { address, domain, name } = exporter;
         let names =
             [*name, ingress_name.name, ingress_name.description, egress_name.name, egress_name.description];
         let is_named = address.is_some() || domain.is_some() || names != [Name::NONE; 5];
         let has_details = *details != Details::default() || *of_payload != FlowNames::default();
-        !has_route && !has_more && !is_named && !has_details && drops.is_empty()
+        !has_route && !has_place && !has_more && !is_named && !has_details && drops.is_empty()
     }
 
     /// The factor that estimates all traffic from the counters: the sampling interval, or 1 if that is
@@ -430,6 +449,22 @@ impl FlowRecord {
     /// Bytes of both directions, modulo 2^64.
     pub fn bytes(&self) -> u64 {
         self.counters.bytes.wrapping_add(self.reverse.map_or(0, |reverse| reverse.bytes))
+    }
+
+    /// The directions of a biflow as records of their own, the first one first. Routes are known for that only.
+    pub fn both_ways(&self) -> impl Iterator<Item = Self> + use<> {
+        let forward = Self { reverse: None, ..*self };
+        let backward = self.reverse.map(|counters| Self {
+            src_as: self.dst_as,
+            dst_as: self.src_as,
+            src_place: self.dst_place,
+            dst_place: self.src_place,
+            application: self.application,
+            egress: NO_INTERFACE,
+            sampling_interval: self.sampling_interval,
+            ..Self::new(self.key.reversed(), counters, self.end_reason)
+        });
+        std::iter::once(forward).chain(backward)
     }
 
     /// Shifts its times, to correct a clock that is ahead or behind; the duration stays.

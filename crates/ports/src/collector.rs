@@ -49,6 +49,7 @@ pub use address::{Carrier, CollectorAddress};
 pub use error::CollectorError;
 pub use kafka::{Acks, Compression, Encode, KafkaAddress, KafkaOptions, MessageFormat};
 pub use report::{CollectorReport, Connection, Loss};
+pub(crate) use tls::Tls;
 pub use tls::TlsOptions;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};

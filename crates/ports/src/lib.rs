@@ -7,6 +7,7 @@
 //! - [`live`]: packets on interfaces, through AF_XDP, AF_PACKET, TAP and DPDK.
 //! - [`tcp`]: BGP's connections. [`kernel`]: the kernel's routes and neighbors.
 //! - [`collector`]: receivers of flow records, Kafka among them. [`exporters`]: senders of flow records.
+//! - [`webhook`]: texts to a web server.
 //!
 //! Nothing here depends on stages, models, BGP sessions or the configuration.
 
@@ -26,6 +27,8 @@ mod slab_pool;
 mod socket_option;
 #[cfg(target_os = "linux")]
 pub mod tcp;
+#[cfg(target_os = "linux")]
+pub mod webhook;
 
 pub use input::{
     FileSource, ISSUES_KEPT, InputError, InputOptions, InputReport, InputSpec, Issue, Place, Progress,

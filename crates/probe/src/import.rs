@@ -38,7 +38,8 @@ use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec
 use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
-use crate::deliver::{Kept, KeptOptions, Lines, Outlet, Waiting, label};
+use crate::deliver::{Completion, Kept, KeptOptions, Lines, Outlet, Waiting, label};
+use crate::enrich::{EnrichFiles, Enrichment};
 use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
@@ -111,6 +112,8 @@ pub struct ImportOptions {
     /// A file for comma-separated values; `-` is standard output.
     pub csv: Option<PathBuf>,
     pub retention: Retention,
+    /// What records learn about their addresses.
+    pub enrich: EnrichFiles,
 }
 
 /// The result of an import.
@@ -183,10 +186,15 @@ fn import_with_notices(
     let started = Instant::now();
     let listens = |source: &ImportSource| !matches!(source, ImportSource::File(_));
     let waits = !options.sources.iter().any(listens);
+    let complete: Option<Completion> = match options.enrich.is_empty() {
+        true => None,
+        false => Some(Box::new(Enrichment::start(&options.enrich, &notify)?.completion())),
+    };
     let mut work = Work {
         stop,
         progress,
         exporters: Exporters::new(options.names.clone()),
+        complete,
         captures: Captures::new(options.port),
         outlets: outlets(options, waits.then_some(stop), notify)?,
         records: Vec::new(),
@@ -243,6 +251,7 @@ struct Work<'a> {
     stop: &'a AtomicBool,
     progress: &'a dyn ProbeProgress,
     exporters: Exporters,
+    complete: Option<Completion>,
     captures: Captures,
     outlets: Vec<Box<dyn Outlet>>,
     /// Not passed on yet.
@@ -484,6 +493,9 @@ impl Work<'_> {
 
     fn hand_on(&mut self) -> Result<(), ProbeError> {
         if !self.records.is_empty() {
+            if let Some(complete) = &mut self.complete {
+                self.records.iter_mut().for_each(complete);
+            }
             self.outlets.iter_mut().try_for_each(|outlet| outlet.take(&self.records))?;
             self.records.clear();
         }

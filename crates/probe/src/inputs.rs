@@ -131,6 +131,7 @@ fn open_files(
             options: input_options(options, files, pipelines, rate_pps),
             loops: files.loops,
             rate_pps,
+            by_second: !options.alarms.rules.is_empty(),
         };
         let open = if files.preload { Captures::load } else { Captures::open };
         open(reading, Arc::clone(stop), Arc::clone(seen)).map_err(ProbeError::Input)

@@ -10,13 +10,17 @@
 //! other and are combined here. A pipeline is a meter and the model that runs it; pipelines share only the
 //! queue to the delivery. Every packet is in exactly one record, still in a cache, or dropped with a reason,
 //! and every run checks that ([`summary`]). Slabs, batches of records and flows are bounded. `import` reads
-//! the records of other exporters. The probe does not know the router: `thalweg-node` has its own stage for
+//! the records of other exporters; `enrich` adds what files say about addresses.
+//! `alarms` judges what flows count while they go on. The probe does not know the router: `thalweg-node` has its own stage for
 //! the meter, and only the delivery is shared.
 
 mod account;
+mod alarm_rules;
+mod alarms;
 mod cached;
 mod deal;
 mod deliver;
+mod enrich;
 mod import;
 mod inputs;
 mod interfaces;
@@ -34,8 +38,10 @@ mod source;
 pub mod summary;
 mod usage;
 
+pub use alarm_rules::{AlarmError, AlarmOptions};
 pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
+pub use enrich::{EnrichError, EnrichFiles, Enrichment};
 pub use import::{
     ExporterNames, ExporterSummary, ImportOptions, ImportSource, ImportSummary, NamesError, SourceTextError,
     import,

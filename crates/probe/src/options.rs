@@ -10,8 +10,12 @@ use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{ExporterId, MeterError, MeterOptions};
 use thalweg_ports::collector::{CollectorError, TlsOptions};
 use thalweg_ports::live::LiveError;
+use thalweg_ports::webhook::WebhookError;
 use thalweg_ports::{InputError, Issue};
 use thalweg_store::{Retention, StoreError};
+
+use crate::alarm_rules::{AlarmError, AlarmOptions};
+use crate::enrich::{EnrichError, EnrichFiles};
 
 /// The default for files.
 pub(crate) const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
@@ -159,6 +163,9 @@ pub struct ProbeOptions {
     /// The folder of a dataset to add records to.
     pub store: Option<PathBuf>,
     pub retention: Retention,
+    /// What records learn about their addresses.
+    pub enrich: EnrichFiles,
+    pub alarms: AlarmOptions,
 }
 
 impl ProbeOptions {
@@ -177,6 +184,8 @@ impl ProbeOptions {
             csv: None,
             store: None,
             retention: Retention::default(),
+            enrich: EnrichFiles::default(),
+            alarms: AlarmOptions::default(),
         }
     }
 
@@ -229,6 +238,12 @@ pub enum ProbeError {
     Collector(CollectorError),
     #[error(transparent)]
     Store(StoreError),
+    #[error(transparent)]
+    Enrich(#[from] EnrichError),
+    #[error(transparent)]
+    Alarm(#[from] AlarmError),
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     #[error("cannot write {path}: {source}")]
     Output {
         /// The file, or a description of the output.
@@ -290,7 +305,7 @@ impl ProbeError {
     pub fn is_usage(&self) -> bool {
         let of_input = |error: &InputError| matches!(error, InputError::NoSuchPort { .. });
         match self {
-            Self::Options(_) => true,
+            Self::Options(_) | Self::Alarm(_) | Self::Webhook(WebhookError::Address(_)) => true,
             Self::Collector(error) => {
                 matches!(error, CollectorError::Address { .. } | CollectorError::NotBuilt { .. })
             }

@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use thalweg_flow::alarm::AlarmReport;
 use thalweg_flow::export::{Amount, NatEvent};
-use thalweg_flow::{FlowRecord, MeterOptions};
+use thalweg_flow::{FlowRecord, MeterOptions, Watch};
 use thalweg_ports::live::WallShift;
 use thalweg_store::{Notify, Retention};
 
+use crate::alarm_rules::AlarmOptions;
+use crate::alarms::Alarms;
 use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{
     AskInterfaces, AskMeters, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay,
@@ -51,6 +54,7 @@ pub struct RouterDeliveryOptions {
     pub meters: ShowMeters,
     /// Completes a record.
     pub complete: Completion,
+    pub alarms: AlarmOptions,
 }
 
 /// A running delivery.
@@ -66,6 +70,8 @@ pub struct RouterWay {
     totals: Arc<TotalsReader>,
     lost: [AtomicU64; 3],
     events: Arc<EventCounts>,
+    /// With what completes the flows that they judge.
+    alarms: Option<(Alarms, Completing)>,
 }
 
 struct State {
@@ -122,6 +128,10 @@ impl RouterDelivery {
             )?;
             outlets.push(Box::new(collectors));
         }
+        let alarms = match options.alarms.rules.is_empty() {
+            true => None,
+            false => Some((Alarms::start(&options.alarms, false, &options.notify)?, completing.clone())),
+        };
         let (event_way, events) = event_queue();
         let statuses = Statuses::default();
         let delivery = Delivery {
@@ -138,7 +148,8 @@ impl RouterDelivery {
         };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
-        Ok((Self { thread, statuses, wall }, RouterWay::new(way, event_way, totals)))
+        let way = RouterWay { alarms, ..RouterWay::new(way, event_way, totals) };
+        Ok((Self { thread, statuses, wall }, way))
     }
 
     /// The recent status of collectors and store.
@@ -165,7 +176,17 @@ impl RouterWay {
         let counts = Arc::clone(events.counts());
         let (way, events) = (Some(way), Some(events));
         let state = State { way, gathered: Packed::default(), events, totals_read: Some(Instant::now()) };
-        Self { state: Mutex::new(state), totals, lost: Default::default(), events: counts }
+        Self { state: Mutex::new(state), totals, lost: Default::default(), events: counts, alarms: None }
+    }
+
+    /// A watcher for a shard of a meter, if there are rules for alarms.
+    pub fn watcher(&self) -> Option<Box<dyn Watch>> {
+        self.alarms.as_ref().and_then(|(alarms, completing)| alarms.watcher(completing))
+    }
+
+    /// What alarms there are.
+    pub fn alarms(&self) -> AlarmReport {
+        self.alarms.as_ref().map(|(alarms, _)| alarms.report()).unwrap_or_default()
     }
 
     /// Takes all records from the list. Waits only for other workers that do the same.

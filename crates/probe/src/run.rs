@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Meter;
+use parking_lot::Mutex;
 use thalweg_base::ChunkBuilder;
 use thalweg_exec::{ModelKind, Source, THREADS_MAX};
 use thalweg_flow::{EndReason, MeterOptions};
@@ -15,10 +16,12 @@ use thalweg_store::Notify;
 use thalweg_store::live::Cache;
 
 use crate::account::{Outcome, WorkerTotals, summary};
+use crate::alarms::Alarms;
 use crate::cached::MeterCaches;
 use crate::deliver::{
-    Collectors, Completing, Delivery, Kept, KeptOptions, Lines, Outlet, TotalsReader, Waiting,
+    Collectors, Completing, Completion, Delivery, Kept, KeptOptions, Lines, Outlet, TotalsReader, Waiting,
 };
+use crate::enrich::{EnrichFiles, Enrichment};
 use crate::inputs::{self, Opened, Read};
 use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
@@ -70,11 +73,12 @@ fn probe_with_notices(
     let totals = TotalsReader::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let totals = Arc::new(totals);
     let interfaces = SharedInterfaces::new(inputs::interfaces(&opened, &names));
+    let elsewhere = completion(&options.enrich, &notify)?;
     let completing = Completing {
         labeling: options.meter.labeling,
         interfaces: interfaces.clone(),
         exporter: options.exporter(),
-        elsewhere: None,
+        elsewhere,
         // Files have their own times.
         wall: matches!(options.input, Input::Live(_)).then(Arc::default),
     };
@@ -83,6 +87,7 @@ fn probe_with_notices(
         passage: Arc::clone(way.passage()),
         completing: completing.clone(),
     };
+    let alarms = watch(options, &meters, &cache.completing, &notify)?;
     let outlets = outlets(options, &interfaces, (stop, cache), &notify)?;
     let delivery = Delivery {
         arrivals,
@@ -102,7 +107,33 @@ fn probe_with_notices(
         Ok::<_, ProbeError>((outcome?, delivered?))
     })?;
     let (elapsed, cpu) = clock.read();
-    Ok(summary(options, outcome, delivered, elapsed, cpu))
+    let alarms = alarms.map(|alarms| alarms.finish());
+    Ok(ProbeSummary { alarms, ..summary(options, outcome, delivered, elapsed, cpu) })
+}
+
+/// Begins to watch the meters, if there are rules for alarms.
+fn watch(
+    options: &ProbeOptions,
+    meters: &[Arc<Meter>],
+    completing: &Completing,
+    notify: &Notify,
+) -> Result<Option<Alarms>, ProbeError> {
+    if options.alarms.rules.is_empty() {
+        return Ok(None);
+    }
+    let waits = matches!(options.input, Input::Files(_));
+    let alarms = Alarms::start(&options.alarms, waits, notify)?;
+    meters.iter().for_each(|meter| meter.watch(|| alarms.watcher(completing)));
+    Ok(Some(alarms))
+}
+
+/// Adds what files say about addresses, if there are any.
+fn completion(files: &EnrichFiles, notify: &Notify) -> Result<Option<Arc<Mutex<Completion>>>, ProbeError> {
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let complete: Completion = Box::new(Enrichment::start(files, notify)?.completion());
+    Ok(Some(Arc::new(Mutex::new(complete))))
 }
 
 /// Measures the time of a run.
@@ -194,6 +225,7 @@ fn run(
         ran?.into_iter().flat_map(|report| report.scratches).map(WorkerTotals::close).collect();
     let mut sender = way.sender(None);
     for meter in &meters {
+        meter.end_watch();
         for shard in 0..meter.shard_count() {
             meter.flush(shard, EndReason::ForcedEnd, &mut |record| sender.put(record));
         }
@@ -205,7 +237,8 @@ fn run(
 fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
     let pipelines = options.shape.pipelines;
     let flows_max = options.meter.flows_max.div_ceil(pipelines as u32);
-    let mut meter = MeterOptions { flows_max, ..options.meter.clone() };
+    let watched = !options.alarms.rules.is_empty();
+    let mut meter = MeterOptions { flows_max, watched, ..options.meter.clone() };
     if let Input::Live(_) = options.input {
         // Senders of packets must not be able to predict where flows are placed.
         meter.hash_key = [(); 2].map(|()| RandomState::new().build_hasher().finish());

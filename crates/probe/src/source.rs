@@ -11,14 +11,16 @@
 //! Sequence and packet numbers continue. A model gets `None` at the end, when the run was asked to stop, and
 //! at an error, which [`Captures::finish`] then returns.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use thalweg_base::Chunk;
+use thalweg_base::{Chunk, Packet};
 use thalweg_exec::Source;
+use thalweg_flow::INTERVAL_NS;
 use thalweg_ports::{FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 
 /// The longest sleep before checking whether to stop.
@@ -38,6 +40,8 @@ pub(crate) struct Reading {
     pub(crate) loops: u32,
     /// Packets per second; `None` is as fast as possible.
     pub(crate) rate_pps: Option<u64>,
+    /// Cut chunks where a second ends: what is told of it is then what was counted in it.
+    pub(crate) by_second: bool,
 }
 
 impl Reading {
@@ -84,6 +88,8 @@ enum Current {
 pub(crate) struct Captures {
     reading: Reading,
     current: Current,
+    /// Parts of the last chunk, if chunks are cut.
+    parts: VecDeque<Chunk>,
     /// Passes that have not begun.
     loops_left: u32,
     timeline: Timeline,
@@ -110,9 +116,9 @@ impl Captures {
             if turn > 0 {
                 loaded.timeline.begin_again();
             }
-            for mut chunk in chunks {
-                loaded.timeline.place(&mut chunk);
-                all.push_back(chunk);
+            for chunk in chunks {
+                loaded.place(chunk);
+                all.append(&mut loaded.parts);
             }
             loaded.note(report);
         }
@@ -128,6 +134,7 @@ impl Captures {
             timeline: Timeline { is_repeated: reading.loops > 1, ..Timeline::default() },
             reading,
             current,
+            parts: VecDeque::new(),
             stop,
             seen,
             report: None,
@@ -148,18 +155,28 @@ impl Captures {
         }
     }
 
+    /// Adds a chunk of the reader's to the parts that come next.
+    fn place(&mut self, chunk: Chunk) {
+        let shift_ns = self.timeline.shift_ns;
+        self.parts.extend(if self.reading.by_second { cut(chunk, shift_ns) } else { vec![chunk] });
+        self.parts.iter_mut().for_each(|part| self.timeline.place(part));
+    }
+
     fn next_chunk(&mut self) -> Option<Chunk> {
         loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Some(part);
+            }
             let reader = match &mut self.current {
                 // Its time was assigned when it was loaded.
                 Current::Loaded(chunks) => return chunks.pop_front(),
                 Current::Streaming(reader) => reader,
             };
             match reader.as_mut()?.next_chunk() {
-                Ok(Some(mut chunk)) => {
-                    self.timeline.place(&mut chunk);
+                Ok(Some(chunk)) => {
+                    self.place(chunk);
                     self.publish_progress();
-                    return Some(chunk);
+                    continue;
                 }
                 Ok(None) => {}
                 Err(error) => self.failed = Some(error),
@@ -224,6 +241,32 @@ impl Source<Chunk> for &mut Captures {
     fn next(&mut self) -> Option<Chunk> {
         (**self).next()
     }
+}
+
+/// Cuts a chunk where a second begins by the latest arrival so far, so that a packet that comes a little late does
+/// not cut it.
+fn cut(chunk: Chunk, shift_ns: u64) -> Vec<Chunk> {
+    let second = |packet: &Packet| packet.arrival_ns.saturating_add(shift_ns) / INTERVAL_NS;
+    let (mut latest, mut parts) = (None, 1);
+    for second in chunk.packets().iter().map(second) {
+        parts += usize::from(latest.is_some_and(|latest| second > latest));
+        latest = latest.max(Some(second));
+    }
+    if parts == 1 {
+        return vec![chunk];
+    }
+    let (clock_ns, latest, part) = (chunk.clock_ns, Cell::new(None), Cell::new(0));
+    let mut cut = chunk.split(parts, |packet| {
+        let second = second(packet);
+        part.set(part.get() + usize::from(latest.get().is_some_and(|latest| second > latest)));
+        latest.set(latest.get().max(Some(second)));
+        part.get()
+    });
+    for part in &mut cut {
+        let first_ns = part.packets().first().map_or(0, |packet| packet.arrival_ns);
+        part.clock_ns = clock_ns.max(first_ns);
+    }
+    cut
 }
 
 /// Assigns arrival times over all passes. Time goes back where the inputs' does by [`SET_BACK_NS`] or more:
@@ -362,6 +405,18 @@ mod tests {
                 (5, 11, 1_079, 1_079)
             ]
         );
+    }
+
+    #[test]
+    fn chunks_are_cut_where_a_second_begins() {
+        let arrivals = [INTERVAL_NS - 2, INTERVAL_NS - 1, INTERVAL_NS, INTERVAL_NS - 3, 5 * INTERVAL_NS];
+        let parts = |shift_ns| -> Vec<(usize, u64)> {
+            let cut = cut(chunk(&arrivals), shift_ns);
+            cut.iter().map(|part| (part.packets().len(), part.clock_ns)).collect()
+        };
+        assert_eq!(parts(0), [(2, INTERVAL_NS - 2), (2, INTERVAL_NS), (1, 5 * INTERVAL_NS)]);
+        assert_eq!(parts(2), [(4, INTERVAL_NS - 2), (1, 5 * INTERVAL_NS)]);
+        assert_eq!(cut(chunk(&arrivals[..2]), 0).len(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use thalweg_flow::alarm::AlarmReport;
 use thalweg_flow::export::{Amount, Unexportable};
 
 /// The drop name of packets that sampling skipped.
@@ -78,6 +79,9 @@ pub struct ProbeSummary {
     /// By interface, for live packets.
     pub captured: Vec<CaptureSummary>,
     pub input_issues: InputIssues,
+    /// With rules for alarms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alarms: Option<AlarmReport>,
 }
 
 fn is_zero(count: &u64) -> bool {

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::import::Importer;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
-use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
+use thalweg_probe::{
+    EnrichFiles, ExporterNames, ImportOptions, ImportSource, ImportSummary, ProbeProgress, import,
+};
 use thalweg_store::query::{Key, Metric, Query, TopRow, top};
 use thalweg_store::{Dataset, Filter, Retention, Window};
 use thalweg_wire::netflow::decode::{Source, first_message_bytes};
@@ -56,7 +58,18 @@ fn records(count: u32) -> Vec<FlowRecord> {
 fn options(sources: Vec<ImportSource>) -> ImportOptions {
     let retention = Retention::default();
     let names = ExporterNames::default();
-    ImportOptions { sources, names, port: None, seconds: None, store: None, json: None, csv: None, retention }
+    let enrich = EnrichFiles::default();
+    ImportOptions {
+        sources,
+        names,
+        port: None,
+        seconds: None,
+        store: None,
+        json: None,
+        csv: None,
+        retention,
+        enrich,
+    }
 }
 
 fn file(path: &Path) -> ImportSource {

@@ -1,6 +1,7 @@
 //! The tests of this folder that need no program of their own. One program links once, which is faster.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod alarms;
 mod common;
 mod export;
 mod files;

@@ -8,13 +8,16 @@
 mod parse;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use thalweg_base::{IpPrefix, Name};
 
+use crate::dataset::Batch;
 use crate::error::StoreError;
-use crate::rows::Rows;
+use crate::rows::{Rows, Task};
+use thalweg_flow::FlowRecord;
 use thalweg_flow::fields::{ABSENT_WIDE, Field, NO_SMALL, NO_TRANSLATION};
 
 /// A condition on flow records.
@@ -88,6 +91,13 @@ impl Filter {
         "dst-port",
         "src-as",
         "dst-as",
+        "next-as",
+        "country",
+        "src-country",
+        "dst-country",
+        "network",
+        "src-net",
+        "dst-net",
         "proto",
         "tcp",
         "udp",
@@ -150,14 +160,23 @@ impl Filter {
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
     ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain"
-    ///              | "in-vrf" | "out-vrf" | "dns-type" | "dns-code" ) N
+    ///              | "in-vrf" | "out-vrf" | "dns-type" | "dns-code" | "next-as" ) N
     ///            | "exporter" ( NAME | ADDRESS | PREFIX )
-    ///            | ( "in-if" | "out-if" | "name" | "server-name" | "resolved-name" | "dns-name" | "alpn" | "ja4" )
-    ///              [ "=" ] NAME
+    ///            | ( "in-if" | "out-if" | [ "src-" | "dst-" ] "country" | "network" | "src-net" | "dst-net" | "name"
+    ///              | "server-name" | "resolved-name" | "dns-name" | "alpn" | "ja4" ) [ "=" ] NAME
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         parse::parse(text).map(|expression| Self { expression })
+    }
+
+    /// Whether each record matches.
+    ///
+    /// # Errors
+    /// None for records in memory; the signature is that of columns from files.
+    pub fn select(&self, records: &Arc<[FlowRecord]>) -> Result<Vec<bool>, StoreError> {
+        let task = Task::Batch(Batch { records: Arc::clone(records), is_cached: true });
+        self.expression.evaluate(&mut Rows::new(&task, false))
     }
 
     /// Whether a test is about this column.

@@ -27,7 +27,7 @@ use thalweg_flow::fields::Field;
 
 pub use dedup::Dedup;
 pub use graph::{Graph, Series, graph};
-pub use key::{Key, KeyValue};
+pub use key::{Key, KeyValue, RawValue};
 pub use list::list;
 pub use sums::Sums;
 pub use top::{Top, TopRow, top};

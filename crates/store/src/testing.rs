@@ -100,6 +100,11 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
         interface.name = Name::of(["", "", "xe-0/0/1", "xe-0/0/2", "wan"][chance.below(5) as usize]);
         interface.description = Name::of(["", "", "", "Transit A"][chance.below(4) as usize]);
     }
+    record.next_as = if one_in(chance, 2) { 0 } else { 64_500 + chance.below(4) };
+    for place in [&mut record.src_place, &mut record.dst_place] {
+        place.country = Name::of(["", "CH", "DE", "US"][chance.below(4) as usize]);
+        place.network = Name::of(["", "", "office", "office-guests", "servers"][chance.below(5) as usize]);
+    }
     if one_in(chance, 3) {
         let number = |chance: &mut Chance| one_in(chance, 2).then(|| chance.below(4));
         let mac =

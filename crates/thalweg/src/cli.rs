@@ -5,6 +5,7 @@ mod capture;
 mod choices;
 mod clear;
 mod config;
+mod enrich;
 mod flows;
 mod flows_import;
 mod init;

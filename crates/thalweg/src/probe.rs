@@ -11,6 +11,7 @@ use crate::Failure;
 use crate::cli::{Format, ProbeArgs};
 use crate::metering::{self, outlets, print_summary};
 use crate::progress::Bar;
+use crate::show::alarm_events;
 use crate::signals::stop_on_signals;
 use crate::summary::{issues, to_json};
 use crate::tables::table;
@@ -47,6 +48,7 @@ fn render(summary: &ProbeSummary) -> String {
     records(&mut text, summary);
     outlets(&mut text, &summary.outlets);
     captured(&mut text, summary);
+    alarms(&mut text, summary);
     let found = &summary.input_issues;
     issues(&mut text, found.total, &found.by_kind, &found.first);
     law(&mut text, summary);
@@ -138,6 +140,13 @@ fn records(text: &mut String, s: &ProbeSummary) {
         }
     }
     text.push('\n');
+}
+
+fn alarms(text: &mut String, s: &ProbeSummary) {
+    let Some(alarms) = &s.alarms else { return };
+    *text += &alarm_events(alarms);
+    let (raised, active) = (alarms.raised(), alarms.active() as u64);
+    let _ = writeln!(text, "{} alarms raised, {} active\n", count(raised), count(active));
 }
 
 fn captured(text: &mut String, s: &ProbeSummary) {

@@ -20,6 +20,8 @@ use serde_json::Value;
 use thalweg_node::control::{BgpRequest, Request};
 use thalweg_text::Table;
 
+pub(crate) use flows::alarm_events;
+
 use crate::client::{SocketArgs, ask};
 use crate::screen::{Line, Screen, size, wait};
 use crate::signals::stop_on_signals;

@@ -26,6 +26,37 @@ fn the_summary_adds_up_for_people_and_for_machines() {
     assert!(table.contains(&format!("packets: {} seen = ", number("packets_seen"))), "{table}");
 }
 
+/// The rules of the example find a real scan, and nothing where there is nothing.
+#[test]
+fn example_alarms_find_a_scan_and_leave_an_office_alone() {
+    let rules = "examples/small-office/alarms.toml";
+    let alarms = |capture: &str| -> serde_json::Value {
+        let output = thalweg(&["probe", capture, "--alarms", rules, "--format", "json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+        summary["alarms"].clone()
+    };
+    let mut quiet = vec![OFFICE.to_owned()];
+    for capture in ["snabb/sanitized4k.pcap.gz", "ndpi/skype.pcap", "ndpi/sip.pcap", "ndpi/http_ipv6.pcap"] {
+        quiet.extend(
+            thalweg_testdata::shared(&format!("pcap/{capture}")).map(|path| path.display().to_string()),
+        );
+    }
+    for capture in quiet {
+        let alarms = alarms(&capture);
+        assert_eq!(alarms["events"], serde_json::json!([]), "{capture}");
+    }
+    let Some(scan) = thalweg_testdata::shared("pcap/ndpi/synscan.pcap") else { return };
+    let alarms = alarms(&scan.display().to_string());
+    let raised = |event: &&serde_json::Value| event["event"] == "raised";
+    let events: Vec<_> = alarms["events"].as_array().expect("events").iter().filter(raised).collect();
+    assert_eq!(events.len(), 1, "{alarms}");
+    assert_eq!((&events[0]["rule"], &events[0]["of"]), (&"port-scan".into(), &"172.16.0.8".into()));
+    let output = thalweg(&["probe", OFFICE, "--alarms", "examples/small-office/router.toml"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the file of alarms"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn records_on_standard_output_stand_alone() {
     let output = thalweg(&["probe", OFFICE, "--json", "-", "--model", "serial"]);

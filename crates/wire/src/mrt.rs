@@ -58,7 +58,7 @@ use bytes::Bytes;
 
 pub use message::{Direction, Endpoint, Message, StateChange, UpdateParts};
 pub use nlri::Prefixes;
-pub use path::{MpReach, MpUnreach, PathView};
+pub use path::{MpReach, MpUnreach, PathEnds, PathView};
 pub use rib::{Entries, Rib, RibEntry};
 pub use text::{Action, Change, Civil, Lines, Style, visit_changes, write_lines};
 pub use write::{

@@ -81,6 +81,12 @@ routes = "off"
 # flows
 [flows]
 collectors = ["ipfix://192.0.2.9:4739"]
+# alarms
+[[alarms]]
+name = "a"
+key = "dst"
+measure = "ports"
+above = 10
 # validate
 [validate]
 # nat

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Data that only some meters keep is in separate arrays: the reverse direction's counters (32 bytes per
-//! flow), the fate of packets (44 bytes) and names (28 bytes, which are read only if the key says that there are some).
+//! flow), the fate of packets (44 bytes), names (28 bytes, which are read only if the key says that there are some) and
+//! what was told of a flow that goes on (24 bytes).
 
 use crate::key::{Facts, Key4, Key6, Outcome, translation};
 use crate::memory::{Laid, Share};
@@ -36,6 +37,8 @@ pub(crate) mod state {
     pub(crate) const TOUCHED: u8 = 32;
     /// The flow is in the second bucket of its hash.
     pub(crate) const SECOND: u8 = 64;
+    /// Something was told of the flow.
+    pub(crate) const TOLD: u8 = 128;
 }
 
 /// Counters of one direction.
@@ -194,6 +197,20 @@ impl Fate {
     }
 }
 
+/// What was told of the unreported part of a flow, by direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    bytes: [u64; 2],
+    packets: [u32; 2],
+}
+
+impl Told {
+    fn all(half: &Half, reverse: Option<&Half>) -> Self {
+        let reverse = reverse.unwrap_or(&Half::EMPTY);
+        Self { bytes: [half.bytes, reverse.bytes], packets: [half.packets, reverse.packets] }
+    }
+}
+
 /// The flows of one family. Each optional array has as many places as `entries`, or none.
 #[derive(Debug)]
 pub(crate) struct Arena<K> {
@@ -201,10 +218,12 @@ pub(crate) struct Arena<K> {
     reverse: Share<Half>,
     fates: Share<Fate>,
     names: Share<FlowNames>,
+    told: Share<Told>,
     free: u32,
     biflow: bool,
     with_fates: bool,
     with_names: bool,
+    watched: bool,
 }
 
 impl<K: Copy> Arena<K> {
@@ -218,16 +237,19 @@ impl<K: Copy> Arena<K> {
         let fates = Share::new(shards, count_if(options.fates), Laid::Apart, options.huge_pages)?;
         let with_names = options.names.any();
         let names = Share::new(shards, count_if(with_names), Laid::Apart, options.huge_pages)?;
-        let parts = entries.into_iter().zip(reverse).zip(fates.into_iter().zip(names));
-        let arena = |((entries, reverse), (fates, names))| Self {
+        let told = Share::new(shards, count_if(options.watched), Laid::Apart, options.huge_pages)?;
+        let parts = entries.into_iter().zip(reverse).zip(fates).zip(names).zip(told);
+        let arena = |((((entries, reverse), fates), names), told)| Self {
             entries,
             reverse,
             fates,
             names,
+            told,
             free: NO_ENTRY,
             biflow: options.biflow,
             with_fates: options.fates,
             with_names,
+            watched: options.watched,
         };
         Ok(parts.map(arena).collect())
     }
@@ -238,6 +260,7 @@ impl<K: Copy> Arena<K> {
             + self.reverse.len() * size_of::<Half>()
             + self.fates.len() * size_of::<Fate>()
             + self.names.len() * size_of::<FlowNames>()
+            + self.told.len() * size_of::<Told>()
     }
 
     /// The number of entries ever used.
@@ -317,6 +340,9 @@ impl<K: Copy> Arena<K> {
         if self.with_names {
             self.names.push(FlowNames::default());
         }
+        if self.watched {
+            self.told.push(Told::default());
+        }
         self.entries.len() - 1
     }
 
@@ -329,6 +355,29 @@ impl<K: Copy> Arena<K> {
         self.begin_anew_beside(at);
     }
 
+    /// Whether a flow has counted something since it was told, if that is kept.
+    pub(crate) fn has_untold(&self, at: usize) -> bool {
+        let all = || Told::all(&self.entries[at].half, self.reverse.get(at));
+        self.told.get(at).is_some_and(|told| *told != all())
+    }
+
+    /// What a flow has counted since it was told, and whether that is the first; `record` has everything
+    /// unreported.
+    pub(crate) fn tell(&mut self, at: usize, record: &FlowRecord) -> Option<(FlowRecord, bool)> {
+        let told = self.told.get_mut(at)?;
+        let half = &mut self.entries[at].half;
+        let before = std::mem::replace(told, Told::all(half, self.reverse.get(at)));
+        let is_first = half.state & state::TOLD == 0;
+        half.state |= state::TOLD;
+        let mut rest = *record;
+        for (way, counters) in [Some(&mut rest.counters), rest.reverse.as_mut()].into_iter().enumerate() {
+            let Some(counters) = counters else { continue };
+            counters.packets -= u64::from(before.packets[way]);
+            counters.bytes -= before.bytes[way];
+        }
+        Some((rest, is_first))
+    }
+
     /// Restarts all counters of a flow.
     pub(crate) fn begin_anew(&mut self, at: usize) {
         self.entries[at].half.begin_anew();
@@ -337,6 +386,9 @@ impl<K: Copy> Arena<K> {
         }
         if let Some(fate) = self.fates.get_mut(at) {
             fate.begin_anew();
+        }
+        if let Some(told) = self.told.get_mut(at) {
+            *told = Told::default();
         }
     }
 
@@ -357,6 +409,9 @@ impl<K: Copy> Arena<K> {
         if let Some(fate) = self.fates.get_mut(at) {
             *fate = Fate::none();
         }
+        if let Some(told) = self.told.get_mut(at) {
+            *told = Told::default();
+        }
     }
 
     fn clear(&mut self) {
@@ -364,6 +419,7 @@ impl<K: Copy> Arena<K> {
         self.reverse.clear();
         self.fates.clear();
         self.names.clear();
+        self.told.clear();
         self.free = NO_ENTRY;
     }
 }

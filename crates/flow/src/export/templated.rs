@@ -6,7 +6,7 @@ use super::nat::{self, NatEvent};
 use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
 use super::shape::{self, Rules, Shape, TemplateField};
 use super::{Amount, Interface, Statistics, is_set_back};
-use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
+use crate::record::{FlowRecord, SAMPLING_UNKNOWN};
 use std::collections::BTreeMap;
 
 const SET_HEADER_BYTES: usize = 4;
@@ -202,7 +202,7 @@ impl Templated {
                 Some(_) => {
                     out.totals.split += 1;
                     out.totals.exported.records += 1;
-                    for way in both_ways(record) {
+                    for way in record.both_ways() {
                         self.add_one(&way, Amount::of(&way), out);
                     }
                 }
@@ -513,19 +513,4 @@ fn put_words(out: &mut MessageBuffer, words: &[u32]) {
     for (n, word) in words.iter().enumerate() {
         out.patch(4 * n, &word.to_be_bytes());
     }
-}
-
-/// Splits a biflow into two records, for protocols without biflows. Routes are known for the first direction
-/// only.
-pub(super) fn both_ways(record: &FlowRecord) -> impl Iterator<Item = FlowRecord> + use<> {
-    let forward = FlowRecord { reverse: None, ..*record };
-    let backward = record.reverse.map(|counters| FlowRecord {
-        src_as: record.dst_as,
-        dst_as: record.src_as,
-        application: record.application,
-        egress: NO_INTERFACE,
-        sampling_interval: record.sampling_interval,
-        ..FlowRecord::new(record.key.reversed(), counters, record.end_reason)
-    });
-    std::iter::once(forward).chain(backward)
 }

@@ -9,7 +9,6 @@
 use super::message_buffer::MessageBuffer;
 use super::options::{ExportOptions, SamplingMethod};
 use super::shape::ipv4_or_none;
-use super::templated::both_ways;
 use super::{Amount, Unexportable, is_set_back};
 use crate::record::FlowRecord;
 use std::net::{IpAddr, Ipv4Addr};
@@ -88,7 +87,7 @@ impl V5 {
         for record in records {
             out.totals.handled += Amount::of(record);
             let mut ways = 0;
-            for way in both_ways(record) {
+            for way in record.both_ways() {
                 ways += 1;
                 match self.add_one(&way, out) {
                     Ok(parts) => out.totals.split += parts - 1,

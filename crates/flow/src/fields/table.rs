@@ -256,9 +256,9 @@ fields! {
         EgressDescription (54 "egress_description", NAME, Some(0), [], name!(egress_name.description),
             "description of the egress interface")
         SrcPrefixLength (55 "src_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.src_prefix_length),
-            "bits of the prefix that covers the source, as the exporter says")
+            "bits of the route's prefix that covers the source")
         DstPrefixLength (56 "dst_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.dst_prefix_length),
-            "bits of the prefix that covers the destination")
+            "bits of the route's prefix that covers the destination")
         IngressVrf (57 "ingress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.ingress_vrf),
             "number of the VRF it came in by")
         EgressVrf (58 "egress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.egress_vrf),
@@ -295,6 +295,14 @@ fields! {
         ResolvedName (86 "resolved_name", PASSING_NAME, Some(0), [], name!(names.resolved),
             "name that an earlier DNS response gave for one of the addresses, to the client if it was seen")
         Ja4 (87 "ja4", PASSING_NAME, Some(0), [], name!(names.ja4), "JA4 fingerprint of the client's hello in TLS or QUIC")
+        NextAs (90 "next_as", N32, AS, [], number!(next_as), "AS that packets go to next, on BGP's path to the destination")
+        SrcCountry (91 "src_country", NAME, Some(0), [], name!(src_place.country),
+            "country of the source, as a database of the user's says")
+        DstCountry (92 "dst_country", NAME, Some(0), [], name!(dst_place.country), "country of the destination")
+        SrcNet (93 "src_net", NAME, Some(0), [], name!(src_place.network),
+            "name of the network that the source is in, from a list of the user's")
+        DstNet (94 "dst_net", NAME, Some(0), [], name!(dst_place.network),
+            "name of the network that the destination is in")
     }
     derived {
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),

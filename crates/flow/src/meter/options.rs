@@ -85,6 +85,8 @@ pub struct MeterOptions {
     pub sampling: Sampling,
     /// Packets have passed a router: keep what became of them (egress port, drops), at 44 bytes per flow.
     pub fates: bool,
+    /// A watcher may be told what flows count while they go on, at 24 bytes per flow; see [`Watch`](crate::Watch).
+    pub watched: bool,
     /// Use huge pages for the cache: a third faster with hundreds of thousands of flows, but each family and
     /// the index then take memory in steps of 2 MiB. Small caches never use them.
     pub huge_pages: bool,
@@ -113,6 +115,7 @@ impl Default for MeterOptions {
             count: Bytes::Ip,
             sampling: Sampling::All,
             fates: false,
+            watched: false,
             huge_pages: true,
             labeling: Labeling::default(),
             names: NameOptions::default(),

@@ -3,6 +3,7 @@
 
 mod limits;
 mod reference;
+mod told;
 
 use super::*;
 use crate::record::{Counters, FlowKey};

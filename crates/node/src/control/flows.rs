@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use thalweg_base::Name;
+use thalweg_flow::alarm::AlarmReport;
 use thalweg_flow::{Amount, EndReason, MeterTotals};
 
 /// Packets and their bytes.
@@ -77,6 +78,9 @@ pub struct FlowCacheView {
     pub clock_steps: u64,
     /// Collectors and datasets.
     pub outlets: Vec<FlowOutletView>,
+    /// Active alarms, and the latest events.
+    #[serde(default)]
+    pub alarms: AlarmReport,
 }
 
 impl FlowCacheView {
@@ -110,6 +114,7 @@ impl FlowCacheView {
             nat_events_lost: 0,
             clock_steps: 0,
             outlets: Vec::new(),
+            alarms: AlarmReport::default(),
         }
     }
 }

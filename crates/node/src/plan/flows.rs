@@ -13,7 +13,7 @@ use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
 use thalweg_flow::application::{Labeling, by_ports, look};
 use thalweg_flow::export::NatEvent;
-use thalweg_flow::{EndReason, FlowRecord, MeterError, MeterOptions, MeterTotals, Sampling};
+use thalweg_flow::{EndReason, FlowRecord, MeterError, MeterOptions, MeterTotals, Sampling, Watch};
 
 use super::{RouterPlan, Stage, is_for_nat};
 
@@ -24,6 +24,11 @@ pub trait RecordOutlet: Send + Sync {
 
     /// Takes all NAT events out of the list; `dropped` more were lost for want of room before.
     fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64);
+
+    /// A watcher for a shard of the meter, if there are rules for alarms.
+    fn watcher(&self) -> Option<Box<dyn Watch>> {
+        None
+    }
 
     /// Passes on everything held back. Called a few times a second, and at the end.
     fn flush(&self);
@@ -140,6 +145,7 @@ impl RouterPlan {
             ..options.clone()
         };
         let meter = Arc::new(Meter::new(&options)?);
+        meter.watch(|| outlet.watcher());
         self.add_flows(Flows { meter, outlet, options, retired: MeterTotals::default() });
         Ok(self)
     }

@@ -12,6 +12,9 @@ use super::Speaker;
 pub struct BestPathTo {
     /// The AS that announced the prefix; 0 if there is none or the AS_PATH ends in a set.
     pub origin_as: u32,
+    /// The first AS of the AS_PATH; 0 if there is none or it begins with a set.
+    pub neighbor_as: u32,
+    pub prefix_length: u8,
     pub next_hop: IpAddr,
 }
 
@@ -34,8 +37,10 @@ impl Speaker {
                 continue;
             }
             if let Some(path) = route.best() {
-                let (origin_as, next_hop) = (path.attrs.origin_as, path.attrs.next_hop().address());
-                longest = Some((length, BestPathTo { origin_as, next_hop }));
+                let (attrs, prefix_length) = (&path.attrs, length);
+                let (origin_as, neighbor_as) = (attrs.origin_as, attrs.neighbor_as);
+                let next_hop = attrs.next_hop().address();
+                longest = Some((length, BestPathTo { origin_as, neighbor_as, prefix_length, next_hop }));
             }
         }
         longest.map(|(_, toward)| toward)

@@ -82,7 +82,7 @@ impl Stream {
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
         let tls = match address.carrier {
-            Carrier::Tls => Some(Tls::new(&options.tls, address)?),
+            Carrier::Tls => Some(Tls::new(&options.tls, &address.host)?),
             Carrier::Tcp | Carrier::Udp => None,
         };
         let life = Life::open(options.spool.as_ref(), shared)?;

@@ -1,6 +1,6 @@
 //! TLS: trusted authorities, and our certificate.
 
-use super::{CollectorAddress, CollectorError};
+use super::CollectorError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -20,13 +20,14 @@ pub struct TlsOptions {
 
 /// The TLS state of a connection.
 #[derive(Clone)]
-pub(super) struct Tls {
-    pub(super) config: Arc<ClientConfig>,
-    pub(super) server_name: ServerName<'static>,
+pub(crate) struct Tls {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) server_name: ServerName<'static>,
 }
 
 impl Tls {
-    pub(super) fn new(options: &TlsOptions, address: &CollectorAddress) -> Result<Self, CollectorError> {
+    /// `host` is the name that the server's certificate must have, if the options do not say another.
+    pub(crate) fn new(options: &TlsOptions, host: &str) -> Result<Self, CollectorError> {
         let failed = |error: rustls::Error| CollectorError::Tls { reason: error.to_string() };
         let Some(path) = &options.authorities else {
             let reason = "no file of authorities: expected the certificates that collectors' are signed by";
@@ -50,8 +51,8 @@ impl Tls {
                 builder.with_client_auth_cert(chain, key_der).map_err(|error| file_error(key, error))?
             }
         };
-        let name = options.server_name.as_ref().unwrap_or(&address.host);
-        let server_name = ServerName::try_from(name.clone()).map_err(|_| CollectorError::Tls {
+        let name = options.server_name.as_deref().unwrap_or(host);
+        let server_name = ServerName::try_from(name.to_owned()).map_err(|_| CollectorError::Tls {
             reason: format!("`{name}` is neither a host's name nor an address"),
         })?;
         Ok(Self { config: Arc::new(config), server_name })

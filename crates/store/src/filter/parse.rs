@@ -21,6 +21,10 @@ const INTERFACE_EXPECTED: &str =
 
 const NAME_EXPECTED: &str = "expected a name, or its end: `*.example.org`";
 
+const COUNTRY_EXPECTED: &str = "expected a country's two letters, such as `DE`";
+
+const NETWORK_EXPECTED: &str = "expected a network's name, or the beginning of one: `office*`";
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sign {
     Open,
@@ -188,6 +192,13 @@ impl<'a> Parser<'a> {
             "as" => self.number(&[C::SrcAs, C::DstAs], u32::MAX.into()),
             "src-as" => self.number(&[C::SrcAs], u32::MAX.into()),
             "dst-as" => self.number(&[C::DstAs], u32::MAX.into()),
+            "next-as" => self.number(&[C::NextAs], u32::MAX.into()),
+            "country" => self.name(&[C::SrcCountry, C::DstCountry], COUNTRY_EXPECTED),
+            "src-country" => self.name(&[C::SrcCountry], COUNTRY_EXPECTED),
+            "dst-country" => self.name(&[C::DstCountry], COUNTRY_EXPECTED),
+            "network" => self.name(&[C::SrcNet, C::DstNet], NETWORK_EXPECTED),
+            "src-net" => self.name(&[C::SrcNet], NETWORK_EXPECTED),
+            "dst-net" => self.name(&[C::DstNet], NETWORK_EXPECTED),
             "next-hop" => self.address(&[C::NextHop], true),
             "bgp-next-hop" => self.address(&[C::BgpNextHop], true),
             "nat-src" => self.address(&[C::NatSrc], true),

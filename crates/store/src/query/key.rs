@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::error::StoreError;
-use thalweg_flow::fields::{Field, Kind, Vocabulary};
+use thalweg_flow::FlowRecord;
+use thalweg_flow::fields::{Access, Field, Kind, Vocabulary};
 
 /// A property by which records are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,13 @@ impl Key {
         one("src-as", Field::SrcAs),
         one("dst-as", Field::DstAs),
         either("as", Field::SrcAs, Field::DstAs),
+        one("next-as", Field::NextAs),
+        one("src-country", Field::SrcCountry),
+        one("dst-country", Field::DstCountry),
+        either("country", Field::SrcCountry, Field::DstCountry),
+        one("src-net", Field::SrcNet),
+        one("dst-net", Field::DstNet),
+        either("network", Field::SrcNet, Field::DstNet),
         one("app", Field::App),
         one("ingress", Field::Ingress),
         one("egress", Field::Egress),
@@ -96,6 +104,31 @@ impl Key {
         self.source.row().kind == Kind::Address
     }
 
+    /// The values of a record, of both ends for a key of either end; without unknown ones.
+    pub fn values(&self, record: &FlowRecord) -> impl Iterator<Item = RawValue> {
+        let of = |field: Field| {
+            let row = field.row();
+            match row.access {
+                Access::Address(get, _) => get(record).map(RawValue::Address),
+                Access::Number(get, _) => Some(get(record))
+                    .filter(|number| row.absent != Some(u64::from(*number)))
+                    .map(RawValue::Number),
+                Access::Wide(..) | Access::Text(_) => None,
+            }
+        };
+        let first = of(self.source);
+        let second = self.destination.and_then(of).filter(|second| first != Some(*second));
+        first.into_iter().chain(second)
+    }
+
+    /// A value for display.
+    pub fn shown(&self, value: RawValue) -> KeyValue {
+        match value {
+            RawValue::Address(address) => KeyValue::Address(address),
+            RawValue::Number(number) => self.value(number),
+        }
+    }
+
     /// A value of the key's column for display.
     pub(crate) fn value(&self, number: u32) -> KeyValue {
         let row = self.source.row();
@@ -117,6 +150,14 @@ impl FromStr for Key {
             StoreError::Query(format!("`{text}` is not a key; expected one of {}", Self::names()))
         })
     }
+}
+
+/// The value of a key as columns have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RawValue {
+    Address(IpAddr),
+    /// A number, or the code of a word.
+    Number(u32),
 }
 
 /// The value of a key.

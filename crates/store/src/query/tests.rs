@@ -68,6 +68,15 @@ const CONDITIONS: &[Condition] = &[
         r.names.server.text() == "www.example.org"
             || r.names.dns_code.is_some_and(|code| (1..=3).contains(&code))
     }),
+    ("dst-country CH or src-net office*", |r| {
+        r.dst_place.country.text() == "CH" || r.src_place.network.text().starts_with("office")
+    }),
+    ("country DE and not network servers and next-as != 64501", |r| {
+        let places = [r.src_place, r.dst_place];
+        places.iter().any(|place| place.country.text() == "DE")
+            && places.iter().all(|place| place.network.text() != "servers")
+            && r.next_as != 64_501
+    }),
     ("event any", |r| r.details.event.is_some()),
     ("event nat-session-begin or tcp", |r| {
         r.details.event == Some(Event::NatSessionBegin) || r.key.protocol == 6
@@ -114,6 +123,10 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
         "out-if" => both(number(key, record.egress_name.name.code())),
         "in-vrf" => both(number(key, record.details.ingress_vrf.unwrap_or(u32::MAX))),
         "direction" => both(number(key, record.details.direction.map_or(0, |way| way as u32))),
+        "next-as" => both(number(key, record.next_as)),
+        "dst-country" => both(number(key, record.dst_place.country.code())),
+        "country" => [record.src_place, record.dst_place].map(|place| number(key, place.country.code())),
+        "network" => [record.src_place, record.dst_place].map(|place| number(key, place.network.code())),
         "event" => both(number(key, record.details.event.map_or(0, |event| event as u32))),
         "server-name" => both(number(key, record.names.server.code())),
         "dns-name" => both(number(key, record.names.dns_question.code())),
@@ -232,6 +245,9 @@ fn top_agrees_with_the_slow_reference() {
         vec![key("event"), key("direction"), key("in-vrf")],
         vec![key("server-name")],
         vec![key("dns-name"), key("dns-code")],
+        vec![key("network"), key("dst-country")],
+        vec![key("country")],
+        vec![key("next-as")],
     ];
     for (window, threads) in windows().into_iter().zip([1, 2, 3]) {
         for condition in CONDITIONS {

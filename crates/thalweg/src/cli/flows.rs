@@ -173,6 +173,7 @@ macro_rules! keys {
         "
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as match either end
+  src-country dst-country country, src-net dst-net network, next-as
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
   icmp-type icmp-code exporter exporter-address domain
   in-if out-if (names of interfaces) in-vrf out-vrf direction event
@@ -188,9 +189,10 @@ Filters:
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
   next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME, ADDRESS or PREFIX
   in-if, out-if NAME, of an interface or its description; NAME* is the beginning of a name
+  country, src-country, dst-country DE; network, src-net, dst-net NAME
   event WORD, or any: of NAT and firewalls, which other questions leave out; direction ingress or egress
   ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code,
-  domain, in-vrf, out-vrf N
+  domain, in-vrf, out-vrf, next-as N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
 "
     };

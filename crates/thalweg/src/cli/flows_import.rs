@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, NamesError};
 
+use super::enrich::EnrichArgs;
 use super::keep::KeepArgs;
 
 #[derive(Debug, Args)]
@@ -34,6 +35,8 @@ pub(crate) struct FlowsImportArgs {
     pub(crate) csv: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+    #[command(flatten)]
+    pub(crate) enrich: EnrichArgs,
 }
 
 impl FlowsImportArgs {
@@ -61,6 +64,7 @@ impl FlowsImportArgs {
             json: self.json.clone(),
             csv: self.csv.clone(),
             retention: self.keep.retention(),
+            enrich: self.enrich.files(),
         })
     }
 

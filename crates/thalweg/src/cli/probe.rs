@@ -5,15 +5,18 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use thalweg_exec::ModelKind;
+use thalweg_flow::alarm::WebhookTarget;
 use thalweg_flow::application::Labeling;
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{Bytes, KeyFields, MeterOptions, NameOptions, Sampling};
 use thalweg_probe::{
-    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
+    AlarmOptions, Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool,
+    TlsOptions,
 };
 use thalweg_replay::Work;
 
 use super::choices::{Choice, MODELS, one_of};
+use super::enrich::EnrichArgs;
 use super::keep::KeepArgs;
 use super::{Cores, parse_cores};
 
@@ -141,6 +144,15 @@ pub(crate) struct ProbeArgs {
     /// Write the flow's community ID into lines and messages
     #[arg(long, help_heading = "Output")]
     pub(crate) community_id: bool,
+    /// Judge the flows of each second by the rules `[[alarms]]` of this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) alarms: Option<PathBuf>,
+    /// Post events of alarms to this web server: https://HOST/PATH or http://HOST/PATH
+    #[arg(long, value_name = "URL", requires = "alarms", help_heading = "Output")]
+    pub(crate) alarm_webhook: Option<String>,
+    /// CA certificates (PEM) to verify that server with [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "alarm_webhook", help_heading = "Output")]
+    pub(crate) alarm_webhook_ca: Option<PathBuf>,
     /// Add records to the dataset in this folder, for `thalweg flows`
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) store: Option<PathBuf>,
@@ -149,6 +161,8 @@ pub(crate) struct ProbeArgs {
     pub(crate) exporter: Option<String>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+    #[command(flatten)]
+    pub(crate) enrich: EnrichArgs,
     /// Execution model: how packets are spread over cores [default: run-to-completion; farm with --readers or
     /// --pipelines]
     #[arg(long, value_parser = one_of(MODELS), help_heading = "Execution")]
@@ -319,8 +333,18 @@ impl ProbeArgs {
             csv: self.csv.clone(),
             store: self.store.clone(),
             retention: self.keep.retention(),
+            enrich: self.enrich.files(),
+            alarms: self.alarms()?,
             ..ProbeOptions::new(input)
         })
+    }
+
+    fn alarms(&self) -> Result<AlarmOptions, String> {
+        let rules = self.alarms.as_deref().map(thalweg_config::alarms_of).transpose();
+        let rules = rules.map_err(|errors| errors.to_string())?.unwrap_or_default();
+        let authorities = self.alarm_webhook_ca.clone();
+        let webhook = self.alarm_webhook.clone().map(|url| WebhookTarget { url, authorities });
+        Ok(AlarmOptions { rules, webhook })
     }
 
     fn live(&self) -> LiveInput {

@@ -1,5 +1,6 @@
 //! The flow meter's counters, as tables.
 
+use thalweg_flow::alarm::{AlarmReport, WebhookCounters};
 use thalweg_node::control::{AmountView, FlowCacheView, PacketRequest, Request};
 use thalweg_text::units::{bytes, count};
 
@@ -7,12 +8,71 @@ use super::{Print, Show};
 use crate::client::parse_all;
 use crate::tables::table;
 
-pub(super) const SHOW: &[Show] = &[Show::asks(
-    "flow-cache",
-    "Flow meter: packets seen, exported, cached and not metered",
-    Request::Packets(PacketRequest::FlowCache),
-    Print::Page(|items| Ok(parse_all(items)?.iter().map(cache).collect())),
-)];
+pub(super) const SHOW: &[Show] = &[
+    Show::asks(
+        "flow-cache",
+        "Flow meter: packets seen, exported, cached and not metered",
+        Request::Packets(PacketRequest::FlowCache),
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(cache).collect())),
+    ),
+    Show::asks(
+        "alarms",
+        "Alarms about flows: active ones, the latest events, what each rule raised",
+        Request::Packets(PacketRequest::FlowCache),
+        Print::Page(|items| {
+            Ok(parse_all(items)?.iter().map(|view: &FlowCacheView| alarms(&view.alarms)).collect())
+        }),
+    ),
+];
+
+fn alarms(report: &AlarmReport) -> String {
+    let rules = report.rules.iter().map(|rule| {
+        vec![rule.rule.clone(), count(rule.active as u64), count(rule.raised), count(rule.ended)]
+    });
+    let mut text = table(&["Alarm", "Active", "Raised", "Ended"], &[1, 2, 3], rules);
+    text += &alarm_events(report);
+    text
+}
+
+/// Events of alarms, and what was missed.
+pub(crate) fn alarm_events(report: &AlarmReport) -> String {
+    let mut text = String::new();
+    if report.events.is_empty() {
+        text += "no alarms\n";
+    } else {
+        let rows = report.events.iter().map(|event| {
+            let alarm = &event.alarm;
+            let of = format!("{} {}", alarm.key, alarm.of);
+            let measured = format!("{} {}", count(alarm.peak), alarm.measure);
+            vec![event.at.clone(), event.event.clone(), alarm.rule.clone(), of, measured]
+        });
+        text += &table(&["At", "Event", "Alarm", "Of", "At most so far"], &[], rows);
+    }
+    if let Some(posted) = &report.webhook {
+        let WebhookCounters { accepted, given_up, dropped, error } = posted;
+        text += &format!(
+            "posted: {}, given up: {}, dropped: {}\n",
+            count(*accepted),
+            count(*given_up),
+            count(*dropped)
+        );
+        text.extend(error.iter().map(|error| format!("webhook: {error}\n")));
+    }
+    let missed = report.counters;
+    for (number, what) in [
+        (missed.refused, "windows were above a threshold while too many alarms were active"),
+        (
+            missed.uncertain,
+            "windows may have been above a threshold: there were too many values for exact sums",
+        ),
+        (missed.late + missed.lost, "seconds of a shard came too late or were lost"),
+    ] {
+        if number > 0 {
+            text += &format!("{} {what}\n", count(number));
+        }
+    }
+    text
+}
 
 fn cache(view: &FlowCacheView) -> String {
     let row =

@@ -24,6 +24,7 @@ fn config(site: &Site, collector: u16) -> String {
          [nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\n\
          [[acl]]\nname = \"inside\"\ndefault = \"permit\"\n\n\
          [[acl.rules]]\naction = \"deny\"\nprotocol = \"udp\"\ndestination_ports = \"9\"\n\n\
+         [[alarms]]\nname = \"busy\"\nkey = \"dst\"\nmeasure = \"packets-per-second\"\nabove = 3\n\n\
          [flows]\ncollectors = [\"ipfix://127.0.0.1:{collector}\"]\nstore = \"{}\"\n\n\
          [bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n\
          [[bgp.neighbor]]\naddress = \"198.51.100.2\"\nas = 65002\nimport = \"accept\"\nexport = \"accept\"\n",
@@ -110,6 +111,12 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
         public = Some(seen);
     }
     let public = public.expect("the public endpoint");
+    eventually("an alarm is raised while the flow goes on", || {
+        let alarms = router.one("alarms")["alarms"].take();
+        let is_ours = |event: &&Value| event["rule"] == "busy" && event["of"] == BEYOND;
+        let event = alarms["events"].as_array()?.iter().find(is_ours)?;
+        (event["event"] == "raised" && event["value"].as_u64() > Some(3)).then_some(())
+    });
     for _ in 0..7 {
         client.send_to(&[3; 20], (BEYOND, 9)).expect("sent");
     }

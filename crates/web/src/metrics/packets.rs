@@ -304,6 +304,23 @@ fn write_flows(text: &mut Exposition, flows: &FlowCacheView) {
     let mut waiting =
         text.gauge("flow_waiting_records", "Flow records on their way to a collector or a store.");
     flows.outlets.iter().for_each(|outlet| waiting.sample(&[("to", &outlet.to)], outlet.waiting));
+    let rules = &flows.alarms.rules;
+    let mut active = text.gauge("alarm_active", "Active alarms, by the rule that raised them.");
+    rules.iter().for_each(|rule| active.sample(&[("rule", &rule.rule)], rule.active as u64));
+    let mut raised = text.counter("alarm_raised", "Alarms that were raised, by rule.");
+    rules.iter().for_each(|rule| raised.sample(&[("rule", &rule.rule)], rule.raised));
+    let missed = flows.alarms.counters;
+    let mut missed_by = text.counter("alarm_missed", "What alarms could not see or tell, by reason.");
+    let posted = flows.alarms.webhook.clone().unwrap_or_default();
+    for (reason, count) in [
+        ("webhook", posted.given_up + posted.dropped),
+        ("refused", missed.refused),
+        ("uncertain", missed.uncertain),
+        ("late", missed.late),
+        ("lost", missed.lost),
+    ] {
+        missed_by.sample(&[("reason", reason)], count);
+    }
     let mut failing = text.gauge("flow_outlet_up", "Whether a collector or a store accepts flow records.");
     flows.outlets.iter().for_each(|outlet| failing.sample(&[("to", &outlet.to)], outlet.error.is_none()));
 }

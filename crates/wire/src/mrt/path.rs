@@ -10,6 +10,20 @@ use super::{AsSize, Expected, Fault};
 use crate::bgp::attribute;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+const AS_SET: u8 = 1;
+const AS_SEQUENCE: u8 = 2;
+
+/// The ends of an AS_PATH, and its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathEnds {
+    /// The AS next to the route's sender or, if the path begins with a set or is empty, 0.
+    pub neighbor: u32,
+    /// The AS that announced the prefix; 0 if the path ends with a set or is empty.
+    pub origin: u32,
+    /// A set counts one.
+    pub hops: usize,
+}
+
 /// Replaces an AS number that needs four bytes (RFC 6793).
 const AS_TRANS: u32 = 23456;
 
@@ -222,6 +236,26 @@ impl<'a> PathView<'a> {
         }
         scratch.extend_from_slice(newer);
         Some(scratch)
+    }
+
+    /// What route selection and records of flows use of AS_PATH. Confederation segments do not count.
+    pub fn ends(&self, scratch: &mut Vec<u8>) -> PathEnds {
+        let mut ends = PathEnds::default();
+        for (kind, asns) in segments(self.four_octet_path(scratch).unwrap_or_default(), 4) {
+            let asns = asns.as_chunks::<4>().0;
+            match kind {
+                AS_SET => (ends.hops, ends.origin) = (ends.hops + 1, 0),
+                AS_SEQUENCE => {
+                    let number = |asn: Option<&[u8; 4]>| asn.map_or(0, |asn| u32::from_be_bytes(*asn));
+                    if ends.hops == 0 {
+                        ends.neighbor = number(asns.first());
+                    }
+                    (ends.hops, ends.origin) = (ends.hops + asns.len(), number(asns.last()));
+                }
+                _ => {}
+            }
+        }
+        ends
     }
 
     /// Whether AS_PATH consists of whole segments.
