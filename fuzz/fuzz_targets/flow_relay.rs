@@ -8,7 +8,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, ExportOptions, Exporter, Times, Transport, Version};
+use thalweg_flow::export::{Amount, ExportOptions, Exporter, MESSAGE_BYTES_MIN, Times, Transport, Version};
 use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::{Limits, Source};
 
@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let options = ExportOptions {
         times,
-        message_bytes_max: 512 + usize::from(choice >> 2 & 3) * 400,
+        message_bytes_max: MESSAGE_BYTES_MIN + usize::from(choice >> 2 & 3) * 400,
         reduced_sizes: choice & 0x10 == 0,
         options_in_domain: choice & 0x20 != 0,
         ..ExportOptions::new(version, Transport::Datagram)

@@ -1,5 +1,5 @@
-//! From payloads to names: however a stream is cut into two segments, its names are the same, and datagrams of any
-//! form are read to their end.
+//! From payloads to names: a stream with names has the same ones however it is cut into two segments, and datagrams of
+//! any form are read to their end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -56,7 +56,9 @@ fuzz_target!(|input: &[u8]| {
     };
     let (one, other) = stream.split_at(usize::from(cut).min(stream.len()));
     let whole = names(&[segment(0, stream)]);
-    assert_eq!(names(&[segment(0, one), segment(one.len(), other)]), whole);
+    let cut = names(&[segment(0, one), segment(one.len(), other)]);
+    // Where the beginning says nothing, the second segment is looked at for itself.
+    assert!(cut == whole || whole == FlowNames::default(), "{cut:?} {whole:?}");
     let [question, packet] = [53, 443].map(|port| udp(from, SocketAddr::new(to.ip(), port), stream));
     let _ = (names(&[question]), names(&[packet]));
 });

@@ -298,7 +298,7 @@ impl Judged {
             return Some(Change::Refused);
         }
         (state.active, state.seconds, state.threshold) = (true, 0, threshold);
-        state.told = !self.silent.contains_key(&key);
+        state.told = self.silent.get(&key).is_none_or(|until| *until <= second);
         Some(Change::Raised)
     }
 
