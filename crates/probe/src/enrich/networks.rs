@@ -52,7 +52,9 @@ mod tests {
             "# sites\n10.0.0.0/8,office\n10.1.7.0/24,office guests,3rd floor\n\n2001:db8::53, resolver # v6\n10.1.7.9,printer\n",
         );
         let table = table.expect("a list");
-        let name = |address: &str| table.get(address.parse().expect("an address")).map(|name| name.text().into_owned());
+        let name = |address: &str| {
+            table.get(address.parse().expect("an address")).map(|name| name.text().into_owned())
+        };
         assert_eq!(name("10.1.8.1").as_deref(), Some("office"));
         assert_eq!(name("10.1.7.8").as_deref(), Some("office guests"));
         assert_eq!(name("10.1.7.9").as_deref(), Some("printer"));
