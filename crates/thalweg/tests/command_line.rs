@@ -16,7 +16,7 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 #[test]
-fn every_example_is_valid_without_warnings() {
+fn every_example_is_valid_without_a_warning_that_it_does_not_mean() {
     let mut seen = 0;
     for folder in std::fs::read_dir(root().join("examples")).expect("examples") {
         let folder = folder.expect("an entry");
@@ -27,7 +27,11 @@ fn every_example_is_valid_without_warnings() {
         }
         let output = thalweg(&["check", "--offline", &format!("examples/{name}/router.toml")]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", err(&output));
-        assert_eq!(err(&output), "", "{name}");
+        let said = err(&output);
+        let warnings: Vec<&str> = said.lines().filter(|line| line.starts_with("warning: ")).collect();
+        // Its IPv4 address comes by DHCP.
+        let expected = ["warning: port wan has no IPv4 address: NAT waits for one on its mirror tw-wan"];
+        assert_eq!(warnings, expected[..usize::from(name == "home")], "{name}: {said}");
         seen += 1;
     }
     assert!(seen >= 8, "{seen} examples");
