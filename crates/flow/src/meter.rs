@@ -30,7 +30,7 @@ pub(crate) mod totals;
 use crate::cache::Shard;
 use crate::key::{Facts, KeyRules, Outcome, fold, secret};
 use crate::names::Payload;
-use crate::names::resolved::{self, Relation, Resolved};
+use crate::names::resolved::{self, Known, Relation, Resolved, address_hash};
 use crate::record::is_icmp;
 use crate::record::{EndReason, FlowRecord};
 use crate::watch::Watch;
@@ -64,6 +64,8 @@ pub struct Meter<E: Exclusion = OneThread> {
     fragments: E::Cell<Fragments>,
     /// What DNS responses call addresses, in parts by hash; empty unless that is looked for.
     resolved: Box<[E::Cell<Resolved>]>,
+    /// Their addresses.
+    known: Option<Known>,
     rules: KeyRules,
     secret: [u64; 6],
     with_ports: bool,
@@ -85,6 +87,7 @@ impl<E: Exclusion> Meter<E> {
             resolved: (0..if options.names.dns { resolved::PARTS } else { 0 })
                 .map(|_| Exclusive::new(Resolved::new()))
                 .collect(),
+            known: options.names.dns.then(Known::new),
             rules: KeyRules::new(options),
             secret,
             with_ports: options.key.ports,
@@ -134,13 +137,12 @@ impl<E: Exclusion> Meter<E> {
     /// Learns what DNS responses call addresses. Needs chunks in sequence (scope `Ordered`), before [`Self::observe`];
     /// does nothing unless names in DNS are looked for.
     pub fn learn_names(&self, chunk: &mut Chunk) {
-        if self.resolved.is_empty() {
-            return;
-        }
+        let Some(known) = &self.known else { return };
         let (mut batch, _) = chunk.whole();
         for (packet, frame) in batch.frames() {
             resolved::read(packet, frame, |address, name, lifetime_s| {
                 let client = resolved::addresses(packet, frame).map(|(_, client)| client);
+                known.note(address_hash(address, self.secret));
                 for relation in [Relation(client, address), Relation(None, address)] {
                     let hash = relation.hash(self.secret);
                     self.resolved_part(hash).enter().learn(hash, name, lifetime_s, packet.arrival_ns);
@@ -151,9 +153,16 @@ impl<E: Exclusion> Meter<E> {
 
     /// What an earlier DNS response called one of a packet's addresses.
     fn resolved_name(&self, packet: &Packet, frame: &[u8]) -> Name {
-        let addresses = resolved::addresses(packet, frame).filter(|_| !self.resolved.is_empty());
-        let Some((src, dst)) = addresses else { return Name::NONE };
-        let found = Relation::of_flow(src, dst).into_iter().find_map(|relation| {
+        let (Some(known), Some((src, dst))) = (&self.known, resolved::addresses(packet, frame)) else {
+            return Name::NONE;
+        };
+        let may_have = |address| known.may_have(address_hash(address, self.secret));
+        let [has_src, has_dst] = [src, dst].map(may_have);
+        if !has_src && !has_dst {
+            return Name::NONE;
+        }
+        let may_be = |relation: &Relation| if relation.1 == dst { has_dst } else { has_src };
+        let found = Relation::of_flow(src, dst).into_iter().filter(may_be).find_map(|relation| {
             let hash = relation.hash(self.secret);
             self.resolved_part(hash).enter().find(hash, packet.arrival_ns)
         });
@@ -249,6 +258,7 @@ impl<E: Exclusion> Meter<E> {
             sum.names.resolved_evicted += part.evicted;
             sum.memory_bytes += part.memory_bytes() as u64;
         }
+        sum.memory_bytes += self.known.as_ref().map_or(0, Known::memory_bytes) as u64;
         sum
     }
 

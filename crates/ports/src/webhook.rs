@@ -1,7 +1,7 @@
 //! Posts texts to a web server: HTTP/1.1, a connection for each, from a thread of its own.
 //!
-//! A text that is not accepted (no connection, no answer 2xx in time) is tried [`TRIES`] times and then given up.
-//! Meanwhile [`WAITING_MAX`] others may wait; a text without room is dropped. Who posts never waits, and everything
+//! A text that is not accepted (no connection, no answer 2xx in time) is tried three times and then given up.
+//! Meanwhile `WAITING_MAX` others may wait; a text without room is dropped. Who posts never waits, and everything
 //! that was not accepted is counted. Redirections are not followed.
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ impl Webhook {
         self.counts.lock().clone()
     }
 
-    /// Waits until the texts that wait were tried once more, for [`END_WITHIN`] and a try at most.
+    /// Waits until the texts that wait were tried once more, for `END_WITHIN` and a try at most.
     pub fn finish(mut self) -> WebhookCounters {
         self.end();
         self.counts()

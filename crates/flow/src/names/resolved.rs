@@ -8,13 +8,15 @@
 //!
 //! An entry lives as long as the answer, at least [`LIFETIME_MIN_S`] (programs keep addresses longer than they may)
 //! and at most [`LIFETIME_MAX_S`]. The table has a fixed size; an entry that goes early is counted. A key is a keyed
-//! 64-bit hash of both addresses; a collision is less likely than a memory error.
+//! 64-bit hash of both addresses; a collision is less likely than a memory error. Most flows are of addresses that no
+//! response named: [`Known`] says so in the second-level cache, where the table is in memory.
 //!
 //! [`Meter::learn_names`]: crate::Meter::learn_names
 
 use crate::key::fold;
 use crate::parse::payload_of;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use thalweg_base::{AgedSets, Name, Packet, PacketFlags};
 use thalweg_wire::dns::{Answer, DnsView};
 use thalweg_wire::ip_protocol::UDP;
@@ -27,6 +29,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const LIFETIME_MIN_S: u64 = 300;
 const LIFETIME_MAX_S: u64 = 3600;
 const DNS_PORT: u16 = 53;
+/// Words of one of [`Known`]'s generations: 128 KB, of which an eighth of the bits is set at most.
+const KNOWN_WORDS: usize = 1 << 14;
+const KNOWN_MAX: usize = KNOWN_WORDS * 64 / 8;
 
 /// What was said about an address.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +82,62 @@ impl Resolved {
     }
 }
 
+/// The addresses that responses named, by a hash: no says that the table does not have it, yes that it may. One thread
+/// at a time notes, many ask; whoever asks about a packet has been handed what was noted of those before.
+#[derive(Debug)]
+pub(crate) struct Known {
+    generations: [Box<[AtomicU64]>; 2],
+    /// Which of them takes notes. The other one has the addresses before, and is cleared when this one is full.
+    present: AtomicUsize,
+    noted: AtomicUsize,
+}
+
+impl Known {
+    pub(crate) fn new() -> Self {
+        let empty = || (0..KNOWN_WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self { generations: [empty(), empty()], present: AtomicUsize::new(0), noted: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.generations.iter().map(|words| size_of_val(&**words)).sum()
+    }
+
+    /// The word of a hash, and its bit there.
+    fn place(hash: u64) -> (usize, u64) {
+        ((hash >> 6) as usize % KNOWN_WORDS, 1 << (hash % 64))
+    }
+
+    pub(crate) fn note(&self, hash: u64) {
+        let (word, bit) = Self::place(hash);
+        let mut present = self.present.load(Relaxed);
+        if self.generations[present][word].load(Relaxed) & bit != 0 {
+            return;
+        }
+        if self.noted.fetch_add(1, Relaxed) >= KNOWN_MAX {
+            present = 1 - present;
+            self.generations[present].iter().for_each(|word| word.store(0, Relaxed));
+            self.present.store(present, Relaxed);
+            self.noted.store(1, Relaxed);
+        }
+        self.generations[present][word].fetch_or(bit, Relaxed);
+    }
+
+    pub(crate) fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = Self::place(hash);
+        self.generations.iter().any(|words| words[word].load(Relaxed) & bit != 0)
+    }
+}
+
+/// A keyed hash of an address.
+pub(crate) fn address_hash(address: IpAddr, [a, b, ..]: [u64; 6]) -> u64 {
+    let bits = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    let [high, low] = [bits >> 64, bits & u128::from(u64::MAX)];
+    fold(u64::try_from(high).unwrap_or(0) ^ a, u64::try_from(low).unwrap_or(0) ^ b)
+}
+
 /// A client that asked, or all of them, and an address in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Relation(pub(crate) Option<IpAddr>, pub(crate) IpAddr);
@@ -88,17 +149,9 @@ impl Relation {
     }
 
     pub(crate) fn hash(&self, secret: [u64; 6]) -> u64 {
-        let [a, b, c, d, e, f] = secret;
-        let words = |address: IpAddr| {
-            let bits = match address {
-                IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-                IpAddr::V6(v6) => v6.to_bits(),
-            };
-            let [high, low] = [bits >> 64, bits & u128::from(u64::MAX)];
-            fold(u64::try_from(high).unwrap_or(0) ^ a, u64::try_from(low).unwrap_or(0) ^ b)
-        };
-        let client = self.0.map_or(e, |client| words(client) ^ c);
-        fold(client, words(self.1) ^ d) ^ f
+        let [.., c, d, e, f] = secret;
+        let client = self.0.map_or(e, |client| address_hash(client, secret) ^ c);
+        fold(client, address_hash(self.1, secret) ^ d) ^ f
     }
 }
 
@@ -156,6 +209,22 @@ mod tests {
         resolved.learn(8, new, u32::MAX, s(1000));
         assert_eq!([4599, 4600].map(|at| resolved.find(8, s(at))), [Some(new), None], "an hour at most");
         assert_eq!((resolved.find(9, s(1000)), resolved.evicted), (None, 0));
+    }
+
+    #[test]
+    fn an_address_is_known_for_as_long_as_the_table_could_have_it() {
+        let known = Known::new();
+        let hash = |n: u64| fold(n + 1, 0x9e37_79b9_7f4a_7c15);
+        assert!(!(0..1000).any(|n| known.may_have(hash(n))));
+        let count = 3 * KNOWN_MAX as u64;
+        for n in 0..count {
+            known.note(hash(n));
+            let kept = n.saturating_sub(KNOWN_MAX as u64 - 1);
+            assert!([n, kept].iter().all(|n| known.may_have(hash(*n))), "{n}");
+        }
+        let wrong = (count..2 * count).filter(|n| known.may_have(hash(*n))).count();
+        assert!(wrong < count as usize / 4, "{wrong} of {count}");
+        assert!(known.memory_bytes() == 256 << 10);
     }
 
     #[test]
