@@ -83,7 +83,7 @@ impl Resolved {
 }
 
 /// The addresses that responses named, by a hash: no says that the table does not have it, yes that it may. One thread
-/// at a time notes, many ask; whoever asks about a packet has been handed what was noted of those before.
+/// at a time notes, many ask; a thread that asks about a packet was handed it after those before it were noted.
 #[derive(Debug)]
 pub(crate) struct Known {
     generations: [Box<[AtomicU64]>; 2],
@@ -104,7 +104,7 @@ impl Known {
 
     /// The word of a hash, and its bit there.
     fn place(hash: u64) -> (usize, u64) {
-        ((hash >> 6) as usize % KNOWN_WORDS, 1 << (hash % 64))
+        (usize::try_from(hash >> 6).unwrap_or(0) % KNOWN_WORDS, 1 << (hash % 64))
     }
 
     pub(crate) fn note(&self, hash: u64) {
