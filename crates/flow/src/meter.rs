@@ -141,8 +141,10 @@ impl<E: Exclusion> Meter<E> {
         let (mut batch, _) = chunk.whole();
         for (packet, frame) in batch.frames() {
             resolved::read(packet, frame, |address, name, lifetime_s| {
-                let client = resolved::addresses(packet, frame).map(|(_, client)| client);
-                known.note(address_hash(address, self.secret));
+                let hash_of = |address| address_hash(address, self.secret);
+                let client = resolved::addresses(packet, frame).map(|(_, client)| hash_of(client));
+                let address = hash_of(address);
+                known.note(address);
                 for relation in [Relation(client, address), Relation(None, address)] {
                     let hash = relation.hash(self.secret);
                     self.resolved_part(hash).enter().learn(hash, name, lifetime_s, packet.arrival_ns);
@@ -156,11 +158,8 @@ impl<E: Exclusion> Meter<E> {
         let (Some(known), Some((src, dst))) = (&self.known, resolved::addresses(packet, frame)) else {
             return Name::NONE;
         };
-        let may_have = |address| known.may_have(address_hash(address, self.secret));
-        let [has_src, has_dst] = [src, dst].map(may_have);
-        if !has_src && !has_dst {
-            return Name::NONE;
-        }
+        let [src, dst] = [src, dst].map(|address| address_hash(address, self.secret));
+        let [has_src, has_dst] = [src, dst].map(|hash| known.may_have(hash));
         let may_be = |relation: &Relation| if relation.1 == dst { has_dst } else { has_src };
         let found = Relation::of_flow(src, dst).into_iter().filter(may_be).find_map(|relation| {
             let hash = relation.hash(self.secret);
