@@ -46,13 +46,9 @@ fn config() -> String {
     format!("{}{nat}{FIREWALL}", [OFFICE, GUEST, OUTSIDE].map(port).concat())
 }
 
-fn dropped(router: &Router<'_>, reason: &str) -> u64 {
-    router.one("counters")["dropped"][reason].as_u64().unwrap_or(0)
-}
-
 /// Waits until the router has dropped this many more packets for a reason than before.
 fn drops(router: &Router<'_>, reason: &str, before: u64) {
-    eventually(reason, || (dropped(router, reason) > before).then_some(()));
+    eventually(reason, || (router.dropped(reason) > before).then_some(()));
 }
 
 fn there_and_back(client: &UdpSocket, server: &UdpSocket, to: &str) {
@@ -82,26 +78,26 @@ fn nothing_from_outside_reaches_a_host_that_did_not_ask() {
         let inside = offload::socket(&site, &site.namespace(OFFICE), &format!("{host}:5000"));
         let outside = offload::socket(&site, &site.namespace(OUTSIDE), &format!("{server}:7000"));
         if host.starts_with('[') {
-            let before = dropped(&router, "firewall-not-asked");
+            let before = router.dropped("firewall-not-asked");
             outside.send_to(b"stray", format!("{host}:5000")).expect("sent");
             drops(&router, "firewall-not-asked", before);
         }
         there_and_back(&inside, &outside, &format!("{server}:7000"));
         // Another port of the same server has not been asked. NAT's session would admit it.
         let other = offload::socket(&site, &site.namespace(OUTSIDE), &format!("{server}:7001"));
-        let before = dropped(&router, "firewall-not-asked");
+        let before = router.dropped("firewall-not-asked");
         let to = if host.starts_with('[') { "[2001:db8:1::2]:5000" } else { "198.51.100.1:5000" };
         other.send_to(b"stray", to).expect("sent");
         drops(&router, "firewall-not-asked", before);
         there_and_back(&inside, &outside, &format!("{server}:7000"));
     }
     // A host whose MAC address the router does not know yet: the packet does not wait for it.
-    let before = dropped(&router, "firewall-not-asked");
+    let before = router.dropped("firewall-not-asked");
     let outside = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7002");
     outside.send_to(b"stray", "[2001:db8:2::2]:5000").expect("sent");
     drops(&router, "firewall-not-asked", before);
     // Between inside zones too.
-    let before = dropped(&router, "firewall-not-asked");
+    let before = router.dropped("firewall-not-asked");
     let guest = offload::socket(&site, &site.namespace(GUEST), "10.2.0.2:5000");
     guest.send_to(b"stray", "10.1.0.2:5000").expect("sent");
     drops(&router, "firewall-not-asked", before);
@@ -162,7 +158,7 @@ fn rules_open_ports_and_reloads_keep_connections() {
     router.reload(&other).expect("a reload");
     exchange(b"again");
     // The connection of the rule that is gone ends with the next packet of who began it.
-    let before = dropped(&router, "firewall-not-asked");
+    let before = router.dropped("firewall-not-asked");
     (&opened).write_all(b"more!").expect("sent");
     drops(&router, "firewall-not-asked", before);
 
@@ -185,19 +181,19 @@ fn flows_in_the_kernel_are_those_that_the_firewall_admits() {
     let in_kernel = offload::offloaded(&router);
     assert!(in_kernel > 600, "{in_kernel} of 1000 packets were forwarded by the kernel");
     let stray = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7001");
-    let before = dropped(&router, "firewall-not-asked");
+    let before = router.dropped("firewall-not-asked");
     for _ in 0..50 {
         stray.send_to(b"stray", "[2001:db8:1::2]:5000").expect("sent");
     }
     eventually("all strays are dropped", || {
-        (dropped(&router, "firewall-not-asked") >= before + 50).then_some(())
+        (router.dropped("firewall-not-asked") >= before + 50).then_some(())
     });
     // Rules that a reload brings are asked about flows in the kernel too.
     router.reload(&format!("{}{FIREWALL}{RULE_AGAINST_7000}", offload::config(""))).expect("a reload");
     for _ in 0..50 {
         inside.send_to(b"denied", "[2001:db8:9::2]:7000").expect("sent");
     }
-    eventually("all are denied", || (dropped(&router, "firewall-denied") >= 50).then_some(()));
+    eventually("all are denied", || (router.dropped("firewall-denied") >= 50).then_some(()));
     router.counters_add_up();
     assert!(router.process.end(), "the router stops with success");
 }
@@ -239,7 +235,7 @@ destination_ports = 7000
     let (before, large) = (answered(), [0; 1400]);
     guest.send_to(&large, "10.1.0.2:7000").expect("sent");
     drops(&router, "acl-denied", 0);
-    assert_eq!(dropped(&router, "mtu-exceeded"), 0, "it was judged first");
+    assert_eq!(router.dropped("mtu-exceeded"), 0, "it was judged first");
     guest.send_to(&large, "10.1.0.2:7001").expect("sent");
     drops(&router, "mtu-exceeded", 0);
     eventually("its sender learns the MTU", || (answered() > before).then_some(()));
@@ -289,7 +285,7 @@ destination_ports = 9
     (&from_office).write_all(b"hello").expect("sent");
     let mut buffer = [0; 5];
     served.read_exact(&mut buffer).expect("data arrives");
-    let before = dropped(&router, "firewall-denied");
+    let before = router.dropped("firewall-denied");
     let stranger = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7000");
     stranger.send_to(b"stray", "198.51.100.1:2222").expect("sent");
     drops(&router, "firewall-denied", before);
@@ -298,13 +294,13 @@ destination_ports = 9
     let resolver = offload::socket(&site, &site.router(), "198.51.100.1:5353");
     let server = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:53");
     there_and_back(&resolver, &server, "198.51.100.2:53");
-    let before = dropped(&router, "firewall-denied");
+    let before = router.dropped("firewall-denied");
     stranger.send_to(b"stray", "198.51.100.1:5353").expect("sent");
     drops(&router, "firewall-denied", before);
     there_and_back(&resolver, &server, "198.51.100.2:53");
 
     // What the router may not send does not leave.
-    let before = dropped(&router, "firewall-denied");
+    let before = router.dropped("firewall-denied");
     resolver.send_to(b"discarded", "198.51.100.2:9").expect("sent");
     drops(&router, "firewall-denied", before);
 
@@ -373,7 +369,7 @@ fn connections_are_shown_and_cleared() {
     assert_eq!(said, "1 connection ended\n");
     assert!(shown(&["--family", "ipv6"]).is_empty());
     assert_eq!(counters(&router, "states_cleared"), Some(1));
-    let before = dropped(&router, "firewall-not-asked");
+    let before = router.dropped("firewall-not-asked");
     let outside = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7000");
     outside.send_to(b"late", "[2001:db8:1::2]:5000").expect("sent");
     drops(&router, "firewall-not-asked", before);

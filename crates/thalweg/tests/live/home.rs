@@ -84,10 +84,9 @@ fn connects(site: &Site, from: Host, to: &str, wait: Duration) -> bool {
 
 /// Nobody answers, and the router has dropped the question for this reason.
 fn is_kept_out(site: &Site, router: &Router<'_>, from: Host, to: &str, reason: &str) {
-    let dropped = || router.one("counters")["dropped"][reason].as_u64().unwrap_or(0);
-    let before = dropped();
+    let before = router.dropped(reason);
     assert!(!connects(site, from, to, Duration::from_millis(300)), "{} must not reach {to}", from.port);
-    eventually(reason, || (dropped() > before).then_some(()));
+    eventually(reason, || (router.dropped(reason) > before).then_some(()));
 }
 
 #[test]

@@ -26,10 +26,6 @@ prefix = "203.0.113.0/24"
 via = "198.51.100.2"
 "#;
 
-fn dropped(router: &Router<'_>, reason: &str) -> u64 {
-    router.one("counters")["dropped"][reason].as_u64().unwrap_or(0)
-}
-
 fn port(router: &Router<'_>, name: &str) -> Value {
     let ports = router.show(&["ports"]).expect("the router answers");
     ports.into_iter().find(|port| port["name"] == name).expect("the port is there")
@@ -147,7 +143,7 @@ inside = ["10.1.0.0/26"]
         (own.contains("inet 10.1.0.5") || own.contains("inet 10.1.0.60")).then_some(())
     });
     eventually("NAT has the address", || site.pings(OFFICE, "192.0.2.9").then_some(()));
-    assert_eq!(dropped(&router, "martian-source"), 0);
+    assert_eq!(router.dropped("martian-source"), 0);
 
     // Without its address the router has no default route, and NAT no address to translate to.
     dhcp::release(&site, &system, "tw-wan");
@@ -188,7 +184,7 @@ fn what_is_for_all_stays_on_its_link() {
         };
         let all = MacAddr::BROADCAST;
         let group = MacAddr([1, 0, 0x5e, 0, 0, 5]);
-        let before = dropped(&router, "link-broadcast");
+        let before = router.dropped("link-broadcast");
         // A DHCP server's offer to the router, in a broadcast frame as some servers send it.
         let mut offer = frame(all, "0 eth ip 10.1.0.9 > 10.1.0.77 udp 67 > 68 data 240");
         let message = &mut offer[14 + 28..];
@@ -209,7 +205,7 @@ fn what_is_for_all_stays_on_its_link() {
         let last = frame(near, "0 eth ip 10.1.0.9 > 192.0.2.9 udp 4006 > 9 data 99");
         office.send(for_all.iter().chain(&to_one).chain([&last]).map(Vec::as_slice));
         eventually("unicast packets in broadcast frames are dropped with a reason", || {
-            (dropped(&router, "link-broadcast") == before + 2).then_some(())
+            (router.dropped("link-broadcast") == before + 2).then_some(())
         });
         // The last frame is forwarded. It has come out, so all earlier ones have been handled, and none of them
         // came out.
@@ -219,7 +215,7 @@ fn what_is_for_all_stays_on_its_link() {
         assert_eq!(sizes(outside.receive(1, ours)), [14 + 28 + 99], "{driver} {checks}");
         let heard = sizes(mirror.receive(for_all.len(), ours));
         assert_eq!(heard, for_all.each_ref().map(Vec::len), "{driver} {checks}");
-        assert_eq!(dropped(&router, "martian-source"), 0);
+        assert_eq!(router.dropped("martian-source"), 0);
         router.counters_add_up();
     }
 }

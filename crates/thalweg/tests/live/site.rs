@@ -425,6 +425,11 @@ impl Router<'_> {
         self.show(&[what]).expect("the router answers").pop().expect("an answer")
     }
 
+    /// The packets that it has dropped for a reason.
+    pub(crate) fn dropped(&self, reason: &str) -> u64 {
+        self.one("counters")["dropped"][reason].as_u64().unwrap_or(0)
+    }
+
     /// Waits until no packet is in flight, and checks that every packet is accounted for: received ones and the
     /// router's own were sent, wait, were for the router, or were dropped with a reason. The drivers' counters
     /// must agree with the router's.
