@@ -62,7 +62,7 @@ fn chunk(packet: &[u8], ports: (u16, u16), now_ns: u64, fragments: &mut Fragment
     builder.push(at, packet.len(), packet.len() as u32, now_ns, LinkType::RawIp, ports.0, 0);
     let mut chunk = builder.finish(0, 1, now_ns);
     Ingress { drop_martians: true, ..Ingress::default() }.process(&mut chunk.batch(0));
-    fragments.process(&mut chunk, true);
+    fragments.process(&mut chunk, true, |_| 0);
     let mut batch = chunk.batch(0);
     for i in 0..batch.len() {
         let (packet, l3) = batch.packet_and_l3(i);
@@ -88,7 +88,8 @@ fn run(mut input: &[u8]) {
         let ports = (u16::from(how & 3), u16::from(how >> 2 & 3));
         let mut all = chunk(&packet, ports, now_ns, &mut trackers[0]);
         let before = all.packets()[0].drop_reason();
-        let tried = whole.try_packet(&rules, &mut chunk(&packet, ports, now_ns, &mut trackers[0].clone()), now_ns);
+        let tried =
+            whole.try_packet(&rules, &mut chunk(&packet, ports, now_ns, &mut trackers[0].clone()), now_ns);
         whole.run_groups(&rules, &mut all, 0..1, 1, &counts[0]);
         let mut split = chunk(&packet, ports, now_ns, &mut trackers[1]);
         for group in 0..2 {

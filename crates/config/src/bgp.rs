@@ -380,7 +380,7 @@ fn read_router_id(
         IpAddr::V4(address) => Some(address).filter(good),
         IpAddr::V6(_) => None,
     };
-    let of_ports = ports.addresses.iter().filter_map(|(_, net)| v4(net.value.addr()));
+    let of_ports = ports.addresses_in(0).filter_map(|(_, net)| v4(net.value.addr()));
     let derived = of_ports.chain(listen.iter().filter_map(|address| v4(address.ip()))).next();
     if derived.is_none() {
         let span = section.span.clone();

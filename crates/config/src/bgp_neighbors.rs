@@ -167,7 +167,7 @@ pub(crate) fn read_neighbors(
             continue;
         }
         check_way(reader, ports, &address);
-        if let Some(port) = ports.owner(address.value) {
+        if let Some(port) = ports.owner(address.value, 0) {
             let message =
                 format!("neighbor {} is this router itself (port {})", address.value, ports.name(port));
             reader.error(ErrorKind::Conflict, &address.span, message, "the address of another router");
@@ -195,12 +195,12 @@ pub(crate) fn read_neighbors(
 
 /// The system makes BGP's connections and reaches a port's network only through the port's mirror.
 fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
-    if let Some(why) = ports.nobodys(address.value) {
+    if let Some(why) = ports.nobodys(address.value, 0) {
         let message = format!("neighbor {why}");
         reader.error(ErrorKind::BadValue, &address.span, message, "the address of another router");
         return;
     }
-    let port = ports.connected(address.value).and_then(|port| ports.configs.get(usize::from(port)));
+    let port = ports.connected(address.value, 0).and_then(|port| ports.configs.get(usize::from(port)));
     let Some((port, interface)) = port.and_then(|port| Some((port, port.interface.as_ref()?))) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! `[firewall]`: zones, and which connections may begin between them.
 
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use thalweg_bgp::session::config::{BGP_PORT, NeighborConfig};
 use thalweg_dataplane::acl::{AclSet, Action, Facts, Fragment, Rule};
 use thalweg_dataplane::firewall::{
@@ -19,7 +19,7 @@ use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::FirewallConfig;
+use crate::types::{FirewallConfig, RoutingConfig};
 
 pub(crate) static FIREWALL: Key<Sub> = Key::section("firewall", &TABLE)
     .help("stateful firewall for IPv4 and IPv6: see [firewall.md](firewall.md)");
@@ -141,16 +141,30 @@ static LOG: Key<bool> = Key::flag("log").otherwise("`false`").help(
     "log the packets that it decides about: at most a line a second, with the number of those left out",
 );
 
+/// States tell VRFs apart by what addresses of IPv4 leave free, and addresses of IPv6 leave nothing.
+fn check_vrfs(reader: &mut Reader, routing: &RoutingConfig, span: &Range<usize>) {
+    let with_ipv6 = routing.tables().filter(|(_, _, v6)| !v6.is_empty());
+    let names: Vec<&str> = with_ipv6.map(|(vrf, ..)| routing.vrf_name(vrf)).collect();
+    if names.len() > 1 {
+        let message =
+            format!("the firewall does not tell IPv6 connections of VRFs apart: {}", names.join(", "));
+        let expected = "IPv6 addresses and routes in one table, or no [firewall]";
+        reader.error(ErrorKind::Conflict, span, message, expected);
+    }
+}
+
 /// Reads `[firewall]`; `None` if it is missing or unusable because of errors.
 pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,
+    routing: &RoutingConfig,
     nat: Option<&NatConfig>,
     bgp: Option<&BgpConfig>,
 ) -> Option<FirewallConfig> {
     let mut section = root.section(reader, &FIREWALL)?;
     let span = section.span.clone();
+    check_vrfs(reader, routing, &span);
     let (zones, zone_names) = read_zones(reader, &mut section, ports);
     let mut firewall = Firewall {
         zones,
@@ -214,6 +228,7 @@ pub(crate) fn read(
 fn denies_neighbor(firewall: &Firewall, ports: &Ports, neighbor: &NeighborConfig) -> Option<usize> {
     let nets = (0..)
         .zip(&ports.configs)
+        .filter(|(_, config)| config.vrf == 0)
         .flat_map(|(port, config)| config.addresses.iter().map(move |net| (port, *net)));
     let (port, net) = nets.into_iter().find(|(_, net)| net.contains(&neighbor.address))?;
     let zone = firewall.zone(port);

@@ -70,7 +70,8 @@ impl GatewayChecks {
             reader.error(ErrorKind::Conflict, &span, message, "`via` beside `check`");
         }
         if let Some(ping) = ping {
-            let owner = ports.owner(ping.value).map(|port| ports.name(port));
+            let vrf = checks.first().map_or(0, |check| ports.vrf_of(check.port));
+            let owner = ports.owner(ping.value, vrf).map(|port| ports.name(port));
             if let Some(port) = owner {
                 let message = format!("{} is the router's own address on port {port}", ping.value);
                 reader.error(ErrorKind::Conflict, &ping.span, message, "the address of another host");

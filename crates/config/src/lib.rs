@@ -60,6 +60,7 @@ mod system;
 mod text_file;
 mod types;
 mod values;
+mod vrf;
 mod vrrp;
 mod web;
 mod web_types;
@@ -89,10 +90,10 @@ pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
     AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, ControlConfig, DpdkConfig, Driver,
-    FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, NamedSet, NextHop, PORTS_MAX,
-    PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig,
-    StandbyConfig, StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig, WorkersConfig,
-    XdpPlace,
+    FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, MAIN_VRF, NamedSet, NextHop,
+    PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig,
+    RoutingConfig, StandbyConfig, StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig,
+    VrfConfig, VrfIndex, WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};
@@ -106,6 +107,29 @@ impl RouterConfig {
     /// Checks a configuration. Findings name it `file`; route files are relative to `folder`.
     pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
         ConfigSource::of_text(file, text, folder).config(&[])
+    }
+}
+
+/// The numbers that a running router has given out: the names of its ports and of its tables of routes, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    pub ports: Vec<String>,
+    pub vrfs: Vec<String>,
+}
+
+impl Places {
+    /// Those of a configuration.
+    pub fn of(config: &RouterConfig) -> Self {
+        let mut places = Self::default();
+        places.extend(config);
+        places
+    }
+
+    /// Fixes the numbers of what is new.
+    pub fn extend(&mut self, config: &RouterConfig) {
+        self.ports.extend(config.ports.iter().skip(self.ports.len()).map(|port| port.name.clone()));
+        let vrfs = config.routing.vrf_names().skip(self.vrfs.len()).map(str::to_owned);
+        self.vrfs.extend(vrfs);
     }
 }
 
@@ -194,23 +218,24 @@ impl ConfigSource {
     /// The configuration, with addresses that programs have given to mirrors of ports. Errors caused by these
     /// addresses are reported at their port.
     pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {
-        self.config_in_places(learned, &[])
+        self.config_in_places(learned, &Places::default())
     }
 
     /// [`Self::config`] for a running router: ports in `places` have their index there as their number, so
     /// that state by port number stays valid. New ports follow; the number of a removed port is
-    /// [vacant](PortConfig::is_vacant), and the port gets it back when it returns.
+    /// [vacant](PortConfig::is_vacant), and the port gets it back when it returns. The same holds for VRFs.
     pub fn config_in_places(
         &self,
         learned: &[LearnedAddress],
-        places: &[String],
+        places: &Places,
     ) -> Result<RouterConfig, ConfigErrors> {
         let (text, folder) = (&self.text, self.folder.as_path());
         let (mut reader, document) = self.parsed()?;
         let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
-        let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
-        ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
         sets::read(&mut reader, &mut root);
+        let vrfs = vrf::Vrfs::read(&mut reader, &mut root, &places.vrfs);
+        let mut ports = ports::Ports::read(&mut reader, &mut root, learned, &places.ports, vrfs);
+        ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
         let mut routing = routing::read(&mut reader, &mut root, &ports, folder);
         let vrrp = vrrp::read(&mut reader, &mut root, &ports);
         let of =
@@ -222,10 +247,11 @@ impl ConfigSource {
         }
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
-        let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());
+        let firewall = firewall::read(&mut reader, &mut root, &ports, &routing, nat.as_ref(), bgp.as_ref());
         let others = standby::Others {
             has_virtual_routers: !vrrp.is_empty(),
             has_state: nat.is_some() || firewall.is_some(),
+            mixes_states: firewall.is_some() && ports.vrfs.are_several(),
             has_blocks: nat.as_ref().is_some_and(|nat| nat.subscribers.is_some()),
         };
         let standby = standby::read(&mut reader, &mut root, &others);

@@ -18,7 +18,7 @@ use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{PortIndex, RouteTarget, RoutingConfig};
+use crate::types::{MAIN_VRF, PortIndex, RouteTarget, RoutingConfig};
 use crate::values::{self, ports_text};
 
 pub(crate) static NAT: Key<Sub> =
@@ -152,6 +152,7 @@ pub(crate) fn read(
     let mut section = root.section(reader, &NAT)?;
     let outsides = read_outsides(reader, &mut section, ports);
     let inside = read_inside(reader, &mut section, ports, &outsides);
+    check_vrfs(reader, ports, &outsides, &inside, &section.span.clone());
     let pools = read_pools(reader, &mut section, ports, &outsides, &inside);
     let addresses = pools.concat();
     let span = section.span.clone();
@@ -304,6 +305,22 @@ fn read_gateways(
     }
 }
 
+/// A session is known by its inside address, which hosts of two VRFs may have.
+fn check_vrfs(
+    reader: &mut Reader,
+    ports: &Ports,
+    outsides: &[PortIndex],
+    inside: &[PortIndex],
+    span: &Range<usize>,
+) {
+    let Some(port) = inside.iter().chain(outsides).find(|port| ports.vrf_of(**port) != 0) else { return };
+    let vrf = ports.vrfs.name(ports.vrf_of(*port));
+    let message =
+        format!("NAT on port {} of VRF {vrf}: its sessions do not tell VRFs apart", ports.name(*port));
+    let expected = format!("ports with `vrf = \"{MAIN_VRF}\"`");
+    reader.error(ErrorKind::Conflict, span, message, expected);
+}
+
 /// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
 /// Sorted, and none contains another.
 fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net> {
@@ -311,7 +328,10 @@ fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net
         match target {
             RouteTarget::Forward(hops) => hops.iter().all(|hop| inside.contains(&hop.port)),
             RouteTarget::Local(port) => inside.contains(port),
-            RouteTarget::Blackhole | RouteTarget::Unreachable | RouteTarget::Routes => false,
+            RouteTarget::Blackhole
+            | RouteTarget::Unreachable
+            | RouteTarget::Routes
+            | RouteTarget::Table(_) => false,
             RouteTarget::Ranked(tiers) => tiers.iter().all(|tier| is_inside(tier, inside)),
         }
     }
@@ -369,7 +389,7 @@ fn read_addresses(
     for entry in reader.filled_list(&item) {
         let Some(at) = reader.parse(&entry, values::address_v4) else { continue };
         let address = at.value;
-        if let Some(why) = ports.nobodys(IpAddr::V4(address)) {
+        if let Some(why) = ports.nobodys(IpAddr::V4(address), 0) {
             let message = format!("public address {why}");
             reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
             continue;
@@ -390,11 +410,13 @@ fn read_addresses(
             break;
         }
         addresses.push(address);
-        let owner = ports.owner(IpAddr::V4(address));
+        let owner = ports.owner(IpAddr::V4(address), 0);
         if let Some(port) = owner.filter(|port| inside.contains(port)) {
             let message = format!("public address {address} belongs to the inside port {}", ports.name(port));
             reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
-        } else if let Some(port) = ports.connected(IpAddr::V4(address)).filter(|port| inside.contains(port)) {
+        } else if let Some(port) =
+            ports.connected(IpAddr::V4(address), 0).filter(|port| inside.contains(port))
+        {
             let message =
                 format!("public address {address} is in the network of the inside port {}", ports.name(port));
             reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
@@ -559,13 +581,13 @@ fn leads_inside(
     to: &At<SocketAddrV4>,
 ) -> bool {
     let inside = IpAddr::V4(*to.value.ip());
-    let leads_out = ports.connected(inside).is_some_and(|port| outsides.contains(&port));
+    let leads_out = ports.connected(inside, 0).is_some_and(|port| outsides.contains(&port));
     let (kind, message) = if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
         (ErrorKind::Conflict, format!("port forward to {inside}, which is not inside"))
-    } else if let Some(port) = ports.owner(inside) {
+    } else if let Some(port) = ports.owner(inside, 0) {
         let port = ports.name(port);
         (ErrorKind::Conflict, format!("port forward to {inside}, the router's own address on port {port}"))
-    } else if let Some(why) = ports.nobodys(inside) {
+    } else if let Some(why) = ports.nobodys(inside, 0) {
         (ErrorKind::BadValue, format!("port forward: {why}"))
     } else {
         return true;

@@ -77,7 +77,7 @@ pub(crate) fn read_pairs(
                 place
             }),
             None => public.as_ref().map(|public| {
-                let port = ports.connected(IpAddr::V4(public.value.network()));
+                let port = ports.connected(IpAddr::V4(public.value.network()), 0);
                 outsides.iter().position(|outside| Some(*outside) == port).unwrap_or(0)
             }),
         };
@@ -102,8 +102,8 @@ pub(crate) fn read_pairs(
 /// Whether a network is inside; if not, reports why.
 fn is_inside(reader: &mut Reader, ports: &Ports, outsides: &[PortIndex], inside: &At<Ipv4Net>) -> bool {
     let first = IpAddr::V4(inside.value.network());
-    let leads_out = ports.connected(first).is_some_and(|port| outsides.contains(&port));
-    let is_own = inside.value.prefix_len() == 32 && ports.owner(first).is_some();
+    let leads_out = ports.connected(first, 0).is_some_and(|port| outsides.contains(&port));
+    let is_own = inside.value.prefix_len() == 32 && ports.owner(first, 0).is_some();
     if values::is_unicast(first) && !leads_out && !is_own {
         return true;
     }
@@ -130,7 +130,7 @@ fn is_public(
         );
         return false;
     }
-    let is_elsewhere = ports.connected(first).is_some_and(|port| !outsides.contains(&port));
+    let is_elsewhere = ports.connected(first, 0).is_some_and(|port| !outsides.contains(&port));
     if is_elsewhere || !values::is_unicast(first) {
         let message = format!("{} cannot be public", public.value);
         reader.error(

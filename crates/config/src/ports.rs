@@ -16,10 +16,11 @@ use crate::key::{Differs, Key, Sub, table};
 use crate::reader::{At, Item, Reader, integer_of};
 use crate::section::Section;
 use crate::types::{
-    Driver, InterfaceConfig, MTU_DEFAULT, NextHop, PORTS_MAX, PortConfig, PortIndex, RouteTarget,
-    RoutingConfig, StaticNeighbor, SubInterface,
+    Driver, InterfaceConfig, MAIN_VRF, MTU_DEFAULT, NextHop, PORTS_MAX, PortConfig, PortIndex, RouteTarget,
+    RoutingConfig, StaticNeighbor, SubInterface, VrfIndex,
 };
 use crate::values;
+use crate::vrf::Vrfs;
 
 pub(crate) static PORTS: Key<Sub> = Key::named_sections("ports", &PORT_TABLE)
     .otherwise("required, unless the router only speaks BGP")
@@ -41,6 +42,9 @@ table! {
              \"2001:db8:1::2/64\"]`. `\"198.51.100.7/32\"` has no network: its gateway is a route with \
              [`onlink`](#routing-and-routes)",
         );
+    static VRF: Key<()> = Key::raw("vrf", "a VRF")
+        .otherwise("`\"main\"`")
+        .help("the [table](#vrfsname) in which packets that arrive here are looked up");
     static MTU: Key<()> = Key::raw("mtu", "68 to 65535 bytes, with IPv6 from 1280")
         .otherwise("1500; the parent's")
         .help("MTU: the largest IP packet that may leave");
@@ -127,6 +131,7 @@ pub(crate) struct Ports {
     /// The addresses of all ports, with their ports.
     pub(crate) addresses: Vec<(PortIndex, At<IpNet>)>,
     pub(crate) neighbors: Vec<StaticNeighbor>,
+    pub(crate) vrfs: Vrfs,
     /// The addresses of virtual routers, with their ports.
     pub(crate) shared: Vec<(PortIndex, IpAddr)>,
     /// Access lists that ports name; `true` for incoming packets, `false` for outgoing ones.
@@ -171,8 +176,9 @@ impl Ports {
         root: &mut Section<'_>,
         learned: &[LearnedAddress],
         places: &[String],
+        vrfs: Vrfs,
     ) -> Self {
-        let mut ports = Self::read_named(reader, root, learned, places);
+        let mut ports = Self::read_named(reader, root, learned, places, vrfs);
         ports.fill_up_to(places.len());
         ports.resolve_parents(reader);
         ports.check_overlaps(reader);
@@ -190,8 +196,9 @@ impl Ports {
         root: &mut Section<'_>,
         learned: &[LearnedAddress],
         places: &[String],
+        vrfs: Vrfs,
     ) -> Self {
-        let mut ports = Ports::default();
+        let mut ports = Ports { vrfs, ..Self::default() };
         let Some(item) = root.take(&PORTS) else {
             // A BGP router that forwards nothing: a route server, a reflector, a collector.
             if root.has("bgp") {
@@ -267,6 +274,10 @@ impl Ports {
                     self.addresses.push((index, net));
                 }
             }
+        }
+        if let Some(vrf) = section.take(&VRF) {
+            config.vrf = self.vrfs.named(reader, &vrf).unwrap_or_default();
+            check_mirror(reader, &config, &vrf.span);
         }
         let mtu = section.take(&MTU);
         if let Some(mtu) = &mtu {
@@ -412,6 +423,9 @@ impl Ports {
                     self.configs[usize::from(*earlier_port)].name,
                     reader.line(&earlier.span)
                 );
+                if self.vrf_of(*port) != self.vrf_of(*earlier_port) {
+                    continue;
+                }
                 if at.value.addr() == earlier.value.addr() {
                     let message = format!("address {} is given twice", at.value.addr());
                     let expected = format!("an address other than {where_from}");
@@ -461,23 +475,31 @@ impl Ports {
         None
     }
 
-    /// The port connected to an address, by the longest connected prefix.
-    pub(crate) fn connected(&self, address: IpAddr) -> Option<PortIndex> {
-        self.addresses
-            .iter()
+    pub(crate) fn vrf_of(&self, port: PortIndex) -> VrfIndex {
+        self.configs.get(usize::from(port)).map_or(0, |config| config.vrf)
+    }
+
+    /// The addresses of a VRF's ports.
+    pub(crate) fn addresses_in(&self, vrf: VrfIndex) -> impl Iterator<Item = &(PortIndex, At<IpNet>)> {
+        self.addresses.iter().filter(move |(port, _)| self.vrf_of(*port) == vrf)
+    }
+
+    /// The port of a VRF connected to an address, by the longest connected prefix.
+    pub(crate) fn connected(&self, address: IpAddr, vrf: VrfIndex) -> Option<PortIndex> {
+        self.addresses_in(vrf)
             .filter(|(_, net)| !is_link_local(net.value.addr()) && net.value.contains(&address))
             .max_by_key(|(_, net)| net.value.prefix_len())
             .map(|(port, _)| *port)
     }
 
-    /// The port with this address.
-    pub(crate) fn owner(&self, address: IpAddr) -> Option<PortIndex> {
-        self.addresses.iter().find(|(_, net)| net.value.addr() == address).map(|(port, _)| *port)
+    /// The port of a VRF with this address.
+    pub(crate) fn owner(&self, address: IpAddr, vrf: VrfIndex) -> Option<PortIndex> {
+        self.addresses_in(vrf).find(|(_, net)| net.value.addr() == address).map(|(port, _)| *port)
     }
 
     /// Whether `address` can be a neighbor on `port`.
     pub(crate) fn is_on(&self, address: IpAddr, port: PortIndex) -> bool {
-        is_link_local(address) || self.connected(address) == Some(port)
+        is_link_local(address) || self.connected(address, self.vrf_of(port)) == Some(port)
     }
 
     /// Whether the MAC address for this next hop is configured or can be resolved.
@@ -490,29 +512,31 @@ impl Ports {
         asks || default.is_some() || self.neighbors.iter().any(listed)
     }
 
-    /// Finds the path to a gateway: through `port` if given, otherwise through the connected prefix. An error
-    /// says what is wrong and what was expected.
+    /// Finds the path to a gateway: through `port` if given, otherwise through the connected prefix of the VRF. An
+    /// error says what is wrong and what was expected.
     pub(crate) fn next_hop(
         &self,
         gateway: IpAddr,
         port: Option<PortIndex>,
+        vrf: VrfIndex,
     ) -> Result<NextHop, (String, String)> {
-        self.check_neighbor(gateway)?;
+        let vrf = port.map_or(vrf, |port| self.vrf_of(port));
+        self.check_neighbor(gateway, vrf)?;
         match port {
             Some(port) if self.is_on(gateway, port) => Ok(NextHop { port, gateway: Some(gateway) }),
             Some(port) => Err((
                 format!("next hop {gateway} is not on port {}", self.name(port)),
-                format!("an address within {}", self.prefixes_of(Some(port), gateway)),
+                format!("an address within {}", self.prefixes_of(Some(port), vrf, gateway)),
             )),
             None if is_link_local(gateway) => Err((
                 format!("link-local next hop {gateway} could be on any port"),
                 "a port beside it".to_owned(),
             )),
-            None => match self.connected(gateway) {
+            None => match self.connected(gateway, vrf) {
                 Some(port) => Ok(NextHop { port, gateway: Some(gateway) }),
                 None => Err((
-                    format!("next hop {gateway} is on no connected network"),
-                    format!("an address within {}", self.prefixes_of(None, gateway)),
+                    format!("next hop {gateway} is on no connected network{}", self.in_words(vrf)),
+                    format!("an address within {}", self.prefixes_of(None, vrf, gateway)),
                 )),
             },
         }
@@ -524,8 +548,9 @@ impl Ports {
         gateway: IpAddr,
         port: PortIndex,
     ) -> Result<NextHop, (String, String)> {
-        self.check_neighbor(gateway)?;
-        if let Some(other) = self.connected(gateway).filter(|other| *other != port) {
+        let vrf = self.vrf_of(port);
+        self.check_neighbor(gateway, vrf)?;
+        if let Some(other) = self.connected(gateway, vrf).filter(|other| *other != port) {
             let message = format!("next hop {gateway} is on port {}", self.name(other));
             return Err((message, format!("that port, or an address on the link of {}", self.name(port))));
         }
@@ -541,8 +566,8 @@ impl Ports {
 
     /// Checks that an address can belong to another router or host. An error says what is wrong and what was
     /// expected.
-    pub(crate) fn check_neighbor(&self, address: IpAddr) -> Result<(), (String, String)> {
-        if let Some(owner) = self.owner(address) {
+    pub(crate) fn check_neighbor(&self, address: IpAddr, vrf: VrfIndex) -> Result<(), (String, String)> {
+        if let Some(owner) = self.owner(address, vrf) {
             let message = format!("next hop {address} is the router itself");
             return Err((message, format!("a neighbor's address, not that of port {}", self.name(owner))));
         }
@@ -555,10 +580,10 @@ impl Ports {
         Ok(())
     }
 
-    /// If an address is the network or broadcast address of a connected network, a text that says so.
-    pub(crate) fn nobodys(&self, address: IpAddr) -> Option<String> {
+    /// If an address is the network or broadcast address of a VRF's connected network, a text that says so.
+    pub(crate) fn nobodys(&self, address: IpAddr, vrf: VrfIndex) -> Option<String> {
         let IpAddr::V4(address) = address else { return None };
-        self.addresses.iter().find_map(|(port, net)| match net.value {
+        self.addresses_in(vrf).find_map(|(port, net)| match net.value {
             IpNet::V4(net)
                 if net.prefix_len() <= 30 && [net.network(), net.broadcast()].contains(&address) =>
             {
@@ -577,12 +602,16 @@ impl Ports {
         self.configs.get(usize::from(port)).map_or("?", |config| config.name.as_str())
     }
 
-    /// The connected prefixes of one port or of all, of the address's family, for a message.
-    fn prefixes_of(&self, port: Option<PortIndex>, like: IpAddr) -> String {
+    /// A VRF in a message: nothing if it is the main one.
+    fn in_words(&self, vrf: VrfIndex) -> String {
+        if vrf == 0 { String::new() } else { format!(" of VRF {}", self.vrfs.name(vrf)) }
+    }
+
+    /// The connected prefixes of one port or of all of a VRF, of the address's family, for a message.
+    fn prefixes_of(&self, port: Option<PortIndex>, vrf: VrfIndex, like: IpAddr) -> String {
         const SHOWN: usize = 6;
         let prefixes: Vec<String> = self
-            .addresses
-            .iter()
+            .addresses_in(vrf)
             .filter(|(p, net)| {
                 port.is_none_or(|port| port == *p) && net.value.addr().is_ipv4() == like.is_ipv4()
             })
@@ -607,7 +636,7 @@ pub(crate) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>,
         let (Some(port), Some(At { value: address, span }), Some(mac)) = (port, address, mac) else {
             continue;
         };
-        if let Err((message, expected)) = ports.next_hop(address, Some(port)) {
+        if let Err((message, expected)) = ports.next_hop(address, Some(port), 0) {
             let message = message.replacen("next hop", "neighbor", 1);
             reader.error(ErrorKind::NotConnected, &span, message, expected);
             continue;
@@ -620,6 +649,17 @@ pub(crate) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>,
         neighbors.push((StaticNeighbor { port, address, mac }, span));
     }
     ports.neighbors = neighbors.into_iter().map(|(neighbor, _)| neighbor).collect();
+}
+
+/// The system routes what its programs send by a mirror, and knows no VRF of the router.
+fn check_mirror(reader: &mut Reader, config: &PortConfig, span: &Range<usize>) {
+    let mirror = config.interface.as_ref().and_then(|interface| interface.mirror.as_ref());
+    if config.vrf != 0 && mirror.is_some() {
+        let message = format!("port {} is in a VRF, and programs reach it by a mirror", config.name);
+        let expected =
+            format!("no mirror, or `vrf = \"{MAIN_VRF}\"`: the system's routes are those of one table");
+        reader.error(ErrorKind::Conflict, span, message, expected);
+    }
 }
 
 fn acl_name(reader: &mut Reader, item: &Item<'_>) -> Option<String> {

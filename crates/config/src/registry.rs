@@ -3,7 +3,7 @@
 use crate::key::{SectionInfo, Table, table};
 use crate::{
     acl, alarms, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets,
-    standby, system, vrrp, web, workers,
+    standby, system, vrf, vrrp, web, workers,
 };
 
 table! {
@@ -19,6 +19,7 @@ table! {
     row ports::NEIGHBORS;
     row routing::ROUTING;
     row routing::ROUTES;
+    row vrf::VRFS;
     row vrrp::VRRP;
     row standby::STANDBY;
     row nat::NAT;

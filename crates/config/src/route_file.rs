@@ -253,7 +253,7 @@ impl Loader<'_> {
             self.fail(ErrorKind::Conflict, line, place, message, "an address of the prefix's family");
             return None;
         }
-        match self.context.ports.next_hop(gateway, port) {
+        match self.context.ports.next_hop(gateway, port, 0) {
             Ok(next_hop) => Some(RouteTarget::Forward(vec![next_hop])),
             Err((message, expected)) => {
                 self.fail(ErrorKind::NotConnected, line, place, message, expected);

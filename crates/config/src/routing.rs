@@ -19,7 +19,7 @@ use crate::reader::{At, Reader};
 use crate::route_file::{self, RouteFileContext};
 use crate::route_table::RouteTable;
 use crate::section::Section;
-use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig};
+use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, VrfIndex};
 use crate::values;
 
 pub(crate) static ROUTING: Key<Sub> = Key::section("routing", &ROUTING_TABLE)
@@ -44,6 +44,9 @@ table! {
     static PREFIX: Key<IpNet> = Key::text("prefix", "a prefix", values::prefix)
         .required("\"0.0.0.0/0\"")
         .help("`\"0.0.0.0/0\"`, without bits set beyond its length");
+    static ROUTE_VRF: Key<()> = Key::raw("vrf", "a VRF")
+        .otherwise("`\"main\"`")
+        .help("the [table](#vrfsname) that has the route; its packets may leave by ports of other VRFs, named by `port`");
     static VIA: Key<()> = Key::raw("via", "an address or a list of at most 64")
         .help("next hop, or several for ECMP by flow hash: `[\"203.0.113.1\", \"203.0.113.5\"]`");
     static PORT: Key<()> = Key::raw("port", "a port")
@@ -66,7 +69,9 @@ table! {
     static RULE_TABLE: "routing.rules", "[[routing.rules]]";
 
     row acl::RULE_NAME;
-    static FROM: Key<()> = Key::raw("from", "a port or a list").otherwise("any").help("ports of arrival");
+    static FROM: Key<()> = Key::raw("from", "a port or a list")
+        .otherwise("any; with VRFs those of `main`")
+        .help("ports of arrival");
     row acl::SOURCE;
     row acl::DESTINATION;
     row acl::PROTOCOL;
@@ -84,6 +89,7 @@ table! {
         "instead of `via`: `\"routes\"`: as the routes say, whatever rules follow; `\"blackhole\"`: discard silently; \
          `\"unreachable\"`: discard as unreachable",
     );
+    static RULE_VRF: Key<()> = Key::raw("vrf", "a VRF").help("instead of `via`: as the routes of this VRF say");
 }
 
 /// Where a rule without a next hop leads.
@@ -110,24 +116,30 @@ pub(crate) fn read(
     ports: &Ports,
     folder: &Path,
 ) -> RoutingConfig {
-    let mut table = RouteTable::default();
+    let mut table = RouteTable::of(&ports.vrfs.names);
     let mut sources = RouteSources::default();
     let mut rules = (Vec::new(), Vec::new());
+    // The first routes of a prefix are the last to count.
+    for leak in &ports.vrfs.leaks {
+        leak.prefixes.iter().for_each(|net| table.push(leak.into, *net, RouteTarget::Table(leak.from)));
+    }
+    sources.leaked = table.len();
     if let Some(mut section) = root.section(reader, &ROUTING) {
         rules = read_rules(reader, &mut section, ports, &mut table);
         read_files(reader, section, ports, folder, &mut table);
     }
-    sources.files = table.len();
+    sources.files = table.len() - sources.leaked;
     let checks = read_routes(reader, root, ports, &mut table);
-    sources.configured = table.len() - sources.files;
+    sources.configured = table.len() - sources.files - sources.leaked;
     for (port, net) in &ports.addresses {
         if !is_link_local(net.value.addr()) {
-            table.push(net.value.trunc(), RouteTarget::Forward(vec![NextHop { port: *port, gateway: None }]));
+            let target = RouteTarget::Forward(vec![NextHop { port: *port, gateway: None }]);
+            table.push(ports.vrf_of(*port), net.value.trunc(), target);
             sources.connected += 1;
         }
     }
     for (port, net) in &ports.addresses {
-        table.push(IpNet::from(net.value.addr()), RouteTarget::Local(*port));
+        table.push(ports.vrf_of(*port), IpNet::from(net.value.addr()), RouteTarget::Local(*port));
         sources.local += 1;
     }
     table.finish(checks, sources, rules)
@@ -140,8 +152,6 @@ fn read_rules(
     ports: &Ports,
     table: &mut RouteTable,
 ) -> (Vec<RoutingRule>, Vec<String>) {
-    let connected = ports.addresses.iter().map(|(_, net)| net.value.trunc());
-    let connected: Vec<IpNet> = connected.filter(|net| !is_link_local(net.addr())).collect();
     let (mut rules, mut names) = (Vec::new(), Vec::new());
     for section in section.sections(reader, &RULES) {
         if rules.len() + 1 >= AclSet::RULES_MAX {
@@ -149,11 +159,9 @@ fn read_rules(
             reader.error(ErrorKind::TooMany, &section.span, "too many rules", expected);
             break;
         }
-        if rules.is_empty() && !connected.is_empty() {
-            let rule = Rule { destinations: connected.clone(), ..Rule::all(Action::Permit) };
-            let target = table.target(RouteTarget::Routes);
-            rules.push(RoutingRule { from: Vec::new(), rule, target });
-            names.push(CONNECTED.to_owned());
+        if rules.is_empty() {
+            rules = connected_rules(ports, table);
+            names.resize(rules.len(), CONNECTED.to_owned());
         }
         let number = names.len();
         if let Some((rule, name)) = read_rule(reader, section, ports, table) {
@@ -164,6 +172,27 @@ fn read_rules(
     (rules, names)
 }
 
+/// The ports of a VRF, for a rule about packets that arrive there: none stands for all, if there is one table.
+fn ports_of(ports: &Ports, vrf: VrfIndex) -> Vec<PortIndex> {
+    let of_vrf = (0..).zip(&ports.configs).filter(|(_, config)| config.vrf == vrf && !config.is_vacant());
+    if ports.vrfs.are_several() { of_vrf.map(|(port, _)| port).collect() } else { Vec::new() }
+}
+
+/// Rules that leave packets for what the ports of each VRF are connected to to the routes.
+fn connected_rules(ports: &Ports, table: &mut RouteTable) -> Vec<RoutingRule> {
+    let mut rules = Vec::new();
+    for vrf in (0..).take(ports.vrfs.names.len()) {
+        let connected = ports.addresses_in(vrf).map(|(_, net)| net.value.trunc());
+        let connected: Vec<IpNet> = connected.filter(|net| !is_link_local(net.addr())).collect();
+        if !connected.is_empty() {
+            let rule = Rule { destinations: connected, ..Rule::all(Action::Permit) };
+            let target = table.target(RouteTarget::Routes);
+            rules.push(RoutingRule { from: ports_of(ports, vrf), rule, target });
+        }
+    }
+    rules
+}
+
 fn read_rule(
     reader: &mut Reader,
     mut section: Section<'_>,
@@ -171,10 +200,17 @@ fn read_rule(
     table: &mut RouteTable,
 ) -> Option<(RoutingRule, Option<String>)> {
     let name = section.get(reader, &acl::RULE_NAME);
-    let from = section.take(&FROM).map(|item| {
+    let from: Option<Vec<PortIndex>> = section.take(&FROM).map(|item| {
         let entries = reader.filled_list(&item);
         entries.iter().filter_map(|entry| ports.named(reader, entry)).collect()
     });
+    let from = from.unwrap_or_else(|| ports_of(ports, 0));
+    if ports.vrfs.are_several() && from.is_empty() {
+        let message = "a rule about no port: none is in the main table";
+        reader.error(ErrorKind::MissingKey, &section.span.clone(), message, "`from` with a port");
+    }
+    // Next hops are sought where the packets arrive.
+    let vrf = from.first().map_or(0, |port| ports.vrf_of(*port));
     let mut rule = Rule::all(Action::Permit);
     acl::read_match(reader, &mut section, &mut rule);
     let action = section.read(reader, &RULE_ACTION).map(|action| match action.value {
@@ -182,7 +218,16 @@ fn read_rule(
         Ending::Blackhole => RouteTarget::Blackhole,
         Ending::Unreachable => RouteTarget::Unreachable,
     });
-    let target = read_way(reader, &mut section, ports, None, action.map(Some));
+    let chosen = section.take(&RULE_VRF).map(|item| {
+        let chosen = ports.vrfs.named(reader, &item)?;
+        Some(if ports.vrfs.are_several() { RouteTarget::Table(chosen) } else { RouteTarget::Routes })
+    });
+    if chosen.is_some() && action.is_some() {
+        let message = "a rule has `action` or `vrf`, not both";
+        reader.error(ErrorKind::Conflict, &section.span.clone(), message, "either of them alone");
+    }
+    let ending = chosen.or(action.map(Some));
+    let target = read_way(reader, &mut section, ports, (None, vrf), ending);
     let falls_back = section.get(reader, &FALLBACK).unwrap_or(true);
     let span = section.span.clone();
     section.finish(reader);
@@ -196,7 +241,7 @@ fn read_rule(
         other => other,
     };
     let target = table.target(target);
-    Some((RoutingRule { from: from.unwrap_or_default(), rule, target }, name))
+    Some((RoutingRule { from, rule, target }, name))
 }
 
 /// A rule's next hops are gateways, and of the family of the packets that it matches.
@@ -231,7 +276,7 @@ fn read_files(
     if let Some(item) = section.take(&DEFAULT_NEXT_HOPS) {
         for entry in reader.filled_list(&item) {
             let Some(at) = reader.parse(&entry, values::address) else { continue };
-            match ports.next_hop(at.value, None) {
+            match ports.next_hop(at.value, None, 0) {
                 Ok(next_hop) => {
                     warn_without_mac(reader, ports, next_hop, &at.span);
                     let target = table.target(RouteTarget::Forward(vec![next_hop]));
@@ -272,10 +317,12 @@ fn read_routes(
     table: &mut RouteTable,
 ) -> Vec<CheckConfig> {
     let mut checks = GatewayChecks::default();
-    let mut all: BTreeMap<IpNet, BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
+    let mut all: BTreeMap<(VrfIndex, IpNet), BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
     for mut section in root.sections(reader, &ROUTES) {
         let prefix = section.read(reader, &PREFIX);
-        let target = read_target(reader, &mut section, ports, prefix.as_ref().map(|at| at.value));
+        let vrf = section.take(&ROUTE_VRF).map_or(Some(0), |item| ports.vrfs.named(reader, &item));
+        let within = (prefix.as_ref().map(|at| at.value), vrf.unwrap_or(0));
+        let target = read_target(reader, &mut section, ports, within);
         let metric = match section.take(&METRIC) {
             Some(item) => METRIC.value(reader, &item),
             None => METRIC.default_value(reader),
@@ -284,8 +331,10 @@ fn read_routes(
             checks.read(reader, check, target.as_ref(), ports);
         }
         section.finish(reader);
-        let (Some(prefix), Some(target), Some(metric)) = (prefix, target, metric) else { continue };
-        let routes = all.entry(prefix.value).or_default();
+        let (Some(prefix), Some(vrf), Some(target), Some(metric)) = (prefix, vrf, target, metric) else {
+            continue;
+        };
+        let routes = all.entry((vrf, prefix.value)).or_default();
         if let Some((_, first)) = routes.get(&metric) {
             let message = format!("prefix {} has two routes of metric {metric}", prefix.value);
             let expected = format!("each prefix once, or different metrics; see {}", reader.line(first));
@@ -295,19 +344,20 @@ fn read_routes(
             finding.help = Some(help.to_owned());
             continue;
         }
-        if let Some((port, net)) = ports.addresses.iter().find(|(_, net)| net.value.trunc() == prefix.value) {
+        if let Some((port, net)) = ports.addresses_in(vrf).find(|(_, net)| net.value.trunc() == prefix.value)
+        {
             let message = format!("prefix {} is connected to port {}", prefix.value, ports.name(*port));
             let expected = format!("a prefix that no port is connected to; see {}", reader.line(&net.span));
             reader.error(ErrorKind::Conflict, &prefix.span, message, expected);
         }
-        check_prefix(reader, ports, &prefix);
+        check_prefix(reader, ports, &prefix, vrf);
         routes.insert(metric, (target, prefix.span));
     }
-    for (prefix, routes) in all {
+    for ((vrf, prefix), routes) in all {
         let mut targets: Vec<_> = routes.into_values().map(|(target, _)| target).collect();
         match targets.len() {
-            1 => targets.drain(..).for_each(|target| table.push(prefix, target)),
-            _ => table.push(prefix, RouteTarget::Ranked(targets)),
+            1 => targets.drain(..).for_each(|target| table.push(vrf, prefix, target)),
+            _ => table.push(vrf, prefix, RouteTarget::Ranked(targets)),
         }
     }
     checks.finish()
@@ -317,21 +367,22 @@ fn read_target(
     reader: &mut Reader,
     section: &mut Section<'_>,
     ports: &Ports,
-    prefix: Option<IpNet>,
+    within: (Option<IpNet>, VrfIndex),
 ) -> Option<RouteTarget> {
     let action = section.take(&ACTION).map(|item| {
         let is_silent = ACTION.value(reader, &item);
         is_silent.map(|is_silent| if is_silent { RouteTarget::Blackhole } else { RouteTarget::Unreachable })
     });
-    read_way(reader, section, ports, prefix, action)
+    read_way(reader, section, ports, within, action)
 }
 
-/// Reads `via`, `port` and `onlink`. The `action` stands in place of them, if there is one; it is `None` if it was wrong.
+/// Reads `via`, `port` and `onlink`, for the packets of a prefix in a VRF. The `action` stands in place of them, if there
+/// is one; it is `None` if it was wrong.
 fn read_way(
     reader: &mut Reader,
     section: &mut Section<'_>,
     ports: &Ports,
-    prefix: Option<IpNet>,
+    within: (Option<IpNet>, VrfIndex),
     action: Option<Option<RouteTarget>>,
 ) -> Option<RouteTarget> {
     let via = section.take(&VIA);
@@ -372,7 +423,7 @@ fn read_way(
             let mut next_hops: Vec<NextHop> = Vec::new();
             for entry in &entries {
                 let gateway = reader.parse(entry, values::address)?;
-                let next_hop = check_gateway(reader, ports, &gateway, (port, is_onlink), prefix)?;
+                let next_hop = check_gateway(reader, ports, &gateway, (port, is_onlink), within)?;
                 if next_hops.contains(&next_hop) {
                     let message = format!("next hop {} is given twice", gateway.value);
                     reader.error(ErrorKind::Duplicate, &gateway.span, message, "each next hop once");
@@ -389,9 +440,10 @@ fn check_gateway(
     ports: &Ports,
     At { value: gateway, span }: &At<IpAddr>,
     (port, is_onlink): (Option<PortIndex>, bool),
-    prefix: Option<IpNet>,
+    (prefix, vrf): (Option<IpNet>, VrfIndex),
 ) -> Option<NextHop> {
     let gateway = *gateway;
+    let vrf = port.map_or(vrf, |port| ports.vrf_of(port));
     if let Some(prefix) = prefix
         && prefix.addr().is_ipv4() != gateway.is_ipv4()
     {
@@ -400,13 +452,13 @@ fn check_gateway(
         reader.error(ErrorKind::Conflict, span, message, format!("an {family} address"));
         return None;
     }
-    if let Some(why) = ports.nobodys(gateway) {
+    if let Some(why) = ports.nobodys(gateway, vrf) {
         reader.error(ErrorKind::BadValue, span, format!("next hop {why}"), "the address of a router there");
         return None;
     }
     let found = match port.filter(|_| is_onlink) {
         Some(port) => ports.next_hop_on_link(gateway, port),
-        None => ports.next_hop(gateway, port),
+        None => ports.next_hop(gateway, port, vrf),
     };
     match found {
         Ok(next_hop) => {
@@ -415,8 +467,8 @@ fn check_gateway(
         }
         Err((message, expected)) => {
             let finding = reader.error(ErrorKind::NotConnected, span, message, expected);
-            let is_nowhere = !is_link_local(gateway) && ports.connected(gateway).is_none();
-            if !is_onlink && is_nowhere && ports.check_neighbor(gateway).is_ok() {
+            let is_nowhere = !is_link_local(gateway) && ports.connected(gateway, vrf).is_none();
+            if !is_onlink && is_nowhere && ports.check_neighbor(gateway, vrf).is_ok() {
                 finding.help = Some(ON_LINK.to_owned());
             }
             None
@@ -449,9 +501,9 @@ fn never_routed(prefix: IpNet) -> Option<&'static str> {
 }
 
 /// Reports why a route is useless.
-fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>) {
+fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>, vrf: VrfIndex) {
     let owner = Some(prefix.value).filter(|net| net.prefix_len() == net.max_prefix_len());
-    if let Some(port) = owner.and_then(|net| ports.owner(net.addr())) {
+    if let Some(port) = owner.and_then(|net| ports.owner(net.addr(), vrf)) {
         let message = format!("{} is the router's own address on port {}", prefix.value, ports.name(port));
         reader.error(ErrorKind::Conflict, &prefix.span, message, "a prefix that is not the router itself");
     }

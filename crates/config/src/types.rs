@@ -42,6 +42,10 @@ pub type PortIndex = u16;
 pub const PORTS_MAX: usize = PortIndex::MAX as usize;
 /// Index into [`QosConfig::classes`].
 pub type ClassIndex = u8;
+/// A table of routes: 0 is the main one, others are [`RoutingConfig::vrfs`].
+pub type VrfIndex = u16;
+/// The name of the main table.
+pub const MAIN_VRF: &str = "main";
 /// Index into [`RoutingConfig::targets`].
 pub type TargetIndex = u32;
 
@@ -214,6 +218,8 @@ pub struct PortConfig {
     /// The name in text traces and as a pcapng interface; by default the port's name.
     pub trace_name: String,
     pub mac: MacAddr,
+    /// The table in which packets that arrive here are looked up.
+    pub vrf: VrfIndex,
     /// The router's own addresses, each with its connected prefix.
     pub addresses: Vec<IpNet>,
     /// The part of `addresses` that programs have given to the port's mirror.
@@ -248,6 +254,7 @@ impl PortConfig {
         Self {
             trace_name: name.clone(),
             mac: MacAddr::ZERO,
+            vrf: 0,
             addresses: Vec::new(),
             learned: Vec::new(),
             mtu: MTU_DEFAULT,
@@ -467,10 +474,12 @@ pub struct StaticNeighbor {
 /// route takes 12 bytes, an IPv6 route 24.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingConfig {
-    /// IPv4 prefixes, each with an index into `targets`.
+    /// IPv4 prefixes of the main table, each with an index into `targets`.
     pub v4: Vec<(Ipv4Net, TargetIndex)>,
     /// IPv6 prefixes, each with an index into `targets`.
     pub v6: Vec<(Ipv6Net, TargetIndex)>,
+    /// The tables of VRFs 1 and following.
+    pub vrfs: Vec<VrfConfig>,
     /// All targets are different and used.
     pub targets: Vec<RouteTarget>,
     /// Where NAT has several outside ports: the target that leads to the gateways of each, as far as default routes
@@ -485,7 +494,36 @@ pub struct RoutingConfig {
     pub sources: RouteSources,
 }
 
+/// A VRF, with routes like those of the main table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VrfConfig {
+    /// Empty if a reload removed it, so that others keep their numbers.
+    pub name: String,
+    pub v4: Vec<(Ipv4Net, TargetIndex)>,
+    pub v6: Vec<(Ipv6Net, TargetIndex)>,
+}
+
 impl RoutingConfig {
+    /// The routes of all tables, the main one first.
+    pub fn tables(
+        &self,
+    ) -> impl Iterator<Item = (VrfIndex, &[(Ipv4Net, TargetIndex)], &[(Ipv6Net, TargetIndex)])> {
+        let others = self.vrfs.iter().map(|vrf| (&vrf.v4[..], &vrf.v6[..]));
+        let all = std::iter::once((&self.v4[..], &self.v6[..])).chain(others);
+        (0..).zip(all).map(|(vrf, (v4, v6))| (vrf, v4, v6))
+    }
+
+    /// The name of a table.
+    pub fn vrf_name(&self, vrf: VrfIndex) -> &str {
+        let place = usize::from(vrf).checked_sub(1);
+        place.map_or(MAIN_VRF, |place| self.vrfs.get(place).map_or("?", |vrf| vrf.name.as_str()))
+    }
+
+    /// The names of all tables, by number; empty for those that a reload removed.
+    pub fn vrf_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(MAIN_VRF).chain(self.vrfs.iter().map(|vrf| vrf.name.as_str()))
+    }
+
     /// The target with this index.
     pub fn target_of(&self, index: TargetIndex) -> Option<&RouteTarget> {
         self.targets.get(usize::try_from(index).ok()?)
@@ -538,6 +576,8 @@ pub struct RouteSources {
     pub configured: usize,
     /// Lines of route files.
     pub files: usize,
+    /// Prefixes that lead to other tables.
+    pub leaked: usize,
     /// Routes replaced by another one for the same prefix.
     pub replaced: usize,
 }
@@ -555,6 +595,8 @@ pub enum RouteTarget {
     Unreachable,
     /// As the routes say; only of routing rules.
     Routes,
+    /// As the routes of another table say. Never ranked.
+    Table(VrfIndex),
     /// Several targets in order of preference: each is used while all before it are dead. At least two, and
     /// none is ranked itself.
     Ranked(Vec<RouteTarget>),

@@ -135,8 +135,8 @@ fn read_addresses(
     let mut addresses: Vec<IpAddr> = Vec::new();
     for entry in &entries {
         let At { value: address, span } = reader.parse(entry, values::address)?;
-        let is_near = is_link_local(address) || ports.connected(address) == Some(port);
-        let (kind, message, expected) = match ports.owner(address) {
+        let is_near = is_link_local(address) || ports.connected(address, ports.vrf_of(port)) == Some(port);
+        let (kind, message, expected) = match ports.owner(address, ports.vrf_of(port)) {
             _ if addresses.first().is_some_and(|first| first.is_ipv4() != address.is_ipv4()) => {
                 (ErrorKind::Conflict, format!("{address} is of another family than the first"), "one family")
             }

@@ -136,7 +136,10 @@ impl ControlServer {
             Request::Status => emit_all(Ok([self.status()]), emit),
             Request::Config => emit_all(Ok([self.identity.config()]), emit),
             Request::Forwarding => emit_all(self.forwarding().map(|table| [table.status()]), emit),
-            Request::Fib { destination } => emit_all(self.look_up(&destination).map(|view| [view]), emit),
+            Request::Fib { destination, vrf } => {
+                emit_all(self.look_up(vrf.as_deref(), &destination).map(|view| [view]), emit)
+            }
+            Request::Vrfs => emit_all(self.forwarding().and_then(|table| table.vrfs()), emit),
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
             // `talk` serves these, with the whole connection.
             Request::Capture(_) => Ok(Err(AnswerError::NeedsConnection)),
@@ -197,7 +200,9 @@ impl ControlServer {
         };
         let mut left = filter.limit.unwrap_or(usize::MAX);
         while left > 0 {
-            let routes = match self.forwarding().and_then(|forwarding| forwarding.routes(after, FIB_SLICE)) {
+            let vrf = filter.vrf.as_deref();
+            let routes = self.forwarding().and_then(|table| table.routes(vrf, after, FIB_SLICE));
+            let routes = match routes {
                 Ok(routes) => routes,
                 Err(why) => return Ok(Err(why)),
             };
@@ -219,12 +224,12 @@ impl ControlServer {
         Ok(Ok(()))
     }
 
-    fn look_up(&self, destination: &str) -> Result<FibView, AnswerError> {
+    fn look_up(&self, vrf: Option<&str>, destination: &str) -> Result<FibView, AnswerError> {
         let host =
             destination.parse::<IpAddr>().ok().map(|address| format!("{address}/{}", bits_of(address)));
         let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
         let prefix = prefix.map_err(|_| AnswerError::NoDestination(destination.to_owned()))?;
-        let mut view = self.forwarding()?.lookup(prefix)?;
+        let mut view = self.forwarding()?.lookup(vrf, prefix)?;
         let neighbors = self.packets.as_ref().and_then(|packets| packets.neighbors().ok());
         for neighbor in neighbors.into_iter().flatten() {
             for way in view.next_hops.iter_mut().filter(|way| way.port == neighbor.port) {

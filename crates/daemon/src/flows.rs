@@ -311,7 +311,11 @@ impl Known {
         }
         let next_hop = {
             let tables = self.tables.read();
-            let (hop, _) = tables.fib().lookup(address);
+            if tables.fib().all().len() > 1 {
+                // A record does not say whose table routed its packets.
+                return About { next_hop: None, bgp: None };
+            }
+            let (hop, ..) = tables.fib().lookup(0, address);
             tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbor, _)| *neighbor)
         };
         let bgp = self.speaker.get().and_then(|speaker| speaker.best_path_to(address));
@@ -376,7 +380,8 @@ mod tests {
 
         // One is gone, and another comes behind.
         let text = [text[0].clone(), text[3].clone(), port("new", 5, "interface = \"lo\"\n")].concat();
-        let places = ["files", "lan", "gone", "more"].map(str::to_owned);
+        let names = ["files", "lan", "gone", "more"].map(str::to_owned).to_vec();
+        let places = thalweg_config::Places { ports: names, ..Default::default() };
         let source = thalweg_config::ConfigSource::of_text("test.toml", &text, Path::new(""));
         name_ports(&ports, &source.config_in_places(&[], &places).expect("a router"));
         let kept = [number(2, "files"), number(1, "lan"), number(NO_INTERFACE, "gone"), number(3, "more")];

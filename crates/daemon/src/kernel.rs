@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
 use thalweg_config::{BgpConfig, NextHopCheck};
-use thalweg_node::control::{AnswerError, FibRouteView, FibView, ForwardingView, KernelView};
+use thalweg_node::control::{AnswerError, FibRouteView, FibView, ForwardingView, KernelView, VrfView};
 use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{Forwarding, Inbox, Task, rescan, view_of};
 use thalweg_node::speaker::{Restart, Speaker};
@@ -46,17 +46,30 @@ impl Forwarding for KernelForwarding {
         self.view.lock().clone()
     }
 
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError> {
+    fn lookup(&self, _vrf: Option<&str>, destination: IpPrefix) -> Result<FibView, AnswerError> {
         Err(AnswerError::InKernel(format!("get {}", destination.address())))
     }
 
-    fn routes(&self, _after: Option<IpPrefix>, _most: usize) -> Result<Vec<FibRouteView>, AnswerError> {
+    fn routes(
+        &self,
+        _vrf: Option<&str>,
+        _after: Option<IpPrefix>,
+        _most: usize,
+    ) -> Result<Vec<FibRouteView>, AnswerError> {
+        self.in_kernel()
+    }
+
+    fn vrfs(&self) -> Result<Vec<VrfView>, AnswerError> {
+        self.in_kernel()
+    }
+}
+
+impl KernelForwarding {
+    fn in_kernel<T>(&self) -> Result<T, AnswerError> {
         let table = self.view.lock().kernel.as_ref().map_or(254, |kernel| kernel.table);
         Err(AnswerError::InKernel(format!("show table {table}")))
     }
 }
-
-impl KernelForwarding {}
 
 /// The state of the thread.
 pub(crate) struct KernelThread {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use thalweg_config::{Class, FirewallConfig, PortConfig, RouterConfig, WorkersConfig};
+use thalweg_config::{Class, FirewallConfig, PortConfig, RouterConfig, VrfIndex, WorkersConfig};
 use thalweg_dataplane::gateway_check::{CheckState, CheckView};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::{ColorAction, ColorCounts, Marker};
@@ -477,8 +477,8 @@ struct Around<'r> {
 }
 
 impl Surroundings for Around<'_> {
-    fn prefix(&self, destination: IpAddr) -> Option<String> {
-        let (_, prefix) = self.tables.read().fib().lookup(destination);
+    fn prefix(&self, vrf: VrfIndex, destination: IpAddr) -> Option<String> {
+        let (_, prefix, _) = self.tables.read().fib().lookup(vrf, destination);
         prefix.map(|prefix| prefix.to_string())
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use thalweg_config::{
-    BgpConfig, ConfigErrors, ConfigSource, ControlConfig, Diagnostic, ErrorKind, LearnedAddress,
+    BgpConfig, ConfigErrors, ConfigSource, ControlConfig, Diagnostic, ErrorKind, LearnedAddress, Places,
     RouterConfig, SystemConfig, WebConfig,
 };
 use thalweg_node::speaker::{PreparedBgp, Speaker};
@@ -46,8 +46,8 @@ pub(crate) struct Configurations {
 struct InForce {
     source: ConfigSource,
     learned: Vec<LearnedAddress>,
-    /// The names of all ports so far, by number: a port that returns gets its number back.
-    places: Vec<String>,
+    /// All ports and VRFs so far: what returns gets its number back.
+    places: Places,
 }
 
 impl Configurations {
@@ -58,8 +58,8 @@ impl Configurations {
         speaker: Option<Arc<Speaker>>,
         packets: Option<Arc<PacketSide>>,
     ) -> Arc<Self> {
-        let places = packets.iter().flat_map(|packets| packets.config().ports.clone()).map(|port| port.name);
-        let (source, places) = (process.source.clone(), places.collect());
+        let places = packets.as_ref().map(|packets| Places::of(&packets.config())).unwrap_or_default();
+        let source = process.source.clone();
         let in_force = Mutex::new(InForce { source, learned: Vec::new(), places });
         let (path, control) = (options.config.clone(), process.socket.configured.clone());
         Arc::new(Self {
@@ -119,7 +119,7 @@ impl Configurations {
         let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
         self.identity.reloaded(Ok(&config));
         in_force.source = source;
-        in_force.take_places(&config);
+        in_force.places.extend(&config);
         let differ = [
             (config.control != self.control, "control"),
             (config.system != self.system, "system"),
@@ -169,13 +169,6 @@ impl Configurations {
             these.iter().filter(|each| !those.contains(each)).cloned().collect()
         };
         Ok(Some(Learned { come: only_in(&taken, &before), gone: only_in(&before, &taken), refused }))
-    }
-}
-
-impl InForce {
-    /// Fixes the numbers of new ports.
-    fn take_places(&mut self, config: &RouterConfig) {
-        self.places.extend(config.ports.iter().skip(self.places.len()).map(|port| port.name.clone()));
     }
 }
 

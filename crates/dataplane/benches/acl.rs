@@ -170,6 +170,7 @@ fn reverse_path(bencher: Bencher<'_, '_>, mode: ReversePathMode) {
         targets: Arc::default(),
         fib4: Arc::clone(fib4.table()),
         fib6: Arc::clone(fib6.table()),
+        vrfs: None,
         next_hops: next_hops.into(),
     };
     let check = ReversePath::new([mode]);

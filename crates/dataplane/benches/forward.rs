@@ -68,6 +68,7 @@ fn bed() -> &'static Bed {
             targets: Arc::default(),
             fib4: Arc::clone(fib4.table()),
             fib6: Arc::clone(fib6.table()),
+            vrfs: None,
             next_hops: next_hops.into(),
         };
         Bed { router, prefixes }

@@ -110,31 +110,36 @@ pub struct Addresses {
 pub struct BroadcastSet {
     /// Whether some broadcast address ends in this byte: one load per packet instead of a search.
     maybe: [bool; 256],
-    /// Sorted.
-    addresses: Vec<u32>,
+    /// With their VRFs, sorted.
+    addresses: Vec<(u32, u16)>,
+    /// The VRFs of ports, if there are several.
+    vrfs: Vec<u16>,
 }
 
 impl BroadcastSet {
-    /// A set of these addresses.
-    pub fn new(addresses: impl IntoIterator<Item = Ipv4Addr>) -> Self {
-        let mut addresses: Vec<u32> = addresses.into_iter().map(u32::from).collect();
+    /// A set of these addresses, each of a VRF, and the VRFs of ports; other ports are in VRF 0.
+    pub fn new(addresses: impl IntoIterator<Item = (Ipv4Addr, u16)>, vrfs: Vec<u16>) -> Self {
+        let addresses = addresses.into_iter().map(|(address, vrf)| (u32::from(address), vrf));
+        let mut addresses: Vec<(u32, u16)> = addresses.collect();
         addresses.sort_unstable();
         addresses.dedup();
         let mut maybe = [false; 256];
-        for address in &addresses {
+        for (address, _) in &addresses {
             maybe[usize::from(*address as u8)] = true;
         }
-        Self { maybe, addresses }
+        Self { maybe, addresses, vrfs }
     }
 
-    fn contains(&self, address: u32) -> bool {
-        self.addresses.binary_search(&address).is_ok()
+    /// Whether a packet that arrives on a port is for all on a network of its VRF.
+    fn contains(&self, address: u32, port_in: u16) -> bool {
+        let vrf = self.vrfs.get(usize::from(port_in)).copied().unwrap_or(0);
+        self.addresses.binary_search(&(address, vrf)).is_ok()
     }
 }
 
 impl Default for BroadcastSet {
     fn default() -> Self {
-        Self { maybe: [false; 256], addresses: Vec::new() }
+        Self { maybe: [false; 256], addresses: Vec::new(), vrfs: Vec::new() }
     }
 }
 
@@ -308,7 +313,7 @@ impl Ingress {
         }
         let src = be32(header, 12);
         let dst = be32(header, 16);
-        if is_group_v4(dst) || self.broadcasts.contains(dst) {
+        if is_group_v4(dst) || self.broadcasts.contains(dst, packet.port_in) {
             return Err(self.not_unicast(ipv4_may_send_to_all(src)));
         }
         if self.drop_martians {

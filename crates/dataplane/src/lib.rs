@@ -42,6 +42,7 @@ pub mod routing_rules;
 pub mod schedule;
 pub mod standby;
 pub mod vlan;
+pub mod vrf;
 pub mod vrrp;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reverse path check: may a packet with this source arrive on this port (RFC 2827, RFC 3704, RFC 8704)?
 //!
-//! The source is looked up like a destination, a batch at a time, in the same tables:
+//! The source is looked up like a destination, a batch at a time, in the same tables (those of the port's VRF):
 //!
 //! | mode | the packet passes if | RFC 3704 |
 //! |---|---|---|
@@ -20,8 +20,8 @@
 //! neighbor therefore needs equal paths in strict mode, or loose mode.
 
 use crate::ingress::be128;
-use crate::lpm::Lpm;
 use crate::route::{NextHops, Router};
+use crate::vrf::table_number;
 use std::fmt;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason};
 
@@ -76,7 +76,7 @@ impl SourceCheck {
     /// Whether a packet with this source may create a session through this port.
     pub fn admits(&self, port_in: u16, source: u32) -> bool {
         let mode = self.modes.get(usize::from(port_in)).copied().unwrap_or_default();
-        let hop = || self.router.fib4.lookup(source);
+        let hop = || self.router.find4(port_in, source);
         mode != ReversePathMode::NewSessions || mode.admits(&self.router.next_hops.load(), hop(), port_in)
     }
 }
@@ -120,6 +120,7 @@ impl ReversePath {
         }
         let mut sources = [0u32; BATCH_PACKETS];
         let mut members = [0u16; BATCH_PACKETS];
+        let mut hops = [0u16; BATCH_PACKETS];
         let mut count = 0;
         let mut any_ipv6 = false;
         for i in 0..batch.len() {
@@ -132,11 +133,11 @@ impl ReversePath {
             } else if let Some(header) = l3.first_chunk::<20>() {
                 sources[count] = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
                 members[count] = i as u16;
+                hops[count] = table_number(router.vrf_of(packet.port_in));
                 count += 1;
             }
         }
-        let mut hops = [0u16; BATCH_PACKETS];
-        router.fib4.lookup_batch(&sources[..count], &mut hops[..count]);
+        router.look_up4(&sources[..count], &mut hops[..count]);
         self.judge(router, batch, &members[..count], &hops);
         if any_ipv6 {
             self.process_ipv6(router, batch);
@@ -146,6 +147,7 @@ impl ReversePath {
     fn process_ipv6(&self, router: &Router, batch: &mut Batch<'_>) {
         let mut sources = [0u128; BATCH_PACKETS];
         let mut members = [0u16; BATCH_PACKETS];
+        let mut hops = [0u16; BATCH_PACKETS];
         let mut count = 0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
@@ -153,11 +155,11 @@ impl ReversePath {
             if let (true, true, Some(header)) = (checked, packet.is_ipv6(), l3.first_chunk::<40>()) {
                 sources[count] = be128(header, 8);
                 members[count] = i as u16;
+                hops[count] = table_number(router.vrf_of(packet.port_in));
                 count += 1;
             }
         }
-        let mut hops = [0u16; BATCH_PACKETS];
-        router.fib6.lookup_batch(&sources[..count], &mut hops[..count]);
+        router.look_up6(&sources[..count], &mut hops[..count]);
         self.judge(router, batch, &members[..count], &hops);
     }
 
@@ -226,6 +228,7 @@ mod tests {
             targets: Arc::default(),
             fib4: Arc::clone(fib4.table()),
             fib6: Arc::clone(fib6.table()),
+            vrfs: None,
             next_hops: hops.into(),
         }
     }

@@ -10,13 +10,14 @@
 //! one path, as RFC 2992 asks; fragments are hashed without ports.
 //!
 //! An earlier stage may have chosen the group: a routing rule, or NAT with several outside ports, which must know the
-//! port first.
+//! port first. Ports may have tables of their own: [`crate::vrf`].
 //!
 //! A packet that needs an ICMP error, fragmentation or a neighbor's MAC address is dropped here with that reason;
 //! on live ports the host thread (`thalweg-live`) then acts on it.
 
 use crate::ingress::be128;
 use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
+use crate::vrf::{VRFS_MAX, VrfTables, table_number, table_of};
 use arc_swap::ArcSwap;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
@@ -177,8 +178,8 @@ impl Default for NextHops {
 }
 
 impl NextHops {
-    /// The most groups besides "no route".
-    pub const GROUPS_MAX: usize = NEXT_HOP_MAX as usize;
+    /// The most groups besides "no route". The numbers above stand for tables.
+    pub const GROUPS_MAX: usize = NEXT_HOP_MAX as usize - VRFS_MAX;
 
     /// A table with only "no route".
     pub fn new() -> Self {
@@ -363,10 +364,12 @@ impl From<NextHops> for SharedNextHops {
 pub struct Router {
     /// The numbers of the configuration's targets, in its order.
     pub targets: Arc<[u16]>,
-    /// IPv4 routes; a writer may change them concurrently.
+    /// IPv4 routes of the main table; a writer may change them concurrently.
     pub fib4: Arc<Fib4>,
     /// IPv6 routes, likewise.
     pub fib6: Arc<Fib6>,
+    /// All tables, if there are others.
+    pub vrfs: Option<Arc<VrfTables>>,
     /// The meaning of the numbers in the tables.
     pub next_hops: SharedNextHops,
 }
@@ -390,8 +393,44 @@ impl Router {
 
     /// The number by which an IPv4 packet will be routed, and the port of its path; [`NO_PORT`] if it has none.
     pub fn way_of(&self, packet: &Packet, destination: u32) -> (u16, u16) {
-        let hop = if packet.next_hop == 0 { self.fib4.lookup(destination) } else { packet.next_hop };
+        let hop = match &self.vrfs {
+            Some(vrfs) => look_up_one(vrfs, vrfs.begin(packet), destination),
+            None if packet.next_hop == 0 => self.fib4.lookup(destination),
+            None => packet.next_hop,
+        };
         (hop, self.next_hops.0.load().select(hop, packet.flow_hash).port)
+    }
+
+    /// The number of an IPv4 address in the table of a port.
+    pub fn find4(&self, port: u16, address: u32) -> u16 {
+        match &self.vrfs {
+            Some(vrfs) => look_up_one(vrfs, table_number(vrfs.of_port(port)), address),
+            None => self.fib4.lookup(address),
+        }
+    }
+
+    /// The VRF of a port; 0 is the main table.
+    #[inline(always)]
+    pub fn vrf_of(&self, port: u16) -> u16 {
+        self.vrfs.as_ref().map_or(0, |vrfs| vrfs.of_port(port))
+    }
+
+    /// Looks up addresses of packets. If there are several tables, the numbers of theirs are in `hops`.
+    #[inline(always)]
+    pub(crate) fn look_up4(&self, addresses: &[u32], hops: &mut [u16]) {
+        match &self.vrfs {
+            None => self.fib4.lookup_batch(addresses, hops),
+            Some(vrfs) => vrfs.look_up4(addresses, hops),
+        }
+    }
+
+    /// The same for IPv6.
+    #[inline(always)]
+    pub(crate) fn look_up6(&self, addresses: &[u128], hops: &mut [u16]) {
+        match &self.vrfs {
+            None => self.fib6.lookup_batch(addresses, hops),
+            Some(vrfs) => vrfs.look_up6(addresses, hops),
+        }
     }
 
     #[inline(always)]
@@ -405,7 +444,12 @@ impl Router {
             addresses[i % BATCH_PACKETS] = destination(header);
         });
         let count = batch.len().min(BATCH_PACKETS);
-        self.fib4.lookup_batch(&addresses[..count], &mut hops[..count]);
+        if let Some(vrfs) = &self.vrfs {
+            for (packet, hop) in batch.packets_mut().iter_mut().zip(&mut hops) {
+                *hop = if packet.is_ipv6() { 0 } else { begin(vrfs, packet) };
+            }
+        }
+        self.look_up4(&addresses[..count], &mut hops[..count]);
         let next_hops = self.next_hops.0.load();
         batch.each_egress_header::<34>(|i, packet, header| {
             if packet.is_alive() & !packet.is_ipv6() {
@@ -421,6 +465,7 @@ impl Router {
     fn process_ipv6<const MAY_BE_CHOSEN: bool>(&self, batch: &mut Batch<'_>) {
         let mut addresses = [0u128; BATCH_PACKETS];
         let mut members = [0u16; BATCH_PACKETS];
+        let mut hops = [0u16; BATCH_PACKETS];
         let mut count = 0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
@@ -428,17 +473,35 @@ impl Router {
             {
                 addresses[count] = be128(header, 24);
                 members[count] = i as u16;
+                if let Some(vrfs) = &self.vrfs {
+                    hops[count] = begin(vrfs, packet);
+                }
                 count += 1;
             }
         }
-        let mut hops = [0u16; BATCH_PACKETS];
-        self.fib6.lookup_batch(&addresses[..count], &mut hops[..count]);
+        self.look_up6(&addresses[..count], &mut hops[..count]);
         let next_hops = self.next_hops.0.load();
         for (&i, &hop) in members[..count].iter().zip(&hops) {
             let hop = chosen_or::<MAY_BE_CHOSEN>(&batch.packets()[usize::from(i)], hop);
             forward_ipv6(&next_hops, batch, usize::from(i), hop);
         }
     }
+}
+
+/// Where the look-up of a packet begins. A table that an earlier stage has chosen is no way: it is taken off the packet.
+#[inline(always)]
+fn begin(vrfs: &VrfTables, packet: &mut Packet) -> u16 {
+    let number = vrfs.begin(packet);
+    if table_of(packet.next_hop).is_some() {
+        packet.next_hop = 0;
+    }
+    number
+}
+
+fn look_up_one(vrfs: &VrfTables, from: u16, address: u32) -> u16 {
+    let mut hop = [from];
+    vrfs.look_up4(&[address], &mut hop);
+    hop[0]
 }
 
 /// The number that an earlier stage has chosen for a packet, otherwise that of the look-up.

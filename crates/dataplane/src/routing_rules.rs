@@ -3,13 +3,15 @@
 //! Rules are an ordered list, matched like those of access lists, of what arrives; the first that matches decides. It
 //! names a target of the configuration, whose number the packet carries to the routing stage instead of a look-up. A
 //! target may also lead to the routes themselves: an exception, or what is left when all gateways of a rule are dead.
-//! Tiers of paths decide about that (`live_tables` of the node), so packets pay nothing for it.
+//! Tiers of paths decide about that (`live_tables` of the node), so packets pay nothing for it. The number of a target
+//! that is a VRF stands for its table.
 //!
 //! Rules stand before NAT: they see the inside source, and the public destination of what comes from outside. NAT takes
 //! the choice away from packets whose destination it changes.
 
 use crate::acl::{AclBindings, AclCounts, AclError, AclSet, Action, Rule, RuleLists};
 use crate::route::Router;
+use crate::vrf::table_of;
 use thalweg_base::{Batch, Packet};
 
 /// One rule.
@@ -62,7 +64,8 @@ impl RoutingRules {
             let Some(rule) = self.lists.rule(list, place).filter(|_| packet.is_alive()) else { return };
             counts.count_packet(rule.into(), packet);
             let number = router.number_of(self.targets.get(usize::from(rule)).copied());
-            packet.next_hop = if next_hops.leads_nowhere(number, packet.flow_hash) { 0 } else { number };
+            let is_nowhere = table_of(number).is_none() && next_hops.leads_nowhere(number, packet.flow_hash);
+            packet.next_hop = if is_nowhere { 0 } else { number };
         });
     }
 }
@@ -101,6 +104,7 @@ mod tests {
             targets: numbers.into(),
             fib4: Arc::clone(Fib4Writer::from_routes([(Ipv4Net::default(), default)]).unwrap().table()),
             fib6: Arc::clone(Fib6Writer::from_routes([(Ipv6Net::default(), default)]).unwrap().table()),
+            vrfs: None,
             next_hops: hops.into(),
         }
     }

@@ -414,11 +414,15 @@ impl Host {
     }
 
     /// The source address of an ICMP error: traceroute shows it, so it is that of the port where the packet
-    /// arrived, if it has a usable one.
+    /// arrived, if it has a usable one, else of another port of its VRF.
     fn source_toward(&self, punt: &Punt) -> Option<IpAddr> {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
         let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_beyond(sender));
-        let any = || (0..self.parts.identities.len() as u16).find_map(of);
+        let tables = self.parts.tables.read();
+        let vrf = tables.vrf_of(punt.port_in);
+        let any = || {
+            (0..self.parts.identities.len() as u16).filter(|port| tables.vrf_of(*port) == vrf).find_map(of)
+        };
         of(punt.port_in).or_else(any)
     }
 

@@ -104,7 +104,7 @@ impl LiveRouter {
     pub fn prepare(&self, config: Arc<RouterConfig>) -> Result<Prepared, ReloadError> {
         let before = self.config();
         let (difference, changes) = compared(&before, &config)?;
-        let router = self.tables.read().router();
+        let router = self.tables.router_of(&config).map_err(ReloadError::Build)?;
         let plan = self.plan.load_full();
         let successor = plan.successor(&before, &config, router, self.workers, self.flow_outlet.clone());
         let successor = successor.map_err(ReloadError::Build)?;
@@ -266,8 +266,9 @@ impl LiveRouter {
     /// Applies changes that do not concern packets in the plan.
     fn apply_off_path(&self, before: &RouterConfig, config: &RouterConfig, host: HostChange) {
         for (index, (old, new)) in (0..).zip(before.ports.iter().zip(&config.ports)) {
-            if old.default_mac != new.default_mac {
-                self.tables.update_port(index, |link| PortLink { default_mac: new.default_mac, ..link });
+            if (old.default_mac, old.vrf) != (new.default_mac, new.vrf) {
+                let PortConfig { default_mac, vrf, .. } = *new;
+                self.tables.update_port(index, |link| PortLink { default_mac, vrf, ..link });
             }
         }
         for (state, port) in self.states().iter().zip(&config.ports) {

@@ -475,8 +475,8 @@ pub(crate) fn live_ports<'c>(
 
 pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig, LinkChange)]) {
     for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
-        let default_mac = config.default_mac;
-        tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up });
+        let PortConfig { default_mac, vrf, .. } = **config;
+        tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up, vrf });
     }
 }
 

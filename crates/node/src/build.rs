@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use thalweg_base::DropReason;
-use thalweg_config::{self as config, RouteTarget, RouterConfig};
+use thalweg_config::{self as config, RouteTarget, RouterConfig, TargetIndex, VrfIndex};
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
@@ -26,6 +26,7 @@ use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_dataplane::vlan::{EgressTags, VlanTable};
+use thalweg_dataplane::vrf::{VrfTables, table_number, table_of};
 use thalweg_wire::MacAddr;
 
 /// Why a valid configuration cannot be built.
@@ -136,7 +137,8 @@ impl RouterPlan {
             ),
             nat,
             way_rules: WayRules::of(config).map_err(BuildError::Acl)?,
-            firewall: firewall.map(|firewall| firewall.with_public(router_addresses(config))),
+            firewall: firewall
+                .map(|firewall| firewall.within(router_addresses(config), vrfs_of_ports(config))),
             router,
             ports: config.ports.len(),
             classes: config.qos.classes.len(),
@@ -163,15 +165,25 @@ impl Filters {
     }
 }
 
+/// The VRF of each port; empty if there is one table.
+pub(crate) fn vrfs_of_ports(config: &RouterConfig) -> Vec<VrfIndex> {
+    let ports = config.ports.iter().filter(|_| !config.routing.vrfs.is_empty());
+    ports.map(|port| port.vrf).collect()
+}
+
 /// The broadcast addresses of connected networks (a /31 and a /32 have none: RFC 3021), except those that a
 /// configured neighbor really uses.
 fn broadcasts(config: &RouterConfig) -> BroadcastSet {
-    let of_ports = config.ports.iter().flat_map(|port| &port.addresses).filter_map(|net| match net {
-        IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
+    let nets = config.ports.iter().flat_map(|port| port.addresses.iter().map(move |net| (net, port.vrf)));
+    let all = nets.filter_map(|(net, vrf)| match net {
+        IpNet::V4(net) if net.prefix_len() <= 30 => Some((net.broadcast(), vrf)),
         _ => None,
     });
-    let is_used = |address: &Ipv4Addr| config.neighbors.iter().any(|n| n.address == IpAddr::V4(*address));
-    BroadcastSet::new(of_ports.filter(|address| !is_used(address)))
+    let is_used = |(address, vrf): &(Ipv4Addr, VrfIndex)| {
+        let neighbors = config.neighbors.iter().filter(|n| config.ports[usize::from(n.port)].vrf == *vrf);
+        neighbors.map(|n| n.address).any(|of| of == IpAddr::V4(*address))
+    };
+    BroadcastSet::new(all.filter(|broadcast| !is_used(broadcast)), vrfs_of_ports(config))
 }
 
 /// The VLANs of ports. A port with an interface refuses frames of VLANs that it does not have, live or from a
@@ -198,8 +210,8 @@ pub fn egress_tags(config: &RouterConfig) -> EgressTags {
 #[derive(Clone)]
 pub struct Routes {
     targets: Arc<[u16]>,
-    fib4: Arc<Fib4>,
-    fib6: Arc<Fib6>,
+    main: (Arc<Fib4>, Arc<Fib6>),
+    vrfs: Option<Arc<VrfTables>>,
     next_hops: NextHops,
 }
 
@@ -212,6 +224,10 @@ impl Routes {
         (0u16..).zip(&config.ports).for_each(|(index, port)| groups.hops.set_mtu(index, port.mtu.into()));
         let mut ids = Vec::with_capacity(config.routing.targets.len());
         for target in &config.routing.targets {
+            if let RouteTarget::Table(vrf) = target {
+                ids.push(table_number(*vrf));
+                continue;
+            }
             // Links and neighbors of a replay never change, so only the preferred paths count.
             let paths = match target.preferred() {
                 RouteTarget::Local(port) => vec![AdjacencyKey::Local(*port)],
@@ -219,46 +235,59 @@ impl Routes {
                 RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
                 RouteTarget::Routes => vec![AdjacencyKey::Drop(DropReason::NoRoute)],
                 RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
-                RouteTarget::Ranked(_) => Vec::new(),
+                RouteTarget::Ranked(_) | RouteTarget::Table(_) => Vec::new(),
             };
             ids.push(groups.id(paths, config)?);
         }
-        let id_of = |target: &u32| ids.get(*target as usize).copied().unwrap_or(0);
-        let mut v4: Vec<(Ipv4Net, u16)> = config.routing.v4.iter().map(|(net, t)| (*net, id_of(t))).collect();
-        let mut v6: Vec<(Ipv6Net, u16)> = config.routing.v6.iter().map(|(net, t)| (*net, id_of(t))).collect();
-        let defaults4 = v4.iter_mut().filter(|r| r.0.prefix_len() == 0).map(|r| &mut r.1);
-        let defaults6 = v6.iter_mut().filter(|r| r.0.prefix_len() == 0).map(|r| &mut r.1);
-        for id in defaults4.chain(defaults6) {
-            *id = groups.id_for_default(*id, config)?;
-        }
-        let hosts = host_routes(config, &mut groups)?;
-        let taken4: HashSet<Ipv4Net> = v4.iter().map(|r| r.0).filter(|n| n.prefix_len() == 32).collect();
-        let taken6: HashSet<Ipv6Net> = v6.iter().map(|r| r.0).filter(|n| n.prefix_len() == 128).collect();
-        for (host, id) in hosts {
-            match host {
-                IpNet::V4(net) if !taken4.contains(&net) => v4.push((net, id)),
-                IpNet::V6(net) if !taken6.contains(&net) => v6.push((net, id)),
-                _ => {}
-            }
-        }
-        let refused = |e: LpmError| BuildError::Routes(e.to_string());
-        Ok(Self {
-            targets: ids.as_slice().into(),
-            fib4: Arc::clone(Fib4Writer::from_routes(v4).map_err(refused)?.table()),
-            fib6: Arc::clone(Fib6Writer::from_routes(v6).map_err(refused)?.table()),
-            next_hops: groups.hops,
-        })
+        let tables = config.routing.tables();
+        let tables = tables.map(|(vrf, v4, v6)| table_of_vrf(config, (vrf, v4, v6), &ids, &mut groups));
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        let main = tables[0].clone();
+        let vrfs = (tables.len() > 1).then(|| Arc::new(VrfTables::new(vrfs_of_ports(config), tables)));
+        Ok(Self { targets: ids.as_slice().into(), main, vrfs, next_hops: groups.hops })
     }
 
     /// A routing stage over these tables.
     pub fn router(&self) -> Router {
         Router {
             targets: Arc::clone(&self.targets),
-            fib4: Arc::clone(&self.fib4),
-            fib6: Arc::clone(&self.fib6),
+            fib4: Arc::clone(&self.main.0),
+            fib6: Arc::clone(&self.main.1),
+            vrfs: self.vrfs.clone(),
             next_hops: self.next_hops.clone().into(),
         }
     }
+}
+
+/// The tables of a VRF; `ids` are the numbers of the configuration's targets.
+fn table_of_vrf(
+    config: &RouterConfig,
+    (vrf, v4, v6): (VrfIndex, &[(Ipv4Net, TargetIndex)], &[(Ipv6Net, TargetIndex)]),
+    ids: &[u16],
+    groups: &mut Groups,
+) -> Result<(Arc<Fib4>, Arc<Fib6>), BuildError> {
+    let id_of = |target: &u32| ids.get(*target as usize).copied().unwrap_or(0);
+    let mut v4: Vec<(Ipv4Net, u16)> = v4.iter().map(|(net, t)| (*net, id_of(t))).collect();
+    let mut v6: Vec<(Ipv6Net, u16)> = v6.iter().map(|(net, t)| (*net, id_of(t))).collect();
+    let defaults4 = v4.iter_mut().filter(|r| r.0.prefix_len() == 0).map(|r| &mut r.1);
+    let defaults6 = v6.iter_mut().filter(|r| r.0.prefix_len() == 0).map(|r| &mut r.1);
+    for id in defaults4.chain(defaults6).filter(|id| table_of(**id).is_none()) {
+        *id = groups.id_for_default(*id, config)?;
+    }
+    let hosts = host_routes(config, vrf, groups)?;
+    let taken4: HashSet<Ipv4Net> = v4.iter().map(|r| r.0).filter(|n| n.prefix_len() == 32).collect();
+    let taken6: HashSet<Ipv6Net> = v6.iter().map(|r| r.0).filter(|n| n.prefix_len() == 128).collect();
+    for (host, id) in hosts {
+        match host {
+            IpNet::V4(net) if !taken4.contains(&net) => v4.push((net, id)),
+            IpNet::V6(net) if !taken6.contains(&net) => v6.push((net, id)),
+            _ => {}
+        }
+    }
+    let refused = |e: LpmError| BuildError::Routes(e.to_string());
+    let v4 = Fib4Writer::from_routes(v4).map_err(refused)?;
+    let v6 = Fib6Writer::from_routes(v6).map_err(refused)?;
+    Ok((Arc::clone(v4.table()), Arc::clone(v6.table())))
 }
 
 impl fmt::Debug for Routes {
@@ -270,9 +299,12 @@ impl fmt::Debug for Routes {
 /// Guesses the port of packets without one: the port where their source is connected, else the one toward the rest
 /// of the world: NAT's outside port, the port of a default route, or the first port.
 fn port_guess(config: &RouterConfig) -> PortGuess {
-    let connected = (0u16..)
-        .zip(&config.ports)
-        .flat_map(|(index, port)| port.addresses.iter().map(move |net| (net.trunc(), index)));
+    let ports = (0u16..).zip(&config.ports);
+    // Of equal networks the last counts: that of the main table.
+    let (main, others): (Vec<_>, Vec<_>) = ports.partition(|(_, port)| port.vrf == 0);
+    let connected = others.into_iter().chain(main);
+    let connected =
+        connected.flat_map(|(index, port)| port.addresses.iter().map(move |net| (net.trunc(), index)));
     let default_route = |target: Option<u32>| match config.routing.targets.get(target? as usize)?.preferred()
     {
         RouteTarget::Forward(hops) => hops.first().map(|h| h.port),
@@ -325,7 +357,8 @@ pub(crate) fn nat_keyed(config: &NatConfig, hash_seed: u64) -> NatConfig {
 fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
     let public = config.nat.iter().flat_map(NatConfig::all_public_addresses);
     let is_own = |address: &Ipv4Addr| {
-        config.ports.iter().flat_map(|port| &port.addresses).any(|net| net.addr() == IpAddr::V4(*address))
+        let ports = config.ports.iter().filter(|port| port.vrf == 0);
+        ports.flat_map(|port| &port.addresses).any(|net| net.addr() == IpAddr::V4(*address))
     };
     public.filter(is_own).collect()
 }
@@ -406,17 +439,22 @@ fn adjacency(
 
 /// Host routes: neighbors, and the network and broadcast addresses of connected IPv4 networks. Neighbors come last,
 /// so that they win over a broadcast address that is really in use.
-fn host_routes(config: &RouterConfig, groups: &mut Groups) -> Result<Vec<(IpNet, u16)>, BuildError> {
+fn host_routes(
+    config: &RouterConfig,
+    vrf: VrfIndex,
+    groups: &mut Groups,
+) -> Result<Vec<(IpNet, u16)>, BuildError> {
     let mut routes: HashMap<IpNet, u16> = HashMap::new();
     let nobody = groups.id(vec![AdjacencyKey::Drop(DropReason::NotUnicast)], config)?;
-    for net in config.ports.iter().flat_map(|p| &p.addresses) {
+    for net in config.ports.iter().filter(|p| p.vrf == vrf).flat_map(|p| &p.addresses) {
         // RFC 3021: a /31 has neither; a /32 is a single host.
         if let (IpNet::V4(n), 0..=30) = (net, net.prefix_len()) {
             routes.insert(IpNet::from(IpAddr::V4(n.network())), nobody);
             routes.insert(IpNet::from(IpAddr::V4(n.broadcast())), nobody);
         }
     }
-    for neighbor in &config.neighbors {
+    let is_in_vrf = |n: &&config::StaticNeighbor| config.ports[usize::from(n.port)].vrf == vrf;
+    for neighbor in config.neighbors.iter().filter(is_in_vrf) {
         let id = groups.id(vec![AdjacencyKey::Forward(neighbor.port, neighbor.mac)], config)?;
         routes.insert(IpNet::from(neighbor.address), id);
     }

@@ -36,7 +36,7 @@ pub use firewall::{
 };
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
-    FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
+    FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView, VrfView,
 };
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
@@ -56,12 +56,16 @@ pub enum Request {
     Bgp(BgpRequest),
     /// The forwarding table's state and counters.
     Forwarding,
-    /// The fate of a packet to an address.
+    /// The fate of a packet to an address, by the main table or that of a VRF.
     Fib {
         destination: String,
+        #[serde(default)]
+        vrf: Option<String>,
     },
     /// One item for each route of the forwarding table that passes the filter.
     FibRoutes(FibFilter),
+    /// The tables of routes.
+    Vrfs,
     /// Version, age, problems, what is up and down, memory.
     Status,
     /// The configuration in force.
@@ -142,6 +146,8 @@ pub fn to_json(view: &impl Serialize) -> Value {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FibFilter {
+    /// The table of this VRF; without it the main one.
+    pub vrf: Option<String>,
     /// Only prefixes inside this one.
     pub inside: Option<String>,
     /// Only one family: `ipv4` or `ipv6`.

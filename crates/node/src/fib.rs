@@ -60,7 +60,7 @@ use thalweg_bgp::attrs::flag;
 use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 
-pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables, PathSet};
+pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables, PathSet, Place};
 pub use hops::{Unresolved, Way};
 pub use resolve::{DEPTH_MAX, Underlay, UnderlayRoute, UnderlayTarget};
 pub use table::HopNumber;
@@ -81,7 +81,7 @@ pub struct OutletConfig {
 
 impl Default for OutletConfig {
     fn default() -> Self {
-        let last_hop = thalweg_dataplane::lpm::NEXT_HOP_MAX;
+        let last_hop = thalweg_dataplane::route::NextHops::GROUPS_MAX as HopNumber;
         Self { backups: false, first_hop: 1, last_hop }
     }
 }

@@ -27,7 +27,7 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::{Change, Changes, Further, SHARDS, SharedChanges, shard_of};
 
-use crate::control::{AnswerError, FibRouteView, FibView, ForwardingView};
+use crate::control::{AnswerError, FibRouteView, FibView, ForwardingView, VrfView};
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
@@ -45,12 +45,21 @@ pub trait Forwarding: Send + Sync {
     /// The counters and the unresolved next hops.
     fn status(&self) -> ForwardingView;
 
-    /// What happens to packets for an address, or for a prefix as far as no longer one covers it.
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError>;
+    /// What happens to packets of a VRF (without a name: of the main table) for an address, or for a prefix as far as
+    /// no longer one covers it.
+    fn lookup(&self, vrf: Option<&str>, destination: IpPrefix) -> Result<FibView, AnswerError>;
 
-    /// At most `most` routes of the forwarding table after `after`, ordered by family, address and length. An error
-    /// if the table is not this program's.
-    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, AnswerError>;
+    /// At most `most` routes of a VRF's table after `after`, ordered by family, address and length. An error if the
+    /// table is not this program's.
+    fn routes(
+        &self,
+        vrf: Option<&str>,
+        after: Option<IpPrefix>,
+        most: usize,
+    ) -> Result<Vec<FibRouteView>, AnswerError>;
+
+    /// All tables of routes.
+    fn vrfs(&self) -> Result<Vec<VrfView>, AnswerError>;
 }
 
 /// The next step of the installing thread.

@@ -6,8 +6,12 @@
 //! 1..=targets   targets of configured routes: the router itself, one or several gateways, a network, a discard
 //! ..            one neighbor each, assigned as neighbors are resolved (at most NEIGHBORS_MAX), and targets of routes
 //!               that a reload adds
-//! ..0x7fff      next hops of BGP routes, assigned by the outlet
+//! ..            next hops of BGP routes, assigned by the outlet
+//! ..0x7fff      tables of VRFs, the last number that of the main one
 //! ```
+//!
+//! Each VRF has a table of prefixes; numbers mean the same in all. A port's addresses, networks and neighbors are in
+//! the table of its VRF. Routes of BGP and of other programs are in the main table.
 //!
 //! A connected network leads to a *glean*: its packets leave the fast path as `neighbor-unresolved`, the host
 //! thread resolves the neighbor, and from then on a host route in front of the network leads to it. Gateways are
@@ -30,15 +34,17 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thalweg_base::{DropReason, IpPrefix, Prefix};
-use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
+use thalweg_dataplane::lpm::{LpmError, NextHopId};
 use thalweg_dataplane::route::{NextHops, Router};
+use thalweg_dataplane::vrf::{VrfTables, table_number, table_of};
 use thalweg_wire::MacAddr;
 
 use crate::BuildError;
-use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
-use thalweg_config::RouterConfig;
+use crate::build::vrfs_of_ports;
+use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, Place, RouteInstaller, Way};
+use thalweg_config::{RouteTarget, RouterConfig, TargetIndex, VrfIndex};
 
 pub use neighbors::PortLink;
 use neighbors::{Group, Path};
@@ -72,11 +78,11 @@ pub struct LiveTables {
     /// Groups with a path to a neighbor, except the neighbor's own group.
     users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
-    /// Configured routes to single addresses, and the neighbors' host routes.
-    configured_hosts: HashMap<IpAddr, NextHopId>,
-    neighbor_hosts: HashMap<IpAddr, NextHopId>,
+    /// Configured routes to single addresses, and the neighbors' host routes, by table.
+    configured_hosts: HashMap<(VrfIndex, IpAddr), NextHopId>,
+    neighbor_hosts: HashMap<(VrfIndex, IpAddr), NextHopId>,
     /// Those of configured routes that are a virtual router's at present.
-    virtual_hosts: HashSet<IpAddr>,
+    virtual_hosts: HashSet<(VrfIndex, IpAddr)>,
     /// Routes of other programs.
     others: Others,
     networks: Networks,
@@ -91,7 +97,7 @@ pub struct LiveTables {
 impl LiveTables {
     /// Builds the tables of a configuration. Errors if they cannot hold its routes.
     pub fn new(config: &RouterConfig) -> Result<Self, BuildError> {
-        let limit = usize::from(NEXT_HOP_MAX - NEIGHBORS_MAX - TARGETS_RESERVED) / 2;
+        let limit = (NextHops::GROUPS_MAX - usize::from(NEIGHBORS_MAX + TARGETS_RESERVED)) / 2;
         if config.routing.targets.len() >= limit {
             return Err(BuildError::TooManyNextHops { limit });
         }
@@ -100,33 +106,40 @@ impl LiveTables {
             mtu: port.mtu.into(),
             default_mac: port.default_mac,
             is_up: true,
+            vrf: port.vrf,
         });
         let (macs, silent, failed) = (HashMap::new(), HashSet::new(), HashSet::new());
         let neighbors = Neighbors { ports: ports.collect(), macs, silent, failed };
         let mut groups: Vec<Group> = config.routing.targets.iter().map(Group::of_target).collect();
         let nobody = (groups.len() + 1) as NextHopId;
         groups.push(Group::of(vec![Path::Drop(DropReason::NotUnicast)]));
-        let id = |target: &u32| (target + 1) as NextHopId;
-        let v4 = config.routing.v4.iter().filter_map(|(net, target)| Some((prefix_of_v4(net)?, id(target))));
-        let v6 = config.routing.v6.iter().filter_map(|(net, target)| {
-            Some((Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?, id(target)))
-        });
-        let mut v4: Vec<(Prefix<u32>, NextHopId)> = v4.collect();
-        let taken: std::collections::HashSet<_> = v4.iter().map(|(prefix, _)| *prefix).collect();
-        let empty = unused_addresses(config).filter(|prefix| !taken.contains(prefix));
-        v4.extend(empty.map(|prefix| (prefix, nobody)));
+        // A target that is a table has the table's number, and leaves its own unused.
+        let targets = (1..nobody).zip(&config.routing.targets);
+        let targets: Vec<NextHopId> =
+            targets.map(|(number, target)| number_of(target).unwrap_or(number)).collect();
+        let id = |target: TargetIndex| targets.get(target as usize).copied().unwrap_or(nobody);
+        let mut v4: Vec<_> = routes_v4(config).map(|(place, target)| (place, id(target))).collect();
+        let v6: Vec<_> = routes_v6(config).map(|(place, target)| (place, id(target))).collect();
+        let taken: HashSet<_> = v4.iter().map(|(place, _)| *place).collect();
+        v4.extend(
+            unused_addresses(config).filter(|place| !taken.contains(place)).map(|place| (place, nobody)),
+        );
         let neighbors = Arc::new(Mutex::new(neighbors));
         let adjacencies = groups.iter().map(|group| neighbors.lock().group(group)).collect();
-        let v6: Vec<(Prefix<u128>, NextHopId)> = v6.collect();
-        let all4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
-        let all6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
+        let all4 = v4.iter().map(|((vrf, prefix), number)| ((*vrf, IpPrefix::V4(*prefix)), *number));
+        let all6 = v6.iter().map(|((vrf, prefix), number)| ((*vrf, IpPrefix::V6(*prefix)), *number));
         let all = all4.chain(all6);
         let networks = Networks::among(all.clone(), |number| groups.get(usize::from(number) - 1));
-        let single = all.map(|(prefix, number)| (prefix, prefix.address(), number));
+        let single = all.clone().map(|((vrf, prefix), number)| (prefix, (vrf, prefix.address()), number));
         let configured_hosts = single
-            .filter(|(prefix, address, _)| *prefix == IpPrefix::host(*address))
-            .map(|(_, address, number)| (address, number))
+            .filter(|(prefix, (_, address), _)| *prefix == IpPrefix::host(*address))
+            .map(|(_, host, number)| (host, number))
             .collect();
+        let others: Vec<(Place, NextHopId)> = all.filter(|((vrf, _), _)| *vrf != 0).collect();
+        let v4 =
+            v4.into_iter().filter(|((vrf, _), _)| *vrf == 0).map(|((_, prefix), id)| (prefix, id)).collect();
+        let v6 =
+            v6.into_iter().filter(|((vrf, _), _)| *vrf == 0).map(|((_, prefix), id)| (prefix, id)).collect();
         let reserved = NEIGHBORS_MAX + TARGETS_RESERVED;
         let base = BaseRoutes { v4, v6, groups: adjacencies, reserved };
         let of = Arc::clone(&neighbors);
@@ -134,11 +147,17 @@ impl LiveTables {
             .map_err(|error| BuildError::Routes(error.to_string()))?;
         (0u16..).zip(&config.ports).for_each(|(index, port)| tables.set_mtu(index, port.mtu.into()));
         tables.finish();
+        grow(&mut tables, config)?;
+        if let Some(((_, prefix), _)) =
+            others.iter().find(|(place, number)| !tables.set_base_route(*place, Some(*number)))
+        {
+            return Err(BuildError::Routes(format!("the table has no room for {prefix}")));
+        }
         let last = groups.len() as NextHopId + reserved;
         let mut live = Self {
             tables,
             neighbors,
-            targets: (1..nobody).collect(),
+            targets,
             nobody,
             users: users_of(&groups),
             groups,
@@ -166,10 +185,23 @@ impl LiveTables {
 
     /// The routing stage that reads these tables.
     pub fn router(&self) -> Router {
+        let of_ports = self.neighbors.lock().ports.iter().map(|link| link.vrf).collect();
+        self.router_with(of_ports)
+    }
+
+    /// The same for the ports of a configuration that comes, whose tables are made.
+    pub fn router_of(&mut self, config: &RouterConfig) -> Result<Router, BuildError> {
+        grow(&mut self.tables, config)?;
+        Ok(self.router_with(vrfs_of_ports(config)))
+    }
+
+    fn router_with(&self, of_ports: Vec<VrfIndex>) -> Router {
+        let tables = self.tables.all();
         Router {
             targets: self.targets.as_slice().into(),
             fib4: Arc::clone(self.tables.fib4()),
             fib6: Arc::clone(self.tables.fib6()),
+            vrfs: (tables.len() > 1).then(|| Arc::new(VrfTables::new(of_ports, tables))),
             next_hops: self.tables.next_hops().clone(),
         }
     }
@@ -196,6 +228,7 @@ impl LiveTables {
         let (mut routes, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
         for &(neighbor, mac) in news {
             let (port, address) = neighbor;
+            let host = (self.vrf_of(port), address);
             let before = match mac {
                 Some(mac) => self.neighbors.lock().macs.insert(neighbor, mac),
                 None => self.neighbors.lock().macs.remove(&neighbor),
@@ -207,16 +240,16 @@ impl LiveTables {
                     Some(number) => {
                         self.set_group(number, Group::of(vec![Path::Neighbor { port, address }]));
                         self.hosts.insert(neighbor, number);
-                        self.neighbor_hosts.insert(address, number);
-                        routes.push(address);
+                        self.neighbor_hosts.insert(host, number);
+                        routes.push(host);
                     }
                     None => without_room += 1,
                 },
                 (None, Some(number)) => {
                     self.hosts.remove(&neighbor);
-                    if self.neighbor_hosts.get(&address) == Some(&number) {
-                        self.neighbor_hosts.remove(&address);
-                        routes.push(address);
+                    if self.neighbor_hosts.get(&host) == Some(&number) {
+                        self.neighbor_hosts.remove(&host);
+                        routes.push(host);
                     }
                     // The number stays in use until its prefix is gone.
                     freed.push(number);
@@ -231,8 +264,8 @@ impl LiveTables {
                 self.tables.renew_way(Way::Neighbor { address, link: port.into() });
             }
         }
-        for address in routes {
-            without_room += usize::from(!self.update_host_route(address));
+        for host in routes {
+            without_room += usize::from(!self.update_host_route(host));
         }
         self.tables.finish();
         self.free.extend(freed);
@@ -276,19 +309,20 @@ impl LiveTables {
         let local = Group::of(vec![Path::Local { port }]);
         let mut numbers = (1..).zip(&self.groups).filter(|(_, group)| **group == local);
         let Some((number, _)) = numbers.next() else { return };
-        match (self.configured_hosts.get(&address), is_ours) {
-            (None, true) => _ = self.configured_hosts.insert(address, number),
-            (Some(known), false) if self.virtual_hosts.contains(&address) && *known == number => {
-                self.configured_hosts.remove(&address);
+        let host = (self.vrf_of(port), address);
+        match (self.configured_hosts.get(&host), is_ours) {
+            (None, true) => _ = self.configured_hosts.insert(host, number),
+            (Some(known), false) if self.virtual_hosts.contains(&host) && *known == number => {
+                self.configured_hosts.remove(&host);
             }
             _ => return,
         }
         if is_ours {
-            self.virtual_hosts.insert(address);
+            self.virtual_hosts.insert(host);
         } else {
-            self.virtual_hosts.remove(&address);
+            self.virtual_hosts.remove(&host);
         }
-        self.update_host_route(address);
+        self.update_host_route(host);
         self.tables.finish();
     }
 
@@ -325,12 +359,35 @@ impl LiveTables {
 
     /// Updates or adds a port. A removed port is one that stays down.
     pub fn set_port(&mut self, port: u16, link: PortLink) {
+        let before = self.vrf_of(port);
         let changed = self.neighbors.lock().set_port(port, link);
         if changed {
+            if before != link.vrf {
+                self.move_hosts(port, before, link.vrf);
+            }
             self.life_changes += 1;
             self.tables.set_mtu(port, link.mtu);
             self.renew_groups();
             self.update_networks();
+        }
+    }
+
+    /// The table of a port; the main one for an unknown port.
+    pub fn vrf_of(&self, port: u16) -> VrfIndex {
+        self.neighbors.lock().ports.get(usize::from(port)).map_or(0, |link| link.vrf)
+    }
+
+    /// Moves the routes of a port's neighbors to another table.
+    fn move_hosts(&mut self, port: u16, from: VrfIndex, to: VrfIndex) {
+        let of_port = self.hosts.iter().filter(|((of, _), _)| *of == port);
+        let hosts: Vec<_> = of_port.map(|((_, address), number)| (*address, *number)).collect();
+        for (address, number) in hosts {
+            if self.neighbor_hosts.get(&(from, address)) == Some(&number) {
+                self.neighbor_hosts.remove(&(from, address));
+                self.update_host_route((from, address));
+            }
+            self.neighbor_hosts.insert((to, address), number);
+            self.update_host_route((to, address));
         }
     }
 
@@ -412,6 +469,9 @@ impl LiveTables {
 
     /// What happens to packets that match this number of a configured route.
     pub fn ending_of(&self, number: HopNumber) -> &'static str {
+        if table_of(number).is_some() {
+            return "leak";
+        }
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
         match group.and_then(|group| self.neighbors.lock().in_use(group).0.into_iter().next()) {
             Some(Path::Drop(reason)) => reason.name(),
@@ -485,12 +545,12 @@ impl LiveTables {
         self.free.push(number);
     }
 
-    fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
-        self.tables.base_route(prefix)
+    fn base_route(&self, place: Place) -> Option<NextHopId> {
+        self.tables.base_route(place)
     }
 
-    fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
-        self.tables.set_base_route(prefix, number)
+    fn set_base(&mut self, place: Place, number: Option<NextHopId>) -> bool {
+        self.tables.set_base_route(place, number)
     }
 
     fn publish(&mut self) {
@@ -531,19 +591,46 @@ impl RouteInstaller for LiveTables {
     }
 }
 
-fn prefix_of_v4(net: &ipnet::Ipv4Net) -> Option<Prefix<u32>> {
-    Prefix::new(u32::from(net.network()), net.prefix_len()).ok()
+/// Makes the tables of a configuration.
+fn grow(tables: &mut FibTables, config: &RouterConfig) -> Result<(), BuildError> {
+    let refused = |error: LpmError| BuildError::Routes(error.to_string());
+    tables.grow(config.routing.vrfs.len() + 1).map_err(refused)
+}
+
+/// The number of a target that is a table.
+fn number_of(target: &RouteTarget) -> Option<NextHopId> {
+    match target {
+        RouteTarget::Table(vrf) => Some(table_number(*vrf)),
+        _ => None,
+    }
+}
+
+/// The IPv4 routes of all tables of a configuration; those of each are in order.
+fn routes_v4(config: &RouterConfig) -> impl Iterator<Item = ((VrfIndex, Prefix<u32>), TargetIndex)> + '_ {
+    let prefix = |net: &Ipv4Net| Prefix::new(u32::from(net.network()), net.prefix_len()).ok();
+    config.routing.tables().flat_map(move |(vrf, routes, _)| {
+        routes.iter().filter_map(move |(net, target)| Some(((vrf, prefix(net)?), *target)))
+    })
+}
+
+/// The same of IPv6.
+fn routes_v6(config: &RouterConfig) -> impl Iterator<Item = ((VrfIndex, Prefix<u128>), TargetIndex)> + '_ {
+    let prefix = |net: &Ipv6Net| Prefix::new(u128::from(net.network()), net.prefix_len()).ok();
+    config.routing.tables().flat_map(move |(vrf, _, routes)| {
+        routes.iter().filter_map(move |(net, target)| Some(((vrf, prefix(net)?), *target)))
+    })
 }
 
 /// Network and broadcast addresses of connected IPv4 networks, which no host has (RFC 2644; RFC 3021: a /31 has
 /// neither).
-fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> + '_ {
-    config.ports.iter().flat_map(|port| &port.addresses).flat_map(|net| {
+fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = (VrfIndex, Prefix<u32>)> + '_ {
+    let addresses = config.ports.iter().flat_map(|port| port.addresses.iter().map(move |net| (port.vrf, net)));
+    addresses.flat_map(|(vrf, net)| {
         let ends = match net {
             IpNet::V4(net) if net.prefix_len() <= 30 => vec![net.network(), net.broadcast()],
             _ => Vec::new(),
         };
-        ends.into_iter().filter_map(|address| Prefix::new(u32::from(address), 32).ok())
+        ends.into_iter().filter_map(move |address| Some((vrf, Prefix::new(u32::from(address), 32).ok()?)))
     })
 }
 

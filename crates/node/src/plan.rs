@@ -44,7 +44,6 @@ use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::{Addresses, Ingress};
-use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::mss::MssClamp;
 use thalweg_dataplane::nat::{Labeler, NatCounters, NatProtocol, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
@@ -390,7 +389,8 @@ impl RouterPlan {
             arrival.police.process(chunk);
         }
         if chunk.has_fragments && self.needs_fragments() {
-            arrival.fragments.process(chunk, self.firewall.is_some());
+            let vrf_of = |port| self.router.vrf_of(port);
+            arrival.fragments.process(chunk, self.firewall.is_some(), vrf_of);
             drop(arrival);
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
@@ -619,7 +619,7 @@ impl RouterPlan {
             return;
         }
         let (hop, next_hops) =
-            (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
+            (self.router.find4(packet.port_in, (*inside.ip()).into()), self.router.next_hops.load());
         let leaves_by = |port| next_hops.leads_out_of(hop, port);
         acls.judge_as(packet, l3, inside, leaves_by, counts);
     }

@@ -20,7 +20,7 @@ pub use crate::words::SpecError;
 use crate::live_tables::PortLink;
 #[cfg(doc)]
 use crate::plan::RouterPlan;
-use thalweg_config::PortIndex;
+use thalweg_config::{PortIndex, VrfIndex};
 use thalweg_wire::MacAddr;
 
 /// The decision of one stage.
@@ -56,8 +56,8 @@ pub struct NextNeighbor {
 
 /// Answers what stages do not know.
 pub trait Surroundings {
-    /// The longest matching prefix of an address.
-    fn prefix(&self, destination: IpAddr) -> Option<String>;
+    /// The longest matching prefix of an address in a table, or in one from which its route leaks.
+    fn prefix(&self, vrf: VrfIndex, destination: IpAddr) -> Option<String>;
 
     /// The neighbor that gets a packet which matched this number.
     fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(PortIndex, IpAddr)>;

@@ -13,3 +13,4 @@ mod same_answer;
 mod same_answer_bgp;
 mod strangers;
 mod turns;
+mod vrf;

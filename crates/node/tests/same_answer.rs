@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
-use thalweg_config::{ConfigSource, RouterConfig};
+use thalweg_config::{ConfigSource, Places, RouterConfig};
 use thalweg_dataplane::acl::RuleCount;
 use thalweg_dataplane::nat::{NatCounters, NatLogging};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
@@ -725,8 +725,8 @@ fn nat_is_keyed_with_the_seed_of_its_router() {
 fn ports_that_come_and_go_change_nothing_for_others() {
     let text = Shape::NatOnly.config();
     let before = RouterConfig::from_text("test.toml", &text, Path::new(".")).unwrap();
-    let names = before.ports.iter().map(|port| port.name.clone());
-    let places: Vec<String> = names.chain(["gone".to_owned()]).collect();
+    let mut places = Places::of(&before);
+    places.ports.push("gone".to_owned());
     let more = "[ports.aaa]\nmac = \"02:00:00:00:0a:aa\"\naddresses = [\"100.127.255.1/30\"]\n";
     let source = ConfigSource::of_text("test.toml", &format!("{text}\n{more}"), Path::new("."));
     let after = source.config_in_places(&[], &places).unwrap();

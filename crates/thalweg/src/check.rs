@@ -152,23 +152,29 @@ fn neighbors(text: &mut String, config: &RouterConfig) {
 
 fn routes(text: &mut String, config: &RouterConfig) {
     let routing = &config.routing;
-    let all = routing.v4.iter().map(|(net, target)| (net.to_string(), target));
-    let all = all.chain(routing.v6.iter().map(|(net, target)| (net.to_string(), target)));
-    let total = routing.v4.len() + routing.v6.len();
-    if total <= ROUTES_SHOWN_MAX {
-        let rows = all.map(|(net, target)| {
-            let target = routing.targets.get(*target as usize);
-            vec![net, target.map_or_else(String::new, |target| target_text(config, target))]
-        });
-        *text += &table(&["route", "leads"], &[], rows);
+    let [ipv4, ipv6] = route_counts(config);
+    if ipv4 + ipv6 <= ROUTES_SHOWN_MAX {
+        let mut rows = Vec::new();
+        for (vrf, v4, v6) in routing.tables() {
+            let all = v4.iter().map(|(net, target)| (net.to_string(), target));
+            let all = all.chain(v6.iter().map(|(net, target)| (net.to_string(), target)));
+            rows.extend(all.map(|(net, target)| {
+                let leads = routing.target_of(*target).map(|target| target_text(config, target));
+                vec![routing.vrf_name(vrf).to_owned(), net, leads.unwrap_or_default()]
+            }));
+        }
+        *text += &match routing.vrfs.is_empty() {
+            true => table(&["route", "leads"], &[], rows.into_iter().map(|row| row[1..].to_vec())),
+            false => table(&["VRF", "route", "leads"], &[], rows),
+        };
     }
     let s = routing.sources;
     let _ = writeln!(
         text,
         "{} IPv4 and {} IPv6 routes: {} local, {} connected, {} configured, {} from files, {} of them replaced by others; \
          {} different targets\n",
-        count(routing.v4.len() as u64),
-        count(routing.v6.len() as u64),
+        count(ipv4 as u64),
+        count(ipv6 as u64),
         count(s.local as u64),
         count(s.connected as u64),
         count(s.configured as u64),
@@ -178,12 +184,19 @@ fn routes(text: &mut String, config: &RouterConfig) {
     );
 }
 
+/// The routes of all tables, by family.
+fn route_counts(config: &RouterConfig) -> [usize; 2] {
+    let tables = || config.routing.tables();
+    [tables().map(|(_, v4, _)| v4.len()).sum(), tables().map(|(.., v6)| v6.len()).sum()]
+}
+
 fn target_text(config: &RouterConfig, target: &RouteTarget) -> String {
     match target {
         RouteTarget::Local(port) => format!("to the router itself ({})", port_name(config, *port)),
         RouteTarget::Blackhole => "blackhole".to_owned(),
         RouteTarget::Unreachable => "unreachable".to_owned(),
         RouteTarget::Routes => "the routes".to_owned(),
+        RouteTarget::Table(vrf) => format!("the routes of {}", config.routing.vrf_name(*vrf)),
         RouteTarget::Ranked(tiers) => {
             let tiers: Vec<String> = tiers.iter().map(|tier| target_text(config, tier)).collect();
             tiers.join("; while that is dead, ")
@@ -396,6 +409,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
                 "vlan": port.sub_interface.map(|s| s.vlan),
                 "acl_in": acl::name(config, port.acl_in), "acl_out": acl::name(config, port.acl_out),
                 "urpf": port.urpf.to_string(),
+                "vrf": config.routing.vrf_name(port.vrf),
             })
         })
         .collect();
@@ -427,8 +441,8 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         "ports": ports,
         "neighbors": neighbors,
         "routes": {
-            "ipv4": config.routing.v4.len(),
-            "ipv6": config.routing.v6.len(),
+            "ipv4": route_counts(config)[0],
+            "ipv6": route_counts(config)[1],
             "targets": config.routing.targets.len(),
             "sources": config.routing.sources,
         },

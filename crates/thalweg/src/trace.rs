@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use thalweg_config::RouterConfig;
+use thalweg_config::{RouterConfig, VrfIndex};
 use thalweg_node::control::{PacketRequest, Request};
 use thalweg_node::live_tables::{LiveTables, PortLink};
 use thalweg_node::plan::RouterPlan;
@@ -61,8 +61,8 @@ struct FromFile<'c> {
 }
 
 impl Surroundings for FromFile<'_> {
-    fn prefix(&self, destination: IpAddr) -> Option<String> {
-        self.tables.fib().lookup(destination).1.map(|prefix| prefix.to_string())
+    fn prefix(&self, vrf: VrfIndex, destination: IpAddr) -> Option<String> {
+        self.tables.fib().lookup(vrf, destination).1.map(|prefix| prefix.to_string())
     }
 
     fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {

@@ -127,7 +127,9 @@ const STATES: &[Param] = &[
 /// Without the limit.
 const CLEAR_STATES: &[Param] = STATES.split_at(STATES.len() - 1).0;
 const BLOCKS: &[Param] = &[text("inside"), text("public"), number("port"), number("limit")];
-const FIB: &[Param] = &[text("inside"), text("family"), text("source"), number("limit"), text("cursor")];
+const FIB_OF_ONE: &[Param] = &[text("vrf")];
+const FIB: &[Param] =
+    &[text("vrf"), text("inside"), text("family"), text("source"), number("limit"), text("cursor")];
 const ROUTES_PARAMS: &[Param] = &[
     text("inside"),
     text("neighbor"),
@@ -201,9 +203,13 @@ pub(crate) static ROWS: &[Row] = &[
     get(
         "/api/v1/fib/{rest}",
         Read,
-        NONE,
-        Does::One(|call| Ok(Request::Fib { destination: call.place.clone() })),
+        FIB_OF_ONE,
+        Does::One(|call| {
+            let vrf = call.text("vrf").map(str::to_owned);
+            Ok(Request::Fib { destination: call.place.clone(), vrf })
+        }),
     ),
+    get("/api/v1/vrfs", Read, NONE, Does::List(|_| Ok(Request::Vrfs))),
     get(
         "/api/v1/nat/sessions",
         Read,

@@ -93,9 +93,19 @@ pub(crate) struct Ends {
     pub(crate) destination: Endpoint,
 }
 
+/// Where an IPv4 address of a state has its VRF: hosts of two VRFs may have one address. Addresses of IPv6 have no
+/// room, so at most one VRF routes IPv6 where there is a firewall.
+const VRF_AT: u32 = 32;
+
 impl Ends {
-    /// `origin` is the packet before NAT, if NAT changed it.
-    pub(crate) fn of(packet: &Packet, l3: &[u8], origin: Option<&Origin>) -> Option<Self> {
+    /// The ends of a packet of IPv4 in their VRFs.
+    fn in_vrfs(self, [from, to]: [u16; 2]) -> Self {
+        let within = |(address, port): Endpoint, vrf: u16| (address | u128::from(vrf) << VRF_AT, port);
+        Self { source: within(self.source, from), destination: within(self.destination, to) }
+    }
+
+    /// `origin` is the packet before NAT, if NAT changed it; `vrfs` are those of the ends.
+    pub(crate) fn of(packet: &Packet, l3: &[u8], origin: Option<&Origin>, vrfs: [u16; 2]) -> Option<Self> {
         let ports = match packet.flags.has(PacketFlags::HAS_PORTS) {
             true => (packet.src_port, packet.dst_port),
             false => (0, 0),
@@ -119,7 +129,7 @@ impl Ends {
             ends.source = (u128::from(u32::from_be_bytes(origin.src)), port);
             ends.destination.1 = if is_echo { port } else { ends.destination.1 };
         }
-        Some(ends)
+        Some(ends.in_vrfs(vrfs))
     }
 }
 
@@ -173,10 +183,15 @@ impl FlowKey {
         Self { marks: self.marks ^ UPPER_ASKS, ..self }
     }
 
+    /// One of the endpoints, without its VRF.
+    pub(crate) fn end(&self, at: usize) -> Endpoint {
+        let bits = if self.marks & IPV6 != 0 { u128::MAX } else { (1 << VRF_AT) - 1 };
+        (self.addresses[at] & bits, self.ports[at])
+    }
+
     /// The flow hash of the connection's packets.
     pub(crate) fn flow_hash(&self) -> u32 {
-        let end = |at: usize| (self.addresses[at], self.ports[at]);
-        flow_hash_between(end(0), end(1), self.marks & IPV6 != 0, self.protocol)
+        flow_hash_between(self.end(0), self.end(1), self.marks & IPV6 != 0, self.protocol)
     }
 
     /// A hash with a secret, so that nobody can choose endpoints that collide.
@@ -200,8 +215,8 @@ pub(crate) struct Quoted {
 }
 
 impl Quoted {
-    /// `None` if nothing with a state is quoted.
-    pub(crate) fn of(packet: &Packet, l3: &[u8]) -> Option<Self> {
+    /// `None` if nothing with a state is quoted. `vrfs` are those of the ends of the error, which goes back.
+    pub(crate) fn of(packet: &Packet, l3: &[u8], [from, to]: [u16; 2]) -> Option<Self> {
         let quoted = IpPacket::parse(transport(packet, l3)?.get(icmp::HEADER_BYTES..)?)?;
         if quoted.is_ipv6() != packet.is_ipv6() || quoted.later_fragment {
             return None;
@@ -227,6 +242,7 @@ impl Quoted {
             source: (number(quoted.source), ports.0),
             destination: (number(quoted.destination), ports.1),
         };
+        let ends = if quoted.is_ipv6() { ends } else { ends.in_vrfs([to, from]) };
         let (key, _) = FlowKey::between(&ends, quoted.protocol, packet.is_ipv6(), is_request);
         Some(Self { key, sender: ends.source.0 })
     }
@@ -241,5 +257,5 @@ pub fn state_hash(packet: &Packet, l3: &[u8]) -> u32 {
     if packet.flags.has(PacketFlags::HAS_PORTS) || Kind::of(packet, l3) != Kind::Error {
         return packet.flow_hash;
     }
-    Quoted::of(packet, l3).map_or(packet.flow_hash, |quoted| quoted.key.flow_hash())
+    Quoted::of(packet, l3, [0; 2]).map_or(packet.flow_hash, |quoted| quoted.key.flow_hash())
 }

@@ -49,6 +49,8 @@ pub struct FirewallRules {
     names_router: bool,
     /// Addresses of the router that are NAT's too: NAT drops packets for the router that arrive there.
     public: Vec<Ipv4Addr>,
+    /// By port; empty if there are no VRFs.
+    vrfs: Box<[u16]>,
     pairs: Box<[Pair]>,
     lists: AclSet,
     /// Which rules are in them.
@@ -96,6 +98,7 @@ impl FirewallRules {
             zone_count,
             names_router,
             public: Vec::new(),
+            vrfs: Box::default(),
             pairs: pairs.into(),
             lists,
             members,
@@ -108,6 +111,19 @@ impl FirewallRules {
     /// Takes addresses of the router that are NAT's too.
     pub fn with_public(self, public: Vec<Ipv4Addr>) -> Self {
         Self { public, ..self }
+    }
+
+    /// Takes the VRFs of ports, if there are any.
+    pub fn with_vrfs(self, vrfs: Vec<u16>) -> Self {
+        Self { vrfs: vrfs.into(), ..self }
+    }
+
+    /// The VRFs of a packet's source and destination. The router's end is in that of the other.
+    #[inline(always)]
+    pub(crate) fn vrfs_of(&self, packet: &Packet) -> [u16; 2] {
+        let of = |port: u16| self.vrfs.get(usize::from(port)).copied();
+        let (from, to) = (of(packet.port_in), of(packet.port_out));
+        [from.or(to).unwrap_or(0), to.or(from).unwrap_or(0)]
     }
 
     /// Whether a rule is about packets for the router itself, or from it.

@@ -82,8 +82,9 @@ pub(crate) struct Seen {
     inside: usize,
     /// Its real source, if NAT changed it.
     source: Option<SocketAddrV4>,
-    /// The address of its destination.
+    /// The address of its destination, and the VRFs of both ends.
     destination: u128,
+    vrfs: [u16; 2],
 }
 
 impl Seen {
@@ -91,11 +92,11 @@ impl Seen {
         packet: &Packet,
         l3: &[u8],
         nat: Option<&Translated>,
-        pair: u16,
+        (pair, vrfs): (u16, [u16; 2]),
         secret: u64,
     ) -> Option<Self> {
         let origin = nat.map(|nat| &nat.origin);
-        let ends = Ends::of(packet, l3, origin)?;
+        let ends = Ends::of(packet, l3, origin, vrfs)?;
         let kind = Kind::of(packet, l3);
         let (key, from) = FlowKey::of(packet, &ends, kind);
         let source = origin
@@ -105,7 +106,7 @@ impl Seen {
         let hash = (named == 0).then(|| key.hash(secret));
         let inside = if source.is_some() { from } else { 1 - from };
         let destination = ends.destination.0;
-        Some(Self { pair, kind, key, from, hash, session, named, inside, source, destination })
+        Some(Self { pair, kind, key, from, hash, session, named, inside, source, destination, vrfs })
     }
 }
 
@@ -329,7 +330,7 @@ impl StateShard {
         rules: &FirewallRules,
         now_ns: u64,
     ) -> (Option<u16>, PacketState) {
-        let quoted = (seen.kind == Kind::Error).then(|| Quoted::of(packet, l3)).flatten();
+        let quoted = (seen.kind == Kind::Error).then(|| Quoted::of(packet, l3, seen.vrfs)).flatten();
         let keys = [Some(seen.key), Some(seen.key.asked_by_the_other()), quoted.map(|quoted| quoted.key)];
         let known = keys.into_iter().flatten().filter_map(|key| self.find(&key, key.hash(self.secret)));
         let now_s = seconds(now_ns).max(self.now_s);
@@ -564,7 +565,7 @@ impl StateShard {
     fn judge_error(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) {
         let is_proven = turn.seen.session != Translated::UNPROVEN;
         let is_related = is_proven && packet.flags.has(PacketFlags::TRANSLATED)
-            || Quoted::of(packet, l3).is_some_and(|quoted| {
+            || Quoted::of(packet, l3, turn.seen.vrfs).is_some_and(|quoted| {
                 quoted.sender == turn.seen.destination
                     && self.find(&quoted.key, quoted.key.hash(self.secret)).is_some()
             });
@@ -621,7 +622,6 @@ impl StateShard {
             return;
         }
         let Seen { key, from, .. } = *turn.seen;
-        let end = |at: usize| (key.addresses[at], key.ports[at]);
         self.events.push(FirewallEvent {
             time_ns: turn.now_ns,
             rule: decision.rule,
@@ -631,8 +631,8 @@ impl StateShard {
             port_out: packet.port_out,
             protocol: packet.protocol,
             is_ipv6: packet.is_ipv6(),
-            source: end(from),
-            destination: end(1 - from),
+            source: key.end(from),
+            destination: key.end(1 - from),
         });
     }
 

@@ -173,7 +173,7 @@ impl<E: Exclusion> FirewallStage<E> {
             true => rules.pair_of(packet)?,
             false => rules.pair_to_router(packet, l3)?,
         };
-        Seen::of(packet, l3, origin, pair, self.secret)
+        Seen::of(packet, l3, origin, (pair, rules.vrfs_of(packet)), self.secret)
     }
 
     /// Decides about a packet that a program of the router sends by `port_out`. `shard` is the one of its answers.
@@ -186,7 +186,8 @@ impl<E: Exclusion> FirewallStage<E> {
         now_ns: u64,
     ) {
         let pair = rules.pair_from_router(packet.port_out);
-        let seen = pair.and_then(|pair| Seen::of(packet, l3, None, pair, self.secret));
+        let vrfs = rules.vrfs_of(packet);
+        let seen = pair.and_then(|pair| Seen::of(packet, l3, None, (pair, vrfs), self.secret));
         if let (Some(seen), Some(shard)) = (seen, self.shards.get(usize::from(shard))) {
             let mut shard = shard.enter();
             shard.advance_to(seconds(now_ns));

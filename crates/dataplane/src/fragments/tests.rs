@@ -15,7 +15,7 @@ fn run(tracker: &mut FragmentTracker, frames: Vec<Frame>) -> Chunk {
     let mut c = chunk(frames);
     let ingress = Ingress { drop_martians: true, ..Default::default() };
     ingress.process(&mut c.batch(0));
-    tracker.process(&mut c, true);
+    tracker.process(&mut c, true, |_| 0);
     c
 }
 

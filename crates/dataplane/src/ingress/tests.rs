@@ -204,7 +204,8 @@ fn the_port_is_guessed_by_longest_source_network() {
 
 /// A stage with two networks that drops martians or not.
 fn with_networks(drop_martians: bool) -> Ingress {
-    let broadcasts = BroadcastSet::new([Ipv4Addr::new(10, 1, 2, 255), Ipv4Addr::new(192, 168, 3, 127)]);
+    let addresses = [Ipv4Addr::new(10, 1, 2, 255), Ipv4Addr::new(192, 168, 3, 127)];
+    let broadcasts = BroadcastSet::new(addresses.map(|address| (address, 0)), Vec::new());
     Ingress { drop_martians, broadcasts, ..ingress() }
 }
 
@@ -383,7 +384,7 @@ proptest! {
         };
         let net = |s: &str| s.parse::<IpNet>().unwrap();
         let port_guess = PortGuess::new([(net("10.0.0.0/8"), 1), (net("64.0.0.0/2"), 2)], None);
-        let broadcasts = BroadcastSet::new(broadcast.then_some(Ipv4Addr::from(dst)));
+        let broadcasts = BroadcastSet::new(broadcast.then_some((Ipv4Addr::from(dst), 0)), Vec::new());
         let stage = Ingress { drop_martians: !near || guess, port_guess, vlans: Default::default(), broadcasts };
         let mut chunk = chunk(vec![frame(), frame()]);
         let mut batch = chunk.batch(0);

@@ -45,6 +45,7 @@ fn router() -> Router {
                 .unwrap()
                 .table(),
         ),
+        vrfs: None,
         next_hops: hops.into(),
     }
 }

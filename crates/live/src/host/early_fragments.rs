@@ -16,8 +16,8 @@ const WAITS_NS: [u64; 4] = [2_000_000, 10_000_000, 50_000_000, 250_000_000];
 /// Limit of waiting fragments, and of injected ones that may come back.
 const KEPT_MAX: usize = 256;
 
-/// Identifies an IPv4 fragment: the header fields that do not change on the way.
-type Identity = [u8; 17];
+/// Identifies an IPv4 fragment: its port of arrival, and the header fields that do not change on the way.
+type Identity = (u16, [u8; 17]);
 
 struct Early {
     due_ns: u64,
@@ -36,7 +36,7 @@ pub(super) struct EarlyFragments {
 impl EarlyFragments {
     /// Keeps a fragment for a while. Gives it back if it has waited long enough or there is no room.
     pub(super) fn keep(&mut self, punt: Punt, now_ns: u64) -> Result<(), Punt> {
-        let Some(identity) = identity(punt.ip_packet()) else { return Err(punt) };
+        let Some(identity) = identity(punt.port_in, punt.ip_packet()) else { return Err(punt) };
         let known = self.put_in.iter().position(|(other, _)| *other == identity);
         let tries = known.and_then(|place| self.put_in.remove(place)).map_or(0, |(_, tries)| tries);
         match WAITS_NS.get(tries) {
@@ -71,13 +71,13 @@ impl EarlyFragments {
     }
 }
 
-fn identity(packet: &[u8]) -> Option<Identity> {
+fn identity(port_in: u16, packet: &[u8]) -> Option<Identity> {
     let header: &[u8; 20] = packet.first_chunk()?;
     let mut identity = [0; 17];
     identity[..8].copy_from_slice(&header[..8]);
     identity[8] = header[9];
     identity[9..].copy_from_slice(&header[12..20]);
-    Some(identity)
+    Some((port_in, identity))
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ addresses = ["198.51.101.1/24"]
 
 /// The configuration as read by a router that was started with [`PORTS`].
 fn next(ports: &str) -> RouterConfig {
-    let places = ["lan", "wan", "wan.7"].map(str::to_owned);
+    let names = ["lan", "wan", "wan.7"].map(str::to_owned).to_vec();
+    let places = thalweg_config::Places { ports: names, ..Default::default() };
     let source = thalweg_config::ConfigSource::of_text("router.toml", ports, Path::new(""));
     source.config_in_places(&[], &places).unwrap_or_else(|errors| panic!("{errors}"))
 }

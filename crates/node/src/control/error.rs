@@ -49,6 +49,8 @@ pub enum AnswerError {
     Destination { text: String, error: PrefixTextError },
     #[error("{0}: expected an address or a prefix")]
     NoDestination(String),
+    #[error("no VRF is called {0}; `thalweg show vrf` lists them")]
+    UnknownVrf(String),
     #[error("{0} has no route any more, so the list cannot go on behind it: begin again")]
     CursorGone(String),
     #[error("no family is called {0}; expected ipv4 or ipv6")]
@@ -107,7 +109,7 @@ impl AnswerError {
             | Self::InKernel(_)
             | Self::KeepsNothing(_)
             | Self::NotProfiled => RefusalKind::Absent,
-            Self::UnknownNeighbor(_) => RefusalKind::NotFound,
+            Self::UnknownNeighbor(_) | Self::UnknownVrf(_) => RefusalKind::NotFound,
             Self::ReadOnly
             | Self::HostSilent
             | Self::SessionDown(_)

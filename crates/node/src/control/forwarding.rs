@@ -145,6 +145,9 @@ pub struct KernelView {
 pub struct FibView {
     /// The address or prefix in question.
     pub destination: String,
+    /// The VRF whose route it is: another than that of the question if its routes leak.
+    #[serde(default)]
+    pub vrf: String,
     /// The matching prefix.
     pub prefix: Option<String>,
     /// `forward`, `discard` or `no route`.
@@ -178,12 +181,29 @@ pub struct FibNextHop {
 /// A route of the forwarding table, as [`super::Request::FibRoutes`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FibRouteView {
+    /// The VRF whose route it is.
+    #[serde(default)]
+    pub vrf: String,
     pub prefix: String,
-    /// `forward`, `local`, `blackhole`, ...
+    /// `forward`, `local`, `blackhole`, `leak`, ...
     pub action: String,
+    /// The VRF in whose table packets are looked up, if the route leaks.
+    #[serde(default)]
+    pub leaks_from: Option<String>,
     /// The route's source: `connected`, `configured`, `kernel` or `bgp`.
     pub source: String,
     /// All next hops of the route; a flow uses one of them.
     #[serde(alias = "ways")]
     pub next_hops: Vec<FibNextHop>,
+}
+
+/// A table of routes, as [`super::Request::Vrfs`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VrfView {
+    pub name: String,
+    /// The ports where packets arrive that are looked up in it.
+    pub ports: Vec<String>,
+    /// Routes of IPv4, neighbors included.
+    pub ipv4: u64,
+    pub ipv6: u64,
 }

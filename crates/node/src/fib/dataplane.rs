@@ -10,6 +10,9 @@ use thalweg_dataplane::lpm::{
     BinaryTrie, Fib4, Fib4Writer, Fib6, Fib6Writer, Lpm, LpmError, NextHopId, Table, Writer,
 };
 use thalweg_dataplane::route::{Adjacency, NextHops, SharedNextHops};
+use thalweg_dataplane::vrf::{VRFS_MAX, table_of};
+
+use thalweg_config::VrfIndex;
 
 use super::hops::Way;
 use super::table::HopNumber;
@@ -30,8 +33,11 @@ impl From<Vec<Adjacency>> for PathSet {
     }
 }
 
-/// Routes from other sources than BGP, which win over BGP's for the same prefix: connected networks, addresses,
-/// neighbors, configured routes.
+/// A prefix and the table that has a route to it.
+pub type Place = (VrfIndex, IpPrefix);
+
+/// Routes of the main table from other sources than BGP, which win over BGP's for the same prefix: connected networks,
+/// addresses, neighbors, configured routes.
 #[derive(Clone, Debug, Default)]
 pub struct BaseRoutes {
     /// IPv4 prefixes with the number of their group.
@@ -52,21 +58,24 @@ impl BaseRoutes {
     }
 }
 
-/// Numbers reserved for default routes, one for each family. A default route always has a number of its own, by
-/// which a reverse path check that disregards default routes recognizes it.
-pub const DEFAULTS: usize = 2;
+/// Families, each with a default route.
+const FAMILIES: usize = 2;
+
+/// Numbers reserved for default routes, one for each table and family. A default route always has a number of its
+/// own, by which a reverse path check that disregards default routes recognizes it.
+pub const DEFAULTS: usize = FAMILIES * VRFS_MAX;
 
 /// Turns a neighbor on a link into the bytes that the data plane writes before a packet.
 pub type AdjacencyOf = Box<dyn Fn(Way) -> Adjacency + Send>;
 
-/// The data plane's tables. An outlet writes them.
+/// The data plane's tables. An outlet writes the main one.
 pub struct FibTables {
-    v4: Family<Fib4Writer, u32>,
-    v6: Family<Fib6Writer, u128>,
-    /// The last two are the slots of the default routes.
+    /// By VRF; the main table is the first.
+    tables: Vec<Families>,
+    /// The last [`DEFAULTS`] are the slots of the default routes.
     base_groups: Vec<PathSet>,
-    /// The plain numbers of the default routes' targets, by family.
-    defaults: [Option<NextHopId>; DEFAULTS],
+    /// The plain numbers of the default routes' targets, by table and family.
+    defaults: Vec<Option<NextHopId>>,
     adjacency_of: AdjacencyOf,
     /// The way and the backup of each hop number, starting after the base groups.
     ways: Vec<Option<(Way, Option<Way>)>>,
@@ -83,6 +92,12 @@ pub struct FibTables {
     route_changes: u64,
 }
 
+/// Both families of a table.
+struct Families {
+    v4: Family<Fib4Writer, u32>,
+    v6: Family<Fib6Writer, u128>,
+}
+
 struct Family<W, A> {
     writer: W,
     base: HashMap<Prefix<A>, NextHopId>,
@@ -96,18 +111,17 @@ struct Family<W, A> {
 }
 
 impl FibTables {
-    /// Tables with the base routes. An outlet that writes them must start its hop numbers at
+    /// A main table with the base routes. An outlet that writes it must start its hop numbers at
     /// [`BaseRoutes::first_hop`].
     pub fn new(base: BaseRoutes, adjacency_of: AdjacencyOf) -> Result<Self, LpmError> {
         let mut base_groups = base.groups;
         base_groups.resize(base_groups.len() + usize::from(base.reserved) + DEFAULTS, PathSet::default());
-        let [default4, default6] = [1, 0].map(|from_end| (base_groups.len() - from_end) as NextHopId);
+        let first_default = first_default_of(&base_groups);
         let mut tables = Self {
-            v4: Family::new(base.v4, default4, Fib4Writer::from_routes)?,
-            v6: Family::new(base.v6, default6, Fib6Writer::from_routes)?,
+            tables: vec![Families::new(base.v4, base.v6, first_default)?],
             hops: NextHops::new(),
             base_groups,
-            defaults: [None; DEFAULTS],
+            defaults: vec![None; FAMILIES],
             adjacency_of,
             ways: Vec::new(),
             numbers: HashMap::new(),
@@ -120,7 +134,7 @@ impl FibTables {
         };
         for number in 1..=tables.base_groups.len() as NextHopId {
             let nothing = [Adjacency::Drop(DropReason::NoRoute)];
-            match number >= default4 {
+            match number >= first_default {
                 true => tables.hops.add_default(&nothing),
                 false => tables.hops.add(&nothing),
             };
@@ -131,20 +145,31 @@ impl FibTables {
         Ok(tables)
     }
 
+    /// Makes empty tables, so that there are at least `count`.
+    pub fn grow(&mut self, count: usize) -> Result<(), LpmError> {
+        while self.tables.len() < count.min(VRFS_MAX) {
+            let first = first_default_of(&self.base_groups) + (FAMILIES * self.tables.len()) as NextHopId;
+            self.tables.push(Families::new(Vec::new(), Vec::new(), first)?);
+            self.defaults.extend([None; FAMILIES]);
+        }
+        Ok(())
+    }
+
     /// Translates the number of a default route to the number of its target; returns others unchanged.
     pub fn plain(&self, number: HopNumber) -> HopNumber {
-        let defaults = [self.v4.default_number, self.v6.default_number];
-        let of = defaults.iter().position(|default| *default == number);
-        of.map_or(number, |family| self.defaults[family].unwrap_or(0))
+        let of = number.checked_sub(first_default_of(&self.base_groups));
+        let target = of.and_then(|of| self.defaults.get(usize::from(of)));
+        target.map_or(number, |target| target.unwrap_or(0))
     }
 
     /// Makes the default routes' numbers mean what their present targets mean.
     fn point_defaults(&mut self) {
-        let now = [self.v4.default_hop(), self.v6.default_hop()];
-        let before = std::mem::replace(&mut self.defaults, now);
-        for (family, number) in [self.v4.default_number, self.v6.default_number].into_iter().enumerate() {
-            if before[family] != now[family] {
-                let paths = now[family].map_or(PathSet::default(), |of| self.paths(of));
+        let now = self.tables.iter().flat_map(|table| [table.v4.default_hop(), table.v6.default_hop()]);
+        let now: Vec<_> = now.collect();
+        let before = std::mem::replace(&mut self.defaults, now.clone());
+        for (number, (before, now)) in (first_default_of(&self.base_groups)..).zip(before.iter().zip(now)) {
+            if *before != now {
+                let paths = now.map_or(PathSet::default(), |of| self.paths(of));
                 self.set_meaning(number, &paths);
                 self.stale = true;
             }
@@ -191,23 +216,29 @@ impl FibTables {
             }
         }
         self.set_meaning(number, &paths);
-        let defaults = [self.v4.default_number, self.v6.default_number];
-        for (of, default) in self.defaults.into_iter().zip(defaults) {
-            if of == Some(number) {
-                self.set_meaning(default, &paths);
-            }
-        }
+        let defaults = (first_default_of(&self.base_groups)..).zip(&self.defaults);
+        let with_it: Vec<_> = defaults.filter(|(_, of)| **of == Some(number)).map(|(at, _)| at).collect();
+        with_it.into_iter().for_each(|default| self.set_meaning(default, &paths));
         self.stale = true;
     }
 
-    /// The IPv4 table, for readers.
+    /// The main table of IPv4, for readers.
     pub fn fib4(&self) -> &Arc<Fib4> {
-        self.v4.writer.table()
+        self.tables[0].v4.writer.table()
     }
 
-    /// The IPv6 table, for readers.
+    /// The main table of IPv6, for readers.
     pub fn fib6(&self) -> &Arc<Fib6> {
-        self.v6.writer.table()
+        self.tables[0].v6.writer.table()
+    }
+
+    /// All tables, the main one first, for readers.
+    pub fn all(&self) -> impl ExactSizeIterator<Item = (Arc<Fib4>, Arc<Fib6>)> + '_ {
+        self.tables.iter().map(|of| (Arc::clone(of.v4.writer.table()), Arc::clone(of.v6.writer.table())))
+    }
+
+    fn table(&self, vrf: VrfIndex) -> Option<&Families> {
+        self.tables.get(usize::from(vrf))
     }
 
     /// The meanings of the numbers in the tables, for readers.
@@ -224,31 +255,34 @@ impl FibTables {
         }
     }
 
-    /// Sets or removes a base route; after a removal the outlet's route is in force again. Returns whether the
-    /// table had room.
-    pub fn set_base_route(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+    /// Sets or removes a base route of a table; after a removal the outlet's route is in force again. Returns whether
+    /// the table had room.
+    pub fn set_base_route(&mut self, (vrf, prefix): Place, number: Option<NextHopId>) -> bool {
         self.changes += 1;
+        let vrf = usize::from(vrf);
         if prefix.length() == 0 {
-            match prefix {
-                IpPrefix::V4(_) => self.v4.default_base = number,
-                IpPrefix::V6(_) => self.v6.default_base = number,
+            match (prefix, self.tables.get_mut(vrf)) {
+                (IpPrefix::V4(_), Some(table)) => table.v4.default_base = number,
+                (IpPrefix::V6(_), Some(table)) => table.v6.default_base = number,
+                (_, None) => {}
             }
             self.point_defaults();
         }
         self.publish_hops();
-        let done = match prefix {
-            IpPrefix::V4(prefix) => self.v4.set_base(prefix, number),
-            IpPrefix::V6(prefix) => self.v6.set_base(prefix, number),
+        let done = match (prefix, self.tables.get_mut(vrf)) {
+            (IpPrefix::V4(prefix), Some(table)) => table.v4.set_base(prefix, number),
+            (IpPrefix::V6(prefix), Some(table)) => table.v6.set_base(prefix, number),
+            (_, None) => false,
         };
         self.refused += u64::from(!done);
         done
     }
 
     /// The number of a base route; `None` if the prefix has none.
-    pub fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+    pub fn base_route(&self, (vrf, prefix): Place) -> Option<NextHopId> {
         match prefix {
-            IpPrefix::V4(prefix) => self.v4.base_route(prefix),
-            IpPrefix::V6(prefix) => self.v6.base_route(prefix),
+            IpPrefix::V4(prefix) => self.table(vrf)?.v4.base_route(prefix),
+            IpPrefix::V6(prefix) => self.table(vrf)?.v6.base_route(prefix),
         }
     }
 
@@ -307,13 +341,18 @@ impl FibTables {
         self.renew_way(way);
     }
 
-    /// Routes in the tables, base routes included, by family.
-    pub fn routes(&self) -> [usize; 2] {
-        [self.v4.writer.routes().len(), self.v6.writer.routes().len()]
+    /// Routes in a table, base routes included, by family.
+    pub fn routes(&self, vrf: VrfIndex) -> [usize; 2] {
+        self.table(vrf).map_or([0; 2], |of| [of.v4.writer.routes().len(), of.v6.writer.routes().len()])
     }
 
-    /// At most `most` routes after `after`, each with its number: IPv4 first, then by address and length.
-    pub fn routes_after(&self, after: Option<IpPrefix>, most: usize) -> Vec<(IpPrefix, HopNumber)> {
+    /// At most `most` routes of a table after `after`, each with its number: IPv4 first, then by address and length.
+    pub fn routes_after(
+        &self,
+        vrf: VrfIndex,
+        after: Option<IpPrefix>,
+        most: usize,
+    ) -> Vec<(IpPrefix, HopNumber)> {
         fn of<A: Address>(
             routes: &BinaryTrie<A>,
             after: Option<Prefix<A>>,
@@ -324,52 +363,67 @@ impl FibTables {
         {
             routes.after(after, most).into_iter().map(|(prefix, number)| (IpPrefix::from(prefix), number))
         }
+        let Some(Families { v4, v6 }) = self.table(vrf) else { return Vec::new() };
         let mut found: Vec<_> = match after {
-            None => of(self.v4.writer.routes(), None, most).collect(),
-            Some(IpPrefix::V4(prefix)) => of(self.v4.writer.routes(), Some(prefix), most).collect(),
+            None => of(v4.writer.routes(), None, most).collect(),
+            Some(IpPrefix::V4(prefix)) => of(v4.writer.routes(), Some(prefix), most).collect(),
             Some(IpPrefix::V6(_)) => Vec::new(),
         };
         let after = match after {
             Some(IpPrefix::V6(prefix)) => Some(prefix),
             _ => None,
         };
-        found.extend(of(self.v6.writer.routes(), after, most - found.len()));
+        found.extend(of(v6.writer.routes(), after, most - found.len()));
         found.into_iter().map(|(prefix, number)| (prefix, self.plain(number))).collect()
     }
 
-    /// What a packet to the address would match: the number and the prefix.
-    pub fn lookup(&self, address: IpAddr) -> (HopNumber, Option<IpPrefix>) {
+    /// What a packet to the address would match in the table of its port: the number and the prefix, and whose they
+    /// are, which is another VRF if that one's route leaks.
+    pub fn lookup(&self, vrf: VrfIndex, address: IpAddr) -> (HopNumber, Option<IpPrefix>, VrfIndex) {
+        let (number, prefix) = self.lookup_in(vrf, address);
+        match table_of(number) {
+            None => (number, prefix, vrf),
+            Some(other) => match self.lookup_in(other, address) {
+                (number, prefix) if table_of(number).is_none() => (number, prefix, other),
+                _ => (0, None, other),
+            },
+        }
+    }
+
+    fn lookup_in(&self, vrf: VrfIndex, address: IpAddr) -> (HopNumber, Option<IpPrefix>) {
         fn longest<A: Address>(routes: &BinaryTrie<A>, address: A) -> Option<Prefix<A>> {
             let prefixes = (0..=A::BITS).rev().filter_map(|length| Prefix::new(address, length).ok());
             prefixes.into_iter().find(|prefix| routes.get(*prefix).is_some())
         }
+        let Some(Families { v4, v6 }) = self.table(vrf) else { return (0, None) };
         match address {
             IpAddr::V4(address) => {
                 let address = u32::from(address);
-                let prefix = longest(self.v4.writer.routes(), address);
-                (self.plain(self.fib4().lookup(address)), prefix.map(IpPrefix::from))
+                let prefix = longest(v4.writer.routes(), address);
+                (self.plain(v4.writer.table().lookup(address)), prefix.map(IpPrefix::from))
             }
             IpAddr::V6(address) => {
                 let address = u128::from(address);
-                let prefix = longest(self.v6.writer.routes(), address);
-                (self.plain(self.fib6().lookup(address)), prefix.map(IpPrefix::from))
+                let prefix = longest(v6.writer.routes(), address);
+                (self.plain(v6.writer.table().lookup(address)), prefix.map(IpPrefix::from))
             }
         }
     }
 
-    /// The longest prefix that covers all of another, and its number.
-    pub fn covering(&self, prefix: IpPrefix) -> Option<(HopNumber, IpPrefix)> {
+    /// The longest prefix of a table that covers all of another, and its number.
+    pub fn covering(&self, vrf: VrfIndex, prefix: IpPrefix) -> Option<(HopNumber, IpPrefix)> {
         fn longest<A: Address>(routes: &BinaryTrie<A>, prefix: Prefix<A>) -> Option<(NextHopId, Prefix<A>)> {
             let shorter =
                 (0..=prefix.length()).rev().filter_map(|length| Prefix::new(prefix.address(), length).ok());
             shorter.into_iter().find_map(|prefix| Some((routes.get(prefix)?, prefix)))
         }
+        let Families { v4, v6 } = self.table(vrf)?;
         let (number, prefix) = match prefix {
             IpPrefix::V4(prefix) => {
-                longest(self.v4.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
+                longest(v4.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
             }
             IpPrefix::V6(prefix) => {
-                longest(self.v6.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
+                longest(v6.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
             }
         };
         Some((self.plain(number), prefix))
@@ -382,13 +436,30 @@ impl FibTables {
 
     /// Bytes of the tables and of the writers' own copies.
     pub fn memory_bytes(&self) -> usize {
-        self.v4.writer.memory_bytes() + self.v6.writer.memory_bytes()
+        self.tables.iter().map(|of| of.v4.writer.memory_bytes() + of.v6.writer.memory_bytes()).sum()
     }
 }
 
 impl fmt::Debug for FibTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FibTables").field("routes", &self.routes()).finish_non_exhaustive()
+        f.debug_struct("FibTables").field("routes", &self.routes(0)).finish_non_exhaustive()
+    }
+}
+
+/// The number of the main table's first default route.
+fn first_default_of(base_groups: &[PathSet]) -> NextHopId {
+    (base_groups.len() + 1 - DEFAULTS) as NextHopId
+}
+
+impl Families {
+    /// A table with these routes. Its default routes have the number `default` and the one that follows.
+    fn new(
+        v4: Vec<(Prefix<u32>, NextHopId)>,
+        v6: Vec<(Prefix<u128>, NextHopId)>,
+        default: NextHopId,
+    ) -> Result<Self, LpmError> {
+        let v4 = Family::new(v4, default, Fib4Writer::from_routes)?;
+        Ok(Self { v4, v6: Family::new(v6, default + 1, Fib6Writer::from_routes)? })
     }
 }
 
@@ -403,7 +474,8 @@ where
     ) -> Result<Self, LpmError> {
         let mut default_base = None;
         for (_, number) in routes.iter_mut().filter(|(prefix, _)| prefix.length() == 0) {
-            default_base = Some(std::mem::replace(number, default_number));
+            default_base = Some(*number);
+            *number = default_as(*number, default_number);
         }
         let base = routes.iter().copied().filter(|(prefix, _)| prefix.length() > 0).collect();
         let (hidden, writer) = (HashMap::new(), writer(routes)?);
@@ -448,7 +520,7 @@ where
 
     /// Installs or removes the default route according to its recorded targets.
     fn set_default(&mut self, everything: Prefix<T::Address>) -> bool {
-        let number = self.default_hop().map(|_| self.default_number);
+        let number = self.default_hop().map(|of| default_as(of, self.default_number));
         self.set(everything, number)
     }
 
@@ -483,6 +555,11 @@ where
     }
 }
 
+/// The number that a default route with this target has in its table. One that leaks is none of the table's own.
+fn default_as(target: NextHopId, default_number: NextHopId) -> NextHopId {
+    if table_of(target).is_some() { target } else { default_number }
+}
+
 impl RouteInstaller for FibTables {
     fn moves_prefixes(&self) -> bool {
         true
@@ -509,18 +586,18 @@ impl RouteInstaller for FibTables {
 
     fn install_v4(&mut self, items: &[Install<u32>]) {
         self.route_changes += 1;
-        self.v4.aim_default(items);
+        self.tables[0].v4.aim_default(items);
         self.point_defaults();
         self.publish_hops();
-        self.refused += self.v4.install(items);
+        self.refused += self.tables[0].v4.install(items);
     }
 
     fn install_v6(&mut self, items: &[Install<u128>]) {
         self.route_changes += 1;
-        self.v6.aim_default(items);
+        self.tables[0].v6.aim_default(items);
         self.point_defaults();
         self.publish_hops();
-        self.refused += self.v6.install(items);
+        self.refused += self.tables[0].v6.install(items);
     }
 
     fn finish(&mut self) {

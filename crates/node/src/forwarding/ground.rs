@@ -72,7 +72,7 @@ pub(super) fn underlay_targets(target: &RouteTarget) -> Vec<UnderlayTarget> {
         RouteTarget::Forward(ways) => ways.iter().map(way).collect(),
         RouteTarget::Blackhole => vec![UnderlayTarget::Discard],
         RouteTarget::Unreachable => vec![UnderlayTarget::Unreachable],
-        RouteTarget::Ranked(_) | RouteTarget::Routes => Vec::new(),
+        RouteTarget::Ranked(_) | RouteTarget::Routes | RouteTarget::Table(_) => Vec::new(),
     }
 }
 

@@ -18,11 +18,15 @@ use thalweg_wire::MacAddr;
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
 use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::control::{AnswerError, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView};
+use crate::control::{
+    AnswerError, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, VrfView,
+};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
-use thalweg_config::{NextHopCheck, RouterConfig};
+use thalweg_config::{NextHopCheck, RouterConfig, VrfIndex};
+use thalweg_dataplane::route::Router;
+use thalweg_dataplane::vrf::table_of;
 
 /// The timeout of a wait on the inbox. It has no effect on latency: every task wakes the thread.
 const WAIT: Duration = Duration::from_secs(10);
@@ -37,6 +41,7 @@ pub struct ConfiguredRoutes {
     routes: Vec<(IpPrefix, UnderlayTarget)>,
     alternatives: Vec<(IpPrefix, Vec<UnderlayTarget>)>,
     ports: Vec<String>,
+    vrfs: Vec<String>,
     resolves_bgp: bool,
 }
 
@@ -44,12 +49,17 @@ impl ConfiguredRoutes {
     /// The routes of `config`.
     pub fn of(config: &RouterConfig) -> Self {
         let (routes, alternatives) = (routes_of(config).collect(), alternatives_of(config));
-        Self { routes, alternatives, ports: names_of_ports(config), resolves_bgp: config.bgp.is_some() }
+        let (ports, vrfs) = (names_of_ports(config), names_of_vrfs(config));
+        Self { routes, alternatives, ports, vrfs, resolves_bgp: config.bgp.is_some() }
     }
 }
 
 fn names_of_ports(config: &RouterConfig) -> Vec<String> {
     config.ports.iter().map(|port| port.name.clone()).collect()
+}
+
+fn names_of_vrfs(config: &RouterConfig) -> Vec<String> {
+    config.routing.vrf_names().map(str::to_owned).collect()
 }
 
 /// The forwarding tables of a router; see the module.
@@ -77,6 +87,8 @@ struct State {
     outlet: Outlet,
     /// Names of ports, indexed by link.
     ports: Vec<String>,
+    /// Names of tables; empty for one that a reload removed.
+    vrfs: Vec<String>,
     alternatives: Alternatives,
     /// The version of link and neighbor state that the routes have followed.
     life: u64,
@@ -94,6 +106,18 @@ impl Deref for TablesRead<'_> {
 }
 
 impl State {
+    /// The table that a name stands for.
+    fn vrf(&self, name: Option<&str>) -> Result<VrfIndex, AnswerError> {
+        let Some(name) = name else { return Ok(0) };
+        let mut all = (0..).zip(&self.vrfs).filter(|(_, known)| !known.is_empty());
+        let found = all.find(|(_, known)| *known == name).map(|(vrf, _)| vrf);
+        found.ok_or_else(|| AnswerError::UnknownVrf(name.to_owned()))
+    }
+
+    fn name_of(&self, vrf: VrfIndex) -> String {
+        self.vrfs.get(usize::from(vrf)).cloned().unwrap_or_default()
+    }
+
     /// The paths of packets that match a number.
     fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibNextHop> {
         let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<MacAddr>)| FibNextHop {
@@ -113,7 +137,7 @@ impl ForwardingTables {
         let outlet_config =
             OutletConfig { first_hop: tables.first_hop(), backups: true, ..OutletConfig::default() };
         let outlet = Outlet::new(outlet_config, underlay_of(config));
-        let ports = names_of_ports(config);
+        let (ports, vrfs) = (names_of_ports(config), names_of_vrfs(config));
         let configured = match config.kernel.import || config.kernel.export {
             true => routes_of(config).collect(),
             false => Vec::new(),
@@ -122,7 +146,7 @@ impl ForwardingTables {
         let checks = config.bgp.as_ref().map(|bgp| bgp.next_hop_check);
         let alternatives = Alternatives::new(alternatives_of(config));
         Ok(Self {
-            state: Mutex::new(State { tables, outlet, ports, alternatives, life: 0 }),
+            state: Mutex::new(State { tables, outlet, ports, vrfs, alternatives, life: 0 }),
             inbox,
             tells_next_hops: checks == Some(NextHopCheck::Off) && !config.ports.is_empty(),
             generation,
@@ -289,6 +313,11 @@ impl ForwardingTables {
         self.change(|tables| tables.set_others(changes))
     }
 
+    /// See [`LiveTables::router_of`].
+    pub fn router_of(&self, config: &RouterConfig) -> Result<Router, BuildError> {
+        self.state.lock().tables.router_of(config)
+    }
+
     /// See [`LiveTables::begin_routes`].
     pub fn begin_routes(&self, routes: RouteDifference) -> Result<RouteChange, BuildError> {
         self.change(|tables| tables.begin_routes(routes))
@@ -312,10 +341,11 @@ impl ForwardingTables {
     /// Resolves next hops of BGP routes with another configuration's routes, and passes these to the kernel sync.
     /// If others' routes count too, their source adds them again ([`Self::reloads`]).
     pub fn set_configured(&self, routes: ConfiguredRoutes) {
-        let ConfiguredRoutes { routes, alternatives, ports, resolves_bgp } = routes;
+        let ConfiguredRoutes { routes, alternatives, ports, vrfs, resolves_bgp } = routes;
         {
-            let State { outlet, tables, alternatives: chosen, ports: names, .. } = &mut *self.state.lock();
-            *names = ports;
+            let mut state = self.state.lock();
+            (state.ports, state.vrfs) = (ports, vrfs);
+            let State { outlet, tables, alternatives: chosen, .. } = &mut *state;
             *chosen = Alternatives::new(alternatives);
             chosen.choose(tables);
             if resolves_bgp && !self.has_others {
@@ -351,21 +381,25 @@ impl Forwarding for ForwardingTables {
         ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), kernel_sync, ..view }
     }
 
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError> {
+    fn lookup(&self, vrf: Option<&str>, destination: IpPrefix) -> Result<FibView, AnswerError> {
         let state = self.state.lock();
-        let tables = &state.tables;
+        let (tables, vrf) = (&state.tables, state.vrf(vrf)?);
         let host = Some(destination.address())
             .filter(|address| usize::from(destination.length()) == if address.is_ipv4() { 32 } else { 128 });
         // The look-up uses the same table as packets.
-        let (hop, prefix) = match host {
-            Some(address) => tables.fib().lookup(address),
-            None => tables.fib().covering(destination).map_or((0, None), |(hop, prefix)| (hop, Some(prefix))),
+        let (hop, prefix, vrf) = match host {
+            Some(address) => tables.fib().lookup(vrf, address),
+            None => {
+                let found = tables.fib().covering(vrf, destination);
+                found.map_or((0, None, vrf), |(hop, prefix)| (hop, Some(prefix), vrf))
+            }
         };
         let action = if prefix.is_some() { action_of(tables, hop) } else { "no route" };
         let next_hops = state.ways(hop, host);
         let first = next_hops.first().filter(|_| action == "forward");
         Ok(FibView {
             destination: host.map_or(destination.to_string(), |address| address.to_string()),
+            vrf: state.name_of(vrf),
             prefix: prefix.map(|prefix| prefix.to_string()),
             action: action.to_owned(),
             hop,
@@ -376,16 +410,35 @@ impl Forwarding for ForwardingTables {
         })
     }
 
-    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, AnswerError> {
+    fn routes(
+        &self,
+        vrf: Option<&str>,
+        after: Option<IpPrefix>,
+        most: usize,
+    ) -> Result<Vec<FibRouteView>, AnswerError> {
         let state = self.state.lock();
-        let tables = &state.tables;
+        let (tables, vrf) = (&state.tables, state.vrf(vrf)?);
         let view = |(prefix, hop): (IpPrefix, u16)| FibRouteView {
+            vrf: state.name_of(vrf),
+            leaks_from: table_of(hop).map(|from| state.name_of(from)),
             prefix: prefix.to_string(),
             action: action_of(tables, hop).to_owned(),
             source: tables.source_of(hop).to_owned(),
             next_hops: state.ways(hop, None),
         };
-        Ok(tables.fib().routes_after(after, most).into_iter().map(view).collect())
+        Ok(tables.fib().routes_after(vrf, after, most).into_iter().map(view).collect())
+    }
+
+    fn vrfs(&self) -> Result<Vec<VrfView>, AnswerError> {
+        let state = self.state.lock();
+        let of_ports = || (0..).zip(&state.ports).filter(|(_, name)| !name.is_empty());
+        let view = |(vrf, name): (VrfIndex, &String)| {
+            let ports = of_ports().filter(|(port, _)| state.tables.vrf_of(*port) == vrf);
+            let [ipv4, ipv6] = state.tables.fib().routes(vrf).map(|count| count as u64);
+            VrfView { name: name.clone(), ports: ports.map(|(_, name)| name.clone()).collect(), ipv4, ipv6 }
+        };
+        let named = (0..).zip(&state.vrfs).filter(|(_, name)| !name.is_empty());
+        Ok(named.map(view).collect())
     }
 }
 

@@ -16,7 +16,7 @@ use thalweg_dataplane::route::Adjacency;
 use thalweg_wire::MacAddr;
 
 use crate::fib::{PathSet, Way};
-use thalweg_config::RouteTarget;
+use thalweg_config::{RouteTarget, VrfIndex};
 
 /// A port's properties for sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct PortLink {
     pub default_mac: Option<MacAddr>,
     /// Whether the port can send.
     pub is_up: bool,
+    /// The table in which packets that arrive here are looked up.
+    pub vrf: VrfIndex,
 }
 
 /// One path of a configured route or of a neighbor's host route.
@@ -205,5 +207,6 @@ fn paths_of(target: &RouteTarget) -> Vec<Path> {
             hops.iter().map(path).collect()
         }
         RouteTarget::Ranked(tiers) => tiers.iter().flat_map(paths_of).collect(),
+        RouteTarget::Table(_) => Vec::new(),
     }
 }

@@ -10,19 +10,19 @@ use std::collections::HashMap;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_dataplane::lpm::NextHopId;
 
-use super::{Group, LiveTables, Path};
+use super::{Group, LiveTables, Path, Place};
 
 /// Connected networks, and the routes that are out of the table.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
-    connected: HashMap<IpPrefix, NextHopId>,
-    aside: HashMap<IpPrefix, NextHopId>,
+    connected: HashMap<Place, NextHopId>,
+    aside: HashMap<Place, NextHopId>,
 }
 
 impl Networks {
     /// The connected networks among `routes`.
     pub(super) fn among<'g>(
-        routes: impl Iterator<Item = (IpPrefix, NextHopId)>,
+        routes: impl Iterator<Item = (Place, NextHopId)>,
         group: impl Fn(NextHopId) -> Option<&'g Group>,
     ) -> Self {
         let connected = routes.filter(|(_, number)| group(*number).is_some_and(is_connected));
@@ -37,46 +37,47 @@ fn is_connected(group: &Group) -> bool {
 
 impl LiveTables {
     /// Whether one of the router's own routes is out of the table because its port is down.
-    pub(in crate::live_tables) fn is_aside(&self, prefix: IpPrefix) -> bool {
-        self.networks.aside.contains_key(&prefix)
+    pub(in crate::live_tables) fn is_aside(&self, place: Place) -> bool {
+        self.networks.aside.contains_key(&place)
     }
 
     /// Installs the route of others, if it has a link, in place of one that is aside. Otherwise BGP's comes into
     /// force.
-    pub(in crate::live_tables) fn put_others(&mut self, prefix: IpPrefix) -> bool {
-        let others = self.others.behind(prefix).filter(|number| self.has_link(*number));
-        self.set_base(prefix, others)
+    pub(in crate::live_tables) fn put_others(&mut self, place: Place) -> bool {
+        let others = self.others.behind(place).filter(|number| self.has_link(*number));
+        self.set_base(place, others)
     }
 
     /// Notes that one of the router's own routes is set, changed or removed. `Some` if the route was aside; the
     /// value says whether the table had room.
-    pub(super) fn replace_aside(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> Option<bool> {
-        self.networks.connected.remove(&prefix);
+    pub(super) fn replace_aside(&mut self, place: Place, number: Option<NextHopId>) -> Option<bool> {
+        self.networks.connected.remove(&place);
         if let Some(number) = number.filter(|number| self.group_of(*number).is_some_and(is_connected)) {
-            self.networks.connected.insert(prefix, number);
+            self.networks.connected.insert(place, number);
         }
-        self.networks.aside.remove(&prefix)?;
-        let number = number.or_else(|| self.others.step_forward(prefix));
-        Some(self.set_base(prefix, number))
+        self.networks.aside.remove(&place)?;
+        let number = number.or_else(|| self.others.step_forward(place));
+        Some(self.set_base(place, number))
     }
 
     /// Removes networks whose ports are down, and restores those whose ports are up.
     pub(super) fn update_networks(&mut self) {
         let connected: Vec<_> =
-            self.networks.connected.iter().map(|(prefix, number)| (*prefix, *number)).collect();
-        for (network, number) in connected {
+            self.networks.connected.iter().map(|(place, number)| (*place, *number)).collect();
+        for ((vrf, network), number) in connected {
             let is_down = !self.has_link(number);
-            let unused = ends(network).filter(|end| self.is_unused(*end)).map(|end| (end, self.nobody));
-            let routes: Vec<_> = std::iter::once((network, number)).chain(unused).collect();
-            for (prefix, number) in routes {
-                match (is_down, self.is_aside(prefix)) {
+            let ends = ends(network).map(|end| (vrf, end)).filter(|end| self.is_unused(*end));
+            let unused = ends.map(|end| (end, self.nobody));
+            let routes: Vec<_> = std::iter::once(((vrf, network), number)).chain(unused).collect();
+            for (place, number) in routes {
+                match (is_down, self.is_aside(place)) {
                     (true, _) => {
-                        self.networks.aside.insert(prefix, number);
-                        self.put_others(prefix);
+                        self.networks.aside.insert(place, number);
+                        self.put_others(place);
                     }
                     (false, true) => {
-                        self.networks.aside.remove(&prefix);
-                        self.set_base(prefix, Some(number));
+                        self.networks.aside.remove(&place);
+                        self.set_base(place, Some(number));
                     }
                     (false, false) => {}
                 }
@@ -85,7 +86,7 @@ impl LiveTables {
         self.publish();
     }
 
-    fn is_unused(&self, end: IpPrefix) -> bool {
+    fn is_unused(&self, end: Place) -> bool {
         self.base_route(end) == Some(self.nobody) || self.networks.aside.get(&end) == Some(&self.nobody)
     }
 

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use thalweg_base::{DropReason, IpPrefix};
 use thalweg_dataplane::lpm::NextHopId;
 
-use super::{Group, LiveTables, Path};
+use super::{Group, LiveTables, Path, Place};
 
 /// One path of such a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub(super) struct Others {
     groups: HashMap<OtherWays, (NextHopId, usize)>,
     by_number: HashMap<NextHopId, OtherWays>,
     /// Routes behind another one.
-    behind: HashMap<IpPrefix, NextHopId>,
+    behind: HashMap<Place, NextHopId>,
 }
 
 impl Others {
@@ -52,18 +52,18 @@ impl Others {
     }
 
     /// Keeps a route that a neighbor's route now replaces.
-    pub(super) fn step_back(&mut self, prefix: IpPrefix, number: NextHopId) {
-        self.behind.insert(prefix, number);
+    pub(super) fn step_back(&mut self, place: Place, number: NextHopId) {
+        self.behind.insert(place, number);
     }
 
     /// The route of others behind another one.
-    pub(super) fn behind(&self, prefix: IpPrefix) -> Option<NextHopId> {
-        self.behind.get(&prefix).copied()
+    pub(super) fn behind(&self, place: Place) -> Option<NextHopId> {
+        self.behind.get(&place).copied()
     }
 
     /// Takes the route that comes into force now that the one before it goes.
-    pub(super) fn step_forward(&mut self, prefix: IpPrefix) -> Option<NextHopId> {
-        self.behind.remove(&prefix)
+    pub(super) fn step_forward(&mut self, place: Place) -> Option<NextHopId> {
+        self.behind.remove(&place)
     }
 
     /// Gives up one route's use of the number; returns the number if that was the last.
@@ -93,22 +93,23 @@ impl LiveTables {
             numbers.push(number.flatten());
         }
         for ((prefix, _), number) in changes.iter().zip(numbers) {
-            let in_force = self.base_route(*prefix);
-            let is_aside = self.is_aside(*prefix);
+            let place = (0, *prefix);
+            let in_force = self.base_route(place);
+            let is_aside = self.is_aside(place);
             let before = match in_force {
                 // The router's own route has priority, or will when its port is up.
                 own if is_aside || own.is_some_and(|own| !self.others.has(own)) => {
                     let before = match number {
-                        Some(number) => self.others.behind.insert(*prefix, number),
-                        None => self.others.behind.remove(prefix),
+                        Some(number) => self.others.behind.insert(place, number),
+                        None => self.others.behind.remove(&place),
                     };
-                    if is_aside && !self.put_others(*prefix) {
+                    if is_aside && !self.put_others(place) {
                         without_room += 1;
                     }
                     before
                 }
                 before => {
-                    if !self.set_base(*prefix, number) {
+                    if !self.set_base(place, number) {
                         without_room += 1;
                     }
                     before

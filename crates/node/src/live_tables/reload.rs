@@ -16,17 +16,19 @@ use std::sync::Arc;
 
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_dataplane::lpm::NextHopId;
+use thalweg_dataplane::vrf::table_of;
 
-use super::{Group, LiveTables, prefix_of_v4, unused_addresses};
+use super::{Group, LiveTables, Place, number_of, routes_v4, routes_v6, unused_addresses};
 use crate::BuildError;
-use thalweg_config::{RouteTarget, RouterConfig, TargetIndex};
+use thalweg_config::{RouteTarget, RouterConfig, TargetIndex, VrfIndex};
 
 /// Stands for the target of network and broadcast addresses.
 const NOBODY: TargetIndex = TargetIndex::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item<A> {
-    prefix: Prefix<A>,
+    /// The table and the prefix.
+    place: (VrfIndex, Prefix<A>),
     before: Option<TargetIndex>,
     after: Option<TargetIndex>,
 }
@@ -77,15 +79,17 @@ impl RouteDifference {
             NOBODY => old == NOBODY,
             new => same[new as usize] == Some(old),
         };
-        let v4 = difference(routes_v4(before), routes_v4(after), is_same);
-        let v6 = difference(routes_v6(before), routes_v6(after), is_same);
+        let v4 = |config| in_order(routes_v4(config), unused_addresses(config));
+        let v6 = |config| in_order(routes_v6(config), std::iter::empty());
+        let (v4, v6) =
+            (difference(v4(before), v4(after), is_same), difference(v6(before), v6(after), is_same));
         Self { targets: after.routing.targets.clone(), same, v4, v6 }
     }
 
     /// The number of routes of each kind of change.
     pub fn counts(&self) -> RouteCounts {
-        let kinds = (0..self.len()).map(|place| {
-            let (_, before, after) = self.item(place);
+        let kinds = (0..self.len()).map(|at| {
+            let (_, before, after) = self.item(at);
             (before.is_some(), after.is_some())
         });
         let mut counts = RouteCounts::default();
@@ -104,63 +108,56 @@ impl RouteDifference {
     }
 
     /// The prefix at an index, with its target before and after.
-    fn item(&self, place: usize) -> (IpPrefix, Option<TargetIndex>, Option<TargetIndex>) {
-        match place.checked_sub(self.v4.len()) {
+    fn item(&self, at: usize) -> (Place, Option<TargetIndex>, Option<TargetIndex>) {
+        match at.checked_sub(self.v4.len()) {
             None => {
-                let Item { prefix, before, after } = self.v4[place];
-                (IpPrefix::V4(prefix), before, after)
+                let Item { place: (vrf, prefix), before, after } = self.v4[at];
+                ((vrf, IpPrefix::V4(prefix)), before, after)
             }
-            Some(place) => {
-                let Item { prefix, before, after } = self.v6[place];
-                (IpPrefix::V6(prefix), before, after)
+            Some(at) => {
+                let Item { place: (vrf, prefix), before, after } = self.v6[at];
+                ((vrf, IpPrefix::V6(prefix)), before, after)
             }
         }
     }
 }
 
-fn routes_v4(config: &RouterConfig) -> Vec<(Prefix<u32>, TargetIndex)> {
-    let routes = config.routing.v4.iter();
-    let mut routes: Vec<_> = routes.filter_map(|(net, target)| Some((prefix_of_v4(net)?, *target))).collect();
-    let order = |route: &(Prefix<u32>, TargetIndex)| (route.0.address(), route.0.length());
-    let unused: Vec<_> = unused_addresses(config)
-        .filter(|prefix| {
-            let place = (prefix.address(), prefix.length());
-            routes.binary_search_by_key(&place, order).is_err()
-        })
-        .map(|prefix| (prefix, NOBODY))
-        .collect();
-    routes.extend(unused);
-    routes.sort_by_key(order);
-    routes.dedup_by_key(|route| route.0);
+/// Routes, those to addresses that no host has included, in order and each place once.
+fn in_order<A: Copy + Ord>(
+    routes: impl Iterator<Item = ((VrfIndex, Prefix<A>), TargetIndex)>,
+    unused: impl Iterator<Item = (VrfIndex, Prefix<A>)>,
+) -> Vec<((VrfIndex, Prefix<A>), TargetIndex)>
+where
+    Prefix<A>: Ord,
+{
+    // Stable: a configured route to such an address comes first.
+    let mut routes: Vec<_> = routes.chain(unused.map(|place| (place, NOBODY))).collect();
+    routes.sort_by_key(|(place, _)| *place);
+    routes.dedup_by_key(|(place, _)| *place);
     routes
 }
 
-fn routes_v6(config: &RouterConfig) -> Vec<(Prefix<u128>, TargetIndex)> {
-    let prefix = |net: &ipnet::Ipv6Net| Prefix::new(u128::from(net.network()), net.prefix_len()).ok();
-    config.routing.v6.iter().filter_map(|(net, target)| Some((prefix(net)?, *target))).collect()
-}
-
-/// Merges both lists, which are sorted by prefix.
+/// Merges both lists, which are sorted by place.
 fn difference<A: Copy + Ord>(
-    before: Vec<(Prefix<A>, TargetIndex)>,
-    after: Vec<(Prefix<A>, TargetIndex)>,
+    before: Vec<((VrfIndex, Prefix<A>), TargetIndex)>,
+    after: Vec<((VrfIndex, Prefix<A>), TargetIndex)>,
     is_same: impl Fn(TargetIndex, TargetIndex) -> bool,
 ) -> Vec<Item<A>>
 where
-    Prefix<A>: Ord + Copy,
+    Prefix<A>: Ord,
 {
     let (mut set, mut removed) = (Vec::new(), Vec::new());
     let mut old = before.into_iter().peekable();
-    for (prefix, target) in after {
-        while let Some((gone, before)) = old.next_if(|(known, _)| *known < prefix) {
-            removed.push(Item { prefix: gone, before: Some(before), after: None });
+    for (place, target) in after {
+        while let Some((gone, before)) = old.next_if(|(known, _)| *known < place) {
+            removed.push(Item { place: gone, before: Some(before), after: None });
         }
-        let before = old.next_if(|(known, _)| *known == prefix).map(|(_, before)| before);
+        let before = old.next_if(|(known, _)| *known == place).map(|(_, before)| before);
         if !before.is_some_and(|before| is_same(before, target)) {
-            set.push(Item { prefix, before, after: Some(target) });
+            set.push(Item { place, before, after: Some(target) });
         }
     }
-    removed.extend(old.map(|(prefix, before)| Item { prefix, before: Some(before), after: None }));
+    removed.extend(old.map(|(place, before)| Item { place, before: Some(before), after: None }));
     set.extend(removed);
     set
 }
@@ -173,7 +170,7 @@ impl LiveTables {
         let mut fresh = Vec::new();
         for (target, same) in difference.targets.iter().zip(&difference.same) {
             let kept = same.and_then(|same| self.targets.get(same as usize).copied());
-            let number = match kept {
+            let number = match kept.or_else(|| number_of(target)) {
                 Some(number) => Some(number),
                 None => self.take_number(Group::of_target(target)).inspect(|number| fresh.push(*number)),
             };
@@ -192,8 +189,9 @@ impl LiveTables {
     pub fn change_routes(&mut self, change: &mut RouteChange, limit: usize) -> Result<bool, BuildError> {
         let end = change.difference.len().min(change.done + limit);
         while change.done < end {
-            let (prefix, _, after) = change.difference.item(change.done);
-            if !self.set_configured(prefix, self.number_of_target(&change.after, after)) {
+            let (place, _, after) = change.difference.item(change.done);
+            if !self.set_configured(place, self.number_of_target(&change.after, after)) {
+                let (_, prefix) = place;
                 return Err(BuildError::Routes(format!("the table has no room for {prefix}")));
             }
             change.done += 1;
@@ -204,11 +202,11 @@ impl LiveTables {
     /// Restores at most `limit` prefixes; returns whether the whole change is undone.
     pub fn undo_routes(&mut self, change: &mut RouteChange, limit: usize) -> bool {
         let places: Range<usize> = change.done.saturating_sub(limit)..change.done;
-        for place in places.rev() {
-            let (prefix, before, _) = change.difference.item(place);
+        for done in places.rev() {
+            let (place, before, _) = change.difference.item(done);
             // This cannot fail: the former route had room.
-            self.set_configured(prefix, self.number_of_target(&change.before, before));
-            change.done = place;
+            self.set_configured(place, self.number_of_target(&change.before, before));
+            change.done = done;
         }
         if change.done == 0 {
             self.update_networks();
@@ -232,50 +230,50 @@ impl LiveTables {
     }
 
     /// Sets or removes a configured route; returns whether the table had room.
-    fn set_configured(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
-        let address = prefix.address();
-        if prefix != IpPrefix::host(address) {
-            return self.put(prefix, number);
+    fn set_configured(&mut self, (vrf, prefix): Place, number: Option<NextHopId>) -> bool {
+        let host = (vrf, prefix.address());
+        if prefix != IpPrefix::host(prefix.address()) {
+            return self.put((vrf, prefix), number);
         }
         match number {
-            Some(number) => self.configured_hosts.insert(address, number),
-            None => self.configured_hosts.remove(&address),
+            Some(number) => self.configured_hosts.insert(host, number),
+            None => self.configured_hosts.remove(&host),
         };
-        self.update_host_route(address)
+        self.update_host_route(host)
     }
 
     fn release(&mut self, numbers: &[NextHopId]) {
-        for number in numbers {
+        for number in numbers.iter().filter(|number| table_of(**number).is_none()) {
             self.give_back(*number);
         }
     }
 
     /// Installs the route of a single address: the configured one, or else that of the neighbor with the address. A
     /// neighbor that really uses a network or broadcast address gets its route.
-    pub(super) fn update_host_route(&mut self, address: IpAddr) -> bool {
-        let configured = self.configured_hosts.get(&address).copied();
-        let neighbor = self.neighbor_hosts.get(&address).copied();
+    pub(super) fn update_host_route(&mut self, host: (VrfIndex, IpAddr)) -> bool {
+        let configured = self.configured_hosts.get(&host).copied();
+        let neighbor = self.neighbor_hosts.get(&host).copied();
         let number = configured.filter(|number| *number != self.nobody).or(neighbor).or(configured);
-        self.put(IpPrefix::host(address), number)
+        self.put((host.0, IpPrefix::host(host.1)), number)
     }
 
     /// Installs or removes one of the router's own routes; a route of others for the same prefix stands behind it.
-    fn put(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
-        if let Some(had_room) = self.replace_aside(prefix, number) {
+    fn put(&mut self, place: Place, number: Option<NextHopId>) -> bool {
+        if let Some(had_room) = self.replace_aside(place, number) {
             return had_room;
         }
-        let before = self.base_route(prefix);
+        let before = self.base_route(place);
         let others = before.filter(|before| self.others.has(*before));
         let number = match (number, others) {
             (Some(number), Some(others)) => {
-                self.others.step_back(prefix, others);
+                self.others.step_back(place, others);
                 Some(number)
             }
             (None, Some(_)) => return true,
-            (None, None) if before.is_some() => self.others.step_forward(prefix),
+            (None, None) if before.is_some() => self.others.step_forward(place),
             (number, _) => number,
         };
-        self.set_base(prefix, number)
+        self.set_base(place, number)
     }
 }
 

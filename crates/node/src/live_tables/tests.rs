@@ -131,7 +131,7 @@ fn default_routes_have_numbers_of_their_own() {
         Some(neighbor(2))
     );
     assert_eq!(
-        tables.fib().lookup([99, 1, 1, 1].into()).1.map(|prefix| prefix.to_string()).as_deref(),
+        tables.fib().lookup(0, [99, 1, 1, 1].into()).1.map(|prefix| prefix.to_string()).as_deref(),
         Some("0.0.0.0/0")
     );
 
@@ -149,11 +149,11 @@ fn default_routes_have_numbers_of_their_own() {
     ]);
     tables.finish();
     assert_eq!(meets(&tables, [99, 1, 1, 1]), [Adjacency::Glean { port: 1 }]);
-    tables.tables.set_base_route(everything, None);
+    tables.tables.set_base_route((0, everything), None);
     tables.resolved(0, [10, 1, 0, 2].into(), MacAddr([2, 0, 0, 0, 9, 9]));
     for address in [[99, 1, 1, 1], [50, 1, 1, 1]] {
         assert!(matches!(meets(&tables, address)[..], [Adjacency::Forward { port: 0, .. }]));
-        assert_eq!(tables.fib().lookup(address.into()).0, hop);
+        assert_eq!(tables.fib().lookup(0, address.into()).0, hop);
     }
     assert!(leads(&tables, [50, 1, 1, 1], false) && !leads(&tables, [99, 1, 1, 1], false));
     tables.install_v4(&[Install { prefix: prefix("0.0.0.0/0"), hop: None }]);

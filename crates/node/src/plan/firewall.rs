@@ -42,9 +42,9 @@ impl Firewall {
         Ok(Self { stage, rules, tally, own })
     }
 
-    /// Takes addresses of the router that are NAT's too.
-    pub(crate) fn with_public(self, public: Vec<Ipv4Addr>) -> Self {
-        Self { rules: self.rules.with_public(public), ..self }
+    /// Takes addresses of the router that are NAT's too, and the VRFs of ports.
+    pub(crate) fn within(self, public: Vec<Ipv4Addr>, vrfs: Vec<u16>) -> Self {
+        Self { rules: self.rules.with_public(public).with_vrfs(vrfs), ..self }
     }
 
     /// The firewall of the next plan: with this one's table if that fits, and with another generation of rules if

@@ -138,7 +138,7 @@ impl RouterPlan {
             return;
         }
         if let Some(mut fragments) = fragments {
-            fragments.process(chunk, self.firewall.is_some());
+            fragments.process(chunk, self.firewall.is_some(), |port| self.router.vrf_of(port));
         }
         let (mut batch, _) = chunk.whole();
         self.label_batch(&mut batch, is_later);

@@ -15,7 +15,7 @@ use thalweg_wire::{EtherType, MacAddr, icmp, ndp};
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
-use thalweg_config::{PortConfig, PortIndex, RouteTarget, RouterConfig};
+use thalweg_config::{PortConfig, PortIndex, RouteTarget, RouterConfig, VrfIndex};
 
 /// Traces a described packet through a plan, and says what each stage does and why. `config` is the plan's
 /// configuration. Errors if there is no such port.
@@ -95,7 +95,7 @@ impl Explanation<'_> {
             SocketAddr::new(source, descriptor.src_port),
             SocketAddr::new(destination, descriptor.dst_port),
         );
-        let neighbor = self.route(destination);
+        let neighbor = self.route(port, destination);
         self.filters_out();
         self.firewall();
         self.queue(descriptor.class);
@@ -141,7 +141,7 @@ impl Explanation<'_> {
     fn filters_in(&mut self, port: PortIndex) {
         if let Some(mode) = self.traced.reverse_path {
             let (name, source) = (self.port_name(port), self.spec.source);
-            let prefix = self.around.prefix(source);
+            let prefix = self.around.prefix(self.vrf_of(port), source);
             self.pass_or_drop("source", TracedStage::ReversePath, |dropped| {
                 let found = match (&prefix, mode, dropped) {
                     (None, _, _) => format!("there is no route to {source}"),
@@ -165,6 +165,20 @@ impl Explanation<'_> {
         }
     }
 
+    fn vrf_of(&self, port: PortIndex) -> VrfIndex {
+        self.config.ports.get(usize::from(port)).map_or(0, |port| port.vrf)
+    }
+
+    /// The VRF whose routes decide: that of the port of arrival, or the one that a routing rule chooses.
+    fn chosen_vrf(&self, port: PortIndex) -> VrfIndex {
+        let routing = &self.config.routing;
+        let rule = self.traced.rule.and_then(|place| routing.rules.get(place));
+        match rule.and_then(|rule| routing.target_of(rule.target)) {
+            Some(RouteTarget::Table(vrf)) => *vrf,
+            _ => self.vrf_of(port),
+        }
+    }
+
     fn routing_rule(&mut self) {
         let routing = &self.config.routing;
         let Some(place) = self.traced.rule else { return };
@@ -172,8 +186,12 @@ impl Explanation<'_> {
             return;
         };
         let target = routing.target_of(rule.target).map(RouteTarget::preferred);
-        let verdict = if target == Some(&RouteTarget::Routes) { "as the routes say" } else { "chooses" };
-        self.step("routing rule", verdict, format!("rule {name}"));
+        let verdict = match target {
+            Some(RouteTarget::Routes) => "as the routes say".to_owned(),
+            Some(RouteTarget::Table(vrf)) => format!("as the routes of {} say", routing.vrf_name(*vrf)),
+            _ => "chooses".to_owned(),
+        };
+        self.step("routing rule", &verdict, format!("rule {name}"));
     }
 
     fn filters_out(&mut self) {
@@ -271,9 +289,10 @@ impl Explanation<'_> {
     }
 
     /// Adds the look-up and the next neighbor; returns the neighbor's MAC address, if known.
-    fn route(&mut self, destination: IpAddr) -> Option<String> {
+    fn route(&mut self, port: PortIndex, destination: IpAddr) -> Option<String> {
         let number = self.traced.next_hop?;
-        let prefix = self.around.prefix(destination).unwrap_or_else(|| "no prefix".to_owned());
+        let prefix =
+            self.around.prefix(self.chosen_vrf(port), destination).unwrap_or_else(|| "no prefix".to_owned());
         let next = self.around.next_of(number, self.traced.flow_hash, destination);
         let way = match next {
             Some((port, address)) if address == destination => {

@@ -1,16 +1,17 @@
 //! The forwarding table and kernel sync, as tables.
 
 use clap::Args;
+use thalweg_config::MAIN_VRF;
 use thalweg_node::control::{
     FibFilter, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView,
-    NeighborSyncView, Request,
+    NeighborSyncView, Request, VrfView,
 };
 use thalweg_text::units::{bytes, count};
 use thalweg_text::{Align, Table};
 
 use super::{Does, Print, Question, Show};
 use crate::client::{parse, parse_all};
-use crate::tables::{remark, table};
+use crate::tables::{remark, table, width};
 
 pub(super) const SHOW: &[Show] = &[
     Show {
@@ -19,6 +20,12 @@ pub(super) const SHOW: &[Show] = &[
         help: "Forwarding table: the route of one destination, or all routes",
         does: Does::reads::<FibArgs>(),
     },
+    Show::asks(
+        "vrf",
+        "Tables of routes: their ports, and how many routes they have",
+        Request::Vrfs,
+        Print::Page(|items| Ok(vrfs(&parse_all(items)?))),
+    ),
     Show::asks(
         "forwarding",
         "Installation of BGP's best routes in the forwarding table and the kernel",
@@ -32,6 +39,9 @@ struct FibArgs {
     /// Show the route of this address or prefix
     #[arg(conflicts_with_all = ["inside", "family", "source", "limit"])]
     destination: Option<String>,
+    /// The table of this VRF instead of the main one
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
     /// Only this prefix and more specific ones
     #[arg(long, value_name = "PREFIX")]
     inside: Option<String>,
@@ -47,14 +57,14 @@ struct FibArgs {
 }
 
 impl From<FibArgs> for Question {
-    fn from(FibArgs { destination, inside, family, source, limit }: FibArgs) -> Self {
+    fn from(FibArgs { destination, vrf, inside, family, source, limit }: FibArgs) -> Self {
         match destination {
             Some(destination) => (
-                Request::Fib { destination },
+                Request::Fib { destination, vrf },
                 Print::Page(|items| Ok(parse_all(items)?.iter().map(fib).collect())),
             ),
             None => (
-                Request::FibRoutes(FibFilter { inside, family, source, limit, after: None }),
+                Request::FibRoutes(FibFilter { vrf, inside, family, source, limit, after: None }),
                 Print::Rows(fib_columns, |item| Ok(fib_row(parse(item)?))),
             ),
         }
@@ -112,7 +122,9 @@ fn kernel_rows(view: &KernelView) -> Vec<(&'static str, String)> {
 fn fib(view: &FibView) -> String {
     let to = view.neighbor.map_or_else(String::new, |neighbor| format!(" to {neighbor}"));
     let port = view.port.as_ref().map_or_else(String::new, |port| format!(" on {port}"));
-    let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
+    let of =
+        if view.vrf.is_empty() || view.vrf == MAIN_VRF { String::new() } else { format!(" of {}", view.vrf) };
+    let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}{of}"));
     let source = view.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
     let mut text = format!("{}: {}{to}{port}{by}{source}\n", view.destination, view.action);
     for way in view.next_hops.iter().filter(|way| !way.port.is_empty()) {
@@ -172,6 +184,16 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
     ]
 }
 
+fn vrfs(vrfs: &[VrfView]) -> String {
+    Table::of("", vrfs)
+        .words("VRF", |each| each.name.clone())
+        .words("Ports", |each| each.ports.join(", "))
+        .number("IPv4 routes", |each| count(each.ipv4))
+        .number("IPv6 routes", |each| count(each.ipv6))
+        .table()
+        .render(width())
+}
+
 /// The columns of the forwarding table's routes.
 fn fib_columns() -> Table {
     let columns =
@@ -184,6 +206,7 @@ fn fib_row(route: FibRouteView) -> Vec<String> {
         Some(neighbor) => format!("{neighbor} on {}", way.port),
         None => way.port.clone(),
     };
-    let ways: Vec<String> = route.next_hops.iter().map(way).collect();
+    let leak = route.leaks_from.iter().map(|vrf| format!("the routes of {vrf}"));
+    let ways: Vec<String> = route.next_hops.iter().map(way).chain(leak).collect();
     vec![route.prefix, route.source, route.action, ways.join(", ")]
 }

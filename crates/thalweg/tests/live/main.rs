@@ -38,5 +38,6 @@ mod standby;
 mod tap;
 mod two_providers;
 mod vlan;
+mod vrf;
 mod vrrp;
 mod wire;

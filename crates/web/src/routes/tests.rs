@@ -144,6 +144,7 @@ fn views() -> BTreeMap<&'static str, Value> {
     };
     let fib = FibView {
         destination: String::new(),
+        vrf: String::new(),
         prefix: None,
         action: String::new(),
         hop: 0,
@@ -224,6 +225,7 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("CountersView", view::<CountersView>()),
         ("FibNextHop", view::<FibNextHop>()),
         ("FibRouteView", view::<FibRouteView>()),
+        ("VrfView", view::<VrfView>()),
         ("FirewallCleared", view::<FirewallCleared>()),
         ("FirewallCountersView", view::<FirewallCountersView>()),
         ("FirewallRuleView", view::<FirewallRuleView>()),

@@ -162,7 +162,7 @@ fn answer(request: &Request, emit: Emit<'_>) -> std::io::Result<Result<(), Answe
         }
         Request::Reload => json!("port lan: added"),
         Request::CompareConfig => return Ok(Err(AnswerError::HostSilent)),
-        Request::Fib { destination } => json!({ "destination": destination, "action": "no route" }),
+        Request::Fib { destination, .. } => json!({ "destination": destination, "action": "no route" }),
         Request::Packets(PacketRequest::Ports) => {
             for name in ["lan", "wan"] {
                 emit(to_json(&PortView { name: name.to_owned(), received: 7, ..PortView::default() }))?;

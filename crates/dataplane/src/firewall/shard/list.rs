@@ -48,8 +48,8 @@ impl StateShard {
         Some(StateInfo {
             protocol: key.protocol,
             is_ipv6: key.marks & IPV6 != 0,
-            origin: (key.addresses[origin], key.ports[origin]),
-            other: (key.addresses[1 - origin], key.ports[1 - origin]),
+            origin: key.end(origin),
+            other: key.end(1 - origin),
             zones: begun.zones,
             phase: state.phase,
             rule: state.rule,

@@ -107,7 +107,7 @@ impl Site {
         let mut chunk = chunk(packets.into_iter().map(frame).collect());
         let ingress = Ingress { drop_martians: true, ..Ingress::default() };
         ingress.process(&mut chunk.whole().0);
-        self.fragments.process(&mut chunk, true);
+        self.fragments.process(&mut chunk, true, |_| 0);
         let mut batch = chunk.whole().0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);

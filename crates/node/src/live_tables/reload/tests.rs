@@ -15,6 +15,11 @@ addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
 [ports.wan]
 mac = "02:00:00:00:00:02"
 addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
+[ports.red]
+mac = "02:00:00:00:00:04"
+addresses = ["198.51.100.1/24"]
+vrf = "red"
+[vrfs.red]
 "#;
     match RouterConfig::from_text("test.toml", &format!("{ports}{text}"), FilePath::new("")) {
         Ok(config) => config,
@@ -24,10 +29,19 @@ addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
 
 /// The paths of the number that a packet to the address matches.
 fn ends(tables: &LiveTables, address: IpAddr) -> Vec<Path> {
+    ends_in(tables, 0, address)
+}
+
+fn ends_in(tables: &LiveTables, vrf: usize, address: IpAddr) -> Vec<Path> {
+    let (fib4, fib6) = tables.fib().all().nth(vrf).expect("the table");
     let number = match address {
-        IpAddr::V4(address) => tables.fib().fib4().lookup(u32::from(address)),
-        IpAddr::V6(address) => tables.fib().fib6().lookup(u128::from(address)),
+        IpAddr::V4(address) => fib4.lookup(u32::from(address)),
+        IpAddr::V6(address) => fib6.lookup(u128::from(address)),
     };
+    if let Some(other) = table_of(number) {
+        // A leak: no port has such a number.
+        return vec![Path::Local { port: u16::MAX - other }];
+    }
     let number = tables.fib().plain(number);
     number.checked_sub(1).map_or_else(Vec::new, |index| tables.groups[usize::from(index)].paths().collect())
 }
@@ -122,29 +136,39 @@ fn too_many_targets_change_nothing() {
     assert_eq!(tables.gateways().len(), 2_000);
 }
 
+/// Network, length and target of a route, and whether it is of the VRF.
+type Drawn = (u8, u8, u8, bool);
+
 /// Routes of a generated configuration.
-fn routes() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
-    prop::collection::vec((0u8..6, prop::sample::select(vec![8u8, 12, 16, 24, 30, 32]), 0u8..5), 0..24)
+fn routes() -> impl Strategy<Value = Vec<Drawn>> {
+    let length = prop::sample::select(vec![0u8, 8, 12, 16, 24, 30, 32]);
+    prop::collection::vec((0u8..6, length, 0u8..6, any::<bool>()), 0..24)
 }
 
-fn text_of(routes: &[(u8, u8, u8)]) -> String {
+fn text_of(routes: &[Drawn]) -> String {
     let mut seen = std::collections::HashSet::new();
-    let mut text = String::new();
-    for (net, length, target) in routes {
+    let (mut text, mut leaks) = (String::new(), String::new());
+    for (net, length, target, is_red) in routes {
         let address = u32::from_be_bytes([20, *net << 4, *net, *net << 2]);
         let address =
             std::net::Ipv4Addr::from(address & u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0));
-        if !seen.insert((address, *length)) {
+        if !seen.insert((address, *length, *is_red)) {
             continue;
         }
-        text += &format!("[[routes]]\nprefix = \"{address}/{length}\"\n");
+        let (vrf, other) = if *is_red { ("red", "main") } else { ("main", "red") };
+        if *target == 5 {
+            leaks +=
+                &format!("[[vrfs.{vrf}.leaks]]\nfrom = \"{other}\"\nprefixes = \"{address}/{length}\"\n");
+            continue;
+        }
+        text += &format!("[[routes]]\nprefix = \"{address}/{length}\"\nvrf = \"{vrf}\"\n");
         text += &match target {
             0 => "action = \"blackhole\"\n".to_owned(),
             1 => "action = \"unreachable\"\n".to_owned(),
             n => format!("via = \"198.51.100.{}\"\n", n + 7),
         };
     }
-    text
+    text + &leaks
 }
 
 proptest! {
@@ -162,8 +186,9 @@ proptest! {
         let mut reference = LiveTables::new(&third).expect("tables");
         for neighbor in neighbors {
             let address = IpAddr::from([198, 51, 100, neighbor + 8]);
-            tables.resolved(1, address, MacAddr([2, 0, 0, 0, 0, neighbor]));
-            reference.resolved(1, address, MacAddr([2, 0, 0, 0, 0, neighbor]));
+            let port = 1 + u16::from(neighbor % 2);
+            tables.resolved(port, address, MacAddr([2, 0, 0, 0, 0, neighbor]));
+            reference.resolved(port, address, MacAddr([2, 0, 0, 0, 0, neighbor]));
         }
         turn(&mut tables, &first, &second, slice);
         let mut undone = tables.begin_routes(RouteDifference::between(&second, &first)).expect("numbers");
@@ -177,23 +202,54 @@ proptest! {
 }
 
 fn agree(tables: &mut LiveTables, reference: &mut LiveTables) {
-    for net in 0..7u8 {
-        for low in [0, 1, 3, 255] {
-            let address = IpAddr::from([20, net << 4, net, (net << 2) ^ low]);
-            assert_eq!(ends(tables, address), ends(reference, address), "{address}");
+    for vrf in 0..2 {
+        for net in 0..7u8 {
+            for low in [0, 1, 3, 255] {
+                let address = IpAddr::from([20, net << 4, net, (net << 2) ^ low]);
+                assert_eq!(
+                    ends_in(tables, vrf, address),
+                    ends_in(reference, vrf, address),
+                    "{vrf} {address}"
+                );
+            }
         }
-    }
-    for last in [1, 2, 8, 9, 10, 11, 255] {
-        let address = IpAddr::from([198, 51, 100, last]);
-        let (ours, theirs) = (ends(tables, address), ends(reference, address));
-        if reference.neighbor_hosts.contains_key(&address) == tables.neighbor_hosts.contains_key(&address) {
-            assert_eq!(ours, theirs, "{address}");
+        for last in [1, 2, 8, 9, 10, 11, 255] {
+            let address = IpAddr::from([198, 51, 100, last]);
+            let (ours, theirs) = (ends_in(tables, vrf, address), ends_in(reference, vrf, address));
+            let host = (vrf as VrfIndex, address);
+            if reference.neighbor_hosts.contains_key(&host) == tables.neighbor_hosts.contains_key(&host) {
+                assert_eq!(ours, theirs, "{vrf} {address}");
+            }
         }
     }
     let neighbors: Vec<_> =
         tables.neighbor_hosts.keys().chain(reference.neighbor_hosts.keys()).copied().collect();
     let without = |gateways: Vec<(u16, IpAddr)>| {
-        gateways.into_iter().filter(|(_, address)| !neighbors.contains(address)).collect::<Vec<_>>()
+        let is_other = |(port, address): &(u16, IpAddr)| !neighbors.contains(&(*port / 2, *address));
+        gateways.into_iter().filter(is_other).collect::<Vec<_>>()
     };
     assert_eq!(without(tables.gateways()), without(reference.gateways()));
+}
+
+/// Neighbors of a port follow it to another table, and a table whose VRF is gone is empty.
+#[test]
+fn a_port_moves_to_another_table() {
+    let text = |vrf: &str| {
+        let port = "[ports.more]\nmac = \"02:00:00:00:00:05\"\naddresses = [\"10.9.0.1/24\"]\n";
+        config(&format!("{port}vrf = \"{vrf}\"\n"))
+    };
+    let (main, red) = (text("main"), text("red"));
+    let mut tables = LiveTables::new(&main).expect("tables");
+    let host: IpAddr = [10, 9, 0, 7].into();
+    let neighbor = vec![Path::Neighbor { port: 3, address: host }];
+    tables.resolved(3, host, MacAddr([2; 6]));
+    assert_eq!((ends_in(&tables, 0, host), ends_in(&tables, 1, host)), (neighbor.clone(), Vec::new()));
+    turn(&mut tables, &main, &red, 9);
+    let link = tables.port(3).expect("the port");
+    tables.set_port(3, PortLink { vrf: 1, ..link });
+    assert_eq!((ends_in(&tables, 0, host), ends_in(&tables, 1, host)), (Vec::new(), neighbor));
+    let router = tables.router();
+    assert_eq!([0, 1, 2, 3, 9].map(|port| router.vrf_of(port)), [0, 0, 1, 1, 0]);
+    tables.lost(3, host);
+    assert_eq!(ends_in(&tables, 1, host), [Path::Glean { port: 3 }]);
 }

@@ -75,8 +75,8 @@ rate = "100 Mbit/s"
 struct Tables<'t>(&'t LiveTables);
 
 impl Surroundings for Tables<'_> {
-    fn prefix(&self, destination: IpAddr) -> Option<String> {
-        self.0.fib().lookup(destination).1.map(|prefix| prefix.to_string())
+    fn prefix(&self, vrf: u16, destination: IpAddr) -> Option<String> {
+        self.0.fib().lookup(vrf, destination).1.map(|prefix| prefix.to_string())
     }
 
     fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {

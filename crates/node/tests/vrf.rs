@@ -1,0 +1,264 @@
+//! A router with VRFs does with each packet what a router with the packet's VRF alone does: the same addresses,
+//! connections and fragments in two VRFs never meet. Under every model.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
+use thalweg_config::{ConfigSource, Places, RouterConfig};
+use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_node::Routes;
+use thalweg_node::live_tables::LiveTables;
+use thalweg_node::plan::RouterPlan;
+use thalweg_wire::testing;
+
+const VRFS: [&str; 2] = ["red", "blue"];
+
+/// Ports, neighbors, routes and rules of a VRF; they name it if `is_named`.
+fn part(vrf: &str, is_named: bool, with_ipv6: bool) -> String {
+    let (number, inner) = if vrf == "red" { (1, "") } else { (2, "\"10.2.0.1/16\", ") };
+    let named = if is_named { format!("vrf = \"{vrf}\"\n") } else { String::new() };
+    let more = |address: &str| if with_ipv6 { format!(", \"{address}\"") } else { String::new() };
+    let (more0, more1) = (more("2001:db8:1::1/64"), more("2001:db8:2::1/64"));
+    // What differs: where the same prefixes lead.
+    let routes = match vrf {
+        "red" => {
+            [("198.51.100.0/24", "via = \"10.1.0.9\""), ("0.0.0.0/0", "via = [\"10.1.0.5\", \"10.1.0.6\"]")]
+        }
+        _ => [("198.51.100.0/24", "via = \"10.0.0.9\""), ("203.0.113.0/24", "action = \"unreachable\"")],
+    };
+    let routes = routes.map(|(prefix, leads)| format!("[[routes]]\nprefix = \"{prefix}\"\n{leads}\n{named}"));
+    format!(
+        "[ports.{vrf}0]\nmac = \"02:00:00:00:0{number}:00\"\naddresses = [\"10.0.0.1/24\"{more0}]\n\
+         default_mac = \"02:00:00:00:0{number}:f0\"\nurpf = \"loose\"\n{named}\
+         [ports.{vrf}1]\nmac = \"02:00:00:00:0{number}:01\"\naddresses = [{inner}\"10.1.0.1/24\"{more1}]\n{named}\
+         [[neighbors]]\nport = \"{vrf}0\"\naddress = \"10.0.0.7\"\nmac = \"02:00:00:00:0{number}:07\"\n\
+         [[neighbors]]\nport = \"{vrf}1\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:0{number}:19\"\n{}\
+         [[routing.rules]]\nfrom = \"{vrf}0\"\ndestination = \"198.51.100.64/26\"\ndestination_ports = 1002\nvia = \"10.1.0.9\"\n",
+        routes.concat()
+    )
+}
+
+const FIREWALL: &str = "[firewall]\noutside = \"out\"\n[firewall.zones]\n";
+
+/// Two VRFs in one router.
+fn both(with_firewall: bool) -> RouterConfig {
+    let parts: String = VRFS.map(|vrf| part(vrf, true, !with_firewall)).concat();
+    let zones = "in = [\"red0\", \"blue0\"]\nout = [\"red1\", \"blue1\"]\n";
+    let firewall = if with_firewall { format!("{FIREWALL}{zones}") } else { String::new() };
+    let text = format!("{parts}[vrfs.red]\n[vrfs.blue]\n{firewall}");
+    RouterConfig::from_text("both.toml", &text, Path::new("")).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// A router with one of them, whose ports have the same numbers.
+fn alone(vrf: &str, with_firewall: bool) -> RouterConfig {
+    let firewall = format!("{FIREWALL}in = \"{vrf}0\"\nout = \"{vrf}1\"\n");
+    let text = part(vrf, false, !with_firewall) + if with_firewall { &firewall } else { "" };
+    let ports = ["red0", "red1", "blue0", "blue1"].map(str::to_owned).to_vec();
+    let source = ConfigSource::of_text("alone.toml", &text, Path::new(""));
+    let places = Places { ports, ..Places::default() };
+    source.config_in_places(&[], &places).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+const HOSTS: [[&str; 9]; 2] = [
+    [
+        "10.0.0.7",
+        "10.0.0.8",
+        "10.0.0.1",
+        "10.0.0.255",
+        "10.1.0.9",
+        "10.2.3.255",
+        "198.51.100.5",
+        "198.51.100.77",
+        "203.0.113.9",
+    ],
+    [
+        "2001:db8:1::7",
+        "2001:db8:1::1",
+        "2001:db8:2::9",
+        "2001:db8:2::1",
+        "2001:db8:9::1",
+        "2001:db8:1::8",
+        "2600::1",
+        "2600::2",
+        "2600::3",
+    ],
+];
+
+/// A packet and the port where it arrives.
+type Arrival = (u16, Vec<u8>);
+
+fn arrivals(seed: u64, count: usize, with_ipv6: bool) -> Vec<Arrival> {
+    let mut random = XorShift64Star::new(seed);
+    let mut below = |most: u32| random.below(most) as usize;
+    let mut arrivals = Vec::with_capacity(count);
+    let mut datagrams = [0u16; 2];
+    while arrivals.len() < count {
+        let hosts = HOSTS[if with_ipv6 { below(2) } else { 0 }];
+        let (source, destination) = (hosts[below(9)], hosts[below(9)]);
+        let [source, destination]: [IpAddr; 2] = [source, destination].map(|host| host.parse().unwrap());
+        // Inside hosts send from the inside most of the time, and others answer.
+        let port = below(4) as u16;
+        let ports = [1000 + below(3) as u16, 1000 + below(3) as u16];
+        let (from, to) = (SocketAddr::new(source, ports[0]), SocketAddr::new(destination, ports[1]));
+        let packet = match below(6) {
+            0 => testing::tcp(from, to, [2, 18, 16, 17, 4][below(5)], b"text"),
+            1 if source.is_ipv4() => {
+                // Datagrams of both VRFs have the same identifiers.
+                let id = &mut datagrams[usize::from(port / 2)];
+                *id += 1;
+                let id = id.to_be_bytes();
+                let whole = testing::udp(from, to, &[7; 24]);
+                let first = testing::with_ipv4_field(whole, 6, &[0x20, 0]);
+                let rest =
+                    testing::with_ipv4_field(testing::ip(source, destination, 17, &[7; 8]), 6, &[0, 4]);
+                let pieces = [first, rest].map(|piece| testing::with_ipv4_field(piece, 4, &id));
+                arrivals.extend(pieces.into_iter().map(|piece| (port, piece)));
+                continue;
+            }
+            2 if source.is_ipv4() => {
+                testing::with_ipv4_field(testing::udp(from, to, b"last hop"), 8, &[1 + below(2) as u8])
+            }
+            _ => testing::udp(from, to, b"text"),
+        };
+        arrivals.push((port, packet));
+    }
+    arrivals
+}
+
+struct Feed(std::vec::IntoIter<Chunk>);
+
+impl Source<Chunk> for Feed {
+    fn next(&mut self) -> Option<Chunk> {
+        self.0.next()
+    }
+}
+
+/// What became of a packet: its port, its way out and its bytes, or why it went no further.
+type Fate = (u16, Result<(u16, Vec<u8>), DropReason>);
+
+/// Each fate with the place of its packet.
+#[derive(Default)]
+struct Collect(Vec<((u64, u16), Fate)>);
+
+impl Sink<Chunk> for Collect {
+    fn accept(&mut self, chunk: Chunk) {
+        for (i, packet) in chunk.packets().iter().enumerate() {
+            let fate = match packet.drop_reason() {
+                Some(reason) => Err(reason),
+                None => Ok((packet.port_out, chunk.egress_frame(i).to_vec())),
+            };
+            self.0.push(((chunk.sequence, packet.index), (packet.port_in, fate)));
+        }
+    }
+}
+
+/// The fates of packets in their order of arrival.
+fn fates(plan: &RouterPlan, arrivals: &[Arrival], options: &ModelOptions) -> Vec<Fate> {
+    const PER_CHUNK: usize = 300;
+    let chunk = |(sequence, arrivals): (u64, &[Arrival])| {
+        let mut builder = ChunkBuilder::with_capacity(PER_CHUNK * 256);
+        let now_ns = 1_700_000_000_000_000_000 + sequence;
+        for (port, packet) in arrivals {
+            let at = builder.next_frame_offset();
+            builder.buffer_mut()[at..at + packet.len()].copy_from_slice(packet);
+            builder.push(at, packet.len(), packet.len() as u32, now_ns, LinkType::RawIp, *port, 0);
+        }
+        builder.finish(sequence, 1 + sequence * PER_CHUNK as u64, now_ns)
+    };
+    let chunks: Vec<Chunk> = (0..).zip(arrivals.chunks(PER_CHUNK)).map(chunk).collect();
+    let (mut source, mut sink) = (Feed(chunks.into_iter()), Collect::default());
+    thalweg_exec::run(plan, &mut source, &mut sink, options).unwrap();
+    sink.0.sort_by_key(|(place, _)| *place);
+    sink.0.into_iter().map(|(_, fate)| fate).collect()
+}
+
+#[test]
+fn two_vrfs_are_two_routers() {
+    let serial = ModelOptions::new(ModelKind::Serial, 1);
+    for with_firewall in [false, true] {
+        let config = both(with_firewall);
+        let arrivals = arrivals(7 + u64::from(with_firewall), 3_000, !with_firewall);
+        let mut expected = [Vec::new(), Vec::new()];
+        for (vrf, expected) in VRFS.iter().zip(&mut expected) {
+            let is_of = |port: &u16| usize::from(port / 2) == usize::from(*vrf == "blue");
+            let own: Vec<Arrival> = arrivals.iter().filter(|(port, _)| is_of(port)).cloned().collect();
+            let plan = RouterPlan::from_config(&alone(vrf, with_firewall), None).unwrap();
+            *expected = fates(&plan, &own, &serial);
+        }
+        let sent = |fates: &Vec<Fate>| fates.iter().filter(|(_, fate)| fate.is_ok()).count();
+        assert!(expected.iter().all(|fates| sent(fates) > 200), "{:?}", expected.each_ref().map(sent));
+        for kind in ModelKind::ALL {
+            let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, 3) };
+            let plan = RouterPlan::from_config(&config, None).unwrap();
+            let fates = fates(&plan, &arrivals, &options);
+            for (n, expected) in expected.iter().enumerate() {
+                let ours: Vec<&Fate> = fates.iter().filter(|(port, _)| usize::from(port / 2) == n).collect();
+                let differs = ours.iter().zip(expected).position(|(ours, theirs)| *ours != theirs);
+                assert_eq!(ours.len(), expected.len());
+                let at = differs.map(|at| (at, ours[at], &expected[at]));
+                assert!(at.is_none(), "{} under {kind}, firewall {with_firewall}: {at:?}", VRFS[n]);
+            }
+        }
+        // The tables of a live router route as those of a replay.
+        let live = LiveTables::new(&config).unwrap();
+        let plan = RouterPlan::with_router(&config, live.router(), None).unwrap();
+        let replay = RouterPlan::with_routes(&config, &Routes::build(&config).unwrap(), None).unwrap();
+        assert!(fates(&plan, &arrivals, &serial) == fates(&replay, &arrivals, &serial));
+    }
+}
+
+/// Red's packets for a prefix and those of a rule are looked up in blue's table and leave by blue's ports; blue's do
+/// not leak back, and what leaks both ways is in no circle.
+#[test]
+fn leaks_lead_out_of_the_other_vrfs_ports() {
+    let text = format!(
+        "{}{}[vrfs.blue]\n\
+         [[vrfs.red.leaks]]\nfrom = \"blue\"\nprefixes = [\"10.2.0.0/16\", \"192.0.2.0/24\"]\n\
+         [[vrfs.blue.leaks]]\nfrom = \"red\"\nprefixes = \"192.0.2.0/24\"\n\
+         [[routing.rules]]\nname = \"to blue\"\nfrom = \"red0\"\ndestination_ports = 1001\nvrf = \"blue\"\n",
+        part("red", true, false),
+        part("blue", true, false)
+    );
+    let config = RouterConfig::from_text("leaks.toml", &text, Path::new(""));
+    let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+    let to = |port: u16, host: &str, udp_port: u16| {
+        let from = SocketAddr::new("10.0.0.8".parse().unwrap(), 1000);
+        (port, testing::udp(from, SocketAddr::new(host.parse().unwrap(), udp_port), b""))
+    };
+    let arrivals = [
+        to(0, "10.2.3.4", 1000),
+        to(0, "10.2.0.1", 1000),
+        to(2, "10.2.0.1", 1000),
+        to(0, "192.0.2.1", 1000),
+        to(2, "192.0.2.1", 1000),
+        to(0, "198.51.100.5", 1001),
+        to(0, "198.51.100.5", 1000),
+        to(0, "10.1.0.9", 1001),
+        to(2, "10.0.0.7", 1001),
+        to(2, "8.8.8.8", 1000),
+    ];
+    let serial = ModelOptions::new(ModelKind::Serial, 1);
+    let live = LiveTables::new(&config).unwrap();
+    for plan in [
+        RouterPlan::from_config(&config, None).unwrap(),
+        RouterPlan::with_router(&config, live.router(), None).unwrap(),
+    ] {
+        let ways = fates(&plan, &arrivals, &serial).into_iter();
+        let ways: Vec<_> =
+            ways.map(|(_, fate)| fate.map(|(port, _)| port).map_err(DropReason::name)).collect();
+        let expected = [
+            Err("neighbor-unresolved"),
+            Err("local"),
+            Err("local"),
+            Err("no-route"),
+            Err("no-route"),
+            Ok(2),
+            Ok(1),
+            Ok(1),
+            Ok(2),
+            Err("no-route"),
+        ];
+        assert_eq!(ways, expected);
+    }
+}

@@ -1,0 +1,75 @@
+//! Two hosts with one address, each in a VRF, and a third in the main table.
+
+use serde_json::Value;
+
+use crate::site::{GUEST, OFFICE, OUTSIDE, Site, eventually};
+
+/// The office's and the guest's ports have the same address, and both hosts have the office's.
+const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = \"10.1.0.1/24\"\nvrf = \"red\"\n\n\
+     [ports.guest]\ninterface = \"guest\"\ndriver = \"af_packet\"\naddresses = \"10.1.0.1/24\"\nvrf = \"blue\"\n\n\
+     [ports.wan]\ninterface = \"wan\"\ndriver = \"af_packet\"\naddresses = \"198.51.100.1/24\"\n\n\
+     [vrfs.red]\n[vrfs.blue]\n\n";
+
+/// What lets a VRF reach the outside, and be answered.
+fn leaks(vrf: &str) -> String {
+    format!(
+        "[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n\n\
+         [[vrfs.main.leaks]]\nfrom = \"{vrf}\"\nprefixes = \"10.1.0.0/24\"\n\n"
+    )
+}
+
+fn site() -> Option<Site> {
+    let site = Site::new()?;
+    let guest = site.namespace(GUEST);
+    site.ip(&guest, &format!("addr del {}/24 dev eth0", GUEST.v4));
+    site.ip(&guest, &format!("addr add {}/24 dev eth0", OFFICE.v4));
+    site.ip(&guest, &format!("route replace default via {}", OFFICE.gateway_v4));
+    site.ip(&site.namespace(OUTSIDE), &format!("route add 10.1.0.0/24 via {}", OUTSIDE.gateway_v4));
+    Some(site)
+}
+
+#[test]
+fn hosts_with_one_address_do_not_meet() {
+    let Some(site) = site() else { return };
+    let router = site.run_alone(&format!("{PORTS}{}", leaks("red")), &[]);
+    for host in [OFFICE, GUEST] {
+        eventually("the port's own address answers", || site.pings(host, OFFICE.gateway_v4).then_some(()));
+    }
+    eventually("the office reaches the outside", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    assert!(!site.pings(GUEST, OUTSIDE.v4), "blue leaks nothing");
+    assert!(router.dropped("no-route") > 0);
+    let said = site.output(&site.namespace(GUEST), "ping", &["-c", "1", "-W", "1", OUTSIDE.v4]).stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("From 10.1.0.1") && said.contains("Unreachable"), "blue's address says so: {said}");
+    let vrfs = router.show(&["vrf"]).expect("the router answers");
+    let shown: Vec<(Value, Value)> =
+        vrfs.iter().map(|vrf| (vrf["name"].clone(), vrf["ports"][0].clone())).collect();
+    let expected = [("main", "wan"), ("red", "lan"), ("blue", "guest")];
+    assert_eq!(shown, expected.map(|(name, port)| (Value::from(name), Value::from(port))));
+    let by = |vrf: &str| {
+        let view = router.show(&["fib", OFFICE.v4, "--vrf", vrf])?.pop()?;
+        Some((view["vrf"].clone(), view["port"].clone()))
+    };
+    assert_eq!(by("red"), Some(("red".into(), "lan".into())));
+    assert_eq!(by("blue"), Some(("blue".into(), "guest".into())));
+    assert_eq!(by("main"), Some(("red".into(), "lan".into())), "leaked");
+    assert_eq!(by("green"), None);
+    let leaked = router.show(&["routes", "--vrf", "red"]).expect("the router answers");
+    assert!(
+        leaked.iter().any(|route| route["leaks_from"] == "main" && route["action"] == "leak"),
+        "{leaked:?}"
+    );
+
+    // The outside is the guest's now.
+    router.reload(&format!("{PORTS}{}", leaks("blue"))).expect("the reload");
+    eventually("the guest reaches the outside", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
+    assert!(!site.pings(OFFICE, OUTSIDE.v4));
+    // The guest's port moves to the main table, and its VRF is gone.
+    let text = PORTS.replace("vrf = \"blue\"\n", "").replace("[vrfs.blue]\n", "");
+    router.reload(&text).expect("the reload");
+    assert_eq!(router.show(&["vrf"]).expect("the router answers").len(), 2);
+    eventually("its neighbors are there too", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
+    assert!(!site.pings(OFFICE, OUTSIDE.v4));
+    assert!(site.pings(OFFICE, OFFICE.gateway_v4), "red is as before");
+    router.counters_add_up();
+}
