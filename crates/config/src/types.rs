@@ -504,26 +504,6 @@ pub struct VrfConfig {
 }
 
 impl RoutingConfig {
-    /// The routes of all tables, the main one first.
-    pub fn tables(
-        &self,
-    ) -> impl Iterator<Item = (VrfIndex, &[(Ipv4Net, TargetIndex)], &[(Ipv6Net, TargetIndex)])> {
-        let others = self.vrfs.iter().map(|vrf| (&vrf.v4[..], &vrf.v6[..]));
-        let all = std::iter::once((&self.v4[..], &self.v6[..])).chain(others);
-        (0..).zip(all).map(|(vrf, (v4, v6))| (vrf, v4, v6))
-    }
-
-    /// The name of a table.
-    pub fn vrf_name(&self, vrf: VrfIndex) -> &str {
-        let place = usize::from(vrf).checked_sub(1);
-        place.map_or(MAIN_VRF, |place| self.vrfs.get(place).map_or("?", |vrf| vrf.name.as_str()))
-    }
-
-    /// The names of all tables, by number; empty for those that a reload removed.
-    pub fn vrf_names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(MAIN_VRF).chain(self.vrfs.iter().map(|vrf| vrf.name.as_str()))
-    }
-
     /// The target with this index.
     pub fn target_of(&self, index: TargetIndex) -> Option<&RouteTarget> {
         self.targets.get(usize::try_from(index).ok()?)

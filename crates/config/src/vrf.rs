@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thalweg_dataplane::vrf::VRFS_MAX;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
@@ -12,7 +12,7 @@ use crate::policy_sets::check_name;
 use crate::reader::{Item, Reader};
 use crate::section::Section;
 use crate::sets;
-use crate::types::{MAIN_VRF, VrfIndex};
+use crate::types::{MAIN_VRF, RoutingConfig, TargetIndex, VrfIndex};
 
 pub(crate) static VRFS: Key<Sub> = Key::named_sections("vrfs", &VRF_TABLE)
     .help("tables of routes of their own for some ports, and leaks between them: see [vrf.md](vrf.md)");
@@ -30,6 +30,28 @@ table! {
     static PREFIXES: Key<Vec<IpNet>> = Key::by("prefixes", PREFIX_LIST, sets::prefixes)
         .required("[\"192.0.2.0/24\"]")
         .help("packets to which prefixes, or [sets](firewall.md#sets) of them: `\"@shared\"`");
+}
+
+impl RoutingConfig {
+    /// The routes of all tables, the main one first.
+    pub fn tables(
+        &self,
+    ) -> impl Iterator<Item = (VrfIndex, &[(Ipv4Net, TargetIndex)], &[(Ipv6Net, TargetIndex)])> {
+        let others = self.vrfs.iter().map(|vrf| (&vrf.v4[..], &vrf.v6[..]));
+        let all = std::iter::once((&self.v4[..], &self.v6[..])).chain(others);
+        (0..).zip(all).map(|(vrf, (v4, v6))| (vrf, v4, v6))
+    }
+
+    /// The name of a table.
+    pub fn vrf_name(&self, vrf: VrfIndex) -> &str {
+        let place = usize::from(vrf).checked_sub(1);
+        place.map_or(MAIN_VRF, |place| self.vrfs.get(place).map_or("?", |vrf| vrf.name.as_str()))
+    }
+
+    /// The names of all tables, by number; empty for those that a reload removed.
+    pub fn vrf_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(MAIN_VRF).chain(self.vrfs.iter().map(|vrf| vrf.name.as_str()))
+    }
 }
 
 /// The VRFs by name, and their leaks.
