@@ -200,10 +200,19 @@ fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
         reader.error(ErrorKind::BadValue, &address.span, message, "the address of another router");
         return;
     }
-    let port = ports.connected(address.value, 0).and_then(|port| ports.configs.get(usize::from(port)));
-    let Some((port, interface)) = port.and_then(|port| Some((port, port.interface.as_ref()?))) else {
+    let Some(port) = ports.connected(address.value, 0) else {
+        let mut others = (1..).take(ports.vrfs.names.len().saturating_sub(1));
+        if let Some(port) = others.find_map(|vrf| ports.connected(address.value, vrf)) {
+            let (name, vrf) = (ports.name(port), ports.vrfs.name(ports.vrf_of(port)));
+            let message =
+                format!("neighbor {} is on port {name} of VRF {vrf}: no session will come up by it", address.value);
+            let expected = "a neighbor that the main table or the system reaches";
+            reader.warning(ErrorKind::Conflict, &address.span, message, expected);
+        }
         return;
     };
+    let port = &ports.configs[usize::from(port)];
+    let Some(interface) = &port.interface else { return };
     if interface.mirror.is_none() {
         let message = format!(
             "neighbor {} is on port {}, which has no mirror: no session will come up",

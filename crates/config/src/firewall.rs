@@ -1,7 +1,9 @@
 //! `[firewall]`: zones, and which connections may begin between them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
+use ipnet::IpNet;
 use thalweg_bgp::session::config::{BGP_PORT, NeighborConfig};
 use thalweg_dataplane::acl::{AclSet, Action, Facts, Fragment, Rule};
 use thalweg_dataplane::firewall::{
@@ -9,6 +11,7 @@ use thalweg_dataplane::firewall::{
 };
 use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::rate_limit::Rate;
+use thalweg_dataplane::routing_rules::RoutingRule;
 use thalweg_wire::{ip_protocol, tcp};
 
 use crate::acl;
@@ -19,7 +22,7 @@ use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{FirewallConfig, RoutingConfig};
+use crate::types::{FirewallConfig, RouteTarget, RoutingConfig, VrfIndex};
 
 pub(crate) static FIREWALL: Key<Sub> = Key::section("firewall", &TABLE)
     .help("stateful firewall for IPv4 and IPv6: see [firewall.md](firewall.md)");
@@ -142,15 +145,33 @@ static LOG: Key<bool> = Key::flag("log").otherwise("`false`").help(
 );
 
 /// States tell VRFs apart by what addresses of IPv4 leave free, and addresses of IPv6 leave nothing.
-fn check_vrfs(reader: &mut Reader, routing: &RoutingConfig, span: &Range<usize>) {
-    let with_ipv6 = routing.tables().filter(|(_, _, v6)| !v6.is_empty());
-    let names: Vec<&str> = with_ipv6.map(|(vrf, ..)| routing.vrf_name(vrf)).collect();
+fn check_vrfs(reader: &mut Reader, ports: &Ports, routing: &RoutingConfig, span: &Range<usize>) {
+    let with_ipv6 = routing.tables().filter(|(_, _, v6)| !v6.is_empty()).map(|(vrf, ..)| vrf);
+    let mut with_ipv6: BTreeSet<VrfIndex> = with_ipv6.collect();
+    let of_rules = routing.rules.iter().filter(|rule| may_lead_ipv6(rule, routing, &with_ipv6));
+    let of_rules = of_rules.flat_map(|rule| rule.from.iter().map(|port| ports.vrf_of(*port)));
+    let of_rules: Vec<VrfIndex> = of_rules.collect();
+    let by_rules = of_rules.iter().any(|vrf| !with_ipv6.contains(vrf));
+    with_ipv6.extend(of_rules);
+    let names: Vec<&str> = with_ipv6.iter().map(|vrf| routing.vrf_name(*vrf)).collect();
     if names.len() > 1 {
         let message =
             format!("the firewall does not tell IPv6 connections of VRFs apart: {}", names.join(", "));
         let expected = "IPv6 addresses and routes in one table, or no [firewall]";
-        reader.error(ErrorKind::Conflict, span, message, expected);
+        let finding = reader.error(ErrorKind::Conflict, span, message, expected);
+        finding.help = by_rules.then(|| "a routing rule without prefixes is about IPv6 too".to_owned());
     }
+}
+
+/// Whether a rule may lead packets of IPv6 that the routes of their VRF would not.
+fn may_lead_ipv6(rule: &RoutingRule, routing: &RoutingConfig, with_ipv6: &BTreeSet<VrfIndex>) -> bool {
+    let matches = |nets: &[IpNet]| nets.is_empty() || nets.iter().any(|net| net.addr().is_ipv6());
+    let leads = match routing.target_of(rule.target) {
+        Some(RouteTarget::Table(vrf)) => with_ipv6.contains(vrf),
+        Some(RouteTarget::Forward(_) | RouteTarget::Ranked(_)) => true,
+        _ => false,
+    };
+    leads && matches(&rule.rule.sources) && matches(&rule.rule.destinations)
 }
 
 /// Reads `[firewall]`; `None` if it is missing or unusable because of errors.
@@ -164,7 +185,7 @@ pub(crate) fn read(
 ) -> Option<FirewallConfig> {
     let mut section = root.section(reader, &FIREWALL)?;
     let span = section.span.clone();
-    check_vrfs(reader, routing, &span);
+    check_vrfs(reader, ports, routing, &span);
     let (zones, zone_names) = read_zones(reader, &mut section, ports);
     let mut firewall = Firewall {
         zones,

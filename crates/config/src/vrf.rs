@@ -9,7 +9,7 @@ use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::PREFIX_LIST;
 use crate::key::{Key, Sub, table};
 use crate::policy_sets::check_name;
-use crate::reader::{Item, Reader};
+use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::sets;
 use crate::types::{MAIN_VRF, RoutingConfig, TargetIndex, VrfIndex};
@@ -90,6 +90,7 @@ impl Vrfs {
             vrfs.names.push(item.key.to_owned());
         }
         vrfs.fill_up_to(places.len());
+        let mut leaking: HashMap<(VrfIndex, IpNet), VrfIndex> = HashMap::new();
         for (_, item) in sections {
             let Some(into) = vrfs.find(item.key) else { continue };
             let title = format!("[vrfs.{}]", item.key);
@@ -103,11 +104,18 @@ impl Vrfs {
                     }
                     Some(from)
                 });
-                let prefixes = leak.get(reader, &PREFIXES);
+                let prefixes = leak.read(reader, &PREFIXES);
                 leak.finish(reader);
-                if let (Some(from), Some(prefixes)) = (from, prefixes) {
-                    vrfs.leaks.push(Leak { into, from, prefixes });
+                let (Some(from), Some(At { value: prefixes, span })) = (from, prefixes) else { continue };
+                for prefix in &prefixes {
+                    let earlier = *leaking.entry((into, *prefix)).or_insert(from);
+                    if earlier != from {
+                        let message = format!("{prefix} leaks from `{}` too", vrfs.name(earlier));
+                        reader.error(ErrorKind::Duplicate, &span, message, "each prefix of one VRF");
+                        break;
+                    }
                 }
+                vrfs.leaks.push(Leak { into, from, prefixes });
             }
             section.finish(reader);
         }

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
+use thalweg_base::Name;
+use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig, VrfIndex};
 use thalweg_flow::alarm::AlarmReport;
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterTotals, NO_AS, NO_INTERFACE, Watch};
@@ -38,8 +39,15 @@ pub(crate) type RouterTotals = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> 
 /// Returns the meter. Set later too.
 type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
 
-/// The names of each port and of its interface.
-type NamedPorts = Arc<Mutex<Vec<(String, Option<String>)>>>;
+/// What records say of a port.
+#[derive(Clone)]
+struct NamedPort {
+    name: String,
+    interface: Option<String>,
+    vrf: VrfIndex,
+}
+
+type NamedPorts = Arc<Mutex<Vec<NamedPort>>>;
 
 /// Delivery of flow records.
 pub(crate) struct FlowSide {
@@ -83,7 +91,7 @@ impl FlowSide {
         let (totals, meter) = (RouterTotals::default(), MeterOfRouter::default());
         let (shown, ports) = (meter.clone(), NamedPorts::default());
         name_ports(&ports, config);
-        let (told, mut known) = (totals.clone(), Known::new(tables.clone(), speaker.clone()));
+        let (told, mut known) = (totals.clone(), Known::new(tables.clone(), speaker.clone(), ports.clone()));
         let notify = Notify::new(|severity, text| match severity {
             Severity::Info => tracing::info!("[flows]: {text}"),
             Severity::Warning => tracing::warn!("[flows]: {text}"),
@@ -238,10 +246,11 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     };
     let mut named = named.lock();
     for (place, port) in config.ports.iter().enumerate() {
+        let now = NamedPort { name: port.name.clone(), interface: interface(port), vrf: port.vrf };
         match named.get_mut(place) {
             Some(_) if port.is_vacant() => {}
-            Some(known) => *known = (port.name.clone(), interface(port)),
-            None => named.push((port.name.clone(), interface(port))),
+            Some(known) => *known = now,
+            None => named.push(now),
         }
     }
 }
@@ -253,15 +262,16 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     Box::new(move || {
         let ports = ports.lock().clone();
         let index = |name: &String| links.as_ref().and_then(|links| links.index(name).ok());
-        let known: Vec<Option<u32>> = ports.iter().map(|(_, of)| of.as_ref().and_then(index)).collect();
+        let known: Vec<Option<u32>> = ports.iter().map(|port| port.interface.as_ref().and_then(index)).collect();
         let mut free = (1..).filter(|number| !known.contains(&Some(*number)));
         let number = |(of, known): (&Option<String>, &Option<u32>)| match of {
             // The interface does not exist at present.
             Some(_) => known.unwrap_or(NO_INTERFACE),
             None => free.next().unwrap_or(NO_INTERFACE),
         };
-        let numbers: Vec<u32> = ports.iter().map(|(_, of)| of).zip(&known).map(number).collect();
-        let names = ports.into_iter().map(|(name, _)| name);
+        let interfaces = ports.iter().map(|port| &port.interface);
+        let numbers: Vec<u32> = interfaces.zip(&known).map(number).collect();
+        let names = ports.into_iter().map(|port| port.name);
         let port = |(name, number): (String, u32)| PortInterface { number, name };
         Interfaces::new(names.zip(numbers).map(port).collect())
     })
@@ -271,56 +281,79 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
 struct Known {
     tables: Arc<ForwardingTables>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
-    of: HashMap<IpAddr, About>,
-    since: Instant,
+    ports: NamedPorts,
+    of: HashMap<(VrfIndex, IpAddr), About>,
+    /// By the name of a port, if there are several tables.
+    vrfs: Option<HashMap<Name, VrfIndex>>,
+    since: Option<Instant>,
 }
 
 /// The answer for one address.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct About {
     next_hop: Option<IpAddr>,
     bgp: Option<BestPathTo>,
 }
 
 impl Known {
-    fn new(tables: Arc<ForwardingTables>, speaker: Arc<OnceLock<Arc<Speaker>>>) -> Self {
-        Self { tables, speaker, of: HashMap::new(), since: Instant::now() }
+    fn new(
+        tables: Arc<ForwardingTables>,
+        speaker: Arc<OnceLock<Arc<Speaker>>>,
+        ports: NamedPorts,
+    ) -> Self {
+        Self { tables, speaker, ports, of: HashMap::new(), vrfs: None, since: None }
     }
 
     /// Completes a record. It looks up the outside addresses: the translated source, if the source was translated.
     fn complete(&mut self, record: &mut FlowRecord) {
-        if self.of.len() >= ADDRESSES_MAX || self.since.elapsed() > KEPT {
-            (self.of, self.since) = (HashMap::new(), Instant::now());
+        if self.of.len() >= ADDRESSES_MAX || self.since.is_none_or(|since| since.elapsed() > KEPT) {
+            self.forget();
         }
         let source = record.translation.map_or(record.key.src, |after| after.src);
         let destination = record.translation.map_or(record.key.dst, |after| after.dst);
-        let toward = self.about(destination);
+        if let Some(vrfs) = &self.vrfs {
+            let of = |name: Name| vrfs.get(&name).copied().map(u32::from);
+            record.details.ingress_vrf = of(record.ingress_name.name);
+            record.details.egress_vrf = of(record.egress_name.name);
+        }
+        let vrf = match &self.vrfs {
+            None => Some(0),
+            Some(vrfs) => vrfs.get(&record.ingress_name.name).copied(),
+        };
+        let toward = self.about(vrf, destination);
         record.next_hop = toward.next_hop;
         record.bgp_next_hop = toward.bgp.map(|bgp| bgp.next_hop);
         record.dst_as = toward.bgp.map_or(NO_AS, |bgp| bgp.origin_as);
         record.next_as = toward.bgp.map_or(NO_AS, |bgp| bgp.neighbor_as);
         record.details.dst_prefix_length = toward.bgp.map(|bgp| bgp.prefix_length);
-        let from = self.about(source).bgp;
+        let from = self.about(vrf, source).bgp;
         record.src_as = from.map_or(NO_AS, |bgp| bgp.origin_as);
         record.details.src_prefix_length = from.map(|bgp| bgp.prefix_length);
     }
 
-    fn about(&mut self, address: IpAddr) -> About {
-        if let Some(known) = self.of.get(&address) {
+    fn forget(&mut self) {
+        (self.of, self.since) = (HashMap::new(), Some(Instant::now()));
+        let has_several = self.tables.read().fib().all().len() > 1;
+        let vrfs = |port: &NamedPort| (Name::of(&port.name), port.vrf);
+        self.vrfs = has_several.then(|| self.ports.lock().iter().map(vrfs).collect());
+    }
+
+    /// What the table of the port of arrival says. Nothing, if the record does not say by which port its packets came.
+    fn about(&mut self, vrf: Option<VrfIndex>, address: IpAddr) -> About {
+        let Some(vrf) = vrf else { return About::default() };
+        if let Some(known) = self.of.get(&(vrf, address)) {
             return *known;
         }
-        let next_hop = {
+        let (next_hop, owner) = {
             let tables = self.tables.read();
-            if tables.fib().all().len() > 1 {
-                // A record does not say whose table routed its packets.
-                return About { next_hop: None, bgp: None };
-            }
-            let (hop, ..) = tables.fib().lookup(0, address);
-            tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbor, _)| *neighbor)
+            let (hop, _, owner) = tables.fib().lookup(vrf, address);
+            (tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbor, _)| *neighbor), owner)
         };
-        let bgp = self.speaker.get().and_then(|speaker| speaker.best_path_to(address));
+        // BGP's routes are those of the main table.
+        let speaker = self.speaker.get().filter(|_| owner == 0);
+        let bgp = speaker.and_then(|speaker| speaker.best_path_to(address));
         let about = About { next_hop: next_hop.filter(|neighbor| *neighbor != address), bgp };
-        self.of.insert(address, about);
+        self.of.insert((vrf, address), about);
         about
     }
 }
@@ -352,6 +385,42 @@ mod tests {
         assert_eq!(finish(0), Ok(()));
         let error = finish(3).expect_err("records were lost");
         assert!(error.starts_with("[flows]: 3 flow records of"), "{error}");
+    }
+
+    /// Records of two ports with one gateway's address: each has the VRFs of its ports, and the next hop of its own.
+    #[test]
+    fn a_record_is_completed_from_the_table_of_its_port() {
+        let port = |name: &str, number: u8, vrf: &str| {
+            format!(
+                "[ports.{name}]\nmac = \"02:00:00:00:00:0{number}\"\naddresses = [\"192.0.2.1/28\"]\nvrf = \"{vrf}\"\n"
+            )
+        };
+        let route = |vrf: &str, gateway: u8| {
+            format!("[[routes]]\nprefix = \"203.0.113.0/24\"\nvia = \"192.0.2.{gateway}\"\nvrf = \"{vrf}\"\n")
+        };
+        let text = [
+            "[vrfs.red]\n[[vrfs.red.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n".to_owned(),
+            "[[routes]]\nprefix = \"198.51.100.0/24\"\nvia = \"192.0.2.9\"\n".to_owned(),
+            port("wan", 1, "main") + &port("lan", 2, "red"),
+            route("main", 5) + &route("red", 6),
+        ];
+        let config = RouterConfig::from_text("test.toml", &text.concat(), Path::new("")).expect("a router");
+        let tables = Arc::new(ForwardingTables::new(&config, None).expect("tables"));
+        let ports = NamedPorts::default();
+        name_ports(&ports, &config);
+        let mut known = Known::new(tables, Arc::default(), ports);
+        let mut completed = |ingress: &str, egress: &str, destination: [u8; 4]| {
+            let mut record = unknown_record();
+            record.key.dst = destination.into();
+            (record.ingress_name.name, record.egress_name.name) = (Name::of(ingress), Name::of(egress));
+            known.complete(&mut record);
+            (record.details.ingress_vrf, record.details.egress_vrf, record.next_hop)
+        };
+        let hop = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+        assert_eq!(completed("wan", "wan", [203, 0, 113, 1]), (Some(0), Some(0), hop(5)));
+        assert_eq!(completed("lan", "lan", [203, 0, 113, 1]), (Some(1), Some(1), hop(6)));
+        assert_eq!(completed("lan", "wan", [198, 51, 100, 1]), (Some(1), Some(0), hop(9)), "leaked");
+        assert_eq!(completed("", "", [203, 0, 113, 1]), (None, None, None), "a key without the port of arrival");
     }
 
     /// The loopback interface is there everywhere, and is number 1.

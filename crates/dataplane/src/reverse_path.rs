@@ -120,7 +120,6 @@ impl ReversePath {
         }
         let mut sources = [0u32; BATCH_PACKETS];
         let mut members = [0u16; BATCH_PACKETS];
-        let mut hops = [0u16; BATCH_PACKETS];
         let mut count = 0;
         let mut any_ipv6 = false;
         for i in 0..batch.len() {
@@ -133,10 +132,10 @@ impl ReversePath {
             } else if let Some(header) = l3.first_chunk::<20>() {
                 sources[count] = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
                 members[count] = i as u16;
-                hops[count] = table_number(router.vrf_of(packet.port_in));
                 count += 1;
             }
         }
+        let mut hops = tables_of(router, batch, &members[..count]);
         router.look_up4(&sources[..count], &mut hops[..count]);
         self.judge(router, batch, &members[..count], &hops);
         if any_ipv6 {
@@ -147,7 +146,6 @@ impl ReversePath {
     fn process_ipv6(&self, router: &Router, batch: &mut Batch<'_>) {
         let mut sources = [0u128; BATCH_PACKETS];
         let mut members = [0u16; BATCH_PACKETS];
-        let mut hops = [0u16; BATCH_PACKETS];
         let mut count = 0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
@@ -155,10 +153,10 @@ impl ReversePath {
             if let (true, true, Some(header)) = (checked, packet.is_ipv6(), l3.first_chunk::<40>()) {
                 sources[count] = be128(header, 8);
                 members[count] = i as u16;
-                hops[count] = table_number(router.vrf_of(packet.port_in));
                 count += 1;
             }
         }
+        let mut hops = tables_of(router, batch, &members[..count]);
         router.look_up6(&sources[..count], &mut hops[..count]);
         self.judge(router, batch, &members[..count], &hops);
     }
@@ -175,6 +173,18 @@ impl ReversePath {
             }
         }
     }
+}
+
+/// Where the look-ups of these packets begin, if there are several tables.
+#[inline(always)]
+fn tables_of(router: &Router, batch: &Batch<'_>, members: &[u16]) -> [u16; BATCH_PACKETS] {
+    let mut hops = [0; BATCH_PACKETS];
+    if let Some(vrfs) = &router.vrfs {
+        for (hop, &i) in hops.iter_mut().zip(members) {
+            *hop = table_number(vrfs.of_port(batch.packets()[usize::from(i)].port_in));
+        }
+    }
+    hops
 }
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl Direction {
     }
 }
 
-/// What others' exporters send. Records of a meter of this program have only the prefixes' lengths.
+/// What others' exporters send. Records of a router of ours have the prefixes' lengths and the VRFs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Details {
     /// Bits of the route that covers the source; the destination.

@@ -227,6 +227,25 @@ via = "2001:db8:ffff::1"
 
 "#;
 
+/// Phones in a table of their own, which leaks to the others and back.
+const VRFS: &str = r#"
+[vrfs.phones]
+[[vrfs.phones.leaks]]
+from = "main"
+prefixes = ["198.51.100.0/25", "10.0.0.0/16", "203.0.113.0/24"]
+[[vrfs.main.leaks]]
+from = "phones"
+prefixes = "10.1.0.0/16"
+
+[[routing.rules]]
+name = "calls"
+from = "voice"
+destination = "0.0.0.0/0"
+dscp = "ef"
+vrf = "main"
+
+"#;
+
 /// A packet of a random conversation across the router, sometimes malformed, fragmented or a hairpin.
 fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
     let inside = [10, rng.below(2) as u8, [0, 130][rng.below(2) as usize], rng.below(40) as u8 + 10];
@@ -374,6 +393,8 @@ enum Shape {
     Firewall,
     /// All of them, and NAT with two outside ports.
     Outsides,
+    /// With the firewall, and one of the inside ports in a VRF instead of NAT.
+    Vrfs,
     /// Without filters and with one class: packets are never reordered.
     NatOnly,
     /// Without translation too.
@@ -398,6 +419,11 @@ impl Shape {
                 let zones = FIREWALL.replace("wan = \"wan\"\n", "wan = [\"wan\", \"backup\"]\n");
                 format!("{}{BACKUP}{}{zones}", &nat[..routes], &nat[routes..])
             }
+            Shape::Vrfs => {
+                let phones = CONFIG.replace("[ports.voice]", "[ports.voice]\nvrf = \"phones\"");
+                let inside = phones.replace("inside = [\"lan\", \"voice\"]", "inside = \"lan\"");
+                format!("{VRFS}{inside}{FIREWALL}")
+            }
             Shape::NatOnly => plain(&CONFIG[..section("[[acl]]")]),
             Shape::RoutesOnly => plain(&CONFIG[..section("[nat]")]),
         }
@@ -414,7 +440,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full | Shape::Firewall | Shape::Outsides => {
+        Shape::Full | Shape::Firewall | Shape::Outsides | Shape::Vrfs => {
             // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
@@ -613,6 +639,31 @@ fn two_outside_ports_give_the_serial_answer_under_every_model() {
                 options.ordered = workers % 2 == 0;
                 options.readers = 1 + workers % 3;
                 check(Shape::Outsides, seed, &options, &serial);
+            }
+        }
+    }
+}
+
+/// Packets of a VRF leak by their destination and by a rule, and others leak back.
+#[test]
+fn vrfs_that_leak_give_the_serial_answer_under_every_model() {
+    for seed in 1..=2 {
+        let serial = run_shape(Shape::Vrfs, seed, &ModelOptions::new(ModelKind::Serial, 1));
+        let sent = serial.outs.iter().filter_map(|out| out.fate.as_ref().ok());
+        let sent = |port: u16, at: usize, net: [u8; 2]| {
+            sent.clone().filter(|(by, frame)| *by == port && frame.get(at..at + 2) == Some(&net[..])).count()
+        };
+        let (wan, voice, source, destination) = (0, 2, 26, 30);
+        let leaked = [sent(wan, source, [10, 1]), sent(voice, destination, [10, 1])];
+        assert!(leaked.iter().all(|count| *count > 20), "{leaked:?}");
+        assert!(serial.dropped[DropReason::NoRoute as usize] > 20, "what neither leaks nor matches the rule");
+        assert!(serial.nat.contains("rule: \"calls\""), "{}", serial.nat);
+        for workers in 1..=5 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                check(Shape::Vrfs, seed, &options, &serial);
             }
         }
     }

@@ -169,9 +169,10 @@ fn routes(text: &mut String, config: &RouterConfig) {
         };
     }
     let s = routing.sources;
+    let leaked = if s.leaked == 0 { String::new() } else { format!(", {} leaked", count(s.leaked as u64)) };
     let _ = writeln!(
         text,
-        "{} IPv4 and {} IPv6 routes: {} local, {} connected, {} configured, {} from files, {} of them replaced by others; \
+        "{} IPv4 and {} IPv6 routes: {} local, {} connected, {} configured, {} from files{leaked}, {} of them replaced by others; \
          {} different targets\n",
         count(ipv4 as u64),
         count(ipv6 as u64),

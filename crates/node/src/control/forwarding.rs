@@ -201,6 +201,8 @@ pub struct FibRouteView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VrfView {
     pub name: String,
+    /// Its number in flow records; 0 is the main table.
+    pub number: u16,
     /// The ports where packets arrive that are looked up in it.
     pub ports: Vec<String>,
     /// Routes of IPv4, neighbors included.

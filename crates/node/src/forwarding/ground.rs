@@ -71,8 +71,9 @@ pub(super) fn underlay_targets(target: &RouteTarget) -> Vec<UnderlayTarget> {
         RouteTarget::Local(_) => vec![UnderlayTarget::Local],
         RouteTarget::Forward(ways) => ways.iter().map(way).collect(),
         RouteTarget::Blackhole => vec![UnderlayTarget::Discard],
-        RouteTarget::Unreachable => vec![UnderlayTarget::Unreachable],
-        RouteTarget::Ranked(_) | RouteTarget::Routes | RouteTarget::Table(_) => Vec::new(),
+        // What leaks is no way of the main table: BGP's next hops are not sought there, and the kernel has no such port.
+        RouteTarget::Unreachable | RouteTarget::Table(_) => vec![UnderlayTarget::Unreachable],
+        RouteTarget::Ranked(_) | RouteTarget::Routes => Vec::new(),
     }
 }
 

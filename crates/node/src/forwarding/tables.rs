@@ -435,7 +435,8 @@ impl Forwarding for ForwardingTables {
         let view = |(vrf, name): (VrfIndex, &String)| {
             let ports = of_ports().filter(|(port, _)| state.tables.vrf_of(*port) == vrf);
             let [ipv4, ipv6] = state.tables.fib().routes(vrf).map(|count| count as u64);
-            VrfView { name: name.clone(), ports: ports.map(|(_, name)| name.clone()).collect(), ipv4, ipv6 }
+            let ports = ports.map(|(_, name)| name.clone()).collect();
+            VrfView { name: name.clone(), number: vrf, ports, ipv4, ipv6 }
         };
         let named = (0..).zip(&state.vrfs).filter(|(_, name)| !name.is_empty());
         Ok(named.map(view).collect())

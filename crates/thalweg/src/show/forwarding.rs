@@ -187,6 +187,7 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
 fn vrfs(vrfs: &[VrfView]) -> String {
     Table::of("", vrfs)
         .words("VRF", |each| each.name.clone())
+        .number("Number", |each| each.number.to_string())
         .words("Ports", |each| each.ports.join(", "))
         .number("IPv4 routes", |each| count(each.ipv4))
         .number("IPv6 routes", |each| count(each.ipv6))

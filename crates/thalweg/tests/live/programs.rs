@@ -103,7 +103,7 @@ fn traceroutes(site: &Site) {
 }
 
 /// Fetches a file over HTTP that is larger than any queue.
-fn a_file_is_fetched(site: &Site, from: &str) {
+pub(crate) fn a_file_is_fetched(site: &Site, from: &str) {
     const BYTES: usize = 3 << 20;
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 8080)).expect("a port"));

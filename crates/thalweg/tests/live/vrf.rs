@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::site::{GUEST, OFFICE, OUTSIDE, Site, eventually};
+use crate::dead_ways::{BGP, Bird, bird, neighbor};
+use crate::programs::a_file_is_fetched;
+use crate::site::{GUEST, OFFICE, OUTSIDE, Site, eventually, has};
 
 /// The office's and the guest's ports have the same address, and both hosts have the office's.
 const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = \"10.1.0.1/24\"\nvrf = \"red\"\n\n\
@@ -60,6 +62,22 @@ fn hosts_with_one_address_do_not_meet() {
         "{leaked:?}"
     );
 
+    programs_cross_the_leak(&site);
+
+    // With a firewall, and what answers the guest is chosen by a rule: both hosts reach the outside at the same time.
+    let by_rule = "[[vrfs.blue.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n\n\
+         [[routing.rules]]\nname = \"answers\"\nfrom = \"wan\"\nprotocol = \"tcp\"\nsource_ports = 8080\nvrf = \"blue\"\n\n\
+         [firewall]\noutside = \"out\"\n[firewall.zones]\nin = [\"lan\", \"guest\"]\nout = \"wan\"\n";
+    router.reload(&format!("{PORTS}{}{by_rule}", leaks("red"))).expect("the reload");
+    eventually("the office reaches the outside through the firewall", || {
+        site.pings(OFFICE, OUTSIDE.v4).then_some(())
+    });
+    a_file_is_fetched(&site, &site.namespace(GUEST));
+    assert!(!site.pings(GUEST, OUTSIDE.v4), "the rule is about TCP");
+    let trace = router.trace(&format!("wan ip {} -> {} tcp 8080 -> 40000", OUTSIDE.v4, OFFICE.v4));
+    let rule = trace["steps"].as_array().expect("steps").iter().find(|step| step["stage"] == "routing rule");
+    assert_eq!(rule.expect("a rule")["verdict"], "as the routes of blue say", "{trace}");
+
     // The outside is the guest's now.
     router.reload(&format!("{PORTS}{}", leaks("blue"))).expect("the reload");
     eventually("the guest reaches the outside", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
@@ -72,4 +90,44 @@ fn hosts_with_one_address_do_not_meet() {
     assert!(!site.pings(OFFICE, OUTSIDE.v4));
     assert!(site.pings(OFFICE, OFFICE.gateway_v4), "red is as before");
     router.counters_add_up();
+}
+
+/// BIRD speaks to the main table by a mirror; a host of a VRF reaches what it announces by a leak of everything.
+#[test]
+fn a_leak_reaches_what_bgp_learns() {
+    const BEYOND: &str = "203.0.113.7";
+    let Some(site) = site() else { return };
+    if !has("bird") {
+        return;
+    }
+    let transit =
+        Bird { transit: OUTSIDE, asn: 65003, hold_time_s: 240, prefix: "203.0.113.0/28", filter: "" };
+    site.ip(&site.namespace(OUTSIDE), &format!("addr add {BEYOND}/32 dev lo"));
+    let everything = leaks("red").replace("prefixes = \"198.51.100.0/24\"", "prefixes = \"0.0.0.0/0\"");
+    let ports = PORTS.replace("\"198.51.100.1/24\"\n", "\"198.51.100.1/24\"\nmirror = true\n");
+    let router = site.run_alone(&format!("{ports}{everything}{BGP}{}", neighbor(&transit)), &[]);
+    let mut speaker = bird(&site, &transit);
+    eventually("what BGP learned is leaked", || site.pings(OFFICE, BEYOND).then_some(()));
+    assert!(!site.pings(GUEST, BEYOND), "blue has no leak");
+    let view = router.show(&["fib", BEYOND, "--vrf", "red"]).expect("the router answers");
+    assert_eq!((&view[0]["vrf"], &view[0]["source"]), (&"main".into(), &"bgp".into()), "{view:?}");
+    speaker.kill();
+    eventually("what BGP withdrew is no longer leaked", || (!site.pings(OFFICE, BEYOND)).then_some(()));
+    router.counters_add_up();
+}
+
+/// A file over HTTP, and a hop with the VRF's own address.
+fn programs_cross_the_leak(site: &Site) {
+    let office = site.namespace(OFFICE);
+    a_file_is_fetched(site, &office);
+    if has("traceroute") {
+        let arguments = ["-n", "-q", "1", "-w", "2", "-z", "200", OUTSIDE.v4];
+        let said = eventually("all hops answer", || {
+            let said = site.said(&office, "traceroute", &arguments);
+            (!said.contains('*')).then_some(said)
+        });
+        let seen: Vec<&str> =
+            said.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(seen, [OFFICE.gateway_v4, OUTSIDE.v4], "{said}");
+    }
 }

@@ -3,11 +3,13 @@
 import { html, useEffect, useState } from "../vendor/htm-preact.js";
 import { useAnswer } from "../api.js";
 import { age, counted } from "../format.js";
-import { go, link } from "../location.js";
+import { go, link, setQuery } from "../location.js";
 import { Answer, Empty, Fault } from "../parts/notice.js";
 import { State } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 
+/** The table of ports that have none of their own. */
+const MAIN = "main";
 const EXAMPLES = ["192.0.2.1", "198.51.100.0/24", "2001:db8::1"];
 
 function Hop({ hop }) {
@@ -43,7 +45,8 @@ function Way({ view }) {
         class="mono">${view.destination}</span></div></li>
       <li><div class="hop"><span class="small quiet">longest match</span>${view.prefix ? html`<span
         class="mono">${view.prefix}</span>` : "none"}
-        ${view.source && html`<span class="small">${view.source}</span>`}</div></li>
+        ${view.source && html`<span class="small">${view.source}</span>`}
+        ${view.vrf && view.vrf !== MAIN && html`<span class="small">VRF ${view.vrf}</span>`}</div></li>
       ${hops.length === 1 && html`<li><${Hop} hop=${hops[0]} /></li><li><div class="hop end"><span
         class="small quiet">port</span><a href=${link("ports", [hops[0].port])}>${hops[0].port}</a></div></li>`}
     </ol>
@@ -97,15 +100,17 @@ function Why({ routes }) {
     <ul class="routes">${order.map((route) => html`<${Path} route=${route} />`)}</ul></section>`;
 }
 
-function Found({ destination }) {
+function Found({ destination, vrf }) {
   const encoded = destination.split("/").map(encodeURIComponent).join("/");
-  const forwarding = useAnswer(`fib/${encoded}`);
-  const bgp = useAnswer(`bgp/routes/${encoded}`, { why: 1 });
+  const forwarding = useAnswer(`fib/${encoded}`, vrf ? { vrf } : {});
+  // BGP's routes are those of the main table.
+  const usesBgp = !vrf || forwarding.value?.vrf === MAIN;
+  const bgp = useAnswer(usesBgp ? `bgp/routes/${encoded}` : null, { why: 1 });
   return html`<div class="stack">
     <${Answer} answer=${forwarding} what="Looking in the forwarding table" show=${(view) => html`<${Way}
       view=${view} />`} />
     ${
-      bgp.problem && forwarding.problem?.message === bgp.problem.message
+      !usesBgp || (bgp.problem && forwarding.problem?.message === bgp.problem.message)
         ? null
         : bgp.problem?.isAbsent
           ? html`<p class="quiet">This router does not speak BGP: its routes are the connected, configured and imported ones.</p>`
@@ -119,10 +124,12 @@ function Found({ destination }) {
 export function Route({ place }) {
   const destination = place.rest.join("/");
   const [typed, setTyped] = useState(destination);
+  const { vrf = "" } = place.query;
+  const vrfs = useAnswer("vrfs").value?.items ?? [];
   useEffect(() => setTyped(destination), [destination]);
   const submit = (event) => {
     event.preventDefault();
-    if (typed.trim()) go("route", typed.trim().split("/"));
+    if (typed.trim()) go("route", typed.trim().split("/"), { vrf });
   };
   return html`
     <div class="head"><h1>Route</h1><p>where a packet to an address goes, and why</p></div>
@@ -130,11 +137,18 @@ export function Route({ place }) {
       <label class="field grow"><span>Address or prefix</span>
         <input name="destination" value=${typed} placeholder="192.0.2.1 or 2001:db8::/32" autocapitalize="off"
           spellcheck=${false} onInput=${(event) => setTyped(event.target.value)} /></label>
+      ${
+        vrfs.length > 1 &&
+        html`<label class="field"><span>VRF</span><select name="vrf" value=${vrf || MAIN}
+          onChange=${({ target }) => setQuery({ vrf: target.value === MAIN ? "" : target.value })}>${vrfs.map(
+            ({ name }) => html`<option value=${name}>${name}</option>`,
+          )}</select></label>`
+      }
       <button class="button main">Look up</button>
     </form>
     ${
       destination
-        ? html`<${Found} key=${destination} destination=${destination} />`
+        ? html`<${Found} key=${`${destination} ${vrf}`} destination=${destination} vrf=${vrf} />`
         : html`<${Empty} title="Type an address">For example ${EXAMPLES.map((each, at) => html`${at > 0 && ", "}<a
           href=${link("route", each.split("/"))}>${each}</a>`)}.<//>`
     }`;

@@ -9,7 +9,7 @@ use thalweg_node::control::{
     AclRuleView, BgpNeighborView, ConfigView, CountersView, FibRouteView, FibView, FirewallCountersView,
     FirewallRuleView, FirewallSetView, FirewallStateView, FlowCacheView, ForwardingView, MemoryView,
     NatBlockView, NatCountersView, NatSessionView, NeighborView, PolicerView, PortView, QueueView, RibView,
-    RouteView, StatusView, UpdateGroupView, WorkerView, to_json,
+    RouteView, StatusView, UpdateGroupView, VrfView, WorkerView, to_json,
 };
 use thalweg_node::trace::TraceView;
 
@@ -55,6 +55,7 @@ pub(super) fn misshapen() -> Vec<String> {
         list::<AclRuleView>("acl"),
         list::<NeighborView>("arp"),
         list::<FibRouteView>("fib"),
+        list::<VrfView>("vrfs"),
         list::<NatSessionView>("nat/sessions"),
         list::<NatBlockView>("nat/blocks"),
         list::<BgpNeighborView>("bgp/neighbors"),
