@@ -82,6 +82,9 @@ struct Recording {
     sessions: Vec<SessionCosts>,
     /// What each export took, and whether it found something.
     exports_ns: Vec<(u64, bool)>,
+    /// A batch was applied since the last export. Where nobody is told the routes, that alone says that an export has
+    /// something to do.
+    applied: bool,
     /// The session of each write, and what it took.
     writes_ns: Vec<(usize, u64)>,
     /// What each round's background work took, and whether there was some.
@@ -213,6 +216,7 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
         self.time(
             || self.control.apply(worker, shard, &batch.batch, now_ms),
             |recording, ns, ()| {
+                recording.applied = true;
                 if let Some((session, read)) = batch.read {
                     recording.session(session).reads[read].shards_ns.push((shard, ns));
                 }
@@ -223,7 +227,10 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
     fn export(&self, worker: &mut C::Worker, queue: usize, now: bool, now_ms: u64) -> Exported {
         self.time(
             || self.control.export(worker, queue, now, now_ms),
-            |recording, ns, exported| recording.exports_ns.push((ns, exported.grew)),
+            |recording, ns, exported| {
+                let found = std::mem::take(&mut recording.applied) | exported.grew | exported.held;
+                recording.exports_ns.push((ns, found));
+            },
         )
     }
 
@@ -265,6 +272,78 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Nobody is told its routes.
+    struct Silent;
+
+    impl ControlPlane for Silent {
+        type Worker = ();
+        type Batch = ();
+
+        fn worker(&self) {}
+
+        fn shards(&self) -> usize {
+            1
+        }
+
+        fn begin(&self, _: usize, _: Wakers) {}
+
+        fn attach_listeners(&self, _: &Registry, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attach(&self, _: usize, _: &Registry, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn accept(&self, (): &mut (), _: u64) {}
+
+        fn ready(&self, _: usize, _: bool, _: bool) {}
+
+        fn read(&self, (): &mut (), _: usize, _: u64) -> Reading<()> {
+            Reading { batch: Some(()), more: false }
+        }
+
+        fn touches(&self, (): &(), _: usize) -> bool {
+            true
+        }
+
+        fn apply(&self, (): &mut (), _: usize, (): &(), _: u64) {}
+
+        fn export(&self, (): &mut (), _: usize, _: bool, _: u64) -> Exported {
+            Exported::default()
+        }
+
+        fn write(&self, (): &mut (), _: usize, _: u64) {}
+
+        fn write_share(&self, (): &mut (), _: Share, _: u64) {}
+
+        fn tick(&self, (): &mut (), _: Share, _: u64) -> u64 {
+            u64::MAX
+        }
+
+        fn background_work(&self, (): &mut (), _: Share, _: u64) -> bool {
+            false
+        }
+
+        fn poll_notice(&self) -> Option<Notice> {
+            None
+        }
+    }
+
+    #[test]
+    fn an_export_after_a_batch_has_found_something_though_nobody_is_told() {
+        let recorder = ControlRecorder::new(&Silent);
+        recorder.start();
+        recorder.export(&mut (), 0, true, 0);
+        let batch = recorder.read(&mut (), 0, 0).batch.expect("a batch");
+        recorder.apply(&mut (), 0, &batch, 0);
+        recorder.export(&mut (), 0, true, 0);
+        recorder.export(&mut (), 0, true, 0);
+        let recording = recorder.recording.lock();
+        let exports = &recording.as_ref().expect("it records").exports_ns;
+        assert_eq!(exports.iter().map(|(_, found)| *found).collect::<Vec<_>>(), [false, true, false]);
+    }
 
     #[test]
     fn what_a_call_finds_is_not_the_cost_of_calling() {
