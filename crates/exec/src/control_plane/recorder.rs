@@ -84,7 +84,7 @@ struct Recording {
     exports_ns: Vec<(u64, bool)>,
     /// A batch was applied since the last export. Where nobody is told the routes, that alone says that an export has
     /// something to do.
-    applied: bool,
+    changed: bool,
     /// The session of each write, and what it took.
     writes_ns: Vec<(usize, u64)>,
     /// What each round's background work took, and whether there was some.
@@ -132,6 +132,19 @@ impl Recording {
             self.sessions.resize_with(session + 1, SessionCosts::default);
         }
         &mut self.sessions[session]
+    }
+
+    /// A batch was applied to a shard, and which read it came from, if that was recorded.
+    fn applied(&mut self, read: Option<(usize, usize)>, shard: usize, ns: u64) {
+        self.changed = true;
+        if let Some((session, read)) = read {
+            self.session(session).reads[read].shards_ns.push((shard, ns));
+        }
+    }
+
+    fn exported(&mut self, ns: u64, exported: Exported) {
+        let found = std::mem::take(&mut self.changed) | exported.grew | exported.held;
+        self.exports_ns.push((ns, found));
     }
 
     fn costs(mut self, ends_when_applied: bool) -> ControlCosts {
@@ -215,22 +228,14 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
     fn apply(&self, worker: &mut C::Worker, shard: usize, batch: &Self::Batch, now_ms: u64) {
         self.time(
             || self.control.apply(worker, shard, &batch.batch, now_ms),
-            |recording, ns, ()| {
-                recording.applied = true;
-                if let Some((session, read)) = batch.read {
-                    recording.session(session).reads[read].shards_ns.push((shard, ns));
-                }
-            },
+            |recording, ns, ()| recording.applied(batch.read, shard, ns),
         );
     }
 
     fn export(&self, worker: &mut C::Worker, queue: usize, now: bool, now_ms: u64) -> Exported {
         self.time(
             || self.control.export(worker, queue, now, now_ms),
-            |recording, ns, exported| {
-                let found = std::mem::take(&mut recording.applied) | exported.grew | exported.held;
-                recording.exports_ns.push((ns, found));
-            },
+            |recording, ns, exported| recording.exported(ns, *exported),
         )
     }
 
@@ -273,76 +278,17 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
 mod tests {
     use super::*;
 
-    /// Nobody is told its routes.
-    struct Silent;
-
-    impl ControlPlane for Silent {
-        type Worker = ();
-        type Batch = ();
-
-        fn worker(&self) {}
-
-        fn shards(&self) -> usize {
-            1
-        }
-
-        fn begin(&self, _: usize, _: Wakers) {}
-
-        fn attach_listeners(&self, _: &Registry, _: Token) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn attach(&self, _: usize, _: &Registry, _: Token) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn accept(&self, (): &mut (), _: u64) {}
-
-        fn ready(&self, _: usize, _: bool, _: bool) {}
-
-        fn read(&self, (): &mut (), _: usize, _: u64) -> Reading<()> {
-            Reading { batch: Some(()), more: false }
-        }
-
-        fn touches(&self, (): &(), _: usize) -> bool {
-            true
-        }
-
-        fn apply(&self, (): &mut (), _: usize, (): &(), _: u64) {}
-
-        fn export(&self, (): &mut (), _: usize, _: bool, _: u64) -> Exported {
-            Exported::default()
-        }
-
-        fn write(&self, (): &mut (), _: usize, _: u64) {}
-
-        fn write_share(&self, (): &mut (), _: Share, _: u64) {}
-
-        fn tick(&self, (): &mut (), _: Share, _: u64) -> u64 {
-            u64::MAX
-        }
-
-        fn background_work(&self, (): &mut (), _: Share, _: u64) -> bool {
-            false
-        }
-
-        fn poll_notice(&self) -> Option<Notice> {
-            None
-        }
-    }
-
     #[test]
     fn an_export_after_a_batch_has_found_something_though_nobody_is_told() {
-        let recorder = ControlRecorder::new(&Silent);
-        recorder.start();
-        recorder.export(&mut (), 0, true, 0);
-        let batch = recorder.read(&mut (), 0, 0).batch.expect("a batch");
-        recorder.apply(&mut (), 0, &batch, 0);
-        recorder.export(&mut (), 0, true, 0);
-        recorder.export(&mut (), 0, true, 0);
-        let recording = recorder.recording.lock();
-        let exports = &recording.as_ref().expect("it records").exports_ns;
-        assert_eq!(exports.iter().map(|(_, found)| *found).collect::<Vec<_>>(), [false, true, false]);
+        let mut recording = Recording::default();
+        recording.exported(1, Exported::default());
+        recording.applied(None, 0, 1);
+        recording.exported(1, Exported::default());
+        recording.exported(1, Exported::default());
+        assert_eq!(
+            recording.exports_ns.iter().map(|(_, found)| *found).collect::<Vec<_>>(),
+            [false, true, false]
+        );
     }
 
     #[test]
