@@ -39,7 +39,7 @@ pub struct Claim {
     pub id: String,
     pub paper: String,
     /// The place in the paper.
-    pub place: String,
+    place: String,
     pub statement: String,
     /// The paper's value, as printed.
     pub said: String,
@@ -149,7 +149,7 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
         return None;
     }
     let mut table = Table::of("What the papers say, and what was found here", judged)
-        .words("where", |judged| judged.claim.place())
+        .words("where", |judged| judged.claim.source())
         .words("claim", |judged| judged.claim.statement.clone())
         .words("paper", |judged| judged.claim.said.clone())
         .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()))
@@ -210,7 +210,7 @@ impl Judged {
 
 impl Claim {
     /// The paper and the place in it.
-    pub fn place(&self) -> String {
+    pub fn source(&self) -> String {
         format!("{}, {}", self.paper, self.place)
     }
 

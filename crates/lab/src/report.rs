@@ -12,6 +12,7 @@ mod origin;
 
 pub use origin::{Machine, Origin};
 
+use crate::claims::Verdict;
 use crate::markup::escape;
 use crate::plot;
 use serde::Serialize;
@@ -212,11 +213,14 @@ fn html_table(table: &Table) -> String {
 
 /// The color of a verdict, with or without its reason.
 fn color(text: &str) -> Option<&'static str> {
-    let is_it =
-        |word: &str| text.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("));
-    [("reproduced", "good"), ("differs", "bad"), ("not run", "open")]
-        .into_iter()
-        .find_map(|(word, color)| is_it(word).then_some(color))
+    let is_it = |verdict: &Verdict| {
+        text.strip_prefix(verdict.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+    };
+    Verdict::ALL.into_iter().find(is_it).map(|verdict| match verdict {
+        Verdict::Reproduced => "good",
+        Verdict::Differs => "bad",
+        Verdict::NotRun => "open",
+    })
 }
 
 /// Longer cells take several lines, so that the columns behind them stay in sight.
