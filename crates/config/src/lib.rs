@@ -96,6 +96,7 @@ pub use types::{
     VrfConfig, VrfIndex, WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
+pub use vrf::VrfRoutes;
 pub use web_types::{WebConfig, WebRight, WebSetup, WebToken};
 
 impl RouterConfig {

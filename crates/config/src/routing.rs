@@ -309,6 +309,9 @@ fn read_files(
     }
 }
 
+/// The routes of a prefix by metric, each with its place in the text.
+type Ranks = BTreeMap<u32, (RouteTarget, Range<usize>)>;
+
 /// Returns the health checks of next hops.
 fn read_routes(
     reader: &mut Reader,
@@ -317,7 +320,7 @@ fn read_routes(
     table: &mut RouteTable,
 ) -> Vec<CheckConfig> {
     let mut checks = GatewayChecks::default();
-    let mut all: BTreeMap<(VrfIndex, IpNet), BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
+    let mut all: BTreeMap<(VrfIndex, IpNet), Ranks> = BTreeMap::new();
     for mut section in root.sections(reader, &ROUTES) {
         let prefix = section.read(reader, &PREFIX);
         let vrf = section.take(&ROUTE_VRF).map_or(Some(0), |item| ports.vrfs.named(reader, &item));

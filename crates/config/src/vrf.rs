@@ -32,11 +32,12 @@ table! {
         .help("packets to which prefixes, or [sets](firewall.md#sets) of them: `\"@shared\"`");
 }
 
+/// The routes of a table.
+pub type VrfRoutes<'c> = (VrfIndex, &'c [(Ipv4Net, TargetIndex)], &'c [(Ipv6Net, TargetIndex)]);
+
 impl RoutingConfig {
     /// The routes of all tables, the main one first.
-    pub fn tables(
-        &self,
-    ) -> impl Iterator<Item = (VrfIndex, &[(Ipv4Net, TargetIndex)], &[(Ipv6Net, TargetIndex)])> {
+    pub fn tables(&self) -> impl Iterator<Item = VrfRoutes<'_>> {
         let others = self.vrfs.iter().map(|vrf| (&vrf.v4[..], &vrf.v6[..]));
         let all = std::iter::once((&self.v4[..], &self.v6[..])).chain(others);
         (0..).zip(all).map(|(vrf, (v4, v6))| (vrf, v4, v6))

@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use thalweg_base::DropReason;
-use thalweg_config::{self as config, RouteTarget, RouterConfig, TargetIndex, VrfIndex};
+use thalweg_config::{self as config, RouteTarget, RouterConfig, VrfIndex, VrfRoutes};
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
@@ -262,7 +262,7 @@ impl Routes {
 /// The tables of a VRF; `ids` are the numbers of the configuration's targets.
 fn table_of_vrf(
     config: &RouterConfig,
-    (vrf, v4, v6): (VrfIndex, &[(Ipv4Net, TargetIndex)], &[(Ipv6Net, TargetIndex)]),
+    (vrf, v4, v6): VrfRoutes<'_>,
     ids: &[u16],
     groups: &mut Groups,
 ) -> Result<(Arc<Fib4>, Arc<Fib6>), BuildError> {

@@ -117,7 +117,10 @@ impl LiveTables {
         let targets = (1..nobody).zip(&config.routing.targets);
         let targets: Vec<NextHopId> =
             targets.map(|(number, target)| number_of(target).unwrap_or(number)).collect();
-        let id = |target: TargetIndex| targets.get(target as usize).copied().unwrap_or(nobody);
+        let id = |target: TargetIndex| {
+            let known = usize::try_from(target).ok().and_then(|target| targets.get(target));
+            known.copied().unwrap_or(nobody)
+        };
         let mut v4: Vec<_> = routes_v4(config).map(|(place, target)| (place, id(target))).collect();
         let v6: Vec<_> = routes_v6(config).map(|(place, target)| (place, id(target))).collect();
         let taken: HashSet<_> = v4.iter().map(|(place, _)| *place).collect();

@@ -20,6 +20,8 @@ use thalweg_wire::icmp::IcmpRepr;
 use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::testing;
 
+use crate::vrf::LEAKS;
+
 const CONFIG: &str = r#"
 [ports.wan]
 mac = "02:00:00:00:00:01"
@@ -227,25 +229,6 @@ via = "2001:db8:ffff::1"
 
 "#;
 
-/// Phones in a table of their own, which leaks to the others and back.
-const VRFS: &str = r#"
-[vrfs.phones]
-[[vrfs.phones.leaks]]
-from = "main"
-prefixes = ["198.51.100.0/25", "10.0.0.0/16", "203.0.113.0/24"]
-[[vrfs.main.leaks]]
-from = "phones"
-prefixes = "10.1.0.0/16"
-
-[[routing.rules]]
-name = "calls"
-from = "voice"
-destination = "0.0.0.0/0"
-dscp = "ef"
-vrf = "main"
-
-"#;
-
 /// A packet of a random conversation across the router, sometimes malformed, fragmented or a hairpin.
 fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
     let inside = [10, rng.below(2) as u8, [0, 130][rng.below(2) as usize], rng.below(40) as u8 + 10];
@@ -347,10 +330,10 @@ struct Collect {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Out {
+pub(crate) struct Out {
     place: (u64, u16),
     flow: u32,
-    fate: Result<(u16, Vec<u8>), DropReason>,
+    pub(crate) fate: Result<(u16, Vec<u8>), DropReason>,
 }
 
 impl Sink<Chunk> for Collect {
@@ -365,13 +348,13 @@ impl Sink<Chunk> for Collect {
     }
 }
 
-struct Run {
-    outs: Vec<Out>,
+pub(crate) struct Run {
+    pub(crate) outs: Vec<Out>,
     packets_in: u64,
     packets_out: u64,
-    dropped: Vec<u64>,
+    pub(crate) dropped: Vec<u64>,
     classes: Vec<u64>,
-    nat: String,
+    pub(crate) nat: String,
     nat_counters: Option<NatCounters>,
     acl: Vec<Vec<RuleCount>>,
     /// The meter's records, if there is a meter, sorted.
@@ -386,7 +369,7 @@ struct Run {
 
 /// The stages of the router.
 #[derive(Clone, Copy, Debug)]
-enum Shape {
+pub(crate) enum Shape {
     /// All of them but the firewall.
     Full,
     /// All of them.
@@ -422,7 +405,7 @@ impl Shape {
             Shape::Vrfs => {
                 let phones = CONFIG.replace("[ports.voice]", "[ports.voice]\nvrf = \"phones\"");
                 let inside = phones.replace("inside = [\"lan\", \"voice\"]", "inside = \"lan\"");
-                format!("{VRFS}{inside}{FIREWALL}")
+                format!("{LEAKS}{inside}{FIREWALL}")
             }
             Shape::NatOnly => plain(&CONFIG[..section("[[acl]]")]),
             Shape::RoutesOnly => plain(&CONFIG[..section("[nat]")]),
@@ -434,7 +417,7 @@ fn run(seed: u64, options: &ModelOptions) -> Run {
     run_shape(Shape::Full, seed, options)
 }
 
-fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
+pub(crate) fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let config = RouterConfig::from_text("test.toml", &shape.config(), Path::new("."))
         .unwrap_or_else(|e| panic!("{e}"));
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
@@ -532,7 +515,7 @@ fn by_flow(outs: &[Out]) -> HashMap<u32, Vec<(u64, u16)>> {
     flows
 }
 
-fn check(shape: Shape, seed: u64, options: &ModelOptions, serial: &Run) {
+pub(crate) fn check(shape: Shape, seed: u64, options: &ModelOptions, serial: &Run) {
     let what = format!("{shape:?}, seed {seed}, {options:?}");
     let other = run_shape(shape, seed, options);
     assert_eq!(other.packets_in, other.packets_out + other.dropped.iter().sum::<u64>(), "{what}");
@@ -639,31 +622,6 @@ fn two_outside_ports_give_the_serial_answer_under_every_model() {
                 options.ordered = workers % 2 == 0;
                 options.readers = 1 + workers % 3;
                 check(Shape::Outsides, seed, &options, &serial);
-            }
-        }
-    }
-}
-
-/// Packets of a VRF leak by their destination and by a rule, and others leak back.
-#[test]
-fn vrfs_that_leak_give_the_serial_answer_under_every_model() {
-    for seed in 1..=2 {
-        let serial = run_shape(Shape::Vrfs, seed, &ModelOptions::new(ModelKind::Serial, 1));
-        let sent = serial.outs.iter().filter_map(|out| out.fate.as_ref().ok());
-        let sent = |port: u16, at: usize, net: [u8; 2]| {
-            sent.clone().filter(|(by, frame)| *by == port && frame.get(at..at + 2) == Some(&net[..])).count()
-        };
-        let (wan, voice, source, destination) = (0, 2, 26, 30);
-        let leaked = [sent(wan, source, [10, 1]), sent(voice, destination, [10, 1])];
-        assert!(leaked.iter().all(|count| *count > 20), "{leaked:?}");
-        assert!(serial.dropped[DropReason::NoRoute as usize] > 20, "what neither leaks nor matches the rule");
-        assert!(serial.nat.contains("rule: \"calls\""), "{}", serial.nat);
-        for workers in 1..=5 {
-            for kind in ModelKind::ALL {
-                let mut options = ModelOptions::new(kind, workers);
-                options.ordered = workers % 2 == 0;
-                options.readers = 1 + workers % 3;
-                check(Shape::Vrfs, seed, &options, &serial);
             }
         }
     }

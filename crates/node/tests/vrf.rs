@@ -12,6 +12,8 @@ use thalweg_node::live_tables::LiveTables;
 use thalweg_node::plan::RouterPlan;
 use thalweg_wire::testing;
 
+use crate::same_answer::{Shape, check, run_shape};
+
 const VRFS: [&str; 2] = ["red", "blue"];
 
 /// Ports, neighbors, routes and rules of a VRF; they name it if `is_named`.
@@ -260,5 +262,49 @@ fn leaks_lead_out_of_the_other_vrfs_ports() {
             Err("no-route"),
         ];
         assert_eq!(ways, expected);
+    }
+}
+
+/// Phones in a table of their own, which leaks to the others of [`Shape::Vrfs`] and back.
+pub(crate) const LEAKS: &str = r#"
+[vrfs.phones]
+[[vrfs.phones.leaks]]
+from = "main"
+prefixes = ["198.51.100.0/25", "10.0.0.0/16", "203.0.113.0/24"]
+[[vrfs.main.leaks]]
+from = "phones"
+prefixes = "10.1.0.0/16"
+
+[[routing.rules]]
+name = "calls"
+from = "voice"
+destination = "0.0.0.0/0"
+dscp = "ef"
+vrf = "main"
+
+"#;
+
+/// Packets of a VRF leak by their destination and by a rule, and others leak back.
+#[test]
+fn vrfs_that_leak_give_the_serial_answer_under_every_model() {
+    for seed in 1..=2 {
+        let serial = run_shape(Shape::Vrfs, seed, &ModelOptions::new(ModelKind::Serial, 1));
+        let sent = serial.outs.iter().filter_map(|out| out.fate.as_ref().ok());
+        let sent = |port: u16, at: usize, net: [u8; 2]| {
+            sent.clone().filter(|(by, frame)| *by == port && frame.get(at..at + 2) == Some(&net[..])).count()
+        };
+        let (wan, voice, source, destination) = (0, 2, 26, 30);
+        let leaked = [sent(wan, source, [10, 1]), sent(voice, destination, [10, 1])];
+        assert!(leaked.iter().all(|count| *count > 20), "{leaked:?}");
+        assert!(serial.dropped[DropReason::NoRoute as usize] > 20, "what neither leaks nor matches the rule");
+        assert!(serial.nat.contains("rule: \"calls\""), "{}", serial.nat);
+        for workers in 1..=5 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                check(Shape::Vrfs, seed, &options, &serial);
+            }
+        }
     }
 }

@@ -148,7 +148,8 @@ impl FibTables {
     /// Makes empty tables, so that there are at least `count`.
     pub fn grow(&mut self, count: usize) -> Result<(), LpmError> {
         while self.tables.len() < count.min(VRFS_MAX) {
-            let first = first_default_of(&self.base_groups) + (FAMILIES * self.tables.len()) as NextHopId;
+            let Some(last) = self.tables.last() else { return Ok(()) };
+            let first = last.v6.default_number + 1;
             self.tables.push(Families::new(Vec::new(), Vec::new(), first)?);
             self.defaults.extend([None; FAMILIES]);
         }

@@ -251,6 +251,19 @@ fn the_keyboard_leads_everywhere() {
 }
 
 #[test]
+fn a_route_is_asked_for_in_a_vrf() {
+    let Some((mut browser, server)) = console(&[]) else { return };
+    open(&mut browser, &server, "route/192.0.2.77", "Route");
+    browser.until("document.querySelector('select[name=vrf]')?.options.length === 2");
+    browser.evaluate(
+        "((vrf) => { vrf.value = 'guests'; vrf.dispatchEvent(new Event('change')); })(document.querySelector('select[name=vrf]'))",
+    );
+    browser.until("location.hash === '#/route/192.0.2.77?vrf=guests' && document.querySelector('.path')");
+    assert_eq!(browser.evaluate("document.querySelector('select[name=vrf]').value"), json!("guests"));
+    assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
+#[test]
 fn a_lost_connection_is_said_in_words() {
     let Some((mut browser, server)) = console(&[]) else { return };
     open(&mut browser, &server, "overview", "Overview");
