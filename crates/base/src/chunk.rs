@@ -73,6 +73,14 @@ pub struct Origin {
     pub dst_port: u16,
 }
 
+impl Origin {
+    /// Whether it is that of a packet: addresses of one that NAT does not translate, or translates from IPv6, are not kept.
+    #[inline(always)]
+    pub fn is_known(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
 /// What NAT leaves to later stages about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
@@ -134,6 +142,14 @@ impl Chunk {
         let mut parsed = builder.finish(self.sequence, self.first_packet_number, self.clock_ns);
         parsed.admitted_ns = self.admitted_ns;
         *self = parsed;
+    }
+
+    /// Makes room for this many bytes more, for packets that will [grow](Batch::grow_l3). Does nothing for a part of a
+    /// chunk.
+    pub fn make_room(&mut self, bytes: usize) {
+        if let Some(slab) = Arc::get_mut(&mut self.slab) {
+            slab.make_room(bytes);
+        }
     }
 
     /// All packets: first those in service, in order, then those dropped before the chunk was scheduled.
@@ -481,6 +497,32 @@ impl Batch<'_> {
         (p, bytes)
     }
 
+    /// Makes packet `i`'s IP packet begin `by` bytes earlier, for a longer header; the new bytes hold anything. The frame
+    /// moves to the room behind all frames. Returns `false`, without any change, if there is none
+    /// ([`Chunk::make_room`] makes it).
+    pub fn grow_l3(&mut self, i: usize, by: usize) -> bool {
+        let window = self.window;
+        let (p, old) = self.packet_and_frame(i);
+        let (l3, further) = (usize::from(p.l3_offset), p.further_segments());
+        let before = l3 + p.l3_captured_len();
+        // A frame that does not merge segments has no headers to note.
+        let headers = if p.segment_bytes == 0 { 0 } else { usize::from(p.segment_headers) + by };
+        let (Ok(len), Ok(headers)) = (u32::try_from(before + by), u8::try_from(headers)) else {
+            return false;
+        };
+        let Some(start) = window.claim(HEADROOM + before + by).map(|room| room + HEADROOM) else {
+            return false;
+        };
+        let Ok(offset) = u32::try_from(start) else { return false };
+        // SAFETY: the span was claimed for this packet alone, which is borrowed mutably.
+        let new = unsafe { window.span_mut(p.slab_tag, start, before + by) };
+        new[..l3].copy_from_slice(&old[..l3]);
+        new[l3 + by..].copy_from_slice(&old[l3..before]);
+        p.wire_len = len + if headers == 0 { p.wire_len - p.len } else { further * u32::from(headers) };
+        (p.offset, p.len, p.segment_headers) = (offset, len, headers);
+        true
+    }
+
     /// Prefetches the headers of packet `i`'s frame, which may span two cache lines; does nothing for an `i`
     /// past the end.
     #[inline(always)]
@@ -684,7 +726,7 @@ impl ChunkBuilder {
     /// new one is the later of that and its first packet's arrival.
     pub fn finish(mut self, sequence: u64, first_packet_number: u64, clock_before_ns: u64) -> Chunk {
         let clock_ns = self.packets.first().map_or(clock_before_ns, |p| p.arrival_ns.max(clock_before_ns));
-        let slab = Slab::new(self.buffer, self.home);
+        let slab = Slab::new(self.buffer, self.used, self.home);
         for p in &mut self.packets {
             p.slab_tag = slab.tag();
         }

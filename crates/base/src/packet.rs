@@ -193,7 +193,7 @@ impl Packet {
 
     /// Merged segments behind the first. Each adds its headers to the length on the wire.
     #[inline(always)]
-    fn further_segments(&self) -> u32 {
+    pub(crate) fn further_segments(&self) -> u32 {
         match self.segment_bytes {
             0 => 0,
             _ => (self.wire_len - self.len) / u32::from(self.segment_headers),
