@@ -1,13 +1,13 @@
-//! `[nat]`: address and port translation for IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`, pairs of addresses and
+//! `[nat]`: address and port translation to IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`, pairs of addresses and
 //! exceptions in `nat_addresses.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::ops::{Range, RangeInclusive};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use thalweg_dataplane::nat::{
-    BlockAllocation, Filtering, HostLimits, NatConfig, NatProtocol, NatRefusal, NatTimeouts, OtherOutside,
-    PortForward, PortSelection,
+    BlockAllocation, Filtering, HostLimits, Nat64Config, Nat64Prefix, NatConfig, NatProtocol, NatRefusal,
+    NatTimeouts, OtherOutside, PortForward, PortSelection,
 };
 
 use crate::diagnostic::{ErrorKind, one_of};
@@ -18,11 +18,11 @@ use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{PortIndex, RouteTarget, RoutingConfig};
+use crate::types::{MTU_DEFAULT, PortIndex, RouteTarget, RoutingConfig};
 use crate::values::{self, ports_text};
 
-pub(crate) static NAT: Key<Sub> =
-    Key::section("nat", &TABLE).help("IPv4 network address translation: see [nat.md](nat.md)");
+pub(crate) static NAT: Key<Sub> = Key::section("nat", &TABLE)
+    .help("network address translation, to IPv4 from IPv4 and from IPv6: see [nat.md](nat.md)");
 table! {
     static TABLE: "nat", "[nat]";
 
@@ -82,6 +82,13 @@ table! {
             "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
              (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
         );
+    static NAT64: Key<Nat64Prefix> = Key::text("nat64", NAT64_PREFIX, nat64_prefix)
+        .otherwise("none")
+        .example("\"64:ff9b::/96\"")
+        .help(
+            "IPv6 hosts on inside ports reach IPv4 hosts by addresses with this prefix (RFC 6146): see \
+             [nat.md](nat.md#ipv6-hosts-inside)",
+        );
     static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of sessions");
     row SUBSCRIBERS;
     static FORWARDS: Key<Sub> =
@@ -136,11 +143,19 @@ table! {
         .help("inside host and its port, or the first port of a range: `\"192.168.1.10:80\"`");
 }
 
+const NAT64_PREFIX: &str = "an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits, bits 64 to 71 zero (RFC 6052)";
 const SHARDS_DEFAULT: u16 = 64;
 const ADDRESSES_MAX: usize = 256;
 const SESSIONS_MOST: u64 = 1 << 24;
 /// Up to a week: longer timeouts are errors.
 const TIMEOUT_S: RangeInclusive<u64> = 1..=7 * 24 * 3600;
+
+fn nat64_prefix(text: &str) -> Result<Nat64Prefix, &'static str> {
+    match values::prefix(text)? {
+        IpNet::V6(net) => Nat64Prefix::new(net).ok_or(NAT64_PREFIX),
+        IpNet::V4(_) => Err(NAT64_PREFIX),
+    }
+}
 
 /// Reads `[nat]`; `None` if it is missing or unusable because of errors.
 pub(crate) fn read(
@@ -177,6 +192,9 @@ pub(crate) fn read(
     section.set(reader, &HAIRPIN, &mut nat.hairpin);
     section.set(reader, &INBOUND_REFRESH, &mut nat.inbound_refresh);
     section.set(reader, &REFUSAL, &mut nat.refusal);
+    let mtus = nat.inside_ports.iter().filter_map(|port| ports.configs.get(usize::from(*port)));
+    let mtu_bytes = mtus.map(|port| port.mtu).min().unwrap_or(MTU_DEFAULT);
+    nat.nat64 = section.get(reader, &NAT64).map(|prefix| Nat64Config { prefix, mtu_bytes });
     read_timeouts(reader, &mut section, &mut nat.timeouts);
     // The first port may still wait for an address.
     let first = pools.first().and_then(|pool| (!pool.is_empty()).then_some(0));

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | validate, find ports and VLANs, hash; reverse path check | [`ingress`], [`vlan`]; [`reverse_path`] | any batch |
 //! | access lists, in and out; class | [`acl`]; [`classify`] | any batch |
+//! | IPv6 prefixes, in and out | [`prefix_translation`] | any batch |
 //! | color and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
 //! | address and port translation | [`nat`] | per shard |
@@ -33,6 +34,7 @@ pub mod mss;
 pub mod nat;
 pub mod neighbor;
 pub mod police;
+pub mod prefix_translation;
 pub mod queens;
 pub mod rate_limit;
 mod records;

@@ -61,6 +61,7 @@ addresses = ["203.0.113.2"]
 ports = "2000-6095"
 sessions_max = 3000
 shards = 16
+nat64 = "2001:db8:64::/96"
 
 [nat.timeouts]
 udp_s = 120
@@ -238,7 +239,7 @@ fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
         9 | 10 => (inside, public),
         _ => (inside, [10, rng.below(2) as u8, 0, 77]),
     };
-    if rng.below(20) == 0 {
+    if rng.below(10) == 0 {
         return packet_ipv6(rng);
     }
     let protocol = [6u8, 17, 17, 1][rng.below(4) as usize];
@@ -282,7 +283,26 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
     let mut host = |net: u16| Ipv6Addr::new(0x2001, 0xdb8, net, 0, 0, 0, 0, rng.below(50) as u16 + 2);
     let (source, destination) = (host(1), host(7));
     let port = 0x3000 + rng.below(256) as u16;
-    testing::udp((source, port), (destination, 0x3001), &[1, 2, 3, 4, 5, 6, 7, 8])
+    let payload = [1, 2, 3, 4, 5, 6, 7, 8];
+    if rng.below(2) == 0 {
+        return testing::udp((source, port), (destination, 0x3001), &payload);
+    }
+    // To an IPv4 host, or to the public endpoint of another inside host.
+    let [a, b, c, d] =
+        [[198, 51, 100, rng.below(200) as u8 + 20], [203, 0, 113, 2]][rng.below(4) as usize / 3];
+    let [high, low] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    let destination = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, high, low);
+    let ports = [2301 + rng.below(299) as u16, 2000 + rng.below(600) as u16];
+    let [high, low] = ports[0].to_be_bytes();
+    match rng.below(4) {
+        0 => testing::tcp((source, ports[0]), (destination, 80), 0x02, &payload),
+        1 => testing::icmp(source, destination, 128, [high, low, 0, 1], &payload),
+        2 => {
+            let quote = testing::udp((destination, ports[1]), (source, ports[0]), &payload);
+            testing::icmp(source, destination, 1, [0; 4], &quote)
+        }
+        _ => testing::udp((source, ports[0]), (destination, ports[1]), &payload),
+    }
 }
 
 /// `chunks` chunks of random sizes; the same for the same seed.
@@ -543,6 +563,8 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
     for seed in 1..=6 {
         let serial = run(seed, &ModelOptions::new(ModelKind::Serial, 1));
         assert!(serial.packets_out * 5 > serial.packets_in, "most of the traffic must get through");
+        let counters = serial.nat_counters.expect("it translates");
+        assert!(counters.nat64_out > 20 && counters.nat64_in > 0, "{counters:?}");
         for workers in 1..=8 {
             for kind in ModelKind::ALL {
                 let mut options = ModelOptions::new(kind, workers);

@@ -235,6 +235,7 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
         ),
     ];
     facts.push(("refusal", nat.refusal.name().to_owned()));
+    facts.extend(nat.nat64.iter().map(|nat64| ("IPv6 hosts inside", nat64.prefix.network().to_string())));
     facts.extend(nat.subscribers.iter().flat_map(subscriber_facts));
     for [protocol, address, ports, to] in forwards(nat) {
         facts.push(("forward", format!("{protocol} {address} {ports} -> {to}")));
@@ -492,6 +493,7 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
             "destination": exception.destinations.iter().map(bare).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "refusal": nat.refusal.name(),
+        "nat64": nat.nat64.map(|nat64| nat64.prefix.network().to_string()),
         "subscribers": nat.subscribers.as_ref().map(subscribers_json),
     })
 }

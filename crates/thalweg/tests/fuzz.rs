@@ -66,6 +66,7 @@ targets! {
     mrt = "../../../fuzz/fuzz_targets/mrt.rs",
     names = "../../../fuzz/fuzz_targets/names.rs",
     nat = "../../../fuzz/fuzz_targets/nat.rs",
+    nat64 = "../../../fuzz/fuzz_targets/nat64.rs",
     nat_icmp = "../../../fuzz/fuzz_targets/nat_icmp.rs",
     neighbor = "../../../fuzz/fuzz_targets/neighbor.rs",
     netflow = "../../../fuzz/fuzz_targets/netflow.rs",

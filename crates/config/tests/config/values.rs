@@ -381,6 +381,21 @@ fn nat_pairs_and_exceptions() {
 }
 
 #[test]
+fn prefixes_of_nat64_and_of_networks() {
+    let config = accepted(
+        "[nat]\noutside = \"wan\"\ninside = \"lan\"\nnat64 = \"2001:db8:64::/48\"\n\
+         [[prefix_translation]]\ninside = \"fd00:1::/48\"\noutside = \"2001:db8:77::/48\"\nport = \"wan\"\n",
+        Path::new(""),
+    );
+    let nat64 = config.nat.as_ref().and_then(|nat| nat.nat64).expect("nat64");
+    assert_eq!((nat64.prefix.network().to_string(), nat64.mtu_bytes), ("2001:db8:64::/48".to_owned(), 9000));
+    let [pair] = &config.prefix_pairs[..] else { panic!("{:?}", config.prefix_pairs) };
+    let port = &config.ports[usize::from(pair.port)].name;
+    let shown = (pair.inside.to_string(), pair.outside.to_string(), port.as_str());
+    assert_eq!(shown, ("fd00:1::/48".to_owned(), "2001:db8:77::/48".to_owned(), "wan"));
+}
+
+#[test]
 fn nat_subscribers() {
     let with = |more: &str| {
         let text = format!("[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}");

@@ -1,6 +1,6 @@
 //! Answers about NAT: slices of the session table, for as long as the client reads.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use thalweg_dataplane::nat::{BareInfo, BlockInfo, EndedBy, SessionInfo};
 use thalweg_node::control::{
@@ -56,7 +56,7 @@ pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<Nat
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     protocol: Option<u8>,
-    inside: (Option<Ipv4Addr>, Option<u16>),
+    inside: (Option<IpAddr>, Option<u16>),
     public: (Option<Ipv4Addr>, Option<u16>),
     remote: (Option<Ipv4Addr>, Option<u16>),
 }
@@ -69,7 +69,7 @@ impl Wanted {
 
     fn admits(&self, session: &SessionInfo) -> bool {
         self.is_of(session.protocol.number())
-            && is_at(self.inside, *session.inside.ip(), session.inside.port())
+            && is_at(self.inside, session.inside.ip(), session.inside.port())
             && is_at(self.public, *session.public.ip(), session.public.port())
             && match session.remote {
                 Some(remote) => is_at(self.remote, *remote.ip(), remote.port()),
@@ -81,7 +81,7 @@ impl Wanted {
     fn admits_bare(&self, session: &BareInfo) -> bool {
         self.is_of(session.protocol)
             && [self.inside.1, self.public.1, self.remote.1].iter().all(Option::is_none)
-            && is_at(self.inside, session.inside, 0)
+            && is_at(self.inside, session.inside.into(), 0)
             && is_at(self.public, session.public, 0)
             && is_at(self.remote, session.peer, 0)
     }
@@ -91,7 +91,7 @@ impl Wanted {
     }
 }
 
-fn is_at((address, port): (Option<Ipv4Addr>, Option<u16>), of: Ipv4Addr, port_of: u16) -> bool {
+fn is_at<A: PartialEq>((address, port): (Option<A>, Option<u16>), of: A, port_of: u16) -> bool {
     address.is_none_or(|address| address == of) && port.is_none_or(|port| port == port_of)
 }
 
@@ -111,7 +111,7 @@ pub(super) fn blocks(nat: &NatStage, filter: &NatSessionFilter, emit: Emit<'_>) 
 fn bare_view(session: &BareInfo) -> NatSessionView {
     NatSessionView {
         protocol: protocol_name(session.protocol),
-        inside: SocketAddrV4::new(session.inside, 0),
+        inside: SocketAddr::new(session.inside.into(), 0),
         public: SocketAddrV4::new(session.public, 0),
         remote: Some(SocketAddrV4::new(session.peer, 0)),
         state: "open".to_owned(),

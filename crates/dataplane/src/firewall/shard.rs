@@ -19,7 +19,7 @@ mod standby;
 
 use super::config::{FirewallConfig, PacketState, StateTimeouts};
 use super::event::FirewallEvent;
-use super::flow::{Ends, FlowKey, IPV6, Kind, Quoted, ipv4_of};
+use super::flow::{Ends, FlowKey, IPV6, Kind, Quoted, family_of, ipv4_of};
 use super::rules::{Decision, FirewallRules};
 use super::state::{Fate, Phase, Segment, State};
 use crate::acl::{AclCounts, Action};
@@ -94,10 +94,11 @@ impl Seen {
         pair: u16,
         secret: u64,
     ) -> Option<Self> {
-        let origin = nat.map(|nat| &nat.origin);
+        let origin = nat.map(|nat| &nat.origin).filter(|origin| origin.is_known());
         let ends = Ends::of(packet, l3, origin)?;
         let kind = Kind::of(packet, l3);
-        let (key, from) = FlowKey::of(packet, &ends, kind);
+        let family = family_of(packet, origin);
+        let (key, from) = FlowKey::of(&ends, kind, family);
         let source = origin
             .filter(|_| packet.flags.has(PacketFlags::NAT_OUT))
             .map(|_| SocketAddrV4::new(ipv4_of(ends.source.0), ends.source.1));

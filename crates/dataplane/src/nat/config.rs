@@ -1,5 +1,6 @@
 //! The configuration of NAT as a plain structure, and the reasons to refuse one.
 
+use super::nat64::Nat64Prefix;
 use ipnet::Ipv4Net;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -292,7 +293,16 @@ impl NatException {
     }
 }
 
-/// The configuration of NAT44.
+/// The settings of NAT64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nat64Config {
+    /// The prefix under which IPv6 hosts reach IPv4 hosts.
+    pub prefix: Nat64Prefix,
+    /// The smallest MTU of the inside ports.
+    pub mtu_bytes: u16,
+}
+
+/// The configuration of NAT44, and of NAT64 by the same sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
     /// The port where packets for the public addresses arrive; the first if there are several.
@@ -331,6 +341,8 @@ pub struct NatConfig {
     pub hosts: HostLimits,
     /// How a host is informed whose session is refused.
     pub refusal: NatRefusal,
+    /// IPv6 hosts inside reach IPv4 hosts.
+    pub nat64: Option<Nat64Config>,
     /// The secret key of every hash, against traffic made to collide. A live router draws it at start; a replay
     /// uses a fixed one, because public ports depend on it.
     pub hash_seed: u64,
@@ -369,6 +381,7 @@ impl Default for NatConfig {
             subscribers: None,
             hosts: HostLimits::default(),
             refusal: NatRefusal::default(),
+            nat64: None,
             hash_seed: Self::HASH_SEED_FIXED,
         }
     }
@@ -648,6 +661,7 @@ impl NatConfig {
             && self.forwards == other.forwards
             && self.others == other.others
             && self.subscribers == other.subscribers
+            && self.nat64 == other.nat64
     }
 
     /// The capacity of one shard, not counting port forwards.

@@ -14,7 +14,7 @@
 //! blocks and sessions of a shard) is logged at most once in [`TOLD_AGAIN_S`].
 
 use super::config::NatProtocol;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 /// Seconds before a limit that is still reached is logged again.
 pub const TOLD_AGAIN_S: u32 = 60;
@@ -49,7 +49,7 @@ pub enum Happening {
         created: bool,
         protocol: NatProtocol,
         /// The inside endpoint; the port is the identifier of ICMP echo.
-        inside: SocketAddrV4,
+        inside: SocketAddr,
         public: SocketAddrV4,
         /// Destination of its first packet, if enabled and stored.
         remote: Option<SocketAddrV4>,
@@ -58,7 +58,7 @@ pub enum Happening {
     Block {
         /// Whether it was assigned.
         allocated: bool,
-        subscriber: Ipv4Addr,
+        subscriber: IpAddr,
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
@@ -78,7 +78,7 @@ pub enum Happening {
     },
     /// A subscriber has reached its limit of ports or sessions.
     SubscriberLimit {
-        subscriber: Ipv4Addr,
+        subscriber: IpAddr,
         /// The subscriber's limit.
         limit: u32,
     },

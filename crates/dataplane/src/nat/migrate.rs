@@ -50,9 +50,10 @@ impl<E: Exclusion> NatStage<E> {
             let is_filtered = before.is_filtered();
             for session in before.sessions() {
                 let [(inside, inside_port), (public, _)] = session.ends();
+                let (host, home) = (before.host_of(inside), before.home_of(inside));
                 let number = self
-                    .number_of(public, |layout| layout.session_shard(session.protocol, inside, inside_port));
-                let taken = shards[number].adopt(session, is_filtered, now_ns);
+                    .number_of(public, |layout| layout.session_shard(session.protocol, home, inside_port));
+                let taken = shards[number].adopt(session, host, is_filtered, now_ns);
                 inherited.kept += u64::from(taken);
                 inherited.displaced += u64::from(!taken);
             }

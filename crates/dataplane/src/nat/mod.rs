@@ -24,7 +24,9 @@
 //! - exhaustion of any resource is a counted drop, and existing sessions continue;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, ports of SCTP, NAT64, contiguous port pairs, sessions initiated from
+//! IPv6 hosts reach IPv4 hosts by the same sessions (`nat64`).
+//!
+//! Missing: application-level gateways, ports of SCTP, contiguous port pairs, sessions initiated from
 //! outside.
 
 mod bare;
@@ -36,6 +38,7 @@ mod hosts;
 mod label;
 mod layout;
 mod migrate;
+mod nat64;
 mod one_to_one;
 mod own;
 mod ports;
@@ -49,8 +52,9 @@ pub mod testing;
 mod trial;
 
 pub use config::{
-    AddressPair, BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatException,
-    NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection, SubscriberConfig,
+    AddressPair, BlockAllocation, Filtering, HostLimits, Nat64Config, NatConfig, NatConfigError,
+    NatException, NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection,
+    SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;
@@ -58,6 +62,9 @@ pub use label::Labeler;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
 pub use migrate::NatMigration;
+pub use nat64::Nat64Prefix;
+#[doc(hidden)]
+pub use nat64::testing::fuzz_one as fuzz_nat64;
 pub use own::{OwnFlow, OwnPort};
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;

@@ -43,6 +43,7 @@ use super::config::{Filtering, NatConfig, NatProtocol};
 use super::events::EventLog;
 use super::hosts::Hosts;
 use super::layout::{End, Layout, endpoint_key};
+use super::nat64::Hosts6;
 use super::own::OwnPorts;
 use super::ports::PortPool;
 use super::rewrite::{self, Quote};
@@ -52,7 +53,7 @@ use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds, slice};
 use crate::reverse_path::SourceCheck;
 use crate::standby::Changes;
 use std::hint::select_unpredictable;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags, prefetch_at};
@@ -92,6 +93,9 @@ counters! {
         router_flows_refused: "Flows of the router itself for which there was no room.";
         no_mapping: "Packets dropped because nobody owns the public port they came for.";
         filtered: "Packets dropped because the session had not sent to their source.";
+        nat64_out: "Packets of IPv6 hosts that became IPv4.";
+        nat64_in: "Packets to IPv6 hosts that became IPv6.";
+        nat64_hosts: "IPv6 hosts that have sessions, counted in each shard.";
         unpaired: "Sessions given another public address than their host's, whose ports were used up.";
         sessions_displaced: "Sessions that a new configuration had no place for.";
         odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
@@ -116,7 +120,7 @@ pub enum EndedBy {
 pub struct SessionInfo {
     pub protocol: NatProtocol,
     /// The inside endpoint; the port is the identifier of ICMP echo.
-    pub inside: SocketAddrV4,
+    pub inside: SocketAddr,
     pub public: SocketAddrV4,
     pub state: SessionState,
     /// Destination of the first packet; not kept with address-dependent filtering, which needs the space.
@@ -174,7 +178,7 @@ pub struct NatShard {
     timeouts_s: [u32; SessionState::COUNT],
     /// By state, whether a packet from outside refreshes the session.
     refreshed_from_outside: [bool; SessionState::COUNT],
-    layout: Arc<Layout>,
+    pub(super) layout: Arc<Layout>,
     shard: u16,
     /// The port of its public addresses, if there are several outside ports.
     outside: Option<u16>,
@@ -200,6 +204,9 @@ pub struct NatShard {
     /// Sessions of protocols without ports, and their lifetime.
     bare: BareSessions,
     bare_s: u32,
+    /// IPv6 hosts with sessions, and the last identification given to a packet of theirs.
+    pub(super) hosts6: Hosts6,
+    pub(super) identification: u16,
     /// Decides which sources may create sessions.
     sources: Option<Arc<SourceCheck>>,
     drops_half_open: bool,
@@ -210,7 +217,7 @@ pub struct NatShard {
     /// The record where the search for half-open sessions continues, and the second before which it must not.
     hand: u32,
     look_again_s: u32,
-    counters: NatCounters,
+    pub(super) counters: NatCounters,
     /// The log of events, if enabled.
     log: Option<Box<EventLog>>,
     /// For a standby.
@@ -247,6 +254,8 @@ impl NatShard {
             own: OwnPorts::default(),
             bare: BareSessions::new(sessions_max),
             bare_s: t.bare_s,
+            hosts6: Hosts6::default(),
+            identification: 0,
             sources: None,
             drops_half_open: config.hosts.drops_half_open,
             is_pressed: false,
@@ -283,6 +292,7 @@ impl NatShard {
         let (router_ports, router_flows) = self.own.counts();
         NatCounters {
             bare_active: self.bare.count(),
+            nat64_hosts: self.hosts6.count(),
             router_ports,
             router_flows,
             translated_out,
@@ -352,7 +362,7 @@ impl NatShard {
         let keeps_remote = self.filtering == Filtering::EndpointIndependent;
         SessionInfo {
             protocol: s.protocol,
-            inside: SocketAddrV4::new(Ipv4Addr::from(s.addresses[0]), s.ports[0]),
+            inside: SocketAddr::new(self.address_of(s.addresses[0]), s.ports[0]),
             public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
             state: s.state,
             remote: s.remote().filter(|_| keeps_remote),
@@ -368,9 +378,10 @@ impl NatShard {
         &self,
         from: usize,
         count: usize,
-        show: impl FnMut(BlockInfo),
+        mut show: impl FnMut(BlockInfo),
     ) -> Option<usize> {
-        self.subscribers.as_ref()?.visit(&self.layout, from, count, show)
+        let known = |inside| self.address_of(inside);
+        self.subscribers.as_ref()?.visit(&self.layout, from, count, &known, &mut show)
     }
 
     /// Translates the source of a packet labeled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
@@ -411,7 +422,7 @@ impl NatShard {
     }
 
     /// The look-up key of a packet; arbitrary for packets without an endpoint.
-    fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
+    pub(super) fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
         Sought::of(&self.layout, end, packet, l3.first_chunk())
     }
 

@@ -37,6 +37,8 @@ pub struct NatStage<E: Exclusion = OneThread> {
     layouts: Box<[Arc<Layout>]>,
     /// Hosts that need no session.
     one_to_one: ArcSwapOption<OneToOne>,
+    /// Whether there are IPv6 hosts inside.
+    nat64: bool,
 }
 
 impl<E: Exclusion> NatStage<E> {
@@ -50,7 +52,8 @@ impl<E: Exclusion> NatStage<E> {
             (0..outside.shards).map(move |n| Exclusive::new(NatShard::new(Arc::clone(layout), n, outside)))
         });
         let one_to_one = ArcSwapOption::from_pointee(OneToOne::new(config));
-        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one };
+        let nat64 = config.nat64.is_some();
+        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one, nat64 };
         this.tell_ports(config);
         Ok(this)
     }
@@ -134,7 +137,7 @@ impl<E: Exclusion> NatStage<E> {
         let end = group_shards(groups.end, group_count, count).start.min(last).max(first);
         let now_s = seconds(chunk.clock_ns);
         let shards = self.shards[first..end].iter().map(Exclusive::enter).collect();
-        let mut walk = Walk { layout: &self.layouts[0], first, shards, now_s };
+        let mut walk = Walk { layout: &self.layouts[0], first, shards, now_s, nat64: self.nat64 };
         let everything = first == 0 && end == self.shards.len();
         let (mut batch, index, origins) = chunk.whole_with_origins();
         let (one_to_one, each) = (self.one_to_one(), self.shards_each());
@@ -167,14 +170,44 @@ impl<E: Exclusion> NatStage<E> {
         let one_to_one = self.one_to_one();
         for i in 0..batch.len() {
             if hairpin::is_hairpin(&batch.packets()[i]) {
-                let (packet, l3) = batch.packet_and_l3(i);
-                let pairs = one_to_one.as_deref();
-                hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |shard, act| {
-                    if let Some(shard) = self.shards.get(usize::from(shard)) {
-                        act(&mut shard.enter());
-                    }
-                });
+                self.run_hairpin(&mut batch, i, now_ns, one_to_one.as_deref(), judge);
             }
+        }
+    }
+
+    fn run_hairpin(
+        &self,
+        batch: &mut Batch<'_>,
+        i: usize,
+        now_ns: u64,
+        pairs: Option<&OneToOne>,
+        judge: &mut hairpin::Judge<'_>,
+    ) {
+        let packet = &batch.packets()[i];
+        let [sender, receiver] =
+            [packet.shard, packet.crossing_shard].map(|number| self.shards.get(usize::from(number)));
+        let mut ipv6 = None;
+        if packet.is_ipv6() {
+            let mut sender = sender.map(Exclusive::enter);
+            ipv6 = sender.as_mut().and_then(|sender| {
+                sender.advance(now_ns);
+                sender.make_ipv4(batch, i)
+            });
+            if ipv6.is_none() {
+                return;
+            }
+        }
+        let (packet, l3) = batch.packet_and_l3(i);
+        hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |shard, act| {
+            if let Some(shard) = self.shards.get(usize::from(shard)) {
+                act(&mut shard.enter());
+            }
+        });
+        if let (Some(before), Some(sender)) = (ipv6, sender) {
+            sender.enter().finish_ipv4(batch, i, &before);
+        }
+        if let (true, Some(receiver)) = (self.nat64, receiver) {
+            receiver.enter().make_ipv6(batch, i);
         }
     }
 
@@ -369,6 +402,7 @@ struct Walk<'n, G> {
     first: usize,
     shards: Vec<G>,
     now_s: u32,
+    nat64: bool,
 }
 
 /// What is prefetched and known of a packet before its turn.
@@ -441,7 +475,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
         which: impl Fn(usize) -> usize,
     ) {
         for i in (0..count).map(which) {
-            let Some(at) = self.shard_of(&batch.packets()[i]).map(place) else { continue };
+            let is_ipv4 = |packet: &&Packet| !packet.is_ipv6();
+            let packet = Some(&batch.packets()[i]).filter(is_ipv4);
+            let Some(at) = packet.and_then(|packet| self.shard_of(packet)).map(place) else { continue };
             let end = end_of(&batch.packets()[i]);
             let outside = (self.first + at) / shards_each;
             let (packet, l3) = batch.packet_and_l3(i);
@@ -487,6 +523,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
             Some(translated.map_err(|reason| packet.drop_for(reason)).ok())
         });
         let session = usual.unwrap_or_else(|| {
+            if batch.packets()[i].is_ipv6() {
+                return owner.translate_ipv6(batch, i);
+            }
             let (packet, l3) = batch.packet_and_l3(i);
             owner.translate(ahead.end, packet, l3, ahead.sought)
         });
@@ -495,6 +534,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
         }
         if let (Some(origin), Some(session)) = (origins.get_mut(i), session) {
             (origin.session, origin.state) = (number(session) + 1, owner.state_of(session));
+        }
+        if self.nat64 && ahead.end == End::Destination {
+            owner.make_ipv6(batch, i);
         }
     }
 }

@@ -95,7 +95,7 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
     /// The subscriber.
-    pub inside: std::net::Ipv4Addr,
+    pub inside: std::net::IpAddr,
     pub public: std::net::Ipv4Addr,
     pub ports: std::ops::RangeInclusive<u16>,
     /// Sessions by protocol, in the order of [`NatProtocol::ALL`].
@@ -370,27 +370,33 @@ impl Subscribers {
     }
 
     /// Shows all assigned blocks with sessions.
-    pub(crate) fn visit_given_out(&self, layout: &Layout, show: impl FnMut(BlockInfo)) {
+    pub(crate) fn visit_given_out(
+        &self,
+        layout: &Layout,
+        address_of: &dyn Fn(u32) -> std::net::IpAddr,
+        show: &mut dyn FnMut(BlockInfo),
+    ) {
         if !self.plan.is_deterministic() {
-            self.visit(layout, 0, self.blocks.len(), show);
+            self.visit(layout, 0, self.blocks.len(), address_of, show);
         }
     }
 
     /// Shows blocks with sessions among `count` blocks from `from` on; returns where to continue, if there are
-    /// more.
+    /// more. `address_of` knows what an owner is called.
     pub(crate) fn visit(
         &self,
         layout: &Layout,
         from: usize,
         count: usize,
-        mut show: impl FnMut(BlockInfo),
+        address_of: &dyn Fn(u32) -> std::net::IpAddr,
+        show: &mut dyn FnMut(BlockInfo),
     ) -> Option<usize> {
         let end = from.saturating_add(count).min(self.blocks.len());
         for (at, block) in self.blocks.iter().enumerate().take(end).skip(from) {
             if block.used != [0; 3] {
                 let number = layout.block_number(self.shard, at % self.bitmap_blocks);
                 show(BlockInfo {
-                    inside: block.owner.into(),
+                    inside: address_of(block.owner),
                     public: layout.addresses[at / self.bitmap_blocks].into(),
                     ports: self.plan.ports(number),
                     sessions: block.used,

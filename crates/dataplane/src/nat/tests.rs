@@ -4,6 +4,7 @@ mod bare;
 mod events;
 mod icmp;
 mod migrate;
+mod nat64;
 mod one_to_one;
 mod own;
 mod protection;
@@ -15,7 +16,7 @@ mod subscribers;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};
 use super::{Cursor, EndedBy, Labeler, NatConfig, NatProtocol, NatStage, SessionInfo};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use thalweg_base::{Chunk, DropReason, PacketFlags};
 
 /// A NAT and its clock.

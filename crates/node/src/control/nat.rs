@@ -1,7 +1,7 @@
 //! Requests and answers about NAT.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct NatSessionFilter {
     /// Only those of this inside host.
-    pub inside: Option<Ipv4Addr>,
+    pub inside: Option<IpAddr>,
     /// Only those on this public address.
     pub public: Option<Ipv4Addr>,
     /// Only those on this public port (or ICMP identifier).
@@ -26,7 +26,7 @@ pub struct NatSessionFilter {
 #[serde(default)]
 pub struct NatClear {
     /// Only sessions of this inside host.
-    pub inside: Option<Ipv4Addr>,
+    pub inside: Option<IpAddr>,
     /// Only sessions of this inside port (or ICMP identifier).
     pub inside_port: Option<u16>,
     /// Only sessions on this public address.
@@ -54,7 +54,7 @@ pub struct NatSessionView {
     /// `tcp`, `udp`, `icmp`, or a protocol without ports: `gre`, `esp`, `ah`, `sctp` or its number.
     pub protocol: String,
     /// The inside endpoint; its port is the identifier of ICMP echo, and 0 for protocols without ports.
-    pub inside: SocketAddrV4,
+    pub inside: SocketAddr,
     pub public: SocketAddrV4,
     /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
     pub remote: Option<SocketAddrV4>,
@@ -74,7 +74,7 @@ pub struct NatSessionView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NatBlockView {
     /// The subscriber.
-    pub inside: Ipv4Addr,
+    pub inside: IpAddr,
     pub public: Ipv4Addr,
     pub first: u16,
     pub last: u16,

@@ -1,6 +1,6 @@
 //! NAT events in exporters' terms (RFC 8158).
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use super::NatStage;
@@ -61,11 +61,11 @@ impl NatLog {
                 time_ns,
                 created,
                 protocol: protocol.number(),
-                src: (IpAddr::V4(*inside.ip()), inside.port()),
+                src: (inside.ip(), inside.port()),
                 post_src: (*public.ip(), public.port()),
             },
             Happening::Block { allocated, subscriber, public, ports } => {
-                NatEvent::PortBlock { time_ns, allocated, subscriber: subscriber.into(), public, ports }
+                NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports }
             }
             Happening::PortsExhausted { public, protocol } => {
                 NatEvent::PortsExhausted { time_ns, public, protocol: protocol.number() }
@@ -77,7 +77,7 @@ impl NatLog {
                 NatEvent::QuotaExceeded { time_ns, quota, limit }
             }
             Happening::SubscriberLimit { subscriber, limit } => {
-                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber.into()), limit }
+                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber), limit }
             }
         }
     }
@@ -88,14 +88,14 @@ impl NatLog {
 fn session(
     created: bool,
     protocol: u8,
-    inside: SocketAddrV4,
+    inside: SocketAddr,
     public: SocketAddrV4,
     remote: SocketAddrV4,
 ) -> NatSession {
     NatSession {
         created,
         protocol,
-        src: IpAddr::V4(*inside.ip()),
+        src: inside.ip(),
         src_port: inside.port(),
         post_src: *public.ip(),
         post_src_port: public.port(),

@@ -1,6 +1,6 @@
 //! `thalweg show nat`: sessions, blocks of ports and counters of a running router's NAT.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 use thalweg_node::control::{
@@ -20,7 +20,7 @@ pub(super) const SHOW: &[Show] = &[Show::reads::<NatArgs>("nat", "NAT sessions, 
 struct NatArgs {
     /// Only sessions of this inside host
     #[arg(long, value_name = "ADDRESS")]
-    inside: Option<Ipv4Addr>,
+    inside: Option<IpAddr>,
     /// Only sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
     outside: Option<(Ipv4Addr, Option<u16>)>,

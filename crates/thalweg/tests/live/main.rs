@@ -13,6 +13,7 @@ mod disk;
 mod dpdk;
 mod drivers;
 mod edge;
+mod families;
 mod faults;
 mod firewall;
 mod flood;

@@ -91,6 +91,7 @@ impl NatShard {
 
     /// Rejects sources that may not create sessions through this port.
     pub(super) fn check_source(&mut self, port_in: u16, source: u32) -> Result<(), DropReason> {
+        let source = self.address_of(source);
         if self.sources.as_ref().is_none_or(|sources| sources.admits(port_in, source)) {
             return Ok(());
         }
@@ -108,7 +109,7 @@ impl NatShard {
         flags: TcpFlags,
     ) -> Result<usize, DropReason> {
         debug_assert_eq!(
-            self.layout.session_shard(protocol, inside_address, inside_port),
+            self.layout.session_shard(protocol, self.home_of(inside_address), inside_port),
             self.shard,
             "packet labeled for another shard"
         );

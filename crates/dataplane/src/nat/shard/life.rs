@@ -126,6 +126,7 @@ impl NatShard {
             }
         }
         self.hosts.ended(&self.layout, session.addresses[0]);
+        self.hosts6.release(session.addresses[0]);
         self.sessions[at] = Session::EMPTY;
         self.wheel.set_free(at, self.free);
         self.free = at as u32 + 1;

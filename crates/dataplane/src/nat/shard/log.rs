@@ -5,7 +5,7 @@ use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
 use super::super::session::{Session, SessionState};
 use super::super::subscribers::Refusal;
 use super::NatShard;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use thalweg_base::Packet;
 
 impl NatShard {
@@ -37,18 +37,20 @@ impl NatShard {
 
     /// Logs a new session.
     pub(super) fn log_created(&mut self, at: usize) {
+        let inside = self.address_of(self.sessions[at].addresses[0]);
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.log(session_event(&self.sessions[at], true, log.logging, self.filtering));
+        log.log(session_event(&self.sessions[at], inside, true, log.logging, self.filtering));
     }
 
     /// Logs the end of a session; it lived until the end of the second before `ended_s`.
     pub(super) fn log_ended(&mut self, session: &Session, ended_s: u32) {
+        let inside = self.address_of(session.addresses[0]);
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.log_at_second(ended_s, session_event(session, false, log.logging, self.filtering));
+        log.log_at_second(ended_s, session_event(session, inside, false, log.logging, self.filtering));
     }
 
     /// A time that can be logged as the end of everything: nothing began later.
@@ -80,7 +82,7 @@ impl NatShard {
 
     fn block_event(&self, allocated: bool, subscriber: u32, address: usize, ports: (u16, u16)) -> Happening {
         let public = self.layout.addresses[address].into();
-        Happening::Block { allocated, subscriber: subscriber.into(), public, ports }
+        Happening::Block { allocated, subscriber: self.address_of(subscriber), public, ports }
     }
 
     /// Logs that the shard has reached its limit of sessions.
@@ -96,12 +98,12 @@ impl NatShard {
 
     /// Logs that an inside address has reached its limit of sessions.
     pub(super) fn log_host_limit(&mut self, inside: u32) {
-        let now_s = self.now_s;
+        let (now_s, subscriber) = (self.now_s, self.address_of(inside));
         let limit = self.hosts.limit();
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Host, now_s)
         {
-            log.log(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+            log.log(Happening::SubscriberLimit { subscriber, limit });
         }
     }
 
@@ -120,13 +122,13 @@ impl NatShard {
 
     /// Logs that a subscriber got no port.
     pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
-        let now_s = self.now_s;
+        let (now_s, subscriber) = (self.now_s, self.address_of(inside));
         let Some(log) = self.log.as_mut() else { return };
         match refusal {
             Refusal::Limit(limit) => {
                 let subscribers = self.subscribers.as_mut();
                 if subscribers.is_some_and(|subscribers| subscribers.is_news(inside, now_s)) {
-                    log.log(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+                    log.log(Happening::SubscriberLimit { subscriber, limit });
                 }
             }
             Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => log.log(Happening::BlocksExhausted),
@@ -137,10 +139,11 @@ impl NatShard {
 
     /// Logs a session that lost its place at this time.
     pub(super) fn log_displaced(&mut self, session: &Session, ended_ns: u64) {
+        let inside = self.address_of(session.addresses[0]);
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.log_at(ended_ns, session_event(session, false, log.logging, self.filtering));
+        log.log_at(ended_ns, session_event(session, inside, false, log.logging, self.filtering));
     }
 
     /// Logs the end of all sessions, except port forwards, and blocks.
@@ -161,13 +164,16 @@ impl NatShard {
     /// Logs the release of all blocks at this time, if blocks are logged.
     pub(crate) fn log_end_of_blocks(&mut self, ended_ns: u64) {
         let Some(subscribers) = &self.subscribers else { return };
-        let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
-        subscribers.visit_given_out(&self.layout, |block| {
+        let mut log = self.log.take();
+        let known = |inside| self.address_of(inside);
+        subscribers.visit_given_out(&self.layout, &known, &mut |block| {
+            let Some(log) = log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
             let (subscriber, public) = (block.inside, block.public);
             let ports = (*block.ports.start(), *block.ports.end());
             let happening = Happening::Block { allocated: false, subscriber, public, ports };
             log.log_at(ended_ns, happening);
         });
+        self.log = log;
     }
 
     /// Takes over the pending events of the shard's predecessor.
@@ -178,9 +184,15 @@ impl NatShard {
     }
 }
 
-fn session_event(session: &Session, created: bool, logging: NatLogging, filtering: Filtering) -> Happening {
-    let [inside, public] =
-        [0, 1].map(|end| SocketAddrV4::new(Ipv4Addr::from(session.addresses[end]), session.ports[end]));
+fn session_event(
+    session: &Session,
+    inside: IpAddr,
+    created: bool,
+    logging: NatLogging,
+    filtering: Filtering,
+) -> Happening {
+    let inside = SocketAddr::new(inside, session.ports[0]);
+    let public = SocketAddrV4::new(session.addresses[1].into(), session.ports[1]);
     // With address-dependent filtering, the filter is in place of the first remote.
     let is_kept = logging == NatLogging::Sessions && filtering == Filtering::EndpointIndependent;
     let remote = session.remote().filter(|_| is_kept);

@@ -8,6 +8,7 @@
 use super::super::config::{Filtering, NatConfig};
 use super::super::hosts::Hosts;
 use super::super::layout::End;
+use super::super::nat64::is_number;
 use super::super::session::{Life, Session, SessionState};
 use super::{NatCounters, NatShard};
 use crate::records::WHEEL_S;
@@ -96,16 +97,36 @@ impl NatShard {
         self.succeed_log(old);
     }
 
-    /// Takes over a session of a shard with the same hash seed, if it fits here. `is_filtered` says whether it has
-    /// tracked its destinations. A session that does not fit ends at `now_ns` and is logged.
-    pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
-        let Some(placed) = self.place(session, is_filtered) else {
+    /// Takes over a session of a shard with the same hash seed, if it fits here; `host` is its host with IPv6.
+    /// `is_filtered` says whether it has tracked its destinations. A session that does not fit ends at `now_ns` and is
+    /// logged.
+    pub(crate) fn adopt(
+        &mut self,
+        session: &Session,
+        host: Option<u128>,
+        is_filtered: bool,
+        now_ns: u64,
+    ) -> bool {
+        let mut session = *session;
+        if let Some(host) = host {
+            let Some(number) = self.hosts6.take(self.layout.home_of(host), host) else {
+                // Its host has no number here, so nothing can be logged about it.
+                self.counters.sessions_displaced += 1;
+                return false;
+            };
+            session.addresses[0] = number;
+        }
+        let placed = self.place(&session, is_filtered);
+        if let Some(placed) = placed {
+            self.take_in(placed);
+        } else {
             self.counters.sessions_displaced += 1;
-            self.log_displaced(session, now_ns);
-            return false;
-        };
-        self.take_in(placed);
-        true
+            self.log_displaced(&session, now_ns);
+        }
+        if host.is_some() {
+            self.hosts6.release(session.addresses[0]);
+        }
+        placed.is_some()
     }
 
     /// Puts a session that has its [place](Self::place) into the table.
@@ -121,7 +142,8 @@ impl NatShard {
         let [inside, public] = session.addresses;
         let [inside_port, public_port] = session.ports;
         let belongs_here = self.layout.port_shard(public_port) == self.shard
-            && self.layout.session_shard(session.protocol, inside, inside_port) == self.shard;
+            && self.layout.session_shard(session.protocol, self.home_of(inside), inside_port) == self.shard
+            && (!is_number(inside) || self.layout.nat64.is_some());
         if !belongs_here || self.counters.sessions_active >= u64::from(self.sessions_max) {
             return None;
         }

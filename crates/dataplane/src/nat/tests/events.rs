@@ -30,8 +30,8 @@ fn happened(router: &Router) -> Vec<Happening> {
 /// The owner of each public endpoint or block according to the events alone, and since when.
 #[derive(Default)]
 struct Ledger {
-    sessions: HashMap<(NatProtocol, SocketAddrV4), (SocketAddrV4, Option<SocketAddrV4>, u64)>,
-    blocks: HashMap<(Ipv4Addr, u16), (Ipv4Addr, u64)>,
+    sessions: HashMap<(NatProtocol, SocketAddrV4), (SocketAddr, Option<SocketAddrV4>, u64)>,
+    blocks: HashMap<(Ipv4Addr, u16), (IpAddr, u64)>,
     /// When its last owner released it.
     free_since: HashMap<(NatProtocol, SocketAddrV4), u64>,
 }
@@ -71,7 +71,7 @@ impl Ledger {
     }
 }
 
-fn held_blocks(router: &Router) -> HashMap<(Ipv4Addr, u16), Ipv4Addr> {
+fn held_blocks(router: &Router) -> HashMap<(Ipv4Addr, u16), IpAddr> {
     let (mut all, mut next) = (Vec::new(), Some(Cursor::default()));
     while let Some(from) = next {
         next = router.nat.blocks(from, |_| true, &mut all);
@@ -89,7 +89,7 @@ fn a_session_is_told_with_whom_it_began_and_when_it_was_over() {
     let told = |created, remote| Happening::Session {
         created,
         protocol: Udp,
-        inside: host(1, 4000),
+        inside: host(1, 4000).into(),
         public,
         remote,
     };
@@ -127,12 +127,12 @@ fn limits_are_told_once_in_a_while() {
     }
     let block = |allocated, subscriber: SocketAddrV4, first| Happening::Block {
         allocated,
-        subscriber: *subscriber.ip(),
+        subscriber: IpAddr::V4(*subscriber.ip()),
         public: config.public_addresses[0],
         ports: (first, first + 15),
     };
     assert_eq!(happened(&router), [block(true, host(1, 0), 2048)]);
-    let limit = |limit| Happening::SubscriberLimit { subscriber: *host(1, 0).ip(), limit };
+    let limit = |limit| Happening::SubscriberLimit { subscriber: IpAddr::V4(*host(1, 0).ip()), limit };
     for port in 0..100 {
         router.open(Udp, host(1, 5000 + port), remote(1, 80)).unwrap_err();
     }
