@@ -288,9 +288,7 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
         return testing::udp((source, port), (destination, 0x3001), &payload);
     }
     // To an IPv4 host, or to the public endpoint of another inside host.
-    let [a, b, c, d] =
-        [[198, 51, 100, rng.below(200) as u8 + 20], [203, 0, 113, 2]][rng.below(4) as usize / 3];
-    let [high, low] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    let [high, low] = [[0xc633, 0x6414 + rng.below(200) as u16], [0xcb00, 0x7102]][rng.below(4) as usize / 3];
     let destination = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, high, low);
     let ports = [2301 + rng.below(299) as u16, 2000 + rng.below(600) as u16];
     let [high, low] = ports[0].to_be_bytes();
