@@ -13,6 +13,7 @@ mod rfc;
 mod several;
 mod standby;
 mod subscribers;
+mod tayga;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};
 use super::{Cursor, EndedBy, Labeler, NatConfig, NatProtocol, NatStage, SessionInfo};

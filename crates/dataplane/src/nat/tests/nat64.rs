@@ -24,7 +24,7 @@ fn prefix() -> Nat64Prefix {
     Nat64Prefix::new(PREFIX.parse().unwrap()).unwrap()
 }
 
-fn config(publics: u8) -> NatConfig {
+pub(super) fn config(publics: u8) -> NatConfig {
     let nat64 = Some(Nat64Config { prefix: prefix(), mtu_bytes: 1500 });
     NatConfig { nat64, ..testing::config(publics) }
 }
@@ -43,13 +43,13 @@ fn end(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
 }
 
 /// A NAT with the stages before it.
-struct Edge {
+pub(super) struct Edge {
     router: Router,
     fragments: RefCell<FragmentTracker>,
 }
 
 impl Edge {
-    fn new(config: &NatConfig) -> Self {
+    pub(super) fn new(config: &NatConfig) -> Self {
         Self { router: Router::new(config), fragments: RefCell::default() }
     }
 
@@ -94,11 +94,11 @@ impl Edge {
         chunk
     }
 
-    fn leave(&self, bytes: &[u8]) -> Outcome {
+    pub(super) fn leave(&self, bytes: &[u8]) -> Outcome {
         self.send(INSIDE, bytes)
     }
 
-    fn arrive(&self, bytes: &[u8]) -> Outcome {
+    pub(super) fn arrive(&self, bytes: &[u8]) -> Outcome {
         self.send(OUTSIDE, bytes)
     }
 
