@@ -285,8 +285,60 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
     testing::udp((source, port), (destination, 0x3001), &[1, 2, 3, 4, 5, 6, 7, 8])
 }
 
+/// The same, and messages that announce other connections, those connections, and calls of PPTP.
+fn talk(rng: &mut XorShift64Star) -> Vec<u8> {
+    if rng.below(3) != 0 {
+        return packet(rng);
+    }
+    let (host, server) = ([10, 0, 0, 10 + rng.below(6) as u8], [198, 51, 100, 20 + rng.below(3) as u8]);
+    let public = SocketAddr::from(([203, 0, 113, 2], 2000 + rng.below(8) as u16));
+    let mut inside = SocketAddr::from((host, 2000 + rng.below(8) as u16));
+    let outside = |port| SocketAddr::from((server, port));
+    let sequence = 1000 * rng.below(3);
+    let tcp = |from: SocketAddr, to: SocketAddr, flags, text: &[u8]| {
+        let segment = testing::tcp_segment(from, to, flags, [sequence, 500], text);
+        testing::ip(from.ip(), to.ip(), 6, &segment)
+    };
+    let call = rng.below(4) as u8;
+    match rng.below(8) {
+        0 => tcp(inside, outside(21), 2, b""),
+        1 => {
+            let port = 2000 + rng.below(20);
+            let [a, b, c, d] = host;
+            let text = format!("NOOP\r\nPORT {a},{b},{c},{d},{},{}\r\nLIST\r\n", port >> 8, port & 255);
+            tcp(inside, outside(21), 0x18, text.as_bytes())
+        }
+        2 => tcp(outside(21), public, 0x18, b"227 (198,51,100,20,8,2)\r\n"),
+        3 => tcp(outside(20), public, 0x10, b""),
+        4 => {
+            inside.set_port(5060);
+            let host = inside.ip();
+            let body = format!("v=0\r\nc=IN IP4 {host}\r\nm=audio {} RTP/AVP 0\r\n", 2000 + 2 * rng.below(9));
+            let text = format!(
+                "INVITE sip:x SIP/2.0\r\nVia: SIP/2.0/UDP {host}:5060\r\nl: {}\r\n\r\n{body}",
+                body.len()
+            );
+            testing::udp(inside, outside(5060), text.as_bytes())
+        }
+        5 => {
+            let mut request = vec![0, 32, 0, 1, 0x1a, 0x2b, 0x3c, 0x4d, 0, 7, 0, 0, 0, call];
+            request.resize(32, 0);
+            tcp(inside, outside(1723), 0x18, &request)
+        }
+        from => {
+            let bytes = [0x30, 0x81, 0x88, 0x0b, 0, 0, 0, call];
+            let (from, to) = if from == 6 { (inside, outside(0)) } else { (outside(0), public) };
+            testing::ip(from.ip(), to.ip(), 47, &bytes)
+        }
+    }
+}
+
 /// `chunks` chunks of random sizes; the same for the same seed.
 fn traffic(seed: u64, chunks: u64) -> Vec<Chunk> {
+    traffic_of(packet, seed, chunks)
+}
+
+fn traffic_of(packet: fn(&mut XorShift64Star) -> Vec<u8>, seed: u64, chunks: u64) -> Vec<Chunk> {
     let mut rng = XorShift64Star::new(seed);
     let mut clock_ns = 1_700_000_000_000_000_000;
     let mut number = 1;
@@ -372,6 +424,8 @@ enum Shape {
     Full,
     /// All of them.
     Firewall,
+    /// All of them, and helpers.
+    Helpers,
     /// All of them, and NAT with two outside ports.
     Outsides,
     /// Without filters and with one class: packets are never reordered.
@@ -391,6 +445,13 @@ impl Shape {
         match self {
             Shape::Full => CONFIG.to_owned(),
             Shape::Firewall => format!("{CONFIG}{FIREWALL}"),
+            Shape::Helpers => {
+                let helps = "helpers = [\"ftp\", \"sip\", \"pptp\"]\n";
+                let groups = "[[nat.groups]]\nname = \"few\"\ninside = \"10.0.0.12/30\"\naddresses = \"203.0.113.77\"\n";
+                let nat = CONFIG.replace("shards = 16\n", &format!("shards = 16\n{helps}"));
+                let nat = nat.replace("[[nat.forwards]]", &format!("{groups}[[nat.forwards]]"));
+                format!("{nat}{}", FIREWALL.replace("states_max", &format!("{helps}states_max")))
+            }
             Shape::Outsides => {
                 let nat = CONFIG.replace("outside = \"wan\"", "outside = [\"backup\", \"wan\"]");
                 let nat = nat.replace("addresses = [\"203.0.113.2\"]", "pools = { wan = [\"203.0.113.2\"] }");
@@ -414,7 +475,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full | Shape::Firewall | Shape::Outsides => {
+        Shape::Full | Shape::Firewall | Shape::Helpers | Shape::Outsides => {
             // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
@@ -424,7 +485,8 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     };
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
-    let mut source = Feed(traffic(seed, 12).into_iter());
+    let kind = if matches!(shape, Shape::Helpers) { talk } else { packet };
+    let mut source = Feed(traffic_of(kind, seed, 12).into_iter());
     let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));
     let account = plan.merged_account(report.scratches.iter());
     if let Some(flows) = plan.flows() {
@@ -583,6 +645,30 @@ fn a_firewall_gives_the_serial_answer_under_every_model() {
                 options.readers = 1 + workers % 3;
                 options.tokens = 1 + workers * 3;
                 check(Shape::Firewall, seed, &options, &serial);
+            }
+        }
+    }
+}
+
+/// What a message announces is known from the next chunk on, in whatever shard it is.
+#[test]
+fn helpers_give_the_serial_answer_under_every_model() {
+    for seed in 1..=3 {
+        let serial = run_shape(Shape::Helpers, seed, &ModelOptions::new(ModelKind::Serial, 1));
+        let counters = serial.nat_counters.expect("it translates");
+        assert!(counters.helped > 50 && counters.bare_translated > 50, "{counters:?}");
+        assert!(
+            !serial.nat.contains("related: 0,") && !serial.nat.contains("announced: 0,"),
+            "{}",
+            serial.nat
+        );
+        for workers in 1..=5 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                options.tokens = 1 + workers * 3;
+                check(Shape::Helpers, seed, &options, &serial);
             }
         }
     }
