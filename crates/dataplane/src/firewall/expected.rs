@@ -15,7 +15,7 @@ use thalweg_base::Expected;
 const MAX: usize = 4096;
 
 /// The list, in order, with the last second of each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Expectations {
     list: ArcSwap<Vec<(Expected, u32)>>,
     /// How many were announced, and how many found no room.
@@ -23,13 +23,6 @@ pub(crate) struct Expectations {
     refused: AtomicU64,
     /// Messages that could not be read, of packets that NAT does not translate.
     unread: AtomicU64,
-}
-
-impl Default for Expectations {
-    fn default() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { list: ArcSwap::default(), announced: zero(), refused: zero(), unread: zero() }
-    }
 }
 
 impl Expectations {

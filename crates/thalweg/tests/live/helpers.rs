@@ -78,6 +78,10 @@ fn counter(router: &Router<'_>, what: &[&str], name: &str) -> u64 {
     view["counters"][name].as_u64().unwrap_or(0)
 }
 
+/// Active by `EPRT` and by `PORT`, passive by `PASV` and by `EPSV`.
+const MODES: [&[&str]; 4] =
+    [&["--ftp-port", "-"], &["--ftp-port", "-", "--disable-eprt"], &["--disable-epsv"], &[]];
+
 #[test]
 fn curl_fetches_a_file_in_every_mode() {
     let Some(site) = Site::new() else { return };
@@ -90,12 +94,49 @@ fn curl_fetches_a_file_in_every_mode() {
     eventually("the server listens", || is(&["--disable-epsv"]).then_some(()));
     assert!(!is(&["--ftp-port", "-"]), "without a helper the server cannot reach the client");
     router.reload(&config(HELPS, "")).expect("the configuration is good");
-    for how in [&["--ftp-port", "-"][..], &["--ftp-port", "-", "--disable-eprt"], &["--disable-epsv"], &[]] {
+    for how in MODES {
         assert!(is(how), "{how:?}: {}", site.log());
     }
     assert!(counter(&router, &["nat", "--counters"], "helped") >= 2);
     assert!(counter(&router, &["firewall", "--counters"], "related") >= 2);
     router.counters_add_up();
+}
+
+/// The kernel with a rule like ours: who was not asked is let in by its helper alone.
+const KERNEL: &str = "table ip t {
+    ct helper f { type \"ftp\" protocol tcp; }
+    chain pre { type filter hook prerouting priority 0; tcp dport 21 ct helper set \"f\"; }
+    chain post { type nat hook postrouting priority 100; oifname \"wan\" masquerade; }
+    chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state established,related accept
+        iifname \"lan\" accept
+    }
+}
+";
+
+#[test]
+fn the_kernels_helper_lets_the_same_in() {
+    let Some(site) = Site::new() else { return };
+    if !has("vsftpd") || !has("curl") || !has("nft") {
+        return;
+    }
+    let (router, rules) = (site.router(), site.file("rules"));
+    for host in [OFFICE, OUTSIDE] {
+        site.ip(&router, &format!("addr add {}/24 dev {}", host.gateway_v4, host.port));
+    }
+    fs::write(&rules, KERNEL).expect("a file");
+    let set_up = format!("echo 1 > /proc/sys/net/ipv4/ip_forward && nft -f {}", rules.display());
+    if !site.output(&router, "sh", &["-c", &set_up]).status.success() {
+        thalweg_testdata::skipped("the kernel has no helper for FTP: nothing was compared with it");
+        return;
+    }
+    let _server = ftp_server(&site, OUTSIDE);
+    let is = |how: &[&str]| fetch(&site, OFFICE, OUTSIDE.v4, how).is_some_and(|text| text == TEXT);
+    eventually("the server listens", || is(&["--disable-epsv"]).then_some(()));
+    for how in MODES {
+        assert!(is(how), "{how:?}: {}", site.log());
+    }
 }
 
 #[test]
