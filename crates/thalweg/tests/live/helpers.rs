@@ -55,7 +55,7 @@ fn ftp_server(site: &Site, host: Host) -> Process {
     fs::set_permissions(files.join("text"), fs::Permissions::from_mode(0o644)).expect("rights");
     let text = format!(
         "listen=YES\nlisten_address={}\nbackground=NO\nanonymous_enable=YES\nno_anon_password=YES\nanon_root={}\n\
-         ftp_username=nobody\nsecure_chroot_dir={}\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\n\
+         ftp_username=daemon\nsecure_chroot_dir={}\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\n\
          connect_from_port_20=YES\nxferlog_enable=NO\n",
         host.v4,
         files.display(),
