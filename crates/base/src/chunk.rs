@@ -195,7 +195,7 @@ impl Chunk {
     pub fn egress_frame(&self, i: usize) -> &[u8] {
         let p = &self.packets[i];
         assert!(usize::from(p.l3_offset) <= p.len as usize);
-        let start = (p.offset as usize + usize::from(p.l3_offset)) - ETHERNET_HEADER;
+        let start = (p.start() + usize::from(p.l3_offset)) - ETHERNET_HEADER;
         // SAFETY: starts in the packet's headroom at the earliest and ends with its frame.
         unsafe { self.slab.span(p.slab_tag, start, ETHERNET_HEADER + p.l3_captured_len()) }
     }
@@ -300,11 +300,11 @@ impl Chunk {
     /// others. Returns false, and changes nothing, if the chunk was split, or the packet merges several.
     pub fn replace_tail(&mut self, i: usize, from: usize, tail: &[u8]) -> bool {
         let Some(slab) = Arc::get_mut(&mut self.slab) else { return false };
-        let ends = self.packets.iter().map(|packet| packet.offset as usize + packet.len as usize);
+        let ends = self.packets.iter().map(|packet| packet.start() + packet.captured_len());
         let behind = ends.max().unwrap_or(0) + HEADROOM;
         let packet = &mut self.packets[i];
         assert!(packet.slab_tag == slab.tag(), "packet used with the slab of another chunk");
-        let (start, len, new) = (packet.offset as usize, packet.len as usize, from + tail.len());
+        let (start, len, new) = (packet.start(), packet.captured_len(), from + tail.len());
         let at = if new <= len { start } else { behind };
         let (Ok(offset), Ok(new_len), Ok(_)) =
             (u32::try_from(at), u32::try_from(new), u32::try_from(at.saturating_add(new)))

@@ -1,6 +1,8 @@
 //! Every execution model gives the same answer: the same packets out, byte for byte, the same drops and
 //! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
 
+mod helpers;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -285,54 +287,6 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
     testing::udp((source, port), (destination, 0x3001), &[1, 2, 3, 4, 5, 6, 7, 8])
 }
 
-/// The same, and messages that announce other connections, those connections, and calls of PPTP.
-fn talk(rng: &mut XorShift64Star) -> Vec<u8> {
-    if rng.below(3) != 0 {
-        return packet(rng);
-    }
-    let (host, server) = ([10, 0, 0, 10 + rng.below(6) as u8], [198, 51, 100, 20 + rng.below(3) as u8]);
-    let public = SocketAddr::from(([203, 0, 113, 2], 2000 + rng.below(8) as u16));
-    let mut inside = SocketAddr::from((host, 2000 + rng.below(8) as u16));
-    let outside = |port| SocketAddr::from((server, port));
-    let sequence = 1000 * rng.below(3);
-    let tcp = |from: SocketAddr, to: SocketAddr, flags, text: &[u8]| {
-        let segment = testing::tcp_segment(from, to, flags, [sequence, 500], text);
-        testing::ip(from.ip(), to.ip(), 6, &segment)
-    };
-    let call = rng.below(4) as u8;
-    match rng.below(8) {
-        0 => tcp(inside, outside(21), 2, b""),
-        1 => {
-            let port = 2000 + rng.below(20);
-            let [a, b, c, d] = host;
-            let text = format!("NOOP\r\nPORT {a},{b},{c},{d},{},{}\r\nLIST\r\n", port >> 8, port & 255);
-            tcp(inside, outside(21), 0x18, text.as_bytes())
-        }
-        2 => tcp(outside(21), public, 0x18, b"227 (198,51,100,20,8,2)\r\n"),
-        3 => tcp(outside(20), public, 0x10, b""),
-        4 => {
-            inside.set_port(5060);
-            let host = inside.ip();
-            let body = format!("v=0\r\nc=IN IP4 {host}\r\nm=audio {} RTP/AVP 0\r\n", 2000 + 2 * rng.below(9));
-            let text = format!(
-                "INVITE sip:x SIP/2.0\r\nVia: SIP/2.0/UDP {host}:5060\r\nl: {}\r\n\r\n{body}",
-                body.len()
-            );
-            testing::udp(inside, outside(5060), text.as_bytes())
-        }
-        5 => {
-            let mut request = vec![0, 32, 0, 1, 0x1a, 0x2b, 0x3c, 0x4d, 0, 7, 0, 0, 0, call];
-            request.resize(32, 0);
-            tcp(inside, outside(1723), 0x18, &request)
-        }
-        from => {
-            let bytes = [0x30, 0x81, 0x88, 0x0b, 0, 0, 0, call];
-            let (from, to) = if from == 6 { (inside, outside(0)) } else { (outside(0), public) };
-            testing::ip(from.ip(), to.ip(), 47, &bytes)
-        }
-    }
-}
-
 /// `chunks` chunks of random sizes; the same for the same seed.
 fn traffic(seed: u64, chunks: u64) -> Vec<Chunk> {
     traffic_of(packet, seed, chunks)
@@ -485,7 +439,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     };
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
-    let kind = if matches!(shape, Shape::Helpers) { talk } else { packet };
+    let kind = if matches!(shape, Shape::Helpers) { helpers::talk } else { packet };
     let mut source = Feed(traffic_of(kind, seed, 12).into_iter());
     let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));
     let account = plan.merged_account(report.scratches.iter());
@@ -645,30 +599,6 @@ fn a_firewall_gives_the_serial_answer_under_every_model() {
                 options.readers = 1 + workers % 3;
                 options.tokens = 1 + workers * 3;
                 check(Shape::Firewall, seed, &options, &serial);
-            }
-        }
-    }
-}
-
-/// What a message announces is known from the next chunk on, in whatever shard it is.
-#[test]
-fn helpers_give_the_serial_answer_under_every_model() {
-    for seed in 1..=3 {
-        let serial = run_shape(Shape::Helpers, seed, &ModelOptions::new(ModelKind::Serial, 1));
-        let counters = serial.nat_counters.expect("it translates");
-        assert!(counters.helped > 50 && counters.bare_translated > 50, "{counters:?}");
-        assert!(
-            !serial.nat.contains("related: 0,") && !serial.nat.contains("announced: 0,"),
-            "{}",
-            serial.nat
-        );
-        for workers in 1..=5 {
-            for kind in ModelKind::ALL {
-                let mut options = ModelOptions::new(kind, workers);
-                options.ordered = workers % 2 == 0;
-                options.readers = 1 + workers % 3;
-                options.tokens = 1 + workers * 3;
-                check(Shape::Helpers, seed, &options, &serial);
             }
         }
     }

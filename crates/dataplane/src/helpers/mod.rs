@@ -31,14 +31,23 @@ use thalweg_wire::ip_protocol::{GRE, TCP, UDP};
 thalweg_base::words! {
     /// A protocol with a helper.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    #[repr(u8)]
     pub enum Helper {
         /// RFC 959, RFC 2428.
-        Ftp = 1 => "ftp",
+        Ftp => "ftp",
         /// RFC 3261 over UDP, with bodies of SDP (RFC 8866).
-        Sip = 2 => "sip",
+        Sip => "sip",
         /// RFC 2637.
-        Pptp = 4 => "pptp",
+        Pptp => "pptp",
+    }
+}
+
+impl Helper {
+    fn bit(self) -> u8 {
+        match self {
+            Self::Ftp => 1,
+            Self::Sip => 2,
+            Self::Pptp => 4,
+        }
     }
 }
 
@@ -48,17 +57,19 @@ pub struct Helpers(u8);
 
 impl FromIterator<Helper> for Helpers {
     fn from_iter<T: IntoIterator<Item = Helper>>(helpers: T) -> Self {
-        Self(helpers.into_iter().fold(0, |bits, helper| bits | helper as u8))
+        Self(helpers.into_iter().fold(0, |bits, helper| bits | helper.bit()))
     }
 }
 
 impl Helpers {
+    /// Whether none is in use.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// Whether this one is in use.
     pub fn has(self, helper: Helper) -> bool {
-        self.0 & helper as u8 != 0
+        self.0 & helper.bit() != 0
     }
 
     pub(crate) fn bits(self) -> u8 {

@@ -88,7 +88,7 @@ pub(crate) fn message(kind: u8, fields: &[u16]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 1, 0x1a, 0x2b, 0x3c, 0x4d, 0, kind, 0, 0];
     bytes.extend(fields.iter().flat_map(|field| field.to_be_bytes()));
     bytes.resize(bytes.len().max(32), 0);
-    bytes[1] = bytes.len() as u8;
+    bytes[1] = u8::try_from(bytes.len()).expect("a short message");
     bytes
 }
 

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The slow twin: the whole stream at once, line by line.
+    /// The reference: the whole stream at once, line by line.
     fn rewritten(stream: &str) -> String {
         stream
             .split_inclusive("\r\n")
@@ -218,10 +218,10 @@ mod tests {
 
     proptest! {
         /// Lines in segments of any number of them, some sent again in other pieces or out of order once they were seen:
-        /// the receiver puts together what the twin makes of the whole stream, and acknowledgments come back to numbers
+        /// the receiver puts together what the reference makes of the whole stream, and acknowledgments come back to numbers
         /// that the sender has.
         #[test]
-        fn any_split_gives_the_stream_of_the_twin(
+        fn any_split_gives_the_stream_of_the_reference(
             lines in prop::collection::vec(line(), 1..EDITS_MAX),
             cuts in prop::collection::vec(any::<bool>(), EDITS_MAX),
             again in prop::collection::vec((0usize..80, 0usize..80), 0..12),

@@ -21,7 +21,7 @@ use super::events::TOLD_AGAIN_S;
 use super::layout::Layout;
 use super::pools::Pool;
 use super::ports::PortPool;
-use crate::records::number;
+use crate::records::{number, place};
 use std::collections::HashMap;
 use thalweg_base::DropReason;
 
@@ -266,7 +266,7 @@ impl Subscribers {
             }
             public * self.bitmap_blocks + layout.bitmap_block(*self.plan.ports(block).start())
         } else {
-            let of_first = known.first.checked_sub(1).map(|first| first as usize / self.bitmap_blocks);
+            let of_first = known.first.checked_sub(1).map(|first| place(first) / self.bitmap_blocks);
             let home = of_first.filter(|home| pool.addresses.contains(home));
             let mut order = home.into_iter().chain(layout.addresses_from(address, &pool.addresses));
             order.find_map(|public| self.oldest_free(public, now_s)).ok_or(Refusal::NoBlock)?
@@ -296,11 +296,11 @@ impl Subscribers {
         let list = &mut self.free[at / self.bitmap_blocks];
         let Block { next, previous, .. } = self.blocks[at];
         match previous.checked_sub(1) {
-            Some(place) => self.blocks[place as usize].next = next,
+            Some(before) => self.blocks[place(before)].next = next,
             None => list.head = next,
         }
         match next.checked_sub(1) {
-            Some(place) => self.blocks[place as usize].previous = previous,
+            Some(after) => self.blocks[place(after)].previous = previous,
             None => list.tail = previous,
         }
     }
@@ -324,8 +324,9 @@ impl Subscribers {
         if !can_have || !is_new && self.blocks[at].owner != inside {
             return Err(Refusal::NoBlock);
         }
+        let kind = protocol as usize;
         let subscriber = self.subscribers.entry(inside).or_default();
-        subscriber.used[protocol as usize] += 1;
+        subscriber.used[kind] += 1;
         let first = subscriber.first;
         if is_new {
             subscriber.blocks += 1;
@@ -338,7 +339,7 @@ impl Subscribers {
         }
         let block = &mut self.blocks[at];
         block.owner = inside;
-        block.used[protocol as usize] += 1;
+        block.used[kind] += 1;
         Ok(is_new.then(|| self.given_out(layout, at)).flatten())
     }
 

@@ -51,17 +51,19 @@ impl Control {
         if !is_answer {
             self.ways = Default::default();
         }
-        self.ways[end as usize] = Way::begun(sequence);
+        *self.way(end) = Way::begun(sequence);
     }
 
     /// The direction of packets that are translated at this end.
     pub(crate) fn way(&mut self, end: End) -> &mut Way {
-        &mut self.ways[end as usize]
+        let [out, into] = &mut self.ways;
+        if end == End::Source { out } else { into }
     }
 
     /// That direction and the other.
     pub(crate) fn ways(&self, end: End) -> [&Way; 2] {
-        [&self.ways[end as usize], &self.ways[1 - end as usize]]
+        let [out, into] = &self.ways;
+        if end == End::Source { [out, into] } else { [into, out] }
     }
 
     fn is_plain(&self) -> bool {
@@ -129,7 +131,7 @@ impl NatShard {
             self.sessions[at].admit(remote);
         }
         let session = &mut self.sessions[at];
-        let longest_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
+        let longest_s = self.now_s.saturating_add(self.timeouts_s[usize::from(session.state.number())]);
         session.expires_s = session.expires_s.max(longest_s);
         Some((session.addresses[1], session.ports[1]))
     }
@@ -167,7 +169,8 @@ impl NatShard {
     /// Takes what is known of a control connection, to be put back; what is not known begins to be. `None` if there is no
     /// room.
     pub(crate) fn take_control(&mut self, key: ControlKey, now_s: u32) -> Option<Control> {
-        let expires_s = now_s.saturating_add(self.timeouts_s[SessionState::Established as usize]);
+        let expires_s =
+            now_s.saturating_add(self.timeouts_s[usize::from(SessionState::Established.number())]);
         let controls = &mut self.help.controls;
         let mut control = controls.remove(&key);
         if control.is_none() && controls.len() >= CONTROLS_MAX {

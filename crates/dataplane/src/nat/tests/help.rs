@@ -226,9 +226,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// The control connection as the server puts it together, from segments of whole lines of which some are sent again:
-    /// the twin replaces endpoints in the whole stream.
+    /// the reference replaces endpoints in the whole stream.
     #[test]
-    fn the_server_gets_the_stream_of_the_twin(
+    fn the_server_gets_the_stream_of_the_reference(
         lines in prop::collection::vec((0u8..6, 1024u16..1100), 1..8),
         cuts: [bool; 8],
         again in prop::collection::vec(0usize..8, 0..6),
