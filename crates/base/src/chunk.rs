@@ -97,6 +97,19 @@ impl Translated {
     pub const UNPROVEN: u32 = u32::MAX;
 }
 
+/// A connection that another one has announced, as the real hosts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expected {
+    pub protocol: u8,
+    pub is_ipv6: bool,
+    /// Address and port; port 0 for protocols without ports.
+    pub to: (u128, u16),
+    /// Who will begin it; `None` for anybody.
+    pub from: Option<u128>,
+    /// Seconds for which it is expected.
+    pub lifetime_s: u32,
+}
+
 /// Finds the packets in bytes that a source has only cut off, on whatever thread runs the chunk.
 pub trait Parse: Send + Sync + fmt::Debug {
     /// Names the packets. May write to the builder's buffer, and need not name any.
@@ -123,6 +136,8 @@ pub struct Chunk {
     pub indexed_stage: Option<usize>,
     /// What packets were before translation, by place in the chunk; empty unless a later stage needs it.
     pub origins: Vec<Translated>,
+    /// What packets of this chunk have announced, as NAT has found it.
+    pub expected: Vec<Expected>,
     packets: Vec<Packet>,
     live: usize,
     slab: Arc<Slab>,
@@ -196,7 +211,7 @@ impl Chunk {
     pub fn egress_frame(&self, i: usize) -> &[u8] {
         let p = &self.packets[i];
         assert!(usize::from(p.l3_offset) <= p.len as usize);
-        let start = (p.offset as usize + usize::from(p.l3_offset)) - ETHERNET_HEADER;
+        let start = (p.start() + usize::from(p.l3_offset)) - ETHERNET_HEADER;
         // SAFETY: starts in the packet's headroom at the earliest and ends with its frame.
         unsafe { self.slab.span(p.slab_tag, start, ETHERNET_HEADER + p.l3_captured_len()) }
     }
@@ -297,6 +312,34 @@ impl Chunk {
         (Batch { window: self.slab.window(), packets }, &self.shard_index, &mut self.origins)
     }
 
+    /// Gives packet `i` other bytes from offset `from` of its frame on. A frame that becomes longer moves behind all
+    /// others. Returns false, and changes nothing, if the chunk was split, or the packet merges several.
+    pub fn replace_tail(&mut self, i: usize, from: usize, tail: &[u8]) -> bool {
+        let Some(slab) = Arc::get_mut(&mut self.slab) else { return false };
+        let packet = &mut self.packets[i];
+        assert!(packet.slab_tag == slab.tag(), "packet used with the slab of another chunk");
+        let (start, len, new) = (packet.start(), packet.captured_len(), from + tail.len());
+        if packet.segment_bytes != 0 || from > len {
+            return false;
+        }
+        let mut at = start;
+        if new > len {
+            // What frames have grown by is bounded by a chunk's packets; the next chunk in this memory overwrites it.
+            slab.make_room(HEADROOM + new);
+            let Some(room) = slab.window().claim(HEADROOM + new) else { return false };
+            at = room + HEADROOM;
+        }
+        let (Ok(offset), Ok(new_len)) = (u32::try_from(at), u32::try_from(new)) else { return false };
+        let bytes = slab.bytes_mut();
+        if at != start {
+            bytes.copy_within(start..start + from, at);
+        }
+        bytes[at + from..at + new].copy_from_slice(tail);
+        let wire_len = packet.wire_len.saturating_sub(packet.len).saturating_add(new_len);
+        (packet.offset, packet.len, packet.wire_len) = (offset, new_len, wire_len);
+        true
+    }
+
     /// Drops the descriptors and keeps the bytes, for a sink that has seen the packets but must not free
     /// their memory yet.
     pub fn forget_packets(&mut self) {
@@ -370,6 +413,7 @@ impl Chunk {
             shard_index: ShardIndex::default(),
             indexed_stage: None,
             origins: Vec::new(),
+            expected: Vec::new(),
             packets: self.slab.home().map(SlabHome::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
@@ -740,6 +784,7 @@ impl ChunkBuilder {
             shard_index: ShardIndex::default(),
             indexed_stage: None,
             origins: Vec::new(),
+            expected: Vec::new(),
             live: self.packets.len(),
             packets: self.packets,
             slab: Arc::new(slab),

@@ -138,6 +138,12 @@ pub struct Packet {
 const _: () = assert!(size_of::<Packet>() == 64);
 
 impl Packet {
+    /// Where the frame begins in its slab.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> usize {
+        self.offset as usize
+    }
+
     /// Captured bytes of the frame.
     #[inline(always)]
     pub fn captured_len(&self) -> usize {

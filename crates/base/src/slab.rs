@@ -36,7 +36,7 @@ pub struct Slab {
 }
 
 // SAFETY: the bytes are reached only through `span` and [`Window`], whose callers hold the only packet
-// that names the span (see the module text); the vector itself is never grown or replaced once shared.
+// that names the span (see the module text); the vector itself is never grown or replaced while shared.
 unsafe impl Sync for Slab {}
 
 impl Slab {
@@ -85,6 +85,11 @@ impl Slab {
     /// The bytes and their pool, for another slab.
     pub(crate) fn take(&mut self) -> (Vec<u8>, Option<Arc<dyn SlabHome>>) {
         (std::mem::take(self.bytes.get_mut()), self.home.take())
+    }
+
+    /// The bytes, while nobody else has the slab.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut()
     }
 
     pub(crate) fn home(&self) -> Option<&dyn SlabHome> {

@@ -39,6 +39,7 @@ mod mask;
 mod nat;
 mod nat_addresses;
 mod nat_events;
+mod nat_groups;
 mod nat_subscribers;
 mod policy;
 mod policy_rules;

@@ -7,6 +7,14 @@ use thalweg_wire::ip_protocol::{FRAGMENT, NO_NEXT_HEADER};
 use thalweg_wire::ipv4::Ipv4View;
 use thalweg_wire::ipv6::Ipv6View;
 
+/// An address of either family as a number; one of IPv4 has the lowest 32 bits.
+pub(crate) fn number_of_address(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
 /// The parsed header of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPacket<'a> {

@@ -11,6 +11,7 @@
 //! | address and port translation | [`nat`] | per shard |
 //! | look-up, TTL, MAC addresses; segment sizes of TCP | [`route`], [`lpm`]; [`mss`] | any batch |
 //! | connections between zones | [`firewall`] | per shard |
+//! | what FTP, SIP and PPTP announce, at both of these | [`helpers`] | all shards |
 //! | counters | [`account`] | any batch |
 //!
 //! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
@@ -26,6 +27,7 @@ pub mod firewall;
 pub mod fragmentation;
 pub mod fragments;
 pub mod gateway_check;
+pub mod helpers;
 pub mod icmp;
 pub mod ingress;
 pub mod ip_packet;

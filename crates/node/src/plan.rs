@@ -13,6 +13,9 @@
 //! | `flows` | per shard | if configured: metering by flow, dropped packets included |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
 //!
+//! Helpers are not a stage: a chunk with a packet that concerns one crosses the two stages with connections, which read
+//! it then (`thalweg_dataplane::helpers`).
+//!
 //! Source checks and access lists are not stages of their own: they share the scope of the stage they run in, and
 //! find the headers in the first-level cache. Incoming lists run before everything that packets could exhaust
 //! (policers, NAT sessions); outgoing lists run after the look-up that chooses the egress port. A reload replaces
@@ -43,6 +46,7 @@ use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
+use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::ingress::{Addresses, Ingress};
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::mss::MssClamp;
@@ -429,7 +433,7 @@ impl RouterPlan {
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         let filters = &self.filters;
-        let is_plain = filters.are_idle() && !self.chooses_ways();
+        let is_plain = filters.are_idle() && !self.chooses_ways() && self.helpers().is_empty();
         let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
             (Some(class), None) if is_plain => (self.ingress_only(class, &mut batch), false),
             (Some(class), Some(nat)) if is_plain => self.ingress_for_nat(class, nat, &mut batch),
@@ -524,7 +528,10 @@ impl RouterPlan {
                         false => self.label_for_nat::<false>(nat, packet, l3),
                     };
                 }
-                None if packet.is_alive() => packet.shard = self.shard_of_state(packet, l3),
+                None if packet.is_alive() => {
+                    packet.shard = self.shard_of_state(packet, l3);
+                    crosses |= self.has_cross(packet);
+                }
                 _ => {}
             }
         }
@@ -547,8 +554,23 @@ impl RouterPlan {
         }
         if packet.shard == NO_SHARD {
             packet.shard = self.shard_of_state(packet, l3);
+            self.has_cross(packet);
         }
         packet.crossing_shard != NO_SHARD
+    }
+
+    /// The helpers of the firewall, which read what NAT does not translate.
+    fn helpers(&self) -> Helpers {
+        self.firewall.as_ref().map(|firewall| firewall.rules.helpers()).unwrap_or_default()
+    }
+
+    /// Has a packet that NAT does not translate cross, if it concerns a helper; whether it does.
+    fn has_cross(&self, packet: &mut Packet) -> bool {
+        let crosses = self.helpers().concerning(packet).is_some();
+        if crosses {
+            packet.crossing_shard = packet.shard;
+        }
+        crosses
     }
 
     /// The place of the outside port by which a packet from inside leaves; `None` if it leaves by another port, or has

@@ -1,6 +1,8 @@
 //! Every execution model gives the same answer: the same packets out, byte for byte, the same drops and
 //! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
 
+mod helpers;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -305,6 +307,10 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
 
 /// `chunks` chunks of random sizes; the same for the same seed.
 fn traffic(seed: u64, chunks: u64) -> Vec<Chunk> {
+    traffic_of(packet, seed, chunks)
+}
+
+fn traffic_of(packet: fn(&mut XorShift64Star) -> Vec<u8>, seed: u64, chunks: u64) -> Vec<Chunk> {
     let mut rng = XorShift64Star::new(seed);
     let mut clock_ns = 1_700_000_000_000_000_000;
     let mut number = 1;
@@ -390,6 +396,8 @@ enum Shape {
     Full,
     /// All of them.
     Firewall,
+    /// All of them, and helpers.
+    Helpers,
     /// All of them, and NAT with two outside ports.
     Outsides,
     /// Without filters and with one class: packets are never reordered.
@@ -409,6 +417,13 @@ impl Shape {
         match self {
             Shape::Full => CONFIG.to_owned(),
             Shape::Firewall => format!("{CONFIG}{FIREWALL}"),
+            Shape::Helpers => {
+                let helps = "helpers = [\"ftp\", \"sip\", \"pptp\"]\n";
+                let groups = "[[nat.groups]]\nname = \"few\"\ninside = \"10.0.0.12/30\"\naddresses = \"203.0.113.77\"\n";
+                let nat = CONFIG.replace("shards = 16\n", &format!("shards = 16\n{helps}"));
+                let nat = nat.replace("[[nat.forwards]]", &format!("{groups}[[nat.forwards]]"));
+                format!("{nat}{}", FIREWALL.replace("states_max", &format!("{helps}states_max")))
+            }
             Shape::Outsides => {
                 let nat = CONFIG.replace("outside = \"wan\"", "outside = [\"backup\", \"wan\"]");
                 let nat = nat.replace("addresses = [\"203.0.113.2\"]", "pools = { wan = [\"203.0.113.2\"] }");
@@ -432,7 +447,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full | Shape::Firewall | Shape::Outsides => {
+        Shape::Full | Shape::Firewall | Shape::Helpers | Shape::Outsides => {
             // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
@@ -442,7 +457,8 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     };
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
-    let mut source = Feed(traffic(seed, 12).into_iter());
+    let kind = if matches!(shape, Shape::Helpers) { helpers::talk } else { packet };
+    let mut source = Feed(traffic_of(kind, seed, 12).into_iter());
     let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));
     let account = plan.merged_account(report.scratches.iter());
     if let Some(flows) = plan.flows() {

@@ -62,6 +62,7 @@ targets! {
     flow_parse = "../../../fuzz/fuzz_targets/flow_parse.rs",
     flow_relay = "../../../fuzz/fuzz_targets/flow_relay.rs",
     fragmentation = "../../../fuzz/fuzz_targets/fragmentation.rs",
+    helpers = "../../../fuzz/fuzz_targets/helpers.rs",
     icmp = "../../../fuzz/fuzz_targets/icmp.rs",
     mrt = "../../../fuzz/fuzz_targets/mrt.rs",
     names = "../../../fuzz/fuzz_targets/names.rs",

@@ -101,6 +101,18 @@ fn overlapping_frames_are_refused() {
 }
 
 #[test]
+fn a_tail_is_replaced_in_place_or_behind_all_frames() {
+    let mut chunk = chunk_of(&[b"first", b"second", b"third"]);
+    assert!(chunk.replace_tail(1, 2, b"xy") && chunk.replace_tail(0, 4, b"-and-much-longer"));
+    assert!(chunk.replace_tail(2, 0, &[7; 9000]), "the memory grows");
+    assert_eq!((chunk.frame(0), chunk.frame(1)), (&b"firs-and-much-longer"[..], &b"sexy"[..]));
+    assert_eq!((chunk.frame(2), chunk.packets()[2].wire_len), (&[7; 9000][..], 9000));
+    let mut parts = chunk.split(2, |p| usize::from(p.index) % 2);
+    assert!(!parts[0].replace_tail(0, 0, b"no"), "others have the memory too");
+    assert_eq!(parts[0].frame(0), b"firs-and-much-longer");
+}
+
+#[test]
 fn a_merged_frame_counts_as_its_segments() {
     let mut builder = ChunkBuilder::with_capacity(8192);
     // Headers of 14 and 40 bytes, then two segments of 1000 bytes and one of 1.

@@ -8,6 +8,7 @@ use thalweg_config::{
     ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig, WebRight,
 };
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::helpers::Helper;
 use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
@@ -421,6 +422,28 @@ fn nat_subscribers() {
         hold_s: 120,
     };
     assert_eq!((deterministic.subscribers, deterministic.shards), (Some(expected), 64));
+}
+
+#[test]
+fn nat_groups_and_helpers() {
+    let with = |more: &str| {
+        format!(
+            "[sets.few]\naddresses = [\"192.168.1.64/28\"]\n[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}"
+        )
+    };
+    let text = with(
+        "helpers = [\"ftp\", \"pptp\"]\n[[nat.groups]]\nname = \"a\"\ninside = [\"@few\", \"192.168.1.9/32\"]\n\
+         addresses = [\"198.51.100.77\", \"198.51.100.78\"]\nsessions_max = 7\n\
+         [[nat.groups]]\nname = \"b\"\ninside = \"192.168.1.0/24\"\naddresses = \"198.51.100.79\"\n",
+    );
+    let nat = accepted(&text, Path::new("")).nat.expect("nat");
+    assert_eq!(Helper::ALL.map(|helper| nat.helpers.has(helper)), [true, false, true]);
+    let [a, b] = &nat.groups[..] else { panic!("{:?}", nat.groups) };
+    let own = nat.public_addresses.len() - 3;
+    assert_eq!((a.name.as_str(), a.inside.len(), a.addresses.clone()), ("a", 2, own..own + 2));
+    assert_eq!((a.limits.sessions_max, a.limits.new_per_second), (Some(7), nat.hosts.new_per_second));
+    assert_eq!((b.addresses.clone(), b.limits), (own + 2..own + 3, nat.hosts));
+    assert_eq!(nat.validate(), Ok(()));
 }
 
 #[test]

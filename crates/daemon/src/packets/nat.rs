@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use thalweg_dataplane::nat::{BareInfo, BlockInfo, EndedBy, SessionInfo};
+use thalweg_dataplane::nat::{BareInfo, BlockInfo, EndedBy, PoolInfo, SessionInfo};
 use thalweg_node::control::{
-    Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter,
-    NatSessionView, to_json,
+    Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatPoolView,
+    NatSessionFilter, NatSessionView, to_json,
 };
 use thalweg_node::plan::NatStage;
 
@@ -13,7 +13,14 @@ use super::slices::{in_slices, protocol_name, protocol_named};
 
 pub(super) fn counters(nat: &NatStage, sessions_max: u64) -> NatCountersView {
     let counters = nat.counters().rows().map(|(name, value)| (name.to_owned(), value)).collect();
-    NatCountersView { sessions_max, counters }
+    let pools = nat.pools().into_iter().map(pool_view).collect();
+    NatCountersView { sessions_max, counters, pools }
+}
+
+fn pool_view(pool: PoolInfo) -> NatPoolView {
+    let [tcp, udp, icmp] = pool.used;
+    let PoolInfo { name, addresses, ports, blocks, blocks_used, refused, .. } = pool;
+    NatPoolView { name, addresses: addresses as u64, ports, tcp, udp, icmp, blocks, blocks_used, refused }
 }
 
 pub(super) fn sessions(nat: &NatStage, now_ns: u64, filter: &NatSessionFilter, emit: Emit<'_>) -> Answer {
@@ -111,8 +118,8 @@ pub(super) fn blocks(nat: &NatStage, filter: &NatSessionFilter, emit: Emit<'_>) 
 fn bare_view(session: &BareInfo) -> NatSessionView {
     NatSessionView {
         protocol: protocol_name(session.protocol),
-        inside: SocketAddr::new(session.inside.into(), 0),
-        public: SocketAddrV4::new(session.public, 0),
+        inside: SocketAddr::new(session.inside.into(), session.call.map_or(0, |call| call.0)),
+        public: SocketAddrV4::new(session.public, session.call.map_or(0, |call| call.1)),
         remote: Some(SocketAddrV4::new(session.peer, 0)),
         state: "open".to_owned(),
         idle_s: session.idle_s,

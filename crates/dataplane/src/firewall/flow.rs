@@ -5,7 +5,7 @@
 //! no such ends; the firewall then takes both from the IPv4 packet, and knows an IPv6 host by its public endpoint.
 
 use crate::ingress::{be128, flow_hash_between, flow_hash_of_fragment};
-use crate::ip_packet::IpPacket;
+use crate::ip_packet::{IpPacket, number_of_address};
 use crate::records::place;
 use std::net::Ipv4Addr;
 use thalweg_base::{Origin, Packet, PacketFlags, mix64};
@@ -239,13 +239,9 @@ impl Quoted {
             }
             _ => ((0, 0), None),
         };
-        let number = |address: std::net::IpAddr| match address {
-            std::net::IpAddr::V4(address) => u128::from(u32::from(address)),
-            std::net::IpAddr::V6(address) => u128::from(address),
-        };
         let ends = Ends {
-            source: (number(quoted.source), ports.0),
-            destination: (number(quoted.destination), ports.1),
+            source: (number_of_address(quoted.source), ports.0),
+            destination: (number_of_address(quoted.destination), ports.1),
         };
         let (key, _) = FlowKey::between(&ends, quoted.protocol, packet.is_ipv6(), is_request);
         Some(Self { key, sender: ends.source.0 })

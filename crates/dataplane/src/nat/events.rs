@@ -62,6 +62,8 @@ pub enum Happening {
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
+        /// The number of the pool that the public address is in.
+        pool: u32,
     },
     /// The shard had no port of this protocol left on any address.
     PortsExhausted {
@@ -69,8 +71,8 @@ pub enum Happening {
         public: Ipv4Addr,
         protocol: NatProtocol,
     },
-    /// The shard had no free block left on any address.
-    BlocksExhausted,
+    /// The shard had no free block left on any address of this pool.
+    BlocksExhausted { pool: u32 },
     /// The shard has reached its limit of sessions.
     TableFull {
         /// The limit of all shards together.
@@ -166,6 +168,7 @@ impl EventLog {
 
     /// Logs an event at this time.
     pub(crate) fn log_at(&mut self, time_ns: u64, what: Happening) {
+        self.latest_ns = self.latest_ns.max(time_ns);
         if self.waiting.len() >= self.waiting_max {
             self.dropped += 1;
             self.dropped_untold += 1;

@@ -12,6 +12,8 @@
 //! it came. A packet from inside belongs to the port by which it will leave, and is not translated if that is none of
 //! them; an endpoint with a port forward belongs to the forward's port.
 //!
+//! Packets that concern a [helper](crate::helpers) cross too, with their own shard as the second one.
+//!
 //! A public address of one host is like that of a pool. Hosts with one need no session: their packets have a shard by both
 //! addresses.
 //!
@@ -31,11 +33,12 @@ use super::layout::{End, Layout};
 use super::nat64::{self, Nat64Prefix, Outward};
 use super::one_to_one::{About, OneToOne, Untranslated};
 use super::rewrite::{self, Quote};
+use crate::helpers::Helpers;
 use crate::ingress::Addresses;
 use crate::records::place;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
-use thalweg_base::{Chunk, DropReason, Packet, PacketFlags};
+use thalweg_base::{Chunk, DropReason, NO_SHARD, Packet, PacketFlags};
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
 /// A port's side of NAT.
@@ -75,6 +78,7 @@ pub struct Labeler {
     one_to_one: Option<Arc<OneToOne>>,
     /// Whether what a packet is may depend on more than its port of arrival and its destination.
     asks_more: bool,
+    helpers: Helpers,
     hairpin: bool,
 }
 
@@ -97,7 +101,8 @@ impl Labeler {
             layout: Arc::new(Layout::new(config)),
             others: others.collect(),
             sides: sides.into_boxed_slice(),
-            asks_more: one_to_one.is_some() || untranslated.asks_for_source(),
+            asks_more: one_to_one.is_some() || untranslated.asks_for_source() || !config.helpers.is_empty(),
+            helpers: config.helpers,
             untranslated,
             one_to_one,
             hairpin: config.hairpin,
@@ -259,7 +264,8 @@ impl Labeler {
         self.label_among(packet, l3, ends, |_, _, home| Some(home.unwrap_or(0)));
     }
 
-    /// Whether a packet may be one of an exception with a source, or have an end with a public address of its own.
+    /// Whether a packet may be one of an exception with a source, have an end with a public address of its own, or
+    /// concern a helper.
     fn is_special(&self, packet: &Packet, (source, destination): (u32, u32)) -> bool {
         let is_mapped = |one_to_one: &Arc<OneToOne>| {
             one_to_one.public_of(source).is_some() || one_to_one.inside_of(destination).is_some()
@@ -268,6 +274,7 @@ impl Labeler {
         let is_error =
             packet.protocol == NatProtocol::Icmp.number() && !packet.flags.has(PacketFlags::HAS_PORTS);
         is_error
+            || self.helpers.concerning(packet).is_some()
             || self.untranslated.has_pair(source, destination)
             || self.one_to_one.as_ref().is_some_and(is_mapped)
     }
@@ -339,6 +346,10 @@ impl Labeler {
                 packet.shard = shard_between(receiver.address, about.remote(ends, End::Destination));
             }
             _ => self.label_carefully(packet, l3, ends, labels, outside),
+        }
+        // What a helper reads waits for all shards, as hairpins do; hairpins themselves are not read.
+        if labels != HAIRPIN && packet.shard != NO_SHARD && self.helpers.concerning(packet).is_some() {
+            packet.crossing_shard = packet.shard;
         }
     }
 

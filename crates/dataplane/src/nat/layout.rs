@@ -154,10 +154,20 @@ impl Layout {
         (product as u64) ^ ((product >> 64) as u64)
     }
 
-    /// The public address that an inside host is paired with (RFC 4787 REQ-2).
-    pub(crate) fn paired_address(&self, inside: u32) -> usize {
+    /// The public address of its pool that an inside host is paired with (RFC 4787 REQ-2).
+    pub(crate) fn paired_address(&self, inside: u32, pool: &Range<usize>) -> usize {
         let spread = (self.hash(u64::from(inside)) >> 32) as usize;
-        (spread * self.addresses.len()) >> 32
+        pool.start + ((spread * pool.len()) >> 32)
+    }
+
+    /// The addresses of a pool, the one first that an inside host is paired with.
+    pub(crate) fn addresses_from(
+        &self,
+        inside: u32,
+        pool: &Range<usize>,
+    ) -> impl Iterator<Item = usize> + use<> {
+        let paired = self.paired_address(inside, pool);
+        (paired..pool.end).chain(pool.start..paired)
     }
 
     /// What stands for an IPv6 host where an inside address decides a shard.

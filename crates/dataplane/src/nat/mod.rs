@@ -24,16 +24,18 @@
 //! - exhaustion of any resource is a counted drop, and existing sessions continue;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! IPv6 hosts reach IPv4 hosts by the same sessions (`nat64`).
+//! IPv6 hosts reach IPv4 hosts by the same sessions (`nat64`). Messages of FTP, SIP and PPTP, whose payloads name other
+//! connections, are rewritten by choice (`help.rs`).
 //!
-//! Missing: application-level gateways, ports of SCTP, contiguous port pairs, sessions initiated from
-//! outside.
+//! Missing: ports of SCTP, sessions initiated from outside.
 
 mod bare;
 mod blocks;
+mod calls;
 mod config;
 mod events;
 mod hairpin;
+mod help;
 mod hosts;
 mod label;
 mod layout;
@@ -41,6 +43,7 @@ mod migrate;
 mod nat64;
 mod one_to_one;
 mod own;
+mod pools;
 mod ports;
 mod rewrite;
 mod session;
@@ -53,7 +56,7 @@ mod trial;
 
 pub use config::{
     AddressPair, BlockAllocation, Filtering, HostLimits, Nat64Config, NatConfig, NatConfigError,
-    NatException, NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection,
+    NatException, NatGroup, NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection,
     SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
@@ -66,6 +69,7 @@ pub use nat64::Nat64Prefix;
 #[doc(hidden)]
 pub use nat64::testing::fuzz_one as fuzz_nat64;
 pub use own::{OwnFlow, OwnPort};
+pub use pools::PoolInfo;
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
 pub use shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo};

@@ -29,14 +29,17 @@
 
 mod bare;
 mod create;
+mod help;
 mod index;
 mod life;
 mod log;
 mod migrate;
 mod own;
+mod pools;
 mod standby;
 
 pub use bare::BareInfo;
+pub(crate) use help::{Help, Helped};
 
 use super::bare::BareSessions;
 use super::config::{Filtering, NatConfig, NatProtocol};
@@ -45,6 +48,7 @@ use super::hosts::Hosts;
 use super::layout::{End, Layout, endpoint_key};
 use super::nat64::Hosts6;
 use super::own::OwnPorts;
+use super::pools::Pools;
 use super::ports::PortPool;
 use super::rewrite::{self, Quote};
 use super::session::{Life, Session, SessionState, TcpFlags};
@@ -85,6 +89,11 @@ counters! {
         bare_active: "Sessions of protocols without ports.";
         bare_created: "Such sessions made.";
         bare_translated: "Packets of theirs translated, both ways.";
+        calls_active: "Calls of PPTP, each a session of GRE.";
+        helped: "Messages of FTP, SIP and PPTP in which an endpoint was replaced.";
+        help_unread: "Messages that helpers left as they were: not whole in their packet, or not understood.";
+        help_refused: "Endpoints that helpers left as they were: not the sender's own, or without a port or room for them.";
+        help_unexpected: "Announced connections that the firewall was not told of: a chunk announced more than 1024.";
         peer_taken: "Packets dropped because another inside host speaks their protocol, which has no ports, with their peer.";
         router_ports: "Public ports that the router itself uses.";
         router_flows: "Flows of the router itself that are kept in mind.";
@@ -199,6 +208,9 @@ pub struct NatShard {
     port_range: RangeInclusive<u16>,
     /// The use by each inside address.
     hosts: Hosts,
+    pools: Pools,
+    /// Sessions refused, by pool.
+    refused: Box<[u64]>,
     /// The router's own ports and flows.
     own: OwnPorts,
     /// Sessions of protocols without ports, and their lifetime.
@@ -207,6 +219,8 @@ pub struct NatShard {
     /// IPv6 hosts with sessions, and the last identification given to a packet of theirs.
     pub(super) hosts6: Hosts6,
     pub(super) identification: u16,
+    /// What helpers keep.
+    help: Help,
     /// Decides which sources may create sessions.
     sources: Option<Arc<SourceCheck>>,
     drops_half_open: bool,
@@ -251,11 +265,14 @@ impl NatShard {
             wheel: Wheel::new(records),
             port_range: config.port_range.clone(),
             hosts: Hosts::new(&layout, shard, config),
+            refused: vec![0; 1 + config.groups.len()].into(),
+            pools: Pools::new(config),
             own: OwnPorts::default(),
             bare: BareSessions::new(sessions_max),
             bare_s: t.bare_s,
             hosts6: Hosts6::default(),
             identification: 0,
+            help: Help::default(),
             sources: None,
             drops_half_open: config.hosts.drops_half_open,
             is_pressed: false,
@@ -293,6 +310,7 @@ impl NatShard {
         NatCounters {
             bare_active: self.bare.count(),
             nat64_hosts: self.hosts6.count(),
+            calls_active: self.help.calls.count(),
             router_ports,
             router_flows,
             translated_out,

@@ -11,14 +11,17 @@ use super::hairpin;
 use super::layout::{End, Layout, group_shards};
 use super::one_to_one::OneToOne;
 use super::own::{OwnFlow, OwnPort};
+use super::pools::PoolInfo;
 use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought};
 use super::subscribers::BlockInfo;
+use crate::helpers::Helpers;
 use crate::records::{number, place, seconds};
 use crate::standby::{Cells, Shards};
 use arc_swap::{ArcSwapOption, Guard};
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 use thalweg_wire::ip_protocol::ICMP;
 
@@ -39,6 +42,8 @@ pub struct NatStage<E: Exclusion = OneThread> {
     one_to_one: ArcSwapOption<OneToOne>,
     /// Whether there are IPv6 hosts inside.
     nat64: bool,
+    /// The bits of [`Helpers`].
+    helpers: AtomicU8,
 }
 
 impl<E: Exclusion> NatStage<E> {
@@ -52,8 +57,8 @@ impl<E: Exclusion> NatStage<E> {
             (0..outside.shards).map(move |n| Exclusive::new(NatShard::new(Arc::clone(layout), n, outside)))
         });
         let one_to_one = ArcSwapOption::from_pointee(OneToOne::new(config));
-        let nat64 = config.nat64.is_some();
-        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one, nat64 };
+        let (nat64, helpers) = (config.nat64.is_some(), AtomicU8::new(config.helpers.bits()));
+        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one, nat64, helpers };
         this.tell_ports(config);
         Ok(this)
     }
@@ -67,9 +72,19 @@ impl<E: Exclusion> NatStage<E> {
         }
     }
 
-    /// Changes which hosts have public addresses of their own.
+    /// Changes which hosts have public addresses of their own, and the helpers.
     pub(super) fn set_one_to_one(&self, config: &NatConfig) {
         self.one_to_one.store(OneToOne::new(config).map(Arc::new));
+        self.helpers.store(config.helpers.bits(), Ordering::Relaxed);
+    }
+
+    pub(super) fn helpers(&self) -> Helpers {
+        Helpers::from_bits(self.helpers.load(Ordering::Relaxed))
+    }
+
+    /// The geometry of an outside port.
+    pub(super) fn layout(&self, outside: usize) -> &Layout {
+        &self.layouts[outside]
     }
 
     /// Which hosts have.
@@ -163,7 +178,7 @@ impl<E: Exclusion> NatStage<E> {
 
     /// Translates hairpins, after all groups have run: first their source, then, in the crossing shard, their
     /// destination. Their source is then the sender's public endpoint (RFC 4787 REQ-9a). `judge` may drop each
-    /// before.
+    /// before. Then helpers read what packets announce; the firewall finds it in [`Chunk::expected`].
     pub fn run_crossing(&self, chunk: &mut Chunk, judge: &mut hairpin::Judge<'_>) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
@@ -173,6 +188,7 @@ impl<E: Exclusion> NatStage<E> {
                 self.run_hairpin(&mut batch, i, now_ns, one_to_one.as_deref(), judge);
             }
         }
+        self.help(chunk);
     }
 
     fn run_hairpin(
@@ -245,6 +261,23 @@ impl<E: Exclusion> NatStage<E> {
             sum.add(&shard.enter().counters());
         }
         sum
+    }
+
+    /// The pools of public addresses, those of each outside port in turn.
+    pub fn pools(&self) -> Vec<PoolInfo> {
+        let mut all = Vec::new();
+        for shards in self.shards.chunks(self.shards_each()) {
+            let mut of_port: Vec<PoolInfo> = Vec::new();
+            for shard in shards {
+                let pools = shard.enter().pools();
+                match of_port.is_empty() {
+                    true => of_port = pools,
+                    false => of_port.iter_mut().zip(&pools).for_each(|(sum, pool)| sum.add(pool)),
+                }
+            }
+            all.extend(of_port);
+        }
+        all
     }
 
     /// Appends the sessions alive at `now_ns` that `keep` admits, from one slice that begins at `from`. It occupies

@@ -2,11 +2,13 @@
 
 mod bare;
 mod events;
+mod help;
 mod icmp;
 mod migrate;
 mod nat64;
 mod one_to_one;
 mod own;
+mod pools;
 mod protection;
 mod reference;
 mod rfc;
@@ -68,7 +70,8 @@ impl Router {
         }
         let after = chunk.frame(0).to_vec();
         if packet.flags.has(PacketFlags::HAS_PORTS) && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            let mut again = testing::chunk(&[(port_in, &after, bytes.len() as u32)], self.now_ns);
+            let mut again =
+                testing::chunk(&[(port_in, &after, bytes.len().max(after.len()) as u32)], self.now_ns);
             let again = &mut again.packets_mut()[0];
             assert_eq!((packet.src_port, packet.dst_port), (again.src_port, again.dst_port));
         }

@@ -53,7 +53,8 @@ pub struct NatCleared {
 pub struct NatSessionView {
     /// `tcp`, `udp`, `icmp`, or a protocol without ports: `gre`, `esp`, `ah`, `sctp` or its number.
     pub protocol: String,
-    /// The inside endpoint; its port is the identifier of ICMP echo, and 0 for protocols without ports.
+    /// The inside endpoint; its port is the identifier of ICMP echo, the number of a call of PPTP, and 0 for other
+    /// protocols without ports.
     pub inside: SocketAddr,
     pub public: SocketAddrV4,
     /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
@@ -92,4 +93,27 @@ pub struct NatCountersView {
     pub sessions_max: u64,
     /// Counters by name.
     pub counters: BTreeMap<String, u64>,
+    /// Pools of public addresses: that of all hosts, and those of groups.
+    #[serde(default)]
+    pub pools: Vec<NatPoolView>,
+}
+
+/// A pool of public addresses, and how much of it is in use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NatPoolView {
+    /// `default`, or the group's.
+    pub name: String,
+    pub addresses: u64,
+    /// Public ports of each protocol.
+    pub ports: u64,
+    /// Those in use by TCP.
+    pub tcp: u64,
+    pub udp: u64,
+    /// ICMP echo identifiers in use.
+    pub icmp: u64,
+    /// Blocks of subscribers' ports; 0 if subscribers have none.
+    pub blocks: u64,
+    pub blocks_used: u64,
+    /// Sessions refused, because the pool had no port left or their host had all it may have.
+    pub refused: u64,
 }

@@ -12,9 +12,6 @@ use std::ops::Range;
 
 use super::{RecordOutlet, RouterPlan};
 
-/// The number of the only pool of public addresses.
-const POOL: u32 = 0;
-
 /// The receiver of NAT events, and which events it gets.
 #[derive(Clone)]
 pub(super) struct NatLog {
@@ -64,13 +61,13 @@ impl NatLog {
                 src: (inside.ip(), inside.port()),
                 post_src: (*public.ip(), public.port()),
             },
-            Happening::Block { allocated, subscriber, public, ports } => {
-                NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports }
+            Happening::Block { allocated, subscriber, public, ports, pool } => {
+                NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports, pool }
             }
             Happening::PortsExhausted { public, protocol } => {
                 NatEvent::PortsExhausted { time_ns, public, protocol: protocol.number() }
             }
-            Happening::BlocksExhausted => NatEvent::AddressesExhausted { time_ns, pool: POOL },
+            Happening::BlocksExhausted { pool } => NatEvent::AddressesExhausted { time_ns, pool },
             Happening::TableFull { limit } => {
                 let of_sessions = self.logging == NatLogging::Sessions;
                 let quota = if of_sessions { Quota::Sessions } else { Quota::Bindings };

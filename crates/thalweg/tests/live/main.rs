@@ -19,6 +19,7 @@ mod firewall;
 mod flood;
 mod flows;
 mod gateway_checks;
+mod helpers;
 mod home;
 mod hostile;
 mod hosts;

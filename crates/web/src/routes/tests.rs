@@ -240,6 +240,7 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("MessagesView", view::<MessagesView>()),
         ("NatCleared", view::<NatCleared>()),
         ("NatCountersView", view::<NatCountersView>()),
+        ("NatPoolView", view::<NatPoolView>()),
         ("NatUse", view::<NatUse>()),
         ("NeighborSyncView", view::<NeighborSyncView>()),
         ("NeighborView", view::<NeighborView>()),

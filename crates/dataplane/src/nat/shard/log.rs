@@ -5,8 +5,8 @@ use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
 use super::super::session::{Session, SessionState};
 use super::super::subscribers::Refusal;
 use super::NatShard;
+use crate::records::{number, place};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
-use thalweg_base::Packet;
 
 impl NatShard {
     /// Sets the events to log. Pending events stay if the setting is unchanged.
@@ -27,11 +27,11 @@ impl NatShard {
         self.log.as_ref().map_or((0, 0), |log| log.counts())
     }
 
-    /// Sets the time of events that a packet without a session causes: its arrival.
-    pub(super) fn note_time(&mut self, packet: &Packet, state: SessionState) {
+    /// Sets the time of events that a packet which makes a session causes: its arrival.
+    pub(super) fn note_time(&mut self, arrival_ns: u64, state: SessionState) {
         let ends_s = self.now_s.saturating_add(self.timeouts_s[state as usize]).saturating_add(1);
         if let Some(log) = &mut self.log {
-            log.set_time(packet.arrival_ns, self.now_s, ends_s);
+            log.set_time(arrival_ns, self.now_s, ends_s);
         }
     }
 
@@ -66,6 +66,14 @@ impl NatShard {
         }
     }
 
+    /// Logs a block that a subscriber has from a former table.
+    pub(super) fn log_adopted(&mut self, subscriber: u32, address: usize, ports: (u16, u16), now_ns: u64) {
+        let happening = self.block_event(true, subscriber, address, ports);
+        if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
+            log.log_at(now_ns, happening);
+        }
+    }
+
     /// Logs a block that a subscriber released.
     pub(super) fn log_given_back(
         &mut self,
@@ -82,7 +90,8 @@ impl NatShard {
 
     fn block_event(&self, allocated: bool, subscriber: u32, address: usize, ports: (u16, u16)) -> Happening {
         let public = self.layout.addresses[address].into();
-        Happening::Block { allocated, subscriber: self.address_of(subscriber), public, ports }
+        let pool = number(self.pools.of_address(address));
+        Happening::Block { allocated, subscriber: self.address_of(subscriber), public, ports, pool }
     }
 
     /// Logs that the shard has reached its limit of sessions.
@@ -99,7 +108,7 @@ impl NatShard {
     /// Logs that an inside address has reached its limit of sessions.
     pub(super) fn log_host_limit(&mut self, inside: u32) {
         let (now_s, subscriber) = (self.now_s, self.address_of(inside));
-        let limit = self.hosts.limit();
+        let limit = self.hosts.limit(self.pools.number_of(subscriber));
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Host, now_s)
         {
@@ -110,7 +119,7 @@ impl NatShard {
     /// Logs that no port is left for an inside address.
     pub(super) fn log_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
-        let paired = self.layout.paired_address(inside);
+        let paired = self.layout.paired_address(inside, &self.publics_of(inside));
         // Without a public address, none is exhausted.
         let Some(public) = self.layout.addresses.get(paired).copied() else { return };
         if let Some(log) = &mut self.log
@@ -123,6 +132,7 @@ impl NatShard {
     /// Logs that a subscriber got no port.
     pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
         let (now_s, subscriber) = (self.now_s, self.address_of(inside));
+        let pool = self.pools.number_of(subscriber);
         let Some(log) = self.log.as_mut() else { return };
         match refusal {
             Refusal::Limit(limit) => {
@@ -131,7 +141,9 @@ impl NatShard {
                     log.log(Happening::SubscriberLimit { subscriber, limit });
                 }
             }
-            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => log.log(Happening::BlocksExhausted),
+            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => {
+                log.log(Happening::BlocksExhausted { pool: number(pool) });
+            }
             Refusal::BlockIsFull => self.log_ports_exhausted(protocol, inside),
             Refusal::NoBlock | Refusal::NoSubscriber => {}
         }
@@ -170,7 +182,9 @@ impl NatShard {
             let Some(log) = log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
             let (subscriber, public) = (block.inside, block.public);
             let ports = (*block.ports.start(), *block.ports.end());
-            let happening = Happening::Block { allocated: false, subscriber, public, ports };
+            let address = self.layout.public_index(public.into()).unwrap_or_default();
+            let pool = number(self.pools.of_address(place(address)));
+            let happening = Happening::Block { allocated: false, subscriber, public, ports, pool };
             log.log_at(ended_ns, happening);
         });
         self.log = log;

@@ -50,7 +50,7 @@ impl NatShard {
             // The active router is right about who has an endpoint.
             self.end_now(at);
         }
-        let placed = self.place(&copy, false);
+        let placed = self.place(&copy, false).filter(|placed| self.place_in_block(placed, 0));
         placed.map(|placed| self.take_in(placed)).is_some()
     }
 

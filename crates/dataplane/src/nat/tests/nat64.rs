@@ -3,8 +3,9 @@
 use super::*;
 use crate::fragments::FragmentTracker;
 use crate::ingress::Ingress;
+use crate::helpers::Helper;
 use crate::nat::{
-    Happening, HostLimits, Nat64Config, Nat64Prefix, NatLogging, PortSelection, SubscriberConfig,
+    Happening, HostLimits, Nat64Config, Nat64Prefix, NatGroup, NatLogging, PortSelection, SubscriberConfig,
 };
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -594,6 +595,40 @@ fn limits_are_those_of_hosts_and_subscribers() {
         next = edge.router.nat.blocks(from, |_| true, &mut blocks);
     }
     assert_eq!(blocks.iter().map(|block| block.inside).collect::<Vec<_>>(), [IpAddr::V6(host6(1))]);
+}
+
+#[test]
+fn a_group_of_ipv6_hosts_has_its_own_addresses() {
+    let group = |name: &str, inside: &str, addresses| NatGroup {
+        name: name.to_owned(),
+        inside: vec![inside.parse().unwrap()],
+        addresses,
+        outside: 0,
+        limits: HostLimits::default(),
+        ports_max: 0,
+    };
+    let groups = vec![group("four", "0.0.0.0/0", 1..2), group("six", "2001:db8:1::8/125", 2..3)];
+    let edge = Edge::new(&NatConfig { groups, ..config(3) });
+    let publics = [1, 8, 15, 16].map(|n| edge.open(n, 4000).unwrap().ip().octets()[3]);
+    assert_eq!(publics, [1, 3, 3, 1]);
+    let used: Vec<_> = edge.router.nat.pools().into_iter().map(|pool| (pool.name, pool.used[1])).collect();
+    assert_eq!(used, [("default".to_owned(), 2), ("four".to_owned(), 0), ("six".to_owned(), 2)]);
+}
+
+#[test]
+fn what_ipv6_hosts_say_has_no_helper() {
+    let edge = Edge::new(&NatConfig { helpers: Helper::ALL.into_iter().collect(), ..config(1) });
+    let (inside, remote) = (end(host6(7), 5000), end(mapped(SERVER), 21));
+    let (public, server) = (end(PUBLIC, 5000), end(SERVER, 21));
+    let text = b"EPRT |2|2001:db8:1::7|5001|\r\n";
+    let out = edge.leave(&build::tcp(inside, remote, ACK, text)).unwrap();
+    let segment = build::tcp_segment(public, server, ACK, [0; 2], text);
+    assert_eq!(out, ipv4_like(&out, TCP, [PUBLIC, SERVER], &segment));
+    let text = b"229 Entering Extended Passive Mode (|||6446|)\r\n";
+    let back = edge.arrive(&build::tcp(server, public, ACK, text)).unwrap();
+    assert_eq!(back, build::tcp(remote, inside, ACK, text));
+    let counters = edge.router.nat.counters();
+    assert_eq!((counters.sessions_created, counters.helped, counters.help_unread), (1, 0, 0));
 }
 
 #[test]
