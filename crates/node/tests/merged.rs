@@ -250,28 +250,15 @@ impl Sink<Chunk> for Cut {
                 (Some(reason), _) => {
                     self.0.extend((0..packet.wire_packets()).map(|_| Err(reason)));
                 }
-                (None, None) => {
-                    self.0.push(Ok((packet.port_out, with_one_zero(chunk.egress_frame(place).to_vec()))))
-                }
+                (None, None) => self.0.push(Ok((packet.port_out, chunk.egress_frame(place).to_vec()))),
                 (None, Some(segment_bytes)) => {
                     let segments = cut(chunk.egress_frame(place), segment_bytes);
                     assert_eq!(segments.len(), packet.wire_packets() as usize);
-                    self.0.extend(
-                        segments.into_iter().map(|segment| Ok((packet.port_out, with_one_zero(segment)))),
-                    );
+                    self.0.extend(segments.into_iter().map(|segment| Ok((packet.port_out, segment))));
                 }
             }
         }
     }
-}
-
-/// The same frame; an IPv4 header's checksum of zero has one form. Routing, which counts it up, may leave the other one
-/// (RFC 1624, 3), cutting, which computes it, does not.
-fn with_one_zero(mut frame: Vec<u8>) -> Vec<u8> {
-    if let [0x45, .., 0xff, 0xff] = frame[14..26] {
-        frame[24..26].fill(0);
-    }
-    frame
 }
 
 struct Answer {

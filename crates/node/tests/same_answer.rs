@@ -241,8 +241,10 @@ fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
         9 | 10 => (inside, public),
         _ => (inside, [10, rng.below(2) as u8, 0, 77]),
     };
-    if rng.below(10) == 0 {
-        return packet_ipv6(rng);
+    match rng.below(20) {
+        0 => return packet_ipv6(rng),
+        1 => return packet_to_ipv4(rng),
+        _ => {}
     }
     let protocol = [6u8, 17, 17, 1][rng.below(4) as usize];
     let port = |rng: &mut XorShift64Star| match rng.below(4) {
@@ -285,11 +287,13 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
     let mut host = |net: u16| Ipv6Addr::new(0x2001, 0xdb8, net, 0, 0, 0, 0, rng.below(50) as u16 + 2);
     let (source, destination) = (host(1), host(7));
     let port = 0x3000 + rng.below(256) as u16;
+    testing::udp((source, port), (destination, 0x3001), &[1, 2, 3, 4, 5, 6, 7, 8])
+}
+
+/// A packet of an IPv6 host to an IPv4 host, or to the public endpoint of another inside host.
+fn packet_to_ipv4(rng: &mut XorShift64Star) -> Vec<u8> {
+    let source = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, rng.below(50) as u16 + 2);
     let payload = [1, 2, 3, 4, 5, 6, 7, 8];
-    if rng.below(2) == 0 {
-        return testing::udp((source, port), (destination, 0x3001), &payload);
-    }
-    // To an IPv4 host, or to the public endpoint of another inside host.
     let [high, low] = [[0xc633, 0x6414 + rng.below(200) as u16], [0xcb00, 0x7102]][rng.below(4) as usize / 3];
     let destination = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, high, low);
     let ports = [2301 + rng.below(299) as u16, 2000 + rng.below(600) as u16];

@@ -458,3 +458,17 @@ fn filters_admit_who_was_announced() {
     assert_eq!(router.enter(Tcp, remote(2, 20), data), Err(DropReason::NatFiltered));
     assert_eq!(router.enter(Tcp, remote(1, 20), data), Ok(host(2, 5001)));
 }
+
+#[test]
+fn what_one_chunk_announces_is_bounded_and_the_rest_counted() {
+    let router = Router::new(&helped());
+    let public = control(&router);
+    let text = b"227 Entering Passive Mode (203,0,113,1,19,137)\r\n".repeat(25);
+    let sequence = |n: usize| u32::try_from(500 + n * text.len()).unwrap();
+    let packets: Vec<_> =
+        (0..50).map(|n| tcp(server(), public, ACK, [sequence(n), 100], &text)).collect();
+    let frames: Vec<_> = packets.iter().map(|packet| (OUTSIDE, &packet[..], packet.len() as u32)).collect();
+    let mut chunk = chunk(&frames, router.now_ns);
+    router.run(&mut chunk);
+    assert_eq!((chunk.expected.len(), router.nat.counters().help_unexpected), (1024, 50 * 25 - 1024));
+}
