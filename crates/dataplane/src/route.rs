@@ -20,6 +20,7 @@ use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
 use crate::vrf::{VRFS_MAX, VrfTables, table_number, table_of};
 use arc_swap::ArcSwap;
 use std::hint::select_unpredictable;
+use std::net::IpAddr;
 use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, NO_PORT, Packet};
 use thalweg_wire::ethernet::EthernetRepr;
@@ -401,12 +402,14 @@ impl Router {
         (hop, self.next_hops.0.load().select(hop, packet.flow_hash).port)
     }
 
-    /// The number of an IPv4 address in the table of a port.
-    pub fn find4(&self, port: u16, address: u32) -> u16 {
-        match &self.vrfs {
-            Some(vrfs) => look_up_one(vrfs, table_number(vrfs.of_port(port)), address),
-            None => self.fib4.lookup(address),
+    /// The number of an address in the table of a port.
+    pub fn find(&self, port: u16, address: IpAddr) -> u16 {
+        let mut hop = [self.vrfs.as_ref().map_or(0, |vrfs| table_number(vrfs.of_port(port)))];
+        match address {
+            IpAddr::V4(address) => self.look_up4(&[address.into()], &mut hop),
+            IpAddr::V6(address) => self.look_up6(&[address.into()], &mut hop),
         }
+        hop[0]
     }
 
     /// The VRF of a port; 0 is the main table.
@@ -524,9 +527,11 @@ fn forward_ipv4(next_hops: &NextHops, packet: &mut Packet, header: &mut [u8; 34]
     let Some(rewrite) = admit(next_hops, packet, hop, before as u8) else { return };
     // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by
     // as much, with end-around carry. The checksum's first byte is the lower one here, so the carry out of it lands
-    // in place, and only the carry out of the second must be brought around.
-    let (raised, carry) = before.overflowing_add(1 << 16);
-    *word = (raised + (u32::from(carry) << 16) - 1).to_le_bytes();
+    // in place, and only the carry out of the second must be brought around. A checksum of all ones becomes zero by
+    // one carry more: no sum of a header has such a complement (RFC 1624 3).
+    let (_, carry) = before.overflowing_add(2 << 16);
+    let raised = before.wrapping_add((1 + u32::from(carry)) << 16);
+    *word = (raised - 1).to_le_bytes();
     header[..14].copy_from_slice(&rewrite.header);
 }
 

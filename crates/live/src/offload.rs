@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use thalweg_base::{Chunk, Packet};
+use thalweg_base::{Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
 use thalweg_node::forwarding::ForwardingTables;
@@ -169,7 +169,10 @@ impl FlowOffload {
     fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
         let packet = &chunk.packets()[place];
         let is_paused = self.is_paused(packet.port_in) || self.is_paused(packet.port_out);
-        if is_paused || !packet.is_alive() || !self.rules.load().allow(packet) {
+        // A helper reads every packet of such a flow.
+        let is_hairpin = packet.flags.has(PacketFlags::NAT_OUT | PacketFlags::NAT_IN);
+        let is_read = packet.crossing_shard != NO_SHARD && !is_hairpin;
+        if is_paused || is_read || !packet.is_alive() || !self.rules.load().allow(packet) {
             return;
         }
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };

@@ -272,6 +272,10 @@ impl Explanation<'_> {
         };
         let (from, to) = (self.spec.source, self.spec.destination);
         match (nat.outbound, nat.trial.is_hairpin) {
+            _ if from.is_ipv6() != source.is_ipv6() => {
+                let after = format!("{source} -> {destination}");
+                self.step("nat", "translate", format!("{session}: {from} -> {to} becomes {after}"));
+            }
             (true, true) => {
                 self.step(
                     "nat",

@@ -1,8 +1,10 @@
-//! Sessions copied to a standby router, and taken over from an active one. Nothing of a copy is logged: the router that
+//! Sessions copied to a standby router, and taken over from an active one; those of IPv6 hosts are not, because their
+//! inside address means something in this router alone. Nothing of a copy is logged: the router that
 //! made the session has logged it.
 
 use super::super::config::{Filtering, NatProtocol};
 use super::super::layout::End;
+use super::super::nat64::is_number;
 use super::super::session::{Life, Session, SessionState};
 use super::NatShard;
 use crate::records::slice;
@@ -13,12 +15,18 @@ impl NatShard {
     /// Notes a session that is new or in another state.
     pub(super) fn note(&mut self, at: usize) {
         let (session, filtering) = (&self.sessions[at], self.filtering);
+        if is_number(session.addresses[0]) {
+            return;
+        }
         self.changes.note(|| Change { is_end: false, entry: session.copy(filtering) });
     }
 
     /// Notes the end of a session.
     pub(super) fn note_end(&mut self, session: &Session) {
         let filtering = self.filtering;
+        if is_number(session.addresses[0]) {
+            return;
+        }
         self.changes.note(|| Change { is_end: true, entry: session.copy(filtering) });
     }
 
@@ -42,7 +50,7 @@ impl NatShard {
             // The active router is right about who has an endpoint.
             self.end_now(at);
         }
-        let placed = self.place(&copy, false);
+        let placed = self.place(&copy, false).filter(|placed| self.place_in_block(placed, 0));
         placed.map(|placed| self.take_in(placed)).is_some()
     }
 
@@ -73,7 +81,8 @@ impl Copied for NatShard {
     ) -> Option<usize> {
         let (records, rest) = slice(from, count, self.fresh);
         for session in &mut self.sessions[records] {
-            if !session.is_live() || session.state == SessionState::Forward {
+            let is_copied = session.state != SessionState::Forward && !is_number(session.addresses[0]);
+            if !session.is_live() || !is_copied {
                 continue;
             }
             if renews {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use thalweg_wire::standby::Table;
 
 /// What is the same on both routers.
-type Same = (NatProtocol, SocketAddrV4, SocketAddrV4, SessionState);
+type Same = (NatProtocol, SocketAddr, SocketAddrV4, SessionState);
 
 fn sessions(router: &Router) -> BTreeSet<String> {
     let same =
@@ -101,7 +101,7 @@ fn copies_end_with_their_sessions_and_not_before() {
     let left: Vec<_> =
         routers[1].sessions().into_iter().filter(|session| session.remaining_s.is_some()).collect();
     assert_eq!(left.len(), 1, "{left:?}");
-    assert_eq!(left[0].inside, host(1, 1000));
+    assert_eq!(left[0].inside, SocketAddr::V4(host(1, 1000)));
     assert!(u64::from(left[0].remaining_s.unwrap()) > udp_s - 5, "as if it had just been used");
     let refused = routers[1].enter(NatProtocol::Udp, server, short_lived);
     assert_eq!(refused, Err(DropReason::NatNoMapping));
