@@ -443,6 +443,23 @@ fn an_announcement_leads_to_its_sender_alone() {
 }
 
 #[test]
+fn an_announcement_is_of_its_vrf() {
+    let end = |host: &str, port| SocketAddr::new(host.parse().unwrap(), port);
+    let config = FirewallConfig { helpers: Helper::ALL.into_iter().collect(), ..config() };
+    let of_vrf = |vrf| FirewallRules::compile(&config, 0).expect("rules").with_vrfs(vec![vrf; 3]);
+    let mut site = with_helpers();
+    site.rules = of_vrf(1);
+    let (client, server) = ("10.0.0.5", "198.51.100.7");
+    let port = testing::tcp(end(client, 4000), end(server, 21), ACK, b"PORT 10,0,0,5,19,137\r\n");
+    assert_eq!(cross(&mut site, vec![port]), [None]);
+    let data = || testing::tcp(end(server, 20), end(client, 5001), SYN, b"");
+    site.rules = of_vrf(2);
+    assert_eq!(cross(&mut site, vec![data()]), [Some(DropReason::FirewallNotAsked)], "another's server");
+    site.rules = of_vrf(1);
+    assert_eq!(cross(&mut site, vec![data()]), [None]);
+}
+
+#[test]
 fn media_of_sip_and_packets_of_pptp_come_in() {
     let end = |host: &str, port| SocketAddr::new(host.parse().unwrap(), port);
     let (phone, proxy) = ("10.0.0.5", "198.51.100.7");
