@@ -99,6 +99,9 @@ pub struct PortIdentity {
     pub vlan: Option<u16>,
     /// Whether to advertise the router to hosts on this link.
     pub router_advertisements: bool,
+    /// The MAC address of all neighbors, if the link has two ends and no MAC addresses: nobody is asked for his, and
+    /// ours are not announced.
+    pub far_end: Option<MacAddr>,
 }
 
 impl PortIdentity {
@@ -112,6 +115,7 @@ impl PortIdentity {
             mtu_bytes,
             vlan: None,
             router_advertisements: false,
+            far_end: None,
         }
     }
 

@@ -391,6 +391,7 @@ impl Segments {
 pub struct Opening {
     bytes: [u8; OFFLOAD_BYTES + OPENING_BYTES_MAX],
     headers: usize,
+    rest_at: usize,
     longest: usize,
     count: usize,
     wire_bytes: usize,
@@ -420,7 +421,14 @@ impl Opening {
         headers[at..at + 2].copy_from_slice(&checksum::fold(pseudo).to_be_bytes());
         let Segments { payload, count, .. } = segments;
         let longest = data + payload.min(frame.len() - data);
-        Ok(Self { bytes, headers: data, longest, count, wire_bytes: segments.wire_bytes() })
+        Ok(Self { bytes, headers: data, rest_at: data, longest, count, wire_bytes: segments.wire_bytes() })
+    }
+
+    /// Takes off the link header of `bytes` bytes, for an interface without a link layer.
+    pub fn take_off(&mut self, bytes: usize) {
+        self.bytes.copy_within(OFFLOAD_BYTES + bytes..OFFLOAD_BYTES + self.headers, OFFLOAD_BYTES);
+        self.headers -= bytes;
+        move_offsets(&mut self.bytes, (bytes as u16).wrapping_neg());
     }
 
     /// Offload header and headers.
@@ -430,7 +438,7 @@ impl Opening {
 
     /// Where the rest begins in the frame.
     pub fn rest_at(&self) -> usize {
-        self.headers
+        self.rest_at
     }
 
     /// The length of the longest segment's frame.
@@ -446,6 +454,14 @@ impl Opening {
     /// The length of all segments' frames together.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes
+    }
+}
+
+/// Moves what an offload header says about places in the frame (`hdr_len`, `csum_start`).
+pub fn move_offsets(offload: &mut [u8], by: u16) {
+    for at in [2, 6] {
+        let place = u16::from_ne_bytes([offload[at], offload[at + 1]]);
+        offload[at..at + 2].copy_from_slice(&place.wrapping_add(by).to_ne_bytes());
     }
 }
 

@@ -359,7 +359,11 @@ impl<'a> Setup<'a> {
         let name = &options.interface;
         check_options(options)?;
         let interface = Interface::find(name)?;
-        let LinkFacts { mac, mtu, .. } = interface.read()?;
+        let LinkFacts { mac, mtu, far_end, .. } = interface.read()?;
+        if far_end.is_some() {
+            let why = "it carries IP packets without Ethernet headers, and AF_XDP needs these: use driver af_packet";
+            return Err(LiveError::BadOption { interface: name.clone(), why: why.to_owned() });
+        }
         let queues = interface.queues().0.min(QUEUES_MAX);
         let longest = mtu.saturating_add(HEADER_BYTES);
         let [small, large] = FRAME_BYTES;
@@ -542,6 +546,7 @@ impl<'a> Setup<'a> {
             interface: name.clone(),
             index: self.interface.index,
             mac: self.mac,
+            far_end: None,
             mtu: self.mtu,
             mode: format!(
                 "af_xdp {mode}{queues}{}",

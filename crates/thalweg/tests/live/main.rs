@@ -21,6 +21,7 @@ mod gateway_checks;
 mod home;
 mod hostile;
 mod hosts;
+mod interface_kinds;
 mod kernel_sync;
 mod mirror;
 mod nat;

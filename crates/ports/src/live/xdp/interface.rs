@@ -21,8 +21,21 @@ const GET_GRO: u32 = 0x2b;
 const SET_GRO: u32 = 0x2c;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Drivers of interfaces on which local senders leave checksums unfinished, because no wire follows.
-const WITHOUT_A_WIRE: [&str; 5] = ["veth", "tun", "virtio_net", "vif", "hv_netvsc"];
+/// Drivers of interfaces on which local senders leave checksums unfinished, because no wire follows, or none that has
+/// to: the last six have others under them.
+const WITHOUT_A_WIRE: [&str; 11] = [
+    "veth",
+    "tun",
+    "virtio_net",
+    "vif",
+    "hv_netvsc",
+    "bridge",
+    "bonding",
+    "team",
+    "macvlan",
+    "vxlan",
+    "geneve",
+];
 
 /// An interface in the network namespace of the thread that found it.
 #[derive(Debug)]
