@@ -35,6 +35,7 @@ mod queues;
 mod reload;
 mod rights;
 mod site;
+mod soak;
 mod standby;
 mod tap;
 mod two_providers;
