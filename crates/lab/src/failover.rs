@@ -201,7 +201,7 @@ fn once(
         let said = format!("{program} is not here (package {package})");
         return Err(ForwardingError::Command { command: kind.to_string(), said });
     }
-    let mut site = Site::new(kind, options)?;
+    let mut site = Site::new(kind.shape(), options)?;
     let mut router = Router::start(kind, &mut site, options)?;
     wait_until(stop, START_WAIT, || router.is_ready(&site))
         .map_err(|error| unready(error, format!("the table is not there; {}", router.said())))?;

@@ -190,10 +190,9 @@ pub fn open_port(
         }
     }
     let opened = opened.and_then(|opened| match opened.port.facts.far_end {
-        Some(_) if carries_vlans => Err(LiveError::BadOption {
-            interface: interface.name.clone(),
-            why: NO_VLANS.to_owned(),
-        }),
+        Some(_) if carries_vlans => {
+            Err(LiveError::BadOption { interface: interface.name.clone(), why: NO_VLANS.to_owned() })
+        }
         _ => Ok(opened),
     });
     let failed = |source| OpenError::Port { port: config.name.clone(), source };

@@ -228,9 +228,9 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         };
         self.ports.insert(port, entry);
         for key in self.store.keys_of_port(port) {
-            let kept = self.statics.contains_key(&key)
-                || self.wanted.contains(&key) && self.far_end(port).is_none()
-                || self.port(port).is_some_and(|identity| identity.is_on_link(key.1));
+            let is_near = || self.port(port).is_some_and(|identity| identity.is_on_link(key.1));
+            let is_asked = self.far_end(port).is_none() && (self.wanted.contains(&key) || is_near());
+            let kept = self.statics.contains_key(&key) || is_asked;
             if !kept {
                 self.remove(key, Unreachable::NotANeighbor);
             }

@@ -1,10 +1,11 @@
 //! The routers under test.
 
 use super::site::{
-    HOLD_S, PORTS, Process, ROUTER_AS, SHARED_ADDRESS, Site, TABLE_ALL, TRANSIT_AS, neighbor_address,
+    HOLD_S, PORTS, Process, ROUTER_AS, SHARED_ADDRESS, Shape, Site, TABLE_ALL, TRANSIT_AS, neighbor_address,
     outside_address, prefix, router_address,
 };
-use super::{Failure, Options, stateful};
+use super::stateful::{self, ADVERTISE_MS};
+use super::{Failure, Options};
 use crate::forwarding::ForwardingError;
 use crate::forwarding::namespace::Namespace;
 use serde::Serialize;
@@ -14,8 +15,6 @@ use std::process::{Command, Stdio};
 
 /// How much of a log is told.
 const SAID_BYTES: usize = 1000;
-/// Between advertisements of a pair's routers.
-pub(super) const ADVERTISE_MS: u32 = 100;
 /// The health check of `thalweg-check`: a gateway fails it within half a second.
 const CHECK: &str = "check = { every_ms = 100, fail = 3, pass = 3 }";
 
@@ -58,6 +57,15 @@ impl RouterKind {
     /// Whether it is two routers.
     pub(super) fn is_pair(self) -> bool {
         matches!(self, Self::ThalwegVrrp | Self::Keepalived) || self.has_state()
+    }
+
+    /// The network that it needs.
+    pub(super) fn shape(self) -> Shape {
+        match (self.is_pair(), self.has_state()) {
+            (false, _) => Shape::One,
+            (true, false) => Shape::Pair,
+            (true, true) => Shape::PairWithState,
+        }
     }
 
     /// Whether it is two routers that copy the state of connections.

@@ -13,7 +13,7 @@
 //! The router's interfaces are up and have no addresses: the router under test sets them. Unlike the topology of
 //! other experiments, neighbors are resolved by ARP.
 
-use super::{Failure, Options, RouterKind};
+use super::{Failure, Options};
 use crate::forwarding::ForwardingError;
 use crate::forwarding::namespace::Namespace;
 use crate::forwarding::subject::thalweg::terminate;
@@ -95,6 +95,15 @@ impl Drop for Process {
     }
 }
 
+/// How many routers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    One,
+    Pair,
+    /// Two that copy state.
+    PairWithState,
+}
+
 /// The namespaces, and the transits' daemons.
 pub(super) struct Site {
     /// Before the namespaces, so that they end first.
@@ -110,14 +119,14 @@ pub(super) struct Site {
 
 impl Site {
     /// The network for one router, or for a pair.
-    pub(super) fn new(kind: RouterKind, options: &Options) -> Result<Self, ForwardingError> {
+    pub(super) fn new(shape: Shape, options: &Options) -> Result<Self, ForwardingError> {
         let failed = |source| ForwardingError::System { what: options.folder.display().to_string(), source };
         fs::create_dir_all(&options.folder).map_err(failed)?;
         let site = Self {
             daemons: Vec::new(),
             client: Namespace::new("c")?,
             router: Namespace::new("r")?,
-            second: kind.is_pair().then(|| Namespace::new("s")).transpose()?,
+            second: (shape != Shape::One).then(|| Namespace::new("s")).transpose()?,
             transits: [Namespace::new("a")?, Namespace::new("b")?],
             prefixes: options.prefixes.max(1),
             // Not the whole path: sockets have short names.
@@ -134,7 +143,7 @@ impl Site {
         if let Some(second) = &site.second {
             site.join(second, &site.client, 0)?;
             site.client.ip(&format!("route add default via {SHARED_ADDRESS}"))?;
-            if kind.has_state() {
+            if shape == Shape::PairWithState {
                 site.join(second, &site.transits[0], 1)?;
                 let macs = [1, 2].map(|host| MacAddr([2, 0, 0, 0, 9, host]));
                 link((&site.router, SYNC_PORT, macs[0]), (second, SYNC_PORT, macs[1]), MTU)?;
@@ -150,8 +159,9 @@ impl Site {
     }
 
     /// Puts a second router on the link of one of [`PORTS`], behind a bridge at the link's other end.
-    fn join(&self, second: &Namespace, end: &Namespace, place: usize) -> Result<(), ForwardingError> {
-        let [near, far] = [3, 4].map(|host| MacAddr([2, 0, 0, 0, place as u8 + 1, host]));
+    fn join(&self, second: &Namespace, end: &Namespace, place: u8) -> Result<(), ForwardingError> {
+        let [near, far] = [3, 4].map(|host| MacAddr([2, 0, 0, 0, place + 1, host]));
+        let place = usize::from(place);
         link((end, "eth1", far), (second, PORTS[place], near), MTU)?;
         end.ip("link add br0 type bridge forward_delay 0")?;
         end.ip("address flush dev eth0")?;

@@ -1,11 +1,12 @@
 //! Pairs of routers that translate and filter, and copy their state to each other: ours, and the kernel with keepalived
 //! and conntrackd. What each half is configured with.
 
-use super::router::ADVERTISE_MS;
 use super::site::{
     PORTS, SHARED_ADDRESS, SHARED_OUTSIDE, SYNC_PORT, TABLE_ALL, neighbor_address, sync_address,
 };
 
+/// Between advertisements of a pair's routers.
+pub(super) const ADVERTISE_MS: u32 = 100;
 /// The file of our routers' secret, beside their configurations.
 pub(super) const KEY_FILE: &str = "standby.key";
 
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn halves_differ_in_what_is_theirs_alone() {
-        let [first, second] = [0, 1].map(|which| thalweg(which, 200 - which as u32));
+        let [first, second] = [(0, 200), (1, 199)].map(|(which, priority)| thalweg(which, priority));
         assert!(first.contains("listen = \"10.0.9.1") && first.contains("peer = \"10.0.9.2"), "{first}");
         assert!(second.contains("listen = \"10.0.9.2") && second.contains("priority = 199"), "{second}");
         for text in [nftables(), keepalived(1, "s"), conntrackd(0, "p"), script("c")] {

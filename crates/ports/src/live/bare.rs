@@ -11,7 +11,7 @@
 use thalweg_wire::ethernet::{EthernetRepr, HEADER_BYTES as ETHERNET};
 use thalweg_wire::{EtherType, MacAddr, ipv6};
 
-use super::segment::{OFFLOAD_BYTES, move_offsets};
+use super::segment::{ETHERNET_OFFSET, OFFLOAD_BYTES, move_offsets};
 
 /// The far end's MAC address.
 pub(super) const FAR_END: MacAddr = MacAddr([2, 0, 0, 0, 0, 0]);
@@ -53,7 +53,7 @@ pub(super) fn dress(buffer: &mut [u8], bytes: usize, to: MacAddr) -> usize {
     opening.copy_within(ETHERNET.., 0);
     let header = EthernetRepr { destination: to, source: FAR_END, ether_type: EtherType::of_packet(packet) };
     opening[OFFLOAD_BYTES..].copy_from_slice(&header.encode());
-    move_offsets(opening, ETHERNET as u16);
+    move_offsets(opening, ETHERNET_OFFSET);
     opening.len() + bytes
 }
 
@@ -95,7 +95,7 @@ mod tests {
             let mut buffer = buffer(&packet, 20);
             assert_eq!(dress(&mut buffer, packet.len(), own), buffer.len());
             let (offload, frame) = buffer.split_first_chunk().unwrap();
-            assert_eq!(Offload::parse(offload).unwrap().checksum, Some((20 + ETHERNET as u16, 16)));
+            assert_eq!(Offload::parse(offload).unwrap().checksum, Some((34, 16)));
             assert_eq!(&frame[12..14], &ether_type.0.to_be_bytes());
             assert_eq!((&frame[..6], &frame[6..12]), (&own.0[..], &FAR_END.0[..]));
             assert_eq!(undress(frame), Some(&packet[..]));

@@ -49,6 +49,10 @@ use thalweg_wire::{EtherType, checksum, tcp};
 /// Bytes of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
 pub const OFFLOAD_BYTES: usize = 10;
 
+/// How far an Ethernet header moves what is behind it.
+pub(super) const ETHERNET_OFFSET: i16 = 14;
+const _: () = assert!(ETHERNET == 14);
+
 const FLAG_NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
 const GSO_TCP_V4: u8 = 1;
@@ -424,11 +428,11 @@ impl Opening {
         Ok(Self { bytes, headers: data, rest_at: data, longest, count, wire_bytes: segments.wire_bytes() })
     }
 
-    /// Takes off the link header of `bytes` bytes, for an interface without a link layer.
-    pub fn take_off(&mut self, bytes: usize) {
-        self.bytes.copy_within(OFFLOAD_BYTES + bytes..OFFLOAD_BYTES + self.headers, OFFLOAD_BYTES);
-        self.headers -= bytes;
-        move_offsets(&mut self.bytes, (bytes as u16).wrapping_neg());
+    /// Takes off the Ethernet header, for an interface without a link layer.
+    pub fn undress(&mut self) {
+        self.bytes.copy_within(OFFLOAD_BYTES + ETHERNET..OFFLOAD_BYTES + self.headers, OFFLOAD_BYTES);
+        self.headers -= ETHERNET;
+        move_offsets(&mut self.bytes, -ETHERNET_OFFSET);
     }
 
     /// Offload header and headers.
@@ -458,10 +462,10 @@ impl Opening {
 }
 
 /// Moves what an offload header says about places in the frame (`hdr_len`, `csum_start`).
-pub fn move_offsets(offload: &mut [u8], by: u16) {
+pub fn move_offsets(offload: &mut [u8], by: i16) {
     for at in [2, 6] {
         let place = u16::from_ne_bytes([offload[at], offload[at + 1]]);
-        offload[at..at + 2].copy_from_slice(&place.wrapping_add(by).to_ne_bytes());
+        offload[at..at + 2].copy_from_slice(&place.wrapping_add_signed(by).to_ne_bytes());
     }
 }
 

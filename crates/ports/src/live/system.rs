@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use super::segment::OFFLOAD_BYTES;
+use thalweg_wire::EtherType;
 
 /// The length of an interface name with its final zero.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
@@ -151,8 +152,7 @@ pub(super) fn send_frames(
     spans: &[(u32, u32)],
     bare: Option<u32>,
 ) -> io::Result<usize> {
-    let names =
-        bare.map(|index| [libc::ETH_P_IP, libc::ETH_P_IPV6].map(|of| packet_address(of as u16, index)));
+    let names = bare.map(|index| [EtherType::IPV4, EtherType::IPV6].map(|of| packet_address(of.0, index)));
     let mut vectors = [const { MaybeUninit::<libc::iovec>::zeroed() }; SEND_FRAMES_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; SEND_FRAMES_MAX];
     let mut count = 0;

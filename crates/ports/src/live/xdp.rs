@@ -360,8 +360,17 @@ impl<'a> Setup<'a> {
         check_options(options)?;
         let interface = Interface::find(name)?;
         let LinkFacts { mac, mtu, far_end, .. } = interface.read()?;
-        if far_end.is_some() {
-            let why = "it carries IP packets without Ethernet headers, and AF_XDP needs these: use driver af_packet";
+        let why = match far_end {
+            Some(_) => {
+                "it carries IP packets without Ethernet headers, and AF_XDP needs these: use driver af_packet"
+            }
+            None if interface.is_over_others() => {
+                "it is made over other interfaces, and AF_XDP does not take the segments that these merge: use driver \
+                 af_packet"
+            }
+            None => "",
+        };
+        if !why.is_empty() {
             return Err(LiveError::BadOption { interface: name.clone(), why: why.to_owned() });
         }
         let queues = interface.queues().0.min(QUEUES_MAX);

@@ -269,7 +269,7 @@ fn neighbors_are_probed_as_if_they_were_used() {
     }
 }
 
-/// A link without MAC addresses: whoever is meant, the far end gets it, and nobody is asked.
+/// A link without MAC addresses: the far end gets everything, and nobody is asked.
 #[test]
 fn nobody_is_asked_on_a_link_with_two_ends() {
     let mut table = table();

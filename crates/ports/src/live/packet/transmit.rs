@@ -200,7 +200,7 @@ impl PortTx for PacketTx {
             return Err(NotTaken::Full);
         }
         if self.is_bare {
-            opening.take_off(ETHERNET);
+            opening.undress();
         }
         let sent = send_whole(&self.socket, frame, &opening, &mut self.counters);
         match sent {
