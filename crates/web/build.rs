@@ -12,13 +12,12 @@ fn main() -> io::Result<()> {
     files.sort();
     let mut table = String::from("&[\n");
     for file in &files {
-        let name = file.strip_prefix(&folder).unwrap_or(file).display();
-        // Writing to a string cannot fail.
+        let name = file.strip_prefix(&folder).unwrap_or(file).display().to_string();
+        // A path in full would make builds in two folders differ. Writing to a string cannot fail.
         let _ = writeln!(
             table,
-            "    ({:?}, include_bytes!({:?})),",
-            name.to_string(),
-            file.display().to_string()
+            "    ({name:?}, include_bytes!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {:?}))),",
+            format!("/assets/{name}")
         );
     }
     table.push(']');

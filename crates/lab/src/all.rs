@@ -110,7 +110,7 @@ pub fn side_by_side(machines: &[Written]) -> Table {
     let mut table = Table::new("What the papers say, and what was found", columns(&headings.join(" | ")));
     for claim in claims::all() {
         let found = machines.iter().map(|machine| found(machine, &claim.id));
-        let row = [&claim.place, &claim.statement, &claim.said].map(String::clone);
+        let row = [claim.source(), claim.statement.clone(), claim.said.clone()];
         table.push(row.into_iter().chain(found));
     }
     table

@@ -39,7 +39,7 @@ pub struct Claim {
     pub id: String,
     pub paper: String,
     /// The place in the paper.
-    pub place: String,
+    place: String,
     pub statement: String,
     /// The paper's value, as printed.
     pub said: String,
@@ -149,7 +149,7 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
         return None;
     }
     let mut table = Table::of("What the papers say, and what was found here", judged)
-        .words("where", |judged| judged.claim.place.clone())
+        .words("where", |judged| judged.claim.source())
         .words("claim", |judged| judged.claim.statement.clone())
         .words("paper", |judged| judged.claim.said.clone())
         .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()))
@@ -166,7 +166,7 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
 /// Values as text: a range if there are several.
 pub(crate) fn range(values: &[f64]) -> Option<String> {
     let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
-    let text = |value| Unit::Plain.format(value);
+    let text = |value| Unit::Count.format(value);
     Some(if values.len() > 1 { format!("{} to {}", text(least), text(most)) } else { text(least) })
 }
 
@@ -178,13 +178,13 @@ impl Judged {
     }
 
     fn beside(&self) -> String {
-        let each = self.rivals.iter().map(|(name, value)| format!("{name} {}", Unit::Plain.format(*value)));
+        let each = self.rivals.iter().map(|(name, value)| format!("{name} {}", Unit::Count.format(*value)));
         each.collect::<Vec<_>>().join(", ")
     }
 
     /// Which bound a value is beyond, if one is.
     fn beyond(&self) -> Option<String> {
-        let text = |bound| Unit::Plain.format(bound);
+        let text = |bound| Unit::Count.format(bound);
         let low = self.claim.above.filter(|least| self.here.iter().any(|value| value < least));
         let high = self.claim.below.filter(|most| self.here.iter().any(|value| value > most));
         match (low, high) {
@@ -209,6 +209,11 @@ impl Judged {
 }
 
 impl Claim {
+    /// The paper and the place in it.
+    pub fn source(&self) -> String {
+        format!("{}, {}", self.paper, self.place)
+    }
+
     fn row_list<'a>(&self, results: &'a Value) -> &'a [Value] {
         let rows = self.at.as_deref().and_then(|at| at_path(results, at));
         rows.and_then(Value::as_array).map_or(&[], Vec::as_slice)

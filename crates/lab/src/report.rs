@@ -12,6 +12,7 @@ mod origin;
 
 pub use origin::{Machine, Origin};
 
+use crate::claims::Verdict;
 use crate::markup::escape;
 use crate::plot;
 use serde::Serialize;
@@ -190,10 +191,11 @@ fn html_table(table: &Table) -> String {
         texts
             .zip(columns)
             .map(|(text, align)| {
-                let class = match align {
-                    Align::Right => " class=\"number\"",
-                    Align::Left if text.chars().count() > LONG => " class=\"long\"",
-                    Align::Left => "",
+                let class = match (align, color(text)) {
+                    (Align::Right, _) => " class=\"number\"".to_owned(),
+                    (Align::Left, Some(color)) => format!(" class=\"long {color}\""),
+                    (Align::Left, None) if text.chars().count() > LONG => " class=\"long\"".to_owned(),
+                    (Align::Left, None) => String::new(),
                 };
                 format!("<{tag}{class}>{}</{tag}>", escape(text))
             })
@@ -209,13 +211,25 @@ fn html_table(table: &Table) -> String {
     )
 }
 
+/// The color of a verdict, with or without its reason.
+fn color(text: &str) -> Option<&'static str> {
+    let is_it = |verdict: &Verdict| {
+        text.strip_prefix(verdict.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+    };
+    Verdict::ALL.into_iter().find(is_it).map(|verdict| match verdict {
+        Verdict::Reproduced => "good",
+        Verdict::Differs => "bad",
+        Verdict::NotRun => "open",
+    })
+}
+
 /// Longer cells take several lines, so that the columns behind them stay in sight.
 const LONG: usize = 24;
 
 const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}
 body{margin:0;background:#fff;color:#24292f;font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-main{max-width:960px;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+main{max-width:1120px;margin:0 auto;padding:2.5rem 1.25rem 4rem}
 h1{font-size:1.75rem;line-height:1.2;margin:0 0 .5rem}
 h2{font-size:1.2rem;margin:2.5rem 0 .75rem;padding-top:1rem;border-top:1px solid #e3e7eb}
 .lead{color:#59636e;font-size:1.05rem;margin:0 0 1.5rem}
@@ -229,6 +243,7 @@ th,td{padding:.28rem .5rem;text-align:left;border-bottom:1px solid #e3e7eb;white
 th{font-weight:600;border-bottom:1px solid #8c959f}
 .number{text-align:right}
 .long{white-space:normal;min-width:9rem}
+.good{color:#1a7f37}.bad{color:#bc4c00}.open{color:#6e7781}
 tbody tr:hover{background:#f4f6f8}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1.25rem;font-size:.875rem;margin:0}
 dt{color:#59636e}
@@ -239,6 +254,7 @@ body{background:#12161c;color:#e6edf3}
 h2,th,td{border-color:#262d36}
 th{border-bottom-color:#6e7681}
 .lead,figcaption,caption,dt{color:#9da7b1}
+.good{color:#3fb950}.bad{color:#f0883e}.open{color:#8b949e}
 tbody tr:hover{background:#1a2028}
 }
 @media print{h2{break-after:avoid}figure,tr{break-inside:avoid}}

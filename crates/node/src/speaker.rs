@@ -24,6 +24,7 @@ mod drive;
 mod export_queue;
 mod groups;
 mod log;
+mod look;
 mod memory;
 mod network;
 mod observer;
@@ -340,7 +341,7 @@ impl Speaker {
         let group = range.template.group.clone();
         let in_use = self.slots_in_use();
         let members = in_use.iter().filter(|slot| {
-            let state = slot.lock();
+            let state = self.look(slot);
             state.dynamic && state.config.group == group
         });
         if members.count() >= range.max {
@@ -391,7 +392,7 @@ impl ControlPlane for Speaker {
 
     fn attach(&self, session: usize, registry: &Registry, token: Token) -> io::Result<()> {
         let Some(slot) = self.slot(session) else { return Ok(()) };
-        for link in slot.lock().links.iter_mut().flatten() {
+        for link in self.look(&slot).links.iter_mut().flatten() {
             if !std::mem::replace(&mut link.registered, true) {
                 link.stream.register(registry, token)?;
             }
@@ -499,20 +500,28 @@ impl Speaker {
     fn accept_all(&self, now: Millis) {
         loop {
             match self.network.accept() {
-                Ok(Some(incoming)) => {
-                    let remote = incoming.remote;
-                    match self.neighbor_at(remote.ip().to_canonical(), now) {
-                        Ok(slot) => self.incoming(&slot, incoming, now),
-                        Err(why) => {
-                            let words = parting::cease(cease::CONNECTION_REJECTED);
-                            self.partings.part(incoming.stream, words, Whose::Stranger, now);
-                            self.strangers.refused(remote, why, now);
-                        }
-                    }
-                }
+                Ok(Some(incoming)) => self.place_connection(incoming, now),
                 Ok(None) => return,
                 // Connections that still wait bring no further event, so `run_timers` tries again.
                 Err(error) => return self.strangers.accept_failed(error, now),
+            }
+        }
+    }
+
+    /// Gives a connection to its neighbor, or refuses it.
+    fn place_connection(&self, mut incoming: Incoming, now: Millis) {
+        let remote = incoming.remote;
+        loop {
+            match self.neighbor_at(remote.ip().to_canonical(), now) {
+                Ok(slot) => match self.incoming(&slot, incoming, now) {
+                    None => return,
+                    Some(unplaced) => incoming = unplaced,
+                },
+                Err(why) => {
+                    let words = parting::cease(cease::CONNECTION_REJECTED);
+                    self.partings.part(incoming.stream, words, Whose::Stranger, now);
+                    return self.strangers.refused(remote, why, now);
+                }
             }
         }
     }
@@ -569,7 +578,7 @@ impl Speaker {
         self.signatures.lock().look(faults, now, || {
             let slots = self.slots_in_use();
             let waiting = slots.iter().filter_map(|slot| {
-                let state = slot.lock();
+                let state = self.look(slot);
                 let waits = state.config.transport.password.is_some() && state.negotiated.is_none();
                 waits.then(|| state.config.name.to_string())
             });
@@ -579,15 +588,21 @@ impl Speaker {
 
     /// Writes what waits for the neighbor, and regroups it or wakes its group if that is due.
     fn write_slot(&self, slot: &Arc<PeerSlot>, now: Millis) {
-        let group_wanted = self.profile.time(Function::Write, || slot.write(now));
-        self.note_deadline(slot);
-        if group_wanted {
+        loop {
+            let group_wanted = self.profile.time(Function::Write, || slot.write(now));
+            self.note_deadline(slot);
+            if !group_wanted {
+                return;
+            }
             let mut state = slot.lock();
             if state.sending.as_ref().is_some_and(|sending| sending.moves) {
                 self.regroup(slot, &mut state);
             }
             drop(state);
             self.wake();
+            if !slot.wants_write() {
+                return;
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! was sent and refused.
 
 use std::io::{Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteView};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, community, error, frame, write_attribute};
 
-use crate::local::{self, Door, Ending, announce, ask, eventually, greeting, plain_attributes};
+use crate::local::{self, Door, Ending, TIMEOUT, announce, ask, eventually, greeting, plain_attributes};
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const LISTENER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -30,7 +30,8 @@ fn with_speaker(test: impl FnOnce(&Speaker, &mut Door, &mut Vec<UnixStream>)) {
          import = \"accept\"\nexport = \"accept\"\npassive = true\n\
          [[bgp.neighbor]]\naddress = \"{SENDER}\"\nas = 64512\nhonor_blackhole = true\n\
          [[bgp.neighbor]]\naddress = \"{LISTENER}\"\nas = 64513\n\
-         [[bgp.neighbor]]\naddress = \"{STOPPED}\"\nas = 64514\nenabled = false\n"
+         [[bgp.neighbor]]\naddress = \"{STOPPED}\"\nas = 64514\nenabled = false\n\
+         [[bgp.group]]\nname = \"many\"\nas = \"any\"\ndynamic = [\"127.1.0.0/16\"]\n"
     );
     let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
     let config = Arc::new(config.unwrap_or_else(|errors| panic!("{errors}")).bgp.unwrap());
@@ -144,5 +145,27 @@ fn a_neighbor_is_shown_with_what_it_sent_and_got() {
             assert_eq!(ask::<RouteView>(speaker, &request)[0].discard, discards, "{destination}");
         }
         eventually("UPDATEs to the listener are counted", || view(speaker, LISTENER).messages_sent > before);
+    });
+}
+
+/// Dynamic neighbors come and go while the timers of others run and somebody looks at them: no connection ends up in the
+/// slot of a neighbor that is gone, and each hears an OPEN at once.
+#[test]
+fn every_dynamic_neighbor_is_answered() {
+    with_speaker(|speaker, door, open| {
+        for round in 0..60 {
+            let streams: Vec<UnixStream> =
+                (0..50).map(|host| door.connect(Ipv4Addr::new(127, 1, 0, host))).collect();
+            open.extend(streams.iter().map(|stream| stream.try_clone().unwrap()));
+            for (host, mut stream) in streams.into_iter().enumerate() {
+                speaker.neighbors();
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+                let read = stream.read(&mut [0; 64]);
+                assert!(matches!(read, Ok(1..)), "round {round}, neighbor {host}: {read:?}");
+            }
+            for stream in open.drain(..) {
+                stream.shutdown(Shutdown::Both).unwrap();
+            }
+        }
     });
 }

@@ -82,6 +82,9 @@ struct Recording {
     sessions: Vec<SessionCosts>,
     /// What each export took, and whether it found something.
     exports_ns: Vec<(u64, bool)>,
+    /// A batch was applied since the last export. Where nobody is told the routes, that alone says that an export has
+    /// something to do.
+    changed: bool,
     /// The session of each write, and what it took.
     writes_ns: Vec<(usize, u64)>,
     /// What each round's background work took, and whether there was some.
@@ -129,6 +132,19 @@ impl Recording {
             self.sessions.resize_with(session + 1, SessionCosts::default);
         }
         &mut self.sessions[session]
+    }
+
+    /// A batch was applied to a shard, and which read it came from, if that was recorded.
+    fn applied(&mut self, read: Option<(usize, usize)>, shard: usize, ns: u64) {
+        self.changed = true;
+        if let Some((session, read)) = read {
+            self.session(session).reads[read].shards_ns.push((shard, ns));
+        }
+    }
+
+    fn exported(&mut self, ns: u64, exported: Exported) {
+        let found = std::mem::take(&mut self.changed) | exported.grew | exported.held;
+        self.exports_ns.push((ns, found));
     }
 
     fn costs(mut self, ends_when_applied: bool) -> ControlCosts {
@@ -212,18 +228,14 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
     fn apply(&self, worker: &mut C::Worker, shard: usize, batch: &Self::Batch, now_ms: u64) {
         self.time(
             || self.control.apply(worker, shard, &batch.batch, now_ms),
-            |recording, ns, ()| {
-                if let Some((session, read)) = batch.read {
-                    recording.session(session).reads[read].shards_ns.push((shard, ns));
-                }
-            },
+            |recording, ns, ()| recording.applied(batch.read, shard, ns),
         );
     }
 
     fn export(&self, worker: &mut C::Worker, queue: usize, now: bool, now_ms: u64) -> Exported {
         self.time(
             || self.control.export(worker, queue, now, now_ms),
-            |recording, ns, exported| recording.exports_ns.push((ns, exported.grew)),
+            |recording, ns, exported| recording.exported(ns, *exported),
         )
     }
 
@@ -265,6 +277,19 @@ impl<C: ControlPlane> ControlPlane for ControlRecorder<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_export_after_a_batch_has_found_something_though_nobody_is_told() {
+        let mut recording = Recording::default();
+        recording.exported(1, Exported::default());
+        recording.applied(None, 0, 1);
+        recording.exported(1, Exported::default());
+        recording.exported(1, Exported::default());
+        assert_eq!(
+            recording.exports_ns.iter().map(|(_, found)| *found).collect::<Vec<_>>(),
+            [false, true, false]
+        );
+    }
 
     #[test]
     fn what_a_call_finds_is_not_the_cost_of_calling() {

@@ -167,9 +167,10 @@ impl Configuration {
         }
     }
 
-    /// The configurations for coarser work: one thread, the farm and ffProbe's chain.
+    /// The configurations for coarser work: one thread, and the farm and ffProbe's chain with two workers, so that there is
+    /// somebody to share it with.
     pub fn grained() -> Vec<Configuration> {
-        ["serial", "1R+1W", "1R>1W"].iter().filter_map(|name| name.parse().ok()).collect()
+        ["serial", "2x(1R+1W)", "2x(1R>1W)"].iter().filter_map(|name| name.parse().ok()).collect()
     }
 
     /// What was published of ffProbe in this shape.

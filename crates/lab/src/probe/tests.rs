@@ -134,7 +134,7 @@ fn cells_are_compared_with_what_they_are_to_be_compared_with() {
     assert!(cells(Part::Traffic).all(|cell| cell.published.is_none()));
     // Each kind of work has its own serial cell; the verdict depends on the grain.
     let grained = |work: &str| {
-        let chain = cells(Part::Grain).find(|cell| cell.configuration == "1R>1W" && cell.work == work);
+        let chain = cells(Part::Grain).find(|cell| cell.configuration == "2x(1R>1W)" && cell.work == work);
         chain.unwrap().speed_up.unwrap()
     };
     assert!((grained("none") - 2.0).abs() < 1e-9 && (grained("queens:6") - 1.0 / 0.302).abs() < 1e-9);

@@ -131,15 +131,20 @@ fn mitigations(folder: &Path) -> String {
     }
 }
 
+/// What the program was built from: as the build says, or, for one that a developer builds and runs in the sources, as
+/// git says there. Another repository that it happens to run in says nothing.
 fn commit() -> String {
+    if let Some(built_from) = option_env!("THALWEG_COMMIT") {
+        return built_from.to_owned();
+    }
     let git = |args: &[&str]| {
         let output =
             Command::new("git").args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let Some(revision) = git(&["rev-parse", "--short=12", "HEAD"]).filter(|r| !r.is_empty()) else {
-        return UNKNOWN.to_owned();
-    };
+    let is_ours = git(&["ls-files", ":/crates/lab/claims.toml"]).is_some_and(|found| !found.is_empty());
+    let revision = is_ours.then(|| git(&["rev-parse", "--short=12", "HEAD"])).flatten();
+    let Some(revision) = revision.filter(|r| !r.is_empty()) else { return UNKNOWN.to_owned() };
     let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
     if changed { format!("{revision} + changes") } else { revision }
 }

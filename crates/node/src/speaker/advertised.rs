@@ -42,7 +42,7 @@ impl Speaker {
     pub(super) fn advertised(&self, neighbor: &str, selection: Selection, emit: Emit<'_>) -> Answer {
         let Some(slot) = self.find(neighbor) else { return Ok(Err(unknown(neighbor))) };
         let (preview, as_size, name) = {
-            let state = slot.lock();
+            let state = self.look(&slot);
             let Some(negotiated) = &state.negotiated else {
                 return Ok(Err(AnswerError::SentNothing(neighbor.to_owned())));
             };

@@ -18,7 +18,7 @@ impl Speaker {
     pub fn direct_neighbors(&self) -> Vec<IpAddr> {
         let slots = self.slots_in_use();
         let direct = slots.iter().filter_map(|slot| {
-            let state = slot.lock();
+            let state = self.look(slot);
             let kind = state.negotiated.as_ref().map(|negotiated| negotiated.kind);
             let kind = kind.or_else(|| state.config.certain_kind())?;
             state.config.is_one_hop_away(kind).then_some(state.config.address)
@@ -47,7 +47,7 @@ impl Speaker {
     }
 
     /// The time of the scheduling's last tick, for other threads.
-    fn last_time(&self) -> Millis {
+    pub(super) fn last_time(&self) -> Millis {
         Millis(self.now_ms.load(Ordering::Relaxed))
     }
 

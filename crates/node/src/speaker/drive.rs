@@ -121,13 +121,20 @@ impl Speaker {
         link
     }
 
-    /// Handles a connection that a neighbor opened.
-    pub(super) fn incoming(&self, slot: &Arc<PeerSlot>, mut incoming: Incoming, now: Millis) {
-        let mut state = slot.lock();
-        let Ok((local, remote)) = incoming.stream.addresses() else { return };
-        if incoming.stream.apply(&state.config).is_err() {
-            return;
+    /// Handles a connection that a neighbor opened. Gives it back if the slot has been freed since it was looked up:
+    /// the next neighbor would take the slot, and this one would wait for an answer in vain.
+    pub(super) fn incoming(
+        &self,
+        slot: &Arc<PeerSlot>,
+        mut incoming: Incoming,
+        now: Millis,
+    ) -> Option<Incoming> {
+        let mut state = self.look(slot);
+        if slot.is_free() {
+            return Some(incoming);
         }
+        let (local, remote) = incoming.stream.addresses().ok()?;
+        incoming.stream.apply(&state.config).ok()?;
         // If an established session is replaced, its other end is gone and would not receive a NOTIFICATION.
         let was_up = state.session.established() == Some(Connection::Incoming);
         match state.session.handle_connected(Connection::Incoming, local.ip(), remote.ip(), now) {
@@ -145,11 +152,12 @@ impl Speaker {
                     self.partings.part(incoming.stream, words, Whose::Stranger, now);
                 }
                 self.drive_alone(slot, &mut state, now);
-                return;
+                return None;
             }
         }
         self.open(slot, &mut state, Connection::Incoming, incoming.stream, false);
         self.drive_alone(slot, &mut state, now);
+        None
     }
 
     /// Checks whether an outgoing connection succeeded or failed.

@@ -12,7 +12,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::export::{
     DumpKind, DumpProgress, ExportView, NextHopRule, PeerSet, RouteServerRules, Versions, earliest, is_later,
 };
-use thalweg_bgp::peer::{Millis, PeerInfo, PeerKind};
+use thalweg_bgp::peer::{PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::Chosen;
@@ -218,7 +218,7 @@ impl Speaker {
     /// Ends the sessions of neighbors that fell so far behind that the withdrawals they need are no longer known.
     /// They reconnect and get the whole table.
     fn begin_anew(&self, group: &GroupSlot, abandoned: &PeerSet) {
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let now = self.last_time();
         for slot in abandoned.iter().filter_map(|peer| self.slot(peer.index())) {
             {
                 let mut state = slot.lock();
@@ -281,7 +281,7 @@ impl Speaker {
             group.log.floor().into_iter().for_each(&mut lower);
         }
         for slot in self.slots_in_use() {
-            let state = slot.lock();
+            let state = self.look(&slot);
             let wants = state.sending.iter().flat_map(|sending| &sending.wants);
             wants.filter_map(DumpKind::since).for_each(|since| lower(*since));
         }

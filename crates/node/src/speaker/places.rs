@@ -115,7 +115,7 @@ impl Speaker {
 
     fn retire_replaced(&self, id: PeerId, now: Millis) {
         if let Some(slot) = self.slot(id.index()) {
-            let mut state = slot.lock();
+            let mut state = self.look(&slot);
             self.retire(&slot, &mut state, now);
         }
     }
@@ -152,7 +152,7 @@ impl Speaker {
     pub(super) fn config_at(&self, config: &NeighborConfig) -> Option<Arc<NeighborConfig>> {
         let id = self.by_address.lock().get(&config.address).copied()?;
         let slot = self.slot(id.index())?;
-        let was = slot.lock().config.clone();
+        let was = self.look(&slot).config.clone();
         Some(was)
     }
 

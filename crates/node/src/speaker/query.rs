@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use thalweg_base::{Address, IpPrefix, Prefix};
@@ -49,12 +48,12 @@ type SeePath<'a> = dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>) +
 impl Speaker {
     /// Answers a request, one item at a time.
     pub fn answer(&self, request: &BgpRequest, emit: Emit<'_>) -> Answer {
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let now = self.last_time();
         match request {
             BgpRequest::Neighbors => emit_all(Ok(self.neighbors()), emit),
             BgpRequest::Neighbor { neighbor } => {
                 let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor));
-                emit_all(slot.map(|slot| [neighbor_view(&slot, &slot.lock(), now)]), emit)
+                emit_all(slot.map(|slot| [neighbor_view(&slot, &self.look(&slot), now)]), emit)
             }
             BgpRequest::Routes(filter) => match (filter.export_to(), self.select(filter)) {
                 (_, Err(error)) => Ok(Err(error)),
@@ -88,14 +87,14 @@ impl Speaker {
 
     /// The view of each neighbor.
     pub fn neighbors(&self) -> Vec<BgpNeighborView> {
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
-        self.slots_in_use().iter().map(|slot| neighbor_view(slot, &slot.lock(), now)).collect()
+        let now = self.last_time();
+        self.slots_in_use().iter().map(|slot| neighbor_view(slot, &self.look(slot), now)).collect()
     }
 
     /// The session of each neighbor, and its routes in the RIB.
     pub fn sessions(&self) -> Vec<SessionFacts> {
         let facts = |slot: &Arc<PeerSlot>| {
-            let state = slot.lock();
+            let state = self.look(slot);
             SessionFacts {
                 name: state.config.name.clone(),
                 address: state.config.address,
@@ -121,7 +120,7 @@ impl Speaker {
     pub fn neighbor_status(&self) -> (UpDown, Vec<String>) {
         let (mut count, mut problems) = (UpDown::default(), Vec::new());
         for slot in self.slots_in_use() {
-            let state = slot.lock();
+            let state = self.look(&slot);
             if state.session.state() == State::Established {
                 count.up += 1;
                 continue;
@@ -136,7 +135,7 @@ impl Speaker {
     pub(super) fn find(&self, neighbor: &str) -> Option<Arc<PeerSlot>> {
         let address: Option<IpAddr> = neighbor.parse().ok();
         self.slots_in_use().into_iter().find(|slot| {
-            let state = slot.lock();
+            let state = self.look(slot);
             *state.config.name == *neighbor || Some(state.config.address) == address
         })
     }
@@ -182,7 +181,7 @@ impl Speaker {
     }
 
     pub(super) fn select(&self, filter: &RouteFilter) -> Result<Selection, AnswerError> {
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let now = self.last_time();
         let neighbor = match &filter.neighbor {
             None => None,
             Some(name) => Some(self.find(name).ok_or_else(|| unknown(name))?.id),
@@ -263,7 +262,7 @@ impl Speaker {
             unknown_refused: self.strangers.count(),
             shards: self.shards.len(),
             scheduling: self.scheduling.clone(),
-            restart: self.restart.view(Millis(self.now_ms.load(Ordering::Relaxed))),
+            restart: self.restart.view(self.last_time()),
         }
     }
 

@@ -42,7 +42,7 @@ impl Speaker {
     pub(super) fn received(&self, selection: &Selection, emit: Emit<'_>) -> Answer {
         let mut judges = HashMap::new();
         for slot in self.slots_in_use() {
-            let mut state = slot.lock();
+            let mut state = self.look(&slot);
             if state.config.import.keep_rejected == KeepRejected::All {
                 judges.insert(slot.id, state.receiving(&self.interner).1.judge().clone());
             }

@@ -109,7 +109,7 @@ impl Speaker {
 
     fn change_networks(&self, added: &[IpPrefix], removed: &[IpPrefix]) {
         let mut routes = origination(&self.interner, added, removed);
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let now = self.last_time();
         self.apply_work(&Work::of_nobody(routes.finish(PeerId::LOCAL, now.seconds())));
     }
 
@@ -243,7 +243,7 @@ impl Speaker {
             return;
         };
         for slot in self.slots_in_use() {
-            let mut state = slot.lock();
+            let mut state = self.look(&slot);
             if !state.dynamic || state.config.group.as_ref() != Some(group) {
                 continue;
             }
@@ -266,7 +266,7 @@ impl Speaker {
 
     fn retire_dynamic(&self, group: &Arc<str>, now: Millis) {
         for slot in self.slots_in_use() {
-            let mut state = slot.lock();
+            let mut state = self.look(&slot);
             if state.dynamic && state.config.group.as_ref() == Some(group) {
                 self.retire(&slot, &mut state, now);
             }
@@ -276,7 +276,7 @@ impl Speaker {
     /// Ends all sessions. Neighbors get a NOTIFICATION; with `KeepRoutes`, those that keep our routes over a
     /// restart get none.
     pub fn shut_down(&self, on_stop: OnStop) {
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let now = self.last_time();
         let reason = match on_stop {
             OnStop::RemoveRoutes => StopReason::Shutdown { text: String::new() },
             OnStop::KeepRoutes => StopReason::Restarting,
@@ -294,7 +294,7 @@ impl Speaker {
     /// Serves connections that still have a NOTIFICATION to deliver; returns whether some are still open. Call it
     /// for a moment after [`Self::shut_down`].
     pub fn is_parting(&self) -> bool {
-        self.partings.look(Millis(self.now_ms.load(Ordering::Relaxed)))
+        self.partings.look(self.last_time())
     }
 
     /// Puts a new session in the place of one that panicked.

@@ -58,7 +58,7 @@ impl Speaker {
             let negotiated = state.negotiated.as_ref().filter(|each| each.graceful_restart.is_some())?;
             Some(RestartNeighbor { address: state.config.address, families: negotiated.families })
         };
-        self.slots_in_use().iter().filter_map(|slot| each(&slot.lock())).collect()
+        self.slots_in_use().iter().filter_map(|slot| each(&self.look(slot))).collect()
     }
 
     /// Whether sessions came up or went down since the last call.
@@ -113,7 +113,7 @@ impl Speaker {
     fn begin_sending(&self) {
         let is_over = !self.restart.is_active();
         for slot in self.slots_in_use() {
-            let mut state = slot.lock();
+            let mut state = self.look(&slot);
             let Some(negotiated) = state.negotiated.clone() else { continue };
             if is_over {
                 state.session.set_restarting(false);
@@ -147,7 +147,7 @@ impl Speaker {
                     .any(|group| group.dynamic.as_ref().is_some_and(|range| range.contains(address)))
             };
             let is_gone = match slot {
-                Some(slot) => slot.lock().session.is_stopped(),
+                Some(slot) => self.look(&slot).session.is_stopped(),
                 None => !is_dynamic(),
             };
             if is_gone {

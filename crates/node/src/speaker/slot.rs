@@ -166,7 +166,7 @@ impl PeerSlot {
         }
     }
 
-    /// Locks the state for one turn. The caller calls [`Self::write`] after it released the lock.
+    /// Locks the state for a turn, after which the caller calls [`Self::write`]. `Speaker::look` locks it for others.
     pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock()
     }
@@ -216,6 +216,11 @@ impl PeerSlot {
     /// Whether routes of an ended session are still being withdrawn. A new session waits until they are gone.
     pub(super) fn is_withdrawing(&self) -> bool {
         self.withdrawals.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a write was requested that found the state locked.
+    pub(super) fn wants_write(&self) -> bool {
+        self.want_write.load(Ordering::Acquire)
     }
 
     /// Requests a write, and performs it unless another thread holds the lock: then that thread performs it.

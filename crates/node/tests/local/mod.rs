@@ -21,7 +21,7 @@ use thalweg_wire::bgp::{
 };
 
 /// A run that takes longer than this is wrong, not slow.
-const TIMEOUT: Duration = Duration::from_secs(100);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// A connection with addresses chosen by the test.
 struct LocalStream {

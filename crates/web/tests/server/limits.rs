@@ -1,10 +1,11 @@
 //! Clients that take too much, or are too slow.
 
 use std::collections::VecDeque;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::client::{ask, connect, connect_as, get, read, request};
 use crate::router::{Fixture, PREFIXES, samples_of};
@@ -108,8 +109,14 @@ fn half_open_connections_move_nothing() {
             assert_eq!(status(), 200);
         }
     }
-    // Connections are taken in turn: when the last has its answer, or its end, all others have theirs.
-    let refused = read(&mut BufReader::new(held.pop_back().expect("the last")));
+    // Connections are taken in turn: when the last has its answer, or its end, all others have theirs. If it got a place,
+    // its end is its time for a head, which is as long as a client may take between two questions: so ask meanwhile.
+    let last = held.pop_back().expect("the last");
+    last.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+    while last.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+        assert_eq!(status(), 200);
+    }
+    let refused = read(&mut BufReader::new(last));
     assert!(refused.is_none_or(|refused| (refused.status, refused.problem()) == (503, "busy".to_owned())));
     let metrics = ask(&mut unix, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").text();
     let cuts = samples_of(&metrics, "thalweg_web_connections_cut_total");
