@@ -1,6 +1,6 @@
-//! The experiment on address translation, or the stateful firewall in its place: set-up rate, capacity, tear-down and established throughput by
-//! number of sessions, as defined by RFC 9693; in memory ([`memory`]) and live beside the kernel's own
-//! translation ([`live`]).
+//! The experiment on address translation, or the stateful firewall in its place: set-up rate, capacity, tear-down and
+//! established throughput by number of sessions, as defined by RFC 9693; in memory ([`memory`]) and live beside the
+//! kernel's own translation or filtering ([`live`]).
 //!
 //! ```text
 //!   rounds x (memory: numbers of sessions, shuffled)

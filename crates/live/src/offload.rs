@@ -249,7 +249,8 @@ impl FlowOffload {
         }
     }
 
-    /// Copies the ports' MTUs; no frame fits where the header would have to come off. Returns the number of the last change of BGP's routes.
+    /// Copies the ports' MTUs; no frame fits where the header would have to come off. Returns the number of the last
+    /// change of BGP's routes.
     fn look_at_tables(&self, tables: &ForwardingTables) -> u64 {
         let tables = tables.read();
         for (port, way) in (0..).zip(&self.ways_out) {

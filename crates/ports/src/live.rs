@@ -13,9 +13,9 @@
 //! them. If the chunk takes merged segments ([`ChunkBuilder::take_merged`]), most frames of TCP stay whole
 //! ([`segment`]), and drivers that can send them whole do so ([`PortTx::push_merged`]).
 //!
-//! Drivers: [`packet`] (AF_PACKET, every Ethernet interface, and interfaces without a link layer), [`tap`] (the router as the peer of an interface of
-//! the host), [`xdp`] (AF_XDP), [`dpdk`] (optional), [`capture`] (plays a file). [`LiveSource`] receives from any number of halves and forms
-//! chunks.
+//! Drivers: [`packet`] (AF_PACKET, every Ethernet interface, and interfaces without a link layer), [`tap`] (the router as
+//! the peer of an interface of the host), [`xdp`] (AF_XDP), [`dpdk`] (optional), [`capture`] (plays a file).
+//! [`LiveSource`] receives from any number of halves and forms chunks.
 
 #[cfg(target_os = "linux")]
 mod bare;

@@ -99,8 +99,8 @@ pub struct PortIdentity {
     pub vlan: Option<u16>,
     /// Whether to advertise the router to hosts on this link.
     pub router_advertisements: bool,
-    /// The MAC address of all neighbors, if the link has two ends and no MAC addresses: nobody is asked for his, and
-    /// ours are not announced.
+    /// The MAC address of all neighbors, if the link has two ends and no MAC addresses: nobody is asked for one, and
+    /// ours is not announced.
     pub far_end: Option<MacAddr>,
 }
 

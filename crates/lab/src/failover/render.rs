@@ -80,8 +80,8 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
          started again without graceful restart, takes its predecessor's routes out until it has learned them anew.",
         "kernel-group has half of the flows by each transit, and only those of the dead one wait.",
         "Routers of a pair advertise every 0.1 s, so the second one takes over after 0.3 to 0.4 s.",
-        "Pairs with state translate and filter. A connection is lost if, after the first router's death, its far end speaks and \
-         is not heard, or the client is not.",
+        "Pairs with state translate and filter. A connection is lost if, after the first router's death, its far end \
+         speaks and is not heard, or the client is not.",
         "A gateway that falls silent is noticed by a health check (thalweg-check), the BGP hold time (9 s), or ARP.",
     ]);
     report

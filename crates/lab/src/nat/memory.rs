@@ -1,9 +1,9 @@
 //! Measures NAT, or the firewall, in memory: its stage in the router's whole plan.
 //!
-//! RFC 9693's two phases without interfaces. *Opening*: a packet of every session, each from an endpoint of its
-//! own; all must be translated, no two to the same public endpoint (by a firewall: all must pass). *Validating*: a reply to every session, which
-//! must arrive at the endpoint it belongs to. Only then does a figure count. *Established*: packets of both
-//! directions over random sessions. *Tear-down*: the packet clock jumps past the last session's timeout, and the
+//! RFC 9693's two phases without interfaces. *Opening*: a packet of every session, each from an endpoint of its own; all
+//! must be translated, no two to the same public endpoint (by a firewall: all must pass). *Validating*: a reply to every
+//! session, which must arrive at the endpoint it belongs to. Only then does a figure count. *Established*: packets of
+//! both directions over random sessions. *Tear-down*: the packet clock jumps past the last session's timeout, and the
 //! table is emptied.
 //!
 //! Memory is the growth of the process while the table is made: all of it is allocated and touched then.

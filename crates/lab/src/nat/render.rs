@@ -90,7 +90,8 @@ pub fn lead(outcome: &Outcome) -> String {
     text += &costs_of_rules(outcome);
     if let Some(fill) = outcome.fill {
         text += &format!(
-            "A table with room for {} held {} when more came, which all lived on, and refused the first when it held {}. ",
+            "A table with room for {} held {} when more came, which all lived on, and refused the first when it held \
+             {}. ",
             count(fill.room.into()),
             count(fill.held.into()),
             count(fill.before_first_refusal.into())
@@ -121,8 +122,8 @@ fn costs_of_rules(outcome: &Outcome) -> String {
     };
     let rules = |result: &MemoryResult| count(result.rules.unwrap_or(0).into());
     format!(
-        "With {} rules instead of {} an established packet costs the whole router {:.2} times as much, and one that begins \
-         a connection {:.2} times. ",
+        "With {} rules instead of {} an established packet costs the whole router {:.2} times as much, and one that \
+         begins a connection {:.2} times. ",
         rules(many),
         rules(few),
         many.established_all_ns / few.established_all_ns,
@@ -197,9 +198,9 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         format!(" The generator alone sends {} frames a second.", Unit::Count.format(s.median))
     });
     report.notes([
-        "In memory: every opening packet was translated (by a firewall: passed), no two sessions share a public endpoint, and a \
-         reply to each came to where it belongs; else there would be no figure. Memory is the growth of the process while the table is made, by the \
-         sessions there is room for."
+        "In memory: every opening packet was translated (by a firewall: passed), no two sessions share a public \
+         endpoint, and a reply to each came to where it belongs; else there would be no figure. Memory is the growth of \
+         the process while the table is made, by the sessions there is room for."
             .to_owned(),
         format!(
             "Live: a set-up rate is one at which every session was valid in phase 2; \"unvalidated\" is the rate at which all \

@@ -33,7 +33,7 @@ pub struct PortLink {
 }
 
 impl PortLink {
-    /// The destination of frames to a neighbor, given what is known of him.
+    /// The destination of frames to a neighbor, given the MAC address that is known of it.
     pub fn destination(&self, known: Option<MacAddr>) -> Option<MacAddr> {
         self.far_end.or(known).or(self.default_mac)
     }

@@ -1,4 +1,5 @@
-//! AF_PACKET: any interface of Ethernet frames or IP packets as a port, shared memory for receiving, batched calls for sending.
+//! AF_PACKET: any interface of Ethernet frames or IP packets as a port, shared memory for receiving, batched calls for
+//! sending.
 //!
 //! ```text
 //!            kernel                 |             here

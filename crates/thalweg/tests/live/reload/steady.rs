@@ -3,8 +3,8 @@
 //! A stream that waits until what it has sent has arrived, so that no ring can overflow, loses nothing, at any number of
 //! reloads. `THALWEG_RELOAD_PACKETS=2000000` sends that many in each of ten rounds.
 //!
-//! The stream at a steady rate does not wait, so rings may overflow on a busy machine; the ports count that. The test demands that
-//! every packet is accounted for. It prints how many packets were lost and how long none was received, for
+//! The stream at a steady rate does not wait, so rings may overflow on a busy machine; the ports count that. The test
+//! demands that every packet is accounted for. It prints how many packets were lost and how long none was received, for
 //! `docs/reload.md`. `THALWEG_RELOAD_RATE=100000` measures all drivers and models at that many packets per
 //! second, with a full Internet table.
 
@@ -205,7 +205,7 @@ fn with_table(gateway: &str) -> Settings {
 
 /// Reloads one configuration after the other while a stream flows, and loses nothing.
 fn rounds(driver: &str, (rounds, packets): (usize, u64)) {
-    let Some(site) = prepared() else { return };
+    let Some(site) = Site::alone().map(prepared) else { return };
     let router = site.run(&config(driver, &base()), &[]);
     eventually("the server answers", || site.pings(OFFICE, BEYOND).then_some(()));
     let stream = Stream::new(&site, 0);
@@ -243,16 +243,15 @@ fn a_stream_that_overflows_nothing_loses_nothing() {
 }
 
 /// The site with a server behind a gateway.
-fn prepared() -> Option<Site> {
-    let site = Site::new()?;
+fn prepared(site: Site) -> Site {
     let outside = site.namespace(OUTSIDE);
     site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
     site.ip(&outside, "addr add 198.51.100.3/24 dev eth0");
-    Some(site)
+    site
 }
 
 fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
-    let Some(site) = prepared() else { return };
+    let Some(site) = Site::new().map(prepared) else { return };
     let config = |settings: &Settings| {
         let wan = "addresses = [\"198.51.100.1/24\"]";
         config(driver, settings).replace(wan, "addresses = [\"198.51.100.1/24\", \"2001:db8:9::1/64\"]")
