@@ -6,7 +6,7 @@
 //! the router lost it.
 
 mod ports;
-mod steady;
+pub(crate) mod steady;
 mod with_bgp;
 
 use parking_lot::Mutex;

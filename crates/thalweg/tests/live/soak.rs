@@ -1,7 +1,7 @@
 //! Faults without end, under traffic: after each, every packet is accounted for, and the memory stays what it was.
 //!
 //! A pass is all faults, in random order; the test makes one. `cargo xtask soak --minutes 30` goes on for that
-//! long, on a release build, and prints what each fault dropped and the memory after each pass.
+//! long, on a release build, and prints what was lost with each fault and the memory after each pass.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use thalweg_base::XorShift64Star;
 use thalweg_wire::MacAddr;
 
 use crate::hostile::frames::{self, VethPair};
 use crate::packets::build;
+use crate::reload::steady::losses;
 use crate::reload::{BEYOND, base, config, configurations};
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::{Stop, Wire};
@@ -28,6 +28,8 @@ const RATE: u64 = 3_000;
 /// Flows of a flood, and hostile frames at a time.
 const FLOOD: usize = 4_000;
 const HOSTILE: usize = 800;
+/// Frames while the process stands still: more than a ring holds.
+const OVERFLOW: u32 = 12_000;
 /// The memory of a pass that passes before it may exceed, in percent, and how many of them a verdict needs.
 const GROWTH_PERCENT: f64 = 3.0;
 const PASSES_MIN: usize = 8;
@@ -72,8 +74,8 @@ struct Soak<'s> {
     /// The next configuration to reload, and the next of the hostile frames.
     next: usize,
     hostile: Vec<Vec<u8>>,
-    /// By fault: how often, and what was dropped meanwhile.
-    dropped: BTreeMap<Fault, (u64, u64)>,
+    /// By fault: how often, how many packets ports missed meanwhile, and how many were dropped.
+    lost: BTreeMap<Fault, (u64, u64, u64)>,
 }
 
 impl<'s> Soak<'s> {
@@ -85,7 +87,7 @@ impl<'s> Soak<'s> {
             chance: XorShift64Star::new(SEED),
             next: 0,
             hostile: Vec::new(),
-            dropped: BTreeMap::new(),
+            lost: BTreeMap::new(),
         };
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
         let to = site.mac_of(&site.router(), "guest");
@@ -99,7 +101,7 @@ impl<'s> Soak<'s> {
         let mut faults = FAULTS.to_vec();
         while !faults.is_empty() {
             let fault = faults.swap_remove(self.chance.below(faults.len() as u32) as usize);
-            let before = dropped(&self.router.one("counters"));
+            let before = losses(&self.router);
             let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
             thread::scope(|scope| {
                 for (from, to) in [(OFFICE, BEYOND), (GUEST, BEYOND), (GUEST, OFFICE.v4)] {
@@ -114,10 +116,12 @@ impl<'s> Soak<'s> {
                 self.happens(fault);
             });
             self.is_whole();
-            let counters = self.router.counters_add_up();
-            let of_fault = self.dropped.entry(fault).or_default();
+            self.router.counters_add_up();
+            let (missed, dropped) = losses(&self.router);
+            let of_fault = self.lost.entry(fault).or_default();
             of_fault.0 += 1;
-            of_fault.1 += dropped(&counters) - before;
+            of_fault.1 += missed - before.0;
+            of_fault.2 += dropped - before.1;
         }
     }
 
@@ -176,7 +180,7 @@ impl<'s> Soak<'s> {
             Fault::Stopped => {
                 self.router.process.signal("STOP");
                 let near = self.site.mac_of(&here, "lan");
-                let frames: Vec<_> = (0..2 * FLOOD as u32).map(|n| flow(near, n % 100)).collect();
+                let frames: Vec<_> = (0..OVERFLOW).map(|n| flow(near, n % 100)).collect();
                 self.frames(OFFICE, &frames);
                 self.router.process.signal("CONT");
             }
@@ -235,10 +239,6 @@ fn moves(from: &mut TcpStream, to: &mut TcpStream) {
     assert!(said == heard, "what arrives is what was sent");
 }
 
-fn dropped(counters: &Value) -> u64 {
-    counters["dropped"].as_object().expect("reasons").values().filter_map(Value::as_u64).sum()
-}
-
 /// A frame of the `n`-th flow, of 20,000, from hosts that do not exist.
 fn flow(near: MacAddr, n: u32) -> Vec<u8> {
     let (host, port) = (100 + n / 1000 % 20, 2000 + n % 1000);
@@ -290,9 +290,12 @@ fn soak(driver: &str, lasts: Duration) {
         let (passes, kib) = (memory.len(), memory.last().copied().unwrap_or(0.0));
         println!("SOAK {driver}: pass {passes} at {:?}: {kib:.0} KiB", begun.elapsed());
     }
-    for (fault, (times, dropped)) in &soak.dropped {
-        println!("SOAK {driver}: {fault:?} {times} times, {dropped} dropped by reason, 0 unaccounted");
+    for (fault, (times, missed, dropped)) in &soak.lost {
+        println!(
+            "SOAK {driver}: {fault:?} {times} times, {missed} missed by ports, {dropped} dropped by reason, 0 unaccounted"
+        );
     }
+    assert!(soak.lost.get(&Fault::Stopped).is_some_and(|(_, missed, _)| *missed > 0), "a ring overflows");
     let later = &memory[memory.len() / 2..];
     let growth = slope(later) * later.len() as f64 / later[0] * 100.0;
     println!("SOAK {driver}: memory over the later half of {} passes: {growth:+.2} %", memory.len());

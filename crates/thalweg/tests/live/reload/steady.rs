@@ -167,7 +167,7 @@ fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
 }
 
 /// Frames missed by ports, and packets dropped with a reason.
-fn losses(router: &Router<'_>) -> (u64, u64) {
+pub(crate) fn losses(router: &Router<'_>) -> (u64, u64) {
     let ports = router.show(&["ports"]).expect("the router answers");
     let count = |port: &Value| port["missed"].as_u64().unwrap_or_default();
     let dropped = router.one("counters")["dropped"].as_object().cloned().unwrap_or_default();
