@@ -167,12 +167,6 @@ impl PortIdentity {
         own.chain(shared.filter(|address| !self.addresses.iter().any(|(own, _)| own == address)))
     }
 
-    /// Whether an own address has no network: a /32, as some hosting providers assign, whose gateway is on the link
-    /// nevertheless.
-    pub(super) fn is_alone(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|&(own, length)| own == address && address.is_ipv4() && length == 32)
-    }
-
     /// Whether the router answers for an address: its own, or one of NAT's.
     pub(super) fn answers_for(&self, address: IpAddr) -> bool {
         self.owns(address)

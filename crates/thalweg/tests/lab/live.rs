@@ -26,7 +26,7 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     held.for_each(|cell| assert!(cell["sessions"].as_u64() <= Some(400), "{cell}"));
 
     let folder = tempfile::tempdir().expect("a folder");
-    let few = ["--firewall", "3,200", "--only", "capacity"];
+    let few = ["--firewall", "3,200", "--only", "established", "--live-sessions", "200"];
     let output = crate::experiment(&[&["lab", "nat"][..], &short, &few, &fewer].concat(), folder.path());
     let json = crate::results(&output, folder.path());
     let left_out = json["results"]["left_out"].as_array().expect("a list");
