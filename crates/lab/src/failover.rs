@@ -344,6 +344,9 @@ mod tests {
             left_out: vec!["nobody".to_owned()],
         };
         assert_eq!(render::table(&outcome).rows().len(), 1);
+        assert!(render::lead(&outcome).starts_with("The link"), "{}", render::lead(&outcome));
+        let nothing = Outcome { cells: Vec::new(), ..outcome };
+        assert_eq!(render::lead(&nothing), "Measured as asked for.");
     }
 
     #[test]

@@ -53,13 +53,24 @@ fn chart(outcome: &Outcome, title: &str, axis: Axis, value: fn(&FailoverResult) 
     BarChart::of(title, axis, routers, outcome.cells.iter().map(bar))
 }
 
-/// The findings: a link that goes down, with each router.
-fn lead(outcome: &Outcome) -> String {
-    let of_link = outcome.cells.iter().filter(|cell| cell.failure == Failure::Link);
-    let said: Vec<String> = of_link
-        .map(|cell| format!("{} {}, {} lost", cell.router, ms(cell.gap_ms.median), packets(cell.lost.median)))
-        .collect();
-    format!("The link to one of two transits goes down: {}.", said.join("; "))
+/// The findings: a link that goes down and a router that dies, with each router.
+pub(super) fn lead(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for (failure, what) in [
+        (Failure::Link, "The link to one of two transits goes down"),
+        (Failure::Router, "The first of two routers dies"),
+    ] {
+        let cells = outcome.cells.iter().filter(|cell| cell.failure == failure);
+        let said: Vec<String> = cells
+            .map(|cell| {
+                format!("{} {}, {} lost", cell.router, ms(cell.gap_ms.median), packets(cell.lost.median))
+            })
+            .collect();
+        if !said.is_empty() {
+            text += &format!("{what}: {}. ", said.join("; "));
+        }
+    }
+    if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
 }
 
 /// The report.

@@ -250,7 +250,7 @@ pub fn fill(like: Workload, room: u32, seed: u64, clock: &Calibration) -> Result
         return Err(keeper.invalid(format!("{held} were held and {refused} counted as refused")));
     }
     let lived = keeper.answered(&made);
-    if lived != opened as usize {
+    if lived as u64 != u64::from(opened) {
         return Err(keeper.invalid(format!("{lived} of {opened} lived on when the table was full")));
     }
     Ok(Fill { room, before_first_refusal: first.unwrap_or(offered), held: opened })

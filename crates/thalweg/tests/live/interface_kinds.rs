@@ -186,7 +186,7 @@ fn transfer(site: &Site, server: &str) -> [u32; 2] {
     let client =
         site.within(&site.namespace(OFFICE), || TcpStream::connect(server)).expect("the client connects");
     let (served, _) = listener.accept().expect("a connection");
-    let byte = |at: usize| (at * 31 >> 3) as u8;
+    let byte = |at: usize| (at * 31 / 8) as u8;
     let bytes: Vec<u8> = (0..TRANSFER_BYTES).map(byte).collect();
     std::thread::scope(|scope| {
         for (end, other) in [(&client, &served), (&served, &client)] {

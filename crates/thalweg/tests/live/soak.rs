@@ -230,7 +230,7 @@ impl<'s> Soak<'s> {
 
 /// Moves bytes from one end of a connection to the other.
 fn moves(from: &mut TcpStream, to: &mut TcpStream) {
-    let said: Vec<u8> = (0..300_000u32).map(|n| (n * 7 >> 3) as u8).collect();
+    let said: Vec<u8> = (0..300_000u32).map(|n| (n * 7 / 8) as u8).collect();
     let mut heard = vec![0; said.len()];
     thread::scope(|scope| {
         scope.spawn(|| from.write_all(&said).expect("sent"));
