@@ -468,15 +468,16 @@ pub(crate) fn live_ports<'c>(
     let port = |(index, (config, state)): (u16, (&'c PortConfig, &Option<Arc<PortState>>))| {
         let PortState { facts, later, .. } = &**state.as_ref()?;
         let mtu = facts.mtu.min(config.mtu.into());
-        Some((index, config, LinkChange { port: index, is_up: later.is_none(), mac: facts.mac, mtu }))
+        let PortFacts { mac, far_end, .. } = *facts;
+        Some((index, config, LinkChange { port: index, is_up: later.is_none(), mac, far_end, mtu }))
     };
     (0u16..).zip(config.ports.iter().zip(states)).filter_map(port).collect()
 }
 
 pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig, LinkChange)]) {
-    for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
-        let PortConfig { default_mac, vrf, .. } = **config;
-        tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up, vrf });
+    for &(index, PortConfig { default_mac, vrf, .. }, LinkChange { is_up, mac, far_end, mtu, .. }) in ports {
+        let (default_mac, vrf) = (*default_mac, *vrf);
+        tables.set_port(index, PortLink { mac, mtu, default_mac, far_end, is_up, vrf });
     }
 }
 
@@ -499,6 +500,7 @@ pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkCh
     PortIdentity {
         router_advertisements: advertise,
         translated: translated(config, change.port),
+        far_end: change.far_end,
         ..PortIdentity::new(change.mac, addresses, change.mtu)
     }
 }

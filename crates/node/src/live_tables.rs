@@ -105,6 +105,7 @@ impl LiveTables {
             mac: port.mac,
             mtu: port.mtu.into(),
             default_mac: port.default_mac,
+            far_end: None,
             is_up: true,
             vrf: port.vrf,
         });

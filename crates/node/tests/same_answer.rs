@@ -209,6 +209,12 @@ default_mac = "02:00:00:00:ff:04"
 prefix = "198.51.100.128/25"
 via = "192.0.2.1"
 
+# What comes by the forward is answered by its port.
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "192.0.2.1"
+metric = 9
+
 [[routing.rules]]
 name = "phones"
 from = "voice"

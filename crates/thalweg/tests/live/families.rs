@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use crate::site::{Host, OFFICE, OUTSIDE, Site, eventually};
+use crate::site::{Host, OFFICE, OUTSIDE, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
 /// The outside host for IPv6 hosts.
@@ -111,6 +111,56 @@ fn an_ipv6_host_reaches_ipv4_hosts() {
         router.counters_add_up();
         assert!(router.process.end(), "the router stops with success");
     }
+}
+
+/// A resolver with DNS64 beside the host asks the outside's name server through NAT64, and the host goes where it says.
+#[test]
+fn a_name_of_an_ipv4_host_leads_through_dns64() {
+    if !["unbound", "dnsmasq", "dig", "curl"].iter().all(|program| has(program)) {
+        return;
+    }
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run_alone(&config("af_packet", ""), &[]);
+    let (office, outside) = (site.namespace(OFFICE), site.namespace(OUTSIDE));
+    let names = ["--keep-in-foreground", "--no-resolv", "--no-hosts", "--conf-file=/dev/null", "--pid-file"];
+    let v4 = format!("--host-record=www.example,{}", OUTSIDE.v4);
+    let v6 = format!("--host-record=six.example,{}", OFFICE.v6);
+    let told = ["--local=/example/", &v4, &v6];
+    let mut server = site.start(&outside, "dnsmasq", &[&names[..], &told].concat());
+    let file = site.file("unbound.conf");
+    let text = format!(
+        "server:\n  interface: ::1\n  access-control: ::1/128 allow\n  module-config: \"dns64 iterator\"\n  \
+         dns64-prefix: 2001:db8:64::/96\n  chroot: \"\"\n  username: \"\"\n  directory: \"{}\"\n  pidfile: \"\"\n  \
+         use-syslog: no\n  do-daemonize: no\n  do-ip4: no\n\
+         remote-control:\n  control-enable: no\nforward-zone:\n  name: \".\"\n  forward-addr: {MAPPED}\n",
+        file.parent().expect("a folder").display()
+    );
+    std::fs::write(&file, text).expect("a file");
+    let mut resolver = site.start(&office, "unbound", &["-d", "-c", &file.display().to_string()]);
+    let ask = |name: &str| {
+        let said = site.output(&office, "dig", &["@::1", "+short", "+time=2", "+tries=1", "AAAA", name]);
+        String::from_utf8_lossy(&said.stdout).trim().parse::<Ipv6Addr>().ok()
+    };
+    let address = eventually("the resolver answers", || ask("www.example"));
+    assert_eq!(address.to_string(), MAPPED);
+    let own = ask("six.example").map(|own| own.to_string());
+    assert_eq!(own.as_deref(), Some(OFFICE.v6), "it has one of its own");
+    let listener = site.within(&outside, || TcpListener::bind((OUTSIDE.v4, 80))).expect("the server listens");
+    let page = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a connection");
+        let asked = uninterrupted(|| client.read(&mut [0; 1000])).expect("a request");
+        client.write_all(b"HTTP/1.0 200 OK\r\n\r\nby name\n").expect("answered");
+        asked
+    });
+    let at = format!("www.example:80:[{address}]");
+    let got =
+        site.said(&office, "curl", &["-sS", "--max-time", "20", "--resolve", &at, "http://www.example/"]);
+    assert_eq!(got, "by name\n");
+    assert!(page.join().expect("the server ends") > 0);
+    router.counters_add_up();
+    resolver.kill();
+    server.kill();
+    assert!(router.process.end(), "the router stops with success");
 }
 
 /// The outside knows the office's network by another prefix, which is routed to the router.

@@ -274,7 +274,12 @@ fn write_nat(text: &mut Exposition, nat: &NatCountersView) {
     }
     let mut helped =
         text.counter("nat_helper_messages", "Messages of FTP, SIP and PPTP, by what became of them.");
-    for (result, name) in [("rewritten", "helped"), ("unread", "help_unread"), ("refused", "help_refused")] {
+    for (result, name) in [
+        ("rewritten", "helped"),
+        ("unread", "help_unread"),
+        ("refused", "help_refused"),
+        ("unexpected", "help_unexpected"),
+    ] {
         helped.sample(&[("result", result)], counter(name));
     }
     let mut ports = text.gauge("nat_pool_ports", "Public ports of a pool, of each protocol.");

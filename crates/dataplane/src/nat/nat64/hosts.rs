@@ -1,6 +1,7 @@
 //! The IPv6 hosts of a shard, and the numbers that stand for them.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Numbers look like the addresses of 240.0.0.0/4, which no host has (RFC 1112 4).
 const FIRST_NUMBER: u32 = 0xf000_0000;
@@ -36,6 +37,12 @@ impl Hosts6 {
     pub(crate) fn address(&self, number: u32) -> Option<u128> {
         let host = is_number(number).then(|| self.hosts.get(&number))?;
         host.map(|host| host.address)
+    }
+
+    /// An inside address as it is on the wire.
+    pub(crate) fn ip_of(&self, inside: u32) -> IpAddr {
+        let ipv4 = || IpAddr::V4(Ipv4Addr::from(inside));
+        self.address(inside).map_or_else(ipv4, |host| IpAddr::V6(Ipv6Addr::from(host)))
     }
 
     /// The number of a host that has sessions.

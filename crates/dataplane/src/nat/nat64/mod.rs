@@ -26,8 +26,8 @@
 //! A frame that merges segments is translated once. Then all its segments may be fragmented by IPv4 routers, or none, as
 //! its longest; RFC 7915 decides packet by packet.
 //!
-//! Missing: static mappings for IPv6 hosts, hosts of one-to-one pairs, copies of such sessions on a standby, RFC 4884
-//! extensions of errors (left out), source routes back to the sender of an error (RFC 7915 4.1 wants one).
+//! Missing: static mappings for IPv6 hosts, hosts of one-to-one pairs, helpers (RFC 6384), RFC 4884 extensions of errors
+//! (left out), source routes back to the sender of an error (RFC 7915 4.1 wants one).
 
 mod hosts;
 mod prefix;
@@ -42,7 +42,7 @@ use super::config::{Nat64Config, NatProtocol};
 use super::layout::End;
 use super::rewrite;
 use super::shard::{NatShard, at_hand};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use thalweg_base::{Batch, Chunk, ChunkBuilder, DropReason, Packet, PacketFlags};
 use thalweg_wire::icmp::{self, v6};
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6, TCP, UDP};
@@ -313,8 +313,7 @@ impl NatShard {
 
     /// The inside address as it is on the wire.
     pub(super) fn address_of(&self, inside: u32) -> IpAddr {
-        let ipv4 = || IpAddr::V4(Ipv4Addr::from(inside));
-        self.host_of(inside).map_or_else(ipv4, |host| IpAddr::V6(Ipv6Addr::from(host)))
+        self.hosts6.ip_of(inside)
     }
 
     /// What decides a session's shard: its inside address, of an IPv6 host its home.

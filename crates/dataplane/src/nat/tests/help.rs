@@ -67,7 +67,9 @@ fn control(router: &Router) -> SocketAddrV4 {
 
 fn public_of(router: &Router, protocol: NatProtocol, inside: SocketAddrV4) -> Option<SocketAddrV4> {
     let all = router.sessions();
-    all.iter().find(|s| s.protocol == protocol && s.inside == SocketAddr::V4(inside)).map(|session| session.public)
+    all.iter()
+        .find(|s| s.protocol == protocol && s.inside == SocketAddr::V4(inside))
+        .map(|session| session.public)
 }
 
 #[test]
@@ -465,8 +467,7 @@ fn what_one_chunk_announces_is_bounded_and_the_rest_counted() {
     let public = control(&router);
     let text = b"227 Entering Passive Mode (203,0,113,1,19,137)\r\n".repeat(25);
     let sequence = |n: usize| u32::try_from(500 + n * text.len()).unwrap();
-    let packets: Vec<_> =
-        (0..50).map(|n| tcp(server(), public, ACK, [sequence(n), 100], &text)).collect();
+    let packets: Vec<_> = (0..50).map(|n| tcp(server(), public, ACK, [sequence(n), 100], &text)).collect();
     let frames: Vec<_> = packets.iter().map(|packet| (OUTSIDE, &packet[..], packet.len() as u32)).collect();
     let mut chunk = chunk(&frames, router.now_ns);
     router.run(&mut chunk);

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fragments::FragmentTracker;
-use crate::ingress::Ingress;
 use crate::helpers::Helper;
+use crate::ingress::Ingress;
 use crate::nat::{
     Happening, HostLimits, Nat64Config, Nat64Prefix, NatGroup, NatLogging, PortSelection, SubscriberConfig,
 };
@@ -45,7 +45,7 @@ fn end(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
 
 /// A NAT with the stages before it.
 pub(super) struct Edge {
-    router: Router,
+    pub(super) router: Router,
     fragments: RefCell<FragmentTracker>,
 }
 
@@ -104,7 +104,7 @@ impl Edge {
     }
 
     /// The public endpoint of a UDP session from here to the server.
-    fn open(&self, n: u16, port: u16) -> Result<SocketAddrV4, DropReason> {
+    pub(super) fn open(&self, n: u16, port: u16) -> Result<SocketAddrV4, DropReason> {
         self.leave(&build::udp((host6(n), port), (mapped(SERVER), 53), b"?")).map(|bytes| source(&bytes))
     }
 }
