@@ -118,7 +118,7 @@ pub(crate) fn renumber(packet: &Packet, l3: &mut [u8], mine: &Way, theirs: &Way)
         {
             field.copy_from_slice(&new.to_be_bytes());
             // In an odd place a value lies across words of the sum, so its bytes change places.
-            let turned = |value: u32| if at % 2 == 0 { value } else { value.rotate_left(8) };
+            let turned = |value: u32| if at.is_multiple_of(2) { value } else { value.rotate_left(8) };
             change.replace_u32(turned(old), turned(new));
         }
     };
