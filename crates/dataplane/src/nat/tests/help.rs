@@ -338,7 +338,7 @@ fn rtcp_keeps_to_rtp_or_has_its_port_written() {
     router.open(Udp, host(9, 6001), remote(1, 1)).unwrap();
     let sent = text(&router.leave(&udp(phone(), proxy(), &invite(6000, ""))).unwrap());
     let rtp = public_of(&router, Udp, host(3, 6000)).unwrap().port();
-    assert!(rtp % 2 == 0 && rtp != 6000 && sent.contains(&format!("m=audio {rtp} RTP")), "{sent}");
+    assert!(rtp.is_multiple_of(2) && rtp != 6000 && sent.contains(&format!("m=audio {rtp} RTP")), "{sent}");
     assert_eq!(public_of(&router, Udp, host(3, 6001)).map(|public| public.port()), Some(rtp + 1));
     assert!(!sent.contains("a=rtcp"));
     // A hash puts the two ports into two shards.

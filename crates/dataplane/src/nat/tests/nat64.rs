@@ -302,8 +302,11 @@ fn error(from: impl Into<IpAddr>, to: impl Into<IpAddr>, header: IcmpRepr, quote
     build::ip(from, to, if from.is_ipv6() { ICMPV6 } else { ICMP }, &message)
 }
 
+/// Type, code and the number behind them of an error, and of its translation.
+type ErrorPair = ((u8, u8, u32), Option<(u8, u8, u32)>);
+
 /// RFC 7915 4.2: type, code and the second word of ICMP, and those of ICMPv6.
-const ERRORS_IN: &[((u8, u8, u32), Option<(u8, u8, u32)>)] = &[
+const ERRORS_IN: &[ErrorPair] = &[
     ((3, 0, 0), Some((1, 0, 0))),
     ((3, 1, 0), Some((1, 0, 0))),
     ((3, 2, 0), Some((4, 1, 6))),
@@ -344,7 +347,7 @@ const ERRORS_IN: &[((u8, u8, u32), Option<(u8, u8, u32)>)] = &[
 ];
 
 /// RFC 7915 5.2, in the other direction.
-const ERRORS_OUT: &[((u8, u8, u32), Option<(u8, u8, u32)>)] = &[
+const ERRORS_OUT: &[ErrorPair] = &[
     ((1, 0, 0), Some((3, 1, 0))),
     ((1, 1, 0), Some((3, 10, 0))),
     ((1, 2, 0), Some((3, 1, 0))),
