@@ -11,6 +11,10 @@ use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, Sl
 use std::fmt;
 use std::sync::Arc;
 
+mod notes;
+
+pub use notes::{Expected, Origin, Translated};
+
 /// The most packets that a stage gets at a time. 256 descriptors and the first line of their frames are 32
 /// KiB, which fits a first-level cache and still shares each instruction miss among many packets.
 pub const BATCH_PACKETS: usize = 256;
@@ -61,53 +65,6 @@ impl ShardIndex {
             _ => &[],
         }
     }
-}
-
-/// Addresses and ports of an IPv4 packet as it arrived, before NAT. Addresses are in network order; for ICMP
-/// echo both ports are the identifier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    pub src: [u8; 4],
-    pub dst: [u8; 4],
-    pub src_port: u16,
-    pub dst_port: u16,
-}
-
-impl Origin {
-    /// Whether it is that of a packet: addresses of one that NAT does not translate, or translates from IPv6, are not kept.
-    #[inline(always)]
-    pub fn is_known(&self) -> bool {
-        *self != Self::default()
-    }
-}
-
-/// What NAT leaves to later stages about a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Translated {
-    pub origin: Origin,
-    /// The record of its session in its shard, plus one; 0 without one, or [`Self::UNPROVEN`].
-    pub session: u32,
-    /// The record of the firewall's state that the session names, plus one; 0 if it names none.
-    pub state: u32,
-}
-
-impl Translated {
-    /// In place of a session: an ICMP error from outside was translated without one, so nothing says that it is about a
-    /// packet that was sent.
-    pub const UNPROVEN: u32 = u32::MAX;
-}
-
-/// A connection that another one has announced, as the real hosts see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Expected {
-    pub protocol: u8,
-    pub is_ipv6: bool,
-    /// Address and port; port 0 for protocols without ports.
-    pub to: (u128, u16),
-    /// Who will begin it; `None` for anybody.
-    pub from: Option<u128>,
-    /// Seconds for which it is expected.
-    pub lifetime_s: u32,
 }
 
 /// Finds the packets in bytes that a source has only cut off, on whatever thread runs the chunk.

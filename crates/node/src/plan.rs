@@ -36,7 +36,7 @@ mod trace;
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,6 @@ use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::ingress::{Addresses, Ingress};
-use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::mss::MssClamp;
 use thalweg_dataplane::nat::{Labeler, NatCounters, NatProtocol, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
@@ -635,26 +634,6 @@ impl RouterPlan {
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
         chunk.shard_index.build(self.groups, members);
         chunk.indexed_stage = Some(stage);
-    }
-
-    /// Whether a packet left the fast path as the router's own do, and the firewall has rules about these.
-    fn is_for_judged_router(&self, packet: &Packet) -> bool {
-        let is_asked = self.firewall.as_ref().is_some_and(|firewall| firewall.rules.names_router());
-        is_asked && matches!(packet.drop_reason(), Some(DropReason::Local | DropReason::NatNoMapping))
-    }
-
-    /// Asks the access lists whether a hairpin may go from its sender to its inside host: the list of the ingress
-    /// port, which saw a public address, and those of the ports that lead to the host, which will see an inside
-    /// address.
-    fn judge_hairpin(&self, packet: &mut Packet, l3: &[u8], inside: SocketAddrV4, counts: &mut AclCounts) {
-        let acls = &self.filters.acls;
-        if acls.is_idle() {
-            return;
-        }
-        let (hop, next_hops) =
-            (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
-        let leaves_by = |port| next_hops.leads_out_of(hop, port);
-        acls.judge_as(packet, l3, inside, leaves_by, counts);
     }
 
     fn work(&self, stage: usize, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {

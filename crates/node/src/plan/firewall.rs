@@ -1,12 +1,13 @@
 //! The firewall as the plan uses it: the table of states, which reloads keep, and the rules, which they replace.
 
 use parking_lot::Mutex;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use thalweg_base::{Chunk, DropReason, NO_PORT, NO_SHARD, Packet, PacketFlags};
 use thalweg_config::FirewallConfig as Settings;
 use thalweg_dataplane::acl::{AclCounts, AclError, RuleCount};
 use thalweg_dataplane::firewall::{FirewallCounters, FirewallRules};
+use thalweg_dataplane::lpm::Lpm;
 use thalweg_exec::Locks;
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6, TCP, UDP};
 
@@ -90,6 +91,32 @@ impl Firewall {
 }
 
 impl RouterPlan {
+    /// Whether a packet left the fast path as the router's own do, and the firewall has rules about these.
+    pub(super) fn is_for_judged_router(&self, packet: &Packet) -> bool {
+        let is_asked = self.firewall.as_ref().is_some_and(|firewall| firewall.rules.names_router());
+        is_asked && matches!(packet.drop_reason(), Some(DropReason::Local | DropReason::NatNoMapping))
+    }
+
+    /// Asks the access lists whether a hairpin may go from its sender to its inside host: the list of the ingress
+    /// port, which saw a public address, and those of the ports that lead to the host, which will see an inside
+    /// address.
+    pub(super) fn judge_hairpin(
+        &self,
+        packet: &mut Packet,
+        l3: &[u8],
+        inside: SocketAddrV4,
+        counts: &mut AclCounts,
+    ) {
+        let acls = &self.filters.acls;
+        if acls.is_idle() {
+            return;
+        }
+        let (hop, next_hops) =
+            (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
+        let leaves_by = |port| next_hops.leads_out_of(hop, port);
+        acls.judge_as(packet, l3, inside, leaves_by, counts);
+    }
+
     /// The firewall, if configured.
     pub fn firewall(&self) -> Option<&Firewall> {
         self.firewall.as_ref()
