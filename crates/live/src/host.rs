@@ -577,19 +577,19 @@ impl Host {
 
     /// Handles a port that came up or went down, or whose MAC address or MTU changed.
     fn handle_link(&mut self, change: LinkChange, now_ns: u64) {
-        let LinkChange { port, is_up, mac, mtu } = change;
+        let LinkChange { port, is_up, mac, far_end, mtu } = change;
         if self.vacant.contains(&port) {
             return;
         }
         let Some(identity) = self.parts.identities.get_mut(usize::from(port)) else { return };
         identity.mac = mac;
-        identity.mtu_bytes = mtu;
+        (identity.mtu_bytes, identity.far_end) = (mtu, far_end);
         let identity = identity.clone();
         // Before anything else: from here on, packets take another path.
-        self.parts.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
+        self.parts.tables.update_port(port, |before| PortLink { mac, mtu, far_end, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
         self.follow_port(port, now_ns);
-        self.parts.mirrors.copy_state(port, is_up, mac, mtu);
+        self.parts.mirrors.copy_state(change);
         self.gateways_at_ns = now_ns;
     }
 }

@@ -108,7 +108,9 @@ impl FlowOffload {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
             let driver = port.interface.as_ref().map(|interface| interface.driver);
-            let takes = driver.is_some_and(Driver::takes_interface) && port.sub_interface.is_none();
+            let takes = driver.is_some_and(Driver::takes_interface)
+                && port.sub_interface.is_none()
+                && facts.far_end.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
@@ -250,12 +252,13 @@ impl FlowOffload {
         }
     }
 
-    /// Copies the ports' MTUs. Returns the number of the last change of BGP's routes.
+    /// Copies the ports' MTUs; no frame fits where the header would have to come off. Returns the number of the last
+    /// change of BGP's routes.
     fn look_at_tables(&self, tables: &ForwardingTables) -> u64 {
         let tables = tables.read();
         for (port, way) in (0..).zip(&self.ways_out) {
             if let (Some(way), Some(link)) = (way, tables.port(port)) {
-                way.mtu.store(link.mtu, Ordering::Relaxed);
+                way.mtu.store(if link.far_end.is_some() { 0 } else { link.mtu }, Ordering::Relaxed);
             }
         }
         tables.route_changes()

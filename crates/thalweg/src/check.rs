@@ -98,7 +98,8 @@ fn render(config: &RouterConfig, interfaces: &Interfaces, args: &CheckArgs) -> S
 }
 
 fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
-    let others = |port: &PortConfig| match (port.default_mac, &port.interface) {
+    let others = |index: usize, port: &PortConfig| match (port.default_mac, &port.interface) {
+        _ if interfaces.is_bare(index) => "sent to the far end".to_owned(),
         (Some(address), _) => format!("sent to {address}"),
         (None, Some(_)) => "asked for (ARP, ND)".to_owned(),
         (None, None) => "dropped".to_owned(),
@@ -110,7 +111,7 @@ fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
             interfaces.mac_text(config, index),
             join(port.addresses.iter()),
             port.mtu.to_string(),
-            others(port),
+            others(index, port),
         ]
     });
     *text += &table(&["port", "in traces", "MAC", "addresses", "MTU", "other neighbors"], &[4], rows);
