@@ -99,7 +99,13 @@ impl RouterPlan {
     /// Asks the access lists whether a hairpin may go from its sender to its inside host: the list of the ingress
     /// port, which saw a public address, and those of the ports that lead to the host, which will see an inside
     /// address.
-    pub(super) fn judge_hairpin(&self, packet: &mut Packet, l3: &[u8], inside: SocketAddrV4, counts: &mut AclCounts) {
+    pub(super) fn judge_hairpin(
+        &self,
+        packet: &mut Packet,
+        l3: &[u8],
+        inside: SocketAddrV4,
+        counts: &mut AclCounts,
+    ) {
         let acls = &self.filters.acls;
         if acls.is_idle() {
             return;
