@@ -204,8 +204,10 @@ fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
         let mut others = (1..).take(ports.vrfs.names.len().saturating_sub(1));
         if let Some(port) = others.find_map(|vrf| ports.connected(address.value, vrf)) {
             let (name, vrf) = (ports.name(port), ports.vrfs.name(ports.vrf_of(port)));
-            let message =
-                format!("neighbor {} is on port {name} of VRF {vrf}: no session will come up by it", address.value);
+            let message = format!(
+                "neighbor {} is on port {name} of VRF {vrf}: no session will come up by it",
+                address.value
+            );
             let expected = "a neighbor that the main table or the system reaches";
             reader.warning(ErrorKind::Conflict, &address.span, message, expected);
         }

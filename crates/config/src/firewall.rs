@@ -1,9 +1,9 @@
 //! `[firewall]`: zones, and which connections may begin between them.
 
+use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
-use ipnet::IpNet;
 use thalweg_bgp::session::config::{BGP_PORT, NeighborConfig};
 use thalweg_dataplane::acl::{AclSet, Action, Facts, Fragment, Rule};
 use thalweg_dataplane::firewall::{

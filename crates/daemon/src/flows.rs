@@ -262,7 +262,8 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     Box::new(move || {
         let ports = ports.lock().clone();
         let index = |name: &String| links.as_ref().and_then(|links| links.index(name).ok());
-        let known: Vec<Option<u32>> = ports.iter().map(|port| port.interface.as_ref().and_then(index)).collect();
+        let known: Vec<Option<u32>> =
+            ports.iter().map(|port| port.interface.as_ref().and_then(index)).collect();
         let mut free = (1..).filter(|number| !known.contains(&Some(*number)));
         let number = |(of, known): (&Option<String>, &Option<u32>)| match of {
             // The interface does not exist at present.
@@ -296,11 +297,7 @@ struct About {
 }
 
 impl Known {
-    fn new(
-        tables: Arc<ForwardingTables>,
-        speaker: Arc<OnceLock<Arc<Speaker>>>,
-        ports: NamedPorts,
-    ) -> Self {
+    fn new(tables: Arc<ForwardingTables>, speaker: Arc<OnceLock<Arc<Speaker>>>, ports: NamedPorts) -> Self {
         Self { tables, speaker, ports, of: HashMap::new(), vrfs: None, since: None }
     }
 
@@ -420,7 +417,11 @@ mod tests {
         assert_eq!(completed("wan", "wan", [203, 0, 113, 1]), (Some(0), Some(0), hop(5)));
         assert_eq!(completed("lan", "lan", [203, 0, 113, 1]), (Some(1), Some(1), hop(6)));
         assert_eq!(completed("lan", "wan", [198, 51, 100, 1]), (Some(1), Some(0), hop(9)), "leaked");
-        assert_eq!(completed("", "", [203, 0, 113, 1]), (None, None, None), "a key without the port of arrival");
+        assert_eq!(
+            completed("", "", [203, 0, 113, 1]),
+            (None, None, None),
+            "a key without the port of arrival"
+        );
     }
 
     /// The loopback interface is there everywhere, and is number 1.

@@ -628,7 +628,8 @@ fn routes_v6(config: &RouterConfig) -> impl Iterator<Item = ((VrfIndex, Prefix<u
 /// Network and broadcast addresses of connected IPv4 networks, which no host has (RFC 2644; RFC 3021: a /31 has
 /// neither).
 fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = (VrfIndex, Prefix<u32>)> + '_ {
-    let addresses = config.ports.iter().flat_map(|port| port.addresses.iter().map(move |net| (port.vrf, net)));
+    let addresses =
+        config.ports.iter().flat_map(|port| port.addresses.iter().map(move |net| (port.vrf, net)));
     addresses.flat_map(|(vrf, net)| {
         let ends = match net {
             IpNet::V4(net) if net.prefix_len() <= 30 => vec![net.network(), net.broadcast()],
