@@ -18,6 +18,7 @@ use crate::mrt::{self, UpdateRecorder};
 use crate::networks::NextHopThread;
 use crate::packets::PacketSide;
 use crate::restart::{self, NoteKeeper};
+use crate::rpki;
 use crate::seed;
 
 /// The error text if the system refuses a thread.
@@ -130,6 +131,10 @@ impl Helpers {
         if let Some(links) = self.bgp_links.take() {
             let (speaker, stop) = (speaker.clone(), self.stop.clone());
             self.spawn("bgp-links", move || links.run(&speaker, &stop))?;
+        }
+        if bgp.has_rpki() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            self.spawn("rpki", move || rpki::run(&speaker, &stop))?;
         }
         if let Some(recorder) = self.recorder.clone() {
             let (speaker, bgp) = (speaker.clone(), bgp.clone());

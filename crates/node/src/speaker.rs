@@ -28,6 +28,7 @@ mod look;
 mod memory;
 mod network;
 mod observer;
+mod origins;
 mod parting;
 mod places;
 mod profile;
@@ -67,6 +68,7 @@ use thalweg_config::BgpConfig;
 pub use best_path::BestPathTo;
 pub use export_queue::RouteReader;
 pub(crate) use groups::view_of;
+pub(crate) use origins::ViewOrigins;
 pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
 pub use query::SessionFacts;
@@ -137,6 +139,7 @@ pub struct Speaker {
     threads: AtomicUsize,
     give_back: Mutex<GiveBack>,
     restart: Arc<RestartProgress>,
+    origins: origins::Origins,
     /// Sessions came up or went down since the last query.
     sessions_changed: AtomicBool,
     /// Held for a whole reload.
@@ -245,6 +248,7 @@ impl Speaker {
                 options.restart.map(|restart| restart_progress::awaited(restart, &config)),
             )),
             give_back: Mutex::default(),
+            origins: origins::Origins::default(),
             sessions_changed: AtomicBool::new(false),
             reloading: Mutex::new(()),
             config: RwLock::new(config.clone()),

@@ -200,6 +200,8 @@ impl Speaker {
         let config = state.config.clone();
         state.receiving(&self.interner).1.begin(negotiated, &config, slot.id);
         self.set_import_policy(state, negotiated);
+        state.receiving(&self.interner).1.set_vrps(self.origins.vrps());
+        slot.ask_again.store(false, Ordering::Release);
         slot.paths.set_received_whole(state.config.import.keep_rejected == KeepRejected::All);
         state.negotiated = Some(negotiated.clone());
         state.limit_hops(negotiated);

@@ -198,8 +198,8 @@ impl Speaker {
 
     /// Has the shards judge the neighbor's kept routes by its new policy. `false` if not all of them are kept.
     fn reimport(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) -> bool {
-        let keeps = state.importer.as_ref().is_some_and(|importer| importer.judge().keeps());
-        let is_whole = keeps && slot.paths.is_received_whole();
+        let keeps = state.importer.as_ref().map(|importer| importer.judge().keeps());
+        let is_whole = keeps == Some(KeepRejected::All) && slot.paths.is_received_whole();
         if is_whole {
             self.post_import(slot, state, now);
         }
@@ -216,13 +216,17 @@ impl Speaker {
     ) {
         let kept = state.config.import.keep_rejected;
         slot.take_config(state, config);
-        match (kept, config.import.keep_rejected) {
-            (KeepRejected::All, KeepRejected::None) if state.negotiated.is_some() => {
+        let keeps = config.import.keep_rejected;
+        if kept == keeps {
+            return;
+        }
+        match keeps {
+            // What the neighbor has sent so far is not there.
+            KeepRejected::All => slot.paths.set_received_whole(false),
+            KeepRejected::None | KeepRejected::Rpki if state.negotiated.is_some() => {
                 self.post_import(slot, state, now);
             }
-            // What the neighbor has sent so far is not there.
-            (KeepRejected::None, KeepRejected::All) => slot.paths.set_received_whole(false),
-            _ => {}
+            KeepRejected::None | KeepRejected::Rpki => {}
         }
     }
 

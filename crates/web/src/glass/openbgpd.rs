@@ -8,7 +8,7 @@
 //! | `/rib/in`, by the same | routes before import policy, of neighbors with `keep_rejected` |
 //! | `/rib/out?neighbor=N`, by the same | what the neighbor is sent |
 //!
-//! Fields that this router does not have are left out: validation states, groups, the neighbor's side of a session.
+//! Fields that this router does not have are left out: states of AS path validation, groups, the neighbor's side of a session.
 
 use std::collections::BTreeMap;
 
@@ -249,6 +249,9 @@ pub(super) fn rib_route(view: &RouteView, neighbor: Option<&BgpNeighborView>, ri
         route["best"] = true.into();
     }
     route["weight"] = view.weight.into();
+    if let Some(validity) = &view.validity {
+        route["ovs"] = validity.as_str().into();
+    }
     route["last_update"] = timeframe(view.age_s).into();
     route["last_update_sec"] = view.age_s.into();
     route

@@ -70,6 +70,10 @@ fn views() -> Views {
         forwarding: Some(ForwardingView { kernel: Some(KernelView::default()), ..ForwardingView::default() }),
         neighbors: Some(vec![neighbor]),
         rib: Some(RibView::default()),
+        rpki: Some(RpkiView {
+            sources: vec![RpkiSourceView { source: name("192.0.2.53:323"), ..RpkiSourceView::default() }],
+            ..RpkiView::default()
+        }),
         memory: Some(MemoryView::default()),
     }
 }

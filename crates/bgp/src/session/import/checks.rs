@@ -29,6 +29,8 @@ pub enum Rejection {
     Policy,
     /// The prefix is one that no network has (RFC 4271 6.3).
     Martian,
+    /// The RPKI says that the origin may not announce the prefix (RFC 6811).
+    RpkiInvalid,
 }
 
 impl Rejection {
@@ -43,10 +45,11 @@ impl Rejection {
         (Self::NoPolicy, "no_policy", "no import policy is configured (`import`)"),
         (Self::Policy, "policy", "import policy"),
         (Self::Martian, "martian", "no network has such a prefix (`martian_check`)"),
+        (Self::RpkiInvalid, "rpki_invalid", "RPKI: no VRP lets its origin announce it (`rpki`)"),
     ];
 
     /// The number of rejections.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 
     /// All rejections, in order of [`Self::index`].
     pub fn all() -> impl Iterator<Item = Self> {
