@@ -58,7 +58,7 @@ table! {
     static ROUTE_LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("LOCAL_PREF");
     static ROUTE_OTC: Key<u32> = Key::number("otc", 0..=U32).help("ONLY_TO_CUSTOMER");
     static ROUTE_RPKI: Key<Validity> =
-        Key::word("rpki", &Validity::NAMES).default(Validity::NotFound).help("what the RPKI says of its origin");
+        Key::word("rpki", &Validity::NAMES).otherwise("`\"not-found\"`").help("what the RPKI says of its origin");
     static ROUTE_COMMUNITIES: Key<()> = Key::raw("communities", "a community or a list").help("its communities");
 }
 

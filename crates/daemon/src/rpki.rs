@@ -22,9 +22,6 @@ use thalweg_node::speaker::Speaker;
 /// How often sources are looked at. Changes within it are applied together.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often paths are counted by validity.
-const COUNT_EVERY: Duration = Duration::from_secs(60);
-
 /// How long new sources may take before the VRPs of earlier ones are dropped.
 const GRACE: Duration = Duration::from_secs(300);
 
@@ -68,7 +65,7 @@ impl Source {
 pub(crate) fn run(speaker: &Speaker, stop: &AtomicBool) {
     let (mut configured, mut sources) = (Vec::new(), Vec::new());
     let mut used: Option<Arc<VrpTable>> = None;
-    let (mut begun, mut count_at) = (Instant::now(), Instant::now());
+    let mut begun = Instant::now();
     while !stop.load(Ordering::Acquire) {
         let config = speaker.config();
         if configured != config.rpki {
@@ -95,7 +92,6 @@ pub(crate) fn run(speaker: &Speaker, stop: &AtomicBool) {
                 tracing::info!(ipv4, ipv6, "rpki: VRPs of {from} are in force");
                 speaker.set_vrps(table.clone());
                 used = Some(table);
-                count_at = Instant::now() + LOOK_EVERY;
             }
             None if used.is_some() && (has_none || is_patient) => {}
             None => {
@@ -105,7 +101,6 @@ pub(crate) fn run(speaker: &Speaker, stop: &AtomicBool) {
                 let none = Arc::<VrpTable>::default();
                 speaker.set_vrps(none.clone());
                 used = Some(none);
-                count_at = Instant::now() + LOOK_EVERY;
             }
         }
         let mut found = false;
@@ -117,10 +112,6 @@ pub(crate) fn run(speaker: &Speaker, stop: &AtomicBool) {
         });
         speaker.set_rpki_sources(views.collect());
         speaker.ask_for_unkept();
-        if count_at <= Instant::now() {
-            speaker.count_validity();
-            count_at = Instant::now() + COUNT_EVERY;
-        }
         thread::park_timeout(LOOK_EVERY);
     }
     end(&mut sources);

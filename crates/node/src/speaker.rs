@@ -19,6 +19,7 @@
 
 mod advertised;
 mod best_path;
+mod counts;
 mod direct;
 mod drive;
 mod export_queue;

@@ -133,6 +133,9 @@ pub struct BgpNeighborView {
     /// Those of them that import rejects; unknown unless all that it sent are kept.
     #[serde(default)]
     pub rejected_by_family: Option<ByFamily<u64>>,
+    /// Routes that it is sent, as of the last round of counting; unknown before the first.
+    #[serde(default)]
+    pub sent_by_family: Option<ByFamily<u64>>,
     pub updates_received: u64,
     pub messages_received: u64,
     #[serde(default)]

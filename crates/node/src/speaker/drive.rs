@@ -243,6 +243,7 @@ impl Speaker {
             self.leave_group(slot, *sending);
         }
         let Some(negotiated) = state.negotiated.take() else { return };
+        slot.paths.set_sent(None);
         self.sessions_changed.store(true, Ordering::Release);
         self.observers.each(|observer| observer.state_changed(&negotiated, false));
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {

@@ -19,8 +19,7 @@ use super::reimport::{Revalidated, Revalidation};
 use super::shards::{Kept, ShardOp};
 use super::slot::NewImport;
 use super::{Speaker, log};
-use crate::control::{AnswerError, RpkiSourceView, RpkiView, ValidityView, VrpView};
-use thalweg_bgp::rib::ScanCursor;
+use crate::control::{AnswerError, ByFamily, RpkiSourceView, RpkiView, ValidityView, VrpView};
 
 /// The shortest time between two requests for a neighbor's routes because of VRPs, in milliseconds.
 const ASK_INTERVAL_MS: u64 = 60_000;
@@ -38,6 +37,12 @@ impl Origins {
     /// The VRPs in force.
     pub(super) fn vrps(&self) -> Option<Arc<VrpTable>> {
         self.vrps.lock().clone()
+    }
+
+    /// Notes how many paths have which validity.
+    pub(super) fn set_counts(&self, valid: ByFamily<u64>, not_found: ByFamily<u64>, invalid: ByFamily<u64>) {
+        let mut view = self.view.lock();
+        (view.valid_paths, view.not_found_paths, view.invalid_paths) = (valid, not_found, invalid);
     }
 }
 
@@ -115,32 +120,6 @@ impl Speaker {
     /// Says what `show rpki` answers about the sources.
     pub fn set_rpki_sources(&self, sources: Vec<RpkiSourceView>) {
         self.origins.view.lock().sources = sources;
-    }
-
-    /// Counts the paths in the RIB by validity, a slice at a time.
-    pub fn count_validity(&self) {
-        let origins = self.view_origins();
-        let mut counts = [[0_u64; 3]; 2];
-        let mut count = |family: Family, prefix: IpPrefix, attrs: &Attrs| {
-            if let Some(validity) = origins.validity(prefix, attrs) {
-                counts[family.index()][validity as usize] += 1;
-            }
-        };
-        for shard in 0..self.shards.len() {
-            let mut cursor = ScanCursor::START;
-            while !self.scan_shard::<u32>(shard, &mut cursor, &mut |route| {
-                route.paths().for_each(|path| count(Family::Ipv4, route.prefix.into(), path.attrs));
-            }) {}
-            let mut cursor = ScanCursor::START;
-            while !self.scan_shard::<u128>(shard, &mut cursor, &mut |route| {
-                route.paths().for_each(|path| count(Family::Ipv6, route.prefix.into(), path.attrs));
-            }) {}
-        }
-        let of = |validity: Validity| counts.map(|each| each[validity as usize]).into();
-        let mut view = self.origins.view.lock();
-        view.valid_paths = of(Validity::Valid);
-        view.not_found_paths = of(Validity::NotFound);
-        view.invalid_paths = of(Validity::Invalid);
     }
 
     /// Says how valid routes are, for views.

@@ -523,6 +523,7 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
         accepted_by_family: accepted.into(),
         kept_by_family: keeps.then(|| kept.into()),
         rejected_by_family: is_whole.then(|| missing.into()),
+        sent_by_family: slot.paths.sent().map(Into::into),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
         received_by_type: messages_view(counters.received),

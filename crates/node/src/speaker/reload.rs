@@ -48,9 +48,13 @@ impl PreparedBgp<'_> {
     pub fn apply(self) -> Vec<String> {
         let Self { speaker, diff, new, reserved, _one_at_a_time } = self;
         let now = Millis(speaker.now_ms.load(Ordering::Relaxed));
+        let sources = speaker.config().rpki.clone();
         *speaker.config.write() = new.clone();
         reserved.give_slots(&diff.added, now);
         let mut done = diff.restart.clone();
+        if sources != new.rpki && !sources.is_empty() && new.has_rpki() {
+            done.push("sources of VRPs begin anew".to_owned());
+        }
         for neighbor in &diff.removed {
             speaker.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
             done.push(format!("neighbor {} removed", neighbor.name));

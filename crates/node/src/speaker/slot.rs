@@ -98,6 +98,8 @@ pub(super) struct PathCounts {
     received: [AtomicI64; 2],
     /// Some are missing there: the neighbor sent more than are kept, or they were not kept from the beginning.
     received_in_part: AtomicBool,
+    /// How many routes the neighbor is sent, by family, as of the last count; negative: not counted.
+    sent: [AtomicI64; 2],
     /// Counts at which the session must act: its warning threshold, and the first count above the limit.
     watched: [[AtomicI64; 2]; 2],
     reached: AtomicBool,
@@ -263,6 +265,7 @@ impl PeerSlot {
 impl PathCounts {
     fn new(config: &NeighborConfig) -> Self {
         let counts = Self::default();
+        counts.set_sent(None);
         counts.watch(config);
         counts
     }
@@ -306,6 +309,20 @@ impl PathCounts {
     /// Whether all that the neighbor has sent is kept.
     pub(super) fn is_received_whole(&self) -> bool {
         !self.received_in_part.load(Ordering::Acquire)
+    }
+
+    /// The routes that the neighbor is sent, by family, as of the last count in its session.
+    pub(super) fn sent(&self) -> Option<[u64; 2]> {
+        let [ipv4, ipv6] = self.sent.each_ref().map(|count| u64::try_from(count.load(Ordering::Relaxed)));
+        Some([ipv4.ok()?, ipv6.ok()?])
+    }
+
+    /// Sets what [`Self::sent`] returns.
+    pub(super) fn set_sent(&self, counts: Option<[u64; 2]>) {
+        for (family, sent) in self.sent.iter().enumerate() {
+            let count = counts.and_then(|counts| i64::try_from(counts[family]).ok());
+            sent.store(count.unwrap_or(-1), Ordering::Relaxed);
+        }
     }
 
     /// Adjusts the count by the routes that one shard gained or lost.

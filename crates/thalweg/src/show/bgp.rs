@@ -235,9 +235,10 @@ fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
         .number("Rejected", |each| {
             each.rejected_by_family.map_or_else(String::new, |of| count(of.ipv4 + of.ipv6))
         })
+        .number("Sent", |each| each.sent_by_family.map_or_else(String::new, |of| count(of.ipv4 + of.ipv6)))
         .number("UPDATEs in", |each| count(each.updates_received))
         .words("Last error", |each| each.last_error.clone().unwrap_or_default())
-        .optional(&["Last error", "UPDATEs in", "Rejected", "Address"])
+        .optional(&["Last error", "UPDATEs in", "Rejected", "Sent", "Address"])
         .table()
 }
 
@@ -256,6 +257,9 @@ fn neighbor(view: &BgpNeighborView) -> String {
     }
     if let Some(ByFamily { ipv4, ipv6 }) = view.kept_by_family {
         rows.push(("kept as sent", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
+    }
+    if let Some(ByFamily { ipv4, ipv6 }) = view.sent_by_family {
+        rows.push(("routes sent", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
     }
     let (updates, messages) = (count(view.updates_received), count(view.messages_received));
     rows.push(("received", format!("{messages} messages, {updates} of them UPDATEs")));

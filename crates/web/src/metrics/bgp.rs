@@ -49,11 +49,14 @@ fn write_neighbors(text: &mut Exposition, neighbors: &[BgpNeighborView]) {
     let mut flaps = text.counter("bgp_neighbor_flaps", "Times that the session went down.");
     neighbors.iter().for_each(|each| flaps.sample(&[of(each)], each.flaps));
     type Routes = fn(&BgpNeighborView) -> Option<ByFamily<u64>>;
-    let routes: [(&str, &str, Routes); 3] = [
+    let routes: [(&str, &str, Routes); 4] = [
         ("bgp_neighbor_accepted_prefixes", "Routes of the neighbor in the RIB.", |each| {
             Some(each.accepted_by_family)
         }),
         ("bgp_neighbor_kept_prefixes", "Routes kept as the neighbor sent them.", |each| each.kept_by_family),
+        ("bgp_neighbor_sent_prefixes", "Routes that the neighbor is sent, counted in rounds.", |each| {
+            each.sent_by_family
+        }),
         ("bgp_neighbor_rejected_prefixes", "Kept routes that import rejects.", |each| {
             each.rejected_by_family
         }),
