@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::{PeerKind, Role};
-use thalweg_bgp::rpki::Validity;
 use thalweg_bgp::policy::{
     ACCEPT, Action, Amount, Between, Community, CommunityList, CommunitySet, Condition, NumberSet,
     PREPEND_MAX, PeerPattern, Policy, PolicyError, PrefixSet, PrependAs, REJECT, RULES_MAX, Rule,
     RuleLibrary, RuleSet, Verdict,
 };
+use thalweg_bgp::rpki::Validity;
 use thalweg_wire::bgp::{Family, Origin};
 use toml::de::DeValue;
 

@@ -69,7 +69,8 @@ pub(crate) fn read_rpki(reader: &mut Reader, bgp: &mut Section<'_>) -> Vec<RpkiS
             (Some(address), None) => RpkiPlace::Cache(address),
             (None, Some(path)) => RpkiPlace::File(path),
             (given, _) => {
-                let has = if given.is_some() { "both `cache` and `file`" } else { "neither `cache` nor `file`" };
+                let has =
+                    if given.is_some() { "both `cache` and `file`" } else { "neither `cache` nor `file`" };
                 reader.error(ErrorKind::Conflict, &span, format!("[[bgp.rpki]] has {has}"), "one of them");
                 continue;
             }

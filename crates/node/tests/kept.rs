@@ -347,7 +347,8 @@ proptest! {
 /// VRPs from a recipe, of prefixes and origins that `messages` has too.
 fn table(recipe: &[(u8, u8, u8)]) -> Arc<VrpTable> {
     let vrp = |&(place, length, asn): &(u8, u8, u8)| {
-        let prefix = Prefix::new((10 << 24) + (u32::from(place) << 16), [8, 12, 16, 24][usize::from(length % 4)]);
+        let prefix =
+            Prefix::new((10 << 24) + (u32::from(place) << 16), [8, 12, 16, 24][usize::from(length % 4)]);
         let prefix = prefix.unwrap();
         let max_length = if length & 16 == 0 { prefix.length() } else { prefix.length().max(24) };
         let asn = [0, NEIGHBOR_AS, 64_601, 64_602, 64_605][usize::from(asn % 5)];
@@ -366,7 +367,8 @@ fn rejected_routes_return_without_the_neighbor() {
     let speaker = Speaker::new(config, SpeakerOptions::new(network, 1)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let vrp = |text: &str, asn| Vrp { prefix: text.parse().unwrap(), max_length: 24, asn };
-    let set = |vrps: &[Vrp]| speaker.set_vrps(Arc::new(vrps.iter().copied().collect::<VrpList>().into_table()));
+    let set =
+        |vrps: &[Vrp]| speaker.set_vrps(Arc::new(vrps.iter().copied().collect::<VrpList>().into_table()));
     let (first, other) = (vrp("10.5.0.0/16", 64_601), vrp("10.10.0.0/16", 64_602));
     let shown = |rejected| {
         let filter = RouteFilter { rejected, ..RouteFilter::default() };
@@ -387,10 +389,8 @@ fn rejected_routes_return_without_the_neighbor() {
         // 10.5.0.0/24 of AS 64601, 10.10.0.0/24 of AS 64601.
         let message = messages(&[(1, 1, 0, 0), (2, 1, 0, 0)]);
         stream.write_all(&message).unwrap();
-        let both = BTreeSet::from([
-            route("10.5.0.0/24", "valid", None),
-            route("10.10.0.0/24", "not-found", None),
-        ]);
+        let both =
+            BTreeSet::from([route("10.5.0.0/24", "valid", None), route("10.10.0.0/24", "not-found", None)]);
         eventually("both routes", || shown(false) == both);
         assert_eq!(neighbor(&speaker).kept_by_family.unwrap_or_default().ipv4, 0);
         set(&[first, other]);
@@ -410,7 +410,10 @@ fn rejected_routes_return_without_the_neighbor() {
         assert_eq!(neighbor(&speaker).sent_by_type.route_refresh, 1, "without the neighbor");
         speaker.count_validity();
         let view: Vec<RpkiView> = ask(&speaker, &BgpRequest::Rpki);
-        assert_eq!((view[0].valid_paths.ipv4, view[0].not_found_paths.ipv4, view[0].invalid_paths.ipv4), (1, 1, 0));
+        assert_eq!(
+            (view[0].valid_paths.ipv4, view[0].not_found_paths.ipv4, view[0].invalid_paths.ipv4),
+            (1, 1, 0)
+        );
         let vrps: Vec<ValidityView> =
             ask(&speaker, &BgpRequest::Vrps { prefix: "10.5.0.0/25".to_owned(), origin_as: Some(64_601) });
         assert_eq!((vrps[0].validity.as_deref(), vrps[0].vrps.len()), (Some("invalid"), 1));

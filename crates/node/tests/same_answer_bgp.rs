@@ -237,9 +237,8 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
         speaker.count_sent();
         let views: Vec<BgpNeighborView> = ask(&speaker, &BgpRequest::Neighbors);
         let listener = views.iter().find(|view| view.address == LISTENER).expect("the listener");
-        let [ipv4, ipv6] = [true, false].map(|is_v4| {
-            heard.keys().filter(|prefix| prefix.address().is_ipv4() == is_v4).count() as u64
-        });
+        let [ipv4, ipv6] = [true, false]
+            .map(|is_v4| heard.keys().filter(|prefix| prefix.address().is_ipv4() == is_v4).count() as u64);
         assert_eq!(listener.sent_by_family, Some(ByFamily { ipv4, ipv6 }), "what it is sent is what it has");
         let paths = best.iter().map(|route| (route.prefix.parse().unwrap(), route.as_path.clone()));
         assert!(*told.0.lock().unwrap() == paths.collect(), "the reader was told what is best");

@@ -50,22 +50,43 @@ impl Timers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pdu<'a> {
     /// The cache has something new.
-    SerialNotify { session: u16, serial: u32 },
+    SerialNotify {
+        session: u16,
+        serial: u32,
+    },
     /// The router asks for what is new since this serial number.
-    SerialQuery { session: u16, serial: u32 },
+    SerialQuery {
+        session: u16,
+        serial: u32,
+    },
     /// The router asks for everything.
     ResetQuery,
-    CacheResponse { session: u16 },
+    CacheResponse {
+        session: u16,
+    },
     /// A VRP that begins to hold, or no longer holds.
-    Prefix { announced: bool, prefix: IpPrefix, max_length: u8, asn: u32 },
+    Prefix {
+        announced: bool,
+        prefix: IpPrefix,
+        max_length: u8,
+        asn: u32,
+    },
     /// `None` for the timers in version 0.
-    EndOfData { session: u16, serial: u32, timers: Option<Timers> },
+    EndOfData {
+        session: u16,
+        serial: u32,
+        timers: Option<Timers>,
+    },
     /// The cache cannot tell the difference: ask for everything.
     CacheReset,
     /// Of BGPsec; not looked into.
     RouterKey,
     /// Why the other end gives up, about which PDU, in words from outside.
-    ErrorReport { code: u16, about: &'a [u8], text: Cow<'a, str> },
+    ErrorReport {
+        code: u16,
+        about: &'a [u8],
+        text: Cow<'a, str>,
+    },
 }
 
 /// Codes of error reports (RFC 8210 section 12).
@@ -223,7 +244,8 @@ impl<'a> Pdu<'a> {
             Self::ErrorReport { code, about, text } => {
                 begin(10, *code);
                 let about = &about[..about.len().min(PDU_BYTES_MAX / 2)];
-                let end = (0..=text.len().min(PDU_BYTES_MAX / 4)).rev().find(|end| text.is_char_boundary(*end));
+                let end =
+                    (0..=text.len().min(PDU_BYTES_MAX / 4)).rev().find(|end| text.is_char_boundary(*end));
                 for part in [about, &text.as_bytes()[..end.unwrap_or(0)]] {
                     out.extend_from_slice(&length_bytes(part.len()));
                     out.extend_from_slice(part);
@@ -315,10 +337,12 @@ mod tests {
                 let prefix = Prefix::new(address, a.min(b)).unwrap().into();
                 Pdu::Prefix { announced, prefix, max_length: a.max(b), asn }
             }),
-            (any::<(bool, u128, u32)>(), 0u8..=128, 0u8..=128).prop_map(|((announced, address, asn), a, b)| {
-                let prefix = Prefix::new(address, a.min(b)).unwrap().into();
-                Pdu::Prefix { announced, prefix, max_length: a.max(b), asn }
-            }),
+            (any::<(bool, u128, u32)>(), 0u8..=128, 0u8..=128).prop_map(
+                |((announced, address, asn), a, b)| {
+                    let prefix = Prefix::new(address, a.min(b)).unwrap().into();
+                    Pdu::Prefix { announced, prefix, max_length: a.max(b), asn }
+                }
+            ),
             (any::<(u16, u32)>(), timers).prop_map(|((session, serial), timers)| Pdu::EndOfData {
                 session,
                 serial,

@@ -64,8 +64,7 @@ impl Program {
         let by_condition = |each: &Condition| {
             matches!(each, Condition::Prefix(_) | Condition::PrefixLength(_) | Condition::Validity(_))
         };
-        self.conditions().any(by_condition)
-            || self.rules().any(|rule| rule.actions.iter().any(by_action))
+        self.conditions().any(by_condition) || self.rules().any(|rule| rule.actions.iter().any(by_action))
     }
 
     pub(super) fn depends_on_neighbor(&self) -> bool {

@@ -369,8 +369,11 @@ fn next_hops_say_how_they_came_about() {
     ] {
         let rule = Rule { actions: vec![action.clone()], verdict: Some(Verdict::Accept), ..Rule::default() };
         let policy = Policy::compile(&one(rule), &["a".into()]).unwrap();
-        let outcome =
-            policy.evaluate(&RouteContext { prefix, peer: &peer, source: None, validator: None }, &attrs, &mut builder);
+        let outcome = policy.evaluate(
+            &RouteContext { prefix, peer: &peer, source: None, validator: None },
+            &attrs,
+            &mut builder,
+        );
         assert_eq!(outcome, Outcome::AcceptChanged(Changed { next_hop: choice, med: false }), "{action:?}");
         assert_eq!(builder.next_hop, NextHop::V4(next_hop.into()), "{action:?}");
     }
@@ -413,7 +416,12 @@ fn decisions_are_said_in_words() {
         let policy = Policy::compile(library, &["a".into()]).unwrap();
         let (peer, mut builder) = (peer(), AttrsBuilder::default());
         let attrs = Interner::new(1).intern(&mut builder);
-        let route = RouteContext { prefix: "192.0.2.0/24".parse().unwrap(), peer: &peer, source: None, validator: None };
+        let route = RouteContext {
+            prefix: "192.0.2.0/24".parse().unwrap(),
+            peer: &peer,
+            source: None,
+            validator: None,
+        };
         match policy.evaluate(&route, &attrs, &mut builder) {
             Outcome::Reject { rule } => policy.describe(rule),
             other => panic!("{other:?}"),

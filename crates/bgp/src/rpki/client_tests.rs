@@ -152,7 +152,11 @@ fn what_is_out_of_place_ends_the_connection_with_its_reason() {
             "corrupt data",
             "session 8, not 7",
         ),
-        (&[Pdu::CacheResponse { session: 7 }, item(true, vrp(1)), Pdu::CacheReset], "corrupt data", "Cache Reset"),
+        (
+            &[Pdu::CacheResponse { session: 7 }, item(true, vrp(1)), Pdu::CacheReset],
+            "corrupt data",
+            "Cache Reset",
+        ),
     ];
     for (pdus, code, text) in cases {
         let mut client = connected(config());
@@ -172,7 +176,8 @@ fn what_is_out_of_place_ends_the_connection_with_its_reason() {
 #[test]
 fn a_cache_is_bounded_in_vrps_and_in_time() {
     let mut client = connected(CacheConfig { vrps_max: 2, ..config() });
-    let many = [Pdu::CacheResponse { session: 7 }, item(true, vrp(1)), item(true, vrp(2)), item(true, vrp(3))];
+    let many =
+        [Pdu::CacheResponse { session: 7 }, item(true, vrp(1)), item(true, vrp(2)), item(true, vrp(3))];
     send(&mut client, 1, NOW, &many);
     assert_eq!(client.last_error(), Some("more than 2 VRPs (`vrps_max`)"));
     let mut client = connected(config());
@@ -181,7 +186,8 @@ fn a_cache_is_bounded_in_vrps_and_in_time() {
     assert_eq!((client.state(), client.poll_step()), (CacheState::Down, Some(ClientStep::Close)));
     // A withdrawal counts too.
     let mut client = connected(CacheConfig { vrps_max: 2, ..config() });
-    let many = [Pdu::CacheResponse { session: 7 }, item(false, vrp(1)), item(false, vrp(2)), item(false, vrp(3))];
+    let many =
+        [Pdu::CacheResponse { session: 7 }, item(false, vrp(1)), item(false, vrp(2)), item(false, vrp(3))];
     send(&mut client, 1, NOW, &many);
     assert_eq!(client.state(), CacheState::Down);
 }
@@ -237,7 +243,8 @@ impl Cache {
             Pdu::CacheResponse { session: self.session }.write(1, &mut out);
             before.difference(now).for_each(|asn| item(false, vrp(*asn)).write(1, &mut out));
             now.difference(&before).for_each(|asn| item(true, vrp(*asn)).write(1, &mut out));
-            Pdu::EndOfData { session: self.session, serial, timers: Some(Timers::DEFAULT) }.write(1, &mut out);
+            Pdu::EndOfData { session: self.session, serial, timers: Some(Timers::DEFAULT) }
+                .write(1, &mut out);
         }
         out
     }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::json;
 use thalweg_base::IpPrefix;
 use thalweg_bgp::rpki::{CacheConfig, Vrp, VrpList, VrpTable};
@@ -91,7 +91,12 @@ impl VrpFile {
         self.last_error = error;
     }
 
-    fn view(&self, table: Option<&VrpTable>, age: Option<Duration>, limit: Option<Duration>) -> RpkiSourceView {
+    fn view(
+        &self,
+        table: Option<&VrpTable>,
+        age: Option<Duration>,
+        limit: Option<Duration>,
+    ) -> RpkiSourceView {
         RpkiSourceView {
             source: self.path.display().to_string(),
             kind: "file".to_owned(),
@@ -251,11 +256,16 @@ mod tests {
             fs::write(&path, broken).unwrap();
             assert_eq!(look(&mut file, &seen), (Some(2), "unreadable".to_owned()), "{broken}");
         }
-        let many: Vec<String> =
-            (0..4).map(|asn| format!(r#"{{"prefix": "10.0.0.0/8", "maxLength": 8, "asn": {asn}}}"#)).collect();
+        let many: Vec<String> = (0..4)
+            .map(|asn| format!(r#"{{"prefix": "10.0.0.0/8", "maxLength": 8, "asn": {asn}}}"#))
+            .collect();
         fs::write(&path, format!("{{\"roas\": [{}]}}", many.join(","))).unwrap();
         assert_eq!(look(&mut file, &seen), (Some(2), "unreadable".to_owned()));
-        assert!(file.last_error.as_ref().is_some_and(|error| error.contains("vrps_max")), "{:?}", file.last_error);
+        assert!(
+            file.last_error.as_ref().is_some_and(|error| error.contains("vrps_max")),
+            "{:?}",
+            file.last_error
+        );
     }
 
     #[test]

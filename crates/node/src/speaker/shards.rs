@@ -327,10 +327,9 @@ impl ShardSlot {
                 self.running.lock().retain(other);
                 self.begin(ShardOp::Reimport(slot));
             }
-            ShardOp::Withdraw(..)
-            | ShardOp::Retain(..)
-            | ShardOp::Sweep(..)
-            | ShardOp::Revalidate(..) => self.begin(op),
+            ShardOp::Withdraw(..) | ShardOp::Retain(..) | ShardOp::Sweep(..) | ShardOp::Revalidate(..) => {
+                self.begin(op)
+            }
         }
     }
 

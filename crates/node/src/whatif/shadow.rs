@@ -294,12 +294,22 @@ impl Shadow {
     /// The paths of a prefix, each with why it is or is not the best.
     pub(super) fn explain(&self, prefix: IpPrefix) -> Vec<RouteView> {
         match prefix {
-            IpPrefix::V4(prefix) => {
-                explained(&self.shards[shard_of(prefix)], prefix, true, &self.peers, &ViewOrigins::default(), Millis(0))
-            }
-            IpPrefix::V6(prefix) => {
-                explained(&self.shards[shard_of(prefix)], prefix, true, &self.peers, &ViewOrigins::default(), Millis(0))
-            }
+            IpPrefix::V4(prefix) => explained(
+                &self.shards[shard_of(prefix)],
+                prefix,
+                true,
+                &self.peers,
+                &ViewOrigins::default(),
+                Millis(0),
+            ),
+            IpPrefix::V6(prefix) => explained(
+                &self.shards[shard_of(prefix)],
+                prefix,
+                true,
+                &self.peers,
+                &ViewOrigins::default(),
+                Millis(0),
+            ),
         }
     }
 

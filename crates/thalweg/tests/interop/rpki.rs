@@ -97,7 +97,8 @@ fn a_real_table_is_as_valid_as_bird_finds_it() {
     net.add_addresses(End::Right, std::iter::once(FIRST));
     let spec = |end| Spec { families: vec![Family::V4], cache: Some(address()), ..Spec::new(end) };
     let Some(mut right) = bird::make(&net, spec(End::Right)) else { return };
-    let mut left = thalweg::Thalweg::start_in(&net, Spec { others: vec![(FIRST, number)], ..spec(End::Left) });
+    let mut left =
+        thalweg::Thalweg::start_in(&net, Spec { others: vec![(FIRST, number)], ..spec(End::Left) });
     until("the session", 20, || left.established(Family::V4));
     until_done("all VRPs", 60, || {
         let view = left.json(&["show", "bgp", "rpki"]).map_err(|why| (0, why))?.remove(0);
@@ -119,7 +120,10 @@ fn a_real_table_is_as_valid_as_bird_finds_it() {
         }
         let first = ours.iter().find(|(prefix, validity)| theirs.get(*prefix) != Some(*validity));
         let other = first.and_then(|(prefix, _)| theirs.get(prefix));
-        Err((same, format!("{same} of {expected} alike, {} and {}: {first:?} {other:?}", ours.len(), theirs.len())))
+        Err((
+            same,
+            format!("{same} of {expected} alike, {} and {}: {first:?} {other:?}", ours.len(), theirs.len()),
+        ))
     });
     // The same number of routes is sent as BIRD has.
     until("the sent routes are counted", 60, || {
@@ -180,7 +184,8 @@ fn a_cache_that_changes_its_mind() {
     cache.run();
     until("the route is invalid, and kept", 30, || {
         let rejected = left.json(&["show", "bgp", "routes", "--rejected"])?;
-        let is_it = |route: &serde_json::Value| route["rejected"] == "rpki_invalid" && route["validity"] == "invalid";
+        let is_it =
+            |route: &serde_json::Value| route["rejected"] == "rpki_invalid" && route["validity"] == "invalid";
         if rejected.len() == 1 && rejected.iter().all(is_it) { Ok(()) } else { Err(format!("{rejected:?}")) }
     });
 }

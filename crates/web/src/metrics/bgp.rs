@@ -1,7 +1,9 @@
 //! Samples about BGP.
 
 use thalweg_bgp::session::State;
-use thalweg_node::control::{BgpNeighborView, ByFamily, MemoryView, MessagesView, RibView, RpkiSourceView, RpkiView};
+use thalweg_node::control::{
+    BgpNeighborView, ByFamily, MemoryView, MessagesView, RibView, RpkiSourceView, RpkiView,
+};
 
 use super::{Each, Views};
 use crate::exposition::Exposition;
@@ -137,7 +139,9 @@ fn write_rpki(text: &mut Exposition, rpki: &RpkiView) {
     let gauges: [(&str, &str, Source); 4] = [
         ("rpki_source_used", "Whether the VRPs of the source are in force.", |each| each.used.into()),
         ("rpki_source_vrps", "VRPs of the source.", |each| each.vrps.ipv4 + each.vrps.ipv6),
-        ("rpki_source_serial", "The serial number of the cache's data.", |each| each.serial.unwrap_or(0).into()),
+        ("rpki_source_serial", "The serial number of the cache's data.", |each| {
+            each.serial.unwrap_or(0).into()
+        }),
         ("rpki_source_age_seconds", "Time since the VRPs of the source were complete.", |each| {
             each.age_s.unwrap_or(0)
         }),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use thalweg_node::control::{FlowOutletView, KernelView, NatUse, SojournView, WorkerView};
+use thalweg_node::control::{FlowOutletView, KernelView, NatUse, RpkiSourceView, SojournView, WorkerView};
 
 use super::*;
 
