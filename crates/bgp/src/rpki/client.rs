@@ -26,6 +26,10 @@ use crate::peer::Millis;
 /// The longest time between a query and its End of Data, in seconds: enough for the whole RPKI over a slow line.
 const ANSWER_MAX_S: u64 = 600;
 
+/// The longest time between two attempts to connect while there is no data, in seconds: a cache may start after its
+/// routers.
+const RETRY_WITHOUT_DATA_S: u32 = 30;
+
 /// The longest text of a cache that is kept, in characters.
 const TEXT_MAX: usize = 200;
 
@@ -246,6 +250,12 @@ impl RtrClient {
             self.counters.expired += 1;
             (self.updated, self.session) = (None, None);
             self.set_table(Arc::default());
+            if matches!(self.state, CacheState::Asking | CacheState::Receiving) {
+                // A difference to what is gone.
+                self.give_up("its VRPs expired before the answer was complete".to_owned(), now);
+                self.due = now;
+                return None;
+            }
         }
         if self.due > now {
             return None;
@@ -459,7 +469,11 @@ impl RtrClient {
         self.state = CacheState::Down;
         (self.announced, self.withdrawn, self.notified) = (VrpList::default(), VrpList::default(), false);
         self.input = Vec::new();
-        self.due = now.plus_s(self.timers.retry_s.into());
+        let retry_s = match self.updated {
+            Some(_) => self.timers.retry_s,
+            None => self.timers.retry_s.min(RETRY_WITHOUT_DATA_S),
+        };
+        self.due = now.plus_s(retry_s.into());
     }
 }
 

@@ -117,6 +117,26 @@ fn data_outlives_the_connection_until_it_expires() {
 }
 
 #[test]
+fn a_difference_to_expired_data_is_not_applied() {
+    for begun in [false, true] {
+        let mut client = synced();
+        client.handle_timer(NOW.plus_s(999));
+        let answer = [Pdu::CacheResponse { session: 7 }, item(true, vrp(2)), end(4)];
+        send(&mut client, 1, NOW.plus_s(999), &answer[..if begun { 2 } else { 0 }]);
+        assert_eq!(
+            client.handle_timer(NOW.plus_s(1000)),
+            Some(ClientStep::Connect),
+            "a new connection at once"
+        );
+        assert_eq!(client.poll_step(), Some(ClientStep::Close));
+        send(&mut client, 1, NOW.plus_s(1000), &answer);
+        assert_eq!((client.table().len(), client.session()), (0, None));
+        client.handle_connected(NOW.plus_s(1001));
+        assert_eq!(sent(&mut client), ["Reset Query"]);
+    }
+}
+
+#[test]
 fn an_old_cache_is_spoken_to_in_its_version() {
     // It says what it does not speak.
     let mut client = connected(config());

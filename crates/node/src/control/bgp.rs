@@ -130,7 +130,7 @@ pub struct BgpNeighborView {
     /// Routes kept as it sent them, with `keep_rejected`.
     #[serde(default)]
     pub kept_by_family: Option<ByFamily<u64>>,
-    /// Those of them that import rejects; unknown unless all that it sent are kept.
+    /// Those of them that import rejects; unknown if only a part of what it sent is there.
     #[serde(default)]
     pub rejected_by_family: Option<ByFamily<u64>>,
     /// Routes that it is sent, as of the last round of counting; unknown before the first.

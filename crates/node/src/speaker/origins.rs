@@ -90,8 +90,15 @@ impl Speaker {
         }
         if !neighbors.is_empty() {
             let revalidation = Arc::new(Revalidation { old, new, changed, neighbors });
-            self.post_to_shards(&ShardOp::Revalidate(revalidation.clone(), Kept::Yes));
-            self.post_to_shards(&ShardOp::Revalidate(revalidation, Kept::No));
+            let keeps = |wanted: &dyn Fn(KeepRejected) -> bool| {
+                revalidation.neighbors.values().any(|each| wanted(each.import.judge.keeps()))
+            };
+            if keeps(&|keeps| keeps != KeepRejected::None) {
+                self.post_to_shards(&ShardOp::Revalidate(revalidation.clone(), Kept::Yes));
+            }
+            if keeps(&|keeps| keeps != KeepRejected::All) {
+                self.post_to_shards(&ShardOp::Revalidate(revalidation.clone(), Kept::No));
+            }
         }
     }
 

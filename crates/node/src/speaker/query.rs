@@ -509,6 +509,10 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
     let keeps = keep != KeepRejected::None;
     let is_whole = keep == KeepRejected::All && slot.paths.is_received_whole();
     let missing = Family::ALL.map(|family| kept[family.index()].saturating_sub(accepted[family.index()]));
+    let rejected_now = match keep {
+        KeepRejected::Rpki => Some(kept),
+        _ => is_whole.then_some(missing),
+    };
     BgpNeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
@@ -522,7 +526,7 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
         accepted: accepted.iter().sum(),
         accepted_by_family: accepted.into(),
         kept_by_family: keeps.then(|| kept.into()),
-        rejected_by_family: is_whole.then(|| missing.into()),
+        rejected_by_family: rejected_now.map(Into::into),
         sent_by_family: slot.paths.sent().map(Into::into),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
