@@ -441,6 +441,10 @@ impl RtrClient {
             self.due = now;
             return;
         }
+        if code != error::NO_DATA {
+            // So a cache answers, too, that has begun anew and does not know our session (RFC 8210 section 5.1).
+            self.session = None;
+        }
         self.give_up(format!("the cache reports: {} {text}", error::name(code)), now);
     }
 

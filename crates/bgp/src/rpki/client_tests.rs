@@ -116,6 +116,21 @@ fn data_outlives_the_connection_until_it_expires() {
     assert_eq!((client.updated(), client.counters().expired), (None, 1));
 }
 
+/// StayRTR answers a session that it does not know with an error and closes the connection.
+#[test]
+fn a_cache_that_reports_an_error_is_asked_for_everything() {
+    for (code, next) in [(error::CORRUPT_DATA, "Reset Query"), (error::NO_DATA, "7 since 3")] {
+        let mut client = synced();
+        let report = Pdu::ErrorReport { code, about: &[], text: "Session ID mismatch\n".into() };
+        send(&mut client, 1, NOW, &[report]);
+        assert_eq!(client.poll_step(), Some(ClientStep::Close));
+        assert!(client.last_error().is_some_and(|error| error.ends_with(" ")), "no control characters");
+        assert_eq!(client.handle_timer(NOW.plus_s(10)), Some(ClientStep::Connect));
+        client.handle_connected(NOW.plus_s(10));
+        assert_eq!((sent(&mut client), origins(&client)), (vec![next.to_owned()], vec![1]));
+    }
+}
+
 #[test]
 fn a_difference_to_expired_data_is_not_applied() {
     for begun in [false, true] {
