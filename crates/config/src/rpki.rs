@@ -1,4 +1,4 @@
-//! `[[bgp.rpki]]`: where the VRPs of route origin validation come from, in order of preference.
+//! `[[bgp.rpki_source]]`: where the VRPs of route origin validation come from, in order of preference.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use crate::key::{Differs, Key, Sub, table};
 use crate::reader::Reader;
 use crate::section::Section;
 
-pub(crate) static RPKI: Key<Sub> = Key::sections("rpki", &TABLE)
+pub(crate) static RPKI: Key<Sub> = Key::sections("rpki_source", &TABLE)
     .restart(Differs::Bgp(|old, new| old.has_rpki() != new.has_rpki()))
     .help("sources of VRPs for route origin validation, in order of preference: see [rpki.md](rpki.md)");
 table! {
-    static TABLE: "bgp.rpki", "[[bgp.rpki]]";
+    static TABLE: "bgp.rpki_source", "[[bgp.rpki_source]]";
 
     static CACHE: Key<SocketAddr> = Key::text("cache", "an address, perhaps with a port", cache)
         .otherwise("required without `file`")
@@ -71,7 +71,7 @@ pub(crate) fn read_rpki(reader: &mut Reader, bgp: &mut Section<'_>) -> Vec<RpkiS
             (given, _) => {
                 let has =
                     if given.is_some() { "both `cache` and `file`" } else { "neither `cache` nor `file`" };
-                reader.error(ErrorKind::Conflict, &span, format!("[[bgp.rpki]] has {has}"), "one of them");
+                reader.error(ErrorKind::Conflict, &span, format!("[[bgp.rpki_source]] has {has}"), "one of them");
                 continue;
             }
         };

@@ -16,7 +16,7 @@ pub enum AnswerError {
     NeedsConnection,
     #[error("this router does not speak BGP: its configuration has no [bgp]")]
     NoBgp,
-    #[error("this router asks no RPKI: its configuration has no [[bgp.rpki]]")]
+    #[error("this router asks no RPKI: its configuration has no [[bgp.rpki_source]]")]
     NoRpki,
     #[error("this router forwards no packets: no port has an interface")]
     NoPackets,

@@ -66,7 +66,7 @@ impl Thalweg<'_> {
         let networks: Vec<String> = spec.networks.iter().map(|n| format!("  \"{n}\",\n")).collect();
         let _ = writeln!(text, "networks = [\n{}]", networks.concat());
         if let Some(cache) = spec.cache {
-            let _ = writeln!(text, "[[bgp.rpki]]\ncache = \"{cache}\"\nretry_s = 1\n");
+            let _ = writeln!(text, "[[bgp.rpki_source]]\ncache = \"{cache}\"\nretry_s = 1\n");
         }
         for family in &spec.families {
             let _ = writeln!(
