@@ -1,7 +1,7 @@
 //! Route origin validation (RFC 6811): which AS may originate which prefix, as the RPKI says.
 //!
-//! A [`VrpTable`] has the validated ROA payloads (VRPs). It never changes; a change makes another, so whoever holds one
-//! reads it without a lock. [`Validator`] asks it about routes. [`RtrClient`] keeps a cache's table by RTR (RFC 8210),
+//! A [`VrpTable`] has the validated ROA payloads (VRPs). It never changes; a change makes another, so who holds one reads
+//! it without a lock. [`Validator`] asks it about routes. [`RtrClient`] keeps a cache's table by RTR (RFC 8210),
 //! without a socket or a clock.
 //!
 //! The validity of a route is not stored: it follows from its prefix, the origin of its AS_PATH and the table of now.

@@ -31,6 +31,7 @@ mod network;
 mod observer;
 mod origins;
 mod parting;
+mod peer_counts;
 mod places;
 mod profile;
 mod progress;

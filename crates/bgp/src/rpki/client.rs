@@ -181,6 +181,7 @@ impl RtrClient {
         client
     }
 
+    /// Where it is in its exchange with the cache.
     pub fn state(&self) -> CacheState {
         self.state
     }
@@ -210,6 +211,7 @@ impl RtrClient {
         self.timers
     }
 
+    /// What happened so far.
     pub fn counters(&self) -> ClientCounters {
         self.counters
     }

@@ -264,7 +264,7 @@ impl Cache {
             let before = match pdu {
                 Pdu::ResetQuery => BTreeSet::new(),
                 Pdu::SerialQuery { session, serial } if session == self.session => {
-                    self.history[serial as usize].clone()
+                    self.history[usize::try_from(serial).unwrap()].clone()
                 }
                 Pdu::SerialQuery { .. } => {
                     Pdu::CacheReset.write(1, &mut out);
@@ -332,7 +332,7 @@ proptest! {
             prop_assert!(client.input.len() <= PDU_BYTES_MAX + cut);
             if let (CacheState::Synced, Some((session, serial))) = (client.state(), client.session())
                 && session == cache.session
-                && let Some(set) = cache.history.get(serial as usize)
+                && let Some(set) = cache.history.get(usize::try_from(serial).unwrap())
             {
                 prop_assert_eq!(origins(&client), set.iter().copied().collect::<Vec<_>>());
             }

@@ -253,6 +253,12 @@ fn merge<A: Address>(
     }
 }
 
+/// The index that a number stands for.
+#[inline]
+fn place(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 fn sorted<A: Address>(mut entries: Vec<Entry<A>>) -> Vec<Entry<A>> {
     entries.sort_unstable_by_key(Entry::key);
     entries
@@ -268,7 +274,7 @@ impl<A: Address> Ordered<A> {
     /// `entries` are in order, each once.
     fn new(mut entries: Vec<Entry<A>>) -> Self {
         // The last number means "none", and more VRPs than that fit into no memory that a cache is given.
-        entries.truncate(NONE as usize);
+        entries.truncate(place(NONE));
         if let Some(first) = entries.first_mut() {
             // What it had in another table.
             first.parent = NONE;
@@ -278,7 +284,7 @@ impl<A: Address> Ordered<A> {
             let Some(entry) = rest.first_mut() else { break };
             let Ok(prefix) = Prefix::new(entry.address, entry.length) else { continue };
             let mut parent = u32::try_from(at - 1).unwrap_or(NONE);
-            while let Some(above) = before.get(parent as usize) {
+            while let Some(above) = before.get(place(parent)) {
                 if above.covers(prefix) {
                     break;
                 }
@@ -324,7 +330,7 @@ impl<A: Address> Ordered<A> {
         std::iter::from_fn(move || {
             loop {
                 let entry = next?;
-                next = self.entries.get(entry.parent as usize);
+                next = self.entries.get(place(entry.parent));
                 if entry.covers(prefix) {
                     return Some(entry);
                 }

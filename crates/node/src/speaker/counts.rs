@@ -80,11 +80,15 @@ impl Speaker {
         if self.origins.vrps().is_none() {
             return;
         }
-        let mut counts = [[0_u64; 3]; 2];
+        let (mut valid, mut not_found, mut invalid) = ([0; 2], [0; 2], [0; 2]);
         let mut count = |family: Family, prefix: IpPrefix, attrs: &Attrs| {
-            if let Some(validity) = origins.validity(prefix, attrs) {
-                counts[family.index()][validity as usize] += 1;
-            }
+            let counts = match origins.validity(prefix, attrs) {
+                None => return,
+                Some(Validity::Valid) => &mut valid,
+                Some(Validity::NotFound) => &mut not_found,
+                Some(Validity::Invalid) => &mut invalid,
+            };
+            counts[family.index()] += 1;
         };
         for shard in 0..self.shards.len() {
             let mut cursor = ScanCursor::START;
@@ -96,7 +100,6 @@ impl Speaker {
                 route.paths().for_each(|path| count(Family::Ipv6, route.prefix.into(), path.attrs));
             }) {}
         }
-        let of = |validity: Validity| counts.map(|each| each[validity as usize]).into();
-        self.origins.set_counts(of(Validity::Valid), of(Validity::NotFound), of(Validity::Invalid));
+        self.origins.set_counts(valid.into(), not_found.into(), invalid.into());
     }
 }

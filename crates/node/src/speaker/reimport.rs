@@ -19,7 +19,7 @@ use thalweg_bgp::route::{Changes, RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::rpki::{Validity, VrpTable};
 use thalweg_bgp::session::config::KeepRejected;
 
-use super::shards::Counted;
+use super::peer_counts::Counted;
 use super::slot::{NewImport, PeerSlot};
 
 /// New VRPs, and the neighbors whose import asks for validity.
