@@ -55,6 +55,7 @@ mod reload;
 mod route_file;
 mod route_table;
 mod routing;
+mod rpki;
 mod section;
 mod sets;
 mod standby;
@@ -80,7 +81,9 @@ use section::Section;
 use text_file::read_text;
 
 pub use alarms::alarms_of;
-pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
+pub use bgp_types::{
+    BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop, RpkiPlace, RpkiSource,
+};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use files::Files;
 pub use key::{KeyInfo, SectionInfo, ValueInfo};

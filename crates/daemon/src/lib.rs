@@ -36,6 +36,7 @@ mod process;
 mod reload;
 mod restart;
 pub mod rights;
+mod rpki;
 mod seed;
 mod service;
 mod stopping;

@@ -48,9 +48,13 @@ impl PreparedBgp<'_> {
     pub fn apply(self) -> Vec<String> {
         let Self { speaker, diff, new, reserved, _one_at_a_time } = self;
         let now = Millis(speaker.now_ms.load(Ordering::Relaxed));
+        let sources = speaker.config().rpki.clone();
         *speaker.config.write() = new.clone();
         reserved.give_slots(&diff.added, now);
         let mut done = diff.restart.clone();
+        if sources != new.rpki && !sources.is_empty() && new.has_rpki() {
+            done.push("sources of VRPs begin anew".to_owned());
+        }
         for neighbor in &diff.removed {
             speaker.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
             done.push(format!("neighbor {} removed", neighbor.name));
@@ -198,8 +202,8 @@ impl Speaker {
 
     /// Has the shards judge the neighbor's kept routes by its new policy. `false` if not all of them are kept.
     fn reimport(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) -> bool {
-        let keeps = state.importer.as_ref().is_some_and(|importer| importer.judge().keeps());
-        let is_whole = keeps && slot.paths.is_received_whole();
+        let keeps = state.importer.as_ref().map(|importer| importer.judge().keeps());
+        let is_whole = keeps == Some(KeepRejected::All) && slot.paths.is_received_whole();
         if is_whole {
             self.post_import(slot, state, now);
         }
@@ -216,13 +220,17 @@ impl Speaker {
     ) {
         let kept = state.config.import.keep_rejected;
         slot.take_config(state, config);
-        match (kept, config.import.keep_rejected) {
-            (KeepRejected::All, KeepRejected::None) if state.negotiated.is_some() => {
+        let keeps = config.import.keep_rejected;
+        if kept == keeps {
+            return;
+        }
+        match keeps {
+            // What the neighbor has sent so far is not there.
+            KeepRejected::All => slot.paths.set_received_whole(false),
+            KeepRejected::None | KeepRejected::Rpki if state.negotiated.is_some() => {
                 self.post_import(slot, state, now);
             }
-            // What the neighbor has sent so far is not there.
-            (KeepRejected::None, KeepRejected::All) => slot.paths.set_received_whole(false),
-            _ => {}
+            KeepRejected::None | KeepRejected::Rpki => {}
         }
     }
 

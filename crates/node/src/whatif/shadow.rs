@@ -21,7 +21,7 @@ use thalweg_wire::mrt::{AsSize, Peer, RibEntry};
 
 use crate::control::RouteView;
 use crate::mrt_update::UpdateFields;
-use crate::speaker::{explained, origination, view_of};
+use crate::speaker::{ViewOrigins, explained, origination, view_of};
 
 /// Routes of a neighbor that are applied to the shards together.
 const BATCH_ROUTES: usize = 2048;
@@ -294,12 +294,22 @@ impl Shadow {
     /// The paths of a prefix, each with why it is or is not the best.
     pub(super) fn explain(&self, prefix: IpPrefix) -> Vec<RouteView> {
         match prefix {
-            IpPrefix::V4(prefix) => {
-                explained(&self.shards[shard_of(prefix)], prefix, true, &self.peers, Millis(0))
-            }
-            IpPrefix::V6(prefix) => {
-                explained(&self.shards[shard_of(prefix)], prefix, true, &self.peers, Millis(0))
-            }
+            IpPrefix::V4(prefix) => explained(
+                &self.shards[shard_of(prefix)],
+                prefix,
+                true,
+                &self.peers,
+                &ViewOrigins::default(),
+                Millis(0),
+            ),
+            IpPrefix::V6(prefix) => explained(
+                &self.shards[shard_of(prefix)],
+                prefix,
+                true,
+                &self.peers,
+                &ViewOrigins::default(),
+                Millis(0),
+            ),
         }
     }
 
