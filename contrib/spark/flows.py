@@ -1,23 +1,23 @@
 """Flow records in Apache Spark: a table of a dataset, or a stream of a topic. See docs/scale.md.
 
     spark-submit contrib/spark/flows.py top /var/lib/thalweg/flows --key src,dst_port --where "date = '2026-11-22'"
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION,org.apache.spark:spark-protobuf_2.13:VERSION \\
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION \\
         contrib/spark/flows.py follow --brokers localhost:9092 --topic flows --to /srv/flows
 
-`follow` takes `kafka://BROKER/TOPIC?format=protobuf` and writes Parquet files by day and hour, with the columns of a
-dataset but times in one column each, in microseconds. What is in a file and what was read of the topic is decided
-together (`_spark_metadata`, the checkpoint): a record is there once, whenever the job is killed and started again.
+`follow` takes `kafka://BROKER/TOPIC` (JSON) and writes Parquet files by day and hour, with the columns of a dataset. What
+is in a file and what was read of the topic is decided together (the checkpoint, `_spark_metadata`): Spark reads a record
+there once, however often the job is killed and started again.
 """
 
 import argparse
+import re
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-PROTO = Path(__file__).resolve().parents[2] / "crates/probe/proto/flow_record.proto"
+FIELDS = Path(__file__).resolve().parents[2] / "crates/probe/proto/flow_record.proto"
 TIMES = ["flow_end", "flow_start", "reverse_start", "reverse_end"]
-ADDRESSES = ["src", "dst", "next_hop", "bgp_next_hop", "nat_src", "nat_dst", "exporter_address"]
 
 
 def table(spark, paths):
@@ -53,34 +53,22 @@ def top(flows, keys, where=None, by="bytes", count=10):
     return answer.orderBy(F.desc(by), *keys).limit(count)
 
 
-@F.udf("string")
-def address(octets):
-    """4 or 16 bytes as text."""
-    import ipaddress
+def schema(fields):
+    """The fields of a message, by the file that lists them with their types; times are text in JSON."""
+    found = re.findall(r"optional (\w+) (\w+) =", fields.read_text())
+    kind = lambda name, of: "bigint" if of.startswith("uint") and name not in TIMES else "string"
+    return ", ".join(f"{name} {kind(name, of)}" for of, name in found)
 
-    return str(ipaddress.ip_address(bytes(octets))) if octets else None
 
-
-def records(messages, descriptor):
-    """Messages of protocol buffers in a column `value` as columns of a dataset."""
-    from pyspark.sql.protobuf.functions import from_protobuf
-
-    flows = messages.select(from_protobuf("value", "FlowRecord", descriptor).alias("flow")).select("flow.*")
-    # 64 bits without a sign become bigint; nanoseconds microseconds.
-    known = lambda name: F.col(name).cast("bigint")
-    times = {name: F.timestamp_micros((known(name) / 1000).cast("bigint")) for name in TIMES}
-    flows = flows.withColumns(times | {name: address(name) for name in ADDRESSES})
+def records(messages, fields=FIELDS):
+    """Messages of JSON in a column `value` as the columns of a dataset."""
+    flow = F.from_json(F.col("value").cast("string"), schema(fields))
+    flows = messages.select(flow.alias("flow")).select("flow.*")
+    # 2026-11-22T05:00:00.123456789Z: microseconds, and the nanoseconds below.
+    times = {name: F.concat(F.substring(name, 1, 26), F.lit("Z")).cast("timestamp") for name in TIMES}
+    rests = {f"{name}_ns": F.substring(name, 27, 3).cast("int") for name in TIMES}
+    flows = flows.withColumns(rests).withColumns(times)
     return flows.withColumns({"date": F.to_date("flow_end"), "hour": F.hour("flow_end")})
-
-
-def descriptor_of(proto, folder):
-    """The schema as Spark wants it; needs protoc."""
-    import subprocess
-
-    made = Path(folder) / "flow_record.desc"
-    command = ["protoc", f"--proto_path={proto.parent}", f"--descriptor_set_out={made}", proto.name]
-    subprocess.run(command, check=True)
-    return str(made)
 
 
 def write(flows, to, once=False):
@@ -104,7 +92,7 @@ def main():
     follows.add_argument("--brokers", required=True)
     follows.add_argument("--topic", default="flows")
     follows.add_argument("--to", required=True)
-    follows.add_argument("--proto", type=Path, default=PROTO)
+    follows.add_argument("--fields", type=Path, default=FIELDS, help="flow_record.proto")
     follows.add_argument("--once", action="store_true", help="what is there now, then end")
     asked = parser.parse_args()
     spark = SparkSession.builder.appName("thalweg-flows").config("spark.sql.session.timeZone", "UTC").getOrCreate()
@@ -114,9 +102,7 @@ def main():
         return
     messages = spark.readStream.format("kafka").option("kafka.bootstrap.servers", asked.brokers)
     messages = messages.option("subscribe", asked.topic).option("startingOffsets", "earliest").load()
-    Path(asked.to).mkdir(parents=True, exist_ok=True)
-    descriptor = descriptor_of(asked.proto, asked.to)
-    write(records(messages, descriptor), asked.to, asked.once).awaitTermination()
+    write(records(messages, asked.fields), asked.to, asked.once).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ pub use address::{Carrier, CollectorAddress};
 pub use clickhouse::{ClickHouseAddress, ClickHouseOptions};
 pub use error::CollectorError;
 pub use kafka::{Acks, Compression, KafkaAddress, KafkaOptions, MessageFormat};
-pub use report::{CollectorReport, Connection, Loss};
 pub(crate) use link::shake_hands;
+pub use report::{CollectorReport, Connection, Loss};
 pub(crate) use tls::Tls;
 pub use tls::TlsOptions;
 

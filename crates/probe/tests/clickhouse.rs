@@ -30,7 +30,7 @@ impl Server {
         let (port, tcp_port) = (http.local_addr().unwrap().port(), tcp.local_addr().unwrap().port());
         let path = folder.path().display();
         let config = format!(
-            "<yandex><http_port>{port}</http_port><tcp_port>{tcp_port}</tcp_port><listen_host>127.0.0.1</listen_host>
+            "<yandex><logger><level>warning</level><console>1</console></logger><http_port>{port}</http_port><tcp_port>{tcp_port}</tcp_port><listen_host>127.0.0.1</listen_host>
             <path>{path}/data/</path><tmp_path>{path}/tmp/</tmp_path><mark_cache_size>67108864</mark_cache_size>
             <users_config>{path}/users.xml</users_config><default_profile>default</default_profile>
             <default_database>default</default_database></yandex>"

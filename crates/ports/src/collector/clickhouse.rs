@@ -123,7 +123,9 @@ impl Outlet {
 
     /// Whether gathered records need not wait for others.
     fn is_due(&self) -> bool {
-        self.gathered.len() >= BLOCK_RECORDS_MAX || self.life.end.is_some() || self.since.elapsed() >= self.wait
+        self.gathered.len() >= BLOCK_RECORDS_MAX
+            || self.life.end.is_some()
+            || self.since.elapsed() >= self.wait
     }
 
     /// Makes the next block: of what was gathered, which came before anything in the spool, or of the spool.

@@ -48,7 +48,12 @@ fn tables() -> String {
     let fields = || Field::of_lines(true);
     let listed = |line: &dyn Fn(Field) -> String| fields().map(line).collect::<Vec<_>>().join(",\n");
     let columns = listed(&|field| {
-        format!("    {} {} COMMENT '{}'", field.name(), column_type(field), field.row().help.replace('\'', "''"))
+        format!(
+            "    {} {} COMMENT '{}'",
+            field.name(),
+            column_type(field),
+            field.row().help.replace('\'', "''")
+        )
     });
     let message = listed(&|field| format!("    {} {}", field.name(), message_column(field).0));
     let converted = listed(&|field| format!("    {}", message_column(field).1));
@@ -76,7 +81,8 @@ fn the_tables_have_every_field() {
 #[test]
 fn bytes_are_those_of_the_encoding() {
     let mut row = Vec::new();
-    let binary = RowBinary { fields: vec![Field::FlowEnd, Field::Src, Field::SrcPort, Field::NextHop, Field::App] };
+    let binary =
+        RowBinary { fields: vec![Field::FlowEnd, Field::Src, Field::SrcPort, Field::NextHop, Field::App] };
     binary.write(&full(), &mut row);
     let end = 1_700_000_001_000_000_000_u64.to_le_bytes();
     let src = "20010db8000000000000000000000001";
@@ -84,7 +90,8 @@ fn bytes_are_those_of_the_encoding() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(hex(&row), format!("{}{src}50c300{next_hop}0003{}", hex(&end), hex(b"dns")));
     row.clear();
-    RowBinary { fields: vec![Field::NextHop, Field::DstMac, Field::TtlMin] }.write(&unknown_record(), &mut row);
+    RowBinary { fields: vec![Field::NextHop, Field::DstMac, Field::TtlMin] }
+        .write(&unknown_record(), &mut row);
     assert_eq!(row, [1, 1, 1]);
 }
 
@@ -116,14 +123,20 @@ fn clickhouse_reads_the_same_three_times() {
     }
     std::fs::copy(proto, folder.path().join("flow_record.proto")).expect("a copy");
     let python = std::env::var_os("THALWEG_PYTHON").unwrap_or_else(|| "python3".into());
-    let has = Command::new(&python).args(["-c", "import chdb"]).output().is_ok_and(|output| output.status.success());
+    let has = Command::new(&python)
+        .args(["-c", "import chdb"])
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !has {
-        println!("SKIPPED clickhouse_reads_the_same_three_times: no python3 with chdb (THALWEG_PYTHON names one)");
+        println!(
+            "SKIPPED clickhouse_reads_the_same_three_times: no python3 with chdb (THALWEG_PYTHON names one)"
+        );
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/row_binary/three_ways.py");
     let mut command = Command::new(python);
-    let output = command.arg(script).arg(contrib().join("flows.sql")).arg(folder.path()).output().expect("it starts");
+    let output =
+        command.arg(script).arg(contrib().join("flows.sql")).arg(folder.path()).output().expect("it starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     // Of each way: rows, packets, and rows that another way has not. Then the sums of both rollups.

@@ -101,8 +101,8 @@ impl FromStr for ClickHouseAddress {
             .split_once('/')
             .ok_or_else(|| error(scheme.len() + place.len(), "a slash and a table behind the server"))?;
         let port = if has_tls { TLS_PORT } else { PORT };
-        let (host, port) =
-            host_and_port(server, port).map_err(|(inside, expected)| error(scheme.len() + inside, expected))?;
+        let (host, port) = host_and_port(server, port)
+            .map_err(|(inside, expected)| error(scheme.len() + inside, expected))?;
         if !is_table(table) {
             let expected = "a table, or a database, a dot and a table: letters, digits and `_`";
             return Err(error(scheme.len() + server.len() + 1, expected));

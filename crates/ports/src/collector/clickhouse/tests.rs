@@ -8,8 +8,7 @@ use std::thread::JoinHandle;
 use thalweg_flow::{Counters, EndReason, FlowKey};
 
 const ACCEPTS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-const REFUSES: &str =
-    "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\nCode: 60. DB::Exception: Table default.t doesn't exist.\n";
+const REFUSES: &str = "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\nCode: 60. DB::Exception: Table default.t doesn't exist.\n";
 /// Closes without an answer.
 const HANGS_UP: &str = "";
 
@@ -26,7 +25,11 @@ fn record(number: u64) -> FlowRecord {
         vlan: 0,
         mpls_label: None,
     };
-    FlowRecord::new(key, Counters { packets: number, bytes: 1, ..Counters::default() }, EndReason::IdleTimeout)
+    FlowRecord::new(
+        key,
+        Counters { packets: number, bytes: 1, ..Counters::default() },
+        EndReason::IdleTimeout,
+    )
 }
 
 fn records(numbers: std::ops::Range<u64>) -> Vec<FlowRecord> {
@@ -43,7 +46,10 @@ fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u64>)> {
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
             let body = &bytes[end + 4..];
             if body.len() == length.parse::<usize>().unwrap() {
-                return Some((head, body.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)).collect()));
+                return Some((
+                    head,
+                    body.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)).collect(),
+                ));
             }
         }
         match stream.read(&mut piece).unwrap() {
@@ -79,7 +85,8 @@ fn open(port: u16, query: &str, spool: Option<SpoolOptions>) -> Collector {
 }
 
 fn balances(report: &CollectorReport) {
-    let fates = [report.sent, report.in_flight, report.spooled, report.lost_in_all(), report.unexportable_in_all()];
+    let fates =
+        [report.sent, report.in_flight, report.spooled, report.lost_in_all(), report.unexportable_in_all()];
     assert_eq!(report.accepted, fates.into_iter().sum(), "{report:?}");
 }
 
