@@ -10,6 +10,7 @@ there once, however often the job is killed and started again.
 """
 
 import argparse
+import functools
 import re
 from pathlib import Path
 
@@ -20,22 +21,15 @@ FIELDS = Path(__file__).resolve().parents[2] / "crates/probe/proto/flow_record.p
 TIMES = ["flow_end", "flow_start", "reverse_start", "reverse_end"]
 
 
-def table(spark, paths):
+def table(spark, folder):
     """The dataset, of one writer or of several (`DIR/writer-2` ...), as one table."""
     reader = spark.read.option("mergeSchema", "true")
-    tables = [reader.parquet(str(path)) for path in paths]
-    flows = tables[0]
-    for other in tables[1:]:
-        flows = flows.unionByName(other, allowMissingColumns=True)
-    return flows
-
-
-def writers(folder):
-    """The folders of a dataset's writers."""
-    root = Path(folder)
-    parts = [part for part in [root, *sorted(root.glob("writer-*"))] if any(part.glob("date=*"))]
-    # Of the first one only the days: further writers' folders are beside them.
-    return [part / "date=*" if part == root and len(parts) > 1 else part for part in parts] or [root]
+    parts = [part for part in [Path(folder), *sorted(Path(folder).glob("writer-*"))] if any(part.glob("date=*"))]
+    if len(parts) < 2:
+        return reader.parquet(str(*parts or [folder]))
+    # Spark wants one structure below a path, so writers are read apart.
+    tables = [reader.option("basePath", str(part)).parquet(f"{part}/date=*") for part in parts]
+    return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tables)
 
 
 def scaled(flows):
@@ -97,7 +91,7 @@ def main():
     asked = parser.parse_args()
     spark = SparkSession.builder.appName("thalweg-flows").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     if asked.command == "top":
-        flows = table(spark, writers(asked.folder))
+        flows = table(spark, asked.folder)
         top(flows, asked.key.split(","), asked.where, asked.by, asked.n).show(asked.n, truncate=False)
         return
     messages = spark.readStream.format("kafka").option("kafka.bootstrap.servers", asked.brokers)

@@ -36,8 +36,10 @@ fn records(numbers: std::ops::Range<u64>) -> Vec<FlowRecord> {
     numbers.map(record).collect()
 }
 
-/// A request: its head, and the numbers of the records in its body.
-fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u64>)> {
+/// The head of a request, and the numbers of the records in its body.
+type Posted = (String, Vec<u64>);
+
+fn read_request(stream: &mut TcpStream) -> Option<Posted> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -60,7 +62,7 @@ fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u64>)> {
 }
 
 /// Gives these answers, one for each connection.
-fn server(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<(String, Vec<u64>)>>) {
+fn server(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<Posted>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let serve = move || {
