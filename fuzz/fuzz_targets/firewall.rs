@@ -12,6 +12,7 @@ use thalweg_dataplane::firewall::{
     FirewallConfig, FirewallRules, FirewallStage, PacketState, Policy, StateTimeouts, ZoneRule, state_hash,
 };
 use thalweg_dataplane::fragments::FragmentTracker;
+use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::ingress::Ingress;
 
 const SHARDS: u16 = 4;
@@ -39,6 +40,7 @@ fn config() -> FirewallConfig {
         checks_windows: true,
         picks_up: true,
         timeouts: StateTimeouts { udp_s: 3, ..StateTimeouts::DEFAULT },
+        helpers: Helpers::default(),
     }
 }
 

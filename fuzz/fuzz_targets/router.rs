@@ -16,6 +16,7 @@ use thalweg_base::{
 };
 use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::firewall::{FirewallConfig, Policy, StateTimeouts};
+use thalweg_dataplane::helpers::Helper;
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer};
 use thalweg_dataplane::nat::testing::checksums;
@@ -85,6 +86,7 @@ fn firewall(shards: u16) -> Firewall {
         checks_windows: true,
         picks_up: true,
         timeouts: StateTimeouts::DEFAULT,
+        helpers: Helper::ALL.into_iter().collect(),
     };
     let zone_names = ["outside", "inside"].map(str::to_owned).to_vec();
     let named = thalweg_config::FirewallConfig { firewall, zone_names, rule_names: Vec::new() };
@@ -125,6 +127,7 @@ fn plan() -> RouterPlan {
             inside_port: 8080,
             count: 1,
         }],
+        helpers: Helper::ALL.into_iter().collect(),
         ..NatConfig::default()
     };
     let voice = Match { applications: vec![1, 2, 3], ..Match::default() };

@@ -7,6 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use thalweg_base::OneThread;
 use thalweg_dataplane::firewall::{FirewallConfig, FirewallStage, Policy, StateTimeouts};
+use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::nat::{Cursor, NatConfig, NatStage, testing};
 use thalweg_dataplane::standby::{Standby, StandbyRun, Tables};
 
@@ -25,6 +26,7 @@ fn firewall() -> FirewallConfig {
         checks_windows: true,
         picks_up: false,
         timeouts: StateTimeouts::DEFAULT,
+        helpers: Helpers::default(),
     }
 }
 

@@ -73,6 +73,14 @@ pub struct Origin {
     pub dst_port: u16,
 }
 
+impl Origin {
+    /// Whether it is that of a packet: addresses of one that NAT does not translate, or translates from IPv6, are not kept.
+    #[inline(always)]
+    pub fn is_known(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
 /// What NAT leaves to later stages about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
@@ -87,6 +95,19 @@ impl Translated {
     /// In place of a session: an ICMP error from outside was translated without one, so nothing says that it is about a
     /// packet that was sent.
     pub const UNPROVEN: u32 = u32::MAX;
+}
+
+/// A connection that another one has announced, as the real hosts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expected {
+    pub protocol: u8,
+    pub is_ipv6: bool,
+    /// Address and port; port 0 for protocols without ports.
+    pub to: (u128, u16),
+    /// Who will begin it; `None` for anybody.
+    pub from: Option<u128>,
+    /// Seconds for which it is expected.
+    pub lifetime_s: u32,
 }
 
 /// Finds the packets in bytes that a source has only cut off, on whatever thread runs the chunk.
@@ -115,6 +136,8 @@ pub struct Chunk {
     pub indexed_stage: Option<usize>,
     /// What packets were before translation, by place in the chunk; empty unless a later stage needs it.
     pub origins: Vec<Translated>,
+    /// What packets of this chunk have announced, as NAT has found it.
+    pub expected: Vec<Expected>,
     packets: Vec<Packet>,
     live: usize,
     slab: Arc<Slab>,
@@ -134,6 +157,14 @@ impl Chunk {
         let mut parsed = builder.finish(self.sequence, self.first_packet_number, self.clock_ns);
         parsed.admitted_ns = self.admitted_ns;
         *self = parsed;
+    }
+
+    /// Makes room for this many bytes more, for packets that will [grow](Batch::grow_l3). Does nothing for a part of a
+    /// chunk.
+    pub fn make_room(&mut self, bytes: usize) {
+        if let Some(slab) = Arc::get_mut(&mut self.slab) {
+            slab.make_room(bytes);
+        }
     }
 
     /// All packets: first those in service, in order, then those dropped before the chunk was scheduled.
@@ -180,7 +211,7 @@ impl Chunk {
     pub fn egress_frame(&self, i: usize) -> &[u8] {
         let p = &self.packets[i];
         assert!(usize::from(p.l3_offset) <= p.len as usize);
-        let start = (p.offset as usize + usize::from(p.l3_offset)) - ETHERNET_HEADER;
+        let start = (p.start() + usize::from(p.l3_offset)) - ETHERNET_HEADER;
         // SAFETY: starts in the packet's headroom at the earliest and ends with its frame.
         unsafe { self.slab.span(p.slab_tag, start, ETHERNET_HEADER + p.l3_captured_len()) }
     }
@@ -281,6 +312,34 @@ impl Chunk {
         (Batch { window: self.slab.window(), packets }, &self.shard_index, &mut self.origins)
     }
 
+    /// Gives packet `i` other bytes from offset `from` of its frame on. A frame that becomes longer moves behind all
+    /// others. Returns false, and changes nothing, if the chunk was split, or the packet merges several.
+    pub fn replace_tail(&mut self, i: usize, from: usize, tail: &[u8]) -> bool {
+        let Some(slab) = Arc::get_mut(&mut self.slab) else { return false };
+        let packet = &mut self.packets[i];
+        assert!(packet.slab_tag == slab.tag(), "packet used with the slab of another chunk");
+        let (start, len, new) = (packet.start(), packet.captured_len(), from + tail.len());
+        if packet.segment_bytes != 0 || from > len {
+            return false;
+        }
+        let mut at = start;
+        if new > len {
+            // What frames have grown by is bounded by a chunk's packets; the next chunk in this memory overwrites it.
+            slab.make_room(HEADROOM + new);
+            let Some(room) = slab.window().claim(HEADROOM + new) else { return false };
+            at = room + HEADROOM;
+        }
+        let (Ok(offset), Ok(new_len)) = (u32::try_from(at), u32::try_from(new)) else { return false };
+        let bytes = slab.bytes_mut();
+        if at != start {
+            bytes.copy_within(start..start + from, at);
+        }
+        bytes[at + from..at + new].copy_from_slice(tail);
+        let wire_len = packet.wire_len.saturating_sub(packet.len).saturating_add(new_len);
+        (packet.offset, packet.len, packet.wire_len) = (offset, new_len, wire_len);
+        true
+    }
+
     /// Drops the descriptors and keeps the bytes, for a sink that has seen the packets but must not free
     /// their memory yet.
     pub fn forget_packets(&mut self) {
@@ -354,6 +413,7 @@ impl Chunk {
             shard_index: ShardIndex::default(),
             indexed_stage: None,
             origins: Vec::new(),
+            expected: Vec::new(),
             packets: self.slab.home().map(SlabHome::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
@@ -479,6 +539,32 @@ impl Batch<'_> {
         // this packet's alone; the end is that of its frame at the latest.
         let bytes = unsafe { self.window.span_mut(p.slab_tag, start, len) };
         (p, bytes)
+    }
+
+    /// Makes packet `i`'s IP packet begin `by` bytes earlier, for a longer header; the new bytes hold anything. The frame
+    /// moves to the room behind all frames. Returns `false`, without any change, if there is none
+    /// ([`Chunk::make_room`] makes it).
+    pub fn grow_l3(&mut self, i: usize, by: usize) -> bool {
+        let window = self.window;
+        let (p, old) = self.packet_and_frame(i);
+        let (l3, further) = (usize::from(p.l3_offset), p.further_segments());
+        let before = l3 + p.l3_captured_len();
+        // A frame that does not merge segments has no headers to note.
+        let headers = if p.segment_bytes == 0 { 0 } else { usize::from(p.segment_headers) + by };
+        let (Ok(len), Ok(headers)) = (u32::try_from(before + by), u8::try_from(headers)) else {
+            return false;
+        };
+        let Some(start) = window.claim(HEADROOM + before + by).map(|room| room + HEADROOM) else {
+            return false;
+        };
+        let Ok(offset) = u32::try_from(start) else { return false };
+        // SAFETY: the span was claimed for this packet alone, which is borrowed mutably.
+        let new = unsafe { window.span_mut(p.slab_tag, start, before + by) };
+        new[..l3].copy_from_slice(&old[..l3]);
+        new[l3 + by..].copy_from_slice(&old[l3..before]);
+        p.wire_len = len + if headers == 0 { p.wire_len - p.len } else { further * u32::from(headers) };
+        (p.offset, p.len, p.segment_headers) = (offset, len, headers);
+        true
     }
 
     /// Prefetches the headers of packet `i`'s frame, which may span two cache lines; does nothing for an `i`
@@ -684,7 +770,7 @@ impl ChunkBuilder {
     /// new one is the later of that and its first packet's arrival.
     pub fn finish(mut self, sequence: u64, first_packet_number: u64, clock_before_ns: u64) -> Chunk {
         let clock_ns = self.packets.first().map_or(clock_before_ns, |p| p.arrival_ns.max(clock_before_ns));
-        let slab = Slab::new(self.buffer, self.home);
+        let slab = Slab::new(self.buffer, self.used, self.home);
         for p in &mut self.packets {
             p.slab_tag = slab.tag();
         }
@@ -698,6 +784,7 @@ impl ChunkBuilder {
             shard_index: ShardIndex::default(),
             indexed_stage: None,
             origins: Vec::new(),
+            expected: Vec::new(),
             live: self.packets.len(),
             packets: self.packets,
             slab: Arc::new(slab),

@@ -31,7 +31,8 @@ mod words;
 pub use aged::Aged;
 pub use aged_sets::AgedSets;
 pub use chunk::{
-    BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Origin, Parse, ShardIndex, Translated,
+    BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Expected, Origin, Parse, ShardIndex,
+    Translated,
 };
 pub use exclusive::{Exclusion, Exclusive, OneThread};
 pub use hash::{mix64, symmetric_flow_hash};

@@ -138,6 +138,12 @@ pub struct Packet {
 const _: () = assert!(size_of::<Packet>() == 64);
 
 impl Packet {
+    /// Where the frame begins in its slab.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> usize {
+        self.offset as usize
+    }
+
     /// Captured bytes of the frame.
     #[inline(always)]
     pub fn captured_len(&self) -> usize {
@@ -193,7 +199,7 @@ impl Packet {
 
     /// Merged segments behind the first. Each adds its headers to the length on the wire.
     #[inline(always)]
-    fn further_segments(&self) -> u32 {
+    pub(crate) fn further_segments(&self) -> u32 {
         match self.segment_bytes {
             0 => 0,
             _ => (self.wire_len - self.len) / u32::from(self.segment_headers),

@@ -5,7 +5,8 @@
 //! slab and write to disjoint spans of it. Rust cannot see that the spans are disjoint; this module and
 //! `chunk.rs` are built so that safe code cannot make them overlap:
 //!
-//! - only [`crate::ChunkBuilder`] makes spans, each behind the end of the previous one;
+//! - only [`crate::ChunkBuilder`] makes spans, each behind the end of the previous one; behind them all is room from
+//!   which a packet that grows claims another span, and no part of it is claimed twice;
 //! - a [`Packet`](crate::Packet) cannot be copied or made elsewhere, and its span cannot be changed;
 //! - a packet carries the tag of its slab, and every access compares it: if a packet is swapped into a chunk
 //!   of another slab, the access panics.
@@ -15,9 +16,8 @@
 
 use crate::Packet;
 use std::cell::UnsafeCell;
-use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes before each frame that belong to it, so that a link-layer header can be written in front of a bare
 /// IP packet in place. A pcap record header is exactly this long.
@@ -30,16 +30,28 @@ static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
 pub struct Slab {
     bytes: UnsafeCell<Vec<u8>>,
     tag: u32,
+    /// Where the bytes begin that no packet has.
+    free: AtomicUsize,
     home: Option<Arc<dyn SlabHome>>,
 }
 
 // SAFETY: the bytes are reached only through `span` and [`Window`], whose callers hold the only packet
-// that names the span (see the module text); the vector itself is never grown or replaced once shared.
+// that names the span (see the module text); the vector itself is never grown or replaced while shared.
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    pub(crate) fn new(bytes: Vec<u8>, home: Option<Arc<dyn SlabHome>>) -> Self {
-        Self { bytes: UnsafeCell::new(bytes), tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed), home }
+    /// A slab whose packets have the first `used` bytes.
+    pub(crate) fn new(bytes: Vec<u8>, used: usize, home: Option<Arc<dyn SlabHome>>) -> Self {
+        let (bytes, free) = (UnsafeCell::new(bytes), AtomicUsize::new(used));
+        Self { bytes, tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed), free, home }
+    }
+
+    /// Makes room for this many bytes behind the packets, if a packet's offset can name them.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        let (bytes, end) = (self.bytes.get_mut(), self.free.get_mut().saturating_add(count));
+        if bytes.len() < end && u32::try_from(end).is_ok() {
+            bytes.resize(end, 0);
+        }
     }
 
     #[inline(always)]
@@ -67,12 +79,17 @@ impl Slab {
     pub(crate) fn window(&self) -> Window<'_> {
         // SAFETY: reads the vector's pointer and length, which nothing writes while the slab is shared.
         let bytes = unsafe { &*self.bytes.get() };
-        Window { tag: self.tag, bytes: bytes.as_ptr(), len: bytes.len(), slab: PhantomData }
+        Window { tag: self.tag, bytes: bytes.as_ptr(), len: bytes.len(), free: &self.free }
     }
 
     /// The bytes and their pool, for another slab.
     pub(crate) fn take(&mut self) -> (Vec<u8>, Option<Arc<dyn SlabHome>>) {
         (std::mem::take(self.bytes.get_mut()), self.home.take())
+    }
+
+    /// The bytes, while nobody else has the slab.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut()
     }
 
     pub(crate) fn home(&self) -> Option<&dyn SlabHome> {
@@ -85,12 +102,18 @@ impl Slab {
 pub(crate) struct Window<'a> {
     tag: u32,
     bytes: *const u8,
-    /// To check spans in debug builds; the builder checked them already.
+    /// Of all bytes. Spans are checked by it in debug builds; the builder checked them already.
     len: usize,
-    slab: PhantomData<&'a Slab>,
+    free: &'a AtomicUsize,
 }
 
 impl<'a> Window<'a> {
+    /// Claims a span of the room behind the packets: no other call gets any of it.
+    pub(crate) fn claim(self, count: usize) -> Option<usize> {
+        let after = |free: usize| free.checked_add(count).filter(|end| *end <= self.len);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).ok()
+    }
+
     /// The bytes of a span, for changes.
     ///
     /// # Safety

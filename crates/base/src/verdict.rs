@@ -74,11 +74,14 @@ drop_reasons! {
     FirewallDenied = 45, "firewall-denied", "A rule of the firewall denies it.";
     FirewallLimit = 46, "firewall-limit", "Begins a connection above the limit of its rule, or of its host.";
     FirewallTableFull = 47, "firewall-table-full", "Begins a connection, and the firewall's table is full.";
+    Nat64Address = 48, "nat64-address", "Its IPv4 address is none that NAT64 leads to: not global under the well-known prefix, or inside.";
+    Nat64Packet = 49, "nat64-packet", "It has no form in the other family: fragmented ICMP, a UDP fragment without a checksum, a source route.";
+    PrefixAddress = 50, "prefix-address", "Prefix translation has no address for its own (RFC 6296 3.7).";
 }
 
 impl DropReason {
     /// One more than the largest code: the size of a counter array indexed by code.
-    pub const CODES: usize = 48;
+    pub const CODES: usize = 51;
 
     /// The reason with this code.
     pub fn from_code(code: u8) -> Option<DropReason> {

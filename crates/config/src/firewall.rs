@@ -7,6 +7,7 @@ use thalweg_dataplane::acl::{AclSet, Action, Facts, Fragment, Rule};
 use thalweg_dataplane::firewall::{
     FirewallConfig as Firewall, PacketState, Policy, ROUTER, StateTimeouts, Zone, ZoneRule,
 };
+use thalweg_dataplane::helpers::{Helper, Helpers};
 use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::rate_limit::Rate;
 use thalweg_wire::{ip_protocol, tcp};
@@ -14,7 +15,7 @@ use thalweg_wire::{ip_protocol, tcp};
 use crate::acl;
 use crate::bgp_types::BgpConfig;
 use crate::diagnostic::{ErrorKind, nearest, one_of};
-use crate::items::parse_name;
+use crate::items::{helpers, parse_name};
 use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
@@ -33,6 +34,7 @@ table! {
     row HALF_OPEN_MAX;
     row TCP_WINDOWS;
     row TCP_PICKUP;
+    row HELPERS;
     row TIMEOUTS;
     row RULES;
 }
@@ -58,6 +60,10 @@ static TCP_WINDOWS: Key<bool> = Key::flag("tcp_windows").default(false).help(
 static TCP_PICKUP: Key<bool> = Key::flag("tcp_pickup")
     .default(true)
     .help("let a plain acknowledgment begin a connection, so that those from before a restart go on");
+static HELPERS: Key<Vec<Helper>> = Key::by("helpers", "a word or a list", helpers).otherwise("none").help(
+    "`\"ftp\"`, `\"sip\"`, `\"pptp\"`: let in what these announce, where NAT does not translate them; where it does, \
+     `[nat]` `helpers` [do](nat.md#helpers)",
+);
 static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of connections");
 static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("rules in order; the first match decides");
 
@@ -129,7 +135,7 @@ static STATE: Key<Vec<PacketState>> = Key::by("state", "a word or a list", |read
 .otherwise("`\"new\"`")
 .help(
     "what the packet is: `\"new\"`: begins a connection; `\"established\"`: belongs to one; `\"related\"`: an ICMP error \
-     about one; `\"invalid\"`: none of these",
+     about one, or begins one that [another announced](nat.md#helpers); `\"invalid\"`: none of these",
 );
 static NEW_PER_SECOND: Key<u32> = Key::number("new_per_second", 1..=1_000_000_000)
     .otherwise("no limit")
@@ -162,12 +168,14 @@ pub(crate) fn read(
         checks_windows: false,
         picks_up: true,
         timeouts: StateTimeouts::DEFAULT,
+        helpers: Helpers::default(),
     };
     section.set(reader, &POLICY, &mut firewall.policy);
     section.set(reader, &STATES_MAX, &mut firewall.states_max);
     firewall.half_open_max = section.get(reader, &HALF_OPEN_MAX).filter(|limit| *limit > 0);
     section.set(reader, &TCP_WINDOWS, &mut firewall.checks_windows);
     section.set(reader, &TCP_PICKUP, &mut firewall.picks_up);
+    firewall.helpers = section.get(reader, &HELPERS).unwrap_or_default().into_iter().collect();
     firewall.outside = match section.take(&OUTSIDE) {
         Some(item) => zones_of(reader, &item, &zone_names, None),
         None => {

@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use ipnet::IpNet;
+use thalweg_dataplane::helpers::Helper;
 
 use crate::diagnostic::{ErrorKind, nearest};
 use crate::reader::{At, Item, Reader, integer_of};
@@ -102,4 +103,9 @@ fn within(reader: &mut Reader, item: &Item<'_>, at: At<u64>, most: u64, expected
         return None;
     }
     Some(at.value)
+}
+
+/// Protocols with a helper.
+pub(crate) fn helpers(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<Helper>> {
+    reader.all(item, |reader, entry| reader.word(entry, &Helper::NAMES))
 }

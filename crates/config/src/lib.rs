@@ -39,12 +39,14 @@ mod mask;
 mod nat;
 mod nat_addresses;
 mod nat_events;
+mod nat_groups;
 mod nat_subscribers;
 mod policy;
 mod policy_rules;
 mod policy_sets;
 mod policy_test;
 mod ports;
+mod prefix_translation;
 mod qos;
 pub mod quantity;
 mod reader;
@@ -220,6 +222,7 @@ impl ConfigSource {
         if let Some(nat) = &nat {
             ports.check_sources_for(nat, &routing);
         }
+        let prefix_pairs = prefix_translation::read(&mut reader, &mut root, &ports);
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let firewall = firewall::read(&mut reader, &mut root, &ports, nat.as_ref(), bgp.as_ref());
@@ -253,6 +256,7 @@ impl ConfigSource {
             vrrp,
             standby,
             nat,
+            prefix_pairs,
             acls,
             firewall,
             sets,

@@ -1,28 +1,30 @@
-//! `[nat]`: address and port translation for IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`, pairs of addresses and
-//! exceptions in `nat_addresses.rs`.
+//! `[nat]`: address and port translation to IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`, groups of hosts in
+//! `nat_groups.rs`, pairs of addresses and exceptions in `nat_addresses.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::ops::{Range, RangeInclusive};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
+use thalweg_dataplane::helpers::Helper;
 use thalweg_dataplane::nat::{
-    BlockAllocation, Filtering, HostLimits, NatConfig, NatProtocol, NatRefusal, NatTimeouts, OtherOutside,
-    PortForward, PortSelection,
+    BlockAllocation, Filtering, HostLimits, Nat64Config, Nat64Prefix, NatConfig, NatProtocol, NatRefusal,
+    NatTimeouts, OtherOutside, PortForward, PortSelection,
 };
 
 use crate::diagnostic::{ErrorKind, one_of};
-use crate::items::port_range;
+use crate::items::{helpers, port_range};
 use crate::key::{Key, Sub, table};
 use crate::nat_addresses;
+use crate::nat_groups;
 use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{PortIndex, RouteTarget, RoutingConfig};
+use crate::types::{MTU_DEFAULT, PortIndex, RouteTarget, RoutingConfig};
 use crate::values::{self, ports_text};
 
-pub(crate) static NAT: Key<Sub> =
-    Key::section("nat", &TABLE).help("IPv4 network address translation: see [nat.md](nat.md)");
+pub(crate) static NAT: Key<Sub> = Key::section("nat", &TABLE)
+    .help("network address translation, to IPv4 from IPv4 and from IPv6: see [nat.md](nat.md)");
 table! {
     static TABLE: "nat", "[nat]";
 
@@ -82,12 +84,23 @@ table! {
             "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
              (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
         );
+    static NAT64: Key<Nat64Prefix> = Key::text("nat64", NAT64_PREFIX, nat64_prefix)
+        .otherwise("none")
+        .example("\"64:ff9b::/96\"")
+        .help(
+            "IPv6 hosts on inside ports reach IPv4 hosts by addresses with this prefix (RFC 6146): see \
+             [nat.md](nat.md#ipv6-hosts-inside)",
+        );
     static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of sessions");
     row SUBSCRIBERS;
     static FORWARDS: Key<Sub> =
         Key::sections("forwards", &FORWARDS_TABLE).help("static port forwards to inside hosts");
+    static HELPERS: Key<Vec<Helper>> = Key::by("helpers", "a word or a list", helpers)
+        .otherwise("none")
+        .help("`\"ftp\"`, `\"sip\"`, `\"pptp\"`: rewrite their messages and let in what these announce, [about](nat.md#helpers)");
     row nat_addresses::ONE_TO_ONE;
     row nat_addresses::EXCEPTIONS;
+    row nat_groups::GROUPS;
 }
 
 table! {
@@ -136,11 +149,18 @@ table! {
         .help("inside host and its port, or the first port of a range: `\"192.168.1.10:80\"`");
 }
 
+const NAT64_PREFIX: &str = "an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits, bits 64 to 71 zero (RFC 6052)";
 const SHARDS_DEFAULT: u16 = 64;
-const ADDRESSES_MAX: usize = 256;
 const SESSIONS_MOST: u64 = 1 << 24;
 /// Up to a week: longer timeouts are errors.
 const TIMEOUT_S: RangeInclusive<u64> = 1..=7 * 24 * 3600;
+
+fn nat64_prefix(text: &str) -> Result<Nat64Prefix, &'static str> {
+    match values::prefix(text)? {
+        IpNet::V6(net) => Nat64Prefix::new(net).ok_or(NAT64_PREFIX),
+        IpNet::V4(_) => Err(NAT64_PREFIX),
+    }
+}
 
 /// Reads `[nat]`; `None` if it is missing or unusable because of errors.
 pub(crate) fn read(
@@ -152,7 +172,7 @@ pub(crate) fn read(
     let mut section = root.section(reader, &NAT)?;
     let outsides = read_outsides(reader, &mut section, ports);
     let inside = read_inside(reader, &mut section, ports, &outsides);
-    let pools = read_pools(reader, &mut section, ports, &outsides, &inside);
+    let mut pools = read_pools(reader, &mut section, ports, &outsides, &inside);
     let addresses = pools.concat();
     let span = section.span.clone();
     let range = section.read(reader, &PORTS);
@@ -172,14 +192,22 @@ pub(crate) fn read(
     nat.shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
     nat.sessions_max = read_sessions_max(reader, &mut section, &range.value, addresses.len());
     nat.hosts = read_hosts(reader, &mut section, nat.sessions_max);
+    // The first port may still wait for an address.
+    let first = pools.first().and_then(|pool| (!pool.is_empty()).then_some(0));
+    let mtus = nat.inside_ports.iter().filter_map(|port| ports.configs.get(usize::from(*port)));
+    let mtu_bytes = mtus.map(|port| port.mtu).min().unwrap_or(MTU_DEFAULT);
+    nat.nat64 = section.get(reader, &NAT64).map(|prefix| Nat64Config { prefix, mtu_bytes });
+    let limits = (nat.hosts, subscribers.as_ref(), nat.nat64.is_some());
+    let inside = (&outsides[..], &nat.inside_ports[..]);
+    nat.groups = nat_groups::read(reader, &mut section, ports, inside, &mut pools, limits);
+    let addresses = pools.concat();
     section.set(reader, &PORT_SELECTION, &mut nat.port_selection);
     section.set(reader, &FILTERING, &mut nat.filtering);
     section.set(reader, &HAIRPIN, &mut nat.hairpin);
     section.set(reader, &INBOUND_REFRESH, &mut nat.inbound_refresh);
     section.set(reader, &REFUSAL, &mut nat.refusal);
+    nat.helpers = section.get(reader, &HELPERS).unwrap_or_default().into_iter().collect();
     read_timeouts(reader, &mut section, &mut nat.timeouts);
-    // The first port may still wait for an address.
-    let first = pools.first().and_then(|pool| (!pool.is_empty()).then_some(0));
     let forwards = read_forwards(reader, &mut section, ports, &outsides, (&addresses, first));
     let known = (&outsides[..], &addresses[..]);
     nat.one_to_one = nat_addresses::read_pairs(reader, &mut section, ports, known, &forwards);
@@ -253,7 +281,13 @@ fn read_pools(
     let mut taken = Vec::new();
     let each = outsides.iter().zip(given);
     each.map(|(port, item)| {
-        let pool = read_addresses(reader, (section.span.clone(), item), ports, (*port, &taken), inside);
+        let pool = nat_addresses::read_addresses(
+            reader,
+            (section.span.clone(), item),
+            ports,
+            (*port, &taken),
+            inside,
+        );
         taken.extend(pool.iter().copied());
         pool
     })
@@ -341,85 +375,6 @@ fn read_inside(
         }
     }
     inside
-}
-
-/// The addresses of one outside port; `taken` are those of others.
-fn read_addresses(
-    reader: &mut Reader,
-    (section, item): (Range<usize>, Option<Item<'_>>),
-    ports: &Ports,
-    (outside, taken): (PortIndex, &[Ipv4Addr]),
-    inside: &[PortIndex],
-) -> Vec<Ipv4Addr> {
-    let mut addresses = Vec::new();
-    let Some(item) = item else {
-        addresses.extend(own_v4(ports, outside));
-        let pending = mirror_of(ports, outside).filter(|_| addresses.is_empty());
-        if let Some((port, mirror)) = pending {
-            let message =
-                format!("port {port} has no IPv4 address: NAT waits for one on its mirror {mirror}");
-            let expected = "a DHCP client there, or `addresses` of the port";
-            reader.warning(ErrorKind::MissingKey, &section, message, expected);
-        } else if addresses.is_empty() {
-            let message = format!("no public address: port {} has no IPv4 address", ports.name(outside));
-            reader.error(ErrorKind::MissingKey, &section, message, "`addresses = [\"...\"]`");
-        }
-        return addresses;
-    };
-    for entry in reader.filled_list(&item) {
-        let Some(at) = reader.parse(&entry, values::address_v4) else { continue };
-        let address = at.value;
-        if let Some(why) = ports.nobodys(IpAddr::V4(address)) {
-            let message = format!("public address {why}");
-            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
-            continue;
-        }
-        if !values::is_unicast(IpAddr::V4(address)) {
-            let message = format!("{address} cannot be a public address");
-            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
-            continue;
-        }
-        if addresses.contains(&address) || taken.contains(&address) {
-            let message = format!("public address {address} is given twice");
-            reader.error(ErrorKind::Duplicate, &at.span, message, "each address once");
-            continue;
-        }
-        if addresses.len() >= ADDRESSES_MAX {
-            let expected = format!("at most {ADDRESSES_MAX}");
-            reader.error(ErrorKind::TooMany, &at.span, "too many public addresses", expected);
-            break;
-        }
-        addresses.push(address);
-        let owner = ports.owner(IpAddr::V4(address));
-        if let Some(port) = owner.filter(|port| inside.contains(port)) {
-            let message = format!("public address {address} belongs to the inside port {}", ports.name(port));
-            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
-        } else if let Some(port) = ports.connected(IpAddr::V4(address)).filter(|port| inside.contains(port)) {
-            let message =
-                format!("public address {address} is in the network of the inside port {}", ports.name(port));
-            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
-        } else if owner != Some(outside) && !ports.shared.contains(&(outside, address.into())) {
-            let message =
-                format!("public address {address} is not an address of port {}", ports.name(outside));
-            let finding =
-                reader.warning(ErrorKind::NotConnected, &at.span, message, "an address of the outside port");
-            finding.help = Some("fine if the next router has a route to it through this one".to_owned());
-        }
-    }
-    addresses
-}
-
-/// A port's name and its mirror, on which a DHCP client may run.
-fn mirror_of(ports: &Ports, port: PortIndex) -> Option<(&str, &str)> {
-    let config = ports.configs.get(usize::from(port))?;
-    Some((&config.name, config.interface.as_ref()?.mirror.as_deref()?))
-}
-
-fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
-    ports.addresses.iter().filter(move |(p, _)| *p == port).filter_map(|(_, net)| match net.value.addr() {
-        IpAddr::V4(v4) => Some(v4),
-        IpAddr::V6(_) => None,
-    })
 }
 
 /// A shard owns pairs of ports (RFC 4787 REQ-4 preserves the parity of a port), so it needs at least two; or

@@ -1,5 +1,5 @@
 //! `[[nat.one_to_one]]` and `[[nat.exceptions]]`: inside hosts with public addresses of their own, and packets that are
-//! not translated.
+//! not translated; and lists of public addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::diagnostic::{ErrorKind, one_of};
 use crate::items::PREFIX_LIST;
 use crate::key::{Key, Sub, table};
 use crate::ports::Ports;
-use crate::reader::{At, Reader};
+use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::sets;
 use crate::types::PortIndex;
@@ -46,6 +46,7 @@ table! {
 
 const NETWORK: &str = "an IPv4 address or prefix";
 const PAIRS_MAX: usize = 1024;
+const ADDRESSES_MAX: usize = 256;
 
 fn network(text: &str) -> Result<Ipv4Net, &'static str> {
     let net = text.parse::<IpAddr>().map_or_else(|_| values::prefix(text), |address| Ok(address.into()));
@@ -212,4 +213,83 @@ fn of_ipv4(nets: &[IpNet]) -> Vec<Ipv4Net> {
     });
     let nets: Vec<Ipv4Net> = ipv4.collect();
     if nets.is_empty() { vec![Ipv4Addr::UNSPECIFIED.into()] } else { nets }
+}
+
+/// The addresses of one outside port; `taken` are those of others.
+pub(crate) fn read_addresses(
+    reader: &mut Reader,
+    (section, item): (Range<usize>, Option<Item<'_>>),
+    ports: &Ports,
+    (outside, taken): (PortIndex, &[Ipv4Addr]),
+    inside: &[PortIndex],
+) -> Vec<Ipv4Addr> {
+    let mut addresses = Vec::new();
+    let Some(item) = item else {
+        addresses.extend(own_v4(ports, outside));
+        let pending = mirror_of(ports, outside).filter(|_| addresses.is_empty());
+        if let Some((port, mirror)) = pending {
+            let message =
+                format!("port {port} has no IPv4 address: NAT waits for one on its mirror {mirror}");
+            let expected = "a DHCP client there, or `addresses` of the port";
+            reader.warning(ErrorKind::MissingKey, &section, message, expected);
+        } else if addresses.is_empty() {
+            let message = format!("no public address: port {} has no IPv4 address", ports.name(outside));
+            reader.error(ErrorKind::MissingKey, &section, message, "`addresses = [\"...\"]`");
+        }
+        return addresses;
+    };
+    for entry in reader.filled_list(&item) {
+        let Some(at) = reader.parse(&entry, values::address_v4) else { continue };
+        let address = at.value;
+        if let Some(why) = ports.nobodys(IpAddr::V4(address)) {
+            let message = format!("public address {why}");
+            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
+            continue;
+        }
+        if !values::is_unicast(IpAddr::V4(address)) {
+            let message = format!("{address} cannot be a public address");
+            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
+            continue;
+        }
+        if addresses.contains(&address) || taken.contains(&address) {
+            let message = format!("public address {address} is given twice");
+            reader.error(ErrorKind::Duplicate, &at.span, message, "each address once");
+            continue;
+        }
+        if addresses.len() >= ADDRESSES_MAX {
+            let expected = format!("at most {ADDRESSES_MAX}");
+            reader.error(ErrorKind::TooMany, &at.span, "too many public addresses", expected);
+            break;
+        }
+        addresses.push(address);
+        let owner = ports.owner(IpAddr::V4(address));
+        if let Some(port) = owner.filter(|port| inside.contains(port)) {
+            let message = format!("public address {address} belongs to the inside port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
+        } else if let Some(port) = ports.connected(IpAddr::V4(address)).filter(|port| inside.contains(port)) {
+            let message =
+                format!("public address {address} is in the network of the inside port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
+        } else if owner != Some(outside) && !ports.shared.contains(&(outside, address.into())) {
+            let message =
+                format!("public address {address} is not an address of port {}", ports.name(outside));
+            let finding =
+                reader.warning(ErrorKind::NotConnected, &at.span, message, "an address of the outside port");
+            finding.help = Some("fine if the next router has a route to it through this one".to_owned());
+        }
+    }
+    addresses
+}
+
+/// A port's name and its mirror, on which a DHCP client may run.
+fn mirror_of(ports: &Ports, port: PortIndex) -> Option<(&str, &str)> {
+    let config = ports.configs.get(usize::from(port))?;
+    Some((&config.name, config.interface.as_ref()?.mirror.as_deref()?))
+}
+
+fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
+    ports.addresses.iter().filter(move |(p, _)| *p == port).filter_map(|(_, net)| match net.value.addr() {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    })
 }

@@ -2,8 +2,8 @@
 
 use crate::key::{SectionInfo, Table, table};
 use crate::{
-    acl, alarms, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, qos, routing, sets,
-    standby, system, vrrp, web, workers,
+    acl, alarms, bgp, control, dpdk, firewall, flows, kernel, nat, policy, ports, prefix_translation, qos,
+    routing, sets, standby, system, vrrp, web, workers,
 };
 
 table! {
@@ -22,6 +22,7 @@ table! {
     row vrrp::VRRP;
     row standby::STANDBY;
     row nat::NAT;
+    row prefix_translation::PREFIX_TRANSLATION;
     row acl::ACL;
     row firewall::FIREWALL;
     row sets::SETS;

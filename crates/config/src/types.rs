@@ -22,6 +22,7 @@ use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_dataplane::police::PolicerConfig;
+use thalweg_dataplane::prefix_translation::PrefixPair;
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_dataplane::routing_rules::RoutingRule;
 use thalweg_dataplane::schedule::Service;
@@ -59,6 +60,8 @@ pub struct RouterConfig {
     /// The router that takes over sessions and states.
     pub standby: Option<StandbyConfig>,
     pub nat: Option<NatConfig>,
+    /// In file order.
+    pub prefix_pairs: Vec<PrefixPair>,
     /// In file order.
     pub acls: Vec<AclConfig>,
     pub firewall: Option<FirewallConfig>,

@@ -13,6 +13,7 @@ use thalweg_dataplane::acl::{Action, Rule};
 use thalweg_dataplane::firewall::{
     FirewallConfig, FirewallRules, FirewallStage, Policy, StateTimeouts, ZoneRule, state_hash,
 };
+use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::nat::testing::{self, SECOND_NS};
 use thalweg_dataplane::nat::{Labeler, NatConfig, NatStage, PortSelection};
 
@@ -57,6 +58,7 @@ impl Site {
             checks_windows: false,
             picks_up: true,
             timeouts: StateTimeouts::DEFAULT,
+            helpers: Helpers::default(),
         };
         let Ok(rules) = FirewallRules::compile(&config, 0) else { panic!("the rules fit") };
         Self { stage: FirewallStage::new(&config, SHARDS, 7), counts: rules.counts(), rules }

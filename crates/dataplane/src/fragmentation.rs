@@ -1,14 +1,17 @@
-//! Fragments an IPv4 packet for the MTU of the next link (RFC 791 2.3 and 3.2, RFC 1812 4.2.2.7 and 5.2.6).
+//! Fragments a packet for the MTU of the next link (RFC 791 2.3 and 3.2, RFC 1812 4.2.2.7 and 5.2.6).
 //!
 //! Every fragment but the last carries a multiple of eight bytes, as many as fit. The first keeps all options;
 //! later ones keep those with the copy bit, in order, padded. If a fragment is fragmented again, its pieces count
 //! from its own offset, and only the last piece of the last fragment clears the more-fragments flag.
 //!
-//! Only the sender fragments IPv6 packets (RFC 8200 5); for those the caller sends "packet too big".
+//! Only the sender fragments IPv6 packets (RFC 8200 5); for those the caller sends "packet too big". Who translates from
+//! IPv4 is their sender: [`fragment_translated`].
 
+use thalweg_wire::ip_protocol::FRAGMENT;
 use thalweg_wire::ipv4::{
     DONT_FRAGMENT, HEADER_BYTES, Ipv4View, MORE_FRAGMENTS, OFFSET_MASK, write_checksum,
 };
+use thalweg_wire::ipv6::{self, FragmentRepr, Ipv6View};
 
 /// The MTU that every link must support (RFC 791 3.2): the longest header and eight bytes.
 pub const IPV4_MTU_BYTES_MIN: usize = 68;
@@ -69,6 +72,46 @@ pub fn fragment(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, Fragmen
         at += piece.len();
     }
     Ok(fragments)
+}
+
+/// The MTU that every link must support for IPv6 (RFC 8200 5).
+pub const IPV6_MTU_BYTES_MIN: usize = 1280;
+
+/// The same for an IPv6 packet that NAT made of an IPv4 packet. If the IPv4 sender lets routers fragment it, and it is too
+/// long, or if it is a fragment already, it has a fragment header (RFC 7915 4).
+pub fn fragment_translated(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, FragmentationError> {
+    const HEADERS: usize = ipv6::HEADER_BYTES + FragmentRepr::BYTES;
+    let view = Ipv6View::new(packet).ok().filter(Ipv6View::is_whole);
+    let view = view.ok_or(FragmentationError::Malformed)?;
+    let packet = view.packet();
+    if packet.len() <= mtu_bytes {
+        return Ok(vec![packet.to_vec()]);
+    }
+    let Some((headers, payload)) =
+        packet.split_first_chunk::<HEADERS>().filter(|_| view.next_header() == FRAGMENT)
+    else {
+        return Err(FragmentationError::DontFragment);
+    };
+    if mtu_bytes < IPV6_MTU_BYTES_MIN {
+        return Err(FragmentationError::MtuTooSmall { mtu_bytes });
+    }
+    let room = (mtu_bytes - HEADERS) / 8 * 8;
+    let field = u16::from_be_bytes([headers[ipv6::HEADER_BYTES + 2], headers[ipv6::HEADER_BYTES + 3]]);
+    if usize::from(field & !7) + payload.len() > 0xffff {
+        return Err(FragmentationError::Malformed);
+    }
+    let count = payload.len().div_ceil(room);
+    let pieces = payload.chunks(room).enumerate().map(|(i, piece)| {
+        let more = if i + 1 == count { field & 1 } else { 1 };
+        // Both fit: the end of the last piece does.
+        let offset = (field & !7) + u16::try_from(i * room).unwrap_or(0);
+        let length = u16::try_from(FragmentRepr::BYTES + piece.len()).unwrap_or(0);
+        let mut fragment = [&headers[..], piece].concat();
+        fragment[4..6].copy_from_slice(&length.to_be_bytes());
+        fragment[ipv6::HEADER_BYTES + 2..][..2].copy_from_slice(&(offset | more).to_be_bytes());
+        fragment
+    });
+    Ok(pieces.collect())
 }
 
 /// A fragment: its header with length, offset and checksum, and its part of the payload.

@@ -361,7 +361,7 @@ impl Ingress {
         packet.l4_offset = packet.l3_offset + l4 as u16;
         transport(packet, l3.get(l4..).unwrap_or_default(), total_len - l4)?;
         self.resolve_port(packet, |guess| guess.port_for_v6(src))?;
-        packet.flow_hash = flow_hash(packet, fold128(src), fold128(dst));
+        packet.flow_hash = flow_hash_of_ipv6(packet, src, dst);
         Ok(())
     }
 
@@ -665,6 +665,11 @@ fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
         (src << 16, dst << 16)
     };
     symmetric_flow_hash(a, b, packet.protocol)
+}
+
+/// The flow hash of an IPv6 packet between these addresses, as validation computes it.
+pub(crate) fn flow_hash_of_ipv6(packet: &Packet, source: u128, destination: u128) -> u32 {
+    flow_hash(packet, fold128(source), fold128(destination))
 }
 
 /// The flow hash of a fragment whose ports are known: that of the flow's whole packets. A fragment's own hash is

@@ -7,6 +7,14 @@ use thalweg_wire::ip_protocol::{FRAGMENT, NO_NEXT_HEADER};
 use thalweg_wire::ipv4::Ipv4View;
 use thalweg_wire::ipv6::Ipv6View;
 
+/// An address of either family as a number; one of IPv4 has the lowest 32 bits.
+pub(crate) fn number_of_address(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
 /// The parsed header of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPacket<'a> {
@@ -109,9 +117,11 @@ pub fn count_down(packet: &mut [u8]) -> bool {
                 return false;
             }
             packet[8] -= 1;
-            // RFC 1624 for a word that falls by 0x0100: its complement rises by as much, with end-around carry.
-            let (sum, carry) = u16::from_be_bytes([packet[10], packet[11]]).overflowing_add(0x0100);
-            packet[10..12].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
+            // RFC 1624 for a word that falls by 0x0100: its complement rises by as much, with end-around carry, and
+            // is never all ones.
+            let sum = u16::from_be_bytes([packet[10], packet[11]]);
+            let raised = sum.wrapping_add(0x0100 + u16::from(sum >= 0xfeff));
+            packet[10..12].copy_from_slice(&raised.to_be_bytes());
             true
         }
         [first, .., _] if *first >> 4 == 6 && packet.len() >= 40 => {

@@ -5,11 +5,13 @@
 //! |---|---|---|
 //! | validate, find ports and VLANs, hash; reverse path check | [`ingress`], [`vlan`]; [`reverse_path`] | any batch |
 //! | access lists, in and out; class | [`acl`]; [`classify`] | any batch |
+//! | IPv6 prefixes, in and out | [`prefix_translation`] | any batch |
 //! | color and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
 //! | address and port translation | [`nat`] | per shard |
 //! | look-up, TTL, MAC addresses; segment sizes of TCP | [`route`], [`lpm`]; [`mss`] | any batch |
 //! | connections between zones | [`firewall`] | per shard |
+//! | what FTP, SIP and PPTP announce, at both of these | [`helpers`] | all shards |
 //! | counters | [`account`] | any batch |
 //!
 //! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
@@ -25,6 +27,7 @@ pub mod firewall;
 pub mod fragmentation;
 pub mod fragments;
 pub mod gateway_check;
+pub mod helpers;
 pub mod icmp;
 pub mod ingress;
 pub mod ip_packet;
@@ -33,6 +36,7 @@ pub mod mss;
 pub mod nat;
 pub mod neighbor;
 pub mod police;
+pub mod prefix_translation;
 pub mod queens;
 pub mod rate_limit;
 mod records;

@@ -23,6 +23,7 @@ use crate::ingress::be128;
 use crate::lpm::Lpm;
 use crate::route::{NextHops, Router};
 use std::fmt;
+use std::net::IpAddr;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason};
 
 thalweg_base::words! {
@@ -37,7 +38,7 @@ thalweg_base::words! {
         Loose => "loose",
         /// There is a path back.
         LooseAllowDefault => "loose-allow-default",
-        /// As strict, but only for IPv4 packets that would create a NAT session.
+        /// As strict, but only for packets that would create a NAT session.
         NewSessions => "new-sessions",
     }
 }
@@ -74,9 +75,12 @@ impl SourceCheck {
     }
 
     /// Whether a packet with this source may create a session through this port.
-    pub fn admits(&self, port_in: u16, source: u32) -> bool {
+    pub fn admits(&self, port_in: u16, source: IpAddr) -> bool {
         let mode = self.modes.get(usize::from(port_in)).copied().unwrap_or_default();
-        let hop = || self.router.fib4.lookup(source);
+        let hop = || match source {
+            IpAddr::V4(source) => self.router.fib4.lookup(u32::from(source)),
+            IpAddr::V6(source) => self.router.fib6.lookup(u128::from(source)),
+        };
         mode != ReversePathMode::NewSessions || mode.admits(&self.router.next_hops.load(), hop(), port_in)
     }
 }

@@ -461,9 +461,11 @@ fn forward_ipv4(next_hops: &NextHops, packet: &mut Packet, header: &mut [u8; 34]
     let Some(rewrite) = admit(next_hops, packet, hop, before as u8) else { return };
     // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by
     // as much, with end-around carry. The checksum's first byte is the lower one here, so the carry out of it lands
-    // in place, and only the carry out of the second must be brought around.
-    let (raised, carry) = before.overflowing_add(1 << 16);
-    *word = (raised + (u32::from(carry) << 16) - 1).to_le_bytes();
+    // in place, and only the carry out of the second must be brought around. A checksum of all ones becomes zero by
+    // one carry more: no sum of a header has such a complement (RFC 1624 3).
+    let (_, carry) = before.overflowing_add(2 << 16);
+    let raised = before.wrapping_add((1 + u32::from(carry)) << 16);
+    *word = (raised - 1).to_le_bytes();
     header[..14].copy_from_slice(&rewrite.header);
 }
 

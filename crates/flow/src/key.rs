@@ -17,7 +17,7 @@ use crate::parse::{mpls_label_of, vlan_of};
 use crate::record::{FlowKey, Translation, interface_of_port, is_icmp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
-use thalweg_wire::ip_protocol::TCP;
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6, TCP};
 use thalweg_wire::tcp::PSH;
 
 /// Positions of fields in the word of ports and in the word of tags.
@@ -101,7 +101,8 @@ impl Outcome {
     /// The outcome of a packet that was parsed on arrival. `origin` is the packet before NAT.
     pub(crate) fn of(packet: &Packet, frame: &[u8], origin: Option<&Origin>, bytes: u32) -> Self {
         let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
-        let is_translated = origin.is_some() && packet.flags.has(PacketFlags::TRANSLATED);
+        let is_known = origin.is_some_and(Origin::is_known) && !packet.is_ipv6();
+        let is_translated = is_known && packet.flags.has(PacketFlags::TRANSLATED);
         Self {
             bytes,
             drop: packet.drop_reason(),
@@ -198,20 +199,26 @@ impl KeyRules {
             return Err(reason(packet));
         }
         let Some(l3) = frame.get(usize::from(packet.l3_offset)..) else { return Err(reason(packet)) };
-        let origin = origin.filter(|_| packet.flags.has(PacketFlags::TRANSLATED));
+        let origin = origin.filter(|origin| packet.flags.has(PacketFlags::TRANSLATED) && origin.is_known());
+        // NAT made an IPv6 packet of an IPv4 packet.
+        let was_ipv4 = packet.is_ipv6() && origin.is_some();
+        let protocol = match packet.protocol {
+            ICMPV6 if was_ipv4 => ICMP,
+            protocol => protocol,
+        };
         let (src_port, dst_port) = match origin {
             Some(origin) if !is_icmp(packet.protocol) => (origin.src_port, origin.dst_port),
             _ => ports(packet, frame),
         };
         let word = u64::from(src_port) << SRC_PORT
             | u64::from(dst_port) << DST_PORT
-            | u64::from(packet.protocol) << PROTOCOL
+            | u64::from(protocol) << PROTOCOL
             | u64::from(packet.traffic_class) << TRAFFIC_CLASS
             | u64::from(packet.port_in);
         let word = word & self.kept | self.unknown;
         let tags = self.tags(packet, frame);
         facts.backward = false;
-        facts.ipv6 = packet.is_ipv6();
+        facts.ipv6 = packet.is_ipv6() && !was_ipv4;
         if facts.ipv6 {
             let Some(header) = l3.first_chunk::<40>() else { return Err(reason(packet)) };
             facts.ttl = header[7];
@@ -222,11 +229,11 @@ impl KeyRules {
             }
         } else {
             let Some(header) = l3.first_chunk::<20>() else { return Err(reason(packet)) };
-            facts.ttl = header[8];
+            facts.ttl = header[if was_ipv4 { 7 } else { 8 }];
             let addresses = origin.map_or_else(|| be64(header, 12), addresses_of);
             facts.words[..3].copy_from_slice(&[addresses, word, tags]);
             if self.biflow {
-                facts.backward = self.exchange4(&mut facts.words, packet.protocol);
+                facts.backward = self.exchange4(&mut facts.words, protocol);
             }
         }
         facts.arrival_ns = packet.arrival_ns;

@@ -304,15 +304,11 @@ fn read_until_end(mut stream: &TcpStream, bytes: &AtomicU64) {
 /// Pings tester-b from tester-a for so many seconds. Lost pings are not among the percentiles.
 fn ping(topology: &Topology, seconds: f64) -> Result<Option<Percentiles>, ForwardingError> {
     let count = format!("{:.0}", (seconds / PING_EVERY_S).ceil());
-    let (interval, deadline) = (PING_EVERY_S.to_string(), format!("{:.0}", seconds.ceil() + 1.0));
-    let to = TESTER_ADDRESSES[1].to_string();
-    let words = ["ping", "-n", "-i", &interval, "-c", &count, "-w", &deadline, &to];
-    match topology.tester_a.exec(&words) {
-        Ok(said) => Ok(Percentiles::of(round_trips_ns(&said))),
-        // It fails if no answer came.
-        Err(ForwardingError::Command { said, .. }) if said.is_empty() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let (deadline, to) = (seconds.ceil(), TESTER_ADDRESSES[1]);
+    // It fails with 1 if answers are missing at the deadline: a busy machine sends less often than it should.
+    let command = format!("ping -n -i {PING_EVERY_S} -c {count} -w {deadline:.0} {to} || [ $? = 1 ]");
+    let said = topology.tester_a.exec(&["sh", "-c", &command])?;
+    Ok(Percentiles::of(round_trips_ns(&said)))
 }
 
 /// The times in the output of `ping`: `64 bytes from 198.19.0.2: icmp_seq=1 ttl=63 time=0.045 ms`.

@@ -6,13 +6,16 @@
 //! from its last packet before the failure on. The silence without a failure, over the same time, shows what the
 //! machine adds.
 //!
-//! Two routers that share the client's gateway by VRRP are measured in a network of their own: the first dies.
+//! Two routers that share the client's gateway by VRRP are measured in a network of their own: the first dies. If they
+//! translate and copy their state, connections that are lost are counted too ([`connections`]).
 //!
 //! Missing: IPv6.
 
+mod connections;
 pub mod render;
 mod router;
 mod site;
+mod stateful;
 mod stream;
 
 pub use router::RouterKind;
@@ -21,6 +24,7 @@ use crate::forwarding::subject::has_program;
 use crate::forwarding::{ForwardingError, wait};
 use crate::rounds::{RunOptions, Turn};
 use crate::stats::Summary;
+use connections::{CONNECTIONS, Connections};
 use router::Router;
 use serde::Serialize;
 use site::Site;
@@ -119,6 +123,9 @@ pub struct FailoverResult {
     pub lost: Summary,
     /// Packets lost when what failed is mended.
     pub lost_back: Option<Summary>,
+    /// Of [`Outcome::connections`], those that did not survive; only of routers that copy their state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_lost: Option<Summary>,
     /// The longest silence without a failure, in milliseconds.
     pub quiet_ms: Summary,
 }
@@ -129,6 +136,8 @@ pub struct Outcome {
     pub runs: usize,
     pub prefixes: u32,
     pub rate: u32,
+    /// TCP connections through routers that copy their state.
+    pub connections: usize,
     /// One entry per router and failure.
     pub cells: Vec<FailoverResult>,
     /// Who was left out, and why.
@@ -141,6 +150,7 @@ struct Run {
     gap: Duration,
     lost: u64,
     lost_back: Option<u64>,
+    connections_lost: Option<usize>,
     quiet: Duration,
 }
 
@@ -177,7 +187,7 @@ pub fn run(
         return Err(ForwardingError::Nothing(left_out));
     }
     let Options { runs, prefixes, rate, .. } = *options;
-    Ok(Outcome { runs, prefixes, rate, cells: results, left_out })
+    Ok(Outcome { runs, prefixes, rate, connections: CONNECTIONS, cells: results, left_out })
 }
 
 /// Measures one failure once, in a network of its own.
@@ -187,15 +197,20 @@ fn once(
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<Run, ForwardingError> {
-    if let Some((program, package)) = kind.needs().filter(|(program, _)| !has_program(program)) {
+    if let Some((program, package)) = kind.needs().iter().find(|(program, _)| !has_program(program)) {
         let said = format!("{program} is not here (package {package})");
         return Err(ForwardingError::Command { command: kind.to_string(), said });
     }
-    let mut site = Site::new(kind.is_pair(), options)?;
+    let mut site = Site::new(kind.shape(), options)?;
     let mut router = Router::start(kind, &mut site, options)?;
     wait_until(stop, START_WAIT, || router.is_ready(&site))
         .map_err(|error| unready(error, format!("the table is not there; {}", router.said())))?;
     let (stream, tally) = (Stream::new(&site, options.rate)?, Tally::default());
+    let connections = kind.has_state().then(|| Connections::open(&site)).transpose()?;
+    if let Some(lost @ 1..) = connections.as_ref().map(Connections::lost) {
+        let said = format!("{lost} of {CONNECTIONS} connections do not work; {}", router.said());
+        return Err(ForwardingError::Command { command: kind.to_string(), said });
+    }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let [first, second] = &stream.receivers;
@@ -205,7 +220,7 @@ fn once(
         scope.spawn(|| stream.send(&done));
         let result = watch(failure, (&mut router, &mut site), (&stream, &tally), options, stop);
         done.store(true, Ordering::Relaxed);
-        result
+        Ok(Run { connections_lost: connections.as_ref().map(Connections::lost), ..result? })
     })
 }
 
@@ -238,12 +253,13 @@ fn watch(
     let gap = tally.longest_gap();
     let lost = lost(stream, tally, stop)?;
     if !failure.is_mended() {
-        return Ok(Run { gap, lost, lost_back: None, quiet });
+        return Ok(Run { gap, lost, lost_back: None, connections_lost: None, quiet });
     }
     tally.mark(stream.sent());
     site.mend(failure)?;
     wait(watch * 2, stop)?;
-    Ok(Run { gap, lost, lost_back: Some(self::lost(stream, tally, stop)?), quiet })
+    let lost_back = Some(self::lost(stream, tally, stop)?);
+    Ok(Run { gap, lost, lost_back, connections_lost: None, quiet })
 }
 
 /// Packets lost since the mark. The stream pauses for it, so that none is on its way.
@@ -297,6 +313,7 @@ fn sum_up((router, failure): (RouterKind, Failure), runs: &[Run]) -> Option<Fail
         gap_ms: of(&|run| ms(run.gap))?,
         lost: of(&|run| Some(run.lost as f64))?,
         lost_back: of(&|run| run.lost_back.map(|lost| lost as f64)),
+        connections_lost: of(&|run| run.connections_lost.map(|lost| lost as f64)),
         quiet_ms: of(&|run| ms(run.quiet))?,
     })
 }
@@ -307,18 +324,29 @@ mod tests {
 
     #[test]
     fn rounds_become_medians() {
-        let run = |gap, lost, lost_back| {
+        let run = |gap, lost, lost_back: Option<u64>| {
             let ms = Duration::from_millis;
-            Run { gap: ms(gap), lost, lost_back, quiet: ms(1) }
+            let connections_lost = lost_back.map(|_| 0);
+            Run { gap: ms(gap), lost, lost_back, connections_lost, quiet: ms(1) }
         };
         let runs = [run(30, 300, Some(0)), run(10, 100, Some(2)), run(20, 250, None)];
         let cell = sum_up((RouterKind::Bird, Failure::Link), &runs).unwrap();
         assert_eq!((cell.gap_ms.median, cell.lost.median, cell.quiet_ms.max), (20.0, 250.0, 1.0));
         assert_eq!(cell.lost_back.map(|lost| (lost.count, lost.max)), Some((2, 2.0)));
+        assert_eq!(cell.connections_lost.map(|lost| (lost.count, lost.max)), Some((2, 0.0)));
         assert!(sum_up((RouterKind::Bird, Failure::Link), &[]).is_none(), "a cell that was left out");
-        let outcome =
-            Outcome { runs: 3, prefixes: 1, rate: 1, cells: vec![cell], left_out: vec!["nobody".to_owned()] };
+        let outcome = Outcome {
+            runs: 3,
+            prefixes: 1,
+            rate: 1,
+            connections: 1,
+            cells: vec![cell],
+            left_out: vec!["nobody".to_owned()],
+        };
         assert_eq!(render::table(&outcome).rows().len(), 1);
+        assert!(render::lead(&outcome).starts_with("The link"), "{}", render::lead(&outcome));
+        let nothing = Outcome { cells: Vec::new(), ..outcome };
+        assert_eq!(render::lead(&nothing), "Measured as asked for.");
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! The experiment on address translation: set-up rate, capacity, tear-down and established throughput by
-//! number of sessions, as defined by RFC 9693; in memory ([`memory`]) and live beside the kernel's own
-//! translation ([`live`]).
+//! The experiment on address translation, or the stateful firewall in its place: set-up rate, capacity, tear-down and
+//! established throughput by number of sessions, as defined by RFC 9693; in memory ([`memory`]) and live beside the
+//! kernel's own translation or filtering ([`live`]).
 //!
 //! ```text
 //!   rounds x (memory: numbers of sessions, shuffled)
 //!   rounds x (routers, shuffled): set-up rate, established by sessions, tear-down; capacity in the last round
 //! ```
+//!
+//! The firewall has connections where NAT has sessions, and is measured once for each number of rules; all but the last
+//! match nothing. The kernel has the same rules in nftables.
 //!
 //! Every figure is of *valid* sessions: their replies arrived at the right host. If sessions are invalid in
 //! memory, there is no result at all; live, the search finds a lower rate or number. Medians and ranges of
@@ -22,6 +25,7 @@ use crate::forwarding::ForwardingError;
 use crate::forwarding::method::SearchOptions;
 use crate::forwarding::subject::{Label, Subject};
 use crate::forwarding::topology::Topology;
+use crate::stages::Workload;
 use crate::stages::clock::Calibration;
 use crate::stats::{Summary, shuffle};
 use memory::{Fill, MemoryError, MemoryRun};
@@ -34,7 +38,7 @@ thalweg_base::words! {
     #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Part {
-        /// Set-up, established, tear-down and memory without interfaces, by number of sessions.
+        /// Set-up, established, tear-down and bytes without interfaces, by number of sessions.
         Memory => "memory",
         /// The highest rate of valid new sessions.
         SetUp => "set-up",
@@ -52,6 +56,8 @@ thalweg_base::words! {
 pub struct Options {
     /// Which parts.
     pub parts: Vec<Part>,
+    /// Numbers of rules of a firewall to measure instead of NAT.
+    pub firewall_rules: Vec<u32>,
     /// Numbers of sessions in memory.
     pub memory_sessions: Vec<u32>,
     /// Packets over established sessions in memory.
@@ -78,6 +84,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             parts: Part::ALL.to_vec(),
+            firewall_rules: Vec::new(),
             memory_sessions: vec![4_000, 100_000, 1_000_000, 10_000_000],
             memory_packets: 320_000,
             fill_room: 1 << 20,
@@ -98,23 +105,39 @@ impl Options {
         self.parts.contains(&part)
     }
 
+    /// What is measured in memory.
+    fn workloads(&self) -> Vec<Workload> {
+        let all = |sessions: &u32| -> Vec<Workload> {
+            let states = *sessions;
+            match self.firewall_rules.as_slice() {
+                [] => vec![Workload::Nat(states)],
+                rules => rules.iter().map(|rules| Workload::Firewall { rules: *rules, states }).collect(),
+            }
+        };
+        let sessions = self.memory_sessions.iter().filter(|_| self.has(Part::Memory));
+        sessions.flat_map(all).collect()
+    }
+
     /// Whether anything is to be measured live.
     pub fn is_live(&self) -> bool {
         self.parts.iter().any(|part| *part != Part::Memory)
     }
 }
 
-/// The results of NAT in memory for one number of sessions.
+/// The results in memory for one number of sessions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryResult {
     pub sessions: u32,
-    /// Sessions opened per second by the NAT stage alone.
+    /// The rules of a firewall.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<u32>,
+    /// Sessions opened per second by the stage alone.
     pub set_up_per_second: Summary,
-    /// The nanoseconds of the NAT stage per opened session.
+    /// The nanoseconds of the stage per opened session.
     pub set_up_ns: f64,
     /// The same of the whole router.
     pub set_up_all_ns: f64,
-    /// The ticks of the time stamp counter that the NAT stage takes for a packet of an established session.
+    /// The ticks of the time stamp counter that the stage takes for a packet of an established session.
     pub established_tsc_cycles: Summary,
     /// The same in nanoseconds.
     pub established_ns: f64,
@@ -150,6 +173,8 @@ pub struct LiveResult {
 pub struct Outcome {
     /// Rounds.
     pub runs: usize,
+    /// The stage that has the sessions: `nat` or `firewall`.
+    pub stage: &'static str,
     /// The calibration of the time stamp counter.
     pub clock: Calibration,
     /// The generator alone with the smallest frame, in frames per second; live only.
@@ -213,7 +238,8 @@ pub fn run(
 ) -> Result<Outcome, NatError> {
     let clock = Calibration::measure();
     let mut rng = XorShift64Star::new(options.seed);
-    let cells = if options.has(Part::Memory) { options.memory_sessions.len() } else { 0 };
+    let workloads = options.workloads();
+    let (cells, translates) = (workloads.len(), options.firewall_rules.is_empty());
     let routers = if options.is_live() { subjects.len() } else { 0 };
     let total = options.runs * (cells + routers);
     let mut done = 0;
@@ -222,8 +248,8 @@ pub fn run(
         done += 1;
     };
 
-    let mut memory: Vec<(u32, Vec<MemoryRun>)> =
-        options.memory_sessions.iter().take(cells).map(|sessions| (*sessions, Vec::new())).collect();
+    let mut memory: Vec<(Workload, Vec<MemoryRun>)> =
+        workloads.iter().map(|workload| (*workload, Vec::new())).collect();
     let mut fill = None;
     let mut left_out = Vec::new();
     let mut ceilings = Vec::new();
@@ -233,15 +259,15 @@ pub fn run(
         let mut order: Vec<usize> = (0..cells).collect();
         shuffle(&mut order, &mut rng);
         for at in order {
-            let (sessions, runs) = &mut memory[at];
-            step(&format!("in memory, {sessions} sessions"));
-            runs.push(memory::measure(*sessions, options.memory_packets, rng.next_u64(), &clock)?);
+            let (workload, runs) = &mut memory[at];
+            step(&format!("in memory, {workload}"));
+            runs.push(memory::measure(*workload, options.memory_packets, rng.next_u64(), &clock)?);
             if stop.load(Ordering::Relaxed) {
                 return Err(ForwardingError::Interrupted.into());
             }
         }
-        if round == 0 && cells > 0 {
-            fill = Some(memory::fill(options.fill_room, options.seed, &clock)?.into());
+        if let Some(like) = workloads.first().filter(|_| round == 0) {
+            fill = Some(memory::fill(*like, options.fill_room, options.seed, &clock)?.into());
         }
         if !options.is_live() {
             continue;
@@ -258,7 +284,7 @@ pub fn run(
                 continue;
             }
             let last = round + 1 == options.runs;
-            match live_round(subject, options, ceiling, last, stop, &mut runs[at]) {
+            match live_round((subject, translates), options, ceiling, last, stop, &mut runs[at]) {
                 Ok(()) => {}
                 Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted.into()),
                 Err(error) => {
@@ -271,9 +297,10 @@ pub fn run(
     let labels: Vec<Label> = subjects.iter().map(|subject| subject.label().clone()).collect();
     Ok(Outcome {
         runs: options.runs,
+        stage: if translates { "nat" } else { "firewall" },
         clock,
         ceiling_per_second: Summary::of(&ceilings),
-        memory: memory.iter().filter_map(|(sessions, runs)| sum_up_memory(*sessions, runs, &clock)).collect(),
+        memory: memory.iter().filter_map(|(workload, runs)| sum_up_memory(*workload, runs, &clock)).collect(),
         fill,
         live: sum_up_live(&labels, &runs, options.set_up_sessions),
         left_out,
@@ -282,7 +309,7 @@ pub fn run(
 
 /// Measures one router in one round. Each part starts a router without sessions.
 fn live_round(
-    subject: &mut dyn Subject,
+    (subject, translates): (&mut dyn Subject, bool),
     options: &Options,
     ceiling_pps: f64,
     last: bool,
@@ -291,39 +318,43 @@ fn live_round(
 ) -> Result<(), ForwardingError> {
     if options.has(Part::SetUp) {
         let sessions = options.set_up_sessions;
-        let found = live::with_router(subject, stop, |bench| {
+        let found = live::with_router((subject, translates), stop, |bench| {
             bench.set_up_rate(sessions, ceiling_pps, &options.search)
         })?;
         runs.set_up.push(found);
     }
     if options.has(Part::Established) {
         for &sessions in &options.live_sessions {
-            let pps = live::with_router(subject, stop, |bench| {
+            let pps = live::with_router((subject, translates), stop, |bench| {
                 bench.established(sessions, ceiling_pps, options.trial_s, &options.search)
             })?;
             runs.established.push((sessions, pps));
         }
     }
     if options.has(Part::TearDown) {
-        let rate = live::with_router(subject, stop, |bench| bench.tear_down_rate(options.set_up_sessions))?;
+        let rate = live::with_router((subject, translates), stop, |bench| {
+            bench.tear_down_rate(options.set_up_sessions)
+        })?;
         runs.tear_down.extend(rate);
     }
     if options.has(Part::Capacity) && last {
         let first = options.set_up_sessions.min(options.capacity_limit);
         let found = live::capacity(first, options.capacity_limit, |sessions| {
-            live::with_router(subject, stop, |bench| bench.holds(sessions))
+            live::with_router((subject, translates), stop, |bench| bench.holds(sessions))
         })?;
         runs.capacity = Some(found);
     }
     Ok(())
 }
 
-fn sum_up_memory(sessions: u32, runs: &[MemoryRun], clock: &Calibration) -> Option<MemoryResult> {
+fn sum_up_memory(workload: Workload, runs: &[MemoryRun], clock: &Calibration) -> Option<MemoryResult> {
     let of = |value: &dyn Fn(&MemoryRun) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
     let ns = |value: &dyn Fn(&MemoryRun) -> f64| Some(clock.ns(of(value)?.median));
     let bytes: Vec<f64> = runs.iter().filter_map(|run| run.bytes_per_session).collect();
+    let sessions = workload.sessions();
     Some(MemoryResult {
         sessions,
+        rules: if let Workload::Firewall { rules, .. } = workload { Some(rules) } else { None },
         set_up_per_second: of(&|run| 1e9 / clock.ns(run.set_up_ticks).max(f64::MIN_POSITIVE))?,
         set_up_ns: ns(&|run| run.set_up_ticks)?,
         set_up_all_ns: ns(&|run| run.set_up_all_ticks)?,
@@ -389,7 +420,8 @@ fn compare(results: &mut [LiveResult]) {
     let native: Vec<LiveResult> = results.iter().filter(|r| r.label.is_native()).cloned().collect();
     for result in results {
         let same = |other: &&LiveResult| {
-            other.measure == result.measure && other.sessions == result.sessions && other.per_second.is_some()
+            let same = other.measure == result.measure && other.sessions == result.sessions;
+            same && other.label.change == result.label.change && other.per_second.is_some()
         };
         let kernel = native.iter().find(same).and_then(|other| other.per_second);
         result.native_ratio = kernel

@@ -32,6 +32,8 @@ use thalweg_base::{CHUNK_PACKETS_DEFAULT, XorShift64Star};
 pub const ALL_STAGES: &str = "all";
 /// The most sessions of a workload, which fit 256 public addresses.
 pub const SESSIONS_MAX: u32 = 10_000_000;
+/// The most rules of the firewall.
+pub const RULES_MAX: u32 = 50_000;
 
 /// What the packets need of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +46,19 @@ pub enum Workload {
     FullTableZipf,
     /// NAT, in both directions over this many established sessions, at random.
     Nat(u32),
+    /// The firewall, in both directions over this many connections, at random.
+    Firewall { rules: u32, states: u32 },
+}
+
+impl Workload {
+    /// The sessions of NAT, or the connections of the firewall.
+    pub fn sessions(self) -> u32 {
+        match self {
+            Workload::Nat(sessions) => sessions,
+            Workload::Firewall { states, .. } => states,
+            Workload::OneRoute | Workload::FullTable | Workload::FullTableZipf => 0,
+        }
+    }
 }
 
 impl fmt::Display for Workload {
@@ -53,11 +68,12 @@ impl fmt::Display for Workload {
             Workload::FullTable => f.write_str("full"),
             Workload::FullTableZipf => f.write_str("full-zipf"),
             Workload::Nat(sessions) => write!(f, "nat:{sessions}"),
+            Workload::Firewall { rules, states } => write!(f, "firewall:{rules}:{states}"),
         }
     }
 }
 
-/// As on the command line: `one`, `full`, `full-zipf` or `nat:SESSIONS`.
+/// As on the command line: `one`, `full`, `full-zipf`, `nat:SESSIONS` or `firewall:RULES:STATES`.
 impl FromStr for Workload {
     type Err = Unexpected;
 
@@ -68,11 +84,26 @@ impl FromStr for Workload {
             "full-zipf" => return Ok(Workload::FullTableZipf),
             _ => {}
         }
+        let firewall = text.strip_prefix("firewall:").and_then(|numbers| {
+            let (rules, states) = numbers.split_once(':')?;
+            Some((rules.parse().ok()?, states.parse().ok()?))
+        });
+        if let Some((rules, states)) = firewall {
+            if (1..=RULES_MAX).contains(&rules) && (1..=SESSIONS_MAX).contains(&states) {
+                return Ok(Workload::Firewall { rules, states });
+            }
+            let expected = format!("1 to {RULES_MAX} rules and 1 to {SESSIONS_MAX} connections");
+            return Err(Unexpected::new(text, expected));
+        }
         let sessions = text.strip_prefix("nat:").and_then(|number| number.parse().ok());
         match sessions {
             Some(sessions) if (1..=SESSIONS_MAX).contains(&sessions) => Ok(Workload::Nat(sessions)),
             Some(_) => Err(Unexpected::new(text, format!("1 to {SESSIONS_MAX} sessions"))),
-            None => Err(Unexpected::new(text, "one, full, full-zipf or nat:SESSIONS, such as nat:4000")),
+            None => {
+                let expected =
+                    "one, full, full-zipf, nat:SESSIONS or firewall:RULES:STATES, such as nat:4000";
+                Err(Unexpected::new(text, expected))
+            }
         }
     }
 }
@@ -161,10 +192,7 @@ pub fn run(
 
 /// A result per stage, and one for their sum.
 fn sum_up(bed: &Bed, rounds: &[StageTicks], clock: &Calibration) -> Vec<StageResult> {
-    let sessions = match bed.workload() {
-        Workload::Nat(sessions) => sessions,
-        _ => 0,
-    };
+    let sessions = bed.workload().sessions();
     let result = |stage: &str, ticks: &[f64]| {
         let summary = Summary::of(ticks)?;
         Some(StageResult {

@@ -25,14 +25,14 @@ mod static_neighbors;
 mod virtual_routers;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, select};
 use thalweg_base::{DropReason, PacketFlags};
-use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
+use thalweg_dataplane::fragmentation::{FragmentationError, fragment, fragment_translated};
 use thalweg_dataplane::gateway_check::GatewayChecks;
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
@@ -61,6 +61,9 @@ pub(crate) use reload::{HostChange, HostPorts, NatPorts, PortChange};
 use static_neighbors::StaticNeighbors;
 pub use static_neighbors::{KernelNeighborCounts, NeighborSource};
 pub(crate) use virtual_routers::PortMacs;
+
+/// The source of errors where no address of the router can be (RFC 7600 6).
+const DUMMY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8));
 
 /// Packets taken from each queue before timers and link changes are handled again.
 const TURN: usize = 256;
@@ -419,7 +422,9 @@ impl Host {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
         let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_beyond(sender));
         let any = || (0..self.parts.identities.len() as u16).find_map(of);
-        of(punt.port_in).or_else(any)
+        let own = of(punt.port_in).or_else(any)?;
+        // An IPv6 host behind NAT has the router's only IPv4 address.
+        Some(if own == sender { DUMMY } else { own })
     }
 
     /// Fragments a packet that exceeds the next link's MTU, or answers it with packet-too-big.
@@ -431,9 +436,12 @@ impl Host {
             return self.drop(&punt, punt.reason);
         };
         let mtu = IcmpError::PacketTooBig { mtu_bytes: link.mtu };
-        let pieces = match punt.flags.has(PacketFlags::IPV6) {
-            true => Err(FragmentationError::DontFragment),
-            false => fragment(punt.ip_packet(), link.mtu as usize),
+        let mtu_bytes = link.mtu as usize;
+        let is_translated = punt.flags.has(PacketFlags::TRANSLATED | PacketFlags::NAT_IN);
+        let pieces = match (punt.flags.has(PacketFlags::IPV6), is_translated) {
+            (true, true) => fragment_translated(punt.ip_packet(), mtu_bytes),
+            (true, false) => Err(FragmentationError::DontFragment),
+            (false, _) => fragment(punt.ip_packet(), mtu_bytes),
         };
         match (pieces, self.neighbors.lookup(port, next_hop).or(link.default_mac)) {
             (Ok(pieces), Some(mac)) => {
@@ -569,19 +577,19 @@ impl Host {
 
     /// Handles a port that came up or went down, or whose MAC address or MTU changed.
     fn handle_link(&mut self, change: LinkChange, now_ns: u64) {
-        let LinkChange { port, is_up, mac, mtu } = change;
+        let LinkChange { port, is_up, mac, far_end, mtu } = change;
         if self.vacant.contains(&port) {
             return;
         }
         let Some(identity) = self.parts.identities.get_mut(usize::from(port)) else { return };
         identity.mac = mac;
-        identity.mtu_bytes = mtu;
+        (identity.mtu_bytes, identity.far_end) = (mtu, far_end);
         let identity = identity.clone();
         // Before anything else: from here on, packets take another path.
-        self.parts.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
+        self.parts.tables.update_port(port, |before| PortLink { mac, mtu, far_end, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
         self.follow_port(port, now_ns);
-        self.parts.mirrors.copy_state(port, is_up, mac, mtu);
+        self.parts.mirrors.copy_state(change);
         self.gateways_at_ns = now_ns;
     }
 }

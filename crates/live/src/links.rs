@@ -190,13 +190,15 @@ fn was_down(link: &Link, before: Option<u32>) -> bool {
 }
 
 fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkChange>) -> LinkChange {
-    let before = known.map(|known| (known.mac, known.mtu));
-    let now = facts.map(|facts| (watched.mac.with(facts.mac), facts.mtu));
-    let (mac, mtu) = now.or(before).unwrap_or_else(|| (watched.mac.with(MacAddr([0; 6])), u32::MAX));
+    let before = known.map(|known| (known.mac, known.far_end, known.mtu));
+    let now = facts.map(|facts| (watched.mac.with(facts.mac), facts.far_end, facts.mtu));
+    let unknown = || (watched.mac.with(MacAddr([0; 6])), None, u32::MAX);
+    let (mac, far_end, mtu) = now.or(before).unwrap_or_else(unknown);
     LinkChange {
         port: watched.port,
         is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),
         mac,
+        far_end,
         mtu: mtu.min(watched.mtu.load(Ordering::Relaxed)),
     }
 }

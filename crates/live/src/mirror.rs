@@ -28,6 +28,7 @@ use crate::counters::Counters;
 use crate::halves::HalvesSlot;
 use crate::outbox::{Outboxes, QueueClock};
 use crate::own_ports::OwnTraffic;
+use crate::punt::LinkChange;
 
 /// How long the thread waits for frames between checks of its stop flag.
 const WAIT: Duration = Duration::from_millis(200);
@@ -122,12 +123,14 @@ impl Mirrors {
         Delivery::Taken
     }
 
-    /// Copies a port's link state, MAC address and MTU to its mirror.
-    pub(crate) fn copy_state(&mut self, port: u16, is_up: bool, mac: MacAddr, mtu: u32) {
+    /// Copies a port's link state, MAC address and MTU to its mirror. On a port without a link layer, programs ask
+    /// nobody for a MAC address.
+    pub(crate) fn copy_state(&mut self, LinkChange { port, is_up, mac, far_end, mtu }: LinkChange) {
         let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
         let control = &mirror.control;
         let mac = known_mac(mac).map(|mac| control.set_mac(mac));
-        for result in mac.into_iter().chain([control.set_mtu(mtu), control.set_carrier(is_up)]) {
+        let asks = control.set_asks(far_end.is_none());
+        for result in mac.into_iter().chain([asks, control.set_mtu(mtu), control.set_carrier(is_up)]) {
             if let Err(error) = result {
                 tracing::warn!(mirror = control.name(), "the mirror does not follow its port: {error}");
             }

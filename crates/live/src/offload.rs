@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use thalweg_base::{Chunk, Packet};
+use thalweg_base::{Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
 use thalweg_node::forwarding::ForwardingTables;
@@ -108,7 +108,9 @@ impl FlowOffload {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
             let driver = port.interface.as_ref().map(|interface| interface.driver);
-            let takes = driver.is_some_and(Driver::takes_interface) && port.sub_interface.is_none();
+            let takes = driver.is_some_and(Driver::takes_interface)
+                && port.sub_interface.is_none()
+                && facts.far_end.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
@@ -169,7 +171,10 @@ impl FlowOffload {
     fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
         let packet = &chunk.packets()[place];
         let is_paused = self.is_paused(packet.port_in) || self.is_paused(packet.port_out);
-        if is_paused || !packet.is_alive() || !self.rules.load().allow(packet) {
+        // A helper reads every packet of such a flow.
+        let is_hairpin = packet.flags.has(PacketFlags::NAT_OUT | PacketFlags::NAT_IN);
+        let is_read = packet.crossing_shard != NO_SHARD && !is_hairpin;
+        if is_paused || is_read || !packet.is_alive() || !self.rules.load().allow(packet) {
             return;
         }
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
@@ -247,12 +252,13 @@ impl FlowOffload {
         }
     }
 
-    /// Copies the ports' MTUs. Returns the number of the last change of BGP's routes.
+    /// Copies the ports' MTUs; no frame fits where the header would have to come off. Returns the number of the last
+    /// change of BGP's routes.
     fn look_at_tables(&self, tables: &ForwardingTables) -> u64 {
         let tables = tables.read();
         for (port, way) in (0..).zip(&self.ways_out) {
             if let (Some(way), Some(link)) = (way, tables.port(port)) {
-                way.mtu.store(link.mtu, Ordering::Relaxed);
+                way.mtu.store(if link.far_end.is_some() { 0 } else { link.mtu }, Ordering::Relaxed);
             }
         }
         tables.route_changes()

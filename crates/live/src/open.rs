@@ -189,6 +189,12 @@ pub fn open_port(
             tracing::info!(port = config.name, "DPDK: {line}");
         }
     }
+    let opened = opened.and_then(|opened| match opened.port.facts.far_end {
+        Some(_) if carries_vlans => {
+            Err(LiveError::BadOption { interface: interface.name.clone(), why: NO_VLANS.to_owned() })
+        }
+        _ => Ok(opened),
+    });
     let failed = |source| OpenError::Port { port: config.name.clone(), source };
     Ok(OpenedPort { opened: opened.map_err(failed)?, later: None })
 }
@@ -216,6 +222,7 @@ pub(crate) fn wait_for(
         interface: name.clone(),
         index: 0,
         mac: request.mac.unwrap_or_default(),
+        far_end: None,
         mtu: config.mtu.into(),
         mode: WAITING.to_owned(),
         why_not_better: None,
@@ -233,6 +240,9 @@ pub(crate) fn wait_for(
     let (port, later) = reopen::open_later(facts, queues, Box::new(open));
     Some(OpenedPort { opened: port.into(), later: Some(later) })
 }
+
+/// Why an interface cannot be the parent of sub-interfaces.
+pub(crate) const NO_VLANS: &str = "it carries IP packets without Ethernet headers, so it has no VLANs";
 
 /// With a tag that XDP does not see, a frame of a VLAN looks like one of its parent: the one who configures it must
 /// rule that out.

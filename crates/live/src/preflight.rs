@@ -13,7 +13,7 @@ use thalweg_ports::live::link::Links;
 use thalweg_wire::MacAddr;
 
 use crate::interface_lock::InterfaceLock;
-use crate::open::{by_driver, request};
+use crate::open::{NO_VLANS, by_driver, request};
 use crate::port_mac::PortMac;
 
 /// What opening a port would yield on this machine.
@@ -25,6 +25,8 @@ pub struct PortPreflight {
     pub why_not_better: Option<String>,
     /// The MAC address that the router would use, if it can be known.
     pub mac: Option<MacAddr>,
+    /// Its packets have no Ethernet headers: all go to the far end.
+    pub is_bare: bool,
     /// Problems and surprises, and what to do about them.
     pub findings: Vec<String>,
 }
@@ -48,6 +50,9 @@ pub fn preflight(
     if interface.driver.takes_interface() {
         link(config, &interface.name, &mut preflight);
         preflight.findings.extend(leftover_addresses(interface));
+        if preflight.is_bare && carries_vlans {
+            preflight.findings.push(format!("{}: {NO_VLANS}", interface.name));
+        }
     }
     let request = request(config, interface, 1, mbufs);
     let probed = by_driver(
@@ -72,7 +77,7 @@ pub fn preflight(
 
 /// Checks that the interface exists, is up, and has the configured MTU.
 fn link(config: &PortConfig, name: &str, preflight: &mut PortPreflight) {
-    let PortPreflight { findings, mac, .. } = preflight;
+    let PortPreflight { findings, mac, is_bare, .. } = preflight;
     let facts = match Links::open() {
         Ok(links) => links.read(name),
         Err(error) => return findings.push(format!("cannot open a socket to query interfaces: {error}")),
@@ -82,6 +87,7 @@ fn link(config: &PortConfig, name: &str, preflight: &mut PortPreflight) {
         Err(_) => {}
         Ok(facts) => {
             *mac = Some(PortMac::of(config).with(facts.mac));
+            *is_bare = facts.far_end.is_some();
             if !facts.is_up {
                 findings.push(format!("{name} is switched off: `ip link set {name} up`"));
             } else if !facts.has_carrier {

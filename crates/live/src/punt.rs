@@ -128,5 +128,6 @@ pub(crate) struct LinkChange {
     pub(crate) port: u16,
     pub(crate) is_up: bool,
     pub(crate) mac: MacAddr,
+    pub(crate) far_end: Option<MacAddr>,
     pub(crate) mtu: u32,
 }

@@ -468,15 +468,15 @@ pub(crate) fn live_ports<'c>(
     let port = |(index, (config, state)): (u16, (&'c PortConfig, &Option<Arc<PortState>>))| {
         let PortState { facts, later, .. } = &**state.as_ref()?;
         let mtu = facts.mtu.min(config.mtu.into());
-        Some((index, config, LinkChange { port: index, is_up: later.is_none(), mac: facts.mac, mtu }))
+        let PortFacts { mac, far_end, .. } = *facts;
+        Some((index, config, LinkChange { port: index, is_up: later.is_none(), mac, far_end, mtu }))
     };
     (0u16..).zip(config.ports.iter().zip(states)).filter_map(port).collect()
 }
 
 pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig, LinkChange)]) {
-    for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
-        let default_mac = config.default_mac;
-        tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up });
+    for &(index, PortConfig { default_mac, .. }, LinkChange { is_up, mac, far_end, mtu, .. }) in ports {
+        tables.set_port(index, PortLink { mac, mtu, default_mac: *default_mac, far_end, is_up });
     }
 }
 
@@ -499,6 +499,7 @@ pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkCh
     PortIdentity {
         router_advertisements: advertise,
         translated: translated(config, change.port),
+        far_end: change.far_end,
         ..PortIdentity::new(change.mac, addresses, change.mtu)
     }
 }

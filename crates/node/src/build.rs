@@ -21,6 +21,7 @@ use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
 use thalweg_dataplane::mss::MssClamp;
 use thalweg_dataplane::nat::{Labeler, NatConfig};
 use thalweg_dataplane::police::Police;
+use thalweg_dataplane::prefix_translation::PrefixTranslation;
 use thalweg_dataplane::queens::Boards;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
@@ -159,6 +160,7 @@ impl Filters {
             reverse_path: ReversePath::new(config.ports.iter().map(|port| port.urpf)),
             acls: AclSet::compile(&lists, &bindings, version).map_err(BuildError::Acl)?,
             mss: MssClamp::new(config.ports.iter().map(|port| port.mss)),
+            prefixes: PrefixTranslation::new(&config.prefix_pairs),
         })
     }
 }

@@ -38,7 +38,9 @@ pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
     FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
 };
-pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
+pub use nat::{
+    NatBlockView, NatClear, NatCleared, NatCountersView, NatPoolView, NatSessionFilter, NatSessionView,
+};
 pub use packets::{
     AclRuleView, CountersView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortRates,
     PortView, QueueRates, QueueView, ReceiveQueueView, SojournView, StandbyView, VirtualRouterView,

@@ -99,6 +99,7 @@ impl LiveTables {
             mac: port.mac,
             mtu: port.mtu.into(),
             default_mac: port.default_mac,
+            far_end: None,
             is_up: true,
         });
         let (macs, silent, failed) = (HashMap::new(), HashSet::new(), HashSet::new());

@@ -3,15 +3,18 @@
 //! | stage | scope | when |
 //! |---|---|---|
 //! | `parse` | one chunk | if asked for: find the packets of chunks that their source has only cut off |
-//! | `ingress` | any batch | always: validate, check sources, access lists, routing rules, classify, label with shards |
+//! | `ingress` | any batch | always: validate, check sources, access lists, IPv6 prefixes, routing rules, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, segment sizes of TCP, access lists |
 //! | `firewall` | per shard | if configured: connections between zones |
-//! | `egress` | any batch | always: the counters |
+//! | `egress` | any batch | always: IPv6 prefixes, the counters |
 //! | `flows` | per shard | if configured: metering by flow, dropped packets included |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
+//!
+//! Helpers are not a stage: a chunk with a packet that concerns one crosses the two stages with connections, which read
+//! it then (`thalweg_dataplane::helpers`).
 //!
 //! Source checks and access lists are not stages of their own: they share the scope of the stage they run in, and
 //! find the headers in the first-level cache. Incoming lists run before everything that packets could exhaust
@@ -43,11 +46,13 @@ use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::firewall::state_hash;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
+use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::ingress::{Addresses, Ingress};
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::mss::MssClamp;
 use thalweg_dataplane::nat::{Labeler, NatCounters, NatProtocol, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
+use thalweg_dataplane::prefix_translation::PrefixTranslation;
 use thalweg_dataplane::queens::{self, Boards};
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
@@ -99,19 +104,20 @@ impl Nat {
     }
 }
 
-/// Source checks, access lists and limits of TCP's segments. Every worker reads them; a reload replaces them as a
-/// whole.
+/// Source checks, access lists, limits of TCP's segments and translation of IPv6 prefixes. Every worker reads them; a
+/// reload replaces them as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     pub reverse_path: ReversePath,
     pub acls: AclSet,
     pub mss: MssClamp,
+    pub prefixes: PrefixTranslation,
 }
 
 impl Filters {
-    /// Whether no port filters incoming packets.
+    /// Whether incoming packets are neither filtered nor changed.
     fn are_idle(&self) -> bool {
-        self.reverse_path.is_idle() && !self.acls.has_inbound()
+        self.reverse_path.is_idle() && !self.acls.has_inbound() && self.prefixes.is_idle()
     }
 }
 
@@ -381,6 +387,11 @@ impl RouterPlan {
         self.nat.is_some() || self.firewall.is_some()
     }
 
+    /// Whether those of IPv6 do.
+    fn needs_ipv6_fragments(&self) -> bool {
+        self.firewall.is_some() || self.nat.as_ref().is_some_and(|nat| nat.labeler.translates_ipv6())
+    }
+
     /// Polices a chunk and finds the ports of later fragments. With NAT or the firewall those get their shards only
     /// here, because the shard follows from the ports.
     fn arrive(&self, chunk: &mut Chunk) {
@@ -390,7 +401,7 @@ impl RouterPlan {
             arrival.police.process(chunk);
         }
         if chunk.has_fragments && self.needs_fragments() {
-            arrival.fragments.process(chunk, self.firewall.is_some());
+            arrival.fragments.process(chunk, self.needs_ipv6_fragments());
             drop(arrival);
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
@@ -404,6 +415,9 @@ impl RouterPlan {
                     .filter(|packet| NatProtocol::from_ip(packet.protocol).is_some())
                     .for_each(|packet| packet.drop_for(DropReason::FragmentWithoutFirst));
             }
+        }
+        if let Some(nat) = &self.nat {
+            nat.labeler.make_room(chunk);
         }
         if let Some(flows) = &self.flows {
             if chunk.has_fragments {
@@ -419,7 +433,7 @@ impl RouterPlan {
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         let filters = &self.filters;
-        let is_plain = filters.are_idle() && !self.chooses_ways();
+        let is_plain = filters.are_idle() && !self.chooses_ways() && self.helpers().is_empty();
         let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
             (Some(class), None) if is_plain => (self.ingress_only(class, &mut batch), false),
             (Some(class), Some(nat)) if is_plain => self.ingress_for_nat(class, nat, &mut batch),
@@ -427,6 +441,7 @@ impl RouterPlan {
                 let fragments = self.ingress.process(&mut batch);
                 filters.reverse_path.process(&self.router, &mut batch);
                 filters.acls.process_in(&mut batch, &mut scratch.acl);
+                filters.prefixes.process_in(&mut batch);
                 self.choose_ways(&mut batch, &scratch.ways);
                 self.classifier.process(&mut batch);
                 (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
@@ -513,7 +528,10 @@ impl RouterPlan {
                         false => self.label_for_nat::<false>(nat, packet, l3),
                     };
                 }
-                None if packet.is_alive() => packet.shard = self.shard_of_state(packet, l3),
+                None if packet.is_alive() => {
+                    packet.shard = self.shard_of_state(packet, l3);
+                    crosses |= self.has_cross(packet);
+                }
                 _ => {}
             }
         }
@@ -536,8 +554,23 @@ impl RouterPlan {
         }
         if packet.shard == NO_SHARD {
             packet.shard = self.shard_of_state(packet, l3);
+            self.has_cross(packet);
         }
         packet.crossing_shard != NO_SHARD
+    }
+
+    /// The helpers of the firewall, which read what NAT does not translate.
+    fn helpers(&self) -> Helpers {
+        self.firewall.as_ref().map(|firewall| firewall.rules.helpers()).unwrap_or_default()
+    }
+
+    /// Has a packet that NAT does not translate cross, if it concerns a helper; whether it does.
+    fn has_cross(&self, packet: &mut Packet) -> bool {
+        let crosses = self.helpers().concerning(packet).is_some();
+        if crosses {
+            packet.crossing_shard = packet.shard;
+        }
+        crosses
     }
 
     /// The place of the outside port by which a packet from inside leaves; `None` if it leaves by another port, or has
@@ -683,7 +716,9 @@ impl Plan for RouterPlan {
             Stage::Work(nth) => self.work(nth, job, batch, scratch),
             Stage::Egress => {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
-                scratch.account.count(&job.batch(batch), residence_ns);
+                let mut batch = job.batch(batch);
+                self.filters.prefixes.process_out(&mut batch);
+                scratch.account.count(&batch, residence_ns);
             }
             other => unreachable!("{other:?} is not a stage over batches"),
         }
@@ -705,7 +740,7 @@ impl Plan for RouterPlan {
         match (self.stages[stage], &self.nat, &self.flows) {
             (Stage::Nat, Some(nat), flows) => {
                 if (flows.is_some() || self.firewall.is_some()) && job.origins.is_empty() {
-                    job.keep_origins(is_for_nat);
+                    job.keep_origins(has_origin);
                 }
                 match &self.nat_log {
                     None => nat.stage.run_groups(job, groups, self.groups),
@@ -766,6 +801,12 @@ impl Plan for RouterPlan {
 /// The number of shards of a plan with this NAT.
 pub(crate) fn shards_with(nat: Option<&Nat>) -> u16 {
     nat.map_or(SHARDS_WITHOUT_NAT, |nat| nat.stage.shard_count() as u16)
+}
+
+/// Whether NAT translates this packet from addresses that an [`Origin`](thalweg_base::Origin) has room for. Later stages
+/// know the flow of another by its public endpoint.
+fn has_origin(packet: &Packet) -> bool {
+    is_for_nat(packet) && !packet.is_ipv6()
 }
 
 /// Whether NAT translates this packet.

@@ -1,6 +1,8 @@
 //! Every execution model gives the same answer: the same packets out, byte for byte, the same drops and
 //! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
 
+mod helpers;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -61,6 +63,7 @@ addresses = ["203.0.113.2"]
 ports = "2000-6095"
 sessions_max = 3000
 shards = 16
+nat64 = "2001:db8:64::/96"
 
 [nat.timeouts]
 udp_s = 120
@@ -204,6 +207,12 @@ default_mac = "02:00:00:00:ff:04"
 prefix = "198.51.100.128/25"
 via = "192.0.2.1"
 
+# What comes by the forward is answered by its port.
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "192.0.2.1"
+metric = 9
+
 [[routing.rules]]
 name = "phones"
 from = "voice"
@@ -238,8 +247,10 @@ fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
         9 | 10 => (inside, public),
         _ => (inside, [10, rng.below(2) as u8, 0, 77]),
     };
-    if rng.below(20) == 0 {
-        return packet_ipv6(rng);
+    match rng.below(20) {
+        0 => return packet_ipv6(rng),
+        1 => return packet_to_ipv4(rng),
+        _ => {}
     }
     let protocol = [6u8, 17, 17, 1][rng.below(4) as usize];
     let port = |rng: &mut XorShift64Star| match rng.below(4) {
@@ -285,8 +296,31 @@ fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
     testing::udp((source, port), (destination, 0x3001), &[1, 2, 3, 4, 5, 6, 7, 8])
 }
 
+/// A packet of an IPv6 host to an IPv4 host, or to the public endpoint of another inside host.
+fn packet_to_ipv4(rng: &mut XorShift64Star) -> Vec<u8> {
+    let source = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, rng.below(50) as u16 + 2);
+    let payload = [1, 2, 3, 4, 5, 6, 7, 8];
+    let [high, low] = [[0xc633, 0x6414 + rng.below(200) as u16], [0xcb00, 0x7102]][rng.below(4) as usize / 3];
+    let destination = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, high, low);
+    let ports = [2301 + rng.below(299) as u16, 2000 + rng.below(600) as u16];
+    let [high, low] = ports[0].to_be_bytes();
+    match rng.below(4) {
+        0 => testing::tcp((source, ports[0]), (destination, 80), 0x02, &payload),
+        1 => testing::icmp(source, destination, 128, [high, low, 0, 1], &payload),
+        2 => {
+            let quote = testing::udp((destination, ports[1]), (source, ports[0]), &payload);
+            testing::icmp(source, destination, 1, [0; 4], &quote)
+        }
+        _ => testing::udp((source, ports[0]), (destination, ports[1]), &payload),
+    }
+}
+
 /// `chunks` chunks of random sizes; the same for the same seed.
 fn traffic(seed: u64, chunks: u64) -> Vec<Chunk> {
+    traffic_of(packet, seed, chunks)
+}
+
+fn traffic_of(packet: fn(&mut XorShift64Star) -> Vec<u8>, seed: u64, chunks: u64) -> Vec<Chunk> {
     let mut rng = XorShift64Star::new(seed);
     let mut clock_ns = 1_700_000_000_000_000_000;
     let mut number = 1;
@@ -372,6 +406,8 @@ enum Shape {
     Full,
     /// All of them.
     Firewall,
+    /// All of them, and helpers.
+    Helpers,
     /// All of them, and NAT with two outside ports.
     Outsides,
     /// Without filters and with one class: packets are never reordered.
@@ -391,6 +427,13 @@ impl Shape {
         match self {
             Shape::Full => CONFIG.to_owned(),
             Shape::Firewall => format!("{CONFIG}{FIREWALL}"),
+            Shape::Helpers => {
+                let helps = "helpers = [\"ftp\", \"sip\", \"pptp\"]\n";
+                let groups = "[[nat.groups]]\nname = \"few\"\ninside = \"10.0.0.12/30\"\naddresses = \"203.0.113.77\"\n";
+                let nat = CONFIG.replace("shards = 16\n", &format!("shards = 16\n{helps}"));
+                let nat = nat.replace("[[nat.forwards]]", &format!("{groups}[[nat.forwards]]"));
+                format!("{nat}{}", FIREWALL.replace("states_max", &format!("{helps}states_max")))
+            }
             Shape::Outsides => {
                 let nat = CONFIG.replace("outside = \"wan\"", "outside = [\"backup\", \"wan\"]");
                 let nat = nat.replace("addresses = [\"203.0.113.2\"]", "pools = { wan = [\"203.0.113.2\"] }");
@@ -414,7 +457,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full | Shape::Firewall | Shape::Outsides => {
+        Shape::Full | Shape::Firewall | Shape::Helpers | Shape::Outsides => {
             // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
@@ -424,7 +467,8 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     };
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
-    let mut source = Feed(traffic(seed, 12).into_iter());
+    let kind = if matches!(shape, Shape::Helpers) { helpers::talk } else { packet };
+    let mut source = Feed(traffic_of(kind, seed, 12).into_iter());
     let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));
     let account = plan.merged_account(report.scratches.iter());
     if let Some(flows) = plan.flows() {
@@ -543,6 +587,8 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
     for seed in 1..=6 {
         let serial = run(seed, &ModelOptions::new(ModelKind::Serial, 1));
         assert!(serial.packets_out * 5 > serial.packets_in, "most of the traffic must get through");
+        let counters = serial.nat_counters.expect("it translates");
+        assert!(counters.nat64_out > 20 && counters.nat64_in > 0, "{counters:?}");
         for workers in 1..=8 {
             for kind in ModelKind::ALL {
                 let mut options = ModelOptions::new(kind, workers);

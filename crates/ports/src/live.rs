@@ -13,10 +13,12 @@
 //! them. If the chunk takes merged segments ([`ChunkBuilder::take_merged`]), most frames of TCP stay whole
 //! ([`segment`]), and drivers that can send them whole do so ([`PortTx::push_merged`]).
 //!
-//! Drivers: [`packet`] (AF_PACKET, every Ethernet interface), [`tap`] (the router as the peer of an interface of
-//! the host), [`xdp`] (AF_XDP), [`dpdk`] (optional), [`capture`] (plays a file). [`LiveSource`] receives from any number of halves and forms
-//! chunks.
+//! Drivers: [`packet`] (AF_PACKET, every Ethernet interface, and interfaces without a link layer), [`tap`] (the router as
+//! the peer of an interface of the host), [`xdp`] (AF_XDP), [`dpdk`] (optional), [`capture`] (plays a file).
+//! [`LiveSource`] receives from any number of halves and forms chunks.
 
+#[cfg(target_os = "linux")]
+mod bare;
 #[cfg(target_os = "linux")]
 pub mod capture;
 #[cfg(target_os = "linux")]
@@ -125,6 +127,8 @@ pub struct PortFacts {
     pub interface: String,
     pub index: u32,
     pub mac: MacAddr,
+    /// As in [`link::LinkFacts`].
+    pub far_end: Option<MacAddr>,
     /// The largest IP packet that it takes, in bytes.
     pub mtu: u32,
     /// The driver and its mode: `af_xdp native copy`, `af_packet`, `tap`.

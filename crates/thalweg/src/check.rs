@@ -15,6 +15,7 @@ use thalweg_config::{
     Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, WebConfig, ports_text,
 };
 use thalweg_dataplane::classify::Match;
+use thalweg_dataplane::helpers::Helper;
 use thalweg_dataplane::nat::{BlockAllocation, HostLimits, NatConfig, PortForward, SubscriberConfig};
 use thalweg_dataplane::police::{ColorAction, Marker, PolicerConfig};
 use thalweg_dataplane::schedule::Service;
@@ -97,7 +98,8 @@ fn render(config: &RouterConfig, interfaces: &Interfaces, args: &CheckArgs) -> S
 }
 
 fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
-    let others = |port: &PortConfig| match (port.default_mac, &port.interface) {
+    let others = |index: usize, port: &PortConfig| match (port.default_mac, &port.interface) {
+        _ if interfaces.is_bare(index) => "sent to the far end".to_owned(),
         (Some(address), _) => format!("sent to {address}"),
         (None, Some(_)) => "asked for (ARP, ND)".to_owned(),
         (None, None) => "dropped".to_owned(),
@@ -109,7 +111,7 @@ fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
             interfaces.mac_text(config, index),
             join(port.addresses.iter()),
             port.mtu.to_string(),
-            others(port),
+            others(index, port),
         ]
     });
     *text += &table(&["port", "in traces", "MAC", "addresses", "MTU", "other neighbors"], &[4], rows);
@@ -225,6 +227,7 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
         ("of one inside host", host_limits(nat.hosts)),
         ("port selection", nat.port_selection.name().to_owned()),
         ("filtering", nat.filtering.name().to_owned()),
+        ("helpers", helpers(nat)),
         ("hairpin", if nat.hairpin { "yes" } else { "no" }.to_owned()),
         (
             "timeouts",
@@ -235,7 +238,11 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
         ),
     ];
     facts.push(("refusal", nat.refusal.name().to_owned()));
+    facts.extend(nat.nat64.iter().map(|nat64| ("IPv6 hosts inside", nat64.prefix.network().to_string())));
     facts.extend(nat.subscribers.iter().flat_map(subscriber_facts));
+    for group in &nat.groups {
+        facts.push(("group", format!("{}: {}", group.name, join(group.inside.iter().map(bare)))));
+    }
     for [protocol, address, ports, to] in forwards(nat) {
         facts.push(("forward", format!("{protocol} {address} {ports} -> {to}")));
     }
@@ -246,6 +253,16 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
         ("not translated", sides.join(" -> "))
     }));
     facts
+}
+
+fn helpers(nat: &NatConfig) -> String {
+    let names: Vec<&str> =
+        Helper::ALL.into_iter().filter(|one| nat.helpers.has(*one)).map(Helper::name).collect();
+    match (names.join(", "), nat.nat64) {
+        (none, _) if none.is_empty() => "none".to_owned(),
+        (names, None) => names,
+        (names, Some(_)) => format!("{names}; not for IPv6 hosts"),
+    }
 }
 
 /// A network; an address without its length.
@@ -476,6 +493,7 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
         "port_selection": nat.port_selection.name(),
         "filtering": nat.filtering.name(),
         "hairpin": nat.hairpin,
+        "helpers": Helper::ALL.into_iter().filter(|one| nat.helpers.has(*one)).map(Helper::name).collect::<Vec<_>>(),
         "inbound_refresh": nat.inbound_refresh,
         "timeouts": {
             "udp_s": nat.timeouts.udp_s, "tcp_established_s": nat.timeouts.tcp_established_s,
@@ -491,7 +509,16 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
             "source": exception.sources.iter().map(bare).collect::<Vec<_>>(),
             "destination": exception.destinations.iter().map(bare).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
+        "groups": nat.groups.iter().map(|group| json!({
+            "name": group.name,
+            "inside": group.inside.iter().map(bare).collect::<Vec<_>>(),
+            "addresses": nat.outsides().nth(group.outside).map(|outside| outside.public_addresses[group.addresses.clone()].to_vec()),
+            "ports_max": group.ports_max,
+            "sessions_max": group.limits.sessions_max,
+            "sessions_per_second": group.limits.new_per_second,
+        })).collect::<Vec<_>>(),
         "refusal": nat.refusal.name(),
+        "nat64": nat.nat64.map(|nat64| nat64.prefix.network().to_string()),
         "subscribers": nat.subscribers.as_ref().map(subscribers_json),
     })
 }

@@ -1,6 +1,5 @@
 //! `thalweg reload`, `clear`, `stop` and `bgp`: commands to a running router.
 
-use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -80,9 +79,9 @@ pub(crate) fn bgp_command(args: BgpArgs) -> Result<(), Failure> {
 }
 
 fn clear_request(args: &ClearNatArgs) -> Request {
-    let split = |endpoint: Option<(Ipv4Addr, Option<u16>)>| {
-        (endpoint.map(|(address, _)| address), endpoint.and_then(|(_, port)| port))
-    };
+    fn split<A>(endpoint: Option<(A, Option<u16>)>) -> (Option<A>, Option<u16>) {
+        endpoint.map_or((None, None), |(address, port)| (Some(address), port))
+    }
     let (inside, inside_port) = split(args.inside);
     let (public, port) = split(args.outside);
     let (remote, remote_port) = split(args.remote);

@@ -11,6 +11,8 @@
 //! The tag authenticates everything before it; who has the key makes and checks it. A shard's entries are in *parts* by
 //! the lowest bits of the hash of their keys.
 
+use std::net::IpAddr;
+
 use crate::Malformed;
 
 /// The first bytes: the format and its version.
@@ -97,7 +99,7 @@ pub struct SessionEntry {
     pub state: u8,
     /// It may carry several TCP connections.
     pub is_several: bool,
-    pub inside: (u32, u16),
+    pub inside: (IpAddr, u16),
     pub public: (u32, u16),
     /// Destination of its first packet, or zeros.
     pub remote: (u32, u16),
@@ -185,7 +187,7 @@ pub enum Message {
 /// The bytes of an entry in a list.
 pub fn entry_bytes(entry: &Entry) -> usize {
     match entry {
-        Entry::Session(_) => 20,
+        Entry::Session(session) => 16 + if session.inside.0.is_ipv6() { 16 } else { 4 },
         Entry::State(state) => 11 + 2 * if state.is_ipv6 { 16 } else { 4 },
     }
 }
@@ -202,6 +204,7 @@ const WANT: u8 = 4;
 const WHOLE: u8 = 5;
 
 const SEVERAL: u8 = 0x80;
+const IPV6_INSIDE: u8 = 0x40;
 const IPV6: u8 = 1;
 const SECOND_ASKS: u8 = 2;
 const SECOND_BEGAN: u8 = 4;
@@ -312,18 +315,24 @@ impl Part {
 impl Entry {
     fn encode(&self, bytes: &mut Vec<u8>) {
         let begins = bytes.len();
+        let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
         match self {
             Self::Session(session) => {
-                bytes
-                    .extend([session.protocol, session.state | if session.is_several { SEVERAL } else { 0 }]);
-                for (address, port) in [session.inside, session.public, session.remote] {
+                let (inside, port) = session.inside;
+                let marks = mark(session.is_several, SEVERAL) | mark(inside.is_ipv6(), IPV6_INSIDE);
+                bytes.extend([session.protocol, session.state | marks]);
+                match inside {
+                    IpAddr::V4(inside) => bytes.extend_from_slice(&inside.octets()),
+                    IpAddr::V6(inside) => bytes.extend_from_slice(&inside.octets()),
+                }
+                bytes.extend_from_slice(&port.to_be_bytes());
+                for (address, port) in [session.public, session.remote] {
                     bytes.extend_from_slice(&address.to_be_bytes());
                     bytes.extend_from_slice(&port.to_be_bytes());
                 }
             }
             Self::State(state) => {
                 let (from, to) = state.zones;
-                let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
                 let marks = mark(state.is_ipv6, IPV6)
                     | mark(state.second_asks, SECOND_ASKS)
                     | mark(state.second_began, SECOND_BEGAN);
@@ -342,9 +351,14 @@ impl Entry {
     fn decode(bytes: &mut Bytes<'_>, table: Table) -> Result<Self, Malformed> {
         let [protocol, kind] = bytes.take()?;
         if table == Table::Sessions {
+            let inside = match kind & IPV6_INSIDE {
+                0 => IpAddr::from(bytes.take::<4>()?),
+                _ => IpAddr::from(bytes.take::<16>()?),
+            };
+            let inside = (inside, bytes.u16()?);
             let mut end = || Ok::<_, Malformed>((bytes.u32()?, bytes.u16()?));
-            let (inside, public, remote) = (end()?, end()?, end()?);
-            let (state, is_several) = (kind & !SEVERAL, kind & SEVERAL != 0);
+            let (public, remote) = (end()?, end()?);
+            let (state, is_several) = (kind & !(SEVERAL | IPV6_INSIDE), kind & SEVERAL != 0);
             return Ok(Self::Session(SessionEntry { protocol, state, is_several, inside, public, remote }));
         }
         let [marks, from, to] = bytes.take()?;
@@ -429,7 +443,7 @@ mod tests {
 
     fn entry(table: Table) -> impl Strategy<Value = Entry> {
         let end = || any::<(u32, u16)>();
-        let session = (any::<u8>(), 0..128u8, any::<bool>(), end(), end(), end());
+        let session = (any::<u8>(), 0..64u8, any::<bool>(), any::<(IpAddr, u16)>(), end(), end());
         let session = session.prop_map(|(protocol, state, is_several, inside, public, remote)| {
             Entry::Session(SessionEntry { protocol, state, is_several, inside, public, remote })
         });

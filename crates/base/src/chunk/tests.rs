@@ -34,6 +34,56 @@ fn frames_keep_their_bytes_through_schedule_split_and_merge() {
 }
 
 #[test]
+fn a_packet_grows_in_front_and_the_others_stay() {
+    let frames: Vec<Vec<u8>> = (1..5u8).map(|n| vec![n; 40]).collect();
+    let views: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    let mut chunk = chunk_of(&views);
+    for packet in chunk.packets_mut() {
+        (packet.l3_offset, packet.ip_len) = (14, 20);
+    }
+    // The buffer has no more room than this.
+    assert!(!chunk.batch(0).grow_l3(1, 4096));
+    assert_eq!(chunk.frame(1), frames[1]);
+    chunk.make_room(2 * 4096);
+    let mut parts = chunk.split(2, |packet| usize::from(packet.index) % 2);
+    for part in &mut parts {
+        let mut batch = part.batch(0);
+        for i in 0..batch.len() {
+            let byte = batch.packets()[i].index as u8 + 0x11;
+            assert!(batch.grow_l3(i, 20));
+            let (packet, l3) = batch.packet_and_l3(i);
+            l3[..20].fill(byte);
+            packet.ip_len += 20;
+        }
+    }
+    let mut chunk = Chunk::merge(parts);
+    for n in 0..4u8 {
+        let expected = [&[n + 1; 14][..], &[n + 0x11; 20], &[n + 1; 20]].concat();
+        assert_eq!(
+            chunk.frame(n.into()),
+            expected,
+            "the link layer's header, new bytes, the packet without padding"
+        );
+        assert_eq!(chunk.packets()[usize::from(n)].wire_len, 54);
+        assert_eq!(chunk.batch(0).packet_and_egress(n.into()).1.len(), 54);
+    }
+}
+
+#[test]
+fn a_merged_frame_that_grows_counts_as_longer_segments() {
+    let mut builder = ChunkBuilder::with_capacity(8192);
+    builder.push(16, 2055, 2055, 0, LinkType::Ethernet, 0, 0);
+    builder.merge_last(54, 1000);
+    let mut chunk = builder.finish(0, 1, 0);
+    (chunk.packets_mut()[0].l3_offset, chunk.packets_mut()[0].ip_len) = (14, 2041);
+    assert!(chunk.batch(0).grow_l3(0, 20));
+    let packet = &mut chunk.packets_mut()[0];
+    packet.ip_len += 20;
+    assert_eq!((packet.wire_packets(), packet.wire_len), (3, 2075 + 2 * 74));
+    assert_eq!((packet.wire_ip_bytes(), packet.wire_ip_len_max()), (2061 + 2 * 60, 1060));
+}
+
+#[test]
 #[should_panic(expected = "slab of another chunk")]
 fn a_packet_swapped_into_another_chunk_is_caught() {
     let mut a = chunk_of(&[b"aaaa"]);
@@ -48,6 +98,18 @@ fn overlapping_frames_are_refused() {
     let mut builder = ChunkBuilder::with_capacity(256);
     builder.push(16, 20, 20, 0, LinkType::RawIp, 0, 0);
     builder.push(40, 20, 20, 0, LinkType::RawIp, 0, 0);
+}
+
+#[test]
+fn a_tail_is_replaced_in_place_or_behind_all_frames() {
+    let mut chunk = chunk_of(&[b"first", b"second", b"third"]);
+    assert!(chunk.replace_tail(1, 2, b"xy") && chunk.replace_tail(0, 4, b"-and-much-longer"));
+    assert!(chunk.replace_tail(2, 0, &[7; 9000]), "the memory grows");
+    assert_eq!((chunk.frame(0), chunk.frame(1)), (&b"firs-and-much-longer"[..], &b"sexy"[..]));
+    assert_eq!((chunk.frame(2), chunk.packets()[2].wire_len), (&[7; 9000][..], 9000));
+    let mut parts = chunk.split(2, |p| usize::from(p.index) % 2);
+    assert!(!parts[0].replace_tail(0, 0, b"no"), "others have the memory too");
+    assert_eq!(parts[0].frame(0), b"firs-and-much-longer");
 }
 
 #[test]

@@ -9,8 +9,9 @@ use super::remarks::REPEAT_MS;
 use super::{Run, Session};
 use crate::peer::Millis;
 
-/// The time before the first attempt to connect is repeated; it doubles.
-const CONNECT_RETRY_FIRST_MS: u64 = 1_000;
+/// The time before the first attempt to connect is repeated; it doubles. Short, because a neighbor may learn that our
+/// process was killed from the first attempt of the next one, which it then refuses.
+const CONNECT_RETRY_FIRST_MS: u64 = 250;
 
 /// How much longer the hold timer waits while received bytes wait for us.
 const HOLD_EXTENSION_MS: u64 = 10_000;
@@ -174,7 +175,7 @@ impl Session {
             return None;
         }
         let longest_ms = u64::from(self.config.timers.connect_retry_s.max(1)) * 1000;
-        let doubled = CONNECT_RETRY_FIRST_MS << in_a_row.saturating_sub(1).min(10);
+        let doubled = CONNECT_RETRY_FIRST_MS << in_a_row.saturating_sub(1).min(12);
         let retry_ms = self.chance.jitter(doubled.min(longest_ms));
         self.connect_at = Some(now.plus(retry_ms));
         Some(retry_ms)

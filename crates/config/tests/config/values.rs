@@ -8,6 +8,7 @@ use thalweg_config::{
     ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig, WebRight,
 };
 use thalweg_dataplane::gateway_check::CheckConfig;
+use thalweg_dataplane::helpers::Helper;
 use thalweg_dataplane::mss::SegmentLimit;
 use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
@@ -381,6 +382,21 @@ fn nat_pairs_and_exceptions() {
 }
 
 #[test]
+fn prefixes_of_nat64_and_of_networks() {
+    let config = accepted(
+        "[nat]\noutside = \"wan\"\ninside = \"lan\"\nnat64 = \"2001:db8:64::/48\"\n\
+         [[prefix_translation]]\ninside = \"fd00:1::/48\"\noutside = \"2001:db8:77::/48\"\nport = \"wan\"\n",
+        Path::new(""),
+    );
+    let nat64 = config.nat.as_ref().and_then(|nat| nat.nat64).expect("nat64");
+    assert_eq!((nat64.prefix.network().to_string(), nat64.mtu_bytes), ("2001:db8:64::/48".to_owned(), 9000));
+    let [pair] = &config.prefix_pairs[..] else { panic!("{:?}", config.prefix_pairs) };
+    let port = &config.ports[usize::from(pair.port)].name;
+    let shown = (pair.inside.to_string(), pair.outside.to_string(), port.as_str());
+    assert_eq!(shown, ("fd00:1::/48".to_owned(), "2001:db8:77::/48".to_owned(), "wan"));
+}
+
+#[test]
 fn nat_subscribers() {
     let with = |more: &str| {
         let text = format!("[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}");
@@ -406,6 +422,28 @@ fn nat_subscribers() {
         hold_s: 120,
     };
     assert_eq!((deterministic.subscribers, deterministic.shards), (Some(expected), 64));
+}
+
+#[test]
+fn nat_groups_and_helpers() {
+    let with = |more: &str| {
+        format!(
+            "[sets.few]\naddresses = [\"192.168.1.64/28\"]\n[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}"
+        )
+    };
+    let text = with(
+        "helpers = [\"ftp\", \"pptp\"]\n[[nat.groups]]\nname = \"a\"\ninside = [\"@few\", \"192.168.1.9/32\"]\n\
+         addresses = [\"198.51.100.77\", \"198.51.100.78\"]\nsessions_max = 7\n\
+         [[nat.groups]]\nname = \"b\"\ninside = \"192.168.1.0/24\"\naddresses = \"198.51.100.79\"\n",
+    );
+    let nat = accepted(&text, Path::new("")).nat.expect("nat");
+    assert_eq!(Helper::ALL.map(|helper| nat.helpers.has(helper)), [true, false, true]);
+    let [a, b] = &nat.groups[..] else { panic!("{:?}", nat.groups) };
+    let own = nat.public_addresses.len() - 3;
+    assert_eq!((a.name.as_str(), a.inside.len(), a.addresses.clone()), ("a", 2, own..own + 2));
+    assert_eq!((a.limits.sessions_max, a.limits.new_per_second), (Some(7), nat.hosts.new_per_second));
+    assert_eq!((b.addresses.clone(), b.limits), (own + 2..own + 3, nat.hosts));
+    assert_eq!(nat.validate(), Ok(()));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Answers about NAT: slices of the session table, for as long as the client reads.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use thalweg_dataplane::nat::{BareInfo, BlockInfo, EndedBy, SessionInfo};
+use thalweg_dataplane::nat::{BareInfo, BlockInfo, EndedBy, PoolInfo, SessionInfo};
 use thalweg_node::control::{
-    Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter,
-    NatSessionView, to_json,
+    Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatPoolView,
+    NatSessionFilter, NatSessionView, to_json,
 };
 use thalweg_node::plan::NatStage;
 
@@ -13,7 +13,14 @@ use super::slices::{in_slices, protocol_name, protocol_named};
 
 pub(super) fn counters(nat: &NatStage, sessions_max: u64) -> NatCountersView {
     let counters = nat.counters().rows().map(|(name, value)| (name.to_owned(), value)).collect();
-    NatCountersView { sessions_max, counters }
+    let pools = nat.pools().into_iter().map(pool_view).collect();
+    NatCountersView { sessions_max, counters, pools }
+}
+
+fn pool_view(pool: PoolInfo) -> NatPoolView {
+    let [tcp, udp, icmp] = pool.used;
+    let PoolInfo { name, addresses, ports, blocks, blocks_used, refused, .. } = pool;
+    NatPoolView { name, addresses: addresses as u64, ports, tcp, udp, icmp, blocks, blocks_used, refused }
 }
 
 pub(super) fn sessions(nat: &NatStage, now_ns: u64, filter: &NatSessionFilter, emit: Emit<'_>) -> Answer {
@@ -56,7 +63,7 @@ pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<Nat
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     protocol: Option<u8>,
-    inside: (Option<Ipv4Addr>, Option<u16>),
+    inside: (Option<IpAddr>, Option<u16>),
     public: (Option<Ipv4Addr>, Option<u16>),
     remote: (Option<Ipv4Addr>, Option<u16>),
 }
@@ -69,7 +76,7 @@ impl Wanted {
 
     fn admits(&self, session: &SessionInfo) -> bool {
         self.is_of(session.protocol.number())
-            && is_at(self.inside, *session.inside.ip(), session.inside.port())
+            && is_at(self.inside, session.inside.ip(), session.inside.port())
             && is_at(self.public, *session.public.ip(), session.public.port())
             && match session.remote {
                 Some(remote) => is_at(self.remote, *remote.ip(), remote.port()),
@@ -81,7 +88,7 @@ impl Wanted {
     fn admits_bare(&self, session: &BareInfo) -> bool {
         self.is_of(session.protocol)
             && [self.inside.1, self.public.1, self.remote.1].iter().all(Option::is_none)
-            && is_at(self.inside, session.inside, 0)
+            && is_at(self.inside, session.inside.into(), 0)
             && is_at(self.public, session.public, 0)
             && is_at(self.remote, session.peer, 0)
     }
@@ -91,7 +98,7 @@ impl Wanted {
     }
 }
 
-fn is_at((address, port): (Option<Ipv4Addr>, Option<u16>), of: Ipv4Addr, port_of: u16) -> bool {
+fn is_at<A: PartialEq>((address, port): (Option<A>, Option<u16>), of: A, port_of: u16) -> bool {
     address.is_none_or(|address| address == of) && port.is_none_or(|port| port == port_of)
 }
 
@@ -111,8 +118,8 @@ pub(super) fn blocks(nat: &NatStage, filter: &NatSessionFilter, emit: Emit<'_>) 
 fn bare_view(session: &BareInfo) -> NatSessionView {
     NatSessionView {
         protocol: protocol_name(session.protocol),
-        inside: SocketAddrV4::new(session.inside, 0),
-        public: SocketAddrV4::new(session.public, 0),
+        inside: SocketAddr::new(session.inside.into(), session.call.map_or(0, |call| call.0)),
+        public: SocketAddrV4::new(session.public, session.call.map_or(0, |call| call.1)),
         remote: Some(SocketAddrV4::new(session.peer, 0)),
         state: "open".to_owned(),
         idle_s: session.idle_s,

@@ -1,6 +1,7 @@
 //! What the firewall is told: zones, their policy, rules, timeouts and limits.
 
 use crate::acl::Rule;
+use crate::helpers::Helpers;
 use crate::rate_limit::Rate;
 
 thalweg_base::words! {
@@ -25,7 +26,7 @@ thalweg_base::words! {
         New = 0 => "new",
         /// It belongs to a connection that was permitted.
         Established = 1 => "established",
-        /// An ICMP error about such a connection.
+        /// An ICMP error about such a connection, or the first packet of one that such a connection has announced.
         Related = 2 => "related",
         /// It belongs to no connection, and cannot begin one.
         Invalid = 3 => "invalid",
@@ -112,6 +113,8 @@ pub struct FirewallConfig {
     /// A plain acknowledgment can begin a connection that was there before the firewall.
     pub picks_up: bool,
     pub timeouts: StateTimeouts,
+    /// Protocols whose messages announce connections, where NAT does not translate them.
+    pub helpers: Helpers,
 }
 
 impl FirewallConfig {

@@ -1,10 +1,11 @@
 //! What the firewall sees of a packet: the two ends as the inside sees them, and whether the packet can have a state.
 //!
 //! NAT changes one end of a packet. The firewall takes the source from before and the destination from after NAT: the
-//! real hosts, in both directions and for hairpins too. Rules and states know only these.
+//! real hosts, in both directions and for hairpins too. Rules and states know only these. Between the families there are
+//! no such ends; the firewall then takes both from the IPv4 packet, and knows an IPv6 host by its public endpoint.
 
 use crate::ingress::{be128, flow_hash_between, flow_hash_of_fragment};
-use crate::ip_packet::IpPacket;
+use crate::ip_packet::{IpPacket, number_of_address};
 use crate::records::place;
 use std::net::Ipv4Addr;
 use thalweg_base::{Origin, Packet, PacketFlags, mix64};
@@ -16,6 +17,17 @@ pub(crate) type Endpoint = (u128, u16);
 /// The IPv4 address in the lowest 32 bits.
 pub fn ipv4_of(address: u128) -> Ipv4Addr {
     Ipv4Addr::from(address as u32)
+}
+
+/// Protocol and family (whether it is IPv6) of the connection of a packet; `origin` is the packet before NAT, if NAT
+/// changed it.
+#[inline(always)]
+pub(crate) fn family_of(packet: &Packet, origin: Option<&Origin>) -> (u8, bool) {
+    match (packet.is_ipv6(), origin, packet.protocol) {
+        (true, Some(_), ip_protocol::ICMPV6) => (ip_protocol::ICMP, false),
+        (true, Some(_), protocol) => (protocol, false),
+        (is_ipv6, _, protocol) => (protocol, is_ipv6),
+    }
 }
 
 /// How a packet relates to states.
@@ -100,6 +112,14 @@ impl Ends {
             true => (packet.src_port, packet.dst_port),
             false => (0, 0),
         };
+        if let Some(origin) = origin.filter(|_| packet.is_ipv6()) {
+            let ports = if ports == (0, 0) { ports } else { (origin.src_port, origin.dst_port) };
+            let address = |bytes| u128::from(u32::from_be_bytes(bytes));
+            return Some(Self {
+                source: (address(origin.src), ports.0),
+                destination: (address(origin.dst), ports.1),
+            });
+        }
         if packet.is_ipv6() {
             let header: &[u8; 40] = l3.first_chunk()?;
             return Some(Self {
@@ -157,15 +177,15 @@ impl FlowKey {
         (Self { addresses: [low.0, high.0], ports: [low.1, high.1], protocol, marks }, from)
     }
 
-    /// The key of a packet of this kind.
+    /// The key of a packet of this kind, protocol and family.
     #[inline(always)]
-    pub(crate) fn of(packet: &Packet, ends: &Ends, kind: Kind) -> (Self, usize) {
+    pub(crate) fn of(ends: &Ends, kind: Kind, (protocol, is_ipv6): (u8, bool)) -> (Self, usize) {
         let is_request = match kind {
             Kind::Echo { is_request } => Some(is_request),
             Kind::EchoRest => Some(true),
             _ => None,
         };
-        Self::between(ends, packet.protocol, packet.is_ipv6(), is_request)
+        Self::between(ends, protocol, is_ipv6, is_request)
     }
 
     /// The key of the other echo with these ends and this identifier: the one that the other end asks.
@@ -219,13 +239,9 @@ impl Quoted {
             }
             _ => ((0, 0), None),
         };
-        let number = |address: std::net::IpAddr| match address {
-            std::net::IpAddr::V4(address) => u128::from(u32::from(address)),
-            std::net::IpAddr::V6(address) => u128::from(address),
-        };
         let ends = Ends {
-            source: (number(quoted.source), ports.0),
-            destination: (number(quoted.destination), ports.1),
+            source: (number_of_address(quoted.source), ports.0),
+            destination: (number_of_address(quoted.destination), ports.1),
         };
         let (key, _) = FlowKey::between(&ends, quoted.protocol, packet.is_ipv6(), is_request);
         Some(Self { key, sender: ends.source.0 })

@@ -34,11 +34,17 @@
 //! own. What programs of the router send passes no plan; [`FirewallStage::judge_own`] judges it, in the shard of its
 //! answers.
 //!
+//! # Helpers
+//! By choice, what FTP, SIP and PPTP announce is expected (`expected.rs`): the first packet of such a connection is
+//! `related`, whatever the policy says of new ones. NAT tells what it has read; of packets that it does not translate the
+//! stage reads the announcements itself, when the chunk crosses.
+//!
 //! # Missing
-//! Connections that others announce (FTP, SIP). SCTP's and DCCP's ports: their hosts have one state.
+//! SCTP's and DCCP's ports: their hosts have one state.
 
 mod config;
 mod event;
+mod expected;
 mod flow;
 mod rules;
 mod shard;

@@ -7,6 +7,7 @@
 use super::config::{FirewallConfig, PacketState, ROUTER, Zone};
 use super::flow::is_neighbor_discovery;
 use crate::acl::{AclBindings, AclCounts, AclError, AclSet, Action, RuleLists};
+use crate::helpers::Helpers;
 use crate::rate_limit::Rate;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_base::{DropReason, Packet};
@@ -55,6 +56,7 @@ pub struct FirewallRules {
     members: RuleLists,
     limits: Box<[Option<Rate>]>,
     logs: Box<[bool]>,
+    helpers: Helpers,
     /// Distinguishes these rules from those before.
     generation: u16,
 }
@@ -101,6 +103,7 @@ impl FirewallRules {
             members,
             limits: config.rules.iter().map(|rule| rule.limit).collect(),
             logs: config.rules.iter().map(|rule| rule.logs).collect(),
+            helpers: config.helpers,
             generation,
         })
     }
@@ -114,6 +117,11 @@ impl FirewallRules {
     #[inline(always)]
     pub fn names_router(&self) -> bool {
         self.names_router
+    }
+
+    /// Protocols whose announcements the firewall reads itself.
+    pub fn helpers(&self) -> Helpers {
+        self.helpers
     }
 
     /// The version of these rules.

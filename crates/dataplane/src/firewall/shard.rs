@@ -19,7 +19,8 @@ mod standby;
 
 use super::config::{FirewallConfig, PacketState, StateTimeouts};
 use super::event::FirewallEvent;
-use super::flow::{Ends, FlowKey, IPV6, Kind, Quoted, ipv4_of};
+use super::expected::Expectations;
+use super::flow::{Ends, FlowKey, IPV6, Kind, Quoted, family_of, ipv4_of};
 use super::rules::{Decision, FirewallRules};
 use super::state::{Fate, Phase, Segment, State};
 use crate::acl::{AclCounts, Action};
@@ -40,7 +41,7 @@ counters! {
         states_created: "Connections begun.";
         states_expired: "Connections that ran out.";
         established: "Packets of connections.";
-        related: "ICMP errors about connections.";
+        related: "ICMP errors about connections, and connections that others had announced.";
         invalid: "Packets dropped because they belong to no connection and cannot begin one.";
         not_asked: "Packets dropped because the policy does not permit their connection.";
         denied: "Packets that a rule denied.";
@@ -51,6 +52,9 @@ counters! {
         states_ended: "Connections that other rules ended.";
         states_cleared: "Connections ended on request.";
         events_lost: "Lines for the log that found no room.";
+        announced: "Connections that helpers expect because others announced them.";
+        help_refused: "Announced endpoints that are not their sender's, or for which there was no room.";
+        help_unread: "Messages that helpers could not read: not whole in their packet, or not understood.";
     }
 }
 
@@ -94,10 +98,11 @@ impl Seen {
         pair: u16,
         secret: u64,
     ) -> Option<Self> {
-        let origin = nat.map(|nat| &nat.origin);
+        let origin = nat.map(|nat| &nat.origin).filter(|origin| origin.is_known());
         let ends = Ends::of(packet, l3, origin)?;
         let kind = Kind::of(packet, l3);
-        let (key, from) = FlowKey::of(packet, &ends, kind);
+        let family = family_of(packet, origin);
+        let (key, from) = FlowKey::of(&ends, kind, family);
         let source = origin
             .filter(|_| packet.flags.has(PacketFlags::NAT_OUT))
             .map(|_| SocketAddrV4::new(ipv4_of(ends.source.0), ends.source.1));
@@ -295,24 +300,16 @@ impl StateShard {
 
     /// Decides about a packet whose pair of zones is tracked. Time was advanced. Returns the record of its state, plus
     /// one, if NAT's session should name that from now on.
-    pub(crate) fn judge(
-        &mut self,
-        packet: &mut Packet,
-        l3: &[u8],
-        seen: &Seen,
-        rules: &FirewallRules,
-        counts: &AclCounts,
-        now_ns: u64,
-    ) -> Option<u32> {
-        let turn = Turn { seen, rules, counts, now_ns };
+    pub(crate) fn judge(&mut self, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) -> Option<u32> {
+        let seen = turn.seen;
         match seen.kind {
             Kind::Orphan => packet.drop_for_good(DropReason::FragmentWithoutFirst),
-            Kind::Error => self.judge_error(packet, l3, &turn),
+            Kind::Error => self.judge_error(packet, l3, turn),
             Kind::Plain => {
-                self.judge_new(packet, l3, &turn, None, false);
+                self.judge_new(packet, l3, turn, None, false);
             }
             Kind::Flow | Kind::Echo { .. } | Kind::EchoRest => {
-                let state = self.judge_flow(packet, l3, &turn)?;
+                let state = self.judge_flow(packet, l3, turn)?;
                 return (seen.session != 0).then_some(number(state) + 1);
             }
         }
@@ -326,7 +323,7 @@ impl StateShard {
         packet: &mut Packet,
         l3: &[u8],
         seen: &Seen,
-        rules: &FirewallRules,
+        (rules, expected): (&FirewallRules, &Expectations),
         now_ns: u64,
     ) -> (Option<u16>, PacketState) {
         let quoted = (seen.kind == Kind::Error).then(|| Quoted::of(packet, l3)).flatten();
@@ -362,7 +359,7 @@ impl StateShard {
             }
         }
         let counts = rules.counts();
-        trial.judge(packet, l3, seen, rules, &counts, now_ns);
+        trial.judge(packet, l3, &Turn { seen, rules, counts: &counts, expected, now_ns });
         let rule =
             counts.all().iter().position(|count| count.packets > 0).and_then(|rule| u16::try_from(rule).ok());
         let FirewallCounters { established, related, invalid, .. } = trial.counters;
@@ -474,11 +471,12 @@ impl StateShard {
     fn pass(&mut self, at: usize, packet: &mut Packet, l3: &[u8], turn: &Turn<'_>) {
         let Turn { seen, rules, .. } = turn;
         if self.states[at].generation != rules.generation() && seen.from == self.states[at].origin() {
-            let decision = rules.decide(seen.pair, PacketState::New, packet, l3, seen.source);
+            let began = if self.states[at].is_related() { PacketState::Related } else { PacketState::New };
+            let decision = rules.decide(seen.pair, began, packet, l3, seen.source);
             if decision.action != Action::Permit {
                 self.end_now(at);
                 self.counters.states_ended += 1;
-                return self.refuse(packet, &decision, turn, PacketState::New);
+                return self.refuse(packet, &decision, turn, began);
             }
             (self.states[at].generation, self.states[at].rule) = (rules.generation(), decision.rule);
             self.begun[at].zones = rules.zones_of(seen.pair);
@@ -501,15 +499,21 @@ impl StateShard {
         segment: Option<&Segment>,
         is_kept: bool,
     ) -> Option<usize> {
-        let Turn { seen, rules, .. } = turn;
-        let decision = rules.decide(seen.pair, PacketState::New, packet, l3, seen.source);
+        let Turn { seen, rules, expected, .. } = turn;
+        let is_related = is_kept && expected.has(&seen.key, seen.from, self.now_s);
+        let begins = if is_related { PacketState::Related } else { PacketState::New };
+        let decision = rules.decide(seen.pair, begins, packet, l3, seen.source);
         if decision.action != Action::Permit {
-            self.refuse(packet, &decision, turn, PacketState::New);
+            self.refuse(packet, &decision, turn, begins);
             return None;
         }
         let admitted = self.admit(&decision, turn, segment, is_kept);
         let state = admitted.map_err(|reason| packet.drop_for_good(reason)).ok()?;
-        self.log(packet, &decision, turn, PacketState::New);
+        if let Some(at) = state.filter(|_| is_related) {
+            self.states[at].set_related();
+            self.counters.related += 1;
+        }
+        self.log(packet, &decision, turn, begins);
         turn.counts.count(decision.rule.into(), packet.ip_len.into());
         state
     }
@@ -760,9 +764,10 @@ impl StateShard {
 }
 
 /// What a decision about one packet needs.
-struct Turn<'a> {
-    seen: &'a Seen,
-    rules: &'a FirewallRules,
-    counts: &'a AclCounts,
-    now_ns: u64,
+pub(crate) struct Turn<'a> {
+    pub(crate) seen: &'a Seen,
+    pub(crate) rules: &'a FirewallRules,
+    pub(crate) counts: &'a AclCounts,
+    pub(crate) expected: &'a Expectations,
+    pub(crate) now_ns: u64,
 }

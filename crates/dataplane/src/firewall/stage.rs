@@ -2,10 +2,12 @@
 
 use super::config::{FirewallConfig, PacketState};
 use super::event::FirewallEvent;
-use super::flow::FlowKey;
+use super::expected::Expectations;
+use super::flow::{Ends, FlowKey};
 use super::rules::FirewallRules;
-use super::shard::{FirewallCounters, Seen, StateInfo, StateShard};
+use super::shard::{FirewallCounters, Seen, StateInfo, StateShard, Turn};
 use crate::acl::AclCounts;
+use crate::helpers;
 use crate::nat::group_shards;
 use crate::records::{number, seconds};
 use crate::standby::{Cells, Shards};
@@ -23,13 +25,20 @@ pub struct FirewallStage<E: Exclusion = OneThread> {
     shards: Box<[E::Cell<StateShard>]>,
     secret: u64,
     states_max: u32,
+    expected: Expectations,
 }
 
 impl<E: Exclusion> FirewallStage<E> {
     /// Makes the shards, with all memory allocated: as many as the plan has.
     pub fn new(config: &FirewallConfig, shards: u16, secret: u64) -> Self {
         let shard = |_| Exclusive::new(StateShard::new(config, shards, secret));
-        Self { shards: (0..shards.max(1)).map(shard).collect(), secret, states_max: config.states_max }
+        let expected = Expectations::default();
+        Self {
+            shards: (0..shards.max(1)).map(shard).collect(),
+            secret,
+            states_max: config.states_max,
+            expected,
+        }
     }
 
     /// Whether the table can stay if the configuration becomes this one.
@@ -48,6 +57,7 @@ impl<E: Exclusion> FirewallStage<E> {
     pub fn migrate_from(&self, old: &Self) -> u64 {
         let mask = number(self.shards.len()) - 1;
         let mut lost = 0;
+        self.expected.take_over(&old.expected);
         for (n, theirs) in old.shards.iter().enumerate() {
             let theirs = theirs.enter();
             for (m, mine) in self.shards.iter().enumerate() {
@@ -116,7 +126,8 @@ impl<E: Exclusion> FirewallStage<E> {
             for (seen, &place) in seen.iter().zip(places) {
                 if let Some((shard, seen)) = seen {
                     let (packet, l3) = batch.packet_and_l3(usize::from(place));
-                    let to_name = shards[*shard].judge(packet, l3, seen, rules, counts, now_ns);
+                    let turn = Turn { seen, rules, counts, expected: &self.expected, now_ns };
+                    let to_name = shards[*shard].judge(packet, l3, &turn);
                     if let Some(state) = to_name {
                         name(packet.shard, seen.session(), state);
                     }
@@ -155,9 +166,30 @@ impl<E: Exclusion> FirewallStage<E> {
             if let Some(seen) = self.look(rules, packet, l3, origin_of(origins, place)) {
                 let mut shard = shard.enter();
                 shard.advance_to(seconds(now_ns));
-                shard.judge(packet, l3, &seen, rules, counts, now_ns);
+                let turn = Turn { seen: &seen, rules, counts, expected: &self.expected, now_ns };
+                shard.judge(packet, l3, &turn);
             }
         }
+        self.learn(rules, chunk);
+    }
+
+    /// Takes note of what packets have announced, as NAT says, and of what those announce that NAT does not translate.
+    fn learn(&self, rules: &FirewallRules, chunk: &mut Chunk) {
+        let (now_s, live, helpers) = (seconds(chunk.clock_ns), chunk.live_len(), rules.helpers());
+        let mut found = std::mem::take(&mut chunk.expected);
+        let (mut batch, ..) = chunk.all_with_origins();
+        for place in (0..live).filter(|_| !helpers.is_empty()) {
+            let packet = &batch.packets()[place];
+            let is_read = packet.flags.has(PacketFlags::TRANSLATED) || !packet.is_leaving();
+            let Some(helper) = helpers.concerning(packet).filter(|_| !is_read) else { continue };
+            let (packet, l3) = batch.packet_and_l3(place);
+            let Some(ends) = Ends::of(packet, l3, None) else { continue };
+            let between = (ends.source.0, ends.destination.0);
+            let (unread, refused) =
+                helpers::announced(helper, packet, l3, between, &mut |expected| found.push(expected));
+            self.expected.count(unread, refused);
+        }
+        self.expected.add(&found, now_s);
     }
 
     /// What decides about a packet; `None` for one that is not the firewall's.
@@ -190,7 +222,8 @@ impl<E: Exclusion> FirewallStage<E> {
         if let (Some(seen), Some(shard)) = (seen, self.shards.get(usize::from(shard))) {
             let mut shard = shard.enter();
             shard.advance_to(seconds(now_ns));
-            shard.judge(packet, l3, &seen, rules, counts, now_ns);
+            let turn = Turn { seen: &seen, rules, counts, expected: &self.expected, now_ns };
+            shard.judge(packet, l3, &turn);
         }
     }
 
@@ -209,7 +242,8 @@ impl<E: Exclusion> FirewallStage<E> {
         let (packet, l3) = batch.packet_and_l3(0);
         let seen = self.look(rules, packet, l3, origin_of(origins, 0))?;
         let shard = if is_hairpin(packet) { packet.shard.min(packet.crossing_shard) } else { packet.shard };
-        Some(self.shards.get(usize::from(shard))?.enter().try_packet(packet, l3, &seen, rules, now_ns))
+        let shard = self.shards.get(usize::from(shard))?.enter();
+        Some(shard.try_packet(packet, l3, &seen, (rules, &self.expected), now_ns))
     }
 
     /// Ends the states alive at `now_ns` that `which` names; returns how many. Locks one shard
@@ -251,7 +285,9 @@ impl<E: Exclusion> FirewallStage<E> {
 
     /// The counters of all shards together.
     pub fn counters(&self) -> FirewallCounters {
-        let mut sum = FirewallCounters::default();
+        let [announced, help_refused, help_unread] = self.expected.counts();
+        let mut sum =
+            FirewallCounters { announced, help_refused, help_unread, ..FirewallCounters::default() };
         self.shards.iter().for_each(|shard| sum.add(&shard.enter().counters()));
         sum
     }

@@ -85,6 +85,8 @@ const OFFERED: u8 = 8;
 const PICKED_UP: u8 = 32;
 /// The record has a state.
 const LIVE: u8 = 64;
+/// Another connection has announced it.
+const RELATED: u8 = 128;
 
 /// No window scale.
 const UNSCALED: u8 = 15;
@@ -212,6 +214,15 @@ impl State {
             protocol: self.protocol,
             marks: self.marks & KEY_MARKS,
         }
+    }
+
+    /// Says that another connection has announced it.
+    pub(crate) fn set_related(&mut self) {
+        self.marks |= RELATED;
+    }
+
+    pub(crate) fn is_related(&self) -> bool {
+        self.marks & RELATED != 0
     }
 
     /// The endpoint that began the connection.

@@ -146,3 +146,55 @@ proptest! {
         }
     }
 }
+
+mod translated {
+    use super::super::*;
+    use proptest::prelude::*;
+    use thalweg_wire::ipv6::Ipv6Repr;
+
+    /// An IPv6 packet with a fragment header.
+    fn packet(field: u16, payload: &[u8]) -> Vec<u8> {
+        let ends = [1u128, 2].map(|n| (0x2001_0db8 << 96 | n).into());
+        let fragment = FragmentRepr { next_header: 17, field, identification: 0x1234 };
+        let header = Ipv6Repr::new(ends[0], ends[1], FRAGMENT, 8 + payload.len());
+        [&header.encode()[..], &fragment.encode(), payload].concat()
+    }
+
+    #[test]
+    fn only_what_has_a_fragment_header_is_cut() {
+        let cut = |packet: &[u8], mtu| fragment_translated(packet, mtu);
+        let long = packet(0, &[1; 1453]);
+        assert_eq!(cut(&long, 1500), Ok(vec![packet(1, &[1; 1448]), packet(181 << 3, &[1; 5])]));
+        assert_eq!(cut(&long, 1501), Ok(vec![long.clone()]));
+        assert_eq!(cut(&long, 1279), Err(FragmentationError::MtuTooSmall { mtu_bytes: 1279 }));
+        let mut whole = long.clone();
+        whole[6] = 17;
+        assert_eq!(cut(&whole, 1500), Err(FragmentationError::DontFragment));
+        assert_eq!(cut(&long[..1000], 1280), Err(FragmentationError::Malformed));
+        assert_eq!(cut(&packet(0xffe0, &[0; 1400]), 1280), Err(FragmentationError::Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_fit_and_are_the_whole(start in 0u16..400, more: bool, len in 1233usize..6000, mtu in 1280usize..2000) {
+            let payload: Vec<u8> = (0..len).map(|n| (n / 8) as u8).collect();
+            let field = start << 3 | u16::from(more);
+            let pieces = fragment_translated(&packet(field, &payload), mtu).unwrap();
+            let mut together = Vec::new();
+            for (i, piece) in pieces.iter().enumerate() {
+                let last = i + 1 == pieces.len();
+                let offset = (usize::from(start) * 8 + together.len()) as u16;
+                prop_assert!(piece.len() <= mtu);
+                prop_assert_eq!(piece, &packet(offset | u16::from(more || !last), &piece[48..]));
+                prop_assert!(last || piece[48..].len() % 8 == 0);
+                together.extend_from_slice(&piece[48..]);
+            }
+            prop_assert_eq!(together, payload);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), mtu in 0usize..2000) {
+            let _ = fragment_translated(&bytes, mtu);
+        }
+    }
+}

@@ -95,7 +95,7 @@ impl IcmpError {
     pub fn for_drop(reason: DropReason, mtu_bytes: u32) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TimeExceeded),
-            DropReason::NoRoute => Some(Self::NoRoute),
+            DropReason::NoRoute | DropReason::PrefixAddress => Some(Self::NoRoute),
             DropReason::Unreachable => Some(Self::Rejected),
             DropReason::NeighborUnresolved => Some(Self::HostUnreachable),
             DropReason::MtuExceeded => Some(Self::PacketTooBig { mtu_bytes }),

@@ -330,6 +330,7 @@ fn drops_that_are_told_have_their_error() {
         (DropReason::MtuExceeded, IcmpError::PacketTooBig { mtu_bytes: 1400 }),
         (DropReason::AclDenied, IcmpError::Prohibited),
         (DropReason::FirewallDenied, IcmpError::Prohibited),
+        (DropReason::PrefixAddress, IcmpError::NoRoute),
     ];
     assert_eq!(told, expected);
 }

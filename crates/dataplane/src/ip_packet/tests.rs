@@ -78,6 +78,20 @@ fn hop_limits_count_down_and_run_out() {
 }
 
 #[test]
+fn a_checksum_that_counts_down_is_the_computed_one() {
+    for identification in 0..=u16::MAX {
+        let header = |ttl| Ipv4Repr {
+            identification,
+            ttl,
+            ..Ipv4Repr::new([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), 17, 0)
+        };
+        let mut packet = header(9).encode();
+        assert!(count_down(&mut packet));
+        assert_eq!(packet, header(8).encode(), "RFC 1624 3");
+    }
+}
+
+#[test]
 fn counting_up_undoes_counting_down() {
     for mut packet in [udp4(b"hello"), udp6(b"hello")] {
         let hop_limit = |packet: &[u8]| IpPacket::parse(packet).expect("still IP").hop_limit;

@@ -5,7 +5,8 @@
 //! the n-th inside address of the configured networks the n-th block, so the configuration alone, without a log,
 //! tells who had a port.
 
-use super::config::{BlockAllocation, NatConfig, NatConfigError, SubscriberConfig};
+use super::config::{BlockAllocation, NatConfig, NatConfigError, NatGroup, SubscriberConfig};
+use ipnet::Ipv4Net;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -43,14 +44,20 @@ impl BlockPlan {
         let networks = match &subscribers.allocation {
             BlockAllocation::Dynamic => None,
             BlockAllocation::Deterministic(networks) => {
-                let mut before = 0;
-                let network = |net: &ipnet::Ipv4Net| {
-                    let addresses = 1u64 << (32 - net.prefix_len());
-                    let network = Network { first: net.network().into(), addresses, before };
-                    before += addresses;
-                    network
+                // Those of each pool fill its public addresses one after another.
+                let groups = config.groups.iter();
+                let groups = groups.map(|group| (group.inside_v4().collect(), group.addresses.start));
+                let of_pool = |(networks, address): (Vec<Ipv4Net>, usize)| {
+                    let mut before = address as u64 * u64::from(per_address);
+                    let network = |net: &Ipv4Net| {
+                        let addresses = 1u64 << (32 - net.prefix_len());
+                        let network = Network { first: net.network().into(), addresses, before };
+                        before += addresses;
+                        network
+                    };
+                    networks.iter().map(network).collect::<Vec<_>>()
                 };
-                Some(networks.iter().map(network).collect())
+                Some(std::iter::once((networks.clone(), 0)).chain(groups).flat_map(of_pool).collect())
             }
         };
         Self { bits, first, per_address, networks }
@@ -132,14 +139,21 @@ impl NatConfig {
             return Err(NatConfigError::Blocks { blocks: plan.per_address, shards: self.shards });
         }
         if let BlockAllocation::Deterministic(networks) = &subscribers.allocation {
-            let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
-            // Addresses may be learned later; then there will be at least one.
-            let there = u64::from(plan.per_address) * self.public_addresses.len().max(1) as u64;
-            if wanted == 0 || wanted > there {
-                return Err(NatConfigError::Subscribers { wanted, there });
+            let rest = (networks.clone(), self.default_group().addresses.len());
+            let groups = self.groups.iter();
+            let groups = groups.map(|group| (group.inside_v4().collect(), group.addresses.len()));
+            for (networks, addresses) in std::iter::once(rest).chain(groups) {
+                let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
+                // Addresses may be learned later; then there will be at least one.
+                let there = u64::from(plan.per_address) * addresses.max(1) as u64;
+                if wanted == 0 || wanted > there {
+                    return Err(NatConfigError::Subscribers { wanted, there });
+                }
             }
-            for (i, net) in networks.iter().enumerate() {
-                if networks[..i].iter().any(|other| other.contains(net) || net.contains(other)) {
+            let groups = self.groups.iter().flat_map(NatGroup::inside_v4);
+            let all: Vec<_> = networks.iter().copied().chain(groups).collect();
+            for (i, net) in all.iter().enumerate() {
+                if all[..i].iter().any(|other| other.contains(net) || net.contains(other)) {
                     return Err(NatConfigError::SubscriberTwice(*net));
                 }
             }

@@ -1,8 +1,10 @@
 //! The configuration of NAT as a plain structure, and the reasons to refuse one.
 
-use ipnet::Ipv4Net;
+use super::nat64::Nat64Prefix;
+use crate::helpers::Helpers;
+use ipnet::{IpNet, Ipv4Net};
 use std::net::Ipv4Addr;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 thalweg_base::words! {
     /// The transport protocols with ports, or identifiers, that NAT translates.
@@ -218,10 +220,10 @@ impl SubscriberConfig {
     pub const BLOCK_SIZE_MIN: u16 = 16;
     pub const BLOCK_SIZE_MAX: u16 = 16_384;
 
-    /// Blocks that a subscriber may have.
-    pub(crate) fn blocks_max(&self) -> u32 {
+    /// Blocks that a subscriber with this many ports may have.
+    pub(crate) fn blocks_max(&self, ports_max: u32) -> u32 {
         match self.allocation {
-            BlockAllocation::Dynamic => self.ports_max.div_ceil(u32::from(self.block_size)),
+            BlockAllocation::Dynamic => ports_max.div_ceil(u32::from(self.block_size)),
             BlockAllocation::Deterministic(_) => 1,
         }
     }
@@ -259,6 +261,22 @@ impl HostLimits {
     }
 }
 
+/// Inside hosts with public addresses and limits of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatGroup {
+    pub name: String,
+    /// Prefixes of IPv6 are for NAT64's hosts.
+    pub inside: Vec<IpNet>,
+    /// Indexes of its public addresses among those of its outside port, behind those of all other hosts.
+    pub addresses: Range<usize>,
+    /// The place of the outside port among several.
+    pub outside: usize,
+    /// Of one inside address; with blocks of subscribers `sessions_max` is exact.
+    pub limits: HostLimits,
+    /// Public ports of each protocol that one inside address may use, if subscribers have blocks.
+    pub ports_max: u32,
+}
+
 /// An outside port beside the first: a NAT of its own, with the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherOutside {
@@ -292,7 +310,16 @@ impl NatException {
     }
 }
 
-/// The configuration of NAT44.
+/// The settings of NAT64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nat64Config {
+    /// The prefix under which IPv6 hosts reach IPv4 hosts.
+    pub prefix: Nat64Prefix,
+    /// The smallest MTU of the inside ports.
+    pub mtu_bytes: u16,
+}
+
+/// The configuration of NAT44, and of NAT64 by the same sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
     /// The port where packets for the public addresses arrive; the first if there are several.
@@ -309,6 +336,10 @@ pub struct NatConfig {
     /// Hosts with public addresses of their own, which no session has.
     pub one_to_one: Vec<AddressPair>,
     pub exceptions: Vec<NatException>,
+    /// The first that has a host counts.
+    pub groups: Vec<NatGroup>,
+    /// Protocols whose messages are rewritten.
+    pub helpers: Helpers,
     /// Public ports (and ICMP identifiers) for sessions.
     pub port_range: RangeInclusive<u16>,
     /// Number of shards: a power of two, 1 to 256. It decides which public ports a session can get, so results
@@ -331,6 +362,8 @@ pub struct NatConfig {
     pub hosts: HostLimits,
     /// How a host is informed whose session is refused.
     pub refusal: NatRefusal,
+    /// IPv6 hosts inside reach IPv4 hosts.
+    pub nat64: Option<Nat64Config>,
     /// The secret key of every hash, against traffic made to collide. A live router draws it at start; a replay
     /// uses a fixed one, because public ports depend on it.
     pub hash_seed: u64,
@@ -341,6 +374,8 @@ impl NatConfig {
     pub const OUTSIDES_MAX: usize = 8;
     /// The most pairs of source and destination in exceptions: packets are compared with each.
     pub const EXCEPTIONS_MAX: usize = 64;
+    /// The most inside prefixes of groups: the first packet of a session is compared with each.
+    pub const GROUP_PREFIXES_MAX: usize = 256;
 
     /// The hash seed for reproducible results.
     pub const HASH_SEED_FIXED: u64 = 0x7468_616c_7765_6721;
@@ -357,6 +392,8 @@ impl Default for NatConfig {
             untranslated: Vec::new(),
             one_to_one: Vec::new(),
             exceptions: Vec::new(),
+            groups: Vec::new(),
+            helpers: Helpers::default(),
             port_range: 1024..=65535,
             shards: 64,
             sessions_max: 65_536,
@@ -369,6 +406,7 @@ impl Default for NatConfig {
             subscribers: None,
             hosts: HostLimits::default(),
             refusal: NatRefusal::default(),
+            nat64: None,
             hash_seed: Self::HASH_SEED_FIXED,
         }
     }
@@ -470,6 +508,10 @@ pub enum NatConfigError {
     /// A pair at an outside port that does not exist.
     #[error("addresses of outside port number {0}, which does not exist")]
     PairOutside(usize),
+    /// A group without public addresses or inside hosts, with addresses that others have too, with a limit of zero, or
+    /// one of too many.
+    #[error("group {0} needs inside prefixes, public addresses of its own, and limits above zero; at most {max} prefixes in all", max = NatConfig::GROUP_PREFIXES_MAX)]
+    Group(String),
     /// A network of subscribers that overlaps another.
     #[error("subscribers {0} are given twice")]
     SubscriberTwice(Ipv4Net),
@@ -492,14 +534,20 @@ impl NatConfig {
 
     /// The configuration of each outside port, as if it were the only one.
     pub fn outsides(&self) -> impl Iterator<Item = Self> + '_ {
-        let others = self.others.iter().map(|other| Self {
+        let groups_of = |place: usize| {
+            let own = self.groups.iter().filter(|group| group.outside == place);
+            own.map(|group| NatGroup { outside: 0, ..group.clone() }).collect()
+        };
+        let others = self.others.iter().zip(1..).map(move |(other, place)| Self {
             outside_port: other.port,
             public_addresses: other.public_addresses.clone(),
             forwards: other.forwards.clone(),
+            groups: groups_of(place),
             others: Vec::new(),
             ..self.clone()
         });
-        std::iter::once(Self { others: Vec::new(), ..self.clone() }).chain(others)
+        let groups = groups_of(0);
+        std::iter::once(Self { others: Vec::new(), groups, ..self.clone() }).chain(others)
     }
 
     /// Checks everything that does not depend on the rest of the router's configuration.
@@ -509,6 +557,9 @@ impl NatConfig {
             return Err(NatConfigError::TooManyOutsides(outsides.len()));
         }
         self.validate_pairs(&outsides)?;
+        if let Some(group) = self.groups.iter().find(|group| group.outside >= outsides.len()) {
+            return Err(NatConfigError::PairOutside(group.outside));
+        }
         for (i, outside) in outsides.iter().enumerate() {
             outside.validate_alone()?;
             for earlier in &outsides[..i] {
@@ -590,8 +641,25 @@ impl NatConfig {
                 return Err(NatConfigError::Timeout { name, seconds });
             }
         }
+        self.validate_groups()?;
         self.validate_subscribers()?;
         self.validate_forwards()
+    }
+
+    fn validate_groups(&self) -> Result<(), NatConfigError> {
+        let (mut taken, mut prefixes) = (self.default_group().addresses.end, 0);
+        for group in &self.groups {
+            let Range { start, end } = group.addresses;
+            prefixes += group.inside.len();
+            let limits = [group.limits.sessions_max, group.limits.new_per_second];
+            let is_sound = start == taken && end > start && end <= self.public_addresses.len();
+            let can_have = !limits.contains(&Some(0)) && (self.subscribers.is_none() || group.ports_max > 0);
+            if !is_sound || !can_have || group.inside.is_empty() || prefixes > Self::GROUP_PREFIXES_MAX {
+                return Err(NatConfigError::Group(group.name.clone()));
+            }
+            taken = end;
+        }
+        Ok(())
     }
 
     fn validate_addresses(&self) -> Result<(), NatConfigError> {
@@ -648,6 +716,14 @@ impl NatConfig {
             && self.forwards == other.forwards
             && self.others == other.others
             && self.subscribers == other.subscribers
+            && self.nat64 == other.nat64
+            && (self.groups == other.groups || !self.has_deterministic_blocks())
+    }
+
+    /// Whether an inside address determines its block.
+    fn has_deterministic_blocks(&self) -> bool {
+        let allocation = self.subscribers.as_ref().map(|subscribers| &subscribers.allocation);
+        matches!(allocation, Some(BlockAllocation::Deterministic(_)))
     }
 
     /// The capacity of one shard, not counting port forwards.

@@ -14,7 +14,7 @@
 //! blocks and sessions of a shard) is logged at most once in [`TOLD_AGAIN_S`].
 
 use super::config::NatProtocol;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 /// Seconds before a limit that is still reached is logged again.
 pub const TOLD_AGAIN_S: u32 = 60;
@@ -49,7 +49,7 @@ pub enum Happening {
         created: bool,
         protocol: NatProtocol,
         /// The inside endpoint; the port is the identifier of ICMP echo.
-        inside: SocketAddrV4,
+        inside: SocketAddr,
         public: SocketAddrV4,
         /// Destination of its first packet, if enabled and stored.
         remote: Option<SocketAddrV4>,
@@ -58,10 +58,12 @@ pub enum Happening {
     Block {
         /// Whether it was assigned.
         allocated: bool,
-        subscriber: Ipv4Addr,
+        subscriber: IpAddr,
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
+        /// The number of the pool that the public address is in.
+        pool: u32,
     },
     /// The shard had no port of this protocol left on any address.
     PortsExhausted {
@@ -69,8 +71,8 @@ pub enum Happening {
         public: Ipv4Addr,
         protocol: NatProtocol,
     },
-    /// The shard had no free block left on any address.
-    BlocksExhausted,
+    /// The shard had no free block left on any address of this pool.
+    BlocksExhausted { pool: u32 },
     /// The shard has reached its limit of sessions.
     TableFull {
         /// The limit of all shards together.
@@ -78,7 +80,7 @@ pub enum Happening {
     },
     /// A subscriber has reached its limit of ports or sessions.
     SubscriberLimit {
-        subscriber: Ipv4Addr,
+        subscriber: IpAddr,
         /// The subscriber's limit.
         limit: u32,
     },
@@ -166,6 +168,7 @@ impl EventLog {
 
     /// Logs an event at this time.
     pub(crate) fn log_at(&mut self, time_ns: u64, what: Happening) {
+        self.latest_ns = self.latest_ns.max(time_ns);
         if self.waiting.len() >= self.waiting_max {
             self.dropped += 1;
             self.dropped_untold += 1;

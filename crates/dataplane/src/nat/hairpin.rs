@@ -7,7 +7,9 @@
 //! the public address would bypass an access list that keeps a network away from a server.
 
 use super::layout::End;
+use super::nat64::is_number;
 use super::one_to_one::OneToOne;
+use super::rewrite;
 use super::shard::NatShard;
 use std::net::SocketAddrV4;
 use thalweg_base::{NO_SHARD, Packet, PacketFlags};
@@ -21,6 +23,12 @@ pub(super) fn is_hairpin(packet: &Packet) -> bool {
         && packet.crossing_shard != NO_SHARD
         && packet.flags.has(PacketFlags::NAT_OUT)
         && packet.flags.has(PacketFlags::NAT_IN)
+}
+
+/// Whether one of the hosts, which this packet goes from or to, has IPv6.
+fn is_between_families(l3: &[u8], inside: SocketAddrV4) -> bool {
+    let source = rewrite::addresses(l3).map_or(0, |(source, _)| source);
+    is_number(source) || is_number(u32::from(*inside.ip()))
 }
 
 /// Calls a function with the shard of a number.
@@ -43,8 +51,9 @@ pub(super) fn translate(
     }
     match found {
         Err(reason) => return packet.drop_for(reason),
-        Ok(Some(inside)) => judge(packet, l3, inside),
-        Ok(None) => {}
+        // Lists have judged what is IPv6 on its way in, or will on its way out.
+        Ok(Some(inside)) if !is_between_families(l3, inside) => judge(packet, l3, inside),
+        Ok(_) => {}
     }
     for (end, number) in [(End::Source, sender), (End::Destination, receiver)] {
         if !packet.is_alive() {

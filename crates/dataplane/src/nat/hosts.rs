@@ -10,7 +10,7 @@
 //! whole limit plus two standard deviations of a random spread: an address that spreads randomly is first refused
 //! near its limit, one that does not is limited in fewer shards.
 
-use super::config::NatConfig;
+use super::config::{HostLimits, NatConfig};
 use super::layout::Layout;
 
 /// The fewest and the most cells of a row; powers of two.
@@ -35,14 +35,22 @@ pub(crate) enum HostRefusal {
     Rate,
 }
 
+/// What one address may have.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// In this shard.
+    sessions_max: u32,
+    new_per_second: u16,
+    /// The limit of sessions in all shards together.
+    in_all: u32,
+}
+
 /// The addresses of one shard; without cells if there is no limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     rows: [Box<[Cell]>; 2],
-    sessions_max: u32,
-    new_per_second: u16,
-    /// The limit of sessions in all shards together.
-    limit: u32,
+    /// By pool.
+    limits: Box<[Limit]>,
     /// Makes the cells of an address differ from shard to shard.
     salt: u64,
 }
@@ -50,40 +58,54 @@ pub(crate) struct Hosts {
 impl Hosts {
     /// One shard without sessions.
     pub(crate) fn new(layout: &Layout, shard: u16, config: &NatConfig) -> Self {
-        // A subscriber with blocks belongs to one shard, and has its own limit of sessions.
-        let (sessions, shards) = match layout.blocks {
-            Some(_) => (None, 1),
-            None => (config.hosts.sessions_max, layout.shards()),
+        let rest = config.default_group();
+        let limit = |limits: &HostLimits| {
+            // A subscriber with blocks belongs to one shard, and has its own limit of sessions.
+            let (sessions, shards) = match layout.blocks {
+                Some(_) => (None, 1),
+                None => (limits.sessions_max, layout.shards()),
+            };
+            Limit {
+                sessions_max: sessions.map_or(u32::MAX, |limit| share(limit, shards)),
+                new_per_second: limits
+                    .new_per_second
+                    .map_or(u16::MAX, |limit| share(limit, shards).min(65_535) as u16),
+                in_all: sessions.unwrap_or(u32::MAX),
+            }
         };
-        let rate = config.hosts.new_per_second;
-        let cells = match (sessions, rate) {
-            (None, None) => 0,
-            _ => (config.sessions_per_shard() as usize / 2).next_power_of_two().clamp(CELLS_MIN, CELLS_MAX),
+        let limits: Box<[Limit]> =
+            std::iter::once(&rest).chain(&config.groups).map(|group| limit(&group.limits)).collect();
+        let is_free = |limit: &Limit| (limit.sessions_max, limit.new_per_second) == (u32::MAX, u16::MAX);
+        let cells = match limits.iter().all(is_free) {
+            true => 0,
+            false => {
+                (config.sessions_per_shard() as usize / 2).next_power_of_two().clamp(CELLS_MIN, CELLS_MAX)
+            }
         };
         let row = || vec![Cell::default(); cells].into_boxed_slice();
-        Self {
-            rows: [row(), row()],
-            sessions_max: sessions.map_or(u32::MAX, |limit| share(limit, shards)),
-            new_per_second: rate.map_or(u16::MAX, |limit| share(limit, shards).min(65_535) as u16),
-            limit: sessions.unwrap_or(u32::MAX),
-            salt: u64::from(shard) << 40 | 1 << 56,
-        }
+        Self { rows: [row(), row()], limits, salt: u64::from(shard) << 40 | 1 << 56 }
     }
 
-    /// The limit of an address's sessions in all shards together.
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit
+    /// The limit of the sessions of a pool's address in all shards together.
+    pub(crate) fn limit(&self, pool: usize) -> u32 {
+        self.limits[pool].in_all
     }
 
-    /// Whether an address may have another session in this second.
-    pub(crate) fn admit(&self, layout: &Layout, address: u32, now_s: u32) -> Result<(), HostRefusal> {
+    /// Whether an address, of this pool, may have another session in this second.
+    pub(crate) fn admit(
+        &self,
+        layout: &Layout,
+        (address, pool): (u32, usize),
+        now_s: u32,
+    ) -> Result<(), HostRefusal> {
+        let limit = &self.limits[pool];
         let Some([a, b]) = self.cells(layout, address) else { return Ok(()) };
         let (a, b) = (&self.rows[0][a], &self.rows[1][b]);
-        if a.sessions.min(b.sessions) >= self.sessions_max {
+        if a.sessions.min(b.sessions) >= limit.sessions_max {
             return Err(HostRefusal::Sessions);
         }
         let made = |cell: &Cell| if cell.second == now_s as u16 { cell.made } else { 0 };
-        if made(a).min(made(b)) >= self.new_per_second { Err(HostRefusal::Rate) } else { Ok(()) }
+        if made(a).min(made(b)) >= limit.new_per_second { Err(HostRefusal::Rate) } else { Ok(()) }
     }
 
     /// Counts a session that an address created in this second.
@@ -147,19 +169,19 @@ mod tests {
             HostLimits { sessions_max: Some(100), new_per_second: Some(60), ..HostLimits::default() };
         let (layout, mut hosts) = hosts(1, limits);
         for n in 0..60 {
-            assert_eq!(hosts.admit(&layout, 7, 5), Ok(()), "{n}");
+            assert_eq!(hosts.admit(&layout, (7, 0), 5), Ok(()), "{n}");
             hosts.made(&layout, 7, 5);
         }
-        assert_eq!(hosts.admit(&layout, 7, 5), Err(HostRefusal::Rate));
+        assert_eq!(hosts.admit(&layout, (7, 0), 5), Err(HostRefusal::Rate));
         for n in 0..40 {
-            assert_eq!(hosts.admit(&layout, 7, 6), Ok(()), "{n}");
+            assert_eq!(hosts.admit(&layout, (7, 0), 6), Ok(()), "{n}");
             hosts.made(&layout, 7, 6);
         }
-        assert_eq!(hosts.admit(&layout, 7, 7), Err(HostRefusal::Sessions));
-        let others = (1000..2000).filter(|address| hosts.admit(&layout, *address, 6).is_ok()).count();
+        assert_eq!(hosts.admit(&layout, (7, 0), 7), Err(HostRefusal::Sessions));
+        let others = (1000..2000).filter(|address| hosts.admit(&layout, (*address, 0), 6).is_ok()).count();
         assert_eq!(others, 1000, "nobody shares both cells of one address");
         hosts.ended(&layout, 7);
-        assert_eq!(hosts.admit(&layout, 7, 7), Ok(()));
+        assert_eq!(hosts.admit(&layout, (7, 0), 7), Ok(()));
     }
 
     #[test]
@@ -168,7 +190,7 @@ mod tests {
         for _ in 0..100_000 {
             hosts.made(&layout, 7, 0);
         }
-        assert_eq!(hosts.admit(&layout, 7, 0), Ok(()));
+        assert_eq!(hosts.admit(&layout, (7, 0), 0), Ok(()));
     }
 
     #[test]

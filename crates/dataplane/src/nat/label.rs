@@ -12,6 +12,8 @@
 //! it came. A packet from inside belongs to the port by which it will leave, and is not translated if that is none of
 //! them; an endpoint with a port forward belongs to the forward's port.
 //!
+//! Packets that concern a [helper](crate::helpers) cross too, with their own shard as the second one.
+//!
 //! A public address of one host is like that of a pool. Hosts with one need no session: their packets have a shard by both
 //! addresses.
 //!
@@ -19,19 +21,25 @@
 //! both, the second as its crossing shard. An ICMP error belongs to the shard of the packet it quotes, a packet of
 //! a protocol without ports to that of its protocol and peer.
 //!
+//! An IPv6 packet from inside to an IPv4 host (`nat64`) is `NAT_OUT`, and a hairpin if that host's address is public; its
+//! session's shard follows from its host's home. Exceptions and pairs are about IPv4 hosts.
+//!
 //! Protocols without ports have no hairpins: for them, a public address belongs to the router when they come from
 //! inside. ICMP echo cannot be a hairpin either, because its one identifier would have to be the sender's public
 //! one and the receiver's at the same time.
 
 use super::config::{NatConfig, NatConfigError, NatProtocol};
 use super::layout::{End, Layout};
+use super::nat64::{self, Nat64Prefix, Outward};
 use super::one_to_one::{About, OneToOne, Untranslated};
 use super::rewrite::{self, Quote};
+use crate::helpers::Helpers;
 use crate::ingress::Addresses;
 use crate::records::place;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
-use thalweg_base::{DropReason, Packet, PacketFlags};
+use thalweg_base::{Chunk, DropReason, NO_SHARD, Packet, PacketFlags};
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
 /// A port's side of NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +78,7 @@ pub struct Labeler {
     one_to_one: Option<Arc<OneToOne>>,
     /// Whether what a packet is may depend on more than its port of arrival and its destination.
     asks_more: bool,
+    helpers: Helpers,
     hairpin: bool,
 }
 
@@ -92,7 +101,8 @@ impl Labeler {
             layout: Arc::new(Layout::new(config)),
             others: others.collect(),
             sides: sides.into_boxed_slice(),
-            asks_more: one_to_one.is_some() || untranslated.asks_for_source(),
+            asks_more: one_to_one.is_some() || untranslated.asks_for_source() || !config.helpers.is_empty(),
+            helpers: config.helpers,
             untranslated,
             one_to_one,
             hairpin: config.hairpin,
@@ -101,7 +111,7 @@ impl Labeler {
 
     /// Labels one packet; `l3` is its IPv4 packet. Sets `NAT_OUT`, `NAT_IN`, `shard` and `crossing_shard`, or drops
     /// the packet if it needs a translation that is impossible. Leaves packets that NAT does not touch unchanged,
-    /// dropped and IPv6 packets included.
+    /// dropped ones included.
     ///
     /// Traffic mixes directions at random, so differences between them are looked up or computed, not branched on:
     /// a misprediction costs more than all the rest.
@@ -122,10 +132,20 @@ impl Labeler {
         l3: &[u8],
         choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
     ) {
-        if !packet.is_alive() || packet.is_ipv6() {
+        if !packet.is_alive() {
+            return;
+        }
+        if packet.is_ipv6() {
+            if let Some(nat64) = &self.layout.nat64 {
+                self.label_ipv6(&nat64.prefix, packet, l3, choose);
+            }
             return;
         }
         let Some((source, destination)) = rewrite::addresses(l3) else { return };
+        if self.translates_ipv6() && nat64::is_number(source) {
+            // It stands for an IPv6 host.
+            return packet.drop_for(DropReason::MartianSource);
+        }
         if !self.others.is_empty() || self.asks_more && self.is_special(packet, (source, destination)) {
             return self.label_among(packet, l3, (source, destination), choose);
         }
@@ -157,6 +177,74 @@ impl Labeler {
         }
     }
 
+    /// Whether IPv6 hosts inside reach IPv4 hosts.
+    pub fn translates_ipv6(&self) -> bool {
+        self.layout.nat64.is_some()
+    }
+
+    /// Makes room in a labeled chunk for packets that may become longer.
+    pub fn make_room(&self, chunk: &mut Chunk) {
+        if self.translates_ipv6() {
+            nat64::make_room(chunk);
+        }
+    }
+
+    /// Labels an IPv6 packet, if it comes from inside and goes to an IPv4 host.
+    #[cold]
+    fn label_ipv6(
+        &self,
+        prefix: &Nat64Prefix,
+        packet: &mut Packet,
+        l3: &[u8],
+        choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
+    ) {
+        if self.side(packet.port_in) != Side::Inside {
+            return;
+        }
+        match Outward::of(prefix, packet, l3) {
+            None => {}
+            Some(Err(reason)) => packet.drop_for(reason),
+            Some(Ok(outward)) => {
+                let labeled = self.label_outward(packet, &outward, choose);
+                labeled.unwrap_or_else(|reason| packet.drop_for(reason));
+            }
+        }
+    }
+
+    fn label_outward(
+        &self,
+        packet: &mut Packet,
+        outward: &Outward,
+        choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
+    ) -> Result<(), DropReason> {
+        let remote = outward.remote;
+        // A rule has chosen a way for IPv6.
+        packet.next_hop = 0;
+        let pool = self.layouts().position(|layout| layout.is_public(remote));
+        let receiver = self.one_to_one.as_deref().and_then(|pairs| pairs.inside_of(remote));
+        let owner = pool.or(receiver.map(|receiver| receiver.outside));
+        if owner.is_none() && self.untranslated.has(remote) {
+            // Answers of an IPv4 host inside would not come back through NAT.
+            return Err(DropReason::Nat64Address);
+        }
+        if owner.is_some() && (!self.hairpin || is_echo(packet)) {
+            return Err(DropReason::NatNoMapping);
+        }
+        let outside = owner.or_else(|| choose(packet, remote, None)).ok_or(DropReason::NoRoute)?;
+        let (layout, first) = self.layout_of(outside);
+        let home = layout.home_of(outward.host);
+        packet.shard = first + layout.session_shard(outward.protocol, home, outward.port);
+        packet.flags.set(PacketFlags::NAT_OUT);
+        if owner.is_some() {
+            packet.flags.set(PacketFlags::NAT_IN);
+            packet.crossing_shard = match receiver {
+                Some(_) => packet.shard,
+                None => first + layout.port_shard(outward.remote_port),
+            };
+        }
+        Ok(())
+    }
+
     /// What the table above says.
     #[inline(always)]
     fn labels(&self, port_in: u16, destination: u32) -> u8 {
@@ -176,7 +264,8 @@ impl Labeler {
         self.label_among(packet, l3, ends, |_, _, home| Some(home.unwrap_or(0)));
     }
 
-    /// Whether a packet may be one of an exception with a source, or have an end with a public address of its own.
+    /// Whether a packet may be one of an exception with a source, have an end with a public address of its own, or
+    /// concern a helper.
     fn is_special(&self, packet: &Packet, (source, destination): (u32, u32)) -> bool {
         let is_mapped = |one_to_one: &Arc<OneToOne>| {
             one_to_one.public_of(source).is_some() || one_to_one.inside_of(destination).is_some()
@@ -185,6 +274,7 @@ impl Labeler {
         let is_error =
             packet.protocol == NatProtocol::Icmp.number() && !packet.flags.has(PacketFlags::HAS_PORTS);
         is_error
+            || self.helpers.concerning(packet).is_some()
             || self.untranslated.has_pair(source, destination)
             || self.one_to_one.as_ref().is_some_and(is_mapped)
     }
@@ -256,6 +346,10 @@ impl Labeler {
                 packet.shard = shard_between(receiver.address, about.remote(ends, End::Destination));
             }
             _ => self.label_carefully(packet, l3, ends, labels, outside),
+        }
+        // What a helper reads waits for all shards, as hairpins do; hairpins themselves are not read.
+        if labels != HAIRPIN && packet.shard != NO_SHARD && self.helpers.concerning(packet).is_some() {
+            packet.crossing_shard = packet.shard;
         }
     }
 
@@ -374,5 +468,5 @@ fn quote_of(packet: &Packet, l3: &[u8]) -> Option<Quote> {
 }
 
 fn is_echo(packet: &Packet) -> bool {
-    packet.protocol == 1 && packet.flags.has(PacketFlags::HAS_PORTS)
+    matches!(packet.protocol, ICMP | ICMPV6) && packet.flags.has(PacketFlags::HAS_PORTS)
 }

@@ -10,7 +10,7 @@
 //! Everything here is fixed at construction and shared read-only.
 
 use super::blocks::{BlockPlan, PAIR_BITS};
-use super::config::{NatConfig, NatProtocol, PortSelection};
+use super::config::{Nat64Config, NatConfig, NatProtocol, PortSelection};
 use std::hint::select_unpredictable;
 use std::ops::{Range, RangeInclusive};
 use thalweg_base::mix64;
@@ -55,6 +55,8 @@ pub(crate) struct Layout {
     pub(crate) addresses: Box<[u32]>,
     address_index: FixedMap,
     forward_shard: FixedMap,
+    /// If there are IPv6 hosts inside.
+    pub(crate) nat64: Option<Nat64Config>,
 }
 
 impl Layout {
@@ -74,6 +76,7 @@ impl Layout {
             addresses,
             address_index,
             forward_shard: FixedMap::new(std::iter::empty()),
+            nat64: config.nat64,
         };
         layout.forward_shard = FixedMap::new(config.each_forward().map(|f| {
             let key = inside_key(f.protocol, u32::from(f.inside_address), f.inside_port);
@@ -151,10 +154,28 @@ impl Layout {
         (product as u64) ^ ((product >> 64) as u64)
     }
 
-    /// The public address that an inside host is paired with (RFC 4787 REQ-2).
-    pub(crate) fn paired_address(&self, inside: u32) -> usize {
+    /// The public address of its pool that an inside host is paired with (RFC 4787 REQ-2).
+    pub(crate) fn paired_address(&self, inside: u32, pool: &Range<usize>) -> usize {
         let spread = (self.hash(u64::from(inside)) >> 32) as usize;
-        (spread * self.addresses.len()) >> 32
+        pool.start + ((spread * pool.len()) >> 32)
+    }
+
+    /// The addresses of a pool, the one first that an inside host is paired with.
+    pub(crate) fn addresses_from(
+        &self,
+        inside: u32,
+        pool: &Range<usize>,
+    ) -> impl Iterator<Item = usize> + use<> {
+        let paired = self.paired_address(inside, pool);
+        (paired..pool.end).chain(pool.start..paired)
+    }
+
+    /// What stands for an IPv6 host where an inside address decides a shard.
+    pub(crate) fn home_of(&self, host: u128) -> u32 {
+        let bytes = host.to_be_bytes();
+        let halves = bytes.as_chunks::<8>().0.iter();
+        let hash = halves.fold(0, |hash, half| self.hash(hash ^ u64::from_be_bytes(*half)));
+        u32::try_from(hash >> 32).unwrap_or(0)
     }
 
     pub(crate) fn shards(&self) -> u32 {

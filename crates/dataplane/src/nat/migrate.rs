@@ -20,8 +20,8 @@ impl<E: Exclusion> NatStage<E> {
     /// Changes lifetimes and filters to those of the configuration; its other settings must be as before. Linear in
     /// the sessions if lifetimes differ.
     pub fn set_behavior(&self, config: &NatConfig) {
-        for shard in self.shards() {
-            shard.enter().set_behavior(config);
+        for (shards, outside) in self.shards().chunks(self.shards_each()).zip(config.outsides()) {
+            shards.iter().for_each(|shard| shard.enter().set_behavior(&outside));
         }
         self.tell_ports(config);
         self.set_one_to_one(config);
@@ -41,7 +41,7 @@ impl<E: Exclusion> NatStage<E> {
         for (number, before) in old.shards().iter().enumerate() {
             let mut before = before.enter();
             before.advance_to(now_s);
-            // Blocks are assigned anew; sessions that do not fit are logged separately.
+            // Blocks are assigned anew, with the sessions in them; those that do not fit are logged separately.
             before.log_end_of_blocks(now_ns);
             shards[number % count].succeed(&before);
         }
@@ -50,13 +50,15 @@ impl<E: Exclusion> NatStage<E> {
             let is_filtered = before.is_filtered();
             for session in before.sessions() {
                 let [(inside, inside_port), (public, _)] = session.ends();
+                let (host, home) = (before.host_of(inside), before.home_of(inside));
                 let number = self
-                    .number_of(public, |layout| layout.session_shard(session.protocol, inside, inside_port));
-                let taken = shards[number].adopt(session, is_filtered, now_ns);
+                    .number_of(public, |layout| layout.session_shard(session.protocol, home, inside_port));
+                let taken = shards[number].adopt(session, host, is_filtered, now_ns);
                 inherited.kept += u64::from(taken);
                 inherited.displaced += u64::from(!taken);
             }
         }
+        self.inherit_help(&mut shards, old);
         for before in old.shards() {
             let before = before.enter();
             for (key, session) in before.all_bare() {

@@ -24,20 +24,26 @@
 //! - exhaustion of any resource is a counted drop, and existing sessions continue;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, ports of SCTP, NAT64, contiguous port pairs, sessions initiated from
-//! outside.
+//! IPv6 hosts reach IPv4 hosts by the same sessions (`nat64`). Messages of FTP, SIP and PPTP, whose payloads name other
+//! connections, are rewritten by choice (`help.rs`).
+//!
+//! Missing: ports of SCTP, sessions initiated from outside.
 
 mod bare;
 mod blocks;
+mod calls;
 mod config;
 mod events;
 mod hairpin;
+mod help;
 mod hosts;
 mod label;
 mod layout;
 mod migrate;
+mod nat64;
 mod one_to_one;
 mod own;
+mod pools;
 mod ports;
 mod rewrite;
 mod session;
@@ -49,8 +55,9 @@ pub mod testing;
 mod trial;
 
 pub use config::{
-    AddressPair, BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatException,
-    NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection, SubscriberConfig,
+    AddressPair, BlockAllocation, Filtering, HostLimits, Nat64Config, NatConfig, NatConfigError,
+    NatException, NatGroup, NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection,
+    SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;
@@ -58,7 +65,11 @@ pub use label::Labeler;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
 pub use migrate::NatMigration;
+pub use nat64::Nat64Prefix;
+#[doc(hidden)]
+pub use nat64::testing::fuzz_one as fuzz_nat64;
 pub use own::{OwnFlow, OwnPort};
+pub use pools::PoolInfo;
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
 pub use shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo};

@@ -100,6 +100,11 @@ impl PortPool {
         self.take(bitmap, place).then_some(place)
     }
 
+    /// The number of free ports in a bitmap.
+    pub(crate) fn free_in(&self, bitmap: usize) -> u32 {
+        self.counts[bitmap]
+    }
+
     pub(crate) fn release(&mut self, bitmap: usize, place: usize) {
         let word = &mut self.free[bitmap * self.bitmap_words + place / 64];
         debug_assert!(*word & 1 << (place % 64) == 0, "port released twice");

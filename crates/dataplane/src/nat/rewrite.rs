@@ -81,7 +81,13 @@ fn replace_u32(bytes: &mut [u8], at: usize, new: u32, delta: &mut ChecksumDelta)
 
 /// Updates the checksum at `at` by `delta`, and adds its own change to `covering`.
 #[inline(always)]
-fn update(bytes: &mut [u8], at: usize, delta: ChecksumDelta, udp: bool, covering: &mut ChecksumDelta) {
+pub(super) fn update(
+    bytes: &mut [u8],
+    at: usize,
+    delta: ChecksumDelta,
+    udp: bool,
+    covering: &mut ChecksumDelta,
+) {
     let Some(old) = get_u16(bytes, at) else { return };
     if old == 0 && udp {
         return; // RFC 768: the sender computed none

@@ -29,21 +29,26 @@
 
 mod bare;
 mod create;
+mod help;
 mod index;
 mod life;
 mod log;
 mod migrate;
 mod own;
+mod pools;
 mod standby;
 
 pub use bare::BareInfo;
+pub(crate) use help::{Help, Helped};
 
 use super::bare::BareSessions;
 use super::config::{Filtering, NatConfig, NatProtocol};
 use super::events::EventLog;
 use super::hosts::Hosts;
 use super::layout::{End, Layout, endpoint_key};
+use super::nat64::Hosts6;
 use super::own::OwnPorts;
+use super::pools::Pools;
 use super::ports::PortPool;
 use super::rewrite::{self, Quote};
 use super::session::{Life, Session, SessionState, TcpFlags};
@@ -52,7 +57,7 @@ use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds, slice};
 use crate::reverse_path::SourceCheck;
 use crate::standby::Changes;
 use std::hint::select_unpredictable;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags, prefetch_at};
@@ -84,6 +89,11 @@ counters! {
         bare_active: "Sessions of protocols without ports.";
         bare_created: "Such sessions made.";
         bare_translated: "Packets of theirs translated, both ways.";
+        calls_active: "Calls of PPTP, each a session of GRE.";
+        helped: "Messages of FTP, SIP and PPTP in which an endpoint was replaced.";
+        help_unread: "Messages that helpers left as they were: not whole in their packet, or not understood.";
+        help_refused: "Endpoints that helpers left as they were: not the sender's own, or without a port or room for them.";
+        help_unexpected: "Announced connections that the firewall was not told of: a chunk announced more than 1024.";
         peer_taken: "Packets dropped because another inside host speaks their protocol, which has no ports, with their peer.";
         router_ports: "Public ports that the router itself uses.";
         router_flows: "Flows of the router itself that are kept in mind.";
@@ -92,6 +102,9 @@ counters! {
         router_flows_refused: "Flows of the router itself for which there was no room.";
         no_mapping: "Packets dropped because nobody owns the public port they came for.";
         filtered: "Packets dropped because the session had not sent to their source.";
+        nat64_out: "Packets of IPv6 hosts that became IPv4.";
+        nat64_in: "Packets to IPv6 hosts that became IPv6.";
+        nat64_hosts: "IPv6 hosts that have sessions, counted in each shard.";
         unpaired: "Sessions given another public address than their host's, whose ports were used up.";
         sessions_displaced: "Sessions that a new configuration had no place for.";
         odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
@@ -116,7 +129,7 @@ pub enum EndedBy {
 pub struct SessionInfo {
     pub protocol: NatProtocol,
     /// The inside endpoint; the port is the identifier of ICMP echo.
-    pub inside: SocketAddrV4,
+    pub inside: SocketAddr,
     pub public: SocketAddrV4,
     pub state: SessionState,
     /// Destination of the first packet; not kept with address-dependent filtering, which needs the space.
@@ -174,7 +187,7 @@ pub struct NatShard {
     timeouts_s: [u32; SessionState::COUNT],
     /// By state, whether a packet from outside refreshes the session.
     refreshed_from_outside: [bool; SessionState::COUNT],
-    layout: Arc<Layout>,
+    pub(super) layout: Arc<Layout>,
     shard: u16,
     /// The port of its public addresses, if there are several outside ports.
     outside: Option<u16>,
@@ -195,11 +208,19 @@ pub struct NatShard {
     port_range: RangeInclusive<u16>,
     /// The use by each inside address.
     hosts: Hosts,
+    pools: Pools,
+    /// Sessions refused, by pool.
+    refused: Box<[u64]>,
     /// The router's own ports and flows.
     own: OwnPorts,
     /// Sessions of protocols without ports, and their lifetime.
     bare: BareSessions,
     bare_s: u32,
+    /// IPv6 hosts with sessions, and the last identification given to a packet of theirs.
+    pub(super) hosts6: Hosts6,
+    pub(super) identification: u16,
+    /// What helpers keep.
+    help: Help,
     /// Decides which sources may create sessions.
     sources: Option<Arc<SourceCheck>>,
     drops_half_open: bool,
@@ -210,7 +231,7 @@ pub struct NatShard {
     /// The record where the search for half-open sessions continues, and the second before which it must not.
     hand: u32,
     look_again_s: u32,
-    counters: NatCounters,
+    pub(super) counters: NatCounters,
     /// The log of events, if enabled.
     log: Option<Box<EventLog>>,
     /// For a standby.
@@ -244,9 +265,14 @@ impl NatShard {
             wheel: Wheel::new(records),
             port_range: config.port_range.clone(),
             hosts: Hosts::new(&layout, shard, config),
+            refused: vec![0; 1 + config.groups.len()].into(),
+            pools: Pools::new(config),
             own: OwnPorts::default(),
             bare: BareSessions::new(sessions_max),
             bare_s: t.bare_s,
+            hosts6: Hosts6::default(),
+            identification: 0,
+            help: Help::default(),
             sources: None,
             drops_half_open: config.hosts.drops_half_open,
             is_pressed: false,
@@ -283,6 +309,8 @@ impl NatShard {
         let (router_ports, router_flows) = self.own.counts();
         NatCounters {
             bare_active: self.bare.count(),
+            nat64_hosts: self.hosts6.count(),
+            calls_active: self.help.calls.count(),
             router_ports,
             router_flows,
             translated_out,
@@ -352,7 +380,7 @@ impl NatShard {
         let keeps_remote = self.filtering == Filtering::EndpointIndependent;
         SessionInfo {
             protocol: s.protocol,
-            inside: SocketAddrV4::new(Ipv4Addr::from(s.addresses[0]), s.ports[0]),
+            inside: SocketAddr::new(self.address_of(s.addresses[0]), s.ports[0]),
             public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
             state: s.state,
             remote: s.remote().filter(|_| keeps_remote),
@@ -368,9 +396,10 @@ impl NatShard {
         &self,
         from: usize,
         count: usize,
-        show: impl FnMut(BlockInfo),
+        mut show: impl FnMut(BlockInfo),
     ) -> Option<usize> {
-        self.subscribers.as_ref()?.visit(&self.layout, from, count, show)
+        let known = |inside| self.address_of(inside);
+        self.subscribers.as_ref()?.visit(&self.layout, from, count, &known, &mut show)
     }
 
     /// Translates the source of a packet labeled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
@@ -411,7 +440,7 @@ impl NatShard {
     }
 
     /// The look-up key of a packet; arbitrary for packets without an endpoint.
-    fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
+    pub(super) fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
         Sought::of(&self.layout, end, packet, l3.first_chunk())
     }
 

@@ -11,14 +11,17 @@ use super::hairpin;
 use super::layout::{End, Layout, group_shards};
 use super::one_to_one::OneToOne;
 use super::own::{OwnFlow, OwnPort};
+use super::pools::PoolInfo;
 use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought};
 use super::subscribers::BlockInfo;
+use crate::helpers::Helpers;
 use crate::records::{number, place, seconds};
 use crate::standby::{Cells, Shards};
 use arc_swap::{ArcSwapOption, Guard};
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags, Translated};
 use thalweg_wire::ip_protocol::ICMP;
 
@@ -37,6 +40,10 @@ pub struct NatStage<E: Exclusion = OneThread> {
     layouts: Box<[Arc<Layout>]>,
     /// Hosts that need no session.
     one_to_one: ArcSwapOption<OneToOne>,
+    /// Whether there are IPv6 hosts inside.
+    nat64: bool,
+    /// The bits of [`Helpers`].
+    helpers: AtomicU8,
 }
 
 impl<E: Exclusion> NatStage<E> {
@@ -50,7 +57,8 @@ impl<E: Exclusion> NatStage<E> {
             (0..outside.shards).map(move |n| Exclusive::new(NatShard::new(Arc::clone(layout), n, outside)))
         });
         let one_to_one = ArcSwapOption::from_pointee(OneToOne::new(config));
-        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one };
+        let (nat64, helpers) = (config.nat64.is_some(), AtomicU8::new(config.helpers.bits()));
+        let this = Self { shards: shards.collect(), layouts: layouts.clone(), one_to_one, nat64, helpers };
         this.tell_ports(config);
         Ok(this)
     }
@@ -64,9 +72,19 @@ impl<E: Exclusion> NatStage<E> {
         }
     }
 
-    /// Changes which hosts have public addresses of their own.
+    /// Changes which hosts have public addresses of their own, and the helpers.
     pub(super) fn set_one_to_one(&self, config: &NatConfig) {
         self.one_to_one.store(OneToOne::new(config).map(Arc::new));
+        self.helpers.store(config.helpers.bits(), Ordering::Relaxed);
+    }
+
+    pub(super) fn helpers(&self) -> Helpers {
+        Helpers::from_bits(self.helpers.load(Ordering::Relaxed))
+    }
+
+    /// The geometry of an outside port.
+    pub(super) fn layout(&self, outside: usize) -> &Layout {
+        &self.layouts[outside]
     }
 
     /// Which hosts have.
@@ -134,7 +152,7 @@ impl<E: Exclusion> NatStage<E> {
         let end = group_shards(groups.end, group_count, count).start.min(last).max(first);
         let now_s = seconds(chunk.clock_ns);
         let shards = self.shards[first..end].iter().map(Exclusive::enter).collect();
-        let mut walk = Walk { layout: &self.layouts[0], first, shards, now_s };
+        let mut walk = Walk { layout: &self.layouts[0], first, shards, now_s, nat64: self.nat64 };
         let everything = first == 0 && end == self.shards.len();
         let (mut batch, index, origins) = chunk.whole_with_origins();
         let (one_to_one, each) = (self.one_to_one(), self.shards_each());
@@ -160,21 +178,52 @@ impl<E: Exclusion> NatStage<E> {
 
     /// Translates hairpins, after all groups have run: first their source, then, in the crossing shard, their
     /// destination. Their source is then the sender's public endpoint (RFC 4787 REQ-9a). `judge` may drop each
-    /// before.
+    /// before. Then helpers read what packets announce; the firewall finds it in [`Chunk::expected`].
     pub fn run_crossing(&self, chunk: &mut Chunk, judge: &mut hairpin::Judge<'_>) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
         let one_to_one = self.one_to_one();
         for i in 0..batch.len() {
             if hairpin::is_hairpin(&batch.packets()[i]) {
-                let (packet, l3) = batch.packet_and_l3(i);
-                let pairs = one_to_one.as_deref();
-                hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |shard, act| {
-                    if let Some(shard) = self.shards.get(usize::from(shard)) {
-                        act(&mut shard.enter());
-                    }
-                });
+                self.run_hairpin(&mut batch, i, now_ns, one_to_one.as_deref(), judge);
             }
+        }
+        self.help(chunk);
+    }
+
+    fn run_hairpin(
+        &self,
+        batch: &mut Batch<'_>,
+        i: usize,
+        now_ns: u64,
+        pairs: Option<&OneToOne>,
+        judge: &mut hairpin::Judge<'_>,
+    ) {
+        let packet = &batch.packets()[i];
+        let [sender, receiver] =
+            [packet.shard, packet.crossing_shard].map(|number| self.shards.get(usize::from(number)));
+        let mut ipv6 = None;
+        if packet.is_ipv6() {
+            let mut sender = sender.map(Exclusive::enter);
+            ipv6 = sender.as_mut().and_then(|sender| {
+                sender.advance(now_ns);
+                sender.make_ipv4(batch, i)
+            });
+            if ipv6.is_none() {
+                return;
+            }
+        }
+        let (packet, l3) = batch.packet_and_l3(i);
+        hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |shard, act| {
+            if let Some(shard) = self.shards.get(usize::from(shard)) {
+                act(&mut shard.enter());
+            }
+        });
+        if let (Some(before), Some(sender)) = (ipv6, sender) {
+            sender.enter().finish_ipv4(batch, i, &before);
+        }
+        if let (true, Some(receiver)) = (self.nat64, receiver) {
+            receiver.enter().make_ipv6(batch, i);
         }
     }
 
@@ -212,6 +261,23 @@ impl<E: Exclusion> NatStage<E> {
             sum.add(&shard.enter().counters());
         }
         sum
+    }
+
+    /// The pools of public addresses, those of each outside port in turn.
+    pub fn pools(&self) -> Vec<PoolInfo> {
+        let mut all = Vec::new();
+        for shards in self.shards.chunks(self.shards_each()) {
+            let mut of_port: Vec<PoolInfo> = Vec::new();
+            for shard in shards {
+                let pools = shard.enter().pools();
+                match of_port.is_empty() {
+                    true => of_port = pools,
+                    false => of_port.iter_mut().zip(&pools).for_each(|(sum, pool)| sum.add(pool)),
+                }
+            }
+            all.extend(of_port);
+        }
+        all
     }
 
     /// Appends the sessions alive at `now_ns` that `keep` admits, from one slice that begins at `from`. It occupies
@@ -369,6 +435,7 @@ struct Walk<'n, G> {
     first: usize,
     shards: Vec<G>,
     now_s: u32,
+    nat64: bool,
 }
 
 /// What is prefetched and known of a packet before its turn.
@@ -441,7 +508,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
         which: impl Fn(usize) -> usize,
     ) {
         for i in (0..count).map(which) {
-            let Some(at) = self.shard_of(&batch.packets()[i]).map(place) else { continue };
+            let is_ipv4 = |packet: &&Packet| !packet.is_ipv6();
+            let packet = Some(&batch.packets()[i]).filter(is_ipv4);
+            let Some(at) = packet.and_then(|packet| self.shard_of(packet)).map(place) else { continue };
             let end = end_of(&batch.packets()[i]);
             let outside = (self.first + at) / shards_each;
             let (packet, l3) = batch.packet_and_l3(i);
@@ -487,6 +556,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
             Some(translated.map_err(|reason| packet.drop_for(reason)).ok())
         });
         let session = usual.unwrap_or_else(|| {
+            if batch.packets()[i].is_ipv6() {
+                return owner.translate_ipv6(batch, i);
+            }
             let (packet, l3) = batch.packet_and_l3(i);
             owner.translate(ahead.end, packet, l3, ahead.sought)
         });
@@ -495,6 +567,9 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
         }
         if let (Some(origin), Some(session)) = (origins.get_mut(i), session) {
             (origin.session, origin.state) = (number(session) + 1, owner.state_of(session));
+        }
+        if self.nat64 && ahead.end == End::Destination {
+            owner.make_ipv6(batch, i);
         }
     }
 }

@@ -19,7 +19,9 @@ use super::blocks::BlockPlan;
 use super::config::{NatProtocol, SubscriberConfig};
 use super::events::TOLD_AGAIN_S;
 use super::layout::Layout;
+use super::pools::Pool;
 use super::ports::PortPool;
+use crate::records::{number, place};
 use std::collections::HashMap;
 use thalweg_base::DropReason;
 
@@ -95,7 +97,7 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
     /// The subscriber.
-    pub inside: std::net::Ipv4Addr,
+    pub inside: std::net::IpAddr,
     pub public: std::net::Ipv4Addr,
     pub ports: std::ops::RangeInclusive<u16>,
     /// Sessions by protocol, in the order of [`NatProtocol::ALL`].
@@ -106,9 +108,6 @@ pub struct BlockInfo {
 #[derive(Clone, Debug)]
 pub(crate) struct Subscribers {
     plan: BlockPlan,
-    ports_max: u32,
-    sessions_max: u32,
-    blocks_max: u32,
     hold_s: u32,
     shard: u16,
     /// By address, then by the shard's block index.
@@ -127,9 +126,6 @@ impl Subscribers {
         let bitmap_blocks = layout.bitmap_blocks();
         let given_out = plan.first..plan.first + plan.per_address;
         let mut this = Self {
-            ports_max: config.ports_max,
-            sessions_max: config.sessions_max,
-            blocks_max: config.blocks_max(),
             hold_s: config.hold_s,
             shard,
             blocks: vec![Block::default(); bitmap_blocks * layout.addresses.len()].into_boxed_slice(),
@@ -160,7 +156,7 @@ impl Subscribers {
     /// within a block.
     pub(crate) fn take(
         &mut self,
-        layout: &Layout,
+        (layout, pool): (&Layout, &Pool),
         ports: &mut PortPool,
         protocol: NatProtocol,
         inside: (u32, u16),
@@ -169,20 +165,21 @@ impl Subscribers {
     ) -> Result<Taken, Refusal> {
         let (address, inside_port) = inside;
         let known = self.subscribers.get(&address).copied().unwrap_or_default();
-        if known.used[protocol as usize] >= self.ports_max {
-            return Err(Refusal::Limit(self.ports_max));
+        if known.used[protocol as usize] >= pool.ports_max {
+            return Err(Refusal::Limit(pool.ports_max));
         }
-        if known.used.iter().sum::<u32>() >= self.sessions_max {
-            return Err(Refusal::Limit(self.sessions_max));
+        if known.used.iter().sum::<u32>() >= pool.sessions_max {
+            return Err(Refusal::Limit(pool.sessions_max));
         }
         let wanted = (protocol, inside_port & 1, start);
-        let (at, port, blocks) = match self.take_from_own(layout, ports, wanted, known.first) {
+        let place = (layout, pool);
+        let (at, port, blocks) = match self.take_from_own(place, ports, wanted, known.first) {
             Some((at, port)) => (at, port, known.blocks),
             None => {
-                if known.blocks >= self.blocks_max {
-                    return Err(Refusal::Limit(self.ports_max));
+                if known.blocks >= pool.blocks_max {
+                    return Err(Refusal::Limit(pool.ports_max));
                 }
-                let (at, port) = self.take_from_another(layout, ports, wanted, (address, known), now_s)?;
+                let (at, port) = self.take_from_another(place, ports, wanted, (address, known), now_s)?;
                 (at, port, known.blocks + 1)
             }
         };
@@ -224,10 +221,11 @@ impl Subscribers {
         is_news
     }
 
-    /// A port from a list of blocks, parity first.
+    /// A port from a list of blocks, parity first. Blocks on addresses that a former configuration gave the host keep
+    /// their sessions and get no more.
     fn take_from_own(
         &self,
-        layout: &Layout,
+        (layout, pool): (&Layout, &Pool),
         ports: &mut PortPool,
         wanted: (NatProtocol, u16, usize),
         first: u32,
@@ -237,10 +235,13 @@ impl Subscribers {
             let mut list = first;
             while let Some(at) = list.checked_sub(1) {
                 let at = at as usize;
+                let address = at / self.bitmap_blocks;
                 let places = layout.block_places(at % self.bitmap_blocks);
                 let start = places.start + start % places.len();
-                let bitmap = layout.bitmap(protocol, at / self.bitmap_blocks, parity);
-                if let Some(place) = ports.take_within(bitmap, places, start) {
+                let bitmap = layout.bitmap(protocol, address, parity);
+                if pool.addresses.contains(&address)
+                    && let Some(place) = ports.take_within(bitmap, places, start)
+                {
                     return Some((at, layout.bitmap_port(self.shard, parity, place)));
                 }
                 list = self.blocks[at].next;
@@ -252,7 +253,7 @@ impl Subscribers {
     /// A port from a newly assigned block.
     fn take_from_another(
         &mut self,
-        layout: &Layout,
+        (layout, pool): (&Layout, &Pool),
         ports: &mut PortPool,
         wanted: (NatProtocol, u16, usize),
         (address, known): (u32, Subscriber),
@@ -265,16 +266,13 @@ impl Subscribers {
             }
             public * self.bitmap_blocks + layout.bitmap_block(*self.plan.ports(block).start())
         } else {
-            let home = match known.first {
-                0 => layout.paired_address(address),
-                first => (first as usize - 1) / self.bitmap_blocks,
-            };
-            let addresses = self.free.len();
-            let mut order = (0..addresses).map(|n| (home + n) % addresses);
+            let of_first = known.first.checked_sub(1).map(|first| place(first) / self.bitmap_blocks);
+            let home = of_first.filter(|home| pool.addresses.contains(home));
+            let mut order = home.into_iter().chain(layout.addresses_from(address, &pool.addresses));
             order.find_map(|public| self.oldest_free(public, now_s)).ok_or(Refusal::NoBlock)?
         };
         self.blocks[at].next = 0;
-        self.take_from_own(layout, ports, wanted, at as u32 + 1).ok_or_else(|| {
+        self.take_from_own((layout, pool), ports, wanted, at as u32 + 1).ok_or_else(|| {
             // Port forwards occupy all ports of this block.
             if !self.plan.is_deterministic() {
                 self.put_back(at, now_s);
@@ -285,17 +283,64 @@ impl Subscribers {
 
     /// Takes the block whose hold time ended first, if it has ended.
     fn oldest_free(&mut self, address: usize, now_s: u32) -> Option<usize> {
-        let list = &mut self.free[address];
-        let at = list.head.checked_sub(1)? as usize;
+        let at = self.free[address].head.checked_sub(1)? as usize;
         if self.blocks[at].held_until_s > now_s {
             return None;
         }
-        list.head = self.blocks[at].next;
-        match list.head.checked_sub(1) {
-            Some(next) => self.blocks[next as usize].previous = 0,
-            None => list.tail = 0,
-        }
+        self.take_out(at);
         Some(at)
+    }
+
+    /// Takes a block out of the list of free ones.
+    fn take_out(&mut self, at: usize) {
+        let list = &mut self.free[at / self.bitmap_blocks];
+        let Block { next, previous, .. } = self.blocks[at];
+        match previous.checked_sub(1) {
+            Some(before) => self.blocks[place(before)].next = next,
+            None => list.head = next,
+        }
+        match next.checked_sub(1) {
+            Some(after) => self.blocks[place(after)].previous = previous,
+            None => list.tail = previous,
+        }
+    }
+
+    /// Counts a session of a former table, whose public port has been taken. Returns its block's ports if the block
+    /// becomes the subscriber's by that, or nothing; an error if it cannot have the block.
+    pub(crate) fn adopt(
+        &mut self,
+        layout: &Layout,
+        protocol: NatProtocol,
+        inside: u32,
+        (public, port): (usize, u16),
+    ) -> Result<Option<(u16, u16)>, Refusal> {
+        let at = public * self.bitmap_blocks + layout.bitmap_block(port);
+        let block = layout.block_number(self.shard, at % self.bitmap_blocks);
+        let can_have = match self.plan.is_deterministic() {
+            true => self.plan.block_of(inside) == Some((public, block)),
+            false => (self.plan.first..self.plan.first + self.plan.per_address).contains(&block),
+        };
+        let is_new = self.blocks[at].used == [0; 3];
+        if !can_have || !is_new && self.blocks[at].owner != inside {
+            return Err(Refusal::NoBlock);
+        }
+        let kind = protocol as usize;
+        let subscriber = self.subscribers.entry(inside).or_default();
+        subscriber.used[kind] += 1;
+        let first = subscriber.first;
+        if is_new {
+            subscriber.blocks += 1;
+            subscriber.first = number(at) + 1;
+            self.blocks_used += 1;
+            if !self.plan.is_deterministic() {
+                self.take_out(at);
+            }
+            self.blocks[at].next = first;
+        }
+        let block = &mut self.blocks[at];
+        block.owner = inside;
+        block.used[kind] += 1;
+        Ok(is_new.then(|| self.given_out(layout, at)).flatten())
     }
 
     fn put_back(&mut self, at: usize, held_until_s: u32) {
@@ -369,28 +414,45 @@ impl Subscribers {
         self.given_out(layout, at)
     }
 
+    /// Blocks on a public address that subscribers can get, and those that they have.
+    pub(crate) fn in_use_on(&self, layout: &Layout, address: usize) -> (u64, u64) {
+        let given_out = self.plan.first..self.plan.first + self.plan.per_address;
+        let is_block = |at: &usize| given_out.contains(&layout.block_number(self.shard, *at));
+        let blocks = (0..self.bitmap_blocks).filter(is_block);
+        blocks.fold((0, 0), |(all, used), at| {
+            let is_used = self.blocks[address * self.bitmap_blocks + at].used != [0; 3];
+            (all + 1, used + u64::from(is_used))
+        })
+    }
+
     /// Shows all assigned blocks with sessions.
-    pub(crate) fn visit_given_out(&self, layout: &Layout, show: impl FnMut(BlockInfo)) {
+    pub(crate) fn visit_given_out(
+        &self,
+        layout: &Layout,
+        address_of: &dyn Fn(u32) -> std::net::IpAddr,
+        show: &mut dyn FnMut(BlockInfo),
+    ) {
         if !self.plan.is_deterministic() {
-            self.visit(layout, 0, self.blocks.len(), show);
+            self.visit(layout, 0, self.blocks.len(), address_of, show);
         }
     }
 
     /// Shows blocks with sessions among `count` blocks from `from` on; returns where to continue, if there are
-    /// more.
+    /// more. `address_of` knows what an owner is called.
     pub(crate) fn visit(
         &self,
         layout: &Layout,
         from: usize,
         count: usize,
-        mut show: impl FnMut(BlockInfo),
+        address_of: &dyn Fn(u32) -> std::net::IpAddr,
+        show: &mut dyn FnMut(BlockInfo),
     ) -> Option<usize> {
         let end = from.saturating_add(count).min(self.blocks.len());
         for (at, block) in self.blocks.iter().enumerate().take(end).skip(from) {
             if block.used != [0; 3] {
                 let number = layout.block_number(self.shard, at % self.bitmap_blocks);
                 show(BlockInfo {
-                    inside: block.owner.into(),
+                    inside: address_of(block.owner),
                     public: layout.addresses[at / self.bitmap_blocks].into(),
                     ports: self.plan.ports(number),
                     sessions: block.used,

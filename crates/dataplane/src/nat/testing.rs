@@ -161,6 +161,7 @@ pub fn label(labeler: &Labeler, chunk: &mut Chunk, shards: u16) {
         crosses |= packet.crossing_shard != thalweg_base::NO_SHARD;
     }
     chunk.crosses_shards = crosses;
+    labeler.make_room(chunk);
 }
 
 /// Which checksum is wrong, or what is missing.

@@ -2,20 +2,24 @@
 
 mod bare;
 mod events;
+mod help;
 mod icmp;
 mod migrate;
+mod nat64;
 mod one_to_one;
 mod own;
+mod pools;
 mod protection;
 mod reference;
 mod rfc;
 mod several;
 mod standby;
 mod subscribers;
+mod tayga;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};
 use super::{Cursor, EndedBy, Labeler, NatConfig, NatProtocol, NatStage, SessionInfo};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use thalweg_base::{Chunk, DropReason, PacketFlags};
 
 /// A NAT and its clock.
@@ -66,7 +70,8 @@ impl Router {
         }
         let after = chunk.frame(0).to_vec();
         if packet.flags.has(PacketFlags::HAS_PORTS) && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            let mut again = testing::chunk(&[(port_in, &after, bytes.len() as u32)], self.now_ns);
+            let mut again =
+                testing::chunk(&[(port_in, &after, bytes.len().max(after.len()) as u32)], self.now_ns);
             let again = &mut again.packets_mut()[0];
             assert_eq!((packet.src_port, packet.dst_port), (again.src_port, again.dst_port));
         }

@@ -8,7 +8,7 @@ use super::hairpin;
 use super::layout::End;
 use super::shard::NatShard;
 use super::stage::NatStage;
-use thalweg_base::{Exclusion, Packet, PacketFlags};
+use thalweg_base::{Batch, Exclusion, PacketFlags};
 
 /// What NAT would do with a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,16 +22,17 @@ pub struct Trial {
 }
 
 impl<E: Exclusion> NatStage<E> {
-    /// Translates a labeled packet as [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`,
-    /// but leaves every session and counter unchanged. `l3` is its IPv4 packet. `None` if the packet is not for
-    /// NAT. `judge` is as in `run_crossing`.
+    /// Translates the labeled packet `i` as [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`,
+    /// but leaves every session and counter unchanged. `None` if the packet is not for NAT. `judge` is as in
+    /// `run_crossing`.
     pub fn try_packet(
         &self,
-        packet: &mut Packet,
-        l3: &mut [u8],
+        batch: &mut Batch<'_>,
+        i: usize,
         now_ns: u64,
         judge: &mut hairpin::Judge<'_>,
     ) -> Option<Trial> {
+        let packet = &batch.packets()[i];
         let labeled = packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
         if !labeled || !packet.is_alive() {
             return None;
@@ -49,8 +50,18 @@ impl<E: Exclusion> NatStage<E> {
             })
         };
         let before = counted(&shards);
+        let mut ipv6 = None;
+        if packet.is_ipv6() {
+            let sender = &mut shards[0].1;
+            sender.advance(now_ns);
+            ipv6 = sender.make_ipv4(batch, i);
+            if ipv6.is_none() {
+                return Some(Trial::default());
+            }
+        }
         let one_to_one = self.one_to_one();
         let pairs = one_to_one.as_deref();
+        let (packet, l3) = batch.packet_and_l3(i);
         if is_hairpin {
             hairpin::translate(packet, l3, now_ns, pairs, judge, &mut |number, act| {
                 shards.iter_mut().filter(|(n, _)| *n == number).for_each(|(_, shard)| act(shard));
@@ -70,6 +81,12 @@ impl<E: Exclusion> NatStage<E> {
                 (None, End::Source) => shard.translate_out(packet, l3, now_ns),
                 (None, End::Destination) => shard.translate_in(packet, l3, now_ns),
             }
+        }
+        if let Some(before) = ipv6 {
+            shards[0].1.finish_ipv4(batch, i, &before);
+        }
+        if let Some((_, receiver)) = shards.last_mut() {
+            receiver.make_ipv6(batch, i);
         }
         let after = counted(&shards);
         Some(Trial { makes_session: after.0 > before.0, is_hairpin, is_one_to_one: after.1 > before.1 })

@@ -99,6 +99,9 @@ pub struct PortIdentity {
     pub vlan: Option<u16>,
     /// Whether to advertise the router to hosts on this link.
     pub router_advertisements: bool,
+    /// The MAC address of all neighbors, if the link has two ends and no MAC addresses: nobody is asked for one, and
+    /// ours is not announced.
+    pub far_end: Option<MacAddr>,
 }
 
 impl PortIdentity {
@@ -112,6 +115,7 @@ impl PortIdentity {
             mtu_bytes,
             vlan: None,
             router_advertisements: false,
+            far_end: None,
         }
     }
 
@@ -161,12 +165,6 @@ impl PortIdentity {
         let own = self.addresses.iter().map(|&(address, _)| address);
         let shared = self.virtual_addresses.iter().map(|&(address, _)| address);
         own.chain(shared.filter(|address| !self.addresses.iter().any(|(own, _)| own == address)))
-    }
-
-    /// Whether an own address has no network: a /32, as some hosting providers assign, whose gateway is on the link
-    /// nevertheless.
-    pub(super) fn is_alone(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|&(own, length)| own == address && address.is_ipv4() && length == 32)
     }
 
     /// Whether the router answers for an address: its own, or one of NAT's.

@@ -90,9 +90,9 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         let is_probe = arp.sender == Ipv4Addr::UNSPECIFIED;
         let sender = (port, IpAddr::V4(arp.sender));
         if !is_probe && self.store.get(sender).is_none() && !identity.is_on_link(sender.1) {
-            // An address without a network does not show which hosts are on the link, so any sender gets an answer
-            // but is not learned.
-            if asks_us && identity.is_alone(arp.target.into()) && is_neighbor_address(sender.1) {
+            // A host may ask in the name of an address that it has elsewhere, of a service on its loopback interface
+            // for example, as Linux does: it gets an answer but is not learned.
+            if asks_us && is_neighbor_address(sender.1) {
                 self.reply_arp(port, &identity, &arp);
             }
             return Err(Ignored::NotOnLink);

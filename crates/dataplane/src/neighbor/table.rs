@@ -97,7 +97,12 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     /// The MAC address of a neighbor, if known.
     pub fn lookup(&self, port: u16, address: IpAddr) -> Option<MacAddr> {
-        self.store.get((port, address)).filter(|entry| entry.state.is_resolved()).map(|entry| entry.mac)
+        let known = || self.store.get((port, address)).filter(|entry| entry.state.is_resolved());
+        self.far_end(port).or_else(|| known().map(|entry| entry.mac))
+    }
+
+    fn far_end(&self, port: u16) -> Option<MacAddr> {
+        self.port(port)?.far_end
     }
 
     /// The router's identity on a port that is up, its link-local address included.
@@ -115,6 +120,9 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     pub fn resolve(&mut self, port: u16, next_hop: IpAddr, packet: P, now_ns: u64) {
         let key = (port, next_hop);
         self.counters.packets_in += 1;
+        if let Some(mac) = self.far_end(port) {
+            return self.forward(key, mac, packet);
+        }
         match self.store.state(key) {
             Some(state) if state.is_resolved() => {
                 self.used(port, next_hop, now_ns);
@@ -207,21 +215,22 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             return;
         }
         let advertise_ns = if identity.router_advertisements { now_ns } else { u64::MAX };
+        let announce_ns = if identity.far_end.is_some() { u64::MAX } else { now_ns };
         let entry = Port {
             identity,
             solicitations: TokenBucket::default(),
             defenses: TokenBucket::default(),
             announcements_left: ANNOUNCEMENTS,
-            announce_ns: now_ns,
+            announce_ns,
             advertisements_sent: 0,
             advertise_ns,
             advertised_ns: None,
         };
         self.ports.insert(port, entry);
         for key in self.store.keys_of_port(port) {
-            let kept = self.statics.contains_key(&key)
-                || self.wanted.contains(&key)
-                || self.port(port).is_some_and(|identity| identity.is_on_link(key.1));
+            let is_near = || self.port(port).is_some_and(|identity| identity.is_on_link(key.1));
+            let is_asked = self.far_end(port).is_none() && (self.wanted.contains(&key) || is_near());
+            let kept = self.statics.contains_key(&key) || is_asked;
             if !kept {
                 self.remove(key, Unreachable::NotANeighbor);
             }
@@ -281,7 +290,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     // --- the life of an entry -------------------------------------------------------------------
 
     fn begin_wanted(&mut self, key: Key, now_ns: u64) {
-        if !self.ports.contains_key(&key.0) {
+        if !self.ports.contains_key(&key.0) || self.far_end(key.0).is_some() {
             return;
         }
         if self.store.update(key, |entry| entry.is_wanted = true).is_none() {

@@ -1,6 +1,7 @@
 //! Parts of a shard, and their digests: how two routers find out cheaply which entries differ.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use thalweg_base::mix64;
 use thalweg_wire::standby::{Entry, PART_BITS_MAX, Part, ShardId};
 
@@ -19,7 +20,14 @@ pub(super) fn bits_for(entries: u64) -> u8 {
 /// What identifies an entry, as one number.
 fn key_hash(entry: &Entry, secret: u64) -> u64 {
     match entry {
-        Entry::Session(session) => mix64(end(session.inside) ^ u64::from(session.protocol) << 48 ^ secret),
+        Entry::Session(session) => {
+            let (inside, port) = session.inside;
+            let inside = match inside {
+                IpAddr::V4(inside) => u64::from(u32::from(inside)),
+                IpAddr::V6(inside) => fold(inside.into(), secret),
+            };
+            mix64(inside ^ u64::from(port) << 32 ^ u64::from(session.protocol) << 48 ^ secret)
+        }
         Entry::State(state) => {
             let [a, b] = state.addresses.map(|address| fold(address, secret));
             let [c, d] = state.ports.map(u64::from);

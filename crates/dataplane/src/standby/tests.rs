@@ -2,9 +2,11 @@
 
 use super::parts::is_same;
 use super::*;
+use crate::ip_packet::number_of_address;
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use thalweg_base::XorShift64Star;
 use thalweg_wire::standby::{Change, Entry, SessionEntry, StateEntry};
 
@@ -62,7 +64,7 @@ impl Set {
 
 fn key_of(entry: &Entry) -> u64 {
     match entry {
-        Entry::Session(session) => u64::from(session.inside.0),
+        Entry::Session(session) => u64::try_from(number_of_address(session.inside.0)).unwrap(),
         Entry::State(state) => u64::try_from(state.addresses[0]).unwrap(),
     }
 }
@@ -117,9 +119,21 @@ impl Shards for Set {
 }
 
 fn session(key: u64, state: u8) -> Entry {
-    let inside = (u32::try_from(key).unwrap(), 1000);
+    let number = u32::try_from(key).unwrap();
+    let inside = if key.is_multiple_of(3) {
+        IpAddr::from(u128::from(key).to_be_bytes())
+    } else {
+        IpAddr::from(number.to_be_bytes())
+    };
     let public = (9, u16::try_from(key % 60_000).unwrap());
-    Entry::Session(SessionEntry { protocol: 6, state, is_several: false, inside, public, remote: (1, 2) })
+    Entry::Session(SessionEntry {
+        protocol: 6,
+        state,
+        is_several: false,
+        inside: (inside, 1000),
+        public,
+        remote: (1, 2),
+    })
 }
 
 fn connection(key: u64, phase: u8) -> Entry {

@@ -75,6 +75,8 @@ pub enum NatEvent {
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
+        /// The pool that the public address is in.
+        pool: u32,
     },
     /// All ports of a public address are in use.
     PortsExhausted {
@@ -157,12 +159,13 @@ impl<F: FnMut(TemplateField, u128)> Fields<F> {
                 self.put(POST_NAPT_SOURCE_TRANSPORT_PORT, 2, post_src.1);
                 12 + u16::from(is_ipv6)
             }
-            NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports } => {
+            NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports, pool } => {
                 self.head(time_ns, if allocated { 16 } else { 17 });
                 self.source(subscriber);
                 self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, public.to_bits());
                 self.put(PORT_RANGE_START, 2, ports.0);
                 self.put(PORT_RANGE_END, 2, ports.1);
+                self.put(NAT_POOL_ID, 4, pool);
                 2 + u16::from(subscriber.is_ipv6())
             }
             NatEvent::PortsExhausted { time_ns, public, protocol } => {
@@ -260,6 +263,7 @@ mod tests {
             subscriber,
             public,
             ports: (1024, 2047),
+            pool: 0,
         };
         let binding = |address| NatEvent::Binding {
             time_ns: 0,

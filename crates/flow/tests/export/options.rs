@@ -158,6 +158,7 @@ fn nat_events_arrive() {
             subscriber: session.src,
             public: session.post_src,
             ports: (1024, 2047),
+            pool: 1,
         },
         NatEvent::PortBlock {
             time_ns,
@@ -165,6 +166,7 @@ fn nat_events_arrive() {
             subscriber: six,
             public: session.post_src,
             ports: (1024, 2047),
+            pool: 1,
         },
         NatEvent::PortsExhausted { time_ns, public: session.post_src, protocol: 6 },
         NatEvent::AddressesExhausted { time_ns, pool: 3 },

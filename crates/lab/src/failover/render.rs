@@ -37,6 +37,10 @@ pub fn table(outcome: &Outcome) -> Table {
         .number("lost", |cell| packets(cell.lost.median))
         .number("lost range", |cell| range(&cell.lost, packets))
         .number("lost coming back", back)
+        .number("connections lost", |cell| {
+            let lost = |lost: Summary| format!("{} of {}", packets(lost.median), outcome.connections);
+            cell.connections_lost.map_or_else(|| "–".to_owned(), lost)
+        })
         .number("gap without a failure", |cell| ms(cell.quiet_ms.median))
         .table()
 }
@@ -49,13 +53,24 @@ fn chart(outcome: &Outcome, title: &str, axis: Axis, value: fn(&FailoverResult) 
     BarChart::of(title, axis, routers, outcome.cells.iter().map(bar))
 }
 
-/// The findings: a link that goes down, with each router.
-fn lead(outcome: &Outcome) -> String {
-    let of_link = outcome.cells.iter().filter(|cell| cell.failure == Failure::Link);
-    let said: Vec<String> = of_link
-        .map(|cell| format!("{} {}, {} lost", cell.router, ms(cell.gap_ms.median), packets(cell.lost.median)))
-        .collect();
-    format!("The link to one of two transits goes down: {}.", said.join("; "))
+/// The findings: a link that goes down and a router that dies, with each router.
+pub(super) fn lead(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for (failure, what) in [
+        (Failure::Link, "The link to one of two transits goes down"),
+        (Failure::Router, "The first of two routers dies"),
+    ] {
+        let cells = outcome.cells.iter().filter(|cell| cell.failure == failure);
+        let said: Vec<String> = cells
+            .map(|cell| {
+                format!("{} {}, {} lost", cell.router, ms(cell.gap_ms.median), packets(cell.lost.median))
+            })
+            .collect();
+        if !said.is_empty() {
+            text += &format!("{what}: {}. ", said.join("; "));
+        }
+    }
+    if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
 }
 
 /// The report.
@@ -76,6 +91,8 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
          started again without graceful restart, takes its predecessor's routes out until it has learned them anew.",
         "kernel-group has half of the flows by each transit, and only those of the dead one wait.",
         "Routers of a pair advertise every 0.1 s, so the second one takes over after 0.3 to 0.4 s.",
+        "Pairs with state translate and filter. A connection is lost if, after the first router's death, its far end \
+         speaks and is not heard, or the client is not.",
         "A gateway that falls silent is noticed by a health check (thalweg-check), the BGP hold time (9 s), or ARP.",
     ]);
     report

@@ -1,9 +1,10 @@
 //! The routers under test.
 
 use super::site::{
-    HOLD_S, PORTS, Process, ROUTER_AS, SHARED_ADDRESS, Site, TABLE_ALL, TRANSIT_AS, neighbor_address, prefix,
-    router_address,
+    HOLD_S, PORTS, Process, ROUTER_AS, SHARED_ADDRESS, Shape, Site, TABLE_ALL, TRANSIT_AS, neighbor_address,
+    outside_address, prefix, router_address,
 };
+use super::stateful::{self, ADVERTISE_MS};
 use super::{Failure, Options};
 use crate::forwarding::ForwardingError;
 use crate::forwarding::namespace::Namespace;
@@ -14,8 +15,6 @@ use std::process::{Command, Stdio};
 
 /// How much of a log is told.
 const SAID_BYTES: usize = 1000;
-/// Between advertisements of a pair's routers.
-const ADVERTISE_MS: u32 = 100;
 /// The health check of `thalweg-check`: a gateway fails it within half a second.
 const CHECK: &str = "check = { every_ms = 100, fail = 3, pass = 3 }";
 
@@ -36,6 +35,10 @@ thalweg_base::words! {
         ThalwegVrrp => "thalweg-vrrp",
         /// The same by keepalived, and the kernel.
         Keepalived => "keepalived",
+        /// A pair with NAT and a firewall, of which the second one has the first one's sessions and states.
+        ThalwegStandby => "thalweg-standby",
+        /// The same by keepalived and conntrackd, and the kernel.
+        Conntrackd => "conntrackd",
     }
 }
 
@@ -53,15 +56,37 @@ impl RouterKind {
 
     /// Whether it is two routers.
     pub(super) fn is_pair(self) -> bool {
-        matches!(self, Self::ThalwegVrrp | Self::Keepalived)
+        matches!(self, Self::ThalwegVrrp | Self::Keepalived) || self.has_state()
     }
 
-    /// A program that must be installed, and its package.
-    pub(super) fn needs(self) -> Option<(&'static str, &'static str)> {
+    /// The network that it needs.
+    pub(super) fn shape(self) -> Shape {
+        match (self.is_pair(), self.has_state()) {
+            (false, _) => Shape::One,
+            (true, false) => Shape::Pair,
+            (true, true) => Shape::PairWithState,
+        }
+    }
+
+    /// Whether it is two routers that copy the state of connections.
+    pub(super) fn has_state(self) -> bool {
+        matches!(self, Self::ThalwegStandby | Self::Conntrackd)
+    }
+
+    /// Whether it is made of our program.
+    fn is_ours(self) -> bool {
+        matches!(self, Self::ThalwegBgp | Self::ThalwegCheck | Self::ThalwegVrrp | Self::ThalwegStandby)
+    }
+
+    /// Programs that must be installed, each with its package.
+    pub(super) fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::ThalwegBgp | Self::Bird => Some(("bird", "bird2")),
-            Self::Keepalived => Some(("keepalived", "keepalived")),
-            Self::ThalwegCheck | Self::KernelGroup | Self::ThalwegVrrp => None,
+            Self::ThalwegBgp | Self::Bird => &[("bird", "bird2")],
+            Self::Keepalived => &[("keepalived", "keepalived")],
+            Self::Conntrackd => {
+                &[("keepalived", "keepalived"), ("conntrackd", "conntrackd"), ("nft", "nftables")]
+            }
+            Self::ThalwegCheck | Self::KernelGroup | Self::ThalwegVrrp | Self::ThalwegStandby => &[],
         }
     }
 
@@ -77,6 +102,8 @@ pub(super) struct Router {
     process: Option<Process>,
     /// That of the second router of a pair.
     second: Option<Process>,
+    /// What runs beside both of a pair.
+    beside: [Option<Process>; 2],
     prefixes: u32,
     /// Its control socket, and the program that asks there.
     socket: String,
@@ -95,12 +122,13 @@ impl Router {
             kind,
             process: None,
             second: None,
+            beside: [None, None],
             prefixes: options.prefixes.max(1),
             socket: site.path("router.sock"),
             program: options.program.display().to_string(),
             log: site.path(match kind {
                 RouterKind::Bird => "bird-r.log",
-                RouterKind::ThalwegVrrp | RouterKind::Keepalived => "half-0.log",
+                _ if kind.is_pair() => "half-0.log",
                 _ => "router.log",
             }),
         };
@@ -109,6 +137,11 @@ impl Router {
         }
         if kind == RouterKind::KernelGroup {
             router.group(site)?;
+        }
+        if kind == RouterKind::Conntrackd {
+            for (which, half) in [Some(&site.router), site.second.as_ref()].into_iter().enumerate() {
+                router.beside[which] = half.map(|half| router.tracker(site, half, which)).transpose()?;
+            }
         }
         router.process = router.launch(site, options)?;
         if let Some(second) = &site.second {
@@ -127,9 +160,22 @@ impl Router {
         Ok(())
     }
 
-    /// Kills the process without a warning.
+    /// Kills the process, and what runs beside it, without a warning.
     pub(super) fn kill(&mut self) {
-        self.process.iter_mut().for_each(Process::kill);
+        self.process.iter_mut().chain(&mut self.beside[0]).for_each(Process::kill);
+    }
+
+    /// Starts the daemon that copies the kernel's connections to the other half, in a kernel that translates and
+    /// filters.
+    fn tracker(&self, site: &Site, half: &Namespace, which: usize) -> Result<Process, ForwardingError> {
+        let rules = site.file("pair.nft", &stateful::nftables())?;
+        half.exec(&["nft", "-f", &rules])?;
+        // As our routers: a connection does not begin in its middle.
+        half.set("netfilter/nf_conntrack_tcp_loose", "0")?;
+        let path = site.whole_path(&format!("conntrackd-{which}"))?;
+        let config = site.file(&format!("conntrackd-{which}.conf"), &stateful::conntrackd(which, &path))?;
+        let log = site.path(&format!("conntrackd-{which}.said"));
+        Process::start(half, &["conntrackd", "-C", &config], log.as_ref())
     }
 
     /// Starts one router of a pair: the first (0) with the first transit, or the second (1).
@@ -143,6 +189,15 @@ impl Router {
         let [name, socket, log] = self.files(which).map(|name| site.path(&name));
         let (address, transit, priority) = (["10.0.1.1", "10.0.1.3"][which], which + 1, [200, 100][which]);
         let via = neighbor_address(transit);
+        if self.kind == RouterKind::ThalwegStandby {
+            site.file(stateful::KEY_FILE, "a secret for routers of a laboratory\n")?;
+            let text = port(&options.driver, PORTS[0], address, false)
+                + &port(&options.driver, PORTS[1], &outside_address(which), false)
+                + &stateful::thalweg(which, priority);
+            let config = site.file(&format!("half-{which}.toml"), &text)?;
+            let words = [&*self.program, "run", &config, "--socket", &socket];
+            return Process::start(namespace, &words, log.as_ref());
+        }
         if self.kind == RouterKind::ThalwegVrrp {
             let text = port(&options.driver, PORTS[0], address, false)
                 + &port(&options.driver, PORTS[transit], &router_address(transit), false)
@@ -156,8 +211,19 @@ impl Router {
             return Process::start(namespace, &words, log.as_ref());
         }
         namespace.ip(&format!("address add {address}/24 dev {}", PORTS[0]))?;
-        namespace.ip(&format!("address add {}/24 dev {}", router_address(transit), PORTS[transit]))?;
         namespace.set("ipv4/ip_forward", "1")?;
+        let [pid, vrrp] = ["pid", "vrrp"].map(|of| format!("{name}.{of}"));
+        if self.kind == RouterKind::Conntrackd {
+            namespace.ip(&format!("address add {}/24 dev {}", outside_address(which), PORTS[1]))?;
+            namespace.ip(&format!("route add {TABLE_ALL} via {}", neighbor_address(1)))?;
+            let tracker = site.whole_path(&format!("conntrackd-{which}.conf"))?;
+            let script = site.program(&format!("moved-{which}.sh"), &stateful::script(&tracker))?;
+            let config =
+                site.file(&format!("keepalived-{which}.conf"), &stateful::keepalived(priority, &script))?;
+            let words = ["keepalived", "-n", "-l", "-P", "-f", &config, "-p", &pid, "-r", &vrrp];
+            return Process::start(namespace, &words, log.as_ref());
+        }
+        namespace.ip(&format!("address add {}/24 dev {}", router_address(transit), PORTS[transit]))?;
         namespace.ip(&format!("route add {TABLE_ALL} via {via}"))?;
         let text = format!(
             "global_defs {{\n  vrrp_version 3\n}}\nvrrp_instance shared {{\n  state BACKUP\n  interface {}\n  \
@@ -167,7 +233,6 @@ impl Router {
             f64::from(ADVERTISE_MS) / 1e3
         );
         let config = site.file(&format!("keepalived-{which}.conf"), &text)?;
-        let [pid, vrrp] = ["pid", "vrrp"].map(|of| format!("{name}.{of}"));
         let words = ["keepalived", "-n", "-l", "-P", "-f", &config, "-p", &pid, "-r", &vrrp];
         Process::start(namespace, &words, log.as_ref())
     }
@@ -182,12 +247,12 @@ impl Router {
         let Some(second) = &site.second else {
             return false;
         };
-        let is_active = |which: usize, namespace: &Namespace| match self.kind {
-            RouterKind::ThalwegVrrp => {
+        let is_active = |which: usize, namespace: &Namespace| match self.kind.is_ours() {
+            true => {
                 let [_, socket, _] = self.files(which).map(|name| site.path(&name));
                 self.ask_at(&socket, "vrrp").map(|view| view["state"] == "active")
             }
-            _ => namespace
+            false => namespace
                 .exec(&["ip", "address", "show", "dev", PORTS[0]])
                 .ok()
                 .map(|said| said.contains(SHARED_ADDRESS)),
@@ -199,9 +264,10 @@ impl Router {
     fn launch(&self, site: &Site, options: &Options) -> Result<Option<Process>, ForwardingError> {
         let text = match self.kind {
             RouterKind::KernelGroup => return Ok(None),
-            RouterKind::ThalwegVrrp | RouterKind::Keepalived => {
-                return self.half(site, &site.router, 0, options).map(Some);
-            }
+            RouterKind::ThalwegVrrp
+            | RouterKind::Keepalived
+            | RouterKind::ThalwegStandby
+            | RouterKind::Conntrackd => return self.half(site, &site.router, 0, options).map(Some),
             RouterKind::Bird => return site.bird(&site.router, "r", &bird()).map(Some),
             RouterKind::ThalwegBgp => ports(&options.driver, true) + &bgp(),
             RouterKind::ThalwegCheck => ports(&options.driver, false) + &checked(),
@@ -215,7 +281,14 @@ impl Router {
     pub(super) fn is_ready(&self, site: &Site) -> bool {
         match self.kind {
             RouterKind::KernelGroup => true,
-            RouterKind::ThalwegVrrp | RouterKind::Keepalived => self.has_shared_address(site),
+            RouterKind::ThalwegVrrp | RouterKind::Keepalived | RouterKind::Conntrackd => {
+                self.has_shared_address(site)
+            }
+            RouterKind::ThalwegStandby => {
+                let [_, socket, _] = self.files(1).map(|name| site.path(&name));
+                let is_ready = self.ask_at(&socket, "standby").is_some_and(|view| view["state"] == "ready");
+                is_ready && self.has_shared_address(site)
+            }
             RouterKind::ThalwegCheck => {
                 self.ask_at(&self.socket, "checks").is_some_and(|check| check["state"] == "passed")
             }

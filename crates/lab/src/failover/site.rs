@@ -7,7 +7,8 @@
 //!                                   10.0.3.0/24
 //! ```
 //!
-//! A pair of routers has toa and tob on one each, and both on the client's link, whose end there is a bridge.
+//! A pair of routers has toa and tob on one each, and both on the client's link, whose end there is a bridge. One that
+//! copies state has both on the first transit's link too, and a link between the two.
 //!
 //! The router's interfaces are up and have no addresses: the router under test sets them. Unlike the topology of
 //! other experiments, neighbors are resolved by ARP.
@@ -20,6 +21,7 @@ use crate::forwarding::topology::link;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use thalweg_wire::MacAddr;
@@ -30,6 +32,10 @@ pub(super) const DESTINATIONS: u8 = 16;
 pub(super) const PORTS: [&str; 3] = ["toc", "toa", "tob"];
 /// The address that a pair of routers shares.
 pub(super) const SHARED_ADDRESS: &str = "10.0.1.254";
+/// The same on the first transit's link, for a pair that copies state.
+pub(super) const SHARED_OUTSIDE: &str = "10.0.2.254";
+/// The interface of a pair's own link.
+pub(super) const SYNC_PORT: &str = "sync";
 /// The AS numbers of the transits.
 pub(super) const TRANSIT_AS: [u32; 2] = [65_002, 65_003];
 const MTU: usize = 1500;
@@ -42,6 +48,16 @@ const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 2, 0x99]);
 /// The router's address on one of [`PORTS`].
 pub(super) fn router_address(place: usize) -> String {
     format!("10.0.{}.1", place + 1)
+}
+
+/// The address of one router of a pair on the first transit's link.
+pub(super) fn outside_address(which: usize) -> String {
+    format!("10.0.2.{}", [1, 3][which])
+}
+
+/// Its address on the link to the other one.
+pub(super) fn sync_address(which: usize) -> String {
+    format!("10.0.9.{}", which + 1)
 }
 
 /// The address at the other end.
@@ -79,6 +95,15 @@ impl Drop for Process {
     }
 }
 
+/// How many routers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    One,
+    Pair,
+    /// Two that copy state.
+    PairWithState,
+}
+
 /// The namespaces, and the transits' daemons.
 pub(super) struct Site {
     /// Before the namespaces, so that they end first.
@@ -94,14 +119,14 @@ pub(super) struct Site {
 
 impl Site {
     /// The network for one router, or for a pair.
-    pub(super) fn new(is_pair: bool, options: &Options) -> Result<Self, ForwardingError> {
+    pub(super) fn new(shape: Shape, options: &Options) -> Result<Self, ForwardingError> {
         let failed = |source| ForwardingError::System { what: options.folder.display().to_string(), source };
         fs::create_dir_all(&options.folder).map_err(failed)?;
         let site = Self {
             daemons: Vec::new(),
             client: Namespace::new("c")?,
             router: Namespace::new("r")?,
-            second: is_pair.then(|| Namespace::new("s")).transpose()?,
+            second: (shape != Shape::One).then(|| Namespace::new("s")).transpose()?,
             transits: [Namespace::new("a")?, Namespace::new("b")?],
             prefixes: options.prefixes.max(1),
             // Not the whole path: sockets have short names.
@@ -116,7 +141,16 @@ impl Site {
             end.ip(&format!("route add default via {}", router_address(place)))?;
         }
         if let Some(second) = &site.second {
-            site.join(second)?;
+            site.join(second, &site.client, 0)?;
+            site.client.ip(&format!("route add default via {SHARED_ADDRESS}"))?;
+            if shape == Shape::PairWithState {
+                site.join(second, &site.transits[0], 1)?;
+                let macs = [1, 2].map(|host| MacAddr([2, 0, 0, 0, 9, host]));
+                link((&site.router, SYNC_PORT, macs[0]), (second, SYNC_PORT, macs[1]), MTU)?;
+                for (which, half) in [&site.router, second].into_iter().enumerate() {
+                    half.ip(&format!("address add {}/24 dev {SYNC_PORT}", sync_address(which)))?;
+                }
+            }
         }
         for transit in &site.transits {
             transit.ip(&format!("route add local {TABLE_ALL} dev lo"))?;
@@ -124,19 +158,18 @@ impl Site {
         Ok(site)
     }
 
-    /// Puts a second router on the client's link, and makes the address that both share the client's gateway.
-    fn join(&self, second: &Namespace) -> Result<(), ForwardingError> {
-        let client = &self.client;
-        let [near, far] = [3, 4].map(|host| MacAddr([2, 0, 0, 0, 1, host]));
-        link((client, "eth1", far), (second, PORTS[0], near), MTU)?;
-        client.ip("link add br0 type bridge forward_delay 0")?;
-        client.ip("address flush dev eth0")?;
+    /// Puts a second router on the link of one of [`PORTS`], behind a bridge at the link's other end.
+    fn join(&self, second: &Namespace, end: &Namespace, place: u8) -> Result<(), ForwardingError> {
+        let [near, far] = [3, 4].map(|host| MacAddr([2, 0, 0, 0, place + 1, host]));
+        let place = usize::from(place);
+        link((end, "eth1", far), (second, PORTS[place], near), MTU)?;
+        end.ip("link add br0 type bridge forward_delay 0")?;
+        end.ip("address flush dev eth0")?;
         for port in ["eth0", "eth1"] {
-            client.ip(&format!("link set {port} master br0"))?;
+            end.ip(&format!("link set {port} master br0"))?;
         }
-        client.ip("link set br0 up")?;
-        client.ip(&format!("address add {}/24 dev br0", neighbor_address(0)))?;
-        client.ip(&format!("route add default via {SHARED_ADDRESS}"))
+        end.ip("link set br0 up")?;
+        end.ip(&format!("address add {}/24 dev br0", neighbor_address(place)))
     }
 
     /// Starts the transits' BGP daemons.
@@ -189,6 +222,20 @@ impl Site {
         let failed = |source| ForwardingError::System { what: path.clone(), source };
         fs::write(&path, text).map_err(failed)?;
         Ok(path)
+    }
+
+    /// Writes a script that can be run; returns its path, the whole of it.
+    pub(super) fn program(&self, name: &str, text: &str) -> Result<String, ForwardingError> {
+        let path = self.file(name, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .map_err(|source| ForwardingError::System { what: path, source })?;
+        self.whole_path(name)
+    }
+
+    /// The path of a file for programs that work elsewhere.
+    pub(super) fn whole_path(&self, name: &str) -> Result<String, ForwardingError> {
+        let failed = |source| ForwardingError::System { what: self.folder.display().to_string(), source };
+        Ok(fs::canonicalize(&self.folder).map_err(failed)?.join(name).display().to_string())
     }
 
     /// One host in each of so many prefixes.

@@ -37,7 +37,7 @@ const BACK_OFF: f64 = 0.8;
 const ATTEMPTS: usize = 10;
 /// The rate at which sessions are made and replied to when their rate is not measured.
 const CALM_PPS: f64 = 60_000.0;
-/// How long a router may take to start translating.
+/// How long a router may take to start.
 const START_WAIT: Duration = Duration::from_secs(20);
 /// Capacity is found to this fraction.
 const CAPACITY_STEP: u32 = 64;
@@ -59,18 +59,20 @@ pub struct Bench<'a> {
     stop: &'a AtomicBool,
     /// Whether to clear the kernel's table before each trial.
     kernel: bool,
+    /// Whether a session counts only under another endpoint.
+    translates: bool,
     next: u32,
 }
 
 impl<'a> Bench<'a> {
-    /// Waits until the router translates.
+    /// Waits until the router makes sessions.
     pub fn new(
         topology: &'a Topology,
-        subject: &'a dyn Subject,
+        (subject, translates): (&'a dyn Subject, bool),
         stop: &'a AtomicBool,
     ) -> Result<Self, ForwardingError> {
         let kernel = subject.label().is_native();
-        let mut bench = Self { topology, subject, stop, kernel, next: 0 };
+        let mut bench = Self { topology, subject, stop, kernel, translates, next: 0 };
         let end = Instant::now() + START_WAIT;
         loop {
             let (valid, trial) = bench.piece(16, 2_000.0)?;
@@ -196,10 +198,11 @@ impl<'a> Bench<'a> {
         let mut public = vec![None; sessions as usize];
         for frame in captured.iter().filter(|frame| frame.fault.is_none()) {
             let (_, remote) = session(numbers.start + frame.sequence);
-            // A frame that arrived untranslated is no session.
-            let translated = frame.source != session(numbers.start + frame.sequence).0;
+            // A frame that arrived untranslated is no session of NAT.
+            let inside = session(numbers.start + frame.sequence).0;
+            let is_right = !self.translates || frame.source != inside;
             if let Some(place) = public.get_mut(frame.sequence as usize)
-                && translated
+                && is_right
                 && frame.destination == remote
             {
                 *place = Some(frame.source);
@@ -254,7 +257,7 @@ pub fn ceiling(topology: &Topology, trial_s: f64, stop: &AtomicBool) -> Result<f
 
 /// Sets a router up, calls `work` with it, and tears it down.
 pub fn with_router<T>(
-    subject: &mut dyn Subject,
+    (subject, translates): (&mut dyn Subject, bool),
     stop: &AtomicBool,
     work: impl FnOnce(&mut Bench<'_>) -> Result<T, ForwardingError>,
 ) -> Result<T, ForwardingError> {
@@ -266,7 +269,8 @@ pub fn with_router<T>(
     // The router's own configuration has translation, not the task's.
     let done = subject
         .set_up(&topology, &Task { nat: false, ..task })
-        .and_then(|()| Bench::new(&topology, &*subject, stop).and_then(|mut bench| work(&mut bench)));
+        .and_then(|()| Bench::new(&topology, (&*subject, translates), stop))
+        .and_then(|mut bench| work(&mut bench));
     subject.tear_down();
     done
 }

@@ -1,4 +1,5 @@
-//! The translators under test: our router and the kernel, both with one pool of public addresses.
+//! The translators and firewalls under test: our router and the kernel, both with one pool of public addresses, or both
+//! with the same rules.
 //!
 //! Sources are in [`INSIDE`], a network behind tester-a; destinations are behind the sink; the public addresses
 //! are [`POOL`] addresses from [`POOL_FIRST`] on. The kernel translates with nftables' `snat` to that range.
@@ -9,10 +10,12 @@ use crate::forwarding::subject::linux::{self, forward};
 use crate::forwarding::subject::thalweg::PORTS;
 use crate::forwarding::subject::{Label, Subject, Task, has_program};
 use crate::forwarding::topology::{ROUTER_PORTS, TESTER_ADDRESSES, Topology};
+use crate::stages::measure::{firewall, unused_network};
 use crate::workload::frames::Endpoint;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thalweg_base::uninterrupted;
 
@@ -37,35 +40,88 @@ pub fn session(n: u32) -> (Endpoint, Endpoint) {
     (Endpoint { address: inside + host, port }, Endpoint { address: remote + host, port: 7 })
 }
 
-/// What is added to our router's usual configuration.
+/// The route to inside hosts.
+fn inside_route() -> String {
+    let (network, length) = INSIDE;
+    format!("\n[[routes]]\nprefix = \"{network}/{length}\"\nvia = \"{}\"\n", TESTER_ADDRESSES[0])
+}
+
+/// What is added to our router's usual configuration for a firewall.
+pub fn firewall_configuration(rules: u32, states_max: u32) -> String {
+    inside_route() + &firewall(rules, PORTS, states_max)
+}
+
+/// What is added to our router's usual configuration for NAT.
 pub fn configuration(sessions_max: u32) -> String {
     let first = u32::from(POOL_FIRST);
     let pool: Vec<String> = (0..POOL).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
+    let route = inside_route();
     format!(
-        "\n[[routes]]\nprefix = \"{}/{}\"\nvia = \"{}\"\n\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\naddresses = \
+        "{route}\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\naddresses = \
          [{}]\nport_selection = \"hash\"\nsessions_max = {sessions_max}\nhost_sessions_max = 0\nhost_sessions_per_second = 0\n",
-        INSIDE.0,
-        INSIDE.1,
-        TESTER_ADDRESSES[0],
         PORTS[1],
         PORTS[0],
         pool.join(", ")
     )
 }
 
-/// The kernel with `snat` to the pool.
+/// The kernel with nftables: `snat` to the pool, or a firewall.
 #[derive(Debug)]
-pub struct KernelPool(Label);
+pub struct Nftables {
+    label: Label,
+    rules: String,
+    /// Where the rules are written for nft.
+    file: PathBuf,
+}
 
-impl Default for KernelPool {
-    fn default() -> Self {
-        Self(Label::new(linux::NAME, "nftables", ""))
+impl Nftables {
+    /// With `snat` to the pool; files go into `folder`.
+    pub fn nat(folder: &Path) -> Self {
+        let last = Ipv4Addr::from(u32::from(POOL_FIRST) + POOL - 1);
+        let chain = format!(
+            "chain out {{ type nat hook postrouting priority srcnat; oifname {} snat to {POOL_FIRST}-{last}; }}",
+            ROUTER_PORTS[1]
+        );
+        Self::with(&chain, folder, "nat")
+    }
+
+    /// With the rules of [`firewall_configuration`].
+    pub fn firewall(rules: u32, folder: &Path) -> Self {
+        let way = format!("iifname {} oifname {}", ROUTER_PORTS[0], ROUTER_PORTS[1]);
+        let deny: String =
+            (1..rules).map(|n| format!("{way} ip daddr {} drop\n", unused_network(n))).collect();
+        let chain = format!(
+            "chain forward {{ type filter hook forward priority filter; policy drop;\nct state established,related \
+             accept\n{deny}{way} accept\n}}"
+        );
+        let mut this = Self::with(&chain, folder, &format!("firewall-{rules}"));
+        this.label.change = rules_of(rules);
+        this
+    }
+
+    fn with(chain: &str, folder: &Path, name: &str) -> Self {
+        let rules = format!("table ip thalweg_lab {{\n{chain}\n}}\n");
+        Self {
+            label: Label::new(linux::NAME, "nftables", ""),
+            rules,
+            file: folder.join(format!("{name}.nft")),
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        std::fs::create_dir_all(self.file.parent().unwrap_or(Path::new("")))?;
+        std::fs::write(&self.file, &self.rules)
     }
 }
 
-impl Subject for KernelPool {
+/// How a router with so many rules differs.
+pub fn rules_of(rules: u32) -> String {
+    format!("{rules} rules")
+}
+
+impl Subject for Nftables {
     fn label(&self) -> &Label {
-        &self.0
+        &self.label
     }
 
     fn refuses(&self, _: &Task<'_>) -> Option<String> {
@@ -79,13 +135,9 @@ impl Subject for KernelPool {
             "route add {}/{} via {} dev {}",
             INSIDE.0, INSIDE.1, TESTER_ADDRESSES[0], ROUTER_PORTS[0]
         ))?;
-        let last = Ipv4Addr::from(u32::from(POOL_FIRST) + POOL - 1);
-        let rules = format!(
-            "add table ip thalweg_lab; add chain ip thalweg_lab out {{ type nat hook postrouting priority srcnat; }}; \
-             add rule ip thalweg_lab out oifname {} snat to {POOL_FIRST}-{last}",
-            ROUTER_PORTS[1]
-        );
-        router.exec(&["nft", &rules]).map(drop)
+        let what = || format!("writing {}", self.file.display());
+        self.write().map_err(|source| ForwardingError::System { what: what(), source })?;
+        router.exec(&["nft", "-f", &self.file.display().to_string()]).map(drop)
     }
 }
 
@@ -131,6 +183,20 @@ fn connections() -> io::Result<u64> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn both_firewalls_have_the_same_rules() {
+        let text = firewall_configuration(3, 1000);
+        assert_eq!(text.matches("[[firewall.rules]]").count(), 3);
+        let kernel = Nftables::firewall(3, Path::new("folder"));
+        assert_eq!(kernel.label().to_string(), "linux nftables, 3 rules");
+        for unused in ["100.0.1.0/24", "100.0.2.0/24"] {
+            assert!(text.contains(unused) && kernel.rules.contains(&format!("ip daddr {unused} drop")));
+        }
+        let order = ["policy drop", "ct state established", "drop\n", "oifname b1 accept"]
+            .map(|word| kernel.rules.find(word));
+        assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{order:?}: {}", kernel.rules);
+    }
 
     #[test]
     fn sessions_have_ends_of_their_own_in_their_networks() {

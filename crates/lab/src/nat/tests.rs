@@ -33,11 +33,16 @@ pub(super) fn outcome() -> Outcome {
     };
     Outcome {
         runs: 3,
+        stage: "nat",
         clock: clock(),
         ceiling_per_second: Summary::of(&[900_000.0]),
-        memory: sum_up_memory(4_000, &[memory_run(200.0), memory_run(100.0), memory_run(400.0)], &clock())
-            .into_iter()
-            .collect(),
+        memory: sum_up_memory(
+            Workload::Nat(4_000),
+            &[memory_run(200.0), memory_run(100.0), memory_run(400.0)],
+            &clock(),
+        )
+        .into_iter()
+        .collect(),
         fill: Some(FillResult { room: 64, before_first_refusal: 50, held: 64 }),
         live: sum_up_live(&labels, &[linux, ours], 40_000),
         left_out: vec!["xdp: not here".to_owned()],
@@ -51,7 +56,7 @@ fn rounds_become_medians_in_units_of_time() {
     assert_eq!((result.set_up_ns, result.set_up_per_second.median), (100.0, 1e7));
     assert_eq!((result.set_up_all_ns, result.established_ns, result.established_all_ns), (125.0, 20.0, 45.0));
     assert_eq!((result.tear_down_per_second.median, result.bytes_per_session), (8_000.0, Some(90.0)));
-    assert_eq!(sum_up_memory(1, &[], &clock()), None);
+    assert_eq!(sum_up_memory(Workload::Nat(1), &[], &clock()), None);
 }
 
 #[test]
@@ -79,6 +84,30 @@ fn live_results_are_compared_with_the_kernels() {
         (Some(2.0), Some(2.0), None)
     );
     assert_eq!((live[4].at_least, live[7].at_least), (false, true));
+}
+
+#[test]
+fn a_firewall_is_compared_with_the_one_of_as_many_rules() {
+    let label =
+        |subject: &str, rules: u32| Label { change: subject::rules_of(rules), ..Label::new(subject, "", "") };
+    let labels =
+        [("linux", 10), ("linux", 9), ("thalweg", 10), ("thalweg", 9)].map(|(of, rules)| label(of, rules));
+    let runs = [1e5, 5e4, 2e5, 2e5].map(|pps| LiveRuns {
+        set_up: vec![SetUp { counted_pps: pps, valid_pps: pps }],
+        ..LiveRuns::default()
+    });
+    let ratios: Vec<_> = sum_up_live(&labels, &runs, 100).iter().map(|result| result.native_ratio).collect();
+    assert_eq!(ratios, [Some(1.0), Some(1.0), Some(2.0), Some(4.0)]);
+    let memory = [(10, 100.0), (1000, 120.0)].map(|(rules, ticks)| {
+        let workload = Workload::Firewall { rules, states: 4_000 };
+        sum_up_memory(workload, &[memory_run(ticks)], &clock()).unwrap()
+    });
+    let outcome = Outcome { stage: "firewall", memory: memory.to_vec(), live: Vec::new(), ..outcome() };
+    let text: String = render::tables(&outcome).iter().map(ToString::to_string).collect();
+    assert!(text.contains("Firewall in memory") && text.contains("1,000"), "{text}");
+    // All stages: 150 ticks against 170; the established packet is the same.
+    let said = render::lead(&outcome);
+    assert!(said.contains("With 1,000 rules instead of 10") && said.contains("1.13"), "{said}");
 }
 
 #[test]
@@ -114,6 +143,11 @@ fn in_memory_alone_needs_nobody() {
     assert_eq!(steps, [(0, 4), (1, 4), (2, 4), (3, 4)]);
     assert_eq!(outcome.memory.iter().map(|m| m.sessions).collect::<Vec<_>>(), [200, 3_000]);
     assert!(outcome.live.is_empty() && outcome.ceiling_per_second.is_none());
+    let firewall = Options { firewall_rules: vec![2, 300], runs: 1, ..options.clone() };
+    let of_firewall = run(&mut [], &firewall, &AtomicBool::new(false), &mut |_, _, _| {}).unwrap();
+    let cells: Vec<_> = of_firewall.memory.iter().map(|cell| (cell.sessions, cell.rules)).collect();
+    assert_eq!(cells, [(200, Some(2)), (200, Some(300)), (3_000, Some(2)), (3_000, Some(300))]);
+    assert_eq!(of_firewall.stage, "firewall");
     assert!(
         outcome.fill.is_some_and(|fill| fill.held <= fill.room && fill.before_first_refusal <= fill.held)
     );

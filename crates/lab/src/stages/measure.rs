@@ -102,8 +102,8 @@ impl Bed {
         let everywhere = Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 6).unwrap_or_default();
         let (routes, prefixes) = if full { (table.len(), table.to_vec()) } else { (1, vec![everywhere]) };
         let mut bed = Self { workload, plan, scratch, routes, prefixes, sessions: None };
-        if let Workload::Nat(sessions) = workload {
-            bed.open(sessions, seed)?;
+        if workload.sessions() > 0 {
+            bed.open(seed)?;
         }
         Ok(bed)
     }
@@ -123,8 +123,9 @@ impl Bed {
         self.plan.stages().iter().map(|stage| stage.name.clone()).collect()
     }
 
-    fn open(&mut self, sessions: u32, seed: u64) -> Result<(), StageError> {
-        let mut made = nat_sessions(sessions, seed)?;
+    fn open(&mut self, seed: u64) -> Result<(), StageError> {
+        let sessions = self.workload.sessions();
+        let mut made = sessions_of(self.workload, sessions, seed)?;
         let unopened = made.clone();
         for mut chunk in Chunks::new(&mut unopened.openers(), u64::from(sessions), CHUNK_PACKETS_DEFAULT, 0) {
             let mut ignored = vec![0; self.plan.stages().len()];
@@ -242,18 +243,38 @@ pub(crate) fn medians(chunks: &[Vec<f64>]) -> StageTicks {
     }
 }
 
-/// Sessions from inside hosts of 10.0.0.0/14 to outside hosts of 20.0.0.0/8, half of their packets inward.
-pub(crate) fn nat_sessions(sessions: u32, seed: u64) -> Result<NatSessions, StageError> {
+/// Sessions of a workload, of which it may have room for fewer: from inside hosts of 10.0.0.0/14 to outside hosts of
+/// 20.0.0.0/8, half of their packets inward.
+pub(crate) fn sessions_of(workload: Workload, sessions: u32, seed: u64) -> Result<NatSessions, StageError> {
     let options = NatOptions {
         sessions,
         inside: Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 14).unwrap_or_default(),
         outside: Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 8).unwrap_or_default(),
         inside_port: 0,
         outside_port: 1,
+        translates: matches!(workload, Workload::Nat(_)),
         inward_percent: 50,
         seed,
     };
     Ok(NatSessions::new(options)?)
+}
+
+/// A firewall that lets only the inside port begin connections, by the last of so many rules; the others match nothing.
+pub(crate) fn firewall(rules: u32, [inside, outside]: [&str; 2], states_max: u32) -> String {
+    let mut text = format!(
+        "\n[firewall]\npolicy = \"deny\"\noutside = \"outside\"\nstates_max = {states_max}\nhalf_open_max = 0\n\
+         \n[firewall.zones]\ninside = [\"{inside}\"]\noutside = [\"{outside}\"]\n"
+    );
+    let deny = (1..rules).map(|n| format!("action = \"deny\"\ndestination = \"{}\"\n", unused_network(n)));
+    for rule in deny.chain(["action = \"permit\"\n".to_owned()]) {
+        text += &format!("\n[[firewall.rules]]\nfrom = \"inside\"\nto = \"outside\"\n{rule}");
+    }
+    text
+}
+
+/// The `n`-th network that no packet goes to.
+pub(crate) fn unused_network(n: u32) -> Ipv4Net {
+    Ipv4Net::new(Ipv4Addr::from(0x6400_0000 + (n << 8)), 24).unwrap_or_default()
 }
 
 fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {
@@ -278,18 +299,24 @@ pub(crate) fn configuration(workload: Workload) -> String {
                  \"198.51.100.11\", \"198.51.100.12\"]\n"
             );
         }
-        Workload::OneRoute | Workload::Nat(_) => {
+        Workload::OneRoute | Workload::Nat(_) | Workload::Firewall { .. } => {
             text += "\n[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"198.51.100.11\"\n";
         }
     }
-    if let Workload::Nat(sessions) = workload {
+    let sessions = workload.sessions();
+    // Sessions do not spread evenly over shards.
+    let sessions_max = sessions + sessions / 16 + 8192;
+    if sessions > 0 {
         text += "\n[[routes]]\nprefix = \"10.0.0.0/14\"\nvia = \"192.0.2.11\"\n";
+    }
+    if let Workload::Firewall { rules, .. } = workload {
+        text += &firewall(rules, ["core", "edge"], sessions_max);
+    }
+    if let Workload::Nat(_) = workload {
         let addresses = sessions.div_ceil(SESSIONS_PER_ADDRESS).max(4);
         let first = u32::from(Ipv4Addr::new(203, 0, 113, 0));
         let list: Vec<String> =
             (0..addresses).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
-        // Sessions do not spread evenly over shards either.
-        let sessions_max = sessions + sessions / 16 + 8192;
         let _ = write!(
             text,
             "\n[nat]\noutside = \"edge\"\ninside = [\"core\"]\naddresses = [{}]\nport_selection = \"hash\"\n\

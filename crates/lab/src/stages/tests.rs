@@ -4,10 +4,11 @@ use proptest::prelude::*;
 
 #[test]
 fn workloads_are_written_as_they_are_read() {
-    for text in ["one", "full", "full-zipf", "nat:1", "nat:4000", "nat:10000000"] {
+    for text in ["one", "full", "full-zipf", "nat:1", "nat:4000", "nat:10000000", "firewall:10:4000"] {
         assert_eq!(text.parse::<Workload>().map(|w| w.to_string()), Ok(text.to_owned()));
     }
-    for bad in ["", "nat", "nat:", "nat:0", "nat:10000001", "nat:-1", "fully"] {
+    let bad = ["firewall:0:1", "firewall:1:0", "firewall:1", "firewall:50001:1"];
+    for bad in bad.into_iter().chain(["", "nat", "nat:", "nat:0", "nat:10000001", "nat:-1", "fully"]) {
         assert!(bad.parse::<Workload>().is_err(), "{bad}");
     }
 }
@@ -24,7 +25,13 @@ fn every_stage_of_every_workload_has_a_result() {
     let folder = tempfile::tempdir().unwrap();
     let table: Vec<_> = crate::workload::prefixes::v4(500, 3);
     let options = Options {
-        workloads: vec![Workload::OneRoute, Workload::FullTable, Workload::FullTableZipf, Workload::Nat(900)],
+        workloads: vec![
+            Workload::OneRoute,
+            Workload::FullTable,
+            Workload::FullTableZipf,
+            Workload::Nat(900),
+            Workload::Firewall { rules: 20, states: 900 },
+        ],
         runs: 2,
         chunks: 2,
         chunk_packets: 300,
@@ -41,7 +48,7 @@ fn every_stage_of_every_workload_has_a_result() {
         steps += 1;
     })
     .unwrap();
-    assert_eq!(steps, 3 * 4, "a round to warm up, and two");
+    assert_eq!(steps, 3 * 5, "a round to warm up, and two");
     let names = |workload: &str| {
         let here = outcome.cells.iter().filter(|cell| cell.workload == workload);
         here.map(|cell| cell.stage.as_str()).collect::<Vec<_>>()
@@ -49,14 +56,15 @@ fn every_stage_of_every_workload_has_a_result() {
     assert_eq!(names("one"), ["ingress", "route", "egress", ALL_STAGES]);
     assert_eq!(names("full"), names("one"));
     assert_eq!(names("nat:900"), ["ingress", "arrival", "nat", "route", "egress", ALL_STAGES]);
+    assert_eq!(names("firewall:20:900"), ["ingress", "arrival", "route", "firewall", "egress", ALL_STAGES]);
     for cell in &outcome.cells {
         assert_eq!(cell.tsc_cycles_per_packet.count, 2, "{cell:?}");
         assert!(cell.tsc_cycles_per_packet.min >= 0.0 && cell.ns_per_packet >= 0.0, "{cell:?}");
         let routes = if cell.workload.starts_with("full") { 500 } else { 1 };
-        assert_eq!((cell.routes, cell.sessions > 0), (routes, cell.workload.starts_with("nat")));
+        assert_eq!((cell.routes, cell.sessions > 0), (routes, cell.workload.contains(":900")));
     }
     let json = serde_json::to_value(&outcome).unwrap();
-    assert_eq!(json["cells"].as_array().unwrap().len(), 4 + 4 + 4 + 6);
+    assert_eq!(json["cells"].as_array().unwrap().len(), 4 + 4 + 4 + 6 + 6);
     for key in ["workload", "stage", "tsc_cycles_per_packet", "core_cycles_per_packet", "ns_per_packet"] {
         assert!(json["cells"][0].get(key).is_some(), "{key}");
     }

@@ -201,6 +201,7 @@ fn nat(config: &RouterConfig, packets: u64, seed: u64, folder: &Path) -> Result<
         outside: net("20.0.0.0/8"),
         inside_port: 1,
         outside_port: 0,
+        translates: true,
         inward_percent: 50,
         seed,
     };

@@ -22,6 +22,8 @@ pub struct NatOptions {
     pub outside: Ipv4Net,
     pub inside_port: u16,
     pub outside_port: u16,
+    /// Whether a session counts only if its source was translated; a firewall leaves it as it is.
+    pub translates: bool,
     /// How many of 100 packets come from outside.
     pub inward_percent: u32,
     pub seed: u64,
@@ -96,7 +98,8 @@ impl NatSessions {
             let session = usize::try_from(number).ok().and_then(|n| self.sessions.get_mut(n));
             let (Some(session), true) = (session, packet.is_alive()) else { continue };
             let Some((source, _)) = ends_of(chunk.frame(i)) else { continue };
-            session.public = (source != session.inside).then_some(source);
+            let is_one = source != session.inside || !self.options.translates;
+            session.public = is_one.then_some(source);
         }
     }
 
@@ -255,6 +258,7 @@ mod tests {
             outside: "20.0.0.0/8".parse().unwrap(),
             inside_port: 1,
             outside_port: 0,
+            translates: true,
             inward_percent: 40,
             seed: 12,
         }
@@ -309,6 +313,17 @@ mod tests {
         }
         // 2000 expected; five deviations are 173.
         assert!((1827..2173).contains(&inward), "{inward}");
+    }
+
+    #[test]
+    fn a_firewall_leaves_sources_as_they_are() {
+        for translates in [false, true] {
+            let mut sessions = NatSessions::new(NatOptions { translates, ..options(100) }).unwrap();
+            let chunks: Vec<Chunk> = Chunks::new(&mut sessions.openers(), 100, 60, 0).collect();
+            chunks.iter().for_each(|chunk| sessions.learn(chunk));
+            let expected = if translates { 0 } else { 100 };
+            assert_eq!((sessions.established(), sessions.shared_endpoints()), (expected, 0));
+        }
     }
 
     #[test]

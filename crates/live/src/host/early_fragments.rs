@@ -16,8 +16,8 @@ const WAITS_NS: [u64; 4] = [2_000_000, 10_000_000, 50_000_000, 250_000_000];
 /// Limit of waiting fragments, and of injected ones that may come back.
 const KEPT_MAX: usize = 256;
 
-/// Identifies an IPv4 fragment: the header fields that do not change on the way.
-type Identity = [u8; 17];
+/// Identifies a fragment: the headers, without what changes on the way.
+type Identity = [u8; 48];
 
 struct Early {
     due_ns: u64,
@@ -72,11 +72,12 @@ impl EarlyFragments {
 }
 
 fn identity(packet: &[u8]) -> Option<Identity> {
-    let header: &[u8; 20] = packet.first_chunk()?;
-    let mut identity = [0; 17];
-    identity[..8].copy_from_slice(&header[..8]);
-    identity[8] = header[9];
-    identity[9..].copy_from_slice(&header[12..20]);
+    let is_ipv6 = packet.first()? >> 4 == 6;
+    // Nearly always, the fragment header follows that of IPv6. Hop limit; TTL, and the checksum with it.
+    let (bytes, changing) = if is_ipv6 { (48, [7; 3]) } else { (20, [8, 10, 11]) };
+    let mut identity = [0; 48];
+    identity[..bytes].copy_from_slice(packet.get(..bytes)?);
+    changing.into_iter().for_each(|at: usize| identity[at] = 0);
     Some(identity)
 }
 

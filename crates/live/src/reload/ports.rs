@@ -10,7 +10,7 @@
 //! | turn | lanes take over receiving halves, VLANs lead to their ports | with the turn |
 //! | finish | remove queues, neighbors, mirrors and NAT sessions of removed ports; close their drivers | no |
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -447,7 +447,7 @@ impl LiveRouter {
         let ended = nat.end_sessions(
             self.clock.now_ns(),
             EndedBy::Configuration,
-            |session| is_lost(*session.inside.ip()),
+            |session| matches!(session.inside.ip(), IpAddr::V4(host) if is_lost(host)),
             |session| is_lost(session.inside),
         );
         self.end_leases();

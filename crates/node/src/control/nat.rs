@@ -1,7 +1,7 @@
 //! Requests and answers about NAT.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct NatSessionFilter {
     /// Only those of this inside host.
-    pub inside: Option<Ipv4Addr>,
+    pub inside: Option<IpAddr>,
     /// Only those on this public address.
     pub public: Option<Ipv4Addr>,
     /// Only those on this public port (or ICMP identifier).
@@ -26,7 +26,7 @@ pub struct NatSessionFilter {
 #[serde(default)]
 pub struct NatClear {
     /// Only sessions of this inside host.
-    pub inside: Option<Ipv4Addr>,
+    pub inside: Option<IpAddr>,
     /// Only sessions of this inside port (or ICMP identifier).
     pub inside_port: Option<u16>,
     /// Only sessions on this public address.
@@ -53,8 +53,9 @@ pub struct NatCleared {
 pub struct NatSessionView {
     /// `tcp`, `udp`, `icmp`, or a protocol without ports: `gre`, `esp`, `ah`, `sctp` or its number.
     pub protocol: String,
-    /// The inside endpoint; its port is the identifier of ICMP echo, and 0 for protocols without ports.
-    pub inside: SocketAddrV4,
+    /// The inside endpoint; its port is the identifier of ICMP echo, the number of a call of PPTP, and 0 for other
+    /// protocols without ports.
+    pub inside: SocketAddr,
     pub public: SocketAddrV4,
     /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
     pub remote: Option<SocketAddrV4>,
@@ -74,7 +75,7 @@ pub struct NatSessionView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NatBlockView {
     /// The subscriber.
-    pub inside: Ipv4Addr,
+    pub inside: IpAddr,
     pub public: Ipv4Addr,
     pub first: u16,
     pub last: u16,
@@ -92,4 +93,27 @@ pub struct NatCountersView {
     pub sessions_max: u64,
     /// Counters by name.
     pub counters: BTreeMap<String, u64>,
+    /// Pools of public addresses: that of all hosts, and those of groups.
+    #[serde(default)]
+    pub pools: Vec<NatPoolView>,
+}
+
+/// A pool of public addresses, and how much of it is in use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NatPoolView {
+    /// `default`, or the group's.
+    pub name: String,
+    pub addresses: u64,
+    /// Public ports of each protocol.
+    pub ports: u64,
+    /// Those in use by TCP.
+    pub tcp: u64,
+    pub udp: u64,
+    /// ICMP echo identifiers in use.
+    pub icmp: u64,
+    /// Blocks of subscribers' ports; 0 if subscribers have none.
+    pub blocks: u64,
+    pub blocks_used: u64,
+    /// Sessions refused, because the pool had no port left or their host had all it may have.
+    pub refused: u64,
 }

@@ -26,8 +26,17 @@ pub struct PortLink {
     pub mtu: u32,
     /// The destination of frames to unresolved neighbors.
     pub default_mac: Option<MacAddr>,
+    /// The destination of all frames, if the port has no link layer.
+    pub far_end: Option<MacAddr>,
     /// Whether the port can send.
     pub is_up: bool,
+}
+
+impl PortLink {
+    /// The destination of frames to a neighbor, given the MAC address that is known of it.
+    pub fn destination(&self, known: Option<MacAddr>) -> Option<MacAddr> {
+        self.far_end.or(known).or(self.default_mac)
+    }
 }
 
 /// One path of a configured route or of a neighbor's host route.
@@ -152,7 +161,8 @@ impl Neighbors {
     /// health check. A neighbor that was not probed yet is not dead.
     pub(super) fn is_dead(&self, port: u16, neighbor: Option<IpAddr>) -> bool {
         let is_silent = neighbor.is_some_and(|address| {
-            let has_mac = self.ports.get(usize::from(port)).is_some_and(|link| link.default_mac.is_some());
+            let has_mac =
+                self.ports.get(usize::from(port)).is_some_and(|link| link.destination(None).is_some());
             self.silent.contains(&(port, address)) && !has_mac || self.failed.contains(&(port, address))
         });
         is_silent || !self.has_link(Path::Glean { port })
@@ -181,7 +191,7 @@ impl Neighbors {
         let Some(link) = self.ports.get(usize::from(port)) else {
             return Adjacency::Drop(DropReason::NoRoute);
         };
-        match mac.or(link.default_mac) {
+        match link.destination(mac) {
             _ if !link.is_up => Adjacency::Drop(DropReason::TransmitFailed),
             None => Adjacency::Glean { port },
             Some(destination_mac) => {

@@ -303,6 +303,29 @@ fn a_silent_gateway_is_asked_for_until_it_answers() {
     assert!(!tables.is_dead(0, Some(address)) && !tables.gateways().contains(&(0, address)));
 }
 
+/// Whatever leaves by a port without a link layer goes to the far end, known neighbors or not.
+#[test]
+fn a_port_without_a_link_layer_has_one_neighbor() {
+    let mut tables = tables();
+    let before = tables.port(0).unwrap();
+    let far_end = MacAddr([2, 0, 0, 0, 0, 0]);
+    tables.set_port(0, PortLink { far_end: Some(far_end), mtu: 1420, ..before });
+    let to_it =
+        [Adjacency::Forward { port: 0, destination_mac: far_end, source_mac: before.mac, mtu_bytes: 1420 }];
+    let addresses = [[20, 1, 1, 1], [10, 1, 0, 2], [10, 1, 0, 99], [30, 1, 1, 1]];
+    for address in addresses {
+        assert_eq!(meets(&tables, address), to_it, "{address:?}");
+    }
+    tables.resolved(0, [10, 1, 0, 2].into(), MacAddr([2, 0, 0, 0, 9, 9]));
+    assert_eq!(meets(&tables, [10, 1, 0, 2]), to_it, "nobody else is there");
+    tables.lost(0, [10, 1, 0, 2].into());
+    assert!(!tables.is_dead(0, Some([10, 1, 0, 2].into())));
+    tables.set_port(0, PortLink { is_up: false, far_end: Some(far_end), ..before });
+    assert_eq!(meets(&tables, [20, 1, 1, 1]), [Adjacency::Drop(DropReason::TransmitFailed)]);
+    tables.set_port(0, before);
+    assert_eq!(meets(&tables, [20, 1, 1, 1]), [Adjacency::Glean { port: 0 }]);
+}
+
 /// A gateway that fails its health check is left for any path that works: of the same tier, of a later one, of a pair
 /// of BGP's next hops. Without one, packets still go there.
 #[test]

@@ -1,6 +1,6 @@
 //! NAT events in exporters' terms (RFC 8158).
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use super::NatStage;
@@ -11,9 +11,6 @@ use thalweg_flow::export::{NatEvent, NatSession, Quota};
 use std::ops::Range;
 
 use super::{RecordOutlet, RouterPlan};
-
-/// The number of the only pool of public addresses.
-const POOL: u32 = 0;
 
 /// The receiver of NAT events, and which events it gets.
 #[derive(Clone)]
@@ -61,23 +58,23 @@ impl NatLog {
                 time_ns,
                 created,
                 protocol: protocol.number(),
-                src: (IpAddr::V4(*inside.ip()), inside.port()),
+                src: (inside.ip(), inside.port()),
                 post_src: (*public.ip(), public.port()),
             },
-            Happening::Block { allocated, subscriber, public, ports } => {
-                NatEvent::PortBlock { time_ns, allocated, subscriber: subscriber.into(), public, ports }
+            Happening::Block { allocated, subscriber, public, ports, pool } => {
+                NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports, pool }
             }
             Happening::PortsExhausted { public, protocol } => {
                 NatEvent::PortsExhausted { time_ns, public, protocol: protocol.number() }
             }
-            Happening::BlocksExhausted => NatEvent::AddressesExhausted { time_ns, pool: POOL },
+            Happening::BlocksExhausted { pool } => NatEvent::AddressesExhausted { time_ns, pool },
             Happening::TableFull { limit } => {
                 let of_sessions = self.logging == NatLogging::Sessions;
                 let quota = if of_sessions { Quota::Sessions } else { Quota::Bindings };
                 NatEvent::QuotaExceeded { time_ns, quota, limit }
             }
             Happening::SubscriberLimit { subscriber, limit } => {
-                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber.into()), limit }
+                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber), limit }
             }
         }
     }
@@ -88,14 +85,14 @@ impl NatLog {
 fn session(
     created: bool,
     protocol: u8,
-    inside: SocketAddrV4,
+    inside: SocketAddr,
     public: SocketAddrV4,
     remote: SocketAddrV4,
 ) -> NatSession {
     NatSession {
         created,
         protocol,
-        src: IpAddr::V4(*inside.ip()),
+        src: inside.ip(),
         src_port: inside.port(),
         post_src: *public.ip(),
         post_src_port: public.port(),

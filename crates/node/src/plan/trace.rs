@@ -83,6 +83,8 @@ impl RouterPlan {
         self.trace_nat(chunk, now_ns, &mut traced);
         self.trace_route(chunk, &mut traced);
         self.trace_firewall(chunk, now_ns, &mut traced);
+        self.filters.prefixes.process_out(&mut chunk.batch(0));
+        traced.replaces(TracedStage::Route, chunk.packets().first());
         if let Some(packet) = chunk.packets().first() {
             traced.l3_offset = packet.l3_offset;
             traced.is_rejected = packet.flags.has(PacketFlags::REJECT);
@@ -108,6 +110,10 @@ impl RouterPlan {
         filters.acls.process_in(&mut batch, &mut counts);
         traced.acl_in = met(&filters.acls, &counts);
         if !traced.passes(TracedStage::AclIn, &batch) {
+            return;
+        }
+        filters.prefixes.process_in(&mut batch);
+        if !traced.passes(TracedStage::Label, &batch) {
             return;
         }
         traced.rule = self.trace_rule(&mut batch);
@@ -138,7 +144,7 @@ impl RouterPlan {
             return;
         }
         if let Some(mut fragments) = fragments {
-            fragments.process(chunk, self.firewall.is_some());
+            fragments.process(chunk, self.needs_ipv6_fragments());
         }
         let (mut batch, _) = chunk.whole();
         self.label_batch(&mut batch, is_later);
@@ -148,16 +154,16 @@ impl RouterPlan {
     fn trace_nat(&self, chunk: &mut Chunk, now_ns: u64, traced: &mut Traced) {
         let Some(nat) = self.nat.as_ref().filter(|_| traced.dropped.is_none()) else { return };
         if self.firewall.is_some() {
-            chunk.keep_origins(super::is_for_nat);
+            chunk.keep_origins(super::has_origin);
         }
+        nat.labeler.make_room(chunk);
         let mut batch = chunk.batch(0);
         if batch.is_empty() {
             return;
         }
-        let (packet, l3) = batch.packet_and_l3(0);
-        let outbound = packet.flags.has(PacketFlags::NAT_OUT);
+        let outbound = batch.packets()[0].flags.has(PacketFlags::NAT_OUT);
         let mut counts = AclCounts::new(&self.filters().acls);
-        let trial = nat.stage.try_packet(packet, l3, now_ns, &mut |packet, l3, inside| {
+        let trial = nat.stage.try_packet(&mut batch, 0, now_ns, &mut |packet, l3, inside| {
             self.judge_hairpin(packet, l3, inside, &mut counts);
         });
         traced.nat = trial.map(|trial| TracedNat { outbound, trial });

@@ -254,6 +254,10 @@ impl Explanation<'_> {
         };
         let (from, to) = (self.spec.source, self.spec.destination);
         match (nat.outbound, nat.trial.is_hairpin) {
+            _ if from.is_ipv6() != source.is_ipv6() => {
+                let after = format!("{source} -> {destination}");
+                self.step("nat", "translate", format!("{session}: {from} -> {to} becomes {after}"));
+            }
             (true, true) => {
                 self.step(
                     "nat",
@@ -293,7 +297,7 @@ impl Explanation<'_> {
         let neighbor = self.around.neighbor(port, address);
         let known = neighbor.as_ref().and_then(|neighbor| neighbor.mac);
         let link = self.around.link(port);
-        let mac = known.or(link.and_then(|link| link.default_mac));
+        let mac = link.map_or(known, |link| link.destination(known));
         let state = neighbor.map_or("unknown".to_owned(), |neighbor| neighbor.state);
         let mac = mac.map(|mac| mac.to_string());
         let why = match &mac {

@@ -44,11 +44,12 @@ impl Driver for Capture {
             interface: request.interface.clone(),
             index: 0,
             mac,
+            far_end: None,
             mtu,
             mode: format!("capture, {} of {} frames", frames.list.len(), frames.total),
             why_not_better: None,
         };
-        let link = LinkFacts { index: 0, mac, mtu, is_up: true, has_carrier: true };
+        let link = LinkFacts { index: 0, mac, mtu, is_up: true, has_carrier: true, far_end: None };
         let rx = CaptureRx::new(frames, playback.rate, &facts)
             .map_err(LiveError::call(&request.interface, "timerfd_create"))?;
         let port = Port { rx: vec![Box::new(rx)], tx: Box::new(Discard::default()), facts };
@@ -292,6 +293,7 @@ mod tests {
             interface: interface.to_owned(),
             index: 0,
             mac: MacAddr::from_u64(mac),
+            far_end: None,
             mtu: 1500,
             mode: String::new(),
             why_not_better: None,

@@ -17,11 +17,11 @@ pub enum LiveError {
         /// The name.
         interface: String,
     },
-    /// The interface carries no Ethernet frames.
+    /// The interface carries neither Ethernet frames nor IP packets.
     #[error(
-        "{interface} carries no Ethernet frames (hardware type {hardware}); only Ethernet interfaces can be ports"
+        "{interface} carries neither Ethernet frames nor IP packets (hardware type {hardware}), so it cannot be a port"
     )]
-    NotEthernet {
+    NoPackets {
         interface: String,
         /// An `ARPHRD_*` number.
         hardware: u16,
@@ -84,7 +84,7 @@ impl LiveError {
             Self::Call { source, .. } => source.raw_os_error(),
             Self::NoSuchInterface { .. } => Some(libc::ENODEV),
             Self::BadName { .. }
-            | Self::NotEthernet { .. }
+            | Self::NoPackets { .. }
             | Self::Occupied { .. }
             | Self::BadOption { .. }
             | Self::NotBuiltIn { .. }

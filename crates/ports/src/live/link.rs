@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Socket, Type};
 
-use super::LiveError;
 use super::system::{self, InterfaceCall, InterfaceRequest, NAME_BYTES};
+use super::{LiveError, bare};
 use thalweg_wire::MacAddr;
 
 /// The present properties of an interface.
@@ -23,6 +23,8 @@ pub struct LinkFacts {
     pub is_up: bool,
     /// It is up and has a carrier: the cable is plugged in.
     pub has_carrier: bool,
+    /// The MAC address to which all frames go, if the interface has no link layer; it and `mac` are then made up.
+    pub far_end: Option<MacAddr>,
 }
 
 /// Reads the link of a port that is not, or not only, an interface of the kernel.
@@ -54,16 +56,19 @@ impl Links {
         let hardware = self.ask(interface, InterfaceCall::Mac, |_| {})?.value;
         let [kind_low, kind_high, m0, m1, m2, m3, m4, m5, ..] = hardware;
         let kind = u16::from_ne_bytes([kind_low, kind_high]);
-        if !ETHERNET_TYPES.contains(&kind) {
-            return Err(LiveError::NotEthernet { interface: interface.to_owned(), hardware: kind });
+        let is_bare = bare::is_bare(kind);
+        if !is_bare && !ETHERNET_TYPES.contains(&kind) {
+            return Err(LiveError::NoPackets { interface: interface.to_owned(), hardware: kind });
         }
+        let mac = MacAddr([m0, m1, m2, m3, m4, m5]);
         let has = |flag: i32| flags & flag as u16 != 0;
         Ok(LinkFacts {
             index,
-            mac: MacAddr([m0, m1, m2, m3, m4, m5]),
+            mac: if is_bare { bare::own_mac(index) } else { mac },
             mtu: self.mtu(interface)?,
             is_up: has(libc::IFF_UP),
             has_carrier: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+            far_end: is_bare.then_some(bare::FAR_END),
         })
     }
 
@@ -114,9 +119,18 @@ impl Links {
 
     /// Sets an interface administratively up or down.
     pub fn set_up(&self, interface: &str, up: bool) -> Result<(), LiveError> {
-        let flags = self.flags(interface)?;
-        let up_flag = libc::IFF_UP as u16;
-        let wanted = if up { flags | up_flag } else { flags & !up_flag };
+        self.set_flag(interface, libc::IFF_UP, up)
+    }
+
+    /// Sets whether the host asks for MAC addresses on an interface; if not, it sends all frames to the interface's
+    /// own.
+    pub fn set_asks(&self, interface: &str, asks: bool) -> Result<(), LiveError> {
+        self.set_flag(interface, libc::IFF_NOARP, !asks)
+    }
+
+    fn set_flag(&self, interface: &str, flag: i32, on: bool) -> Result<(), LiveError> {
+        let (flags, flag) = (self.flags(interface)?, flag as u16);
+        let wanted = if on { flags | flag } else { flags & !flag };
         if wanted == flags {
             return Ok(());
         }

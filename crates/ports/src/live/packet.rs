@@ -1,4 +1,5 @@
-//! AF_PACKET: any Ethernet interface as a port, shared memory for receiving, batched calls for sending.
+//! AF_PACKET: any interface of Ethernet frames or IP packets as a port, shared memory for receiving, batched calls for
+//! sending.
 //!
 //! ```text
 //!            kernel                 |             here
@@ -22,6 +23,8 @@
 //!   cuts merged segments ([`super::segment`]) unless the chunk takes them whole; then it reads them right into the
 //!   chunk, and sends them whole, without another copy. The kernel cuts what the interface cannot send. Frames longer
 //!   than a slot arrive in order through the socket's own queue (PACKET_COPY_THRESH).
+//! - **Interfaces without a link layer too.** Their packets get an Ethernet header on their way in ([`super::bare`]).
+//!   What leaves names its protocol, since some of these interfaces (PPP, GRE) cannot tell it from the packet.
 //! - **The interface belongs to the router.** A program of two instructions at the interface's ingress drops what
 //!   the ring has seen ([`PacketOptions::exclusive`]), so that the host does not answer or forward the same packets
 //!   again. The kernel removes it when the port is closed, also after `kill -9`.
@@ -143,7 +146,8 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
         mac: AtomicU64::new(mac.to_u64()),
         follows: options.mac.is_none(),
         everything: options.everything,
-        promiscuous: options.everything || mac != facts.mac || options.virtual_macs.is_some(),
+        promiscuous: facts.far_end.is_none()
+            && (options.everything || mac != facts.mac || options.virtual_macs.is_some()),
         virtual_macs: options.virtual_macs.clone(),
         exclusive: options.exclusive,
         attached: Mutex::new(Attached {
@@ -168,11 +172,14 @@ fn port_facts(
     queues: usize,
     why_not_better: Option<String>,
 ) -> PortFacts {
-    let mode = if queues > 1 { format!("af_packet {queues} queues") } else { "af_packet".to_owned() };
+    let several = if queues > 1 { format!(" {queues} queues") } else { String::new() };
+    let bare = if facts.far_end.is_some() { ", IP without a link layer" } else { "" };
+    let mode = format!("af_packet{several}{bare}");
     PortFacts {
         interface: options.interface.clone(),
         index: facts.index,
         mac: options.mac.unwrap_or(facts.mac),
+        far_end: facts.far_end,
         mtu: facts.mtu,
         mode,
         why_not_better,

@@ -49,6 +49,10 @@ use thalweg_wire::{EtherType, checksum, tcp};
 /// Bytes of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
 pub const OFFLOAD_BYTES: usize = 10;
 
+/// How far an Ethernet header moves what is behind it.
+pub(super) const ETHERNET_OFFSET: i16 = 14;
+const _: () = assert!(ETHERNET == 14);
+
 const FLAG_NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
 const GSO_TCP_V4: u8 = 1;
@@ -391,6 +395,7 @@ impl Segments {
 pub struct Opening {
     bytes: [u8; OFFLOAD_BYTES + OPENING_BYTES_MAX],
     headers: usize,
+    rest_at: usize,
     longest: usize,
     count: usize,
     wire_bytes: usize,
@@ -420,7 +425,14 @@ impl Opening {
         headers[at..at + 2].copy_from_slice(&checksum::fold(pseudo).to_be_bytes());
         let Segments { payload, count, .. } = segments;
         let longest = data + payload.min(frame.len() - data);
-        Ok(Self { bytes, headers: data, longest, count, wire_bytes: segments.wire_bytes() })
+        Ok(Self { bytes, headers: data, rest_at: data, longest, count, wire_bytes: segments.wire_bytes() })
+    }
+
+    /// Takes off the Ethernet header, for an interface without a link layer.
+    pub fn undress(&mut self) {
+        self.bytes.copy_within(OFFLOAD_BYTES + ETHERNET..OFFLOAD_BYTES + self.headers, OFFLOAD_BYTES);
+        self.headers -= ETHERNET;
+        move_offsets(&mut self.bytes, -ETHERNET_OFFSET);
     }
 
     /// Offload header and headers.
@@ -430,7 +442,7 @@ impl Opening {
 
     /// Where the rest begins in the frame.
     pub fn rest_at(&self) -> usize {
-        self.headers
+        self.rest_at
     }
 
     /// The length of the longest segment's frame.
@@ -446,6 +458,14 @@ impl Opening {
     /// The length of all segments' frames together.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes
+    }
+}
+
+/// Moves what an offload header says about places in the frame (`hdr_len`, `csum_start`).
+pub fn move_offsets(offload: &mut [u8], by: i16) {
+    for at in [2, 6] {
+        let place = u16::from_ne_bytes([offload[at], offload[at + 1]]);
+        offload[at..at + 2].copy_from_slice(&place.wrapping_add_signed(by).to_ne_bytes());
     }
 }
 

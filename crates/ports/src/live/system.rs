@@ -11,6 +11,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use super::segment::OFFLOAD_BYTES;
+use thalweg_wire::EtherType;
+
 /// The length of an interface name with its final zero.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
 
@@ -117,17 +120,23 @@ pub(super) fn tun_set(fd: BorrowedFd<'_>, what: TunNumber, value: u32) -> io::Re
 /// Binds a packet socket to an interface. The socket receives frames of `protocol`, which is given in host byte
 /// order.
 pub(super) fn bind_packet(socket: BorrowedFd<'_>, protocol: u16, index: u32) -> io::Result<()> {
+    let address = packet_address(protocol, index);
+    // SAFETY: the kernel reads as many bytes as the address has.
+    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), PACKET_ADDRESS_BYTES) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+const PACKET_ADDRESS_BYTES: libc::socklen_t = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+
+fn packet_address(protocol: u16, index: u32) -> libc::sockaddr_ll {
     // SAFETY: `sockaddr_ll` consists of integers and an array of them; all zeros are a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes, the size of the address.
-    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    address
 }
 
 /// The most frames in one call of [`send_frames`].
@@ -135,7 +144,15 @@ pub(super) const SEND_FRAMES_MAX: usize = 64;
 
 /// Sends the first frames of `spans` (start and length within `bytes`), each as one message, as many as the socket
 /// takes without waiting. Returns how many, at least one unless `spans` is empty; an error is that of the first.
-pub(super) fn send_frames(socket: BorrowedFd<'_>, bytes: &[u8], spans: &[(u32, u32)]) -> io::Result<usize> {
+///
+/// `bare` is the interface if it has no link layer: the kernel is then told of each packet which protocol it is.
+pub(super) fn send_frames(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    spans: &[(u32, u32)],
+    bare: Option<u32>,
+) -> io::Result<usize> {
+    let names = bare.map(|index| [EtherType::IPV4, EtherType::IPV6].map(|of| packet_address(of.0, index)));
     let mut vectors = [const { MaybeUninit::<libc::iovec>::zeroed() }; SEND_FRAMES_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; SEND_FRAMES_MAX];
     let mut count = 0;
@@ -147,14 +164,20 @@ pub(super) fn send_frames(socket: BorrowedFd<'_>, bytes: &[u8], spans: &[(u32, u
         let header = unsafe { header.assume_init_mut() };
         header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
+        if let Some([v4, v6]) = &names {
+            let is_v6 = frame.get(OFFLOAD_BYTES).is_some_and(|byte| byte >> 4 == 6);
+            header.msg_hdr.msg_name = std::ptr::from_ref(if is_v6 { v6 } else { v4 }).cast_mut().cast();
+            header.msg_hdr.msg_namelen = PACKET_ADDRESS_BYTES;
+        }
         count += 1;
     }
     if count == 0 {
         return Ok(0);
     }
     let flags = libc::MSG_DONTWAIT as _;
-    // SAFETY: the first `count` headers are written; each names one vector, which names a part of `bytes`; all of
-    // them outlive the call. The kernel reads the frames and writes only the headers' lengths.
+    // SAFETY: the first `count` headers are written; each names one vector, which names a part of `bytes`, and perhaps
+    // one of `names`; all of them outlive the call. The kernel reads frames and names, and writes only the headers'
+    // lengths.
     match unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count, flags) } {
         sent @ 0.. => Ok(sent as usize),
         _ => Err(io::Error::last_os_error()),

@@ -68,7 +68,7 @@ impl TapOptions {
 pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
     let links = Links::open().map_err(LiveError::call(&options.name, "socket"))?;
     let TapOptions { mac, mtu, persist, merged, .. } = *options;
-    let wish = Wish { mac, mtu, up: true, carrier: true, persist };
+    let wish = Wish { mac, mtu, up: true, carrier: true, asks: true, persist };
     let made = Mutex::new(Made { file: None, generation: 0, wish });
     let shared = Arc::new(Shared { name: options.name.clone(), merged, links, made });
     let (file, generation) = shared.attach(0)?;
@@ -86,6 +86,7 @@ pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
         interface: options.name.clone(),
         index: facts.index,
         mac: facts.mac,
+        far_end: None,
         mtu: facts.mtu,
         mode: "tap".to_owned(),
         why_not_better: None,
@@ -139,6 +140,12 @@ impl TapControl {
         self.shared.links.set_mac(&self.shared.name, mac)
     }
 
+    /// Sets whether the host asks for MAC addresses on it.
+    pub fn set_asks(&self, asks: bool) -> Result<(), LiveError> {
+        self.shared.made.lock().wish.asks = asks;
+        self.shared.links.set_asks(&self.shared.name, asks)
+    }
+
     /// Sets the interface administratively up or down.
     pub fn set_up(&self, up: bool) -> Result<(), LiveError> {
         self.shared.made.lock().wish.up = up;
@@ -179,6 +186,7 @@ struct Wish {
     mtu: u32,
     up: bool,
     carrier: bool,
+    asks: bool,
     persist: bool,
 }
 
@@ -221,6 +229,7 @@ impl Shared {
             self.links.set_mac(name, mac)?;
         }
         self.links.set_mtu(name, wish.mtu)?;
+        self.links.set_asks(name, wish.asks)?;
         self.links.set_up(name, wish.up)?;
         // The interface's previous user may have left offloads enabled.
         for (what, value, call) in [

@@ -359,7 +359,20 @@ impl<'a> Setup<'a> {
         let name = &options.interface;
         check_options(options)?;
         let interface = Interface::find(name)?;
-        let LinkFacts { mac, mtu, .. } = interface.read()?;
+        let LinkFacts { mac, mtu, far_end, .. } = interface.read()?;
+        let why = match far_end {
+            Some(_) => {
+                "it carries IP packets without Ethernet headers, and AF_XDP needs these: use driver af_packet"
+            }
+            None if interface.is_over_others() => {
+                "it is made over other interfaces, and AF_XDP does not take the segments that these merge: use driver \
+                 af_packet"
+            }
+            None => "",
+        };
+        if !why.is_empty() {
+            return Err(LiveError::BadOption { interface: name.clone(), why: why.to_owned() });
+        }
         let queues = interface.queues().0.min(QUEUES_MAX);
         let longest = mtu.saturating_add(HEADER_BYTES);
         let [small, large] = FRAME_BYTES;
@@ -542,6 +555,7 @@ impl<'a> Setup<'a> {
             interface: name.clone(),
             index: self.interface.index,
             mac: self.mac,
+            far_end: None,
             mtu: self.mtu,
             mode: format!(
                 "af_xdp {mode}{queues}{}",

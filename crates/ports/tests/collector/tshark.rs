@@ -37,6 +37,7 @@ fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
                 subscriber: inside,
                 public,
                 ports: (1024, 2047),
+                pool: 1,
             },
             NatEvent::PortsExhausted { time_ns: NOW_NS, public, protocol: 6 },
             NatEvent::AddressesExhausted { time_ns: NOW_NS, pool: 0 },

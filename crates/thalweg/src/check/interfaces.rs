@@ -101,6 +101,11 @@ impl Interfaces {
         })
     }
 
+    /// Whether the port has no Ethernet headers.
+    pub(super) fn is_bare(&self, port: usize) -> bool {
+        self.ports.get(port).and_then(Option::as_ref).is_some_and(|found| found.is_bare)
+    }
+
     /// The MAC address that a port will have, if it is known here.
     pub(super) fn mac_of(&self, config: &RouterConfig, port: usize) -> Option<MacAddr> {
         let of = config.ports.get(port)?;

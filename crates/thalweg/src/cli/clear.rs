@@ -92,8 +92,8 @@ impl From<FirewallFilterArgs> for FirewallFilter {
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
 pub(crate) struct ClearNatArgs {
     /// Sessions of this inside host, or of one port (ICMP: identifier)
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
-    pub(crate) inside: Option<(Ipv4Addr, Option<u16>)>,
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint_of_either_family, group = "which")]
+    pub(crate) inside: Option<(IpAddr, Option<u16>)>,
     /// Sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) outside: Option<(Ipv4Addr, Option<u16>)>,

@@ -21,7 +21,7 @@ Examples:
   thalweg lab failover --quick                             some minutes, to see that it works
   thalweg lab failover --failures link,gateway --runs 5
 It runs in its own network namespaces, which needs root, and removes them at the end. thalweg-bgp and bird need BIRD,
-keepalived itself.
+keepalived itself, and conntrackd.
 Defaults: 5 rounds, 200,000 prefixes; with --quick 1 round, 1,000 prefixes.")]
 pub(crate) struct LabFailoverArgs {
     /// Routers to measure [default: all]

@@ -1,4 +1,4 @@
-//! `thalweg lab nat`: measures NAT by RFC 9693, in memory and live.
+//! `thalweg lab nat`: measures NAT, or a stateful firewall, by RFC 9693, in memory and live.
 
 use clap::Args;
 use thalweg_lab::forwarding::method::SearchOptions;
@@ -6,7 +6,7 @@ use thalweg_lab::forwarding::subject::Subject;
 use thalweg_lab::forwarding::subject::thalweg::{DRIVERS, Thalweg};
 use thalweg_lab::forwarding::tester::CAPTURE_MAX;
 use thalweg_lab::forwarding::{ForwardingError, is_root, namespace};
-use thalweg_lab::nat::subject::{KernelPool, configuration};
+use thalweg_lab::nat::subject::{Nftables, configuration, firewall_configuration, rules_of};
 use thalweg_lab::nat::{self, Options, Part, render};
 use thalweg_lab::report::Origin;
 
@@ -33,12 +33,22 @@ Examples:
   thalweg lab nat --quick                                  under two minutes, to see that it works
   thalweg lab nat --only memory --sessions 10000000        needs no root
   thalweg lab nat --only set-up,established --subjects linux,thalweg --drivers af_xdp
+  thalweg lab nat --firewall 10,10000                      the firewall with so many rules, beside nftables
 Live parts run in their own network namespaces, which needs root, and remove them at the end.
 Defaults: 3 rounds, trials of 0.5 s, run-to-completion; with --quick 1 round, 0.1 s.")]
 pub(crate) struct LabNatArgs {
     /// Parts of the experiment; memory needs no interfaces, the others are live [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = VARY)]
     pub(crate) only: Vec<Part>,
+    /// A stateful firewall instead of NAT, once with each of these numbers of rules
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "RULES",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(thalweg_lab::stages::RULES_MAX)),
+        help_heading = VARY
+    )]
+    pub(crate) firewall: Vec<u32>,
     /// Numbers of sessions in memory [default: 4000,100000,1000000,10000000; 4000,100000 with --quick]
     #[arg(
         long,
@@ -112,6 +122,7 @@ fn options(args: &LabNatArgs) -> Options {
     let few = |quickly: u32, usually: u32| if quick { quickly } else { usually };
     Options {
         parts: or_usual(&args.only, &Part::ALL),
+        firewall_rules: args.firewall.clone(),
         memory_sessions: or(&args.sessions, &MEMORY_QUICK, &usual.memory_sessions),
         fill_room: few(FILL_QUICK, usual.fill_room),
         live_sessions: or(&args.live_sessions, &LIVE_QUICK, &usual.live_sessions),
@@ -130,14 +141,28 @@ fn options(args: &LabNatArgs) -> Options {
 
 fn subjects(args: &LabNatArgs) -> Result<Vec<Box<dyn Subject>>, Failure> {
     let program = forwarding::own_program()?;
+    let folder = args.run.output("lab-nat");
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-    for subject in &args.subjects.subjects {
+    // Without rules there is NAT.
+    let rules = args.firewall.iter().copied().map(Some);
+    let rules: Vec<Option<u32>> = if args.firewall.is_empty() { vec![None] } else { rules.collect() };
+    for (subject, rules) in
+        args.subjects.subjects.iter().flat_map(|subject| rules.iter().map(move |rules| (subject, *rules)))
+    {
         match subject {
-            RouterArg::Linux => subjects.push(Box::new(KernelPool::default())),
+            RouterArg::Linux => subjects.push(Box::new(match rules {
+                Some(rules) => Nftables::firewall(rules, &folder),
+                None => Nftables::nat(&folder),
+            })),
             RouterArg::Thalweg => {
                 for (driver, model) in args.router.shapes(&DRIVERS, &["run-to-completion"])? {
-                    let router = Thalweg::new(&program, driver, model, &args.run.output("lab-nat"));
-                    subjects.push(Box::new(router.with(&configuration(SESSIONS_MAX))));
+                    let router = Thalweg::new(&program, driver, model, &folder);
+                    subjects.push(Box::new(match rules {
+                        Some(rules) => {
+                            router.named(&rules_of(rules)).with(&firewall_configuration(rules, SESSIONS_MAX))
+                        }
+                        None => router.with(&configuration(SESSIONS_MAX)),
+                    }));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `thalweg show nat`: sessions, blocks of ports and counters of a running router's NAT.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 use thalweg_node::control::{
@@ -14,13 +14,14 @@ use crate::cli::endpoint;
 use crate::client::{parse, parse_all};
 use crate::tables::{table, width};
 
-pub(super) const SHOW: &[Show] = &[Show::reads::<NatArgs>("nat", "NAT sessions, port blocks or counters")];
+pub(super) const SHOW: &[Show] =
+    &[Show::reads::<NatArgs>("nat", "NAT sessions, port blocks, pools or counters")];
 
 #[derive(Debug, Args)]
 struct NatArgs {
     /// Only sessions of this inside host
     #[arg(long, value_name = "ADDRESS")]
-    inside: Option<Ipv4Addr>,
+    inside: Option<IpAddr>,
     /// Only sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
     outside: Option<(Ipv4Addr, Option<u16>)>,
@@ -34,8 +35,11 @@ struct NatArgs {
     #[arg(long, conflicts_with = "protocol")]
     blocks: bool,
     /// Show NAT counters instead of sessions
-    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks"])]
+    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks", "pools"])]
     counters: bool,
+    /// Show the pools of public addresses instead of sessions
+    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks"])]
+    pools: bool,
 }
 
 impl From<NatArgs> for Question {
@@ -47,10 +51,14 @@ impl From<NatArgs> for Question {
             protocol: args.protocol,
             limit: args.limit,
         };
-        let (request, print) = match (args.counters, args.blocks) {
+        let (request, print) = match (args.counters | args.pools, args.blocks) {
             (true, _) => (
                 PacketRequest::NatCounters,
-                Print::Page(|items| Ok(parse_all(items)?.iter().map(counters).collect())),
+                if args.pools {
+                    Print::Page(|items| Ok(parse_all(items)?.iter().map(pools).collect()))
+                } else {
+                    Print::Page(|items| Ok(parse_all(items)?.iter().map(counters).collect()))
+                },
             ),
             (false, true) => {
                 (PacketRequest::NatBlocks(filter), Print::Page(|items| Ok(blocks(&parse_all(items)?))))
@@ -106,6 +114,20 @@ fn blocks(blocks: &[NatBlockView]) -> String {
         .number("TCP", |block| block.tcp.to_string())
         .number("UDP", |block| block.udp.to_string())
         .number("ICMP", |block| block.icmp.to_string())
+        .table()
+        .render(width())
+}
+
+fn pools(view: &NatCountersView) -> String {
+    Table::of("", &view.pools)
+        .words("Pool", |pool| pool.name.clone())
+        .number("Addresses", |pool| count(pool.addresses))
+        .number("Ports each", |pool| count(pool.ports))
+        .number("TCP", |pool| count(pool.tcp))
+        .number("UDP", |pool| count(pool.udp))
+        .number("ICMP", |pool| count(pool.icmp))
+        .number("Blocks", |pool| format!("{} of {}", count(pool.blocks_used), count(pool.blocks)))
+        .number("Refused", |pool| count(pool.refused))
         .table()
         .render(width())
 }

@@ -26,6 +26,17 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     held.for_each(|cell| assert!(cell["sessions"].as_u64() <= Some(400), "{cell}"));
 
     let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--firewall", "3,200", "--only", "established", "--live-sessions", "200"];
+    let output = crate::experiment(&[&["lab", "nat"][..], &short, &few, &fewer].concat(), folder.path());
+    let json = crate::results(&output, folder.path());
+    let left_out = json["results"]["left_out"].as_array().expect("a list");
+    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab nat --firewall: {why}")));
+    let live = json["results"]["live"].as_array().expect("cells");
+    assert_eq!(live.len() + left_out.len(), 4, "both routers with both numbers of rules: {json}");
+    live.iter()
+        .for_each(|cell| assert!(cell["change"].as_str().is_some_and(|change| change.ends_with("rules"))));
+
+    let folder = tempfile::tempdir().expect("a folder");
     let small = ["--only", "throughput", "--frames", "64", "--subjects", "linux,thalweg"];
     let output = crate::experiment(&[&["lab", "forwarding"][..], &short, &small].concat(), folder.path());
     let json = crate::results(&output, folder.path());
@@ -89,8 +100,12 @@ fn failover_of_links_gateways_and_the_process() {
     }
     // A pair of routers: the second one takes over.
     let (cells, left_out) = measured(&["--failures", "router"]);
-    assert_eq!(cells.len() + left_out, 2, "{cells:?}");
+    assert_eq!(cells.len() + left_out, 4, "{cells:?}");
     assert!(cells.iter().any(|cell| cell["router"] == "thalweg-vrrp"), "{cells:?}");
+    // And with a state, all connections.
+    let with_state = cells.iter().find(|cell| cell["router"] == "thalweg-standby");
+    let lost = &with_state.unwrap_or_else(|| panic!("{cells:?}"))["connections_lost"];
+    assert_eq!(number(lost), 0.0, "{cells:?}");
     // The sender of a busy machine may pause while the second router takes over: then nothing is lost.
     cells.iter().for_each(|cell| assert!(number(&cell["gap_ms"]) > 0.0, "{cell}"));
 }

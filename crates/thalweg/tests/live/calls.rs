@@ -19,7 +19,7 @@ const PCMA: u8 = 8;
 
 /// A call: INVITE, media for two seconds, BYE. The messages contain the caller's inside address; the server sends
 /// media to where they come from, as servers that expect NAT do.
-fn scenario(media: &str) -> String {
+pub(crate) fn scenario(media: &str) -> String {
     let message = |first: &str, sequence: u8, to: &str, rest: &str| {
         format!(
             "<send retrans=\"500\"><![CDATA[\n{first}\nVia: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]\n\

@@ -1,7 +1,7 @@
 //! Hostile packets, with every driver. The router continues, other hosts' packets pass, and at the end every
 //! packet is accounted for.
 
-mod frames;
+pub(crate) mod frames;
 
 use std::net::UdpSocket;
 use std::path::Path;

@@ -6,7 +6,7 @@
 //! the router lost it.
 
 mod ports;
-mod steady;
+pub(crate) mod steady;
 mod with_bgp;
 
 use parking_lot::Mutex;
@@ -32,12 +32,12 @@ const LOST: Duration = Duration::from_secs(20);
 const PER_CONFIGURATION: u64 = 200;
 
 /// A server behind a gateway, and the gateway's two addresses.
-const BEYOND: &str = "203.0.113.1";
+pub(crate) const BEYOND: &str = "203.0.113.1";
 const GATEWAYS: [&str; 2] = [OUTSIDE.v4, "198.51.100.3"];
 
 /// The parts that differ between configurations.
 #[derive(Clone)]
-struct Settings {
+pub(crate) struct Settings {
     routes: String,
     nat: String,
     qos: String,
@@ -50,7 +50,7 @@ struct Settings {
 const PLAIN_QUEUE: &str = "[qos.classes.queue]\naqm = \"none\"\n\n";
 const EGRESS: &str = "[[qos.egress]]\nport = \"wan\"\nrate = \"200 Mbit/s\"\n";
 
-fn base() -> Settings {
+pub(crate) fn base() -> Settings {
     Settings {
         routes: String::new(),
         nat: "addresses = [\"198.51.100.1\"]\n".to_owned(),
@@ -61,7 +61,7 @@ fn base() -> Settings {
     }
 }
 
-fn config(driver: &str, settings: &Settings) -> String {
+pub(crate) fn config(driver: &str, settings: &Settings) -> String {
     let port = |host: Host, more: &str| {
         format!(
             "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\n{more}\n",
@@ -77,7 +77,7 @@ fn config(driver: &str, settings: &Settings) -> String {
 }
 
 /// A sequence of configurations. Each differs from the one before; the last equals the first.
-fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
+pub(crate) fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
     let many: String = (0..600)
         .map(|n| {
             format!("[[routes]]\nprefix = \"20.{}.{}.0/24\"\nvia = \"{}\"\n", n / 256, n % 256, OUTSIDE.v4)

@@ -272,6 +272,26 @@ fn write_nat(text: &mut Exposition, nat: &NatCountersView) {
     for reason in NAT_DROPS {
         dropped.sample(&[("reason", reason)], counter(reason));
     }
+    let mut helped =
+        text.counter("nat_helper_messages", "Messages of FTP, SIP and PPTP, by what became of them.");
+    for (result, name) in [
+        ("rewritten", "helped"),
+        ("unread", "help_unread"),
+        ("refused", "help_refused"),
+        ("unexpected", "help_unexpected"),
+    ] {
+        helped.sample(&[("result", result)], counter(name));
+    }
+    let mut ports = text.gauge("nat_pool_ports", "Public ports of a pool, of each protocol.");
+    nat.pools.iter().for_each(|pool| ports.sample(&[("pool", &pool.name)], pool.ports));
+    let mut used = text.gauge("nat_pool_used_ports", "Those in use, by protocol.");
+    for pool in &nat.pools {
+        for (protocol, number) in [("tcp", pool.tcp), ("udp", pool.udp), ("icmp", pool.icmp)] {
+            used.sample(&[("pool", &pool.name), ("protocol", protocol)], number);
+        }
+    }
+    let mut refused = text.counter("nat_pool_refused_sessions", "Sessions refused to hosts of a pool.");
+    nat.pools.iter().for_each(|pool| refused.sample(&[("pool", &pool.name)], pool.refused));
 }
 
 fn write_firewall(text: &mut Exposition, firewall: &FirewallCountersView) {

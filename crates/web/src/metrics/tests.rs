@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use thalweg_node::control::{FlowOutletView, KernelView, NatUse, SojournView, WorkerView};
+use thalweg_node::control::{FlowOutletView, KernelView, NatPoolView, NatUse, SojournView, WorkerView};
 
 use super::*;
 
@@ -61,7 +61,10 @@ fn views() -> Views {
         }]),
         policers: Some(vec![PolicerView { class: name("voice"), ..PolicerView::default() }]),
         acls: Some(vec![AclRuleView { list: name("in"), rule: name("1"), ..AclRuleView::default() }]),
-        nat: Some(NatCountersView::default()),
+        nat: Some(NatCountersView {
+            pools: vec![NatPoolView { name: name("default"), ..NatPoolView::default() }],
+            ..NatCountersView::default()
+        }),
         firewall: Some(FirewallCountersView::default()),
         flows: Some(FlowCacheView {
             outlets: vec![FlowOutletView { to: name("192.0.2.9:4739"), ..FlowOutletView::default() }],

@@ -152,10 +152,11 @@ fn views() -> BTreeMap<&'static str, Value> {
         source: None,
         next_hops: Vec::new(),
     };
-    let (nowhere, endpoint) = ([0, 0, 0, 0].into(), "0.0.0.0:0".parse().expect("an endpoint"));
+    let nowhere = std::net::Ipv4Addr::UNSPECIFIED;
+    let endpoint = std::net::SocketAddrV4::new(nowhere, 0);
     let session = NatSessionView {
         protocol: String::new(),
-        inside: endpoint,
+        inside: endpoint.into(),
         public: endpoint,
         remote: None,
         state: String::new(),
@@ -164,7 +165,8 @@ fn views() -> BTreeMap<&'static str, Value> {
         packets_out: 0,
         packets_in: 0,
     };
-    let block = NatBlockView { inside: nowhere, public: nowhere, first: 0, last: 0, tcp: 0, udp: 0, icmp: 0 };
+    let block =
+        NatBlockView { inside: nowhere.into(), public: nowhere, first: 0, last: 0, tcp: 0, udp: 0, icmp: 0 };
     let step = TraceStep { stage: String::new(), verdict: String::new(), why: String::new() };
     let trace = TraceView {
         packet: String::new(),
@@ -238,6 +240,7 @@ fn default_views() -> BTreeMap<&'static str, Value> {
         ("MessagesView", view::<MessagesView>()),
         ("NatCleared", view::<NatCleared>()),
         ("NatCountersView", view::<NatCountersView>()),
+        ("NatPoolView", view::<NatPoolView>()),
         ("NatUse", view::<NatUse>()),
         ("NeighborSyncView", view::<NeighborSyncView>()),
         ("NeighborView", view::<NeighborView>()),

@@ -371,3 +371,90 @@ fn the_router_is_judged_where_rules_name_it() {
     assert_eq!(site.for_router(solicitation), local);
     assert_eq!(site.for_router(echo("2001:db8:9::7", "2001:db8:9::2", true, 1)), denied);
 }
+
+/// A site whose helpers are on, and a connection of a client inside to port 21.
+fn with_helpers() -> Site {
+    let helpers = Helper::ALL.into_iter().collect();
+    Site::new(&FirewallConfig { helpers, ..config() })
+}
+
+/// Passes packets as a chunk that crosses, and returns why each was dropped.
+fn cross(site: &mut Site, packets: Vec<Vec<u8>>) -> Vec<Option<DropReason>> {
+    let mut chunk = site.arrive(packets);
+    site.stage.run_groups(&site.rules, &mut chunk, 0..1, 1, &site.counts);
+    site.stage.run_crossing(&site.rules, &mut chunk, &site.counts);
+    chunk.packets().iter().map(thalweg_base::Packet::drop_reason).collect()
+}
+
+#[test]
+fn what_was_announced_is_let_in_and_nothing_else() {
+    for (client, server, stranger, port) in [
+        ("10.0.0.5", "198.51.100.7", "198.51.100.8", "PORT 10,0,0,5,19,137\r\n"),
+        ("2001:db8:1::5", "2001:db8:9::7", "2001:db8:9::8", "EPRT |2|2001:db8:1::5|5001|\r\n"),
+    ] {
+        let end = |host: &str, port| SocketAddr::new(host.parse().unwrap(), port);
+        let mut site = with_helpers();
+        let data = |from: &str| testing::tcp(end(from, 20), end(client, 5001), SYN, b"");
+        let not_asked = Some(DropReason::FirewallNotAsked);
+        assert_eq!(cross(&mut site, vec![data(server)]), [not_asked]);
+        let control =
+            |flags, text: &str| testing::tcp(end(client, 4000), end(server, 21), flags, text.as_bytes());
+        assert_eq!(cross(&mut site, vec![control(SYN, "")]), [None]);
+        let answer = testing::tcp(end(server, 21), end(client, 4000), SYN_ACK, b"");
+        assert_eq!(cross(&mut site, vec![answer, control(ACK, port)]), [None, None]);
+        let wrong = testing::tcp(end(server, 20), end(client, 5002), SYN, b"");
+        assert_eq!(cross(&mut site, vec![data(stranger), wrong, data(server)]), [not_asked, not_asked, None]);
+        let counters = site.stage.counters();
+        assert_eq!((counters.announced, counters.related, counters.help_refused), (1, 1, 0));
+        // Other rules do not end it: they are asked about a related one.
+        site.reload(&FirewallConfig { policy: Policy::Deny, helpers: Helpers::default(), ..config() });
+        assert_eq!(cross(&mut site, vec![data(server)]), [None]);
+        site.wait_s(1000);
+        assert_eq!(cross(&mut site, vec![data(server)]), [not_asked], "nobody is expected for ever");
+    }
+}
+
+#[test]
+fn an_announcement_leads_to_its_sender_alone() {
+    let end = |host: &str, port| SocketAddr::new(host.parse().unwrap(), port);
+    let mut site = with_helpers();
+    let line =
+        |text: &str| testing::tcp(end("10.0.0.5", 4000), end("198.51.100.7", 21), ACK, text.as_bytes());
+    cross(
+        &mut site,
+        vec![line("PORT 10,0,0,6,19,137\r\n"), line("PORT 10,0,0,5,0,25\r\n"), line("PORT 10,0,0,5\r\n")],
+    );
+    let counters = site.stage.counters();
+    assert_eq!((counters.announced, counters.help_refused, counters.help_unread), (0, 2, 1));
+    let deny = rule(Action::Deny, &[WAN], &[LAN]);
+    let deny = ZoneRule { states: vec![PacketState::Related], ..deny };
+    site.reload(&FirewallConfig {
+        rules: vec![deny],
+        helpers: [Helper::Ftp].into_iter().collect(),
+        ..config()
+    });
+    cross(&mut site, vec![line("PORT 10,0,0,5,19,137\r\n")]);
+    let data = testing::tcp(end("198.51.100.7", 20), end("10.0.0.5", 5001), SYN, b"");
+    assert_eq!(
+        cross(&mut site, vec![data]),
+        [Some(DropReason::FirewallDenied)],
+        "by a rule about related ones"
+    );
+}
+
+#[test]
+fn media_of_sip_and_packets_of_pptp_come_in() {
+    let end = |host: &str, port| SocketAddr::new(host.parse().unwrap(), port);
+    let (phone, proxy) = ("10.0.0.5", "198.51.100.7");
+    let mut site = with_helpers();
+    let body = "v=0\r\nc=IN IP4 10.0.0.5\r\nm=audio 6000 RTP/AVP 0\r\n";
+    let invite = format!("INVITE sip:b@198.51.100.7 SIP/2.0\r\n\r\n{body}");
+    cross(&mut site, vec![testing::udp(end(phone, 5060), end(proxy, 5060), invite.as_bytes())]);
+    let media = |port| testing::udp(end("198.51.100.99", 7000), end(phone, port), b"rtp");
+    let not_asked = Some(DropReason::FirewallNotAsked);
+    assert_eq!(cross(&mut site, vec![media(6000), media(6001), media(6002)]), [None, None, not_asked]);
+    let request = crate::helpers::pptp::message(7, &[5]);
+    cross(&mut site, vec![testing::tcp(end(phone, 4000), end(proxy, 1723), ACK, &request)]);
+    let gre = |from: &str| testing::ip(end(from, 0).ip(), end(phone, 0).ip(), 47, &[0x30, 0x81, 0x88, 0x0b]);
+    assert_eq!(cross(&mut site, vec![gre(proxy), gre("198.51.100.8")]), [None, not_asked]);
+}

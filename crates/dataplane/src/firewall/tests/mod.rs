@@ -5,6 +5,7 @@ mod standby;
 use super::*;
 use crate::acl::{AclCounts, Action, Rule};
 use crate::fragments::FragmentTracker;
+use crate::helpers::{Helper, Helpers};
 use crate::ingress::Ingress;
 use crate::test_support::{Frame, chunk};
 use std::net::{IpAddr, SocketAddr};
@@ -34,6 +35,7 @@ pub(super) fn config() -> FirewallConfig {
         checks_windows: false,
         picks_up: true,
         timeouts: StateTimeouts::DEFAULT,
+        helpers: Helpers::default(),
     }
 }
 

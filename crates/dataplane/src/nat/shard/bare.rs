@@ -1,11 +1,14 @@
 //! Translates packets of protocols without ports: see [`super::super::bare`].
 
 use super::super::bare::{BareRefusal, BareSession, PublicKey};
+use super::super::calls::{Call, CallKey};
 use super::super::layout::End;
 use super::super::rewrite::{self, Quote};
-use super::{EndedBy, NatShard, at_hand};
+use super::{EndedBy, NatShard, at_hand, transport};
+use crate::helpers::pptp;
 use std::net::Ipv4Addr;
 use thalweg_base::{DropReason, Packet, PacketFlags};
+use thalweg_wire::ip_protocol::GRE;
 
 /// A session of a protocol without ports, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct BareInfo {
     pub packets_out: u32,
     /// Packets from outside, modulo 2^32.
     pub packets_in: u32,
+    /// The numbers of a call of PPTP: the inside host's, and the public one.
+    pub call: Option<(u16, u16)>,
 }
 
 impl NatShard {
@@ -34,9 +39,10 @@ impl NatShard {
         let Some((source, destination)) = rewrite::addresses(l3) else {
             return packet.drop_for(DropReason::NatProtocol);
         };
-        let found = match end {
-            End::Source => self.bare_out(packet, l3, source, destination),
-            End::Destination => self.bare_in(packet.protocol, source, destination),
+        let found = match (end, self.pass_call(end, packet, l3, (source, destination))) {
+            (_, Some(address)) => Ok(address),
+            (End::Source, None) => self.bare_out(packet, l3, source, destination),
+            (End::Destination, None) => self.bare_in(packet.protocol, source, destination),
         };
         match found {
             Ok(address) => {
@@ -49,6 +55,28 @@ impl NatShard {
         }
     }
 
+    /// The address for a packet of a call, whose number is replaced by the inside host's.
+    fn pass_call(
+        &mut self,
+        end: End,
+        packet: &Packet,
+        l3: &mut [u8],
+        (source, destination): (u32, u32),
+    ) -> Option<u32> {
+        if packet.protocol != GRE || self.help.calls.is_empty() {
+            return None;
+        }
+        let (now_s, expires_s) = (self.now_s, self.now_s.saturating_add(self.bare_s));
+        let gre = l3.get_mut(transport(packet)?..)?;
+        let (at, number) = pptp::call_of(gre)?;
+        if end == End::Source {
+            return self.help.calls.leave(destination, source, now_s, expires_s);
+        }
+        let (inside, number) = self.help.calls.enter((source, destination, number), now_s, expires_s)?;
+        gre.get_mut(at..at + 2)?.copy_from_slice(&number.to_be_bytes());
+        Some(inside)
+    }
+
     /// The public address for a packet from inside.
     fn bare_out(&mut self, packet: &Packet, l3: &[u8], inside: u32, peer: u32) -> Result<u32, DropReason> {
         let (protocol, now_s) = (packet.protocol, self.now_s);
@@ -58,11 +86,10 @@ impl NatShard {
             None if rewrite::ttl(l3) <= 1 => return Err(DropReason::TtlExpired),
             None => {
                 self.check_source(packet.port_in, inside)?;
-                let admitted = self.hosts.admit(&self.layout, inside, now_s);
+                let admitted = self.hosts.admit(&self.layout, (inside, self.pool_of(inside)), now_s);
                 admitted.map_err(|refusal| self.refuse_host(refusal, inside))?;
-                let count = self.layout.addresses.len();
-                let paired = self.layout.paired_address(inside);
-                let publics = (0..count).map(|n| self.layout.addresses[(paired + n) % count]);
+                let order = self.layout.addresses_from(inside, &self.publics_of(inside));
+                let publics = order.map(|address| self.layout.addresses[address]);
                 let created = self.bare.create((protocol, peer, inside), publics, now_s, expires_s);
                 let public = created.map_err(|refusal| self.refuse_bare(refusal))?;
                 self.counters.bare_created += 1;
@@ -128,6 +155,7 @@ impl NatShard {
                 show(info);
             }
         }
+        self.help.calls.all().filter_map(|(key, call)| self.call_info(key, call, now_s)).for_each(show);
     }
 
     /// Ends those that `which` admits; returns how many.
@@ -140,7 +168,16 @@ impl NatShard {
             })
             .map(|(key, _)| key)
             .collect();
-        let ended = chosen.iter().filter_map(|key| self.bare.remove(*key)).count() as u64;
+        let calls: Vec<CallKey> = self
+            .help
+            .calls
+            .all()
+            .filter(|(key, call)| self.call_info(*key, *call, self.now_s).is_some_and(|info| which(&info)))
+            .map(|(key, _)| key)
+            .collect();
+        let ended = chosen.iter().filter_map(|key| self.bare.remove(*key)).count()
+            + calls.iter().filter_map(|key| self.help.calls.remove(*key)).count();
+        let ended = ended as u64;
         self.count_ended(why, ended);
         ended
     }
@@ -157,7 +194,16 @@ impl NatShard {
             remaining_s,
             packets_out: session.packets[0],
             packets_in: session.packets[1],
+            call: None,
         })
+    }
+
+    fn call_info(&self, key: CallKey, call: Call, now_s: u32) -> Option<BareInfo> {
+        let (peer, public, number) = key;
+        let session =
+            BareSession { inside: Some(call.inside), expires_s: call.expires_s, packets: call.packets };
+        let info = self.bare_info((GRE, peer, public), session, now_s)?;
+        Some(BareInfo { call: Some((call.number, number)), ..info })
     }
 
     /// All live sessions, for a successor.

@@ -8,6 +8,7 @@ use super::super::rewrite;
 use super::super::session::{Life, Session, SessionState, TcpFlags};
 use super::super::subscribers::Refusal;
 use super::{NatShard, Sought};
+use crate::records::place;
 use std::net::SocketAddrV4;
 use thalweg_base::{DropReason, Packet};
 
@@ -65,8 +66,8 @@ impl NatShard {
             return Err(DropReason::TtlExpired);
         }
         self.check_source(packet.port_in, source)?;
-        self.note_time(packet, SessionState::initial(protocol, flags));
-        let at = self.create(protocol, source, packet.src_port, sought.hash, flags)?;
+        self.note_time(packet.arrival_ns, SessionState::initial(protocol, flags));
+        let at = self.create(protocol, (source, packet.src_port), sought.hash, flags, None)?;
         self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
         self.log_created(at);
         self.note(at);
@@ -91,6 +92,7 @@ impl NatShard {
 
     /// Rejects sources that may not create sessions through this port.
     pub(super) fn check_source(&mut self, port_in: u16, source: u32) -> Result<(), DropReason> {
+        let source = self.address_of(source);
         if self.sources.as_ref().is_none_or(|sources| sources.admits(port_in, source)) {
             return Ok(());
         }
@@ -98,21 +100,22 @@ impl NatShard {
         Err(DropReason::ReversePath)
     }
 
-    /// Creates a session for an inside endpoint.
-    fn create(
+    /// Creates a session for an inside endpoint, at the `wanted` public endpoint if it can have that.
+    pub(super) fn create(
         &mut self,
         protocol: NatProtocol,
-        inside_address: u32,
-        inside_port: u16,
+        (inside_address, inside_port): (u32, u16),
         hash: u64,
         flags: TcpFlags,
+        wanted: Option<(u32, u16)>,
     ) -> Result<usize, DropReason> {
         debug_assert_eq!(
-            self.layout.session_shard(protocol, inside_address, inside_port),
+            self.layout.session_shard(protocol, self.home_of(inside_address), inside_port),
             self.shard,
             "packet labeled for another shard"
         );
-        if let Err(refusal) = self.hosts.admit(&self.layout, inside_address, self.now_s) {
+        let pool = self.pool_of(inside_address);
+        if let Err(refusal) = self.hosts.admit(&self.layout, (inside_address, pool), self.now_s) {
             return Err(self.refuse_host(refusal, inside_address));
         }
         let is_full = |this: &Self| this.counters.sessions_active >= u64::from(this.sessions_max);
@@ -121,7 +124,11 @@ impl NatShard {
             self.log_table_full();
             return Err(DropReason::NatTableFull);
         }
-        let (address, public_port) = self.choose_port(protocol, inside_address, inside_port, hash)?;
+        let chosen = wanted.and_then(|wanted| self.take_exactly(protocol, wanted));
+        let (address, public_port) = match chosen {
+            Some(chosen) => chosen,
+            None => self.choose_port(protocol, inside_address, inside_port, hash)?,
+        };
         let state = SessionState::initial(protocol, flags);
         let at = self.insert(Session {
             expires_s: self.now_s + self.timeouts_s[state as usize],
@@ -139,6 +146,15 @@ impl NatShard {
         self.counters.sessions_created += 1;
         self.feel_pressure();
         Ok(at)
+    }
+
+    /// Takes this port if it is free and the shard's. A subscriber's block is not asked for a port.
+    fn take_exactly(&mut self, protocol: NatProtocol, (address, port): (u32, u16)) -> Option<(usize, u16)> {
+        let is_own = self.layout.port_shard(port) == self.shard && self.port_range.contains(&port);
+        let address = place(self.layout.public_index(address)?);
+        let bitmap = self.layout.bitmap(protocol, address, port & 1);
+        let can_have = is_own && self.subscribers.is_none();
+        (can_have && self.ports.take(bitmap, self.layout.bitmap_place(port))).then_some((address, port))
     }
 
     /// Takes a free port: from the subscriber's blocks if there are blocks; otherwise with the wanted parity on the
@@ -159,6 +175,7 @@ impl NatShard {
         }
         found.ok_or_else(|| {
             self.counters.ports_exhausted += 1;
+            self.count_refused(inside_address);
             self.log_ports_exhausted(protocol, inside_address);
             DropReason::NatPortsExhausted
         })
@@ -176,11 +193,9 @@ impl NatShard {
         } else {
             (hash >> 8) as usize % self.layout.bitmap_ports()
         };
-        let addresses = self.layout.addresses.len();
-        let paired = self.layout.paired_address(inside_address);
+        let pool = self.publics_of(inside_address);
         for parity in [inside_port & 1, !inside_port & 1] {
-            for n in 0..addresses {
-                let address = (paired + n) % addresses;
+            for (n, address) in self.layout.addresses_from(inside_address, &pool).enumerate() {
                 let bitmap = self.layout.bitmap(protocol, address, parity);
                 if let Some(place) = self.ports.take_from(bitmap, start) {
                     self.counters.unpaired += u64::from(n != 0);
@@ -199,11 +214,14 @@ impl NatShard {
         inside_port: u16,
         hash: u64,
     ) -> Result<(usize, u16), DropReason> {
+        let pool = self.pool_of(inside_address);
         let Some(subscribers) = &mut self.subscribers else { return Err(DropReason::NatPortsExhausted) };
         let start =
             if self.layout.preserves_ports() { usize::from(inside_port) >> 1 } else { hash as usize >> 8 };
         let inside = (inside_address, inside_port);
-        let taken = subscribers.take(&self.layout, &mut self.ports, protocol, inside, start, self.now_s);
+        let pool = &self.pools.all()[pool];
+        let taken =
+            subscribers.take((&self.layout, pool), &mut self.ports, protocol, inside, start, self.now_s);
         let taken = match taken {
             Ok(taken) => taken,
             Err(refusal) => return Err(self.refuse(refusal, protocol, inside_address)),
@@ -223,8 +241,14 @@ impl NatShard {
             DropReason::NatPortLimit => self.counters.port_limit += 1,
             _ => self.counters.ports_exhausted += 1,
         }
+        self.count_refused(inside_address);
         self.log_refused(refusal, protocol, inside_address);
         reason
+    }
+
+    /// Counts a session refused by the inside address's pool.
+    fn count_refused(&mut self, inside_address: u32) {
+        self.refused[self.pool_of(inside_address)] += 1;
     }
 
     /// Counts a session refused to an inside address.
@@ -232,11 +256,13 @@ impl NatShard {
         match refusal {
             HostRefusal::Sessions => {
                 self.counters.host_limit += 1;
+                self.count_refused(inside_address);
                 self.log_host_limit(inside_address);
                 DropReason::NatHostLimit
             }
             HostRefusal::Rate => {
                 self.counters.host_rate += 1;
+                self.count_refused(inside_address);
                 DropReason::NatHostRate
             }
         }

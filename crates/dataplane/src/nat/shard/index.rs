@@ -34,6 +34,7 @@ impl NatShard {
             self.index.insert(hash, at);
         }
         self.sessions[at as usize] = session;
+        self.hosts6.hold(session.addresses[0]);
         at as usize
     }
 }

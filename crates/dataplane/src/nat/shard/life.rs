@@ -80,7 +80,7 @@ impl NatShard {
             while let Some(at) = list.checked_sub(1) {
                 let at = at as usize;
                 list = self.wheel.next(at);
-                if self.sessions[at].expires_s < now_s {
+                if self.sessions[at].expires_s < now_s && !self.is_kept(at) {
                     let ended_s = self.sessions[at].expires_s.saturating_add(1);
                     self.remove(at, Some(ended_s));
                     self.counters.sessions_expired += 1;
@@ -90,6 +90,7 @@ impl NatShard {
             }
         }
         self.bare.sweep_if_due(now_s);
+        self.help.calls.sweep(now_s);
         if self.own.is_due(now_s) {
             self.forget_own_flows();
         }
@@ -126,6 +127,7 @@ impl NatShard {
             }
         }
         self.hosts.ended(&self.layout, session.addresses[0]);
+        self.hosts6.release(session.addresses[0]);
         self.sessions[at] = Session::EMPTY;
         self.wheel.set_free(at, self.free);
         self.free = at as u32 + 1;

@@ -5,8 +5,8 @@ use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
 use super::super::session::{Session, SessionState};
 use super::super::subscribers::Refusal;
 use super::NatShard;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use thalweg_base::Packet;
+use crate::records::{number, place};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 impl NatShard {
     /// Sets the events to log. Pending events stay if the setting is unchanged.
@@ -27,28 +27,30 @@ impl NatShard {
         self.log.as_ref().map_or((0, 0), |log| log.counts())
     }
 
-    /// Sets the time of events that a packet without a session causes: its arrival.
-    pub(super) fn note_time(&mut self, packet: &Packet, state: SessionState) {
+    /// Sets the time of events that a packet which makes a session causes: its arrival.
+    pub(super) fn note_time(&mut self, arrival_ns: u64, state: SessionState) {
         let ends_s = self.now_s.saturating_add(self.timeouts_s[state as usize]).saturating_add(1);
         if let Some(log) = &mut self.log {
-            log.set_time(packet.arrival_ns, self.now_s, ends_s);
+            log.set_time(arrival_ns, self.now_s, ends_s);
         }
     }
 
     /// Logs a new session.
     pub(super) fn log_created(&mut self, at: usize) {
+        let inside = self.address_of(self.sessions[at].addresses[0]);
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.log(session_event(&self.sessions[at], true, log.logging, self.filtering));
+        log.log(session_event(&self.sessions[at], inside, true, log.logging, self.filtering));
     }
 
     /// Logs the end of a session; it lived until the end of the second before `ended_s`.
     pub(super) fn log_ended(&mut self, session: &Session, ended_s: u32) {
+        let inside = self.address_of(session.addresses[0]);
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.log_at_second(ended_s, session_event(session, false, log.logging, self.filtering));
+        log.log_at_second(ended_s, session_event(session, inside, false, log.logging, self.filtering));
     }
 
     /// A time that can be logged as the end of everything: nothing began later.
@@ -61,6 +63,14 @@ impl NatShard {
         let happening = self.block_event(true, subscriber, address, ports);
         if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
             log.log(happening);
+        }
+    }
+
+    /// Logs a block that a subscriber has from a former table.
+    pub(super) fn log_adopted(&mut self, subscriber: u32, address: usize, ports: (u16, u16), now_ns: u64) {
+        let happening = self.block_event(true, subscriber, address, ports);
+        if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
+            log.log_at(now_ns, happening);
         }
     }
 
@@ -80,7 +90,8 @@ impl NatShard {
 
     fn block_event(&self, allocated: bool, subscriber: u32, address: usize, ports: (u16, u16)) -> Happening {
         let public = self.layout.addresses[address].into();
-        Happening::Block { allocated, subscriber: subscriber.into(), public, ports }
+        let pool = number(self.pools.of_address(address));
+        Happening::Block { allocated, subscriber: self.address_of(subscriber), public, ports, pool }
     }
 
     /// Logs that the shard has reached its limit of sessions.
@@ -96,19 +107,19 @@ impl NatShard {
 
     /// Logs that an inside address has reached its limit of sessions.
     pub(super) fn log_host_limit(&mut self, inside: u32) {
-        let now_s = self.now_s;
-        let limit = self.hosts.limit();
+        let (now_s, subscriber) = (self.now_s, self.address_of(inside));
+        let limit = self.hosts.limit(self.pools.number_of(subscriber));
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Host, now_s)
         {
-            log.log(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+            log.log(Happening::SubscriberLimit { subscriber, limit });
         }
     }
 
     /// Logs that no port is left for an inside address.
     pub(super) fn log_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
-        let paired = self.layout.paired_address(inside);
+        let paired = self.layout.paired_address(inside, &self.publics_of(inside));
         // Without a public address, none is exhausted.
         let Some(public) = self.layout.addresses.get(paired).copied() else { return };
         if let Some(log) = &mut self.log
@@ -120,16 +131,19 @@ impl NatShard {
 
     /// Logs that a subscriber got no port.
     pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
-        let now_s = self.now_s;
+        let (now_s, subscriber) = (self.now_s, self.address_of(inside));
+        let pool = self.pools.number_of(subscriber);
         let Some(log) = self.log.as_mut() else { return };
         match refusal {
             Refusal::Limit(limit) => {
                 let subscribers = self.subscribers.as_mut();
                 if subscribers.is_some_and(|subscribers| subscribers.is_news(inside, now_s)) {
-                    log.log(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+                    log.log(Happening::SubscriberLimit { subscriber, limit });
                 }
             }
-            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => log.log(Happening::BlocksExhausted),
+            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => {
+                log.log(Happening::BlocksExhausted { pool: number(pool) });
+            }
             Refusal::BlockIsFull => self.log_ports_exhausted(protocol, inside),
             Refusal::NoBlock | Refusal::NoSubscriber => {}
         }
@@ -137,10 +151,11 @@ impl NatShard {
 
     /// Logs a session that lost its place at this time.
     pub(super) fn log_displaced(&mut self, session: &Session, ended_ns: u64) {
+        let inside = self.address_of(session.addresses[0]);
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.log_at(ended_ns, session_event(session, false, log.logging, self.filtering));
+        log.log_at(ended_ns, session_event(session, inside, false, log.logging, self.filtering));
     }
 
     /// Logs the end of all sessions, except port forwards, and blocks.
@@ -161,13 +176,18 @@ impl NatShard {
     /// Logs the release of all blocks at this time, if blocks are logged.
     pub(crate) fn log_end_of_blocks(&mut self, ended_ns: u64) {
         let Some(subscribers) = &self.subscribers else { return };
-        let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
-        subscribers.visit_given_out(&self.layout, |block| {
+        let mut log = self.log.take();
+        let known = |inside| self.address_of(inside);
+        subscribers.visit_given_out(&self.layout, &known, &mut |block| {
+            let Some(log) = log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
             let (subscriber, public) = (block.inside, block.public);
             let ports = (*block.ports.start(), *block.ports.end());
-            let happening = Happening::Block { allocated: false, subscriber, public, ports };
+            let address = self.layout.public_index(public.into()).unwrap_or_default();
+            let pool = number(self.pools.of_address(place(address)));
+            let happening = Happening::Block { allocated: false, subscriber, public, ports, pool };
             log.log_at(ended_ns, happening);
         });
+        self.log = log;
     }
 
     /// Takes over the pending events of the shard's predecessor.
@@ -178,9 +198,15 @@ impl NatShard {
     }
 }
 
-fn session_event(session: &Session, created: bool, logging: NatLogging, filtering: Filtering) -> Happening {
-    let [inside, public] =
-        [0, 1].map(|end| SocketAddrV4::new(Ipv4Addr::from(session.addresses[end]), session.ports[end]));
+fn session_event(
+    session: &Session,
+    inside: IpAddr,
+    created: bool,
+    logging: NatLogging,
+    filtering: Filtering,
+) -> Happening {
+    let inside = SocketAddr::new(inside, session.ports[0]);
+    let public = SocketAddrV4::new(session.addresses[1].into(), session.ports[1]);
     // With address-dependent filtering, the filter is in place of the first remote.
     let is_kept = logging == NatLogging::Sessions && filtering == Filtering::EndpointIndependent;
     let remote = session.remote().filter(|_| is_kept);

@@ -8,6 +8,8 @@
 use super::super::config::{Filtering, NatConfig};
 use super::super::hosts::Hosts;
 use super::super::layout::End;
+use super::super::nat64::is_number;
+use super::super::pools::{Pool, Pools};
 use super::super::session::{Life, Session, SessionState};
 use super::{NatCounters, NatShard};
 use crate::records::WHEEL_S;
@@ -34,6 +36,12 @@ impl NatShard {
             used.iter_mut().filter(|session| session.is_live()).for_each(|session| session.remotes = remotes);
         }
         self.drops_half_open = config.hosts.drops_half_open;
+        // The counts of a pool stay with its name.
+        let pools = Pools::new(config);
+        let before = |pool: &Pool| self.pools.all().iter().position(|old| old.name == pool.name);
+        let refused = pools.all().iter().map(|pool| before(pool).map_or(0, |old| self.refused[old]));
+        self.refused = refused.collect();
+        self.pools = pools;
         self.bare_s = config.timeouts.bare_s;
         self.count_hosts_anew(config);
         self.is_pressed &= self.drops_half_open;
@@ -90,22 +98,68 @@ impl NatShard {
     pub(crate) fn succeed(&mut self, old: &NatShard) {
         let counters = NatCounters { sessions_active: 0, ..old.counters };
         self.counters.add(&counters);
+        for (pool, refused) in old.pools.all().iter().zip(&old.refused) {
+            if let Some(at) = self.pools.all().iter().position(|own| own.name == pool.name) {
+                self.refused[at] += refused;
+            }
+        }
         for (mine, theirs) in self.translated.iter_mut().zip(old.translated) {
             *mine += theirs;
         }
         self.succeed_log(old);
     }
 
-    /// Takes over a session of a shard with the same hash seed, if it fits here. `is_filtered` says whether it has
-    /// tracked its destinations. A session that does not fit ends at `now_ns` and is logged.
-    pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
-        let Some(placed) = self.place(session, is_filtered) else {
+    /// Takes over a session of a shard with the same hash seed, if it fits here; `host` is its host with IPv6.
+    /// `is_filtered` says whether it has tracked its destinations. A session that does not fit ends at `now_ns` and is
+    /// logged.
+    pub(crate) fn adopt(
+        &mut self,
+        session: &Session,
+        host: Option<u128>,
+        is_filtered: bool,
+        now_ns: u64,
+    ) -> bool {
+        let mut session = *session;
+        if let Some(host) = host {
+            let Some(number) = self.hosts6.take(self.layout.home_of(host), host) else {
+                // Its host has no number here, so nothing can be logged about it.
+                self.counters.sessions_displaced += 1;
+                return false;
+            };
+            session.addresses[0] = number;
+        }
+        let placed = self.place(&session, is_filtered);
+        let placed = placed.filter(|placed| self.place_in_block(placed, now_ns));
+        if let Some(placed) = placed {
+            self.take_in(placed);
+        } else {
             self.counters.sessions_displaced += 1;
-            self.log_displaced(session, now_ns);
-            return false;
-        };
-        self.take_in(placed);
-        true
+            self.log_displaced(&session, now_ns);
+        }
+        if host.is_some() {
+            self.hosts6.release(session.addresses[0]);
+        }
+        placed.is_some()
+    }
+
+    /// Gives the subscriber of a placed session the block of its port. Without, gives the port back.
+    pub(super) fn place_in_block(&mut self, placed: &Session, now_ns: u64) -> bool {
+        let Some(subscribers) = &mut self.subscribers else { return true };
+        let (inside, port) = (placed.addresses[0], placed.ports[1]);
+        let (protocol, address) = (placed.protocol, usize::from(placed.public_index));
+        match subscribers.adopt(&self.layout, protocol, inside, (address, port)) {
+            Ok(given_out) => {
+                if let Some(ports) = given_out {
+                    self.log_adopted(inside, address, ports, now_ns);
+                }
+                true
+            }
+            Err(_) => {
+                let bitmap = self.layout.bitmap(protocol, address, port & 1);
+                self.ports.release(bitmap, self.layout.bitmap_place(port));
+                false
+            }
+        }
     }
 
     /// Puts a session that has its [place](Self::place) into the table.
@@ -121,12 +175,9 @@ impl NatShard {
         let [inside, public] = session.addresses;
         let [inside_port, public_port] = session.ports;
         let belongs_here = self.layout.port_shard(public_port) == self.shard
-            && self.layout.session_shard(session.protocol, inside, inside_port) == self.shard;
+            && self.layout.session_shard(session.protocol, self.home_of(inside), inside_port) == self.shard
+            && (!is_number(inside) || self.layout.nat64.is_some());
         if !belongs_here || self.counters.sessions_active >= u64::from(self.sessions_max) {
-            return None;
-        }
-        if self.subscribers.is_some() {
-            // Blocks are assigned anew, so a session outside its subscriber's blocks would have no owner.
             return None;
         }
         let key = session.key(End::Source);

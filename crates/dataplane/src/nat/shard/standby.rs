@@ -1,25 +1,27 @@
-//! Sessions copied to a standby router, and taken over from an active one. Nothing of a copy is logged: the router that
-//! made the session has logged it.
+//! Sessions copied to a standby router, and taken over from an active one. An IPv6 host's number means something in this
+//! router alone, so the copy has its address. Nothing of a copy is logged: the router that made the session has logged it.
 
 use super::super::config::{Filtering, NatProtocol};
 use super::super::layout::End;
+use super::super::nat64::{Hosts6, is_number};
 use super::super::session::{Life, Session, SessionState};
 use super::NatShard;
 use crate::records::slice;
 use crate::standby::{Changes, Copied};
+use std::net::IpAddr;
 use thalweg_wire::standby::{Change, Entry, SessionEntry};
 
 impl NatShard {
     /// Notes a session that is new or in another state.
     pub(super) fn note(&mut self, at: usize) {
-        let (session, filtering) = (&self.sessions[at], self.filtering);
-        self.changes.note(|| Change { is_end: false, entry: session.copy(filtering) });
+        let (session, filtering, hosts) = (&self.sessions[at], self.filtering, &self.hosts6);
+        self.changes.note(|| Change { is_end: false, entry: session.copy(hosts, filtering) });
     }
 
     /// Notes the end of a session.
     pub(super) fn note_end(&mut self, session: &Session) {
-        let filtering = self.filtering;
-        self.changes.note(|| Change { is_end: true, entry: session.copy(filtering) });
+        let (filtering, hosts) = (self.filtering, &self.hosts6);
+        self.changes.note(|| Change { is_end: true, entry: session.copy(hosts, filtering) });
     }
 
     /// Takes over a copy; whether there is room.
@@ -42,7 +44,7 @@ impl NatShard {
             // The active router is right about who has an endpoint.
             self.end_now(at);
         }
-        let placed = self.place(&copy, false);
+        let placed = self.place(&copy, false).filter(|placed| self.place_in_block(placed, 0));
         placed.map(|placed| self.take_in(placed)).is_some()
     }
 
@@ -80,24 +82,33 @@ impl Copied for NatShard {
                 session.expires_s =
                     self.now_s.saturating_add(self.timeouts_s[usize::from(session.state.number())]);
             }
-            show(session.copy(self.filtering));
+            show(session.copy(&self.hosts6, self.filtering));
         }
         rest
     }
 
     fn put(&mut self, entry: &Entry, _generation: u16) -> bool {
-        let copy = match entry {
-            Entry::Session(copy) => Session::copied(copy, self.filtering),
-            Entry::State(_) => None,
+        let Entry::Session(copy) = entry else { return false };
+        let inside = match copy.inside.0 {
+            IpAddr::V4(inside) => Some(inside.into()).filter(|inside| !is_number(*inside)),
+            IpAddr::V6(host) => self.hosts6.take(self.layout.home_of(host.into()), host.into()),
         };
+        let Some(inside) = inside else { return false };
+        let copy = Session::copied(copy, inside, self.filtering);
         let taken = copy.map(|copy| self.unlogged(|shard| shard.take_over(copy)));
+        self.hosts6.release(inside);
         self.feel_pressure();
         taken.unwrap_or(false)
     }
 
     fn end_copy(&mut self, entry: &Entry) {
         let Entry::Session(copy) = entry else { return };
-        let Some(copy) = Session::copied(copy, self.filtering) else { return };
+        let inside = match copy.inside.0 {
+            IpAddr::V4(inside) => Some(inside.into()),
+            IpAddr::V6(host) => self.hosts6.number_of(host.into()),
+        };
+        let copy = inside.and_then(|inside| Session::copied(copy, inside, self.filtering));
+        let Some(copy) = copy else { return };
         let key = copy.key(End::Source);
         let Some(at) = self.find(End::Source, key, self.layout.hash(key)) else { return };
         let known = &self.sessions[at];
@@ -114,7 +125,7 @@ impl Copied for NatShard {
 
 impl Session {
     /// What another router gets of it. A filter of destinations means nothing there.
-    fn copy(&self, filtering: Filtering) -> Entry {
+    fn copy(&self, hosts: &Hosts6, filtering: Filtering) -> Entry {
         let [inside, public] = self.ends();
         let remote = match filtering {
             Filtering::EndpointIndependent => self.remote(),
@@ -124,20 +135,21 @@ impl Session {
             protocol: self.protocol.number(),
             state: self.state.number(),
             is_several: self.life != Life::Alone,
-            inside,
+            inside: (hosts.ip_of(inside.0), inside.1),
             public,
             remote: remote.map_or((0, 0), |remote| (remote.ip().to_bits(), remote.port())),
         })
     }
 
-    /// A session from a copy, without its place in a table; `None` if it makes no sense.
-    fn copied(copy: &SessionEntry, filtering: Filtering) -> Option<Self> {
+    /// A session from a copy, without its place in a table; `None` if it makes no sense. `inside` is its inside address
+    /// here.
+    fn copied(copy: &SessionEntry, inside: u32, filtering: Filtering) -> Option<Self> {
         let (protocol, state) =
             (NatProtocol::from_ip(copy.protocol)?, SessionState::from_number(copy.state)?);
         let mut session = Self {
             // Its life is cut to that of its state.
             expires_s: u32::MAX,
-            addresses: [copy.inside.0, copy.public.0],
+            addresses: [inside, copy.public.0],
             ports: [copy.inside.1, copy.public.1],
             protocol,
             state,

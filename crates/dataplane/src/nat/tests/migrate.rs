@@ -58,8 +58,9 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
         }],
         ..old.clone()
     };
-    let fits =
-        |session: &SessionInfo| *session.public.ip() == old.public_addresses[0] && session.inside != taken;
+    let fits = |session: &SessionInfo| {
+        *session.public.ip() == old.public_addresses[0] && session.inside != SocketAddr::V4(taken)
+    };
     let (kept, displaced): (Vec<_>, Vec<_>) = before.into_iter().partition(fits);
     let (router, inherited) = turn(router, &new);
     assert_eq!((inherited.kept, inherited.displaced), (kept.len() as u64, displaced.len() as u64));
@@ -151,9 +152,8 @@ fn a_packet_that_is_tried_leaves_no_trace() {
         let mut chunk = chunk(&[(port_in, bytes, bytes.len() as u32)], router.now_ns);
         label(&router.labeler, &mut chunk, router.shards);
         let mut batch = chunk.batch(0);
-        let (packet, l3) = batch.packet_and_l3(0);
-        let trial = router.nat.try_packet(packet, l3, router.now_ns, &mut |_, _, _| ());
-        let reason = packet.drop_reason();
+        let trial = router.nat.try_packet(&mut batch, 0, router.now_ns, &mut |_, _, _| ());
+        let reason = batch.packets()[0].drop_reason();
         (trial, reason, chunk.frame(0).to_vec())
     };
     let state = |router: &Router| (sessions(router), router.nat.counters());

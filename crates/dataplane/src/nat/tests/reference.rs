@@ -7,7 +7,8 @@ use crate::nat::layout::{End, Layout, inside_key};
 use crate::nat::session::TcpFlags;
 use crate::nat::testing::{config, fuzz_one, icmp, udp};
 use crate::nat::{
-    AddressPair, Filtering, NatTimeouts, PortForward, PortSelection, SessionState, group_shards, shard_group,
+    AddressPair, Filtering, HostLimits, NatGroup, NatTimeouts, PortForward, PortSelection, SessionState,
+    group_shards, shard_group,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -145,8 +146,13 @@ impl Reference {
                 ((hash >> 8) % (65536 / u64::from(pairs_of_all_shards))) as u32
             }
         };
-        let paired = self.layout.paired_address(address);
-        let publics = &self.config.public_addresses;
+        let all = self.config.public_addresses.len();
+        let inside = IpAddr::V4(*endpoint.ip());
+        let group = self.config.groups.iter().find(|g| g.inside.iter().any(|net| net.contains(&inside)));
+        let rest = self.config.groups.first().map_or(all, |group| group.addresses.start);
+        let pool = group.map_or(0..rest, |group| group.addresses.clone());
+        let paired = self.layout.paired_address(address, &pool) - pool.start;
+        let publics = &self.config.public_addresses[pool];
         for parity in [endpoint.port() % 2, 1 - endpoint.port() % 2] {
             for n in 0..publics.len() {
                 let mut ports: Vec<u16> = self
@@ -302,10 +308,23 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
                 inside_port: inside_port(2),
                 count: 1,
             }],
+            groups: (addresses == 2 && hash_seed % 2 == 1).then(group_of_two).into_iter().collect(),
             hash_seed,
             ..config(addresses)
         }
     })
+}
+
+/// Two hosts that have the second address for themselves.
+fn group_of_two() -> NatGroup {
+    NatGroup {
+        name: "two".to_owned(),
+        inside: vec!["192.168.0.2/31".parse().unwrap()],
+        addresses: 1..2,
+        outside: 0,
+        limits: HostLimits::default(),
+        ports_max: 0,
+    }
 }
 
 fn inside_port(choice: u8) -> u16 {
@@ -419,7 +438,7 @@ proptest! {
         router.nat.advance(router.now_ns);
         let mut ours: Vec<_> = router.sessions().iter().map(|s| (s.protocol, s.inside, s.public, s.state)).collect();
         let mut theirs: Vec<_> =
-            reference.sessions.iter().map(|s| (s.inside.0, s.inside.1, s.public.1, s.state)).collect();
+            reference.sessions.iter().map(|s| (s.inside.0, SocketAddr::V4(s.inside.1), s.public.1, s.state)).collect();
         ours.sort_by_key(|s| (s.0, s.1));
         theirs.sort_by_key(|s| (s.0, s.1));
         prop_assert_eq!(ours, theirs);

@@ -371,7 +371,7 @@ fn sessions_can_be_inspected() {
     router.nat.advance(router.now_ns);
     let expected = SessionInfo {
         protocol: Udp,
-        inside: host(1, 4000),
+        inside: host(1, 4000).into(),
         public,
         state: SessionState::Udp,
         remote: Some(remote(1, 80)),

@@ -1,13 +1,14 @@
 //! Sessions at a standby: those of the active router, and of no use to it before it takes over.
 
 use super::super::{Filtering, NatLogging, PortForward, PortSelection, SessionState};
+use super::nat64::{self, Edge};
 use super::*;
 use crate::standby::testing::stand_by;
 use std::collections::BTreeSet;
 use thalweg_wire::standby::Table;
 
 /// What is the same on both routers.
-type Same = (NatProtocol, SocketAddrV4, SocketAddrV4, SessionState);
+type Same = (NatProtocol, SocketAddr, SocketAddrV4, SessionState);
 
 fn sessions(router: &Router) -> BTreeSet<String> {
     let same =
@@ -101,7 +102,7 @@ fn copies_end_with_their_sessions_and_not_before() {
     let left: Vec<_> =
         routers[1].sessions().into_iter().filter(|session| session.remaining_s.is_some()).collect();
     assert_eq!(left.len(), 1, "{left:?}");
-    assert_eq!(left[0].inside, host(1, 1000));
+    assert_eq!(left[0].inside, SocketAddr::V4(host(1, 1000)));
     assert!(u64::from(left[0].remaining_s.unwrap()) > udp_s - 5, "as if it had just been used");
     let refused = routers[1].enter(NatProtocol::Udp, server, short_lived);
     assert_eq!(refused, Err(DropReason::NatNoMapping));
@@ -109,6 +110,31 @@ fn copies_end_with_their_sessions_and_not_before() {
     routers[1].wait_s(udp_s + 1);
     routers[1].nat.advance(routers[1].now_ns);
     assert_eq!(routers[1].nat.counters().sessions_active, 0);
+}
+
+#[test]
+fn a_standby_has_the_sessions_of_ipv6_hosts() {
+    let config = nat64::config(1);
+    let mut edges = [0, 1].map(|_| Edge::new(&config));
+    let copy = |edges: &mut [Edge; 2]| {
+        let [a, b] = edges.each_ref().map(|edge| edge.router.nat.copies());
+        let now_ns = stand_by(Table::Sessions, [&a, &b], edges[0].router.now_ns);
+        drop((a, b));
+        edges.iter_mut().for_each(|edge| edge.router.now_ns = now_ns);
+    };
+    // One that the standby does not know is of another host.
+    edges[1].open(99, 4000).unwrap();
+    let publics = (1..40).map(|n| edges[0].open(n, 4000)).collect::<Vec<_>>();
+    copy(&mut edges);
+    assert_eq!(sessions(&edges[0].router), sessions(&edges[1].router));
+    let created = edges[1].router.nat.counters().sessions_created;
+    assert!((1..40).map(|n| edges[1].open(n, 4000)).eq(publics));
+    assert_eq!((created, edges[1].router.nat.counters().sessions_created), (1, 1));
+    let now_ns = edges[0].router.now_ns;
+    edges[0].router.nat.end_sessions(now_ns, EndedBy::Request, |_| true, |_| true);
+    copy(&mut edges);
+    let counters = edges[1].router.nat.counters();
+    assert_eq!((counters.sessions_active, counters.nat64_hosts), (0, 0));
 }
 
 /// A router that was active has sessions of its own; those of the other one are right.

@@ -25,7 +25,7 @@ fn deterministic() -> NatConfig {
     })
 }
 
-fn blocks(router: &Router) -> Vec<(std::net::Ipv4Addr, u16, [u16; 3])> {
+fn blocks(router: &Router) -> Vec<(IpAddr, u16, [u16; 3])> {
     let mut all = Vec::new();
     let mut next = Some(Cursor::default());
     while let Some(from) = next {
@@ -97,7 +97,7 @@ fn rfc7422_ports_follow_from_the_address() {
         router.open(Tcp, host(1, 5000 + port), remote(1, 80)).unwrap();
     }
     assert_eq!(router.open(Tcp, host(1, 6000), remote(1, 80)), Err(DropReason::NatPortLimit));
-    assert_eq!(blocks(&router)[0], (*host(1, 0).ip(), 2064, [16, 3, 3]));
+    assert_eq!(blocks(&router)[0], (IpAddr::V4(*host(1, 0).ip()), 2064, [16, 3, 3]));
 }
 
 #[test]
@@ -300,7 +300,7 @@ proptest! {
         }
         let mut expected: Vec<_> = expected.into_iter().map(|((address, n), (owner, used))| (address, owner, n * SIZE, used)).collect();
         expected.sort_by_key(|block| (block.0, block.2));
-        let expected: Vec<_> = expected.into_iter().map(|(_, owner, first, used)| (owner, first, used)).collect();
+        let expected: Vec<_> = expected.into_iter().map(|(_, owner, first, used)| (IpAddr::V4(owner), first, used)).collect();
         prop_assert_eq!(blocks(&router), expected);
         let counters = router.nat.counters();
         prop_assert_eq!(counters.sessions_active, reference.sessions.len() as u64);

@@ -162,6 +162,18 @@ fn probes_for_our_address_are_answered() {
     assert_eq!(table.view().count(), 0);
 }
 
+/// Linux asks in the name of whatever address the waiting packet comes from, be it one of its loopback interface.
+#[test]
+fn who_asks_in_the_name_of_another_network_is_answered_but_not_learned() {
+    let mut table = table();
+    for from in [Ipv4Addr::new(203, 0, 113, 9), Ipv4Addr::new(10, 0, 0, 255)] {
+        let question = arp_request((HOST_MAC, from), OUR4);
+        assert_eq!(table.handle_arp(0, &question, START), Err(Ignored::NotOnLink));
+        assert_eq!(read(&only_frame(&mut table)), (2, OUR_MAC, OUR4, HOST_MAC, from));
+    }
+    assert_eq!(table.view().count(), 0);
+}
+
 #[test]
 fn our_address_is_defended_but_not_all_the_time() {
     let mut table = table();
@@ -195,9 +207,7 @@ fn what_cannot_be_is_not_believed() {
     let mut other_vlan = ask((HOST_MAC, HOST4));
     other_vlan.splice(12..12, [0x81, 0, 0, 9]);
     let cases = [
-        (ask((HOST_MAC, off_link)), Ignored::NotOnLink),
-        (ask((HOST_MAC, Ipv4Addr::new(10, 0, 0, 255))), Ignored::NotOnLink),
-        (ask((HOST_MAC, Ipv4Addr::new(10, 0, 0, 0))), Ignored::NotOnLink),
+        (arp(2, (HOST_MAC, off_link), (OUR_MAC, OUR4), OUR_MAC), Ignored::NotOnLink),
         (ask((HOST_MAC, Ipv4Addr::BROADCAST)), Ignored::NotOnLink),
         (ask((HOST_MAC, Ipv4Addr::LOCALHOST)), Ignored::NotOnLink),
         (ask((HOST_MAC, Ipv4Addr::new(224, 0, 0, 1))), Ignored::NotOnLink),

@@ -268,3 +268,29 @@ fn neighbors_are_probed_as_if_they_were_used() {
         assert_eq!(state(&table, HOST4), Some(Reachable));
     }
 }
+
+/// A link without MAC addresses: the far end gets everything, and nobody is asked.
+#[test]
+fn nobody_is_asked_on_a_link_with_two_ends() {
+    let mut table = table();
+    assert!(table.want(0, HOST4.into(), START));
+    only_frame(&mut table);
+    let bare = PortIdentity { far_end: Some(OTHER_MAC), ..identity() };
+    table.set_port(0, Some(bare.clone()), START);
+    assert!(table.want(0, HOST6.into(), START));
+    assert_eq!(outputs(&mut table), [], "no announcement, no question");
+    assert_eq!((table.next_deadline(), table.view().count()), (None, 0));
+    table.resolve(0, HOST4.into(), b"packet".to_vec(), START);
+    assert_eq!(outputs(&mut table), [forward(HOST4, OTHER_MAC, b"packet")]);
+    // Somebody without a network here is there too.
+    assert_eq!(table.lookup(0, Ipv4Addr::new(192, 0, 2, 1).into()), Some(OTHER_MAC));
+    assert_eq!(table.lookup(1, HOST4.into()), None);
+    // Ethernet again: the gateway is asked for.
+    table.set_port(0, Some(identity()), START);
+    let asked = outputs(&mut table);
+    assert!(
+        asked.len() >= 2 && asked.iter().all(|output| matches!(output, Output::Send { .. })),
+        "{asked:?}"
+    );
+    assert_eq!(state(&table, HOST4), Some(NeighborState::Incomplete));
+}

@@ -92,17 +92,23 @@ impl Thalweg {
         self
     }
 
-    /// The same router with a change, in a folder of its own.
-    pub fn changed(mut self, change: Change) -> Self {
+    /// Under a name that says how it differs, in a folder of its own.
+    pub fn named(mut self, name: &str) -> Self {
         let folder = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        self.folder.set_file_name(format!("{folder}-{}", change.name.replace(' ', "-")));
-        change.name.clone_into(&mut self.label.change);
-        self.driver += change.mode;
-        if !change.workers.is_empty() {
-            self.more += &format!("\n[workers]\n{}\n", change.workers);
-        }
-        self.change = Some(change);
+        self.folder.set_file_name(format!("{folder}-{}", name.replace(' ', "-")));
+        name.clone_into(&mut self.label.change);
         self
+    }
+
+    /// The same router with a change, in a folder of its own.
+    pub fn changed(self, change: Change) -> Self {
+        let mut this = self.named(&change.name);
+        this.driver += change.mode;
+        if !change.workers.is_empty() {
+            this.more += &format!("\n[workers]\n{}\n", change.workers);
+        }
+        this.change = Some(change);
+        this
     }
 
     /// The socket it answers questions at while it runs. By the path that the folder was named by, not by the whole one:

@@ -73,7 +73,8 @@ impl Shared {
     pub(super) fn look(&self) -> Result<LinkFacts, LiveError> {
         let has_link = self.device.has_link();
         let mac = MacAddr::from_u64(self.mac.load(Ordering::Relaxed));
-        let mut facts = LinkFacts { index: 0, mac, mtu: self.mtu_max, is_up: true, has_carrier: has_link };
+        let (index, mtu) = (0, self.mtu_max);
+        let mut facts = LinkFacts { index, mac, mtu, is_up: true, has_carrier: has_link, far_end: None };
         if let Some(kernel) = &self.kernel {
             let interface = kernel.read()?;
             facts.index = interface.index;

@@ -48,6 +48,7 @@ pub fn open(options: &DpdkOptions) -> Result<Opened, LiveError> {
         interface: shared.name.clone(),
         index: facts.interface,
         mac: now.mac,
+        far_end: None,
         mtu: now.mtu,
         mode: shared.mode(&facts),
         why_not_better: shared.kernel.as_ref().and_then(|kernel| kernel.why_shared.clone()),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use socket2::{Domain, Socket, Type};
 use thalweg_base::ChunkBuilder;
+use thalweg_wire::MacAddr;
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
 use thalweg_wire::vlan::TAG_BYTES as TAG;
 
@@ -17,7 +18,7 @@ use crate::live::intake::{Destination, Intake, Took};
 use crate::live::link::{LinkFacts, Links};
 use crate::live::membership::{self, ListensTo};
 use crate::live::segment::OFFLOAD_BYTES;
-use crate::live::{LiveError, PortRx, RxCounters, is_for, system};
+use crate::live::{LiveError, PortRx, RxCounters, bare, is_for, system};
 use crate::socket_option;
 
 /// The most receiving halves of a port: more cores than any machine should need for one interface.
@@ -55,6 +56,8 @@ pub(super) struct PacketRx {
     fanout: bool,
     index: u32,
     mtu: usize,
+    /// The interface has no link layer.
+    is_bare: bool,
     state: State,
     intake: Intake,
 }
@@ -80,6 +83,7 @@ impl PacketRx {
             fanout,
             index: facts.index,
             mtu: facts.mtu as usize,
+            is_bare: facts.far_end.is_some(),
             state: if facts.is_up { State::Up } else { State::Down },
             intake: Intake::new(),
         })
@@ -126,6 +130,7 @@ impl PacketRx {
         })?;
         self.index = facts.index;
         self.mtu = facts.mtu as usize;
+        self.is_bare = facts.far_end.is_some();
         self.state = if facts.is_up { State::Up } else { State::Down };
         Ok(())
     }
@@ -155,16 +160,30 @@ impl PacketRx {
 
     /// Takes the frame in the next slot.
     fn take(&mut self, to: &mut Destination<'_>) -> Took {
-        let Self { ring, intake, shared, socket, mtu, .. } = self;
+        let Self { ring, intake, shared, socket, mtu, is_bare, .. } = self;
         let Some(Slot { status, frame_bytes, vlan, content }) = ring.peek() else { return Took::Nothing };
-        let took = if status & libc::TP_STATUS_COPY != 0 {
-            // The frame is the next one of the socket's queue. One more byte, to detect a longer one.
-            let whole = |buffer: &mut [u8]| match (&*socket).read(buffer) {
-                Ok(bytes) if bytes == OFFLOAD_BYTES + frame_bytes => Ok(bytes),
-                _ => Ok(0),
+        let is_queued = status & libc::TP_STATUS_COPY != 0;
+        let took = if is_queued || *is_bare {
+            let header = if *is_bare { ETHERNET } else { 0 };
+            let whole = |buffer: &mut [u8]| {
+                let room = &mut buffer[header..];
+                // A queued frame is the next one of the socket's queue.
+                let bytes = match content {
+                    _ if is_queued => (&*socket).read(room).unwrap_or(0),
+                    Some((offload, packet)) => copied(offload, packet, room),
+                    None => 0,
+                };
+                let own = MacAddr::from_u64(shared.mac.load(Ordering::Relaxed));
+                Ok(match bytes == OFFLOAD_BYTES + frame_bytes {
+                    true if *is_bare => bare::dress(buffer, frame_bytes, own),
+                    true => bytes,
+                    false => 0,
+                })
             };
             let is_ours = |frame: &[u8]| shared.is_ours(frame);
-            intake.read(frame_bytes + 1, (vlan, *mtu), to, is_ours, whole).unwrap_or(Took::It)
+            // One more byte, to detect a longer one.
+            let longest = header + frame_bytes + 1;
+            intake.read(longest, (vlan, *mtu), to, is_ours, whole).unwrap_or(Took::It)
         } else {
             match content {
                 Some((_, frame)) if frame.len() == frame_bytes && !shared.is_ours(frame) => {
@@ -211,6 +230,15 @@ impl PacketRx {
         self.mtu = self.links.mtu(&self.shared.interface).map_or(before, |mtu| mtu as usize);
         self.mtu > before
     }
+}
+
+/// Copies an offload header and its frame; returns how many bytes, 0 without room for them.
+fn copied(offload: &[u8; OFFLOAD_BYTES], frame: &[u8], to: &mut [u8]) -> usize {
+    let bytes = OFFLOAD_BYTES + frame.len();
+    let Some(to) = to.get_mut(..bytes) else { return 0 };
+    to[..OFFLOAD_BYTES].copy_from_slice(offload);
+    to[OFFLOAD_BYTES..].copy_from_slice(frame);
+    bytes
 }
 
 impl PortRx for PacketRx {

@@ -10,7 +10,7 @@ use thalweg_base::uninterrupted;
 use crate::live::link::{LinkFacts, Links};
 use crate::live::segment::{OFFLOAD_BYTES, Opening};
 use crate::live::system::{self, SEND_FRAMES_MAX};
-use crate::live::{LiveError, NotTaken, PortTx, TxCounters, segment};
+use crate::live::{LiveError, NotTaken, PortTx, TxCounters, bare, segment};
 use crate::socket_option;
 
 /// The bytes of unsent frames that the interface may hold, including the kernel's overhead: some 340 small frames
@@ -23,6 +23,8 @@ pub const PENDING_FRAMES_MAX: usize = 4 * SEND_FRAMES_MAX;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Frames refused as too long after which the MTU is read anew.
 const REFUSED_PER_LOOK: u64 = 64;
+/// Merged frames in a row that the kernel has to refuse until the port asks for single ones.
+const UNCUT_MAX: u8 = 2;
 const ETHERNET: usize = 14;
 /// The offload header of a single frame.
 const NOTHING_LEFT_TO_DO: [u8; OFFLOAD_BYTES] = [0; OFFLOAD_BYTES];
@@ -34,6 +36,8 @@ pub(super) struct PacketTx {
     bypass: bool,
     index: u32,
     mtu: usize,
+    /// The interface has no link layer.
+    is_bare: bool,
     /// The pushed frames, each behind an offload header, one behind the other.
     bytes: Vec<u8>,
     /// Where each frame lies in `bytes`.
@@ -43,6 +47,8 @@ pub(super) struct PacketTx {
     /// When the interface was found down or gone, or last checked after that.
     down: Option<Instant>,
     too_long: u64,
+    /// Merged frames in a row that the kernel did not cut.
+    uncut: u8,
     counters: TxCounters,
 }
 
@@ -57,11 +63,13 @@ impl PacketTx {
             bypass,
             index: facts.index,
             mtu: facts.mtu as usize,
+            is_bare: facts.far_end.is_some(),
             bytes: Vec::with_capacity(PENDING_FRAMES_MAX * 2048),
             spans: Vec::with_capacity(PENDING_FRAMES_MAX),
             done: 0,
             down: None,
             too_long: 0,
+            uncut: 0,
             counters: TxCounters::default(),
         })
     }
@@ -81,15 +89,18 @@ impl PacketTx {
 
     /// Hands the kernel as many frames as it takes. `Ok` if it took all, or may take more later.
     fn send(&mut self) -> io::Result<()> {
+        let names = self.is_bare.then_some(self.index);
+        // Counted with their headers, as they were received.
+        let header = if self.is_bare { ETHERNET } else { 0 };
         while self.done < self.spans.len() {
-            match system::send_frames(self.socket.as_fd(), &self.bytes, &self.spans[self.done..]) {
+            match system::send_frames(self.socket.as_fd(), &self.bytes, &self.spans[self.done..], names) {
                 Ok(sent) => {
                     let bytes: u64 = self.spans[self.done..self.done + sent]
                         .iter()
                         .map(|(_, length)| u64::from(*length))
                         .sum();
                     self.counters.frames += sent as u64;
-                    self.counters.bytes += bytes - (sent * OFFLOAD_BYTES) as u64;
+                    self.counters.bytes += bytes + (sent * header) as u64 - (sent * OFFLOAD_BYTES) as u64;
                     self.done += sent;
                 }
                 Err(error) => match error.raw_os_error() {
@@ -131,6 +142,8 @@ impl PacketTx {
             self.index = facts.index;
         }
         self.mtu = facts.mtu as usize;
+        self.is_bare = facts.far_end.is_some();
+        self.uncut = 0;
         if facts.is_up { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENETDOWN)) }
     }
 }
@@ -152,6 +165,16 @@ impl PortTx for PacketTx {
         if self.spans.len() >= PENDING_FRAMES_MAX {
             return Err(NotTaken::Full);
         }
+        let frame = match self.is_bare {
+            false => frame,
+            true => match bare::undress(frame) {
+                Some(packet) => packet,
+                None => {
+                    self.counters.failed += 1;
+                    return Ok(());
+                }
+            },
+        };
         self.spans.push((self.bytes.len() as u32, (OFFLOAD_BYTES + frame.len()) as u32));
         self.bytes.extend_from_slice(&NOTHING_LEFT_TO_DO);
         self.bytes.extend_from_slice(frame);
@@ -163,7 +186,10 @@ impl PortTx for PacketTx {
         if self.down.is_some() {
             return Err(NotTaken::Down);
         }
-        let opening = Opening::new(frame, segment_bytes).map_err(|_| NotTaken::Merged)?;
+        if self.uncut >= UNCUT_MAX {
+            return Err(NotTaken::Merged);
+        }
+        let mut opening = Opening::new(frame, segment_bytes).map_err(|_| NotTaken::Merged)?;
         if self.is_too_long(frame, opening.longest()) {
             return Err(NotTaken::TooLong);
         }
@@ -173,9 +199,15 @@ impl PortTx for PacketTx {
         if self.pending() > 0 {
             return Err(NotTaken::Full);
         }
+        if self.is_bare {
+            opening.undress();
+        }
         let sent = send_whole(&self.socket, frame, &opening, &mut self.counters);
-        if sent == Err(NotTaken::Down) {
-            self.down = Some(Instant::now());
+        match sent {
+            Ok(()) => self.uncut = 0,
+            Err(NotTaken::Merged) => self.uncut += 1,
+            Err(NotTaken::Down) => self.down = Some(Instant::now()),
+            Err(NotTaken::Full | NotTaken::TooLong) => {}
         }
         sent
     }
@@ -222,7 +254,8 @@ pub(in crate::live) fn send_whole(
         }
         Err(error) => match error.raw_os_error() {
             Some(libc::EAGAIN) => Err(NotTaken::Full),
-            Some(libc::EINVAL) => Err(NotTaken::Merged),
+            // Past the queueing discipline the kernel does not cut for an interface that cannot: it drops (ENOBUFS).
+            Some(libc::EINVAL | libc::ENOBUFS) => Err(NotTaken::Merged),
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(NotTaken::Down),
             // As with single frames, the kernel has dropped it.
             _ => {

@@ -23,6 +23,9 @@ const GET_CHANNELS: u32 = 0x3c;
 
 /// Drivers of interfaces on which local senders leave checksums unfinished, because no wire follows.
 const WITHOUT_A_WIRE: [&str; 5] = ["veth", "tun", "virtio_net", "vif", "hv_netvsc"];
+/// Drivers of interfaces that are made over others and have no XDP of their own. What these have merged arrives merged,
+/// and nothing switches that off here.
+const OVER_OTHERS: [&str; 5] = ["bridge", "macvlan", "team", "vxlan", "geneve"];
 
 /// An interface in the network namespace of the thread that found it.
 #[derive(Debug)]
@@ -74,15 +77,23 @@ impl Interface {
 
     /// Whether frames may arrive whose transport checksum is unfinished.
     pub(super) fn has_unfinished_checksums(&self) -> bool {
+        self.driver().is_none_or(|driver| WITHOUT_A_WIRE.contains(&&*driver))
+    }
+
+    /// Whether it is made over other interfaces, whose merged segments it passes on.
+    pub(super) fn is_over_others(&self) -> bool {
+        self.driver().is_some_and(|driver| OVER_OTHERS.contains(&&*driver))
+    }
+
+    /// The name of its driver, if that says one.
+    fn driver(&self) -> Option<String> {
         // struct ethtool_drvinfo: command, driver 32, version 32 and so on: 196 bytes.
         let mut info = [0; 49];
         info[0] = GET_DRIVER;
-        if self.ethtool(&mut info).is_err() {
-            return true;
-        }
+        self.ethtool(&mut info).ok()?;
         let bytes: Vec<u8> = info[1..9].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
-        let driver = bytes.split(|&byte| byte == 0).next().unwrap_or(&[]);
-        WITHOUT_A_WIRE.iter().any(|name| name.as_bytes() == driver)
+        let name = bytes.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 
     /// Switches the merging of received segments. Returns whether it was on.

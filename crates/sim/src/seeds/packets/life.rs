@@ -6,7 +6,7 @@
 //! same way, and the counters must be the same.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -351,9 +351,12 @@ fn listed(stage: &NatStage, now_ns: u64) -> Vec<Listed> {
         next = stage.sessions(from, now_ns, |session| session.state != SessionState::Forward, &mut sessions);
     }
     let endpoint = |session: &SessionInfo, at: SocketAddrV4| Endpoint::new(session.protocol.number(), at);
-    let listed = sessions.iter().map(|session| Listed {
-        inside: endpoint(session, session.inside),
-        public: endpoint(session, session.public),
+    let listed = sessions.iter().filter_map(|session| match session.inside {
+        SocketAddr::V4(inside) => {
+            Some(Listed { inside: endpoint(session, inside), public: endpoint(session, session.public) })
+        }
+        // These networks have no IPv6 hosts.
+        SocketAddr::V6(_) => None,
     });
     let mut listed: Vec<Listed> = listed.collect();
     listed.sort_unstable();
@@ -579,7 +582,7 @@ fn clear(script: &mut Script<'_>, serial: &Subject, other: &Subject, host: u8) -
     let address = inside(host, script.setup.lans()).1;
     for subject in [serial, other] {
         if let Some(stage) = subject.plan.nat_stage() {
-            let named = |session: &SessionInfo| *session.inside.ip() == address;
+            let named = |session: &SessionInfo| session.inside.ip() == address;
             stage.end_sessions(script.now_ns, EndedBy::Request, named, |_| false);
         }
     }

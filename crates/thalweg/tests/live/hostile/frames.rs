@@ -11,9 +11,9 @@ use crate::site::{GUEST, OFFICE, OUTSIDE};
 
 /// The MAC addresses of the sender and of the router's port.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct VethPair {
-    pub(super) from: MacAddr,
-    pub(super) to: MacAddr,
+pub(crate) struct VethPair {
+    pub(crate) from: MacAddr,
+    pub(crate) to: MacAddr,
 }
 
 impl VethPair {
@@ -47,7 +47,7 @@ const GOOD: [&str; 10] = [
 ];
 
 /// All of them.
-pub(super) fn all(veth: VethPair, corpus: &Path, seed: u64) -> Vec<Vec<u8>> {
+pub(crate) fn all(veth: VethPair, corpus: &Path, seed: u64) -> Vec<Vec<u8>> {
     let good: Vec<Vec<u8>> = GOOD.iter().map(|line| veth.line(line)).collect();
     let mut frames = Vec::new();
     frames.extend(cut_off(&good));

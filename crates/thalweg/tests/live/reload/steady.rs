@@ -1,7 +1,10 @@
-//! A stream at a steady rate during reloads: how much was sent, how much arrived, and where the rest is.
+//! Streams during reloads: how much was sent, how much arrived, and where the rest is.
 //!
-//! The stream does not wait, so rings may overflow on a busy machine; the ports count that. The test demands that
-//! every packet is accounted for. It prints how many packets were lost and how long none was received, for
+//! A stream that waits until what it has sent has arrived, so that no ring can overflow, loses nothing, at any number of
+//! reloads. `THALWEG_RELOAD_PACKETS=2000000` sends that many in each of ten rounds.
+//!
+//! The stream at a steady rate does not wait, so rings may overflow on a busy machine; the ports count that. The test
+//! demands that every packet is accounted for. It prints how many packets were lost and how long none was received, for
 //! `docs/reload.md`. `THALWEG_RELOAD_RATE=100000` measures all drivers and models at that many packets per
 //! second, with a full Internet table.
 
@@ -28,6 +31,16 @@ const TICK: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(10);
 /// Prefixes of the generated table.
 const MADE_UP: u32 = 30_000;
+
+/// The most packets of a stream on their way: fewer than the kernel's queue of a core holds.
+const ON_THEIR_WAY: u64 = 512;
+/// Reloads in a round at least.
+const RELOADS: usize = 3;
+/// Rounds, and packets in each; of a measurement ten rounds.
+const ROUNDS: (usize, u64) = (2, 20_000);
+const ROUNDS_MEASURED: usize = 10;
+/// No packet is this late; one that has not arrived by then is lost.
+const LOST: Duration = Duration::from_secs(20);
 
 /// The effect of one reload on a stream.
 #[derive(Debug)]
@@ -68,14 +81,20 @@ impl<'s> Stream<'s> {
         Self { site, rate, received, stop, receiver: Some(receiver) }
     }
 
+    fn sender(&self) -> UdpSocket {
+        let bound = || {
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a port");
+            socket.connect((BEYOND, 9)).expect("a route");
+            socket
+        };
+        self.site.within(&self.site.namespace(OFFICE), bound)
+    }
+
     /// Sends while `work` runs, and a little before and after; returns what arrived.
     fn over(&self, router: &Router<'_>, work: impl FnOnce() -> String + Send) -> Measured {
         let before = self.received.load(Ordering::Acquire);
         let (missed_before, dropped_before) = losses(router);
-        let socket = self
-            .site
-            .within(&self.site.namespace(OFFICE), || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
-        self.site.within(&self.site.namespace(OFFICE), || socket.connect((BEYOND, 9)).expect("a route"));
+        let socket = self.sender();
         let ends = AtomicBool::new(false);
         let (sent, said) = thread::scope(|scope| {
             let sender = scope.spawn(|| send(&socket, self.rate, &ends));
@@ -106,6 +125,30 @@ impl Drop for Stream<'_> {
     }
 }
 
+/// Sends `packets`, and more until `is_over`, never too many ahead of what is `received`; returns how many were sent, and
+/// how many of them were lost.
+fn without_loss(socket: &UdpSocket, received: &AtomicU64, packets: u64, is_over: &AtomicBool) -> (u64, u64) {
+    let before = received.load(Ordering::Acquire);
+    let mut sent = 0u64;
+    let (mut last, mut since) = (0, Instant::now());
+    loop {
+        let now = received.load(Ordering::Acquire) - before;
+        let ends = sent >= packets && is_over.load(Ordering::Acquire);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        if ends && now >= sent || since.elapsed() > LOST {
+            return (sent, sent.saturating_sub(now));
+        }
+        if ends || sent - now >= ON_THEIR_WAY {
+            thread::sleep(Duration::from_micros(50));
+            continue;
+        }
+        socket.send(&sent.to_be_bytes()).expect("sending succeeds");
+        sent += 1;
+    }
+}
+
 /// Sends one burst per tick. A late sender catches up with at most [`LATE`], so a slow machine lowers the load.
 fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
     let mut last = Instant::now();
@@ -124,7 +167,7 @@ fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
 }
 
 /// Frames missed by ports, and packets dropped with a reason.
-fn losses(router: &Router<'_>) -> (u64, u64) {
+pub(crate) fn losses(router: &Router<'_>) -> (u64, u64) {
     let ports = router.show(&["ports"]).expect("the router answers");
     let count = |port: &Value| port["missed"].as_u64().unwrap_or_default();
     let dropped = router.one("counters")["dropped"].as_object().cloned().unwrap_or_default();
@@ -160,11 +203,55 @@ fn with_table(gateway: &str) -> Settings {
     Settings { rest: format!("[routing]\nfiles = [\"table.txt\"]\n{hops}\n"), ..base() }
 }
 
-fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
-    let Some(site) = Site::new() else { return };
+/// Reloads one configuration after the other while a stream flows, and loses nothing.
+fn rounds(driver: &str, (rounds, packets): (usize, u64)) {
+    let Some(site) = Site::alone().map(prepared) else { return };
+    let router = site.run(&config(driver, &base()), &[]);
+    eventually("the server answers", || site.pings(OFFICE, BEYOND).then_some(()));
+    let stream = Stream::new(&site, 0);
+    let all = configurations(&site);
+    let mut next = all.iter().cycle();
+    for round in 1..=rounds {
+        let (is_over, socket, received) = (AtomicBool::new(false), stream.sender(), &*stream.received);
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| without_loss(&socket, received, packets, &is_over));
+            let mut reloads = 0;
+            while reloads < RELOADS || stream.received.load(Ordering::Acquire) < round as u64 * packets {
+                if sending.is_finished() {
+                    break;
+                }
+                let Some((what, settings)) = next.next() else { break };
+                router.reload(&config(driver, settings)).unwrap_or_else(|why| panic!("{what}: {why}"));
+                reloads += 1;
+            }
+            is_over.store(true, Ordering::Release);
+            let (sent, lost) = sending.join().expect("it sends");
+            println!("RELOADS {driver}: round {round}: {sent} packets, {reloads} reloads, {lost} lost");
+            assert_eq!(lost, 0, "{}", router.one("counters"));
+        });
+    }
+    router.counters_add_up();
+}
+
+#[test]
+fn a_stream_that_overflows_nothing_loses_nothing() {
+    let packets = std::env::var("THALWEG_RELOAD_PACKETS").ok().and_then(|packets| packets.parse().ok());
+    let all = packets.map_or(ROUNDS, |packets| (ROUNDS_MEASURED, packets));
+    for driver in ["af_packet", "af_xdp"] {
+        rounds(driver, all);
+    }
+}
+
+/// The site with a server behind a gateway.
+fn prepared(site: Site) -> Site {
     let outside = site.namespace(OUTSIDE);
     site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
     site.ip(&outside, "addr add 198.51.100.3/24 dev eth0");
+    site
+}
+
+fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
+    let Some(site) = Site::new().map(prepared) else { return };
     let config = |settings: &Settings| {
         let wan = "addresses = [\"198.51.100.1/24\"]";
         config(driver, settings).replace(wan, "addresses = [\"198.51.100.1/24\", \"2001:db8:9::1/64\"]")

@@ -1,0 +1,326 @@
+//! Faults without end, under traffic: after each, every packet is accounted for, and the memory stays what it was.
+//!
+//! A pass is all faults, in random order; the test makes one. `cargo xtask soak --minutes 30` goes on for that
+//! long, on a release build, and prints what was lost with each fault and the memory after each pass.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_base::XorShift64Star;
+use thalweg_wire::MacAddr;
+
+use crate::hostile::frames::{self, VethPair};
+use crate::packets::build;
+use crate::reload::steady::losses;
+use crate::reload::{BEYOND, base, config, configurations};
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use crate::wire::{Stop, Wire};
+
+/// The order of faults, and what is random in them.
+const SEED: u64 = 20_261_126;
+/// Datagrams a second of each host that sends some during a fault.
+const RATE: u64 = 3_000;
+/// Flows of a flood, and hostile frames at a time.
+const FLOOD: usize = 4_000;
+const HOSTILE: usize = 800;
+/// Frames while the process stands still: more than a ring holds.
+const OVERFLOW: u32 = 12_000;
+/// The memory of a pass that passes before it may exceed, in percent, and how many of them a verdict needs.
+const GROWTH_PERCENT: f64 = 3.0;
+const PASSES_MIN: usize = 8;
+const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x66, 0x66]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    /// Another configuration, and the first one again.
+    Reload,
+    /// The far end's carrier goes, and returns.
+    Cable,
+    /// The router's own interface goes down, and up.
+    Port,
+    /// The interface is deleted and made again.
+    Gone,
+    /// The gateway has another MAC address.
+    Moved,
+    /// More flows than hosts have.
+    Flood,
+    /// Frames that no host should send.
+    Hostile,
+    /// The process stands still, and rings overflow.
+    Stopped,
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::Reload,
+    Fault::Cable,
+    Fault::Port,
+    Fault::Gone,
+    Fault::Moved,
+    Fault::Flood,
+    Fault::Hostile,
+    Fault::Stopped,
+];
+
+struct Soak<'s> {
+    site: &'s Site,
+    router: Router<'s>,
+    driver: &'s str,
+    chance: XorShift64Star,
+    /// The next configuration to reload, and the next of the hostile frames.
+    next: usize,
+    hostile: Vec<Vec<u8>>,
+    /// By fault: how often, how many packets ports missed meanwhile, and how many were dropped.
+    lost: BTreeMap<Fault, (u64, u64, u64)>,
+}
+
+impl<'s> Soak<'s> {
+    fn new(site: &'s Site, driver: &'s str) -> Self {
+        let mut soak = Self {
+            site,
+            router: site.run(&config(driver, &base()), &[]),
+            driver,
+            chance: XorShift64Star::new(SEED),
+            next: 0,
+            hostile: Vec::new(),
+            lost: BTreeMap::new(),
+        };
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        let to = site.mac_of(&site.router(), "guest");
+        soak.hostile = frames::all(VethPair { from: STRANGER, to }, &corpus, SEED);
+        soak.is_whole();
+        soak
+    }
+
+    /// All faults once, each under traffic; every packet is accounted for after each.
+    fn pass(&mut self) {
+        let mut faults = FAULTS.to_vec();
+        while !faults.is_empty() {
+            let fault = faults.swap_remove(self.chance.below(faults.len() as u32) as usize);
+            let before = losses(&self.router);
+            let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+            thread::scope(|scope| {
+                for (from, to) in [(OFFICE, BEYOND), (GUEST, BEYOND), (GUEST, OFFICE.v4)] {
+                    let socket = self.socket(from);
+                    scope.spawn({
+                        let (sent, stop) = (&sent, &stop);
+                        move || send(&socket, to, sent, stop)
+                    });
+                }
+                let _stop = Stop(&stop);
+                eventually("datagrams are sent", || (sent.load(Ordering::Relaxed) > RATE / 10).then_some(()));
+                self.happens(fault);
+            });
+            self.is_whole();
+            self.router.counters_add_up();
+            let (missed, dropped) = losses(&self.router);
+            let of_fault = self.lost.entry(fault).or_default();
+            of_fault.0 += 1;
+            of_fault.1 += missed - before.0;
+            of_fault.2 += dropped - before.1;
+        }
+    }
+
+    fn socket(&self, from: Host) -> UdpSocket {
+        let bound = || UdpSocket::bind((from.v4, 0)).expect("a socket");
+        self.site.within(&self.site.namespace(from), bound)
+    }
+
+    fn happens(&mut self, fault: Fault) {
+        let (here, outside) = (self.site.router(), self.site.namespace(OUTSIDE));
+        let ip = |namespace: &str, arguments: &str| self.site.ip(namespace, arguments);
+        match fault {
+            Fault::Reload => {
+                let all = configurations(self.site);
+                self.next += 1;
+                let (what, settings) = &all[self.next % all.len()];
+                for settings in [settings, &base()] {
+                    let text = config(self.driver, settings);
+                    self.router.reload(&text).unwrap_or_else(|why| panic!("{what}: {why}"));
+                }
+            }
+            Fault::Cable => {
+                ip(&outside, "link set eth0 down");
+                self.is_down("wan");
+                ip(&outside, "link set eth0 up");
+            }
+            Fault::Port => {
+                ip(&here, "link set lan down");
+                self.is_down("lan");
+                ip(&here, "link set lan up");
+            }
+            Fault::Gone => {
+                ip(&here, "link del wan");
+                self.is_down("wan");
+                self.site.veth(OUTSIDE);
+                gateways(self.site);
+            }
+            Fault::Moved => {
+                let last = self.chance.below(256);
+                ip(&outside, "link set eth0 down");
+                ip(&outside, &format!("link set eth0 address 02:00:00:00:88:{last:02x}"));
+                ip(&outside, "link set eth0 up");
+            }
+            Fault::Flood => {
+                let first = self.chance.below(16) * 1000;
+                let near = self.site.mac_of(&here, "lan");
+                let frames: Vec<_> = (0..FLOOD as u32).map(|n| flow(near, first + n)).collect();
+                self.frames(OFFICE, &frames);
+            }
+            Fault::Hostile => {
+                let first = self.next * HOSTILE % self.hostile.len();
+                self.next += 1;
+                let frames: Vec<_> = self.hostile.iter().cycle().skip(first).take(HOSTILE).cloned().collect();
+                self.frames(GUEST, &frames);
+            }
+            Fault::Stopped => {
+                self.router.process.signal("STOP");
+                let near = self.site.mac_of(&here, "lan");
+                let frames: Vec<_> = (0..OVERFLOW).map(|n| flow(near, n % 100)).collect();
+                self.frames(OFFICE, &frames);
+                self.router.process.signal("CONT");
+            }
+        }
+    }
+
+    /// Waits until the router knows that a port is down.
+    fn is_down(&self, name: &str) {
+        eventually(&format!("{name} is down"), || {
+            let ports = self.router.show(&["ports"])?;
+            let port = ports.iter().find(|port| port["name"] == name)?;
+            (port["up"] == false).then_some(())
+        });
+    }
+
+    /// Sends frames from a host's interface, beside its system.
+    fn frames(&self, host: Host, frames: &[Vec<u8>]) {
+        let mut wire = Wire::beside(self.site, &self.site.namespace(host), "eth0", STRANGER);
+        wire.send(frames.iter().map(Vec::as_slice));
+    }
+
+    /// Packets pass again, and a transfer by TCP both ways.
+    fn is_whole(&mut self) {
+        assert!(!self.router.process.has_ended(), "the router ended");
+        for (from, to) in [(OFFICE, BEYOND), (GUEST, BEYOND), (GUEST, OFFICE.v4)] {
+            eventually(&format!("{to} answers"), || self.site.pings(from, to).then_some(()));
+        }
+        let site = self.site;
+        let listener = site.within(&site.namespace(OUTSIDE), || TcpListener::bind((BEYOND, 0)));
+        let listener = listener.expect("a listener");
+        let to = listener.local_addr().expect("an address");
+        let connect = || TcpStream::connect(to).expect("the server answers");
+        let mut client = site.within(&site.namespace(OFFICE), connect);
+        let (mut served, _) = listener.accept().expect("a connection");
+        moves(&mut client, &mut served);
+        moves(&mut served, &mut client);
+    }
+
+    /// The router's own memory, in KiB: what it has allocated, without what it shares with the kernel.
+    fn memory_kib(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.router.process.pid()));
+        let status = status.expect("the router runs");
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("Linux says");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+    }
+}
+
+/// Moves bytes from one end of a connection to the other.
+fn moves(from: &mut TcpStream, to: &mut TcpStream) {
+    let said: Vec<u8> = (0..300_000u32).map(|n| (n * 7 / 8) as u8).collect();
+    let mut heard = vec![0; said.len()];
+    thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&said).expect("sent"));
+        to.read_exact(&mut heard).expect("it arrives");
+    });
+    assert!(said == heard, "what arrives is what was sent");
+}
+
+/// A frame of the `n`-th flow, of 20,000, from hosts that do not exist.
+fn flow(near: MacAddr, n: u32) -> Vec<u8> {
+    let (host, port) = (100 + n / 1000 % 20, 2000 + n % 1000);
+    let line = format!("0 eth ip 10.1.0.{host} > 198.51.100.2 udp {port} > 9 data 30");
+    [&near.0[..], &STRANGER.0, &build::line(&line).frame[12..]].concat()
+}
+
+/// Sends datagrams at an even pace until told to stop. Some get lost, as the network says.
+fn send(socket: &UdpSocket, to: &str, sent: &AtomicU64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..RATE / 500 {
+            let _ = socket.send_to(&[0x5a; 64], (to, 9));
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The outside's further addresses.
+fn gateways(site: &Site) {
+    for more in ["198.51.100.3/24", "198.51.100.4/24"] {
+        site.ip(&site.namespace(OUTSIDE), &format!("addr add {more} dev eth0"));
+    }
+}
+
+/// The slope of a line through evenly spaced values, by least squares.
+fn slope(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let (mean_x, mean_y) = ((count - 1.0) / 2.0, values.iter().sum::<f64>() / count);
+    let (mut both, mut square) = (0.0, 0.0);
+    for (x, y) in values.iter().enumerate() {
+        let x = x as f64 - mean_x;
+        both += x * (y - mean_y);
+        square += x * x;
+    }
+    if square > 0.0 { both / square } else { 0.0 }
+}
+
+/// Goes on for so long, for one pass at least; prints what it saw.
+fn soak(driver: &str, lasts: Duration) {
+    let Some(site) = Site::new() else { return };
+    site.ip(&site.namespace(OUTSIDE), &format!("addr add {BEYOND}/32 dev lo"));
+    gateways(&site);
+    let mut soak = Soak::new(&site, driver);
+    let (begun, mut memory) = (Instant::now(), Vec::new());
+    while memory.is_empty() || begun.elapsed() < lasts {
+        soak.pass();
+        memory.push(soak.memory_kib());
+        let (passes, kib) = (memory.len(), memory.last().copied().unwrap_or(0.0));
+        println!("SOAK {driver}: pass {passes} at {:?}: {kib:.0} KiB", begun.elapsed());
+    }
+    for (fault, (times, missed, dropped)) in &soak.lost {
+        println!(
+            "SOAK {driver}: {fault:?} {times} times, {missed} missed by ports, {dropped} dropped by reason, 0 unaccounted"
+        );
+    }
+    assert!(soak.lost.get(&Fault::Stopped).is_some_and(|(_, missed, _)| *missed > 0), "a ring overflows");
+    let later = &memory[memory.len() / 2..];
+    let growth = slope(later) * later.len() as f64 / later[0] * 100.0;
+    println!("SOAK {driver}: memory over the later half of {} passes: {growth:+.2} %", memory.len());
+    if memory.len() >= PASSES_MIN {
+        assert!(growth < GROWTH_PERCENT, "memory grows: {memory:?}");
+    }
+    assert!(soak.router.process.end(), "the router stops with success");
+}
+
+#[test]
+fn faults_without_end_leave_nothing_behind() {
+    let minutes = std::env::var("THALWEG_SOAK_MINUTES").ok().and_then(|minutes| minutes.parse::<f64>().ok());
+    match minutes {
+        None => soak("af_packet", Duration::ZERO),
+        Some(minutes) => {
+            for driver in ["af_packet", "af_xdp"] {
+                soak(driver, Duration::from_secs_f64(minutes * 30.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slope_is_that_of_the_line() {
+    assert_eq!(slope(&[1.0, 3.0, 5.0, 7.0]), 2.0);
+    assert_eq!((slope(&[4.0; 9]), slope(&[4.0])), (0.0, 0.0));
+    assert!(slope(&[10.0, 11.0, 10.0, 11.0]) > 0.0 && slope(&[5.0, 4.0, 4.5]) < 0.0);
+}
