@@ -117,7 +117,8 @@ impl Default for Shape {
 /// Collectors, and how to export to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportTargets {
-    /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`.
+    /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`,
+    /// `clickhouse://HOST:PORT/TABLE`, `clickhouse+tls://`.
     pub addresses: Vec<String>,
     /// Send each flow's records to one collector, by hash; otherwise send all records to each.
     pub balance: bool,

@@ -99,8 +99,8 @@ pub(crate) struct ProbeArgs {
     /// Do not use huge pages: saves up to 20 MiB with few flows, is slower with many
     #[arg(long, help_heading = "Flow cache")]
     pub(crate) small_pages: bool,
-    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, or to Kafka:
-    /// kafka://HOST:PORT/TOPIC (repeatable)
+    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, to Kafka:
+    /// kafka://HOST:PORT/TOPIC, or to ClickHouse: clickhouse://HOST:PORT/TABLE, clickhouse+tls:// (repeatable)
     #[arg(short, long, value_name = "URL", help_heading = "Export")]
     pub(crate) export: Vec<String>,
     /// Distribute flows over the collectors by hash, instead of sending all flows to each
@@ -422,6 +422,7 @@ Examples:
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      flows by ingress port
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to Kafka (cargo feature `kafka`)
+  thalweg probe office.pcapng --export clickhouse://192.0.2.1:8123/flows               to ClickHouse
   thalweg probe big.pcap --readers 1 --workers 2               one reader, two workers
   thalweg probe big.pcap --model chain --workers 2             the same in a line, as in ffProbe
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W
