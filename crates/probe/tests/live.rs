@@ -89,7 +89,7 @@ fn metered(
     let live = LiveInput {
         interfaces: vec!["v1".to_owned()],
         driver,
-        ring: Some(1000),
+        ring: None,
         seconds: None,
         packets: None,
     };
