@@ -86,13 +86,8 @@ fn metered(
 ) -> ProbeSummary {
     let near = PacketOptions { exclusive: false, ..PacketOptions::new("v0") };
     let mut near = packet::open(&near).expect("the interface is there");
-    let live = LiveInput {
-        interfaces: vec!["v1".to_owned()],
-        driver,
-        ring: None,
-        seconds: None,
-        packets: None,
-    };
+    let live =
+        LiveInput { interfaces: vec!["v1".to_owned()], driver, ring: None, seconds: None, packets: None };
     options.input = Input::Live(live);
     let (stop, watch) = (Arc::new(AtomicBool::new(false)), Watch::default());
     std::thread::scope(|scope| {
