@@ -444,7 +444,7 @@ fn damping(reader: &mut Reader, item: &Item<'_>) -> Option<Option<DampingConfig>
     Some(Some(damping))
 }
 
-fn networks(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpPrefix>> {
+pub(crate) fn networks(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpPrefix>> {
     let mut seen = std::collections::HashSet::new();
     let mut networks = Vec::new();
     for entry in reader.list(item) {

@@ -240,6 +240,7 @@ impl ConfigSource {
         let control = control::read(&mut reader, &mut root);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let alarms = alarms::read(&mut reader, &mut root);
+        alarms::check_blackholes(&mut reader, &alarms, bgp.is_some());
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), &alarms);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root, &ports);

@@ -15,6 +15,7 @@
 //! routes leave the kernel last.
 
 mod bgp_links;
+mod blackholes;
 mod control;
 mod error;
 mod failures;

@@ -58,6 +58,8 @@ pub struct LiveInput {
     pub interfaces: Vec<String>,
     /// How packets are captured.
     pub driver: LiveDriver,
+    /// Packets of an interface that can wait, 64 to 65,536; `None` leaves it to the driver.
+    pub ring: Option<u32>,
     /// Stop after this time.
     pub seconds: Option<u32>,
     /// Stop after about this many packets.

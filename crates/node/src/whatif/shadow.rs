@@ -168,7 +168,7 @@ impl Shadow {
     /// Ends the table: adds this router's own networks, ends sessions that exceed their limits, and puts neighbors
     /// into groups.
     pub(super) fn converge(&mut self) {
-        let mut own = origination(&self.interner, &self.config.networks, &[]);
+        let mut own = origination(&self.interner, &[], &self.config.networks, &[]);
         self.apply(&own.finish(PeerId::LOCAL, 0));
         for place in self.places() {
             let neighbor = self.neighbors.get_mut(place.index()).and_then(Option::as_mut);

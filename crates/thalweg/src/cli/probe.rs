@@ -26,7 +26,7 @@ pub(crate) struct ProbeArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
     /// `PORT=FILE` sets the ingress port of the file's packets, a part of the flow key.
-    #[arg(required_unless_present = "interface", value_name = "INPUT")]
+    #[arg(value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Capture from this interface until interrupted (repeatable)
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["inputs", "loops", "rate", "preload", "strict", "deal"],
@@ -35,6 +35,11 @@ pub(crate) struct ProbeArgs {
     /// Driver that captures from interfaces
     #[arg(long, value_parser = one_of(DRIVERS), default_value = "af-packet", requires = "interface", help_heading = "Input")]
     pub(crate) driver: LiveDriver,
+    /// Packets that can wait for the probe, of each interface, before further ones are missed [default: 50000, which is
+    /// 50 ms at a million a second; af-xdp: 8192 of each receive queue]
+    #[arg(long, value_name = "N", requires = "interface", value_parser = clap::value_parser!(u32).range(64..=65536),
+          help_heading = "Input")]
+    pub(crate) ring: Option<u32>,
     /// Stop after this many seconds
     #[arg(long, value_name = "S", requires = "interface", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Input")]
@@ -351,6 +356,7 @@ impl ProbeArgs {
         LiveInput {
             interfaces: self.interface.clone(),
             driver: self.driver,
+            ring: self.ring,
             seconds: self.seconds,
             packets: self.packets,
         }
