@@ -85,7 +85,12 @@ fn bogons() -> Arc<PrefixSet> {
 fn evaluate(bencher: Bencher<'_, '_>, actions: Vec<Action>) {
     let (policy, attrs, peer) = (five_rules(bogons(), actions), attrs(), peer());
     let mut edit = AttrsBuilder::default();
-    let route = RouteContext { prefix: "8.8.8.0/24".parse().expect("a prefix"), peer: &peer, source: None };
+    let route = RouteContext {
+        prefix: "8.8.8.0/24".parse().expect("a prefix"),
+        peer: &peer,
+        source: None,
+        validator: None,
+    };
     bencher.bench_local(|| policy.evaluate(black_box(&route), black_box(&attrs), &mut edit));
 }
 

@@ -57,7 +57,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thalweg_base::Prefix;
 use thalweg_wire::bgp::Family;
 
-pub use audience::{Audience, PeerSet};
+pub use audience::{Audience, PeerSet, Tally};
 pub use dump::{Dump, DumpKind, DumpProgress, Earlier};
 pub use log::{Block, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
 pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};

@@ -6,6 +6,7 @@
 //! - [`policy`]: rules that accept, reject and change routes.
 //! - [`rib`]: a shard of the table with all paths, the decision process, flap damping.
 //! - [`export`]: update groups: who gets a change, packed and encoded once.
+//! - [`rpki`]: the validity of origins, and the client of caches that say so.
 //!
 //! Message formats are in `thalweg-wire`. `thalweg-node` joins the parts; `thalweg-exec` decides which thread runs
 //! them. Nothing here knows the configuration file, the forwarding table or the kernel. The only locks are those of
@@ -17,4 +18,5 @@ pub mod peer;
 pub mod policy;
 pub mod rib;
 pub mod route;
+pub mod rpki;
 pub mod session;

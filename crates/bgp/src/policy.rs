@@ -30,6 +30,7 @@ use thalweg_base::IpPrefix;
 
 use crate::attrs::{Attrs, AttrsBuilder};
 use crate::peer::PeerInfo;
+use crate::rpki::Validator;
 
 pub use as_path::{AsPathError, AsPathPattern, AsPathProblem, GROUPS_MAX, PATTERN_MAX_BYTES, POSITIONS_MAX};
 pub use community::{
@@ -53,6 +54,8 @@ pub struct RouteContext<'a> {
     pub peer: &'a PeerInfo,
     /// At export, the sender of the route; `None` at import and for routes that originate here.
     pub source: Option<&'a PeerInfo>,
+    /// Says how valid the route is; `None` where no RPKI is configured, and at export.
+    pub validator: Option<Validator<'a>>,
 }
 
 /// The decision about a route.
@@ -113,6 +116,7 @@ pub struct Policy {
     depends_on_prefix: bool,
     depends_on_neighbor: bool,
     depends_on_source: bool,
+    depends_on_validity: bool,
 }
 
 impl Policy {
@@ -137,6 +141,7 @@ impl Policy {
             depends_on_prefix: program.depends_on_prefix(),
             depends_on_neighbor: program.depends_on_neighbor(),
             depends_on_source: program.depends_on_source(),
+            depends_on_validity: program.depends_on_validity(),
             program,
         }
     }
@@ -162,6 +167,11 @@ impl Policy {
     /// attribute set only once.
     pub fn depends_on_source(&self) -> bool {
         self.depends_on_source
+    }
+
+    /// Whether the decision can differ under other VRPs. At export nothing says how valid a route is.
+    pub fn depends_on_validity(&self) -> bool {
+        self.depends_on_validity
     }
 
     /// Decides about a route. After [`Outcome::AcceptChanged`], `edit` holds the new attributes; otherwise its

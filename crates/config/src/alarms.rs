@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use thalweg_flow::alarm::{AlarmRule, Baseline, Measure};
+use thalweg_base::IpPrefix;
+use thalweg_flow::alarm::{AlarmRule, BLACKHOLE_KEY, Baseline, Blackhole, Measure};
 
 use crate::diagnostic::{ConfigErrors, ErrorKind};
 use crate::key::{Differs, Key, Sub, table};
 use crate::reader::{At, Reader};
 use crate::section::Section;
-use crate::{ConfigSource, quantity};
+use crate::{ConfigSource, bgp, quantity};
 
 pub(crate) static ALARMS: Key<Sub> = Key::sections("alarms", &TABLE)
     .restart(Differs::Router(|old, new| old.alarms != new.alarms))
@@ -45,6 +46,15 @@ table! {
     static SILENCE: Key<u64> = Key::text("silence", "a time", quantity::seconds)
         .otherwise("none")
         .help("after an alarm ended, do not tell another one of the same value for this long");
+    static BLACKHOLE: Key<u64> = Key::text("blackhole", "a time", quantity::seconds).help(
+        "let BGP announce the host as a [blackhole](alarms.md#blackholes) for this long; needs `key = \"dst\"`",
+    );
+    static BLACKHOLE_WITHIN: Key<Vec<IpPrefix>> = Key::by("blackhole_within", "a prefix or a list", bgp::networks)
+        .otherwise("none")
+        .help("networks whose hosts may become blackholes");
+    static BLACKHOLE_MOST: Key<usize> = Key::number("blackhole_most", 1..=1000)
+        .default_toml("16")
+        .help("the most blackholes of the rule at once; further alarms are only told");
 }
 
 table! {
@@ -85,6 +95,9 @@ fn read_rule(reader: &mut Reader, mut section: Section<'_>) -> Option<At<AlarmRu
     let for_s = seconds(section.get(reader, &FOR));
     let clear_s = seconds(section.get(reader, &CLEAR));
     let silence_s = seconds(section.get(reader, &SILENCE));
+    let blackhole = section.read(reader, &BLACKHOLE);
+    let within = section.get(reader, &BLACKHOLE_WITHIN).unwrap_or_default();
+    let most = section.get(reader, &BLACKHOLE_MOST).unwrap_or_default();
     let span = section.finish(reader).unwrap_or_default();
     let window_s = match window {
         Some(at) if at.value > WINDOW_MAX_S => {
@@ -101,9 +114,37 @@ fn read_rule(reader: &mut Reader, mut section: Section<'_>) -> Option<At<AlarmRu
     let below = below.map_or(above.div_ceil(2), |at| at.value);
     let baseline = factor.map(|factor| Baseline { factor, window_s: seconds(learned_s).max(1) });
     let (name, key, measure) = (name?, key?, measure?);
-    let value =
-        AlarmRule { name, key, filter, measure, above, below, baseline, window_s, for_s, clear_s, silence_s };
+    if let Some(at) = &blackhole
+        && (key != BLACKHOLE_KEY || within.is_empty())
+    {
+        let expected =
+            "`key = \"dst\"`, and `blackhole_within` with the networks whose hosts may be announced";
+        reader.error(ErrorKind::Conflict, &at.span, "nothing may become a blackhole", expected);
+    }
+    let blackhole = blackhole.map(|at| Blackhole { for_s: seconds(Some(at.value)).max(1), within, most });
+    let value = AlarmRule {
+        name,
+        key,
+        filter,
+        measure,
+        above,
+        below,
+        baseline,
+        window_s,
+        for_s,
+        clear_s,
+        silence_s,
+        blackhole,
+    };
     Some(At { value, span })
+}
+
+/// Blackholes are BGP's.
+pub(crate) fn check_blackholes(reader: &mut Reader, alarms: &[At<AlarmRule>], has_bgp: bool) {
+    if let Some(at) = alarms.iter().find(|at| at.value.blackhole.is_some() && !has_bgp) {
+        let message = format!("alarm `{}` has a blackhole, which only BGP can announce", at.value.name);
+        reader.error(ErrorKind::MissingKey, &at.span, message, "a router with a section [bgp]");
+    }
 }
 
 /// Reads a file with nothing but `[[alarms]]`.
@@ -112,6 +153,7 @@ pub fn alarms_of(path: &Path) -> Result<Vec<AlarmRule>, ConfigErrors> {
     let (mut reader, document) = source.parsed()?;
     let mut root = Section::new(document.get_ref(), &FILE_TABLE, FILE_TABLE.title.to_owned(), 0..0);
     let rules = read(&mut reader, &mut root);
+    check_blackholes(&mut reader, &rules, false);
     root.finish(&mut reader);
     let (diagnostics, failed) = reader.finish();
     if failed {
@@ -149,6 +191,7 @@ mod tests {
             for_s: 0,
             clear_s: 10,
             silence_s: 0,
+            blackhole: None,
         };
         assert_eq!(found, expected);
         let learned = rules(&format!("{text}baseline_factor = 5\n")).expect("a rule").remove(0).baseline;
@@ -162,6 +205,11 @@ mod tests {
             let error = rules(&format!("{text}{more}\n")).expect_err(more);
             assert!(error.contains(said), "{more}: {error}");
         }
+        let blackhole = "blackhole = \"10m\"\nblackhole_within = \"203.0.113.0/24\"\n";
+        let error = rules(&format!("{text}{blackhole}")).expect_err("no BGP");
+        assert!(error.contains("only BGP can announce"), "{error}");
+        let error = rules(&format!("{text}blackhole = \"10m\"\n")).expect_err("no networks");
+        assert!(error.contains("`blackhole_within` with the networks"), "{error}");
         assert!(rules("[flows]\n").expect_err("no alarms").contains("flows"));
         // Of a router, they are about the flows that it meters.
         let config = |text: &str| RouterConfig::from_text("test.toml", text, Path::new(""));
@@ -171,5 +219,10 @@ mod tests {
         let router = config(&format!("{port}[flows]\nstore = \"flows\"\n{text}")).expect("a router");
         let flows = router.flows.expect("[flows]");
         assert_eq!((router.alarms, flows.meter.watched), (vec![expected], true));
+        let bgp = "[bgp]\nas = 65001\nrouter_id = \"192.0.2.1\"\n";
+        let router = config(&format!("{port}[flows]\nstore = \"flows\"\n{bgp}{text}{blackhole}"));
+        let within = vec!["203.0.113.0/24".parse().expect("a prefix")];
+        let found = router.expect("a router").alarms.remove(0).blackhole;
+        assert_eq!(found, Some(Blackhole { for_s: 600, within, most: 16 }));
     }
 }

@@ -28,6 +28,7 @@ use crate::policy_rules::{Group, Groups};
 use crate::policy_sets::unknown;
 use crate::ports::Ports;
 use crate::reader::{Item, Reader};
+use crate::rpki::{RPKI, read_rpki};
 use crate::section::Section;
 use crate::{policy, policy_test, values};
 
@@ -112,6 +113,7 @@ table! {
     static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE)
         .help("MRT files to write: [mrt.md](formats.md#mrt-routing-tables-and-bgp-messages)");
     static SEED: Key<Sub> = Key::section("seed", &SEED_TABLE).help("a table to load into the RIB at the start");
+    row RPKI;
     row GROUP;
     row NEIGHBOR;
 }
@@ -258,6 +260,7 @@ pub(crate) fn read(
     let kernel = read_kernel(reader, &mut section);
     let mrt = read_mrt(reader, &mut section);
     let seed_mrt = read_seed(reader, &mut section);
+    let rpki = read_rpki(reader, &mut section);
     let outer = Settings::read(reader, &mut section);
     let groups = read_groups(reader, &mut section, &outer);
     let neighbors = read_neighbors(reader, &mut section, &outer, &groups, ports);
@@ -278,7 +281,7 @@ pub(crate) fn read(
         neighbors.iter().map(|raw| Arc::new(finish_neighbor(reader, raw, &common))).collect();
     let groups_done = groups.iter().map(|raw| finish_group(reader, raw, &common)).collect();
     let chains = groups.iter().map(|raw| &raw.settings).chain(neighbors.iter().map(|raw| &raw.settings));
-    let compiled = compile(reader, &policies, chains.chain([&outer]), &title);
+    let compiled = compile(reader, &policies, chains.chain([&outer]), &title, !rpki.is_empty());
     let tests_passed = policy_test::run(reader, &policies.library, &policies.tests, &configs);
     Some(BgpConfig {
         local_as: common.local_as,
@@ -299,6 +302,7 @@ pub(crate) fn read(
         groups: groups_done,
         mrt,
         seed_mrt,
+        rpki,
         library: Arc::new(policies.library),
         tests_passed,
         policies: Arc::new(compiled),
@@ -440,7 +444,7 @@ fn damping(reader: &mut Reader, item: &Item<'_>) -> Option<Option<DampingConfig>
     Some(Some(damping))
 }
 
-fn networks(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpPrefix>> {
+pub(crate) fn networks(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpPrefix>> {
     let mut seen = std::collections::HashSet::new();
     let mut networks = Vec::new();
     for entry in reader.list(item) {
@@ -575,12 +579,17 @@ fn compile<'s>(
     policies: &Policies<'_>,
     settings: impl Iterator<Item = &'s Settings>,
     title: &Range<usize>,
+    has_rpki: bool,
 ) -> PolicyTable {
     let (accept, reject) = (Arc::new(Policy::accept_all()), Arc::new(Policy::reject_all()));
     let mut compiled = PolicyTable { used: BTreeMap::new(), accept, reject };
     let mut reported = std::collections::HashSet::new();
     let sets = &policies.library.sets;
-    for chain in settings.flat_map(|settings| settings.import.iter().chain(&settings.export)) {
+    let chains = settings.flat_map(|settings| {
+        let import = settings.import.iter().map(|chain| (chain, true));
+        import.chain(settings.export.iter().map(|chain| (chain, false)))
+    });
+    for (chain, is_import) in chains {
         for at in chain {
             let known = sets.contains_key(&at.value) || [ACCEPT, REJECT].contains(&&*at.value);
             // A group's setting occurs again with each of its neighbors.
@@ -591,9 +600,28 @@ fn compile<'s>(
                 unknown(reader, &item, &at.value, "rule set", "[policy.rules]", names);
             }
         }
-        compile_chain(reader, policies, chain, title, &mut compiled);
+        let policy = compile_chain(reader, policies, chain, title, &mut compiled);
+        let Some(first) = chain.first().filter(|_| policy.depends_on_validity()) else { continue };
+        if !(is_import && has_rpki) && reported.insert(first.span.clone()) {
+            check_validity(reader, &first.span, is_import);
+        }
     }
     compiled
+}
+
+/// Validity is a matter of import, and of a source that says it.
+fn check_validity(reader: &mut Reader, span: &Range<usize>, is_import: bool) {
+    match is_import {
+        true => {
+            let message = "the policy asks for the validity of origins, and no [[bgp.rpki_source]] says it";
+            reader.warning(ErrorKind::MissingKey, span, message, "`[[bgp.rpki_source]]` with a cache or a file");
+        }
+        false => {
+            let message = "an export policy asks for the validity of origins (`rpki`)";
+            let expected = "a condition on a community that import adds";
+            reader.error(ErrorKind::Conflict, span, message, expected);
+        }
+    }
 }
 
 fn compile_chain(
@@ -602,10 +630,10 @@ fn compile_chain(
     chain: &Chain,
     title: &Range<usize>,
     compiled: &mut PolicyTable,
-) {
+) -> Arc<Policy> {
     let names: Vec<Arc<str>> = chain.iter().map(|at| at.value.clone()).collect();
-    if compiled.used.contains_key(&names) {
-        return;
+    if let Some(policy) = compiled.used.get(&names) {
+        return policy.clone();
     }
     let policy = match Policy::compile(&policies.library, &names) {
         Ok(policy) => policy,
@@ -619,5 +647,5 @@ fn compile_chain(
             Policy::reject_all()
         }
     };
-    compiled.used.insert(names, Arc::new(policy));
+    compiled.used.entry(names).or_insert(Arc::new(policy)).clone()
 }

@@ -132,10 +132,14 @@ table! {
     static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard packets to routes with the community BLACKHOLE (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
     static KEEP_REJECTED: Key<KeepRejected> = Key::word(
         "keep_rejected",
-        &[("none", KeepRejected::None), ("all", KeepRejected::All)],
+        &[("none", KeepRejected::None), ("rpki", KeepRejected::Rpki), ("all", KeepRejected::All)],
     )
-    .help("keep the neighbor's routes as it sent them too, to show rejected ones and to apply a new `import` without asking it: see [bgp.md](bgp.md#routes-before-import-policy)")
-    .field(|config| &mut config.import.keep_rejected);
+    .otherwise("`\"none\"`; with `rpki = \"reject-invalid\"` `\"rpki\"`")
+    .help("keep the neighbor's routes as it sent them too, to show rejected ones and to apply a new `import` without asking it: see [bgp.md](bgp.md#routes-before-import-policy); `\"rpki\"`: rejected ones that other VRPs may let in")
+    .sets(|config, value| config.import.keep_rejected = *value);
+    static RPKI: Key<bool> = Key::word("rpki", &[("reject-invalid", true), ("ignore", false)])
+        .help("reject routes that the RPKI calls invalid, before `import`: see [rpki.md](rpki.md)")
+        .field(|config| &mut config.import.reject_invalid);
     static ROUTE_REFLECTOR_CLIENT: Key<bool> = Key::flag("route_reflector_client")
         .session()
         .help("the neighbor is a route reflector client")
@@ -274,6 +278,9 @@ impl Settings {
         }
         for setting in self.others.values() {
             (setting.value)(config);
+        }
+        if config.import.reject_invalid && !self.others.contains_key(KEEP_REJECTED.name()) {
+            config.import.keep_rejected = KeepRejected::Rpki;
         }
     }
 

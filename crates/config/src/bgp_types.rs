@@ -1,6 +1,7 @@
 //! The checked BGP configuration.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::PeerKind;
 use thalweg_bgp::policy::{Policy, RuleLibrary};
 use thalweg_bgp::rib::{DampingConfig, DecisionConfig};
+use thalweg_bgp::rpki::CacheConfig;
 use thalweg_bgp::session::config::{Confederation, DynamicRange, NeighborConfig};
 use thalweg_exec::control_plane::SchedulingKind;
 
@@ -62,10 +64,38 @@ pub struct BgpConfig {
     pub mrt: MrtConfig,
     /// An MRT file that is loaded into the RIB at the start.
     pub seed_mrt: Option<PathBuf>,
+    /// Where VRPs come from, in order of preference.
+    pub rpki: Vec<RpkiSource>,
     pub library: Arc<RuleLibrary>,
     /// The number of rule tests that passed.
     pub tests_passed: usize,
     pub policies: Arc<PolicyTable>,
+}
+
+/// A source of VRPs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpkiSource {
+    pub place: RpkiPlace,
+    /// Times and limits; a file has the last two only.
+    pub cache: CacheConfig,
+}
+
+/// Where a source is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RpkiPlace {
+    /// A cache that speaks RTR.
+    Cache(SocketAddr),
+    /// JSON as rpki-client and other validators write it.
+    File(PathBuf),
+}
+
+impl fmt::Display for RpkiPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cache(address) => address.fmt(f),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 thalweg_base::words! {
@@ -158,6 +188,11 @@ pub struct MrtConfig {
 }
 
 impl BgpConfig {
+    /// Whether VRPs have a source.
+    pub fn has_rpki(&self) -> bool {
+        !self.rpki.is_empty()
+    }
+
     /// The policy of a neighbor of this kind with these rule sets, or without any.
     pub fn policy(&self, rules: Option<&[Arc<str>]>, kind: PeerKind) -> Arc<Policy> {
         let PolicyTable { used, accept, reject } = &*self.policies;

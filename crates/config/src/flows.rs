@@ -27,7 +27,7 @@ table! {
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.collectors.clone())))
         .help(
             "who gets the records: `\"ipfix://192.0.2.9:4739\"`, also `v9://`, `v5://`, `ipfix+tcp://`, `ipfix+tls://`; \
-             and [`kafka://`](export.md#kafka); [IPFIX with `?options=in-domain`](export.md)",
+             [`kafka://`](export.md#kafka) and [`clickhouse://`](export.md#clickhouse); [IPFIX with `?options=in-domain`](export.md)",
         );
     static BALANCE: Key<bool> = Key::flag("balance")
         .default_of(|| FlowsConfig::default().balance)
@@ -158,8 +158,8 @@ const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Protocols and transports of collectors.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
-/// A Kafka topic in place of a collector.
-const KAFKA: &str = "kafka";
+/// A topic of Kafka or a table of ClickHouse in place of a collector.
+const SCHEMES_WITH_PATH: [&str; 3] = ["kafka", "clickhouse", "clickhouse+tls"];
 
 pub(crate) fn read(
     reader: &mut Reader,
@@ -310,14 +310,14 @@ fn key_fields(reader: &mut Reader, item: &Item<'_>) -> Option<KeyFields> {
     Some(fields)
 }
 
-/// `ipfix://host:port` or `kafka://host:port/topic`. The host is resolved, and a topic's options are checked,
-/// only on use.
+/// `ipfix://host:port`, `kafka://host:port/topic` or `clickhouse://host:port/table`. The host is resolved, and
+/// options of a topic or table are checked, only on use.
 fn collector(text: &str) -> Result<String, &'static str> {
-    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\"";
+    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\", \"clickhouse://192.0.2.9:8123/TABLE\"";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
-    if scheme == KAFKA {
-        let (brokers, topic) = rest.split_once('/').ok_or(EXPECTED)?;
-        let has_all = !brokers.is_empty() && !topic.is_empty() && !text.chars().any(char::is_whitespace);
+    if SCHEMES_WITH_PATH.contains(&scheme) {
+        let (servers, path) = rest.split_once('/').ok_or(EXPECTED)?;
+        let has_all = !servers.is_empty() && !path.is_empty() && !text.chars().any(char::is_whitespace);
         return if has_all { Ok(text.to_owned()) } else { Err(EXPECTED) };
     }
     let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));

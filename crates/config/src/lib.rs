@@ -55,6 +55,7 @@ mod reload;
 mod route_file;
 mod route_table;
 mod routing;
+mod rpki;
 mod section;
 mod sets;
 mod standby;
@@ -81,7 +82,9 @@ use section::Section;
 use text_file::read_text;
 
 pub use alarms::alarms_of;
-pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
+pub use bgp_types::{
+    BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop, RpkiPlace, RpkiSource,
+};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use files::Files;
 pub use key::{KeyInfo, SectionInfo, ValueInfo};
@@ -264,6 +267,7 @@ impl ConfigSource {
         let control = control::read(&mut reader, &mut root);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let alarms = alarms::read(&mut reader, &mut root);
+        alarms::check_blackholes(&mut reader, &alarms, bgp.is_some());
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), &alarms);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root, &ports);

@@ -11,6 +11,7 @@ use thalweg_bgp::policy::{
     PREPEND_MAX, PeerPattern, Policy, PolicyError, PrefixSet, PrependAs, REJECT, RULES_MAX, Rule,
     RuleLibrary, RuleSet, Verdict,
 };
+use thalweg_bgp::rpki::Validity;
 use thalweg_wire::bgp::{Family, Origin};
 use toml::de::DeValue;
 
@@ -77,6 +78,10 @@ table! {
     static COMMUNITY_ANY: Key<()> = Key::raw("community", COMMUNITIES).help("at least one of these");
     static COMMUNITY_ALL: Key<()> = Key::raw("community_all", COMMUNITIES).help("all of these");
     static COMMUNITY_NONE: Key<()> = Key::raw("community_none", COMMUNITIES).help("none of these");
+    static RPKI: Key<Vec<Validity>> = Key::by("rpki", "a word or a list", |reader, item| {
+        reader.all(item, |reader, entry| reader.word(entry, &Validity::NAMES))
+    })
+    .help("at import, what the RPKI says of the origin: `\"valid\"`, `\"not-found\"` or `\"invalid\"`");
     static AS_PATH: Key<()> = Key::raw("as_path", "an AS-path set, a pattern or a list").help("the AS path");
 }
 
@@ -315,6 +320,7 @@ fn conditions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets, groups
     for (key, condition) in communities {
         add(section.take(key).and_then(|item| sets.communities(reader, &item)).map(condition));
     }
+    add(section.get(reader, &RPKI).map(Condition::Validity));
     add(section.take(&AS_PATH).and_then(|item| sets.paths(reader, &item)).map(Condition::AsPath));
     section.finish(reader);
     list

@@ -9,6 +9,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::attrs::{Attrs, AttrsBuilder, Interner, NextHop, SegmentKind, flag};
 use thalweg_bgp::peer::{PeerId, PeerInfo};
 use thalweg_bgp::policy::{ACCEPT, Community, Outcome, Policy, REJECT, RouteContext, RuleLibrary, Verdict};
+use thalweg_bgp::rpki::{Validator, Validity, Vrp, VrpList, VrpTable};
 use thalweg_bgp::session::config::{NeighborConfig, RemoteAs};
 use thalweg_wire::bgp::{Origin, attribute};
 use toml::de::DeValue;
@@ -56,6 +57,8 @@ table! {
     static ROUTE_MED: Key<u32> = Key::number("med", 0..=U32).help("MULTI_EXIT_DISC");
     static ROUTE_LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("LOCAL_PREF");
     static ROUTE_OTC: Key<u32> = Key::number("otc", 0..=U32).help("ONLY_TO_CUSTOMER");
+    static ROUTE_RPKI: Key<Validity> =
+        Key::word("rpki", &Validity::NAMES).otherwise("`\"not-found\"`").help("what the RPKI says of its origin");
     static ROUTE_COMMUNITIES: Key<()> = Key::raw("communities", "a community or a list").help("its communities");
 }
 
@@ -120,9 +123,11 @@ fn test(
     let expect = section.section(reader, &EXPECT).and_then(|section| expectation(reader, section));
     section.finish(reader);
     let (peer, source) = (peer.unwrap_or(Some(own))?, source.map_or(Some(None), |source| source.map(Some))?);
-    let (policy, (prefix, mut builder), expect) = (policy?, route?, expect?);
+    let (policy, (prefix, validity, mut builder), expect) = (policy?, route?, expect?);
     let attrs = interner.intern(&mut builder);
-    let context = RouteContext { prefix, peer: &peer, source: source.as_ref() };
+    let vrps = vrps(prefix, validity, &attrs);
+    let validator = Some(Validator::new(&vrps, LOCAL_AS));
+    let context = RouteContext { prefix, peer: &peer, source: source.as_ref(), validator };
     let outcome = policy.evaluate(&context, &attrs, &mut builder);
     let after = match outcome {
         Outcome::AcceptChanged(_) => interner.intern(&mut builder),
@@ -213,7 +218,18 @@ fn neighbor(reader: &mut Reader, item: &Item<'_>, neighbors: &[Arc<NeighborConfi
     found.map(|config| info(config))
 }
 
-fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, AttrsBuilder)> {
+/// VRPs by which the route has this validity.
+fn vrps(prefix: IpPrefix, validity: Validity, attrs: &Attrs) -> VrpTable {
+    let asn = match validity {
+        Validity::NotFound => return VrpTable::default(),
+        Validity::Invalid => 0,
+        Validity::Valid if attrs.path_length == 0 => LOCAL_AS,
+        Validity::Valid => attrs.origin_as,
+    };
+    VrpList::from_iter([Vrp { prefix, max_length: prefix.length(), asn }]).into_table()
+}
+
+fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, Validity, AttrsBuilder)> {
     let prefix = section.get(reader, &ROUTE_PREFIX);
     let mut builder = AttrsBuilder::default();
     builder.next_hop = NextHop::V4(PEER_ADDRESS);
@@ -228,6 +244,7 @@ fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, Att
     builder.med = given(reader, &mut section, &ROUTE_MED)?;
     builder.local_pref = given(reader, &mut section, &ROUTE_LOCAL_PREF)?;
     let otc = given(reader, &mut section, &ROUTE_OTC)?;
+    let validity = section.get(reader, &ROUTE_RPKI).unwrap_or(Validity::NotFound);
     if let Some(item) = section.take(&ROUTE_COMMUNITIES) {
         wide = wide.and(set_communities(reader, &item, &mut builder));
     }
@@ -241,7 +258,7 @@ fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, Att
         reader.error(ErrorKind::TooMany, &span, error.to_string(), "a shorter attribute");
         return None;
     }
-    Some((prefix?, builder))
+    Some((prefix?, validity, builder))
 }
 
 /// An optional value: a missing one is valid, a malformed one is not.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::Name;
 use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig, VrfIndex};
-use thalweg_flow::alarm::AlarmReport;
+use thalweg_flow::alarm::{AlarmAction, AlarmReport};
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterTotals, NO_AS, NO_INTERFACE, Watch};
 use thalweg_node::forwarding::ForwardingTables;
@@ -26,6 +26,7 @@ use thalweg_probe::{
 };
 use thalweg_store::{Notify, Retention, Severity};
 
+use crate::blackholes::{Announced, Blackholes, SharedAnnounced};
 use crate::error::RunError;
 
 /// How long an answer of the tables is cached.
@@ -57,6 +58,7 @@ pub(crate) struct FlowSide {
     speaker: Arc<OnceLock<Arc<Speaker>>>,
     totals: RouterTotals,
     meter: MeterOfRouter,
+    announced: SharedAnnounced,
 }
 
 /// Passes records of the packet side to the delivery.
@@ -96,6 +98,8 @@ impl FlowSide {
             Severity::Info => tracing::info!("[flows]: {text}"),
             Severity::Warning => tracing::warn!("[flows]: {text}"),
         });
+        let announced = SharedAnnounced::default();
+        let blackholes = Blackholes::new(&config.alarms, &speaker, &notify, &announced);
         let files =
             EnrichFiles { rib: None, databases: flows.mmdb.clone(), networks: flows.networks.clone() };
         let enrichment = (!files.is_empty()).then(|| Enrichment::start(&files, &notify)).transpose();
@@ -124,11 +128,12 @@ impl FlowSide {
                 }
             }),
             alarms: AlarmOptions { rules: config.alarms.clone(), webhook: flows.alarm_webhook.clone() },
+            action: blackholes.map(|blackholes| Box::new(blackholes) as Box<dyn AlarmAction>),
         };
         let (delivery, way) = RouterDelivery::start(options).map_err(RunError::Flows)?;
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
-        Ok(Self { ports, delivery, outlet, speaker, totals, meter })
+        Ok(Self { ports, delivery, outlet, speaker, totals, meter, announced })
     }
 
     /// The receiver of records.
@@ -168,7 +173,11 @@ impl FlowSide {
 
     /// What alarms there are.
     pub(crate) fn alarms(&self) -> AlarmReport {
-        self.outlet.0.alarms()
+        let Announced { routes, refused } = self.announced.lock().clone();
+        let mut report = self.outlet.0.alarms();
+        report.blackholes = routes;
+        report.counters.blackholes_refused = refused;
+        report
     }
 
     /// NAT events handed over, and lost.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use thalweg_config::{BgpConfig, Install, NextHopCheck, RouterConfig};
 use thalweg_node::forwarding::{Forwarding, ForwardingTables, Inbox};
@@ -18,10 +19,17 @@ use crate::mrt::{self, UpdateRecorder};
 use crate::networks::NextHopThread;
 use crate::packets::PacketSide;
 use crate::restart::{self, NoteKeeper};
+use crate::rpki;
 use crate::seed;
 
 /// The error text if the system refuses a thread.
 pub(crate) const NO_THREAD: &str = "cannot start a thread";
+
+/// The shortest pause between two rounds of counting.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
+/// A round of counting takes at most this part of the time.
+const COUNT_SHARE: u32 = 100;
 
 /// All threads beside the scheduling, before and while they run.
 pub(crate) struct Helpers {
@@ -131,6 +139,14 @@ impl Helpers {
             let (speaker, stop) = (speaker.clone(), self.stop.clone());
             self.spawn("bgp-links", move || links.run(&speaker, &stop))?;
         }
+        {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            self.spawn("counts", move || count(&speaker, &stop))?;
+        }
+        if bgp.has_rpki() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            self.spawn("rpki", move || rpki::run(&speaker, &stop))?;
+        }
         if let Some(recorder) = self.recorder.clone() {
             let (speaker, bgp) = (speaker.clone(), bgp.clone());
             self.spawn("mrt", move || mrt::write(&bgp.mrt, &recorder, &speaker))?;
@@ -176,5 +192,15 @@ impl Helpers {
                 tracing::error!("a thread of this program panicked; please report it");
             }
         }
+    }
+}
+
+/// Counts in rounds, until `stop` is set.
+fn count(speaker: &Speaker, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        let begun = Instant::now();
+        speaker.count_sent();
+        speaker.count_validity();
+        thread::park_timeout(COUNT_EVERY.max(begun.elapsed() * COUNT_SHARE));
     }
 }

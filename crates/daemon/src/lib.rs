@@ -15,6 +15,7 @@
 //! routes leave the kernel last.
 
 mod bgp_links;
+mod blackholes;
 mod control;
 mod error;
 mod failures;
@@ -36,6 +37,7 @@ mod process;
 mod reload;
 mod restart;
 pub mod rights;
+mod rpki;
 mod seed;
 mod service;
 mod stopping;

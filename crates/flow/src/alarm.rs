@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use thalweg_base::IpPrefix;
 
 thalweg_base::words! {
     /// What is compared with a rule's threshold, for each value of its key.
@@ -62,6 +63,40 @@ pub struct AlarmRule {
     pub clear_s: u32,
     /// After an alarm ends, another one of the same rule and value is not told for this long.
     pub silence_s: u32,
+    /// What a router does about the host; only of rules whose key is [`BLACKHOLE_KEY`].
+    pub blackhole: Option<Blackhole>,
+}
+
+/// The key of rules that may have a [`Blackhole`].
+pub const BLACKHOLE_KEY: &str = "dst";
+
+/// BGP announces the host of an alarm with the community BLACKHOLE (RFC 7999): neighbors discard what is sent to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blackhole {
+    /// How long; as long again if the alarm is active then.
+    pub for_s: u32,
+    /// Only of hosts in these networks: nobody may announce others' addresses.
+    pub within: Vec<IpPrefix>,
+    /// The most hosts at once.
+    pub most: usize,
+}
+
+/// A host that is announced with the community BLACKHOLE.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlackholeRoute {
+    pub prefix: String,
+    /// The rule that found it.
+    pub rule: String,
+    /// When the route is withdrawn, unless an alarm about it is active then.
+    pub until: String,
+}
+
+/// What is done about alarms besides telling them. Called by the thread that judges.
+pub trait AlarmAction: Send {
+    fn take(&mut self, event: &AlarmEvent);
+
+    /// Called several times a second.
+    fn turn(&mut self);
 }
 
 /// Something that a rule finds too much.
@@ -140,6 +175,9 @@ pub struct AlarmCounters {
     pub late: u64,
     /// Seconds of a shard that found no room in the queue.
     pub lost: u64,
+    /// Alarms without their blackhole route: the host was in no network of the rule, or there were too many.
+    #[serde(default)]
+    pub blackholes_refused: u64,
 }
 
 /// What became of events for a web server.
@@ -174,6 +212,8 @@ pub struct AlarmReport {
     /// If events are posted to a web server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookCounters>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blackholes: Vec<BlackholeRoute>,
 }
 
 impl AlarmReport {

@@ -158,6 +158,18 @@ impl Field {
         self.row().name
     }
 
+    /// The field of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|field| field.name() == name)
+    }
+
+    /// The field that says the same of the other end or the other side: `dst_as` for `src_as`.
+    pub fn opposite(self) -> Option<Self> {
+        let ends = [("src", "dst"), ("dst", "src"), ("ingress", "egress"), ("egress", "ingress")];
+        let (from, to) = ends.into_iter().find(|(from, _)| self.name().contains(from))?;
+        Self::named(&self.name().replacen(from, to, 1))
+    }
+
     /// Whether the value may be unknown.
     pub fn is_nullable(self) -> bool {
         self.row().absent.is_some()

@@ -1,6 +1,6 @@
 //! Writes a record as a line: JSON for readers that need names, CSV for readers that need columns.
 //!
-//! Both have the fields of [`Field::of_lines`] in order. JSON omits unknown values; CSV leaves them empty. Times
+//! Both have the given fields in order, usually those of [`Field::of_lines`]. JSON omits unknown values; CSV leaves them empty. Times
 //! are RFC 3339 text with nine fractional digits: they sort as text, no reader rounds them to 53 bits, and
 //! DuckDB reads them as timestamps.
 
@@ -23,17 +23,15 @@ pub enum LineFormat {
 
 impl LineFormat {
     /// The text before the first record.
-    pub fn header(self, with_community_id: bool) -> String {
-        let names = Field::of_lines(with_community_id).map(Field::name);
+    pub fn header(self, fields: impl Iterator<Item = Field>) -> String {
         match self {
             Self::Json => String::new(),
-            Self::Csv => names.collect::<Vec<_>>().join(",") + "\n",
+            Self::Csv => fields.map(Field::name).collect::<Vec<_>>().join(",") + "\n",
         }
     }
 
     /// Appends a record's line.
-    pub fn write(self, record: &FlowRecord, with_community_id: bool, line: &mut Vec<u8>) {
-        let fields = Field::of_lines(with_community_id);
+    pub fn write(self, record: &FlowRecord, fields: impl Iterator<Item = Field>, line: &mut Vec<u8>) {
         match self {
             Self::Json => write_json(record, fields, line),
             Self::Csv => write_csv(record, fields, line),
@@ -58,6 +56,9 @@ fn write_json(record: &FlowRecord, fields: impl Iterator<Item = Field>, line: &m
             }
             Value::Text(text) => put_json_text(line, &text),
         }
+    }
+    if before == b'{' {
+        line.push(b'{');
     }
     line.extend_from_slice(b"}\n");
 }

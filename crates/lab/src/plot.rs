@@ -1,4 +1,4 @@
-//! Small plots as SVG: lines with markers and error bars, horizontal bars with a marker, space-time diagrams, time lines.
+//! Small plots as SVG: lines with markers and error bars, areas, horizontal bars with a marker, space-time diagrams, time lines.
 //!
 //! A plot is data first: a [`LineChart`], [`BarChart`], [`SpaceTime`] or [`TimeLine`] is filled in and then
 //! drawn. Drawing produces text. There is no canvas, no font and no measuring of text: widths are estimated generously, and only
@@ -11,7 +11,7 @@
 //!
 //! Error bars are ranges, smallest to largest. Axes of quantities begin at zero unless they are logarithmic.
 //!
-//! Missing: stacked bars, areas. They come with the experiment that needs them.
+//! Missing: stacked bars. They come with the experiment that needs them.
 
 mod axis;
 mod bars;

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use bgp::{
     BgpNeighborView, BgpRequest, MemoryView, MessagesView, NegotiatedView, RestartView, RibView, RouteFilter,
-    RouteView, UpdateGroupView,
+    RouteView, RpkiSourceView, RpkiView, UpdateGroupView, ValidityView, VrpView,
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
 pub use client::{Client, ClientError};

@@ -19,6 +19,7 @@
 
 mod advertised;
 mod best_path;
+mod counts;
 mod direct;
 mod drive;
 mod export_queue;
@@ -28,7 +29,9 @@ mod look;
 mod memory;
 mod network;
 mod observer;
+mod origins;
 mod parting;
+mod peer_counts;
 mod places;
 mod profile;
 mod progress;
@@ -69,6 +72,7 @@ pub use export_queue::RouteReader;
 pub(crate) use groups::view_of;
 pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
+pub(crate) use origins::ViewOrigins;
 pub use query::SessionFacts;
 pub(crate) use query::explained;
 pub(crate) use reload::origination;
@@ -137,6 +141,7 @@ pub struct Speaker {
     threads: AtomicUsize,
     give_back: Mutex<GiveBack>,
     restart: Arc<RestartProgress>,
+    origins: origins::Origins,
     /// Sessions came up or went down since the last query.
     sessions_changed: AtomicBool,
     /// Held for a whole reload.
@@ -245,6 +250,7 @@ impl Speaker {
                 options.restart.map(|restart| restart_progress::awaited(restart, &config)),
             )),
             give_back: Mutex::default(),
+            origins: origins::Origins::default(),
             sessions_changed: AtomicBool::new(false),
             reloading: Mutex::new(()),
             config: RwLock::new(config.clone()),

@@ -16,9 +16,12 @@ use std::thread;
 use proptest::prelude::*;
 use thalweg_base::Prefix;
 use thalweg_bgp::route::{SHARDS, shard_of};
+use thalweg_bgp::rpki::{Vrp, VrpList, VrpTable};
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
-use thalweg_node::control::{BgpNeighborView, BgpRequest, MemoryView, RouteFilter, RouteView};
+use thalweg_node::control::{
+    BgpNeighborView, BgpRequest, MemoryView, RouteFilter, RouteView, RpkiView, ValidityView,
+};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_testdata::uninterrupted;
 use thalweg_wire::bgp::{
@@ -117,16 +120,34 @@ fn hear(mut stream: UnixStream) -> Vec<MessageKind> {
     kinds
 }
 
-/// Runs a router whose policies follow each other while the neighbor sends its messages, and waits until `is_end`
+/// What changes while a neighbor sends its messages.
+#[derive(Clone, Debug)]
+enum Change {
+    Config(Arc<BgpConfig>),
+    Vrps(Arc<VrpTable>),
+}
+
+impl Change {
+    fn apply(&self, speaker: &Speaker) {
+        match self {
+            Self::Config(config) => drop(speaker.reload(config.clone()).unwrap()),
+            Self::Vrps(vrps) => speaker.set_vrps(vrps.clone()),
+        }
+    }
+}
+
+/// Runs a router that begins like this, and whose policies and VRPs follow each other while the neighbor sends its messages, and waits until `is_end`
 /// says that the picture is the last one. Returns it, with the kinds of messages that the neighbor was sent.
 fn run(
     kind: SchedulingKind,
-    configs: &[Arc<BgpConfig>],
+    (first, vrps): (&Arc<BgpConfig>, Option<&Arc<VrpTable>>),
+    changes: &[Change],
     messages: &[u8],
     is_end: &dyn Fn(&Picture) -> bool,
 ) -> (Picture, Vec<MessageKind>) {
     let (network, mut door) = local::network();
-    let speaker = Speaker::new(configs[0].clone(), SpeakerOptions::new(network, 1)).unwrap();
+    let speaker = Speaker::new(first.clone(), SpeakerOptions::new(network, 1)).unwrap();
+    vrps.iter().for_each(|vrps| speaker.set_vrps(Arc::clone(vrps)));
     let stop = Arc::new(AtomicBool::new(false));
     let markers = markers();
     let mut tail = Vec::new();
@@ -147,10 +168,10 @@ fn run(
             let _ = stream.write_all(messages);
             let _ = stream.write_all(&tail);
         });
-        for config in &configs[1..] {
+        for change in changes {
             // Somewhere in the midst of the messages; where does not matter.
             thread::yield_now();
-            speaker.reload(config.clone()).unwrap();
+            change.apply(&speaker);
         }
         let mut arrived = false;
         eventually("the last picture", || {
@@ -183,6 +204,9 @@ fn rules(recipe: &[(u8, u8, u8)], default: bool) -> String {
         "match = { community = [\"64500:1\"] }",
         "match = { med = \"0-5\" }",
         "match = { community = [\"64500:9\"] }",
+        "match = { rpki = \"invalid\" }",
+        "unless = { rpki = [\"valid\", \"not-found\"] }",
+        "match = { rpki = \"valid\" }",
     ];
     let sets = [
         "",
@@ -278,16 +302,123 @@ proptest! {
         let kind = SchedulingKind::ALL[kind];
         let messages = messages(&sent);
         let configs: Vec<_> = recipes.iter().map(|(recipe, default)| config(&rules(recipe, *default), KEEP)).collect();
-        let fresh = [configs.last().expect("some").clone()];
+        let fresh = (configs.last().expect("some"), None);
+        let changes: Vec<_> = configs[1..].iter().cloned().map(Change::Config).collect();
         // In a fresh session everything has been judged when it has arrived.
-        let (expected, _) = run(SchedulingKind::Serial, &fresh, &messages, &|_| true);
+        let (expected, _) = run(SchedulingKind::Serial, fresh, &[], &messages, &|_| true);
         let [accepted, kept, rejected] = expected.counts;
         prop_assert_eq!([kept, rejected], [expected.sent.len() as u64, expected.rejected.len() as u64]);
         prop_assert_eq!((accepted, accepted + rejected), (expected.rib.len() as u64, kept));
-        let (reached, heard) = run(kind, &configs, &messages, &|now| *now == expected);
+        let (reached, heard) = run(kind, (&configs[0], None), &changes, &messages, &|now| *now == expected);
         prop_assert_eq!(reached, expected);
         prop_assert!(!heard.contains(&MessageKind::RouteRefresh), "the neighbor is not asked");
     }
+
+    /// Other VRPs come to what a fresh session under them comes to, under every scheduling, also if policies change
+    /// meanwhile.
+    #[test]
+    fn other_vrps_are_a_fresh_session(
+        recipes in proptest::collection::vec(
+            (proptest::collection::vec(any::<(u8, u8, u8)>(), 0..4), any::<bool>(), any::<bool>()), 1..3),
+        vrps in proptest::collection::vec(proptest::collection::vec(any::<(u8, u8, u8)>(), 0..30), 1..5),
+        sent in proptest::collection::vec(any::<(u8, u8, u8, u8)>(), 1..150),
+        kind in 0usize..4,
+    ) {
+        let kind = SchedulingKind::ALL[kind];
+        let messages = messages(&sent);
+        let configs: Vec<_> = recipes.iter().map(|(recipe, default, rejects)| {
+            // The first rule of each policy asks for validity.
+            let recipe: Vec<_> = [(8, 1, 2), (10, 2, 2)].iter().chain(recipe).copied().collect();
+            let rejects = if *rejects { "reject-invalid" } else { "ignore" };
+            config(&rules(&recipe, *default), &format!("{KEEP}\nrpki = \"{rejects}\""))
+        }).collect();
+        let tables: Vec<_> = vrps.iter().map(|recipe| table(recipe)).collect();
+        let fresh = (configs.last().expect("some"), tables.last());
+        let (expected, _) = run(SchedulingKind::Serial, fresh, &[], &messages, &|_| true);
+        let mut changes: Vec<_> = tables.iter().cloned().map(Change::Vrps).collect();
+        let place = changes.len() / 2;
+        changes.splice(place..place, configs[1..].iter().cloned().map(Change::Config));
+        let (reached, heard) = run(kind, (&configs[0], None), &changes, &messages, &|now| *now == expected);
+        prop_assert_eq!(reached, expected);
+        prop_assert!(!heard.contains(&MessageKind::RouteRefresh), "the neighbor is not asked");
+    }
+}
+
+/// VRPs from a recipe, of prefixes and origins that `messages` has too.
+fn table(recipe: &[(u8, u8, u8)]) -> Arc<VrpTable> {
+    let vrp = |&(place, length, asn): &(u8, u8, u8)| {
+        let prefix =
+            Prefix::new((10 << 24) + (u32::from(place) << 16), [8, 12, 16, 24][usize::from(length % 4)]);
+        let prefix = prefix.unwrap();
+        let max_length = if length & 16 == 0 { prefix.length() } else { prefix.length().max(24) };
+        let asn = [0, NEIGHBOR_AS, 64_601, 64_602, 64_605][usize::from(asn % 5)];
+        Vrp { prefix: prefix.into(), max_length, asn }
+    };
+    Arc::new(recipe.iter().map(vrp).collect::<VrpList>().into_table())
+}
+
+/// Only what other VRPs may let in is kept; what is accepted is asked for if it may fare otherwise, and withdrawn at
+/// once if it became invalid.
+#[test]
+fn rejected_routes_return_without_the_neighbor() {
+    let accept = rules(&[], true);
+    let (network, mut door) = local::network();
+    let config = config(&accept, "rpki = \"reject-invalid\"");
+    let speaker = Speaker::new(config, SpeakerOptions::new(network, 1)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let vrp = |text: &str, asn| Vrp { prefix: text.parse().unwrap(), max_length: 24, asn };
+    let set =
+        |vrps: &[Vrp]| speaker.set_vrps(Arc::new(vrps.iter().copied().collect::<VrpList>().into_table()));
+    let (first, other) = (vrp("10.5.0.0/16", 64_601), vrp("10.10.0.0/16", 64_602));
+    let shown = |rejected| {
+        let filter = RouteFilter { rejected, ..RouteFilter::default() };
+        let of = |route: RouteView| (route.prefix, route.validity.unwrap_or_default(), route.rejected);
+        routes(&speaker, filter).into_iter().map(of).collect::<BTreeSet<_>>()
+    };
+    let route = |prefix: &str, validity: &str, rejected: Option<&str>| {
+        (prefix.to_owned(), validity.to_owned(), rejected.map(str::to_owned))
+    };
+    set(&[first]);
+    thread::scope(|scope| {
+        scope.spawn(|| schedule(&speaker, ONE_THREAD, &stop));
+        let mut stream = door.connect(NEIGHBOR);
+        let _ending = Ending(&stop, &speaker, vec![stream.try_clone().unwrap()]);
+        let ear = stream.try_clone().unwrap();
+        let hearing = scope.spawn(move || hear(ear));
+        stream.write_all(&greeting(NEIGHBOR_AS, NEIGHBOR)).unwrap();
+        // 10.5.0.0/24 of AS 64601, 10.10.0.0/24 of AS 64601.
+        let message = messages(&[(1, 1, 0, 0), (2, 1, 0, 0)]);
+        stream.write_all(&message).unwrap();
+        let both =
+            BTreeSet::from([route("10.5.0.0/24", "valid", None), route("10.10.0.0/24", "not-found", None)]);
+        eventually("both routes", || shown(false) == both);
+        assert_eq!(neighbor(&speaker).kept_by_family.unwrap_or_default().ipv4, 0);
+        set(&[first, other]);
+        let valid = BTreeSet::from([route("10.5.0.0/24", "valid", None)]);
+        eventually("the invalid one is withdrawn", || shown(false) == valid);
+        eventually("the neighbor is asked", || {
+            speaker.ask_for_unkept();
+            neighbor(&speaker).sent_by_type.route_refresh == 1
+        });
+        stream.write_all(&message).unwrap();
+        let rejected = BTreeSet::from([route("10.10.0.0/24", "invalid", Some("rpki_invalid"))]);
+        eventually("the invalid one is kept", || shown(true) == rejected);
+        assert_eq!(neighbor(&speaker).kept_by_family.unwrap_or_default().ipv4, 1);
+        set(&[first]);
+        eventually("it returns", || shown(false) == both && shown(true).is_empty());
+        speaker.ask_for_unkept();
+        assert_eq!(neighbor(&speaker).sent_by_type.route_refresh, 1, "without the neighbor");
+        speaker.count_validity();
+        let view: Vec<RpkiView> = ask(&speaker, &BgpRequest::Rpki);
+        assert_eq!(
+            (view[0].valid_paths.ipv4, view[0].not_found_paths.ipv4, view[0].invalid_paths.ipv4),
+            (1, 1, 0)
+        );
+        let vrps: Vec<ValidityView> =
+            ask(&speaker, &BgpRequest::Vrps { prefix: "10.5.0.0/25".to_owned(), origin_as: Some(64_601) });
+        assert_eq!((vrps[0].validity.as_deref(), vrps[0].vrps.len()), (Some("invalid"), 1));
+        drop(hearing);
+    });
 }
 
 /// Each prefix is announced once, so the reasons shown are as many as importing counted.

@@ -20,7 +20,7 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::{Change, RouteAddress, SHARDS, SharedChanges, shard_of};
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
-use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
+use thalweg_node::control::{BgpNeighborView, BgpRequest, ByFamily, RouteFilter, RouteView};
 use thalweg_node::speaker::{RouteReader, Speaker, SpeakerOptions};
 use thalweg_ports::MrtReader;
 use thalweg_testdata::{shared, uninterrupted};
@@ -234,6 +234,12 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
                 heard[prefix]
             );
         }
+        speaker.count_sent();
+        let views: Vec<BgpNeighborView> = ask(&speaker, &BgpRequest::Neighbors);
+        let listener = views.iter().find(|view| view.address == LISTENER).expect("the listener");
+        let [ipv4, ipv6] = [true, false]
+            .map(|is_v4| heard.keys().filter(|prefix| prefix.address().is_ipv4() == is_v4).count() as u64);
+        assert_eq!(listener.sent_by_family, Some(ByFamily { ipv4, ipv6 }), "what it is sent is what it has");
         let paths = best.iter().map(|route| (route.prefix.parse().unwrap(), route.as_path.clone()));
         assert!(*told.0.lock().unwrap() == paths.collect(), "the reader was told what is best");
         drop(ending);

@@ -29,12 +29,13 @@
 //! = sent + in flight + spooled + unexportable + lost{reason}`; in records too, with split records added to
 //! `accepted`.
 //!
-//! **Kafka**: a topic takes the place of a collector, behind the same queue and spool; see
-//! `collector/kafka.rs`.
+//! **Kafka**, **ClickHouse**: a topic or a table takes the place of a collector, behind the same queue and
+//! spool; see `collector/kafka.rs`, `collector/clickhouse.rs`.
 //!
 //! Missing: SCTP, DTLS; NAT events are not spooled (they are counted as lost while a stream is down).
 
 mod address;
+mod clickhouse;
 mod datagrams;
 mod error;
 mod kafka;
@@ -46,8 +47,10 @@ mod stream;
 mod tls;
 
 pub use address::{Carrier, CollectorAddress};
+pub use clickhouse::{ClickHouseAddress, ClickHouseOptions};
 pub use error::CollectorError;
-pub use kafka::{Acks, Compression, Encode, KafkaAddress, KafkaOptions, MessageFormat};
+pub use kafka::{Acks, Compression, KafkaAddress, KafkaOptions, MessageFormat};
+pub(crate) use link::shake_hands;
 pub use report::{CollectorReport, Connection, Loss};
 pub(crate) use tls::Tls;
 pub use tls::TlsOptions;
@@ -67,6 +70,9 @@ use thalweg_flow::export::{ExportOptions, Exporter, Interface, NatEvent, Statist
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// The default capacity of the queue, in batches.
 const QUEUE_BATCHES: usize = 64;
+
+/// Encodes a record, as a message's value or a row, and appends it.
+pub type Encode = Box<dyn FnMut(&FlowRecord, &mut Vec<u8>) + Send>;
 
 /// The disk queue for records while a collector is down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +164,17 @@ impl Collector {
     pub fn open_kafka(address: &KafkaAddress, options: KafkaOptions) -> Result<Self, CollectorError> {
         Self::start(address.to_string(), options.queue_batches, |inputs, shared| {
             kafka::worker(address, options, inputs, shared)
+        })
+    }
+
+    /// Begins to insert into a table. It connects later, with as many attempts as necessary.
+    pub fn open_clickhouse(
+        address: &ClickHouseAddress,
+        options: ClickHouseOptions,
+    ) -> Result<Self, CollectorError> {
+        Self::start(address.to_string(), QUEUE_BATCHES, |inputs, shared| {
+            let outlet = clickhouse::Outlet::open(address, options, Arc::clone(shared))?;
+            Ok(Box::new(move || outlet.run(&inputs)))
         })
     }
 

@@ -6,7 +6,7 @@
 //!   BGP messages.
 //! - [`live`]: packets on interfaces, through AF_XDP, AF_PACKET, TAP and DPDK.
 //! - [`tcp`]: BGP's connections. [`kernel`]: the kernel's routes and neighbors.
-//! - [`collector`]: receivers of flow records, Kafka among them. [`exporters`]: senders of flow records.
+//! - [`collector`]: receivers of flow records, Kafka and ClickHouse among them. [`exporters`]: senders of flow records.
 //! - [`webhook`]: texts to a web server.
 //!
 //! Nothing here depends on stages, models, BGP sessions or the configuration.
@@ -15,6 +15,8 @@
 pub mod collector;
 #[cfg(target_os = "linux")]
 pub mod exporters;
+#[cfg(target_os = "linux")]
+mod http;
 mod input;
 #[cfg(target_os = "linux")]
 pub mod kernel;

@@ -7,8 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -16,22 +15,20 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use rustls::{ClientConnection, StreamOwned};
 use thalweg_flow::alarm::WebhookCounters;
 
 use crate::collector::{CollectorError, Tls, TlsOptions};
+use crate::http::{PostError, Request, Server};
 
 /// Texts that may wait.
 const WAITING_MAX: usize = 256;
 /// How often a text is tried, and the pause before each further time.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(2);
-/// The time for a connection, and for an answer.
+/// The time for an answer.
 const WITHIN: Duration = Duration::from_secs(5);
 /// The time for all texts that wait at the end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// The beginning of an answer that is read.
-const ANSWER_BYTES_MAX: usize = 1024;
 /// Where distributions keep the authorities that everybody trusts.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
@@ -111,10 +108,8 @@ impl Drop for Webhook {
 
 /// A server, and the place on it.
 struct Target {
-    host: String,
-    port: u16,
+    server: Server,
     path: String,
-    tls: Option<Tls>,
 }
 
 impl Target {
@@ -141,63 +136,17 @@ impl Target {
         let tls = (scheme == "https")
             .then(|| Tls::new(&TlsOptions { authorities, ..TlsOptions::default() }, &host))
             .transpose()?;
-        Ok(Self { host, port, path, tls })
+        Ok(Self { server: Server { host, port, tls }, path })
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, WITHIN) {
-                Ok(socket) => {
-                    socket.set_read_timeout(Some(WITHIN))?;
-                    socket.set_write_timeout(Some(WITHIN))?;
-                    return Ok(socket);
-                }
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
-    }
-
-    fn post(&self, text: &str) -> io::Result<()> {
-        let mut socket = self.connect()?;
-        match &self.tls {
-            None => self.exchange(&mut socket, text),
-            Some(tls) => {
-                let session = ClientConnection::new(Arc::clone(&tls.config), tls.server_name.clone());
-                self.exchange(&mut StreamOwned::new(session.map_err(io::Error::other)?, socket), text)
-            }
-        }
-    }
-
-    /// Sends the text and reads the status.
-    fn exchange(&self, stream: &mut (impl Read + Write), text: &str) -> io::Result<()> {
-        let Self { host, port, path, .. } = self;
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        let length = text.len();
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: thalweg\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{text}"
-        );
-        stream.write_all(request.as_bytes())?;
-        stream.flush()?;
-        let (began, mut answer) = (Instant::now(), Vec::new());
-        let mut piece = [0; 256];
-        while !answer.contains(&b'\n') && answer.len() < ANSWER_BYTES_MAX && began.elapsed() < WITHIN {
-            match stream.read(&mut piece) {
-                Ok(0) => break,
-                Ok(count) => answer.extend_from_slice(&piece[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let line = String::from_utf8_lossy(answer.split(|byte| *byte == b'\n').next().unwrap_or_default());
-        let mut words = line.split_whitespace();
-        let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
-        match words.next() {
-            Some(status) if is_http && status.len() == 3 && status.starts_with('2') => Ok(()),
-            _ => Err(io::Error::other(format!("expected an answer 2xx, found {:?}", line.trim()))),
-        }
+    fn post(&self, text: &str) -> Result<(), String> {
+        let began = Instant::now();
+        let header = "Content-Type: application/json\r\n";
+        let request = Request { path: &self.path, header, body: text.as_bytes() };
+        self.server.post(&request, &|| began.elapsed() < WITHIN).map_err(|error| match error {
+            PostError::Connect(error) | PostError::Broken(error) => error.to_string(),
+            PostError::Refused { line, .. } => format!("expected an answer 2xx, found {line:?}"),
+        })
     }
 }
 
@@ -221,7 +170,7 @@ impl Poster {
                 }
                 let error = self.target.post(&text).err();
                 let is_accepted = error.is_none();
-                self.counts.lock().error = error.map(|error| error.to_string());
+                self.counts.lock().error = error;
                 is_accepted
             });
             let mut counts = self.counts.lock();

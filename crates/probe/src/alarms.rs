@@ -28,7 +28,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use thalweg_flow::Watch;
-use thalweg_flow::alarm::{AlarmEvent, AlarmReport};
+use thalweg_flow::alarm::{AlarmAction, AlarmEvent, AlarmReport};
 use thalweg_ports::webhook::Webhook;
 use thalweg_store::Notify;
 
@@ -67,7 +67,12 @@ pub(crate) struct Alarms {
 impl Alarms {
     /// Starts the judge; events are notices. Packets of files can wait, and give the same answer each time; of live
     /// ones nobody can predict the hashes of addresses.
-    pub(crate) fn start(options: &AlarmOptions, waits: bool, notify: &Notify) -> Result<Self, ProbeError> {
+    pub(crate) fn start(
+        options: &AlarmOptions,
+        action: Option<Box<dyn AlarmAction>>,
+        waits: bool,
+        notify: &Notify,
+    ) -> Result<Self, ProbeError> {
         let AlarmOptions { rules, webhook } = options;
         let seed = if waits { 0 } else { RandomState::new().build_hasher().finish() };
         let webhook = webhook.as_ref().map(|target| Webhook::start(&target.url, target.authorities.clone()));
@@ -76,7 +81,7 @@ impl Alarms {
         let (sender, told) = bounded(QUEUE_MAX);
         let shared = Arc::new(Shared::default());
         let (judge, notify) = (Judge::new(Arc::clone(&rules)), notify.clone());
-        let judging = Judging { judge, shared: Arc::clone(&shared), told, notify, webhook };
+        let judging = Judging { judge, shared: Arc::clone(&shared), told, notify, webhook, action };
         let thread = std::thread::Builder::new().name("alarms".to_owned());
         let thread = thread.spawn(move || judging.run()).map_err(ProbeError::Thread)?;
         let (sender, thread) = (Mutex::new(Some(sender)), Mutex::new(Some(thread)));
@@ -126,6 +131,7 @@ struct Judging {
     told: Receiver<Told>,
     notify: Notify,
     webhook: Option<Webhook>,
+    action: Option<Box<dyn AlarmAction>>,
 }
 
 impl Judging {
@@ -152,6 +158,9 @@ impl Judging {
                 self.judge.judge_until(until);
             }
             self.publish();
+            if let Some(action) = &mut self.action {
+                action.turn();
+            }
         }
     }
 
@@ -164,11 +173,14 @@ impl Judging {
     }
 
     /// Tells the operator and the web server; neither is waited for.
-    fn tell(&self, event: &AlarmEvent) {
+    fn tell(&mut self, event: &AlarmEvent) {
         let text = event.to_string();
         match event.is_raised() {
             true => self.notify.warn(&text),
             false => self.notify.info(&text),
+        }
+        if let Some(action) = &mut self.action {
+            action.take(event);
         }
         // Serializing numbers and texts cannot fail.
         if let (Some(webhook), Ok(mut json)) = (&self.webhook, serde_json::to_value(event)) {

@@ -33,6 +33,7 @@ mod plan;
 mod protobuf;
 mod record_queue;
 mod router_delivery;
+mod row_binary;
 mod run;
 mod source;
 pub mod summary;

@@ -37,6 +37,9 @@ const WAIT: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// An Ethernet header with two tags, which no MTU includes.
 const LINK_BYTES: usize = 22;
+/// Packets of an interface that can wait with AF_PACKET: 50 ms at a million a second, longer than the scheduler keeps a
+/// thread of a busy machine waiting.
+const RING_PACKETS: u32 = 50_000;
 /// The most problems reported for an interface; more are only counted.
 const TROUBLES_TOLD: usize = 10;
 
@@ -93,8 +96,7 @@ pub(crate) fn open(
     let mut all_facts = Vec::with_capacity(input.interfaces.len());
     for (number, interface) in (0..).zip(&input.interfaces) {
         // The sending half is not needed; receiving halves own their sockets.
-        let Port { rx, facts, .. } =
-            open_port(interface, input.driver, feeds).map_err(ProbeError::Interface)?;
+        let Port { rx, facts, .. } = open_port(interface, input, feeds).map_err(ProbeError::Interface)?;
         if rx.len() < feeds {
             let (interface, queues) = (interface.clone(), rx.len());
             return Err(OptionsError::Queues { interface, queues, wanted: feeds }.into());
@@ -126,16 +128,19 @@ pub(crate) fn open(
     Ok(Watched { feeds: feeds?, facts: all_facts, told })
 }
 
-fn open_port(interface: &str, driver: LiveDriver, halves: usize) -> Result<Port, LiveError> {
-    match driver {
+fn open_port(interface: &str, input: &LiveInput, halves: usize) -> Result<Port, LiveError> {
+    match input.driver {
         LiveDriver::AfPacket => packet::open(&PacketOptions {
             everything: true,
             exclusive: false,
             queues: halves,
+            ring_frames: (input.ring.unwrap_or(RING_PACKETS) as usize).div_ceil(halves.max(1)),
             ..PacketOptions::new(interface)
         }),
         LiveDriver::AfXdp => {
-            let options = XdpOptions { everything: true, halves, ..XdpOptions::new(interface) };
+            let defaults = XdpOptions::new(interface);
+            let rx_frames = input.ring.map_or(defaults.rx_frames, u32::next_power_of_two);
+            let options = XdpOptions { everything: true, halves, rx_frames, ..defaults };
             reopen::open_again(Box::new(move || xdp::open(&options)))
         }
     }

@@ -58,6 +58,8 @@ pub struct LiveInput {
     pub interfaces: Vec<String>,
     /// How packets are captured.
     pub driver: LiveDriver,
+    /// Packets of an interface that can wait, 64 to 65,536; `None` leaves it to the driver.
+    pub ring: Option<u32>,
     /// Stop after this time.
     pub seconds: Option<u32>,
     /// Stop after about this many packets.
@@ -117,7 +119,8 @@ impl Default for Shape {
 /// Collectors, and how to export to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportTargets {
-    /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`.
+    /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`,
+    /// `clickhouse://HOST:PORT/TABLE`, `clickhouse+tls://`.
     pub addresses: Vec<String>,
     /// Send each flow's records to one collector, by hash; otherwise send all records to each.
     pub balance: bool,

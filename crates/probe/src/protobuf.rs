@@ -50,7 +50,7 @@ fn put_bytes(message: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 }
 
 /// Seven bits per byte, lowest first; the highest bit means that more follow.
-fn put_varint(message: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put_varint(message: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         message.push(number as u8 | 0x80);
         number >>= 7;
@@ -59,7 +59,7 @@ fn put_varint(message: &mut Vec<u8>, mut number: u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io::Write;
     use std::path::Path;
@@ -69,7 +69,7 @@ mod tests {
     use thalweg_flow::{Counters, EndReason, ExporterId, FlowKey, InterfaceName, Translation};
 
     /// A record of which everything is known.
-    fn full() -> FlowRecord {
+    pub(crate) fn full() -> FlowRecord {
         let key = FlowKey {
             src: "2001:db8::1".parse().expect("an address"),
             dst: "2001:db8::2".parse().expect("an address"),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thalweg_flow::alarm::AlarmReport;
+use thalweg_flow::alarm::{AlarmAction, AlarmReport};
 use thalweg_flow::export::{Amount, NatEvent};
 use thalweg_flow::{FlowRecord, MeterOptions, Watch};
 use thalweg_ports::live::WallShift;
@@ -55,6 +55,8 @@ pub struct RouterDeliveryOptions {
     /// Completes a record.
     pub complete: Completion,
     pub alarms: AlarmOptions,
+    /// What is done about alarms besides telling them.
+    pub action: Option<Box<dyn AlarmAction>>,
 }
 
 /// A running delivery.
@@ -130,7 +132,10 @@ impl RouterDelivery {
         }
         let alarms = match options.alarms.rules.is_empty() {
             true => None,
-            false => Some((Alarms::start(&options.alarms, false, &options.notify)?, completing.clone())),
+            false => {
+                let alarms = Alarms::start(&options.alarms, options.action, false, &options.notify)?;
+                Some((alarms, completing.clone()))
+            }
         };
         let (event_way, events) = event_queue();
         let statuses = Statuses::default();

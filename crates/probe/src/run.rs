@@ -122,7 +122,7 @@ fn watch(
         return Ok(None);
     }
     let waits = matches!(options.input, Input::Files(_));
-    let alarms = Alarms::start(&options.alarms, waits, notify)?;
+    let alarms = Alarms::start(&options.alarms, None, waits, notify)?;
     meters.iter().for_each(|meter| meter.watch(|| alarms.watcher(completing)));
     Ok(Some(alarms))
 }

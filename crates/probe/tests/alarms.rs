@@ -54,6 +54,7 @@ fn rule(name: &str, key: &str, filter: &str, measure: Measure, above: u64) -> Al
         for_s: 0,
         clear_s: 2,
         silence_s: 0,
+        blackhole: None,
     }
 }
 

@@ -86,7 +86,8 @@ fn metered(
 ) -> ProbeSummary {
     let near = PacketOptions { exclusive: false, ..PacketOptions::new("v0") };
     let mut near = packet::open(&near).expect("the interface is there");
-    let live = LiveInput { interfaces: vec!["v1".to_owned()], driver, seconds: None, packets: None };
+    let live =
+        LiveInput { interfaces: vec!["v1".to_owned()], driver, ring: None, seconds: None, packets: None };
     options.input = Input::Live(live);
     let (stop, watch) = (Arc::new(AtomicBool::new(false)), Watch::default());
     std::thread::scope(|scope| {
@@ -123,6 +124,7 @@ fn options(lines: &Path) -> ProbeOptions {
     let input = Input::Live(LiveInput {
         interfaces: Vec::new(),
         driver: LiveDriver::AfPacket,
+        ring: None,
         seconds: None,
         packets: None,
     });
@@ -204,6 +206,7 @@ fn af_xdp_meters_the_same() {
         options.input = Input::Live(LiveInput {
             interfaces: vec!["v1".to_owned()],
             driver: LiveDriver::AfXdp,
+            ring: None,
             seconds: None,
             packets: None,
         });
@@ -290,6 +293,7 @@ fn a_time_or_a_number_of_packets_ends_it() {
         let mut options = ProbeOptions::new(Input::Live(LiveInput {
             interfaces: vec!["v1".to_owned()],
             driver: LiveDriver::AfPacket,
+            ring: None,
             seconds: Some(1),
             packets: None,
         }));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::XorShift64Star;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
-use thalweg_store::query::{Key, Metric, Query, graph, list, top};
+use thalweg_store::query::{Key, Lines, Metric, Query, graph, list, top};
 use thalweg_store::{Dataset, Filter, Window, Writer, WriterOptions};
 
 /// 2026-11-22T05:00:00Z.
@@ -198,7 +198,8 @@ fn ask(folder: &Path, only: Option<&str>) {
     println!("list {:>58} records: {:.3} s", listed.len(), began.elapsed().as_secs_f64());
     let began = Instant::now();
     let key = ["dst-port".parse().expect("a key")];
-    let graph = graph(&view, &query, &key, Metric::Bytes, 5, 60_000_000_000).expect("a graph");
+    let graph =
+        graph(&view, &query, &key, Metric::Bytes, Lines::Largest(5), 60_000_000_000).expect("a graph");
     println!("graph {:>57} series:  {:.3} s", graph.series.len(), began.elapsed().as_secs_f64());
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/.writer.lock                                                  who writes, and whether it ended cleanly
 //! DIR/.live.sock                                                    where the writer answers queries
-//! DIR/date=2026-11-22/hour=05/flows-20261122T050000-20261122T055959-00000000002a.parquet
+//! DIR/date=2026-11-22/hour=5/flows-20261122T050000-20261122T055959-00000000002a.parquet
 //!                             .flows-....tmp                        incomplete: readers ignore it
 //! ```
 //!
@@ -325,10 +325,10 @@ pub(crate) struct Partition {
     pub(crate) path: PathBuf,
 }
 
-/// The folder of an hour.
+/// The folder of an hour. The hour has no leading zero, with which DuckDB takes it for a text.
 pub(crate) fn partition_path(root: &Path, hour: u64) -> PathBuf {
     let m = Moment::of(hour.saturating_mul(HOUR_NS));
-    root.join(format!("date={:04}-{:02}-{:02}", m.year, m.month, m.day)).join(format!("hour={:02}", m.hour))
+    root.join(format!("date={:04}-{:02}-{:02}", m.year, m.month, m.day)).join(format!("hour={}", m.hour))
 }
 
 /// All hours with a folder, oldest first.

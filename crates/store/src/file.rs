@@ -1,6 +1,7 @@
 //! One flow file: written as a whole, read by column.
 
 mod checksum;
+mod decode;
 mod pages;
 mod read;
 mod write;
@@ -11,9 +12,11 @@ pub(crate) use write::FileWriter;
 /// Footer key that identifies our files; its value is the version.
 const FORMAT_KEY: &str = "thalweg.flows";
 
-/// The format version: files of others are skipped and counted. A new column needs no new version: it goes to
-/// the end and is NULL in older files.
-const VERSION: &str = "4";
+/// The format version: files of others are skipped and counted. A new column needs no new version: it is NULL
+/// in older files.
+const VERSION: &str = "5";
+/// The version before, which is read as well: times in nanoseconds, numbers unsigned.
+const VERSION_OF_NANOSECONDS: &str = "4";
 
 /// Footer key with the names of the files that this one replaces.
 const REPLACES_KEY: &str = "thalweg.replaces";

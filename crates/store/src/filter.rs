@@ -36,6 +36,9 @@ pub struct FilterError {
     pub message: String,
 }
 
+/// The addresses of a host's name.
+pub type Resolve<'a> = &'a dyn Fn(&str) -> Vec<IpAddr>;
+
 impl FilterError {
     /// The text with a mark below the error.
     pub fn shown_in(&self, text: &str) -> String {
@@ -84,6 +87,7 @@ impl Filter {
         "src",
         "dst",
         "ip",
+        "host",
         "net",
         "port",
         "as",
@@ -154,20 +158,37 @@ impl Filter {
     /// filter     = term { "or" term }
     /// term       = factor { "and" factor }
     /// factor     = [ "not" ] ( "(" filter ")" | test )
-    /// test       = [ "src" | "dst" ] ( ADDRESS | PREFIX | "ip" ADDRESS | "net" PREFIX | "port" N | "as" N )
-    ///            | "proto" ( NAME | N ) | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
+    /// test       = [ "src" | "dst" ] ( NET | "ip" ADDRESS | "host" HOST | "net" NET | "port" PORT | "as" N )
+    ///            | "proto" PROTOCOL | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
     ///            | "app" NAME | ( "end" | "direction" | "event" ) WORD | "flags" LETTERS | "nat" | "any"
-    ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
+    ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) NET
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
     ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain"
     ///              | "in-vrf" | "out-vrf" | "dns-type" | "dns-code" | "next-as" ) N
-    ///            | "exporter" ( NAME | ADDRESS | PREFIX )
+    ///            | "exporter" ( NAME | NET )
     ///            | ( "in-if" | "out-if" | [ "src-" | "dst-" ] "country" | "network" | "src-net" | "dst-net" | "name"
     ///              | "server-name" | "resolved-name" | "dns-name" | "alpn" | "ja4" ) [ "=" ] NAME
-    /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
+    /// NET        = ADDRESS | PREFIX; HOST is an ADDRESS or a name that has one
+    /// N          = [ "=" | "!=" ] RANGE { "," RANGE } | ( "<" | "<=" | ">" | ">=" ) NUMBER
+    /// RANGE      = NUMBER [ "-" NUMBER ]
     /// ```
+    ///
+    /// A PORT is an N with names of services for numbers, a PROTOCOL likewise. ADDRESS, HOST, NET, and the NAME of an
+    /// application, a country or a network may be several, separated by commas. Names of hosts have no address here:
+    /// [`Self::parse_with`].
+    ///
+    /// # Errors
+    /// The text is no filter.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
-        parse::parse(text).map(|expression| Self { expression })
+        Self::parse_with(text, &|_| Vec::new())
+    }
+
+    /// [`Self::parse`], with the addresses of hosts by their names.
+    ///
+    /// # Errors
+    /// The text is no filter, or a host has no address.
+    pub fn parse_with(text: &str, resolve: Resolve<'_>) -> Result<Self, FilterError> {
+        parse::parse(text, resolve).map(|expression| Self { expression })
     }
 
     /// Whether each record matches.
@@ -177,6 +198,12 @@ impl Filter {
     pub fn select(&self, records: &Arc<[FlowRecord]>) -> Result<Vec<bool>, StoreError> {
         let task = Task::Batch(Batch { records: Arc::clone(records), is_cached: true });
         self.expression.evaluate(&mut Rows::new(&task, false))
+    }
+
+    /// The same condition with source and destination, and ingress and egress, exchanged.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self { expression: self.expression.reversed() }
     }
 
     /// Whether a test is about this column.
@@ -197,6 +224,17 @@ impl Expression {
             Self::Not(part) => part.names(id),
             Self::Test(Test::Number(columns, ..)) => columns.contains(&id),
             Self::Any | Self::Test(_) => false,
+        }
+    }
+
+    fn reversed(&self) -> Self {
+        let each = |parts: &[Self]| parts.iter().map(Self::reversed).collect();
+        match self {
+            Self::Any => Self::Any,
+            Self::All(parts) => Self::All(each(parts)),
+            Self::OneOf(parts) => Self::OneOf(each(parts)),
+            Self::Not(part) => Self::Not(Box::new(part.reversed())),
+            Self::Test(test) => test.reversed(),
         }
     }
 
@@ -246,6 +284,17 @@ impl Expression {
 }
 
 impl Test {
+    fn reversed(&self) -> Expression {
+        match self {
+            Self::Address(columns, prefix) => turned(columns, |column| Self::Address(column, *prefix)),
+            Self::Number(columns, from, to) => turned(columns, |column| Self::Number(column, *from, *to)),
+            Self::Name(columns, pattern) => turned(columns, |column| Self::Name(column, pattern.clone())),
+            Self::Sum(..) | Self::Duration(..) | Self::Flags(_) | Self::Version6(_) | Self::Translated => {
+                Expression::Test(self.clone())
+            }
+        }
+    }
+
     fn evaluate(&self, rows: &mut Rows<'_>) -> Result<Vec<bool>, StoreError> {
         match self {
             Self::Address(columns, prefix) => {
@@ -308,6 +357,19 @@ impl Test {
             }
         }
     }
+}
+
+/// A test of any of these columns, about those of the other end.
+fn turned(columns: &[Field], test: impl Fn(&'static [Field]) -> Test) -> Expression {
+    let opposite = |column: &Field| column.opposite().unwrap_or(*column);
+    let place = |column: Field| Field::ALL.iter().position(|each| *each == column);
+    let tests = columns.iter().map(opposite).filter_map(place);
+    one_of(tests.map(|place| Expression::Test(test(&Field::ALL[place..=place]))).collect())
+}
+
+/// One of several conditions.
+fn one_of(mut parts: Vec<Expression>) -> Expression {
+    if parts.len() == 1 { parts.remove(0) } else { Expression::OneOf(parts) }
 }
 
 /// Whether a name is this one or, with `*` at the end or the beginning, begins or ends so.

@@ -26,7 +26,7 @@ use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
 pub use dedup::Dedup;
-pub use graph::{Graph, Series, graph};
+pub use graph::{Graph, Lines, Series, graph};
 pub use key::{Key, KeyValue, RawValue};
 pub use list::list;
 pub use sums::Sums;

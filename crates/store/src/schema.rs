@@ -1,8 +1,9 @@
 //! The columns of a flow file: the type and Parquet encoding of each stored field (`thalweg_flow::fields`).
 //!
-//! The schema is flat and suits other engines as well: addresses and names are text (dictionary-encoded, so
-//! each is stored once per row group), times are `TIMESTAMP` in nanoseconds and UTC, counters are unsigned
-//! 64-bit numbers. Unknown values are NULL.
+//! The schema is flat and has only types that every engine has: addresses and names are text
+//! (dictionary-encoded, so each is stored once per row group), times are `TIMESTAMP` in microseconds and UTC,
+//! numbers are signed, of 32 bits if that is enough for the field and of 64 if not. What a time has below a
+//! microsecond is in a column of its own. Unknown values are NULL.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,31 +12,76 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
 };
-use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
+use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type, TypePtr};
 use thalweg_flow::fields::{Field, Kind};
 
-/// The schema of the files.
-pub(crate) static SCHEMA: LazyLock<Option<(TypePtr, SchemaDescPtr)>> = LazyLock::new(|| {
-    let fields: Result<Vec<TypePtr>, _> =
-        Field::STORED.iter().map(|field| column(*field).map(Arc::new)).collect();
-    let root = Arc::new(Type::group_type_builder("flow").with_fields(fields.ok()?).build().ok()?);
-    Some((root.clone(), Arc::new(SchemaDescriptor::new(root))))
+/// Nanoseconds of the unit of times.
+pub(crate) const UNIT_NS: u64 = 1000;
+
+/// A column of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileColumn {
+    pub(crate) name: String,
+    pub(crate) field: Field,
+    /// It has the nanoseconds of a time, below [`UNIT_NS`].
+    pub(crate) is_rest: bool,
+}
+
+/// The columns in the order in which they are written.
+pub(crate) static COLUMNS: LazyLock<Vec<FileColumn>> = LazyLock::new(|| {
+    let whole = |field: &Field| FileColumn { name: field.name().to_owned(), field: *field, is_rest: false };
+    let rest =
+        |field: &Field| FileColumn { name: format!("{}_ns", field.name()), field: *field, is_rest: true };
+    let times = Field::STORED.iter().filter(|field| field.row().kind == Kind::Time);
+    Field::STORED.iter().map(whole).chain(times.map(rest)).collect()
 });
 
-fn column(field: Field) -> Result<Type, parquet::errors::ParquetError> {
-    let (physical, logical) = match field.row().kind {
-        Kind::Time => (PhysicalType::INT64, LogicalType::timestamp(true, TimeUnit::NANOS)),
-        Kind::Wide => (PhysicalType::INT64, LogicalType::integer(64, false)),
-        Kind::Number(bits) => (PhysicalType::INT32, LogicalType::integer(bits as i8, false)),
-        Kind::Word(_) | Kind::Address | Kind::Mac | Kind::Text => {
-            (PhysicalType::BYTE_ARRAY, LogicalType::String)
+/// The schema of the files.
+pub(crate) static SCHEMA: LazyLock<Option<TypePtr>> = LazyLock::new(|| {
+    let columns: Result<Vec<TypePtr>, _> =
+        COLUMNS.iter().map(|column| column.parquet_type().map(Arc::new)).collect();
+    Some(Arc::new(Type::group_type_builder("flow").with_fields(columns.ok()?).build().ok()?))
+});
+
+impl FileColumn {
+    fn physical_type(&self) -> PhysicalType {
+        match self.field.row().kind {
+            Kind::Time if self.is_rest => PhysicalType::INT32,
+            Kind::Number(bits) if bits < 32 => PhysicalType::INT32,
+            Kind::Time | Kind::Wide | Kind::Number(_) => PhysicalType::INT64,
+            Kind::Word(_) | Kind::Address | Kind::Mac | Kind::Text => PhysicalType::BYTE_ARRAY,
         }
-    };
-    let repetition = if field.is_nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-    Type::primitive_type_builder(field.name(), physical)
-        .with_repetition(repetition)
-        .with_logical_type(Some(logical))
-        .build()
+    }
+
+    fn parquet_type(&self) -> Result<Type, parquet::errors::ParquetError> {
+        let logical = match self.physical_type() {
+            PhysicalType::BYTE_ARRAY => Some(LogicalType::String),
+            _ if self.field.row().kind == Kind::Time && !self.is_rest => {
+                Some(LogicalType::timestamp(true, TimeUnit::MICROS))
+            }
+            _ => None,
+        };
+        let repetition = if self.field.is_nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        Type::primitive_type_builder(&self.name, self.physical_type())
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .build()
+    }
+
+    /// Whether a column of a file has this form, or that of the version with unsigned numbers.
+    pub(crate) fn fits(&self, theirs: &ColumnDescriptor) -> bool {
+        let physical = theirs.physical_type();
+        let is_number = matches!(self.field.row().kind, Kind::Number(_));
+        (physical == self.physical_type() || is_number && physical == PhysicalType::INT32)
+            && theirs.max_def_level() == i16::from(self.field.is_nullable())
+            && theirs.max_rep_level() == 0
+    }
+}
+
+/// The column of this name; it is likely to be at this place.
+pub(crate) fn column_of(name: &str, likely: usize) -> Option<&'static FileColumn> {
+    let is_it = |column: &&FileColumn| column.name == name;
+    COLUMNS.get(likely).filter(is_it).or_else(|| COLUMNS.iter().find(is_it))
 }
 
 /// Dictionaries must never be abandoned for their size: readers rely on them.
@@ -52,7 +98,8 @@ pub(crate) fn writer_properties() -> WriterPropertiesBuilder {
     let mut properties = WriterProperties::builder()
         .set_created_by("thalweg".to_owned())
         .set_writer_version(WriterVersion::PARQUET_2_0)
-        .set_compression(Compression::LZ4_RAW)
+        // Not LZ4: Spark 4.3 cannot look for a value in a dictionary of more than 8 KiB with it.
+        .set_compression(Compression::SNAPPY)
         .set_data_page_v2_compression_ratio_threshold(COMPRESSED_SHARE_MAX)
         .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
         .set_data_page_size_limit(8 << 20)

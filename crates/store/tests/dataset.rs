@@ -12,10 +12,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use thalweg_base::{DropReason, Name, XorShift64Star};
-use thalweg_flow::{Counters, EndReason, ExporterId, FlowKey, FlowRecord, Translation};
+use thalweg_base::{Name, XorShift64Star};
+use thalweg_flow::{Counters, EndReason, ExporterId, FlowKey, FlowRecord};
 use thalweg_store::query::{Key, Metric, Query, list, top};
 use thalweg_store::{Dataset, Filter, Retention, StoreError, View, Window, Writer, WriterOptions};
+
+#[path = "dataset/engines.rs"]
+mod engines;
 
 /// 2026-11-22T05:00:00Z.
 const START_NS: u64 = 1_795_323_600_000_000_000;
@@ -99,9 +102,9 @@ fn records_lie_in_the_hour_of_their_end() {
     assert_eq!(
         names,
         [
-            "date=2026-11-22/hour=05/flows-20261122T050000-20261122T055900-000000000001.parquet",
-            "date=2026-11-22/hour=06/flows-20261122T060000-20261122T060000-000000000002.parquet",
-            "date=2026-11-23/hour=06/flows-20261123T060000-20261123T060000-000000000003.parquet",
+            "date=2026-11-22/hour=5/flows-20261122T050000-20261122T055900-000000000001.parquet",
+            "date=2026-11-22/hour=6/flows-20261122T060000-20261122T060000-000000000002.parquet",
+            "date=2026-11-23/hour=6/flows-20261123T060000-20261123T060000-000000000003.parquet",
         ]
     );
     let dataset = Dataset::open(folder.path()).unwrap();
@@ -137,6 +140,17 @@ fn files_without_the_latest_columns_are_read() {
     assert_eq!(by_exporter(""), [old.clone(), new.clone()]);
     assert_eq!(by_exporter("exporter edge*"), [new]);
     assert_eq!(by_exporter("not domain 7"), [old]);
+    // Its times are nanoseconds, those of new files are not: written anew, all are the same.
+    let (listed, _) = list(&view, &Query::new(Window::ALL, Filter::default()), 1000).unwrap();
+    let again = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(again.path(), options()).unwrap();
+    writer.append(&listed).unwrap();
+    writer.flush().unwrap();
+    let view = writer.view(Window::ALL).unwrap();
+    assert_eq!(list(&view, &Query::new(Window::ALL, Filter::default()), 1000).unwrap().0, listed);
+    let ends: Vec<u64> = listed.iter().map(|record| record.counters.last_ns / 1_000_000_000).collect();
+    // 09:00:00 and 09:24:06, as the file's name says.
+    assert_eq!((ends[0], ends[ends.len() - 2]), (1_793_610_000, 1_793_611_446));
 }
 
 /// Further writers have folders of their own, all are one view, and a writer looks after those that ended.
@@ -408,111 +422,6 @@ fn a_killed_writer_loses_only_what_was_not_synced() {
         assert_eq!(totals(&writer.view(Window::ALL).unwrap()), read);
         writer.close().unwrap();
     }
-}
-
-/// A Python with DuckDB, if there is one or one can be made.
-fn python_with_duckdb() -> Option<PathBuf> {
-    let has = |python: &Path| {
-        let asked = Command::new(python).args(["-c", "import duckdb"]).stderr(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
-    };
-    let system = PathBuf::from("python3");
-    if has(&system) {
-        return Some(system);
-    }
-    let venv = std::env::temp_dir().join("thalweg-test-duckdb");
-    let python = venv.join("bin/python");
-    if !has(&python) {
-        let quiet = |command: &mut Command| {
-            let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-            status.is_ok_and(|status| status.success())
-        };
-        let _ = quiet(Command::new("python3").args(["-m", "venv"]).arg(&venv))
-            && quiet(Command::new(&python).args(["-m", "pip", "install", "-q", "duckdb"]));
-    }
-    has(&python).then_some(python)
-}
-
-#[test]
-fn duckdb_reads_the_same() {
-    let Some(python) = python_with_duckdb() else {
-        eprintln!("SKIPPED duckdb_reads_the_same: no python3 with duckdb, and `pip install duckdb` fails");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
-    let mut all = records(0..5000);
-    for (number, record) in (0..).zip(&mut all) {
-        record.counters.last_ns += number % 3 * 60 * MINUTE_NS;
-        record.counters.bytes += (1 << 40) * u64::from(number % 11 == 0);
-        record.application = (number % 4 * 4) as u8;
-        record.dst_as = if number % 5 == 0 { 0 } else { 4_200_000_000 };
-        record.next_hop = (number % 2 == 0).then(|| "2001:db8::1".parse().unwrap());
-        record.reverse =
-            (number % 6 == 0).then_some(Counters { packets: 3, bytes: number, ..record.counters });
-        record.translation = (number % 9 == 0).then(|| Translation {
-            src: "203.0.113.9".parse().unwrap(),
-            dst: record.key.dst,
-            src_port: 40_000,
-            dst_port: 443,
-        });
-        if number % 10 == 0 {
-            record.drops.add(DropReason::NoRoute, 1, 60);
-        }
-    }
-    writer.append(&all).unwrap();
-    writer.close().unwrap();
-    let sql = "
-        import duckdb, sys
-        flows = f\"read_parquet('{sys.argv[1]}/**/*.parquet', hive_partitioning=true)\"
-        def ask(what):
-            print('|'.join('' if value is None else str(value) for value in duckdb.sql(what).fetchall()[0]))
-        ask(f'''select count(*), sum(packets), sum(bytes), sum(reverse_bytes), sum(dropped_packets),
-            count(dst_as), max(dst_as), count(next_hop), count(nat_src) from {flows}''')
-        ask(f\"select count(*), sum(bytes) from {flows} where src = '10.0.0.7' and application = 'telnet'\")
-        ask(f\"select count(*) from {flows} where drop_reason_1 = 'no-route' and end_reason = 'idle-timeout'\")
-        ask(f\"select count(*) from {flows} where flow_end >= '2026-11-22 06:00:00' and flow_end < '2026-11-22 07:00:00'\")
-        ask(f\"select count(*) from {flows} where date = '2026-11-22' and hour = 6\")
-        ask(f\"select epoch_ns(min(flow_end)), epoch_ns(max(flow_start)) from {flows}\")
-    ";
-    let script: Vec<&str> = sql.lines().map(|line| line.strip_prefix("        ").unwrap_or(line)).collect();
-    let output = Command::new(python)
-        .arg("-c")
-        .arg(script.join("\n"))
-        .arg(folder.path())
-        .env("TZ", "UTC")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let counted = |test: &dyn Fn(&FlowRecord) -> bool| all.iter().filter(|record| test(record)).count();
-    let summed = |value: &dyn Fn(&FlowRecord) -> u64| all.iter().map(value).sum::<u64>();
-    let telnet = |r: &FlowRecord| r.key.src.to_string() == "10.0.0.7" && r.application == 12;
-    let second_hour = counted(&|r| (60..120).contains(&((r.counters.last_ns - START_NS) / MINUTE_NS)));
-    let expected = [
-        format!(
-            "{}|{}|{}|{}|{}|{}|{}|{}|{}",
-            all.len(),
-            summed(&|r| r.counters.packets),
-            summed(&|r| r.counters.bytes),
-            summed(&|r| r.reverse.map_or(0, |reverse| reverse.bytes)),
-            summed(&|r| r.drops.packets()),
-            counted(&|r| r.dst_as != 0),
-            4_200_000_000u32,
-            counted(&|r| r.next_hop.is_some()),
-            counted(&|r| r.translation.is_some())
-        ),
-        format!("{}|{}", counted(&telnet), summed(&|r| if telnet(r) { r.counters.bytes } else { 0 })),
-        counted(&|r| !r.drops.is_empty()).to_string(),
-        second_hour.to_string(),
-        second_hour.to_string(),
-        format!(
-            "{}|{}",
-            all.iter().map(|r| r.counters.last_ns).min().unwrap(),
-            all.iter().map(|r| r.counters.first_ns).max().unwrap()
-        ),
-    ];
-    let answered = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(answered.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -273,6 +273,15 @@ impl TableStream {
         Self { table, width, layout: None }
     }
 
+    /// Prints the header now, for columns at least this wide: rows may come much later.
+    pub fn begin(&mut self, widths: &[usize]) -> String {
+        let mut text = String::new();
+        let layout = self.table.layout(self.width, widths);
+        self.table.head(&layout, &mut text);
+        self.layout = Some(layout);
+        text
+    }
+
     /// Adds a row; returns text to print, which is usually empty.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) -> String {
         self.table.push(row);
@@ -288,7 +297,8 @@ impl TableStream {
         text
     }
 
-    fn piece(&mut self) -> String {
+    /// Returns the text of the rows so far.
+    pub fn piece(&mut self) -> String {
         let mut text = String::new();
         let layout = match &self.layout {
             None => {

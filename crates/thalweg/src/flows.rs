@@ -1,19 +1,18 @@
 //! `thalweg flows`: queries a dataset of flow records; prints tables, bars, CSV or JSON.
 
+mod lines;
 mod plot;
 mod writer;
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::net::{IpAddr, ToSocketAddrs};
 
 use serde_json::json;
-use thalweg_base::Name;
-use thalweg_flow::FlowRecord;
-use thalweg_flow::lines::LineFormat;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::live::Writing;
 use thalweg_store::query::{
-    Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
+    self, Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
 };
 use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, View, Window, Writer, WriterOptions};
 use thalweg_text::calendar::{SECOND_NS, format_time};
@@ -24,6 +23,7 @@ use crate::cli::{
 };
 use crate::tables::table;
 use crate::{Failure, flows_import, print};
+use lines::Lines;
 use writer::{follow, report_empty, report_writing, view};
 
 /// How far after the current time the window of `--last` ends.
@@ -51,7 +51,8 @@ fn failed(error: StoreError) -> Failure {
 
 fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     let text = which.filter.join(" ");
-    let filter = Filter::parse(&text).map_err(|error| Failure::Usage(error.shown_in(&text)))?;
+    let filter =
+        Filter::parse_with(&text, &addresses).map_err(|error| Failure::Usage(error.shown_in(&text)))?;
     let window = match which.last {
         Some(span) => {
             let now = wall_ns();
@@ -66,6 +67,16 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     let query = Query::new(window, filter);
     let threads = which.threads.map_or(query.threads, usize::from);
     Ok(Query { threads, raw: which.raw, ..query })
+}
+
+/// The addresses of a host, by the system's resolver.
+fn addresses(name: &str) -> Vec<IpAddr> {
+    // The port has no meaning.
+    let found = (name, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
+    let mut addresses: Vec<IpAddr> = found.unwrap_or_default();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 /// The records of a query, and the query as it is asked of them.
@@ -212,84 +223,16 @@ fn report_skipped(skipped: &Skipped) {
 }
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
-    let lines = ListLines::new(&list_args.which, format);
+    let lines = Lines::new(list_args, format);
     if list_args.follow {
-        return follow(args, &query(&list_args.which)?, &lines);
+        return follow(args, &query(&list_args.which)?, lines);
     }
     let (query, view, writing) = records(args, &list_args.which)?;
     let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
-    print(&(lines.header() + &lines.of(&records)))?;
+    print(&lines.all(&records))?;
     report_writing(&writing);
     print_scanned(&scanned, query.raw);
     if records.is_empty() { report_empty(args) } else { Ok(()) }
-}
-
-/// Formats records, one per line.
-struct ListLines {
-    /// JSON or CSV; `None` for people.
-    format: Option<LineFormat>,
-    /// Lines for people have unscaled counters.
-    raw: bool,
-    number: fn(u64) -> String,
-}
-
-impl ListLines {
-    fn new(which: &FlowsWhichArgs, format: Format) -> Self {
-        let format = match (format, which.csv) {
-            (Format::Json, _) => Some(LineFormat::Json),
-            (_, true) => Some(LineFormat::Csv),
-            _ => None,
-        };
-        Self { format, raw: which.raw, number: numbers(which) }
-    }
-
-    /// The text before the first record.
-    fn header(&self) -> String {
-        self.format.map_or_else(list_header, |format| format.header(false))
-    }
-
-    fn of(&self, records: &[FlowRecord]) -> String {
-        let Some(format) = self.format else {
-            let mut text = String::new();
-            records.iter().for_each(|record| list_line(record, self.raw, self.number, &mut text));
-            return text;
-        };
-        let mut lines = Vec::new();
-        records.iter().for_each(|record| format.write(record, false, &mut lines));
-        String::from_utf8_lossy(&lines).into_owned()
-    }
-}
-
-/// Plain lines instead of a table: a list may be long, and is often searched.
-fn list_header() -> String {
-    format!(
-        "{:<24} {:>9} {:>5} {:>44}    {:<44} {:>10} {:>14} {:<8} {}\n",
-        "end", "seconds", "proto", "source", "destination", "packets", "bytes", "flags", "application, name"
-    )
-}
-
-fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &mut String) {
-    let scale = if raw { 1 } else { record.scale() };
-    let [packets, bytes] = [record.packets(), record.bytes()].map(|counter| counter.saturating_mul(scale));
-    let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
-    let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
-    let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();
-    let destination = std::net::SocketAddr::new(key.dst, key.dst_port).to_string();
-    let protocol = thalweg_wire::application::by_ip_protocol(key.protocol);
-    let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
-    let application = thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
-    let application = record.details.event.map_or(application, |event| event.name());
-    let names = [record.names.server, record.names.dns_question, record.names.resolved];
-    let name = names.into_iter().map(Name::text).find(|text| !text.is_empty()).unwrap_or_default();
-    let before = if name.is_empty() { "" } else { " " };
-    let _ = writeln!(
-        text,
-        "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}{before}{name}",
-        duration as f64 / SECOND_NS as f64,
-        number(packets),
-        number(bytes),
-        record.counters.tcp_flags.map_or_else(|| "-".to_owned(), flags),
-    );
 }
 
 /// `FSRPAUEC`, with dots for flags that were not seen.
@@ -303,9 +246,11 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
     let by = graph_args.by;
     let step_ns = graph_args.step.unwrap_or_else(|| view.readable_step_ns(query.window));
-    let answer = graph(&view, &query, keys, by, graph_args.n as usize, step_ns).map_err(failed)?;
+    let largest = query::Lines::Largest(graph_args.n as usize);
+    let answer = graph(&view, &query, keys, by, largest, step_ns).map_err(failed)?;
     if let Some(path) = &graph_args.svg {
-        std::fs::write(path, plot::svg(&answer, by))
+        let below = graph_args.both.then(|| reversed(&view, &query, keys, by, &answer)).transpose()?;
+        std::fs::write(path, plot::svg(&answer, below.as_ref(), by, graph_args.stacked))
             .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))?;
     }
     match (format, graph_args.which.csv) {
@@ -317,6 +262,21 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     report_writing(&writing);
     print_scanned(&answer.scanned, query.raw);
     if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
+}
+
+/// The same question with source and destination exchanged, by the same values and steps.
+fn reversed(view: &View, query: &Query, keys: &[Key], by: Metric, answer: &Graph) -> Result<Graph, Failure> {
+    let filter = query.filter.reversed();
+    let turned: Vec<Key> = keys.iter().map(|key| key.reversed()).collect();
+    if filter == query.filter && turned == keys {
+        let what = "--both: the other direction is the same; name a direction in --key or the filter, such as `src` or `egress`";
+        return Err(Failure::Usage(what.to_owned()));
+    }
+    let values: Vec<Vec<KeyValue>> = answer.series.iter().filter_map(|series| series.key.clone()).collect();
+    let is_deduplicated = query.dedup.is_some();
+    let query = Query { filter, dedup: None, ..query.clone() };
+    let query = if is_deduplicated { query.deduplicated(view).map_err(failed)? } else { query };
+    graph(view, &query, &turned, by, query::Lines::These(&values), answer.step_ns).map_err(failed)
 }
 
 fn graph_csv(answer: &Graph, keys: &[Key]) -> String {

@@ -17,6 +17,15 @@ use crate::summary::{issues, to_json};
 use crate::tables::table;
 
 pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
+    if args.inputs.is_empty() && args.interface.is_empty() {
+        let there = match interfaces() {
+            names if names.is_empty() => String::new(),
+            names => format!(" (here: {})", names.join(", ")),
+        };
+        return Err(Failure::Usage(format!(
+            "nothing to meter: name captures, as in `thalweg probe capture.pcap`, or an interface with --interface{there}"
+        )));
+    }
     let options = args.options().map_err(Failure::Usage)?;
     let stop = stop_on_signals()?;
     let bar = Bar::on_terminal();
@@ -33,6 +42,15 @@ pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     }
     let failures = summary.failures();
     if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
+}
+
+/// The names of this machine's interfaces.
+fn interfaces() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
 }
 
 /// Whether records have only one receiver.

@@ -74,8 +74,27 @@ fn questions_are_answered_in_every_form() {
     assert_eq!(record["flow_end"], "2026-11-22T06:33:00.000000000Z");
     assert_eq!((&record["application"], &record["vlan"]), (&Value::from("dns"), &Value::Null));
     let list = text(&ask(&["list", "bytes > 198"]));
-    assert_eq!(list.lines().count(), 2, "{list}");
-    assert!(list.contains("10.0.0.9:1123 -> 192.0.2.53:853"), "{list}");
+    assert_eq!(list.lines().count(), 3, "{list}");
+    assert!(list.contains("10.0.0.9:1123  192.0.2.53:853"), "{list}");
+    let chosen = ["list", "--columns", "dst_port,src,vlan,flow_end", "bytes > 198"];
+    let list = text(&ask(&chosen));
+    assert!(list.starts_with("dst_port  src") && list.contains("     853  10.0.0.9     -"), "{list}");
+    let list = text(&ask(&[&chosen[..], &["--csv"]].concat()));
+    assert!(list.starts_with("dst_port,src,vlan,flow_end\n853,10.0.0.9,,2026-11-22T06:"), "{list}");
+    let list = text(&ask(&[&chosen[..], &["--format", "json"]].concat()));
+    assert!(list.starts_with("{\"dst_port\":853,\"src\":\"10.0.0.9\",\"flow_end\":"), "{list}");
+    // `localhost` has no traffic here, but an address.
+    assert!(text(&ask(&["list", "--csv", "host localhost"])).lines().count() == 1);
+    // On a narrow terminal columns are left out, and the day is said once.
+    let narrow = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["flows", "--data", folder.path().to_str().unwrap(), "list", "--from", "2026-11-22T06:00"])
+        .env("COLUMNS", "80")
+        .output()
+        .unwrap();
+    let list = text(&narrow);
+    assert!(list.lines().all(|line| line.chars().count() <= 80), "{list}");
+    assert!(list.contains("2026-11-22") && list.contains("no room for: seconds, flags, name"), "{list}");
+    assert!(list.contains("\n06:33:00  "), "{list}");
     let graph = json(&ask(&["graph", "--step", "1h", "--key", "dst-port", "--format", "json"]));
     assert_eq!(graph["series"][0]["steps"].as_array().unwrap().len(), 2);
     assert_eq!(graph["series"][0]["steps"][0]["flows"], 30);
@@ -127,7 +146,7 @@ fn several_datasets_are_asked_as_one() {
     let other = two.path().to_str().unwrap();
     let both = |arguments: &[&str]| flows(one.path(), &[&["--data", other], arguments].concat());
     assert_eq!(json(&both(&["top", "src", "--format", "json"]))["total"]["flows"], 200);
-    assert_eq!(text(&both(&["list", "-n", "1000"])).lines().count(), 201);
+    assert_eq!(text(&both(&["list", "-n", "1000"])).lines().count(), 202);
     assert_eq!(json(&both(&["stats", "--format", "json"]))["records"], 200);
     let into_both = both(&["import", "nothing.pcap"]);
     let said = String::from_utf8_lossy(&into_both.stderr).into_owned();
@@ -145,6 +164,8 @@ fn mistakes_are_named() {
     };
     wrong(&["top", "source"], "`source` is not a key; expected one of src, dst");
     wrong(&["list", "udp", "and", "prot", "17"], "filter, column 9: expected a test");
+    wrong(&["list", "--columns", "src,size"], "`size` is not a field; expected some of");
+    wrong(&["list", "port 53,fax"], "expected a port up to 65535, or a service");
     wrong(&["list", "--last", "1"], "expected a time with a unit");
     wrong(&["list", "--from", "yesterday"], "expected a time in UTC");
     wrong(
@@ -232,7 +253,7 @@ fn what_is_not_on_disk_is_in_answers() {
     let without = json(&ask(&["--no-live", "top", "src", "--format", "json"]));
     assert_eq!((&without["total"]["flows"], &without["live"]["writer"]), (&100.into(), &"nobody".into()));
     let list = text(&ask(&["list", "src 10.0.0.77"]));
-    assert!(list.contains("10.0.0.77:5 -> 192.0.2.53:53"), "{list}");
+    assert!(list.contains("10.0.0.77:5  192.0.2.53:53"), "{list}");
     let stats = json(&ask(&["stats", "--format", "json"]));
     assert_eq!((&stats["records"], &stats["pending_records"]), (&100.into(), &1.into()));
     let svg = folder.path().join("graph.svg");
@@ -240,6 +261,14 @@ fn what_is_not_on_disk_is_in_answers() {
     assert!(graph.is_empty(), "{graph}");
     let drawn = std::fs::read_to_string(&svg).unwrap();
     assert!(drawn.starts_with("<svg xmlns") && drawn.contains("10.0.0.77") && drawn.contains("bit/s"));
+    let both =
+        ["graph", "--key", "src", "--step", "10m", "--stacked", "--both", "--svg", svg.to_str().unwrap()];
+    text(&ask(&[&both[..], &["src", "net", "10.0.0.0/8"]].concat()));
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains("class=\"area s0\"") && drawn.contains("below: the other direction"), "{drawn}");
+    let one_way = ask(&["graph", "--both", "--svg", svg.to_str().unwrap(), "tcp"]);
+    assert_eq!(one_way.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&one_way.stderr).contains("the other direction is the same"));
     // A socket left by a killed writer causes a notice, and the answer comes from the files alone.
     drop(server);
     drop(std::os::unix::net::UnixListener::bind(folder.path().join(".live.sock")).unwrap());
@@ -271,6 +300,7 @@ fn records_are_followed_as_they_come_in() {
     // The header appears when the writer has begun to send records.
     let header = lines.next().unwrap().unwrap();
     assert!(header.starts_with("end "), "{header}");
+    assert!(lines.next().unwrap().unwrap().starts_with("───"));
     let record = |dst_port: u16| {
         let key = FlowKey {
             src: "10.0.0.1".parse().unwrap(),
@@ -291,12 +321,12 @@ fn records_are_followed_as_they_come_in() {
     };
     writer.append(&[record(80), record(53)]).unwrap();
     let line = lines.next().unwrap().unwrap();
-    assert!(line.contains("10.0.0.1:9 -> 192.0.2.53:53"), "{line}");
+    assert!(line.contains("10.0.0.1:9             192.0.2.53:53 "), "{line}");
     let mut other = record(53);
     other.key.src_port = 10;
     beside.append(&[other]).unwrap();
     let line = lines.next().unwrap().unwrap();
-    assert!(line.contains("10.0.0.1:10 -> 192.0.2.53:53"), "{line}");
+    assert!(line.contains("10.0.0.1:10            192.0.2.53:53 "), "{line}");
     drop(servers);
     writer.close().unwrap();
     beside.close().unwrap();

@@ -75,6 +75,7 @@ targets! {
     pcapng = "../../../fuzz/fuzz_targets/pcapng.rs",
     questions = "../../../fuzz/fuzz_targets/questions.rs",
     router = "../../../fuzz/fuzz_targets/router.rs",
+    rtr = "../../../fuzz/fuzz_targets/rtr.rs",
     standby = "../../../fuzz/fuzz_targets/standby.rs",
     trace = "../../../fuzz/fuzz_targets/trace.rs",
     web_request = "../../../fuzz/fuzz_targets/web_request.rs",

@@ -96,7 +96,7 @@ fn probe_and_dataset_print_the_same_records() {
 #[test]
 fn mistakes_exit_with_2_and_say_what_was_expected() {
     let wrong: [(&[&str], &str); 12] = [
-        (&[], "INPUT"),
+        (&[], "or an interface with --interface (here: "),
         (&[OFFICE, "--sample", "2:10"], "1:N"),
         (&[OFFICE, "--idle-timeout", "0"], "seconds above 0"),
         (&[OFFICE, "--key", "none,ports"], "excludes other fields"),

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use thalweg_config::quantity;
+use thalweg_flow::fields::Field;
 use thalweg_flow::lines::LineFormat;
 use thalweg_store::live::Writing;
-use thalweg_store::query::{Key, Metric, Query, graph, list, top};
+use thalweg_store::query::{Key, Lines, Metric, Query, graph, list, top};
 use thalweg_store::{Dataset, Filter, StoreError, View, Window};
 use thalweg_text::calendar::{SECOND_NS, parse_time};
 
@@ -102,7 +103,8 @@ impl Question {
 
     fn graph(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
         let step_ns = self.step_ns.unwrap_or_else(|| view.readable_step_ns(self.query.window));
-        let answer = graph(view, &self.query, &self.keys, self.by, self.count, step_ns).map_err(failed)?;
+        let lines = Lines::Largest(self.count);
+        let answer = graph(view, &self.query, &self.keys, self.by, lines, step_ns).map_err(failed)?;
         Ok(answer.to_json(&self.keys, writing))
     }
 
@@ -112,7 +114,7 @@ impl Question {
         let mut line = Vec::new();
         for record in &records {
             line.clear();
-            LineFormat::Json.write(record, false, &mut line);
+            LineFormat::Json.write(record, Field::of_lines(false), &mut line);
             if let Err(gone) = outlet.write(separator).and_then(|()| outlet.write(line.trim_ascii_end())) {
                 return Ok(Err(gone));
             }

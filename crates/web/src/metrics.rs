@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use thalweg_node::control::{
     AclRuleView, BgpNeighborView, BgpRequest, Client, ClientError, CountersView, FirewallCountersView,
     FlowCacheView, ForwardingView, GatewayCheckView, MemoryView, NatCountersView, PacketRequest, PolicerView,
-    PortView, QueueView, RefusalKind, Request, RibView, StandbyView, StatusView, VirtualRouterView,
+    PortView, QueueView, RefusalKind, Request, RibView, RpkiView, StandbyView, StatusView, VirtualRouterView,
 };
 
 use crate::answer::Outlet;
@@ -59,6 +59,7 @@ pub(crate) struct Views {
     pub(crate) forwarding: Option<ForwardingView>,
     pub(crate) neighbors: Option<Vec<BgpNeighborView>>,
     pub(crate) rib: Option<RibView>,
+    pub(crate) rpki: Option<RpkiView>,
     pub(crate) memory: Option<MemoryView>,
 }
 
@@ -117,6 +118,7 @@ impl Views {
             forwarding: one(router, &Request::Forwarding)?,
             neighbors: all(router, &Request::Bgp(BgpRequest::Neighbors))?,
             rib: one(router, &Request::Bgp(BgpRequest::Rib))?,
+            rpki: one(router, &Request::Bgp(BgpRequest::Rpki))?,
             memory: one(router, &Request::Bgp(BgpRequest::Memory))?,
         })
     }

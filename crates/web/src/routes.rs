@@ -145,6 +145,7 @@ const ROUTES_PARAMS: &[Param] = &[
     number("limit"),
     text("cursor"),
 ];
+const VRPS: &[Param] = &[number("origin_as")];
 const ROUTE: &[Param] = &[flag("exact"), flag("why")];
 const WHEN: &[Param] = &[text("filter"), text("last"), text("from"), text("to"), number("n")];
 const TOP: &[Param] =
@@ -240,6 +241,8 @@ pub(crate) static ROWS: &[Row] = &[
         Does::One(|call| bgp(BgpRequest::Neighbor { neighbor: call.place.clone() })),
     ),
     get("/api/v1/bgp/rib", LookingGlass, NONE, Does::One(|_| bgp(BgpRequest::Rib))),
+    get("/api/v1/bgp/rpki", LookingGlass, NONE, Does::One(|_| bgp(BgpRequest::Rpki))),
+    get("/api/v1/bgp/rpki/{rest}", LookingGlass, VRPS, Does::One(|call| bgp(vrps(call)?))),
     get("/api/v1/bgp/memory", LookingGlass, NONE, Does::One(|_| bgp(BgpRequest::Memory))),
     get("/api/v1/bgp/update-groups", LookingGlass, NONE, Does::List(|_| bgp(BgpRequest::UpdateGroups))),
     get(
@@ -386,6 +389,12 @@ pub(crate) fn has_cursor(call: &Call) -> bool {
 
 fn route(call: &Call) -> BgpRequest {
     BgpRequest::Route { destination: call.place.clone(), exact: call.flag("exact"), why: call.flag("why") }
+}
+
+fn vrps(call: &Call) -> Result<BgpRequest, Problem> {
+    let origin_as = call.number("origin_as").map(u32::try_from).transpose();
+    let origin_as = origin_as.map_err(|_| Problem::bad("origin_as: expected a number of four bytes"))?;
+    Ok(BgpRequest::Vrps { prefix: call.place.clone(), origin_as })
 }
 
 /// The longest capture, and the most packets of one.

@@ -10,7 +10,7 @@
 //!
 //! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`]
 //! (NetFlow 5 and 9, IPFIX), [`sflow`], [`pcap`], [`pcapng`], [`trace`]; [`standby`]: what a router tells the one that
-//! would replace it; [`application`]: names of applications, their protocols and ports. Of what flows begin with: [`tls`]
+//! would replace it; [`rtr`]: what a cache of the RPKI tells a router; [`application`]: names of applications, their protocols and ports. Of what flows begin with: [`tls`]
 //! (ClientHello), [`quic`] (Initial packets), [`http`] (the host), [`dns`].
 //!
 //! A format that two crates need is defined here once.
@@ -37,6 +37,7 @@ pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
 pub mod quic;
+pub mod rtr;
 pub mod sflow;
 pub mod standby;
 pub mod tcp;

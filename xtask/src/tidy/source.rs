@@ -34,10 +34,14 @@ pub(super) fn forbidden_words(file: &Path, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// The files that may read the wall clock: for the start of live packets' time, time stamps of files, and the
-/// date of a report.
-const WALL_CLOCK_FILES: [&str; 3] =
-    ["crates/ports/src/live/clock.rs", "crates/daemon/src/mrt.rs", "crates/lab/src/report/origin.rs"];
+/// The files that may read the wall clock: for the start of live packets' time, time stamps of files, the date of
+/// a report, and the dates at which VRPs in files expire.
+const WALL_CLOCK_FILES: [&str; 4] = [
+    "crates/ports/src/live/clock.rs",
+    "crates/daemon/src/mrt.rs",
+    "crates/daemon/src/rpki/file.rs",
+    "crates/lab/src/report/origin.rs",
+];
 
 /// Reads of the wall clock elsewhere. It is set and jumps, so timers that use it would fire early, late or
 /// never; durations are measured with `Instant`.

@@ -224,17 +224,25 @@ impl Rest<'_> {
             Export::Keep if !self.view.codec.four_octet_as && row.encode_two_octet().is_some() => {
                 Export::Rewrite
             }
-            Export::Rewrite => self.export_by_options(each.code),
+            Export::Rewrite => self.export_by_options(each),
             export => export,
         }
     }
 
     #[inline]
-    fn export_by_options(&self, code: u8) -> Export {
+    fn export_by_options(&self, each: Attribute<'_>) -> Export {
         let send = self.view.send_communities;
-        let (sent, control) = match code {
+        let (sent, control) = match each.code {
             code::COMMUNITIES => (send.standard, self.control_as),
             code::LARGE_COMMUNITIES => (send.large, self.control_as),
+            // RFC 4360 section 6: some are not for other ASes, such as validity (RFC 8097).
+            code::EXTENDED_COMMUNITIES
+                if send.extended
+                    && self.side == PeerSide::External
+                    && !each.value.as_chunks::<8>().0.iter().all(is_transitive) =>
+            {
+                return Export::Rewrite;
+            }
             code::EXTENDED_COMMUNITIES | code::IPV6_EXTENDED_COMMUNITIES => (send.extended, None),
             code::ORIGINATOR_ID => (true, None),
             // The list extended by our cluster is in `added`.
@@ -251,6 +259,7 @@ impl Rest<'_> {
 
     fn rewrite(&self, each: Attribute<'_>, out: &mut Vec<u8>) {
         match (each.code, self.control_as) {
+            (code::EXTENDED_COMMUNITIES, _) => retain(each, out, is_transitive),
             (code::COMMUNITIES, Some(asn)) => retain(each, out, |four: &[u8; 4]| {
                 let high = u32::from(u16::from_be_bytes([four[0], four[1]]));
                 high != 0 && high != asn
@@ -328,7 +337,12 @@ impl Rest<'_> {
     }
 }
 
-/// Writes a list without the values addressed to us, the route server.
+/// Whether an extended community goes on to other ASes.
+fn is_transitive(community: &[u8; 8]) -> bool {
+    community[0] & 0x40 == 0
+}
+
+/// Writes a list without some of its values.
 fn retain<const N: usize>(each: Attribute<'_>, out: &mut Vec<u8>, keep: impl Fn(&[u8; N]) -> bool) {
     let kept: Vec<[u8; N]> =
         each.value.as_chunks::<N>().0.iter().filter(|item| keep(item)).copied().collect();

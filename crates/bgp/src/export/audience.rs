@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use thalweg_base::mix64;
 
 use crate::peer::PeerId;
@@ -165,6 +165,26 @@ impl AudienceCode {
     }
 }
 
+/// How many routes members are sent.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Those that go to all, or to all but one.
+    all: i64,
+    /// What a member is sent beyond these, or not.
+    differs: HashMap<PeerId, i64>,
+}
+
+impl Tally {
+    /// The number of one member.
+    pub fn of(&self, member: PeerId) -> u64 {
+        u64::try_from(self.all + self.differs.get(&member).copied().unwrap_or(0)).unwrap_or(0)
+    }
+
+    fn add(&mut self, member: PeerId, number: i64) {
+        *self.differs.entry(member).or_default() += number;
+    }
+}
+
 /// The members of a group and the sets of them in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audiences {
@@ -199,6 +219,23 @@ impl Audiences {
             Form::Except(_) if self.members.len() == 1 => AudienceCode::NOBODY,
             Form::Only(peer) if !self.members.contains(peer) => AudienceCode::NOBODY,
             _ => code,
+        }
+    }
+
+    /// Counts a route for this audience.
+    pub(super) fn count(&self, code: AudienceCode, tally: &mut Tally) {
+        match code.form() {
+            Form::Nobody => {}
+            Form::All => tally.all += 1,
+            Form::Except(other) => {
+                tally.all += 1;
+                tally.add(other, -1);
+            }
+            Form::Only(one) => tally.add(one, 1),
+            Form::Set(at) => {
+                let members = self.sets.get(at).into_iter().flat_map(|set| set.iter());
+                members.for_each(|member| tally.add(member, 1));
+            }
         }
     }
 

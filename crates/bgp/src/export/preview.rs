@@ -10,7 +10,7 @@ use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::{Family, attribute, write_attribute};
 
 use super::attributes::{self, Block};
-use super::audience::AudienceCode;
+use super::audience::{AudienceCode, Tally};
 use super::origins::Origins;
 use super::queue::QueueAddress;
 use super::rules::{Offer, Rules};
@@ -106,6 +106,26 @@ impl Preview {
             }
         }
         &self.outgoing
+    }
+
+    /// Counts for the members what they would be sent for a prefix with these paths: a route each, with add-path
+    /// several.
+    pub fn count<A: RouteAddress>(
+        &mut self,
+        prefix: Prefix<A>,
+        paths: &[Chosen],
+        peers: &PeerTable,
+        tally: &mut Tally,
+    ) {
+        if !self.rules.view.families[A::FAMILY.index()] {
+            return;
+        }
+        self.rules.clear_sets();
+        match A::to_ip_prefix(prefix) {
+            IpPrefix::V4(prefix) => exported(&mut self.rules, prefix, paths.iter(), peers, &mut self.out),
+            IpPrefix::V6(prefix) => exported(&mut self.rules, prefix, paths.iter(), peers, &mut self.out),
+        }
+        self.out.drain(..).for_each(|out| self.rules.audiences.count(out.offer.audience, tally));
     }
 
     /// Whether a member would be sent this route of the last [`Self::outgoing`].

@@ -325,7 +325,12 @@ impl Rules {
             return Judgement::Stays;
         }
         let prepended = self.prepended(attrs);
-        let context = RouteContext { prefix, peer: &self.representative, source: source.info.as_deref() };
+        let context = RouteContext {
+            prefix,
+            peer: &self.representative,
+            source: source.info.as_deref(),
+            validator: None,
+        };
         let mut origins = source.origins;
         let attrs = match self.view.policy.evaluate(&context, attrs, &mut self.edit) {
             Outcome::Reject { .. } => return Judgement::Stays,

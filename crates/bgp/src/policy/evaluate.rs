@@ -14,6 +14,7 @@ use super::program::Program;
 use super::rules::{Condition, Verdict};
 use super::{Changed, Outcome, RouteContext, RuleId};
 use crate::attrs::{Attrs, AttrsBuilder, LOCAL_PREF_DEFAULT, flag};
+use crate::rpki::Validity;
 
 /// The attributes that conditions read.
 pub(super) trait View {
@@ -185,6 +186,13 @@ impl Condition {
             Self::Source(patterns) => patterns.iter().any(|each| each.matches(route.source)),
             Self::OnlyToCustomer(wanted) => attrs.only_to_customer().is_some() == *wanted,
             Self::OnlyToCustomerAs(set) => attrs.only_to_customer().is_some_and(|asn| set.contains(asn)),
+            Self::Validity(wanted) => {
+                let facts = attrs.path_facts();
+                let validity = route.validator.map_or(Validity::NotFound, |validator| {
+                    validator.validity(route.prefix, facts.origin_as, facts.length)
+                });
+                wanted.contains(&validity)
+            }
         }
     }
 }

@@ -61,8 +61,10 @@ impl Program {
 
     pub(super) fn depends_on_prefix(&self) -> bool {
         let by_action = |action: &Action| matches!(action, Action::Discard(_));
-        self.conditions().any(|each| matches!(each, Condition::Prefix(_) | Condition::PrefixLength(_)))
-            || self.rules().any(|rule| rule.actions.iter().any(by_action))
+        let by_condition = |each: &Condition| {
+            matches!(each, Condition::Prefix(_) | Condition::PrefixLength(_) | Condition::Validity(_))
+        };
+        self.conditions().any(by_condition) || self.rules().any(|rule| rule.actions.iter().any(by_action))
     }
 
     pub(super) fn depends_on_neighbor(&self) -> bool {
@@ -73,6 +75,10 @@ impl Program {
 
     pub(super) fn depends_on_source(&self) -> bool {
         self.conditions().any(|each| matches!(each, Condition::Source(_)))
+    }
+
+    pub(super) fn depends_on_validity(&self) -> bool {
+        self.conditions().any(|each| matches!(each, Condition::Validity(_)))
     }
 }
 

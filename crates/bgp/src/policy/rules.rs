@@ -12,6 +12,7 @@ use thalweg_wire::bgp::{Family, Origin};
 
 use super::{AsPathPattern, CommunityList, CommunitySet, NumberSet, PrefixSet};
 use crate::peer::{PeerInfo, PeerKind, Role};
+use crate::rpki::Validity;
 
 /// The final decision about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +101,8 @@ pub enum Condition {
     OnlyToCustomer(bool),
     /// ONLY_TO_CUSTOMER is present with one of these numbers.
     OnlyToCustomerAs(Arc<NumberSet>),
+    /// What the RPKI says of its origin; not-found where there is none.
+    Validity(Vec<Validity>),
 }
 
 /// Matches neighbors.

@@ -320,7 +320,7 @@ proptest! {
         for route in routes {
             load(&mut builder, &route);
             let attrs = interner.intern(&mut builder);
-            let context = RouteContext { prefix: route.prefix.into(), peer: &peer, source: None };
+            let context = RouteContext { prefix: route.prefix.into(), peer: &peer, source: None, validator: None };
             load(&mut in_place, &route);
             let outcome = policy.evaluate(&context, &attrs, &mut builder);
             prop_assert_eq!(policy.evaluate_in_place(&context, &mut in_place), outcome);
@@ -369,8 +369,11 @@ fn next_hops_say_how_they_came_about() {
     ] {
         let rule = Rule { actions: vec![action.clone()], verdict: Some(Verdict::Accept), ..Rule::default() };
         let policy = Policy::compile(&one(rule), &["a".into()]).unwrap();
-        let outcome =
-            policy.evaluate(&RouteContext { prefix, peer: &peer, source: None }, &attrs, &mut builder);
+        let outcome = policy.evaluate(
+            &RouteContext { prefix, peer: &peer, source: None, validator: None },
+            &attrs,
+            &mut builder,
+        );
         assert_eq!(outcome, Outcome::AcceptChanged(Changed { next_hop: choice, med: false }), "{action:?}");
         assert_eq!(builder.next_hop, NextHop::V4(next_hop.into()), "{action:?}");
     }
@@ -413,7 +416,12 @@ fn decisions_are_said_in_words() {
         let policy = Policy::compile(library, &["a".into()]).unwrap();
         let (peer, mut builder) = (peer(), AttrsBuilder::default());
         let attrs = Interner::new(1).intern(&mut builder);
-        let route = RouteContext { prefix: "192.0.2.0/24".parse().unwrap(), peer: &peer, source: None };
+        let route = RouteContext {
+            prefix: "192.0.2.0/24".parse().unwrap(),
+            peer: &peer,
+            source: None,
+            validator: None,
+        };
         match policy.evaluate(&route, &attrs, &mut builder) {
             Outcome::Reject { rule } => policy.describe(rule),
             other => panic!("{other:?}"),

@@ -311,6 +311,8 @@ pub struct ImportConfig {
     pub martian_check: bool,
     pub honor_blackhole: HonorBlackhole,
     pub keep_rejected: KeepRejected,
+    /// Reject routes that the RPKI calls invalid, before policy.
+    pub reject_invalid: bool,
     /// Attributes to remove from received routes, by type code: an emergency measure against attributes that harm
     /// the network.
     pub discard_attributes: Vec<u8>,
@@ -326,6 +328,7 @@ impl Default for ImportConfig {
             martian_check: true,
             honor_blackhole: HonorBlackhole::No,
             keep_rejected: KeepRejected::None,
+            reject_invalid: false,
             discard_attributes: Vec::new(),
         }
     }
@@ -337,6 +340,8 @@ impl Default for ImportConfig {
 pub enum KeepRejected {
     #[default]
     None,
+    /// Rejected ones that other VRPs may let in.
+    Rpki,
     /// All that it sends, rejected or not (Adj-RIB-In before policy).
     All,
 }

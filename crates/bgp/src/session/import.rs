@@ -10,9 +10,11 @@
 //! common for a neighbor that sends one prefix per UPDATE. A rejected route is pushed as withdrawn, because the
 //! neighbor's previous route is no longer valid either. If the neighbor's routes are kept (`keep_rejected`), each is
 //! also pushed as it was received, for the shard's Adj-RIB-In before policy.
+//! With `keep_rejected = "rpki"` that is done with those only that other VRPs may let in.
 //!
 //! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS (RFC
-//! 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212), policy.
+//! 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212), the origin
+//! (RFC 6811), policy.
 //! Then GRACEFUL_SHUTDOWN (RFC 8326): a route with that community after policy gets LOCAL_PREF 0, so that no policy
 //! prefers it by accident, and a policy that removes the community exempts the route. Then BLACKHOLE (RFC 7999
 //! 3.3): the router discards traffic for a route that still has it, if the neighbor's configuration honors that.
@@ -33,12 +35,13 @@ use std::sync::Arc;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::{CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, Update, Verdict};
 
-use super::config::NeighborConfig;
+use super::config::{KeepRejected, NeighborConfig};
 use super::negotiate::Negotiated;
 use crate::attrs::{AttrRef, AttrsBuilder, Interner, flag};
 use crate::peer::{PeerId, PeerInfo};
 use crate::policy::Policy;
 use crate::route::{RouteAddress, RouteBatchBuilder, Scratch, WITHDRAWN};
+use crate::rpki::VrpTable;
 use cache::Cache;
 use judge::Judged;
 
@@ -180,6 +183,11 @@ impl Importer {
         self.cache.clear();
     }
 
+    /// Sets the VRPs that say how valid routes are from now on. What is cached was decided without them.
+    pub fn set_vrps(&mut self, vrps: Option<Arc<VrpTable>>) {
+        Arc::make_mut(&mut self.judge).vrps = vrps;
+    }
+
     /// How to parse the neighbor's UPDATEs.
     pub fn facts(&self) -> &PeerFacts {
         &self.facts
@@ -268,7 +276,7 @@ impl Importer {
         for (path_id, prefix) in routes {
             out.push(prefix, path_id, WITHDRAWN);
         }
-        if self.judge.keeps() {
+        if self.judge.keeps() != KeepRejected::None {
             routes.into_iter().for_each(|(path_id, prefix)| out.push_received(prefix, path_id, WITHDRAWN));
         }
     }
@@ -295,16 +303,20 @@ impl Importer {
             return;
         }
         let first = A::to_ip_prefix(first);
+        let mut kept = None;
         let Judged { received, outcome } =
             self.judged(update, body, next_hop, first, A::FAMILY, &mut out.scratch);
         if let Some(received) = received {
             let index = out.push_received_attrs(received);
-            routes.into_iter().for_each(|(path_id, prefix)| out.push_received(prefix, path_id, index));
+            // Of the others, those that other VRPs may let in follow.
+            let all = if self.judge.keeps() == KeepRejected::All { index } else { WITHDRAWN };
+            routes.into_iter().for_each(|(path_id, prefix)| out.push_received(prefix, path_id, all));
+            kept = Some(index).filter(|index| *index != all);
         }
         let by_prefix = self.judge.is_by_prefix();
         match outcome {
             Ok(attrs) if by_prefix || attrs.has(flag::BLACKHOLE) => {
-                self.announce_by_prefix(&attrs, by_prefix, routes, out);
+                self.announce_by_prefix(&attrs, by_prefix, kept, routes, out);
             }
             Ok(attrs) => {
                 self.counters.accepted += routes.len() as u64;
@@ -367,11 +379,13 @@ impl Importer {
         discarding.unwrap_or(attrs)
     }
 
-    /// `by_policy`: `attrs` are those before policy, which looks at prefixes.
+    /// `by_policy`: `attrs` are those before policy, which looks at prefixes. `kept`: with these attributes, routes are
+    /// kept that other VRPs may let in.
     fn announce_by_prefix<A: Announced>(
         &mut self,
         attrs: &AttrRef,
         by_policy: bool,
+        kept: Option<u32>,
         routes: Nlri<'_, A>,
         out: &mut RouteBatchBuilder,
     ) {
@@ -402,6 +416,9 @@ impl Importer {
                 }
                 Err(reason) => {
                     self.remark(Remark::Rejected(reason.rejection), 1, ip_prefix);
+                    if let Some(kept) = kept.filter(|_| self.judge.stays_kept(Some(&reason))) {
+                        out.push_received(prefix, path_id, kept);
+                    }
                     WITHDRAWN
                 }
             };

@@ -222,6 +222,23 @@ fn a_graceful_shutdown_is_the_last_choice() {
     assert_eq!(net.ends[0].routes.values().next().unwrap().attrs.local_pref, 0);
 }
 
+/// RFC 8097: what another AS says of validity is not heard; all else it says is.
+#[test]
+fn validity_is_not_taken_from_outside() {
+    let list =
+        |communities: &[u64]| communities.iter().flat_map(|each| each.to_be_bytes()).collect::<Vec<u8>>();
+    let (valid, other) = (0x4300_0000_0000_0000, 0x0002_fde8_0000_0001);
+    for (sent, kept) in
+        [(&[valid, other][..], Some(list(&[other]))), (&[valid], None), (&[other], Some(list(&[other])))]
+    {
+        let net = received(
+            |_| {},
+            &[announce_with(&[64_601], &["10.1.0.0/16"], |out| write_attribute(out, 0xc0, 16, &list(sent)))],
+        );
+        assert_eq!(net.ends[0].routes.values().next().unwrap().attrs.get(16).map(<[u8]>::to_vec), kept);
+    }
+}
+
 #[test]
 fn both_families_and_next_hops_that_differ() {
     let both = |config: &mut NeighborConfig| config.capabilities.families = [true, true];

@@ -156,6 +156,9 @@ export = "accept"
 [bgp.kernel]
 # bgp.mrt
 [bgp.mrt]
+# bgp.rpki_source
+[[bgp.rpki_source]]
+cache = "203.0.113.3"
 # bgp.group
 [[bgp.group]]
 name = "g"
@@ -282,6 +285,9 @@ bgp.shared first_as_check = false
 bgp.shared martian_check = false
 bgp.shared honor_blackhole = true
 bgp.shared keep_rejected = "all"
+bgp.shared rpki = "reject-invalid"
+bgp.rpki_source refresh_s = 7
+bgp.rpki_source vrps_max = 7
 bgp.shared route_server_client = true
 bgp.shared next_hop_self = true
 bgp.shared next_hop_unchanged = true

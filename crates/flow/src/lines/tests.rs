@@ -32,7 +32,7 @@ fn record() -> FlowRecord {
 
 fn line(format: LineFormat, record: &FlowRecord) -> String {
     let mut line = Vec::new();
-    format.write(record, true, &mut line);
+    format.write(record, Field::of_lines(true), &mut line);
     String::from_utf8(line).expect("text")
 }
 
@@ -88,10 +88,23 @@ fn what_is_not_known_is_left_out_and_icmp_has_type_and_code() {
 }
 
 #[test]
+fn only_chosen_fields_are_written() {
+    let fields = || [Field::Dst, Field::SrcAs].into_iter();
+    let mut lines = Vec::new();
+    for format in [LineFormat::Json, LineFormat::Csv] {
+        lines.extend_from_slice(format.header(fields()).as_bytes());
+        format.write(&record(), fields(), &mut lines);
+    }
+    LineFormat::Json.write(&record(), [Field::SrcAs].into_iter(), &mut lines);
+    let text = String::from_utf8(lines).expect("text");
+    assert_eq!(text, "{\"dst\":\"2001:db8::2\"}\ndst,src_as\n2001:db8::2,\n{}\n");
+}
+
+#[test]
 fn csv_has_a_field_for_every_name() {
     let mut plain = record();
     plain.ingress_name.name = Name::of("lan");
-    let header = LineFormat::Csv.header(true);
+    let header = LineFormat::Csv.header(Field::of_lines(true));
     let text = line(LineFormat::Csv, &plain);
     assert_eq!(header.trim_end().split(',').count(), Field::ALL.len());
     assert_eq!(text.trim_end().split(',').count(), Field::ALL.len());

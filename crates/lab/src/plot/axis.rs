@@ -28,12 +28,22 @@ pub struct Axis {
     pub named_ticks: Vec<(f64, String)>,
     /// The format of a mark's value, if it differs from that of ticks.
     pub name: Option<fn(f64) -> String>,
+    /// Values below zero count as those above: they are another direction's.
+    pub mirrored: bool,
 }
 
 impl Axis {
     /// An axis with round ticks.
     pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
-        Self { label: label.into(), unit, scale, ticks_at_data: false, named_ticks: Vec::new(), name: None }
+        Self {
+            label: label.into(),
+            unit,
+            scale,
+            ticks_at_data: false,
+            named_ticks: Vec::new(),
+            name: None,
+            mirrored: false,
+        }
     }
 
     /// An axis with ticks at the data's values.
@@ -45,6 +55,11 @@ impl Axis {
     pub fn of_times(label: impl Into<String>, ticks: Vec<(f64, String)>, name: fn(f64) -> String) -> Self {
         let plain = Self::new(label, Unit::Plain, Scale::Linear);
         Self { named_ticks: ticks, name: Some(name), ..plain }
+    }
+
+    /// A value along this axis as text.
+    pub(super) fn value(&self, value: f64) -> String {
+        self.unit.format(if self.mirrored { value.abs() } else { value })
     }
 
     /// The value of a mark as text.
@@ -71,8 +86,10 @@ impl Fitted {
         values.dedup();
         let (&min, &max) = (values.first()?, values.last()?);
         let scale = axis.scale;
-        let labeled =
-            |ticks: Vec<f64>| ticks.into_iter().map(|tick| (tick, axis.unit.format_tick(tick))).collect();
+        let said = |tick: f64| if axis.mirrored { tick.abs() } else { tick };
+        let labeled = |ticks: Vec<f64>| {
+            ticks.into_iter().map(|tick| (tick, axis.unit.format_tick(said(tick)))).collect()
+        };
         if axis.name.is_some() {
             let (low, high) = if max > min { (min, max) } else { (min - 0.5, max + 0.5) };
             let inside = |(tick, _): &&(f64, String)| (low..=high).contains(tick);

@@ -1,4 +1,4 @@
-//! Line charts: one line per series, with markers and error bars.
+//! Line charts: one line per series, with markers and error bars; or areas, which the caller stacks.
 
 use super::axis::{Axis, Fitted};
 use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
@@ -10,7 +10,7 @@ pub struct Point {
     pub x: f64,
     /// Usually a median.
     pub y: f64,
-    /// The smallest and the largest measurement, drawn as an error bar.
+    /// The smallest and the largest measurement, drawn as an error bar; of an area, its lower and upper edge.
     pub range: Option<(f64, f64)>,
 }
 
@@ -37,6 +37,8 @@ pub enum SeriesKind {
     Reference,
     /// Published points: gray diamonds without a line, because nobody measured between them.
     Published,
+    /// The area between the edges of its points, in the color of this index.
+    Area(usize),
 }
 
 /// A line.
@@ -113,14 +115,25 @@ impl LineChart {
         let mut svg = Svg::default();
         let points = || self.series.iter().flat_map(|s| &s.points);
         let xs = points().map(|p| p.x);
-        let ys = points().flat_map(|p| [p.y].into_iter().chain(p.range.iter().flat_map(|r| [r.0, r.1])));
+        let ys = self.series.iter().flat_map(|series| {
+            let of_area = matches!(series.kind, SeriesKind::Area(_));
+            series.points.iter().flat_map(move |p| {
+                let y = (!of_area).then_some(p.y);
+                y.into_iter().chain(p.range.iter().flat_map(|r| [r.0, r.1]))
+            })
+        });
         svg.text("title", (16.0, 26.0), Anchor::Start, &self.title);
         let (Some(x), Some(y)) = (Fitted::to(&self.x, xs), Fitted::to(&self.y, ys)) else {
             svg.text("muted", (16.0, 52.0), Anchor::Start, "no data");
             return svg.finish(&self.title, 70.0);
         };
-        let entries: Vec<(Key, &str)> =
-            self.keys().zip(self.series.iter().map(|s| s.name.as_str())).collect();
+        let mut entries: Vec<(Key, &str)> = Vec::new();
+        for (key, series) in self.keys().zip(&self.series) {
+            // A subject may have a series on both sides of an axis.
+            if entries.iter().all(|(_, name)| *name != series.name) {
+                entries.push((key, &series.name));
+            }
+        }
         let top = 40.0 + legend(&mut svg, 16.0, 38.0, &entries) + 34.0;
 
         let ticks = y.stacked_ticks();
@@ -148,9 +161,14 @@ impl LineChart {
 
         for series in self.series.iter().filter(|s| s.kind == SeriesKind::Published) {
             for point in series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y)) {
-                let (place, value) = (self.x.place_name(point.x), self.y.unit.format(point.y));
+                let (place, value) = (self.x.place_name(point.x), self.y.value(point.y));
                 let at = (frame.x(&x, point.x), frame.y(&y, point.y));
                 svg.diamond(at, &format!("{} at {place}: {value}", series.name));
+            }
+        }
+        for series in &self.series {
+            if let SeriesKind::Area(color) = series.kind {
+                self.area(&mut svg, &frame, (&x, &y), series, color);
             }
         }
         // References are drawn first, so measurements are on top.
@@ -160,13 +178,14 @@ impl LineChart {
         let measured = || {
             self.series.iter().filter_map(|s| match s.kind {
                 SeriesKind::Measured(color) | SeriesKind::Predicted(color) => Some((s, color)),
-                SeriesKind::Reference | SeriesKind::Published => None,
+                SeriesKind::Reference | SeriesKind::Published | SeriesKind::Area(_) => None,
             })
         };
         let middle = (measured().count() as f64 - 1.0) / 2.0;
         // Error bars of several series at the same x would hide each other, so each series is shifted a little.
         // Without error bars nothing is shifted.
-        let aside = if points().any(|point| point.range.is_some()) { 4.0 } else { 0.0 };
+        let aside =
+            if measured().any(|(s, _)| s.points.iter().any(|p| p.range.is_some())) { 4.0 } else { 0.0 };
         for (nth, (series, color)) in measured().enumerate() {
             self.draw(&mut svg, &frame, (&x, &y), series, color, (nth as f64 - middle) * aside);
         }
@@ -178,7 +197,23 @@ impl LineChart {
             SeriesKind::Reference => Key::Reference,
             SeriesKind::Published => Key::Diamond,
             SeriesKind::Measured(color) | SeriesKind::Predicted(color) => Key::Line(color),
+            SeriesKind::Area(color) => Key::Swatch(color, false),
         })
+    }
+
+    /// The upper edge from left to right, then the lower one back; each point has a title on a line between both.
+    fn area(&self, svg: &mut Svg, frame: &Frame, (x, y): (&Fitted, &Fitted), series: &Series, color: usize) {
+        let edges = || series.points.iter().filter_map(|point| Some((point, point.range?)));
+        let at = |point: &Point, edge: f64| (frame.x(x, point.x), frame.y(y, edge));
+        let upper = edges().map(|(point, (_, high))| at(point, high));
+        let lower = edges().rev().map(|(point, (low, _))| at(point, low));
+        let corners: Vec<(f64, f64)> = upper.chain(lower).collect();
+        svg.polygon(&format!("area {}", color_class(color, false)), &corners, &series.name);
+        for (point, (low, high)) in edges() {
+            let title =
+                format!("{} at {}: {}", series.name, self.x.place_name(point.x), self.y.value(point.y));
+            svg.titled_line("spot", at(point, low), at(point, high), &title);
+        }
     }
 
     fn draw(
@@ -205,7 +240,7 @@ impl LineChart {
         }
         for point in shown() {
             let mut title =
-                format!("{} at {}: {}", series.name, self.x.place_name(point.x), self.y.unit.format(point.y));
+                format!("{} at {}: {}", series.name, self.x.place_name(point.x), self.y.value(point.y));
             if let Some((low, high)) = point.range {
                 title.push_str(&format!(" ({} to {})", self.y.unit.format(low), self.y.unit.format(high)));
             }
@@ -275,6 +310,34 @@ mod tests {
         let svg = chart.svg();
         assert_eq!(svg.matches("<polyline").count(), 2, "the other two");
         assert!(svg.contains("<title>paper at 16: 5.50</title>"), "{svg}");
+    }
+
+    #[test]
+    fn areas_lie_between_their_edges_and_below_zero_is_another_direction() {
+        let area = |color, edges: [(f64, f64); 2]| Series {
+            name: format!("area {color}"),
+            kind: SeriesKind::Area(color),
+            points: edges
+                .iter()
+                .zip([1.0, 2.0])
+                .map(|(edge, x)| Point { x, y: edge.1 - edge.0, range: Some(*edge) })
+                .collect(),
+        };
+        let mut chart = chart(&[]);
+        chart.series = vec![area(0, [(0.0, 4e6), (0.0, 2e6)]), area(1, [(-1e6, 0.0), (-3e6, 0.0)])];
+        chart.y = Axis { mirrored: true, ..Axis::new("bit/s", Unit::Count, Scale::Linear) };
+        let svg = chart.svg();
+        assert!(svg.contains("<title>area 1 at 2: 3.00 M</title>"), "{svg}");
+        assert_eq!(svg.matches("<polygon class=\"area").count(), 2, "{svg}");
+        assert!(svg.contains(">2 M<") && !svg.contains(">-2"), "{svg}");
+        // The first begins at the line where the second ends.
+        let zero = |class: &str, corner: usize| {
+            let corners = svg.split(&format!("class=\"area {class}\" points=\"")).nth(1).expect("an area");
+            let corners = corners.split('"').next().expect("corners");
+            corners.split(' ').nth(corner).and_then(|at| at.split(',').nth(1)).map(str::to_owned)
+        };
+        assert!(zero("s0", 3).is_some());
+        assert_eq!(zero("s0", 3), zero("s1", 0));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub const STYLE: &str = "\
 .tw-plot .whisker{fill:none;stroke:currentColor;stroke-width:1.5}
 .tw-plot .mark{fill:currentColor;stroke:#fff;stroke-width:1}
 .tw-plot .bar{fill:currentColor}
+.tw-plot .area{fill:currentColor;fill-opacity:.85}
+.tw-plot .spot{stroke:transparent;stroke-width:9}
 .tw-plot .range{fill:none;stroke:#24292f;stroke-width:1.25}
 .tw-plot .dashed{stroke-dasharray:6 4}
 .tw-plot .tail{stroke:currentColor;stroke-width:1.5;stroke-dasharray:2 3}
@@ -96,6 +98,20 @@ impl Svg {
         ));
     }
 
+    pub(super) fn titled_line(
+        &mut self,
+        class: &str,
+        (x1, y1): (f64, f64),
+        (x2, y2): (f64, f64),
+        title: &str,
+    ) {
+        let title = escape(title);
+        self.raw(&format!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\">\
+             <title>{title}</title></line>"
+        ));
+    }
+
     pub(super) fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -119,23 +135,21 @@ impl Svg {
     }
 
     pub(super) fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
-        let mut list = String::new();
-        for (x, y) in points {
-            // Writing to a string cannot fail.
-            let _ = write!(list, "{x:.1},{y:.1} ");
-        }
-        self.raw(&format!("<polyline class=\"{class}\" points=\"{}\"/>", list.trim_end()));
+        self.raw(&format!("<polyline class=\"{class}\" points=\"{}\"/>", corners(points)));
+    }
+
+    pub(super) fn polygon(&mut self, class: &str, points: &[(f64, f64)], title: &str) {
+        let title = escape(title);
+        let points = corners(points);
+        self.raw(&format!("<polygon class=\"{class}\" points=\"{points}\"><title>{title}</title></polygon>"));
     }
 
     /// A marker with the shape and color of a series.
     pub(super) fn marker(&mut self, series: usize, at: (f64, f64), title: &str) {
         let (x, y) = at;
-        let polygon = |corners: &[(f64, f64)]| {
-            let mut list = String::new();
-            for (dx, dy) in corners {
-                let _ = write!(list, "{:.1},{:.1} ", x + dx, y + dy);
-            }
-            format!("<polygon points=\"{}\"/>", list.trim_end())
+        let polygon = |from_center: &[(f64, f64)]| {
+            let points: Vec<(f64, f64)> = from_center.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+            format!("<polygon points=\"{}\"/>", corners(&points))
         };
         let shape = match series % PALETTE_LEN {
             0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.6\"/>"),
@@ -153,12 +167,7 @@ impl Svg {
     /// A diamond in the color of its group.
     pub(super) fn diamond(&mut self, at: (f64, f64), title: &str) {
         let (x, y) = at;
-        let (left, right, top, bottom) = (x - 5.5, x + 5.5, y - 5.5, y + 5.5);
-        let title = escape(title);
-        self.raw(&format!(
-            "<polygon class=\"mark\" points=\"{x:.1},{top:.1} {right:.1},{y:.1} {x:.1},{bottom:.1} {left:.1},{y:.1}\">\
-             <title>{title}</title></polygon>"
-        ));
+        self.polygon("mark", &[(x, y - 5.5), (x + 5.5, y), (x, y + 5.5), (x - 5.5, y)], title);
     }
 
     /// The whole drawing.
@@ -171,6 +180,17 @@ impl Svg {
             self.body
         )
     }
+}
+
+/// Points as an attribute.
+fn corners(points: &[(f64, f64)]) -> String {
+    let mut list = String::new();
+    for (x, y) in points {
+        // Writing to a string cannot fail.
+        let _ = write!(list, "{x:.1},{y:.1} ");
+    }
+    list.truncate(list.trim_end().len());
+    list
 }
 
 /// The estimated width of `text` at 12 pixels, on the generous side.

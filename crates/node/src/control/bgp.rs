@@ -29,6 +29,15 @@ pub enum BgpRequest {
     },
     /// Numbers of prefixes, paths and attribute sets.
     Rib,
+    /// The sources of VRPs, and how many routes have which validity.
+    Rpki,
+    /// The VRPs that cover a prefix.
+    Vrps {
+        prefix: String,
+        /// Say what they make of this origin.
+        #[serde(default)]
+        origin_as: Option<u32>,
+    },
     /// One item for each update group.
     UpdateGroups,
     /// Memory use.
@@ -121,9 +130,12 @@ pub struct BgpNeighborView {
     /// Routes kept as it sent them, with `keep_rejected`.
     #[serde(default)]
     pub kept_by_family: Option<ByFamily<u64>>,
-    /// Those of them that import rejects; unknown unless all that it sent are kept.
+    /// Those of them that import rejects; unknown if only a part of what it sent is there.
     #[serde(default)]
     pub rejected_by_family: Option<ByFamily<u64>>,
+    /// Routes that it is sent, as of the last round of counting; unknown before the first.
+    #[serde(default)]
+    pub sent_by_family: Option<ByFamily<u64>>,
     pub updates_received: u64,
     pub messages_received: u64,
     #[serde(default)]
@@ -202,6 +214,9 @@ pub struct RouteView {
     pub age_s: u64,
     /// Kept over a restart and not confirmed yet.
     pub stale: bool,
+    /// What the RPKI says of its origin: `valid`, `not-found` or `invalid`; only with RPKI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<String>,
     /// Why it is or is not the best.
     pub why: Option<String>,
     /// Why import rejects it: the name of a counter, such as `as_loop` or `policy`.
@@ -253,6 +268,76 @@ pub struct RestartView {
     /// Seconds until selection begins without them.
     #[serde(alias = "left_s")]
     pub remaining_s: u64,
+}
+
+/// What [`BgpRequest::Rpki`] shows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RpkiView {
+    /// In order of preference.
+    pub sources: Vec<RpkiSourceView>,
+    /// The VRPs in force.
+    pub vrps: ByFamily<u64>,
+    /// Their memory.
+    pub bytes: u64,
+    /// Paths in the RIB by validity, counted once a minute and after a change.
+    pub valid_paths: ByFamily<u64>,
+    pub not_found_paths: ByFamily<u64>,
+    pub invalid_paths: ByFamily<u64>,
+    /// Routes judged again because their validity changed.
+    pub revalidated: u64,
+}
+
+/// A source of VRPs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RpkiSourceView {
+    /// A cache's address and port, or a file's path.
+    pub source: String,
+    /// `cache` or `file`.
+    pub kind: String,
+    /// Its VRPs are in force: it is the first that has some.
+    pub used: bool,
+    /// Of a cache: `down`, `connecting`, `asking`, `receiving` or `synced`. Of a file: `loaded` or `unreadable`.
+    pub state: String,
+    /// The version of RTR.
+    pub version: Option<u8>,
+    /// The cache's session ID, and the serial number of what it has sent.
+    pub session: Option<u16>,
+    pub serial: Option<u32>,
+    pub vrps: ByFamily<u64>,
+    /// Seconds since its VRPs were complete or confirmed; `None` without any.
+    pub age_s: Option<u64>,
+    /// Seconds until they are not used any more.
+    pub expires_in_s: Option<u64>,
+    pub refresh_s: Option<u32>,
+    pub retry_s: Option<u32>,
+    pub expire_s: Option<u32>,
+    pub last_error: Option<String>,
+    /// Counters without a field of their own.
+    pub counters: serde_json::Value,
+}
+
+/// The VRPs that cover a prefix, as [`BgpRequest::Vrps`] shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValidityView {
+    pub prefix: String,
+    /// The origin that was asked about, and what they make of it: `valid`, `not-found` or `invalid`.
+    pub origin_as: Option<u32>,
+    pub validity: Option<String>,
+    /// The most specific first.
+    pub vrps: Vec<VrpView>,
+}
+
+/// A validated ROA payload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VrpView {
+    pub prefix: String,
+    /// The longest prefix that the AS may originate.
+    pub max_length: u8,
+    /// 0: nobody may.
+    #[serde(rename = "as")]
+    pub asn: u32,
+    /// Whether it makes the origin that was asked about valid.
+    pub matches: Option<bool>,
 }
 
 /// An update group.

@@ -16,6 +16,8 @@ pub enum AnswerError {
     NeedsConnection,
     #[error("this router does not speak BGP: its configuration has no [bgp]")]
     NoBgp,
+    #[error("this router asks no RPKI: its configuration has no [[bgp.rpki_source]]")]
+    NoRpki,
     #[error("this router forwards no packets: no port has an interface")]
     NoPackets,
     #[error("this router translates nothing: its configuration has no [nat]")]
@@ -101,6 +103,7 @@ impl AnswerError {
             | Self::Protocol(_)
             | Self::Zone(_) => RefusalKind::BadRequest,
             Self::NoBgp
+            | Self::NoRpki
             | Self::NoPackets
             | Self::NoNat
             | Self::NoFirewall

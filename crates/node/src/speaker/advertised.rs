@@ -13,7 +13,7 @@ use thalweg_wire::bgp::Family;
 use thalweg_wire::mrt::{AsSize, PathView};
 
 use super::Speaker;
-use super::query::{SLICE_PREFIXES, Selection, route_view, unknown};
+use super::query::{SLICE_PREFIXES, Selection, unknown};
 use crate::control::{Answer, AnswerError, Emit, RouteView, SentRouteView, to_json};
 
 /// The state of one query.
@@ -87,8 +87,7 @@ impl Advertised<'_> {
                 let best = route.best().filter(|path| !is_sent && path.peer != member);
                 let best = best.filter(|path| selection.wants(path, true));
                 if is_sent || best.is_some() {
-                    let best =
-                        best.map(|path| route_view(prefix, &path, true, &selection.peers, selection.now));
+                    let best = best.map(|path| selection.route_view(prefix, &path, true));
                     found.push(Found {
                         prefix,
                         paths: route.ranked().map(|path| path.chosen()).collect(),

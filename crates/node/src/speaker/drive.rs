@@ -200,6 +200,8 @@ impl Speaker {
         let config = state.config.clone();
         state.receiving(&self.interner).1.begin(negotiated, &config, slot.id);
         self.set_import_policy(state, negotiated);
+        state.receiving(&self.interner).1.set_vrps(self.origins.vrps());
+        slot.ask_again.store(false, Ordering::Release);
         slot.paths.set_received_whole(state.config.import.keep_rejected == KeepRejected::All);
         state.negotiated = Some(negotiated.clone());
         state.limit_hops(negotiated);
@@ -241,6 +243,7 @@ impl Speaker {
             self.leave_group(slot, *sending);
         }
         let Some(negotiated) = state.negotiated.take() else { return };
+        slot.paths.set_sent(None);
         self.sessions_changed.store(true, Ordering::Release);
         self.observers.each(|observer| observer.state_changed(&negotiated, false));
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {

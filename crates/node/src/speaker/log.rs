@@ -177,6 +177,20 @@ pub(super) fn lagging(neighbor: &str) {
     );
 }
 
+pub(super) fn asked_for_validity(neighbor: &str, offers_refresh: bool) {
+    match offers_refresh {
+        true => tracing::info!(
+            neighbor,
+            "VRPs changed: the neighbor is asked for its routes; with `keep_rejected = \"all\"` it is not"
+        ),
+        false => tracing::warn!(
+            neighbor,
+            "VRPs changed, and the neighbor offers no route refresh: some of its routes are judged by earlier VRPs; keep \
+             them (`keep_rejected = \"all\"`) or reset the session"
+        ),
+    }
+}
+
 pub(super) fn panicked(neighbor: &str, what: &str) {
     tracing::error!(neighbor, "a bug in this program ended the session: {what}; please report it");
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::json;
-use thalweg_base::{Address, IpPrefix, Prefix};
+use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::attrs::{Attrs, flag};
 use thalweg_bgp::peer::{Millis, PeerId, PeerInfo, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, Step, Verdict};
@@ -16,6 +16,7 @@ use thalweg_bgp::session::{MessageCounters, Negotiated, Remark, State, StopReaso
 use thalweg_wire::bgp::Family;
 
 use super::Speaker;
+use super::origins::ViewOrigins;
 use super::slot::{PeerSlot, PeerState};
 use crate::ProcessFacts;
 use crate::control::{
@@ -65,6 +66,10 @@ impl Speaker {
             },
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
             BgpRequest::Rib => emit_all(Ok([self.rib_view()]), emit),
+            BgpRequest::Rpki => emit_all(self.rpki_view().map(|view| [view]), emit),
+            BgpRequest::Vrps { prefix, origin_as } => {
+                emit_all(self.validity_view(prefix, *origin_as).map(|view| [view]), emit)
+            }
             BgpRequest::UpdateGroups => emit_all(Ok(self.group_views()), emit),
             BgpRequest::Memory => emit_all(Ok([self.memory_view()]), emit),
             BgpRequest::Functions => {
@@ -194,7 +199,8 @@ impl Speaker {
             (Some(other), _) => return Err(AnswerError::Family(other.to_owned())),
             (None, None) => None,
         };
-        Ok(Selection { filter: filter.clone(), neighbor, inside, after, family, now, peers: self.peers() })
+        let (peers, origins) = (self.peers(), self.view_origins());
+        Ok(Selection { filter: filter.clone(), neighbor, inside, after, family, now, peers, origins })
     }
 
     fn route(&self, destination: &str, exact: bool, why: bool, now: Millis, emit: Emit<'_>) -> Answer {
@@ -221,7 +227,7 @@ impl Speaker {
         now: Millis,
         emit: Emit<'_>,
     ) -> io::Result<()> {
-        let peers = self.peers();
+        let (peers, origins) = (self.peers(), self.view_origins());
         for length in (0..=destination.length()).rev() {
             if exact && length != destination.length() {
                 return Ok(());
@@ -229,7 +235,7 @@ impl Speaker {
             let Ok(prefix) = Prefix::new(destination.address(), length) else { return Ok(()) };
             let views = {
                 let rib = self.shards[self.shard_of(prefix)].rib();
-                explained(&rib, prefix, why, &peers, now)
+                explained(&rib, prefix, why, &peers, &origins, now)
             };
             if !views.is_empty() {
                 return views.iter().try_for_each(|view| emit(to_json(view)));
@@ -308,6 +314,7 @@ pub(super) struct Selection {
     family: Option<Family>,
     pub(super) now: Millis,
     pub(super) peers: Arc<PeerTable>,
+    origins: ViewOrigins,
 }
 
 impl Selection {
@@ -363,8 +370,7 @@ impl Selection {
                 for path in route.paths() {
                     let is_best = best == Some((path.peer, path.local_id));
                     if found.len() < *left && self.wants(&path, is_best) {
-                        let view = route_view(route.prefix, &path, is_best, &self.peers, self.now);
-                        found.push(view);
+                        found.push(self.route_view(route.prefix, &path, is_best));
                     }
                 }
             });
@@ -374,6 +380,15 @@ impl Selection {
                 return Ok(());
             }
         }
+    }
+
+    pub(super) fn route_view<A: RibAddress>(
+        &self,
+        prefix: Prefix<A>,
+        path: &PathView<'_>,
+        best: bool,
+    ) -> RouteView {
+        route_view(prefix, path, best, &self.peers, &self.origins, self.now)
     }
 
     pub(super) fn has(&self, family: Family) -> bool {
@@ -405,23 +420,25 @@ pub(crate) fn explained<A: RibAddress>(
     prefix: Prefix<A>,
     why: bool,
     peers: &PeerTable,
+    origins: &ViewOrigins,
     now: Millis,
 ) -> Vec<RouteView> {
     let explained = rib.explain(prefix, peers);
     let views = explained.iter().map(|each| {
         let is_best = each.verdict == Verdict::Best;
-        let mut view = route_view(prefix, &each.path, is_best, peers, now);
+        let mut view = route_view(prefix, &each.path, is_best, peers, origins, now);
         view.why = why.then(|| why_text(each, &explained, peers));
         view
     });
     views.collect()
 }
 
-pub(super) fn route_view<A: Address>(
+fn route_view<A: RibAddress>(
     prefix: Prefix<A>,
     path: &PathView<'_>,
     best: bool,
     peers: &PeerTable,
+    origins: &ViewOrigins,
     now: Millis,
 ) -> RouteView {
     let attrs = path.attrs;
@@ -440,6 +457,7 @@ pub(super) fn route_view<A: Address>(
         path_id: path.path_id,
         age_s: u64::from(now.seconds().saturating_sub(path.received_s)),
         stale: path.stale,
+        validity: origins.validity(A::to_ip_prefix(prefix), attrs).map(|each| each.to_string()),
         why: None,
         rejected: None,
         rule: None,
@@ -487,9 +505,14 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
     let by_reason = |rejection: Rejection| (rejection.name(), import.rejected(rejection));
     let rejected: BTreeMap<&str, u64> = Rejection::all().map(by_reason).collect();
     let kept = Family::ALL.map(|family| slot.paths.received(family));
-    let keeps = state.config.import.keep_rejected == KeepRejected::All;
-    let is_whole = keeps && slot.paths.is_received_whole();
+    let keep = state.config.import.keep_rejected;
+    let keeps = keep != KeepRejected::None;
+    let is_whole = keep == KeepRejected::All && slot.paths.is_received_whole();
     let missing = Family::ALL.map(|family| kept[family.index()].saturating_sub(accepted[family.index()]));
+    let rejected_now = match keep {
+        KeepRejected::Rpki => Some(kept),
+        _ => is_whole.then_some(missing),
+    };
     BgpNeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
@@ -503,7 +526,8 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
         accepted: accepted.iter().sum(),
         accepted_by_family: accepted.into(),
         kept_by_family: keeps.then(|| kept.into()),
-        rejected_by_family: is_whole.then(|| missing.into()),
+        rejected_by_family: rejected_now.map(Into::into),
+        sent_by_family: slot.paths.sent().map(Into::into),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
         received_by_type: messages_view(counters.received),

@@ -14,7 +14,7 @@ use thalweg_bgp::session::import::{Judge, Rejection};
 use thalweg_wire::bgp::Family;
 
 use super::Speaker;
-use super::query::{SLICE_PREFIXES, Selection, communities_of, route_view};
+use super::query::{SLICE_PREFIXES, Selection, communities_of};
 use super::shards::ShardSlot;
 use crate::control::{Answer, AnswerError, Emit, RouteView, to_json};
 
@@ -43,7 +43,8 @@ impl Speaker {
         let mut judges = HashMap::new();
         for slot in self.slots_in_use() {
             let mut state = self.look(&slot);
-            if state.config.import.keep_rejected == KeepRejected::All {
+            let keeps = state.config.import.keep_rejected;
+            if keeps == KeepRejected::All || keeps == KeepRejected::Rpki && selection.filter.rejected {
                 judges.insert(slot.id, state.receiving(&self.interner).1.judge().clone());
             }
         }
@@ -125,7 +126,7 @@ impl ReceivedQuery<'_> {
             unreachable: false,
             damped: false,
         };
-        let mut view = route_view(kept.prefix, &path, false, &self.selection.peers, self.selection.now);
+        let mut view = self.selection.route_view(kept.prefix, &path, false);
         if let Some(reason) = reason {
             view.why = Some(reason.rejection.to_string());
             view.rejected = Some(reason.rejection.name().to_owned());

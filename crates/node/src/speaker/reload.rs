@@ -13,7 +13,7 @@ use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::session::config::{ConfigDifference, KeepRejected};
 use thalweg_bgp::session::{Connection, NeighborConfig, Session, StopReason};
 use thalweg_text::units::{count, counted};
-use thalweg_wire::bgp::{Family, Origin, attribute};
+use thalweg_wire::bgp::{Family, Origin, attribute, community};
 
 use super::Speaker;
 use super::places::Reservation;
@@ -48,9 +48,13 @@ impl PreparedBgp<'_> {
     pub fn apply(self) -> Vec<String> {
         let Self { speaker, diff, new, reserved, _one_at_a_time } = self;
         let now = Millis(speaker.now_ms.load(Ordering::Relaxed));
+        let sources = speaker.config().rpki.clone();
         *speaker.config.write() = new.clone();
         reserved.give_slots(&diff.added, now);
         let mut done = diff.restart.clone();
+        if sources != new.rpki && !sources.is_empty() && new.has_rpki() {
+            done.push("sources of VRPs begin anew".to_owned());
+        }
         for neighbor in &diff.removed {
             speaker.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
             done.push(format!("neighbor {} removed", neighbor.name));
@@ -108,7 +112,22 @@ impl Speaker {
     }
 
     fn change_networks(&self, added: &[IpPrefix], removed: &[IpPrefix]) {
-        let mut routes = origination(&self.interner, added, removed);
+        self.apply_local(origination(&self.interner, &[], added, removed));
+    }
+
+    /// Announces prefixes with the community BLACKHOLE (RFC 7999), and withdraws others. One that is a configured
+    /// network too is announced as that again.
+    pub fn change_blackholes(&self, added: &[IpPrefix], removed: &[IpPrefix]) {
+        let networks = &self.config().networks;
+        let (back, removed): (Vec<_>, Vec<_>) = removed.iter().partition(|prefix| networks.contains(prefix));
+        self.apply_local(origination(&self.interner, &[community::BLACKHOLE], added, &removed));
+        if !back.is_empty() {
+            self.change_networks(&back, &[]);
+        }
+        self.wake();
+    }
+
+    fn apply_local(&self, mut routes: RouteBatchBuilder) {
         let now = self.last_time();
         self.apply_work(&Work::of_nobody(routes.finish(PeerId::LOCAL, now.seconds())));
     }
@@ -198,8 +217,8 @@ impl Speaker {
 
     /// Has the shards judge the neighbor's kept routes by its new policy. `false` if not all of them are kept.
     fn reimport(&self, slot: &Arc<PeerSlot>, state: &PeerState, now: Millis) -> bool {
-        let keeps = state.importer.as_ref().is_some_and(|importer| importer.judge().keeps());
-        let is_whole = keeps && slot.paths.is_received_whole();
+        let keeps = state.importer.as_ref().map(|importer| importer.judge().keeps());
+        let is_whole = keeps == Some(KeepRejected::All) && slot.paths.is_received_whole();
         if is_whole {
             self.post_import(slot, state, now);
         }
@@ -216,13 +235,17 @@ impl Speaker {
     ) {
         let kept = state.config.import.keep_rejected;
         slot.take_config(state, config);
-        match (kept, config.import.keep_rejected) {
-            (KeepRejected::All, KeepRejected::None) if state.negotiated.is_some() => {
+        let keeps = config.import.keep_rejected;
+        if kept == keeps {
+            return;
+        }
+        match keeps {
+            // What the neighbor has sent so far is not there.
+            KeepRejected::All => slot.paths.set_received_whole(false),
+            KeepRejected::None | KeepRejected::Rpki if state.negotiated.is_some() => {
                 self.post_import(slot, state, now);
             }
-            // What the neighbor has sent so far is not there.
-            (KeepRejected::None, KeepRejected::All) => slot.paths.set_received_whole(false),
-            _ => {}
+            KeepRejected::None | KeepRejected::Rpki => {}
         }
     }
 
@@ -321,13 +344,14 @@ impl Speaker {
 /// Routes for added networks, and withdrawals for removed ones.
 pub(crate) fn origination(
     interner: &Interner,
+    communities: &[u32],
     added: &[IpPrefix],
     removed: &[IpPrefix],
 ) -> RouteBatchBuilder {
     let mut routes = RouteBatchBuilder::default();
-    let v4 = routes.push_attrs(local_attrs(interner, NextHop::V4(Ipv4Addr::UNSPECIFIED)));
+    let v4 = routes.push_attrs(local_attrs(interner, communities, NextHop::V4(Ipv4Addr::UNSPECIFIED)));
     let v6 = NextHop::V6 { global: Ipv6Addr::UNSPECIFIED, link_local: None };
-    let v6 = routes.push_attrs(local_attrs(interner, v6));
+    let v6 = routes.push_attrs(local_attrs(interner, communities, v6));
     let both = removed.iter().map(|p| (p, true)).chain(added.iter().map(|p| (p, false)));
     for (prefix, withdraw) in both {
         match prefix {
@@ -338,10 +362,11 @@ pub(crate) fn origination(
     routes
 }
 
-fn local_attrs(interner: &Interner, next_hop: NextHop) -> AttrRef {
+fn local_attrs(interner: &Interner, communities: &[u32], next_hop: NextHop) -> AttrRef {
     let mut builder = AttrsBuilder::default();
     (builder.origin, builder.next_hop) = (Origin::Igp, next_hop);
-    // Setting an empty AS_PATH cannot fail: it is not too long.
+    // Setting an empty AS_PATH, or one community, cannot fail: they are not too long.
     let _ = builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &[]);
+    let _ = builder.set_communities(communities);
     interner.intern(&mut builder)
 }

@@ -14,9 +14,10 @@
 //! round serves both. So a network that never comes to rest starves nobody, and a shard has at most two rounds
 //! before it.
 //!
-//! A new import policy judges kept routes again ([`ShardOp::Reimport`]). A batch that was read before may arrive after that
+//! A new import policy judges kept routes again ([`ShardOp::Reimport`]), as new VRPs do. A batch that was read before may arrive after that
 //! work has passed its prefixes. So batches carry the number of the import policy too, and the work begins again in a
-//! shard that applies one with another number than the neighbor's.
+//! shard that applies one with another number than the neighbor's. A neighbor whose routes are not all kept is then asked
+//! for them once more, if their validity matters.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -27,10 +28,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal};
 use thalweg_bgp::route::{Changes, RouteBatch};
+use thalweg_bgp::session::config::KeepRejected;
 use thalweg_wire::bgp::Family;
 
+use super::peer_counts::Counted;
 use super::progress::Pending;
-use super::reimport::reimport;
+use super::reimport::{Revalidation, reimport};
 use super::restart_progress::{EndMark, Selection};
 use super::slot::PeerSlot;
 
@@ -51,6 +54,8 @@ pub(super) enum ShardOp {
     Sweep(Arc<PeerSlot>, Family),
     /// Judges the kept routes of a neighbor again, or forgets them if they are no longer kept.
     Reimport(Arc<PeerSlot>),
+    /// Judges routes again whose validity has changed: kept ones, then those in the RIB.
+    Revalidate(Arc<Revalidation>, Kept),
     /// Report more ranks than before.
     Deepen(usize),
     /// A new view of next hops.
@@ -59,6 +64,13 @@ pub(super) enum ShardOp {
     Select(Arc<Selection>),
     /// A neighbor's End-of-RIB, while selection waits for it.
     EndOfRib(Arc<EndMark>),
+}
+
+/// Which routes are judged again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    Yes,
+    No,
 }
 
 /// What a session read, on its way to the shards.
@@ -199,6 +211,7 @@ impl ShardSlot {
                 before.note(&rib, slot);
                 if work.policy != slot.policy.load(Ordering::Acquire) {
                     self.take_up(&mut rib, ShardOp::Reimport(slot.clone()));
+                    slot.ask_unless_kept();
                 }
             }
             Some(_) => return,
@@ -315,7 +328,9 @@ impl ShardSlot {
                 self.running.lock().retain(other);
                 self.begin(ShardOp::Reimport(slot));
             }
-            ShardOp::Withdraw(..) | ShardOp::Retain(..) | ShardOp::Sweep(..) => self.begin(op),
+            ShardOp::Withdraw(..) | ShardOp::Retain(..) | ShardOp::Sweep(..) | ShardOp::Revalidate(..) => {
+                self.begin(op)
+            }
         }
     }
 
@@ -348,7 +363,7 @@ impl Running {
                 let Some(import) = slot.new_import.lock().clone() else { return true };
                 let before = Counted::of(rib, slot.id);
                 let [v4, v6] = &mut self.cursors;
-                let done = if import.judge.keeps() {
+                let done = if import.judge.keeps() != KeepRejected::None {
                     reimport::<u32>(&import, slot.id, rib, v4, SLICE_ROUTES, peers, changes)
                         && reimport::<u128>(&import, slot.id, rib, v6, SLICE_ROUTES, peers, changes)
                 } else {
@@ -366,37 +381,20 @@ impl Running {
                 let family = selection.family;
                 rib.reevaluate(family, &mut self.cursors[family.index()], SLICE_ROUTES, peers, changes)
             }
+            ShardOp::Revalidate(new, kept) => {
+                let [v4, v6] = &mut self.cursors;
+                match kept {
+                    Kept::Yes => {
+                        new.kept::<u32>(rib, v4, SLICE_ROUTES, peers, changes)
+                            && new.kept::<u128>(rib, v6, SLICE_ROUTES, peers, changes)
+                    }
+                    Kept::No => {
+                        new.not_kept::<u32>(rib, v4, SLICE_ROUTES, peers, changes)
+                            && new.not_kept::<u128>(rib, v6, SLICE_ROUTES, peers, changes)
+                    }
+                }
+            }
             ShardOp::MarkStale(..) | ShardOp::EndOfRib(_) => true,
-        }
-    }
-}
-
-/// The routes of a neighbor in a shard before a piece of work: in the RIB and as received, by family.
-struct Counted {
-    paths: [usize; 2],
-    received: [usize; 2],
-    refused: u64,
-}
-
-impl Counted {
-    fn of(rib: &RibShard, peer: PeerId) -> Self {
-        Self {
-            paths: Family::ALL.map(|family| rib.peer_paths(peer, family)),
-            received: Family::ALL.map(|family| rib.peer_received(peer, family)),
-            refused: rib.received_refused(),
-        }
-    }
-
-    /// Tells the neighbor's counts what the work has changed.
-    fn note(self, rib: &RibShard, slot: &PeerSlot) {
-        let after = Self::of(rib, slot.id);
-        for family in Family::ALL {
-            let at = family.index();
-            slot.paths.count(family, self.paths[at], after.paths[at]);
-            slot.paths.count_received(family, self.received[at], after.received[at]);
-        }
-        if after.refused != self.refused {
-            slot.paths.note_received_refused();
         }
     }
 }
@@ -420,7 +418,6 @@ mod tests {
     use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop, SegmentKind};
     use thalweg_bgp::policy::Policy;
     use thalweg_bgp::route::{RouteBatchBuilder, shard_of};
-    use thalweg_bgp::session::config::KeepRejected;
     use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 
     use super::super::slot::{NewImport, PeerState};

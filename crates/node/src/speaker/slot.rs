@@ -13,7 +13,7 @@ use thalweg_base::uninterrupted;
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
 use thalweg_bgp::peer::{Millis, PeerId};
-use thalweg_bgp::session::config::RemoteAs;
+use thalweg_bgp::session::config::{KeepRejected, RemoteAs};
 use thalweg_bgp::session::import::Judge;
 use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
 use thalweg_wire::bgp::Family;
@@ -98,6 +98,8 @@ pub(super) struct PathCounts {
     received: [AtomicI64; 2],
     /// Some are missing there: the neighbor sent more than are kept, or they were not kept from the beginning.
     received_in_part: AtomicBool,
+    /// How many routes the neighbor is sent, by family, as of the last count; negative: not counted.
+    sent: [AtomicI64; 2],
     /// Counts at which the session must act: its warning threshold, and the first count above the limit.
     watched: [[AtomicI64; 2]; 2],
     reached: AtomicBool,
@@ -140,6 +142,12 @@ pub(super) struct PeerSlot {
     pub(super) policy: AtomicU32,
     /// What judges kept routes since import changed in the session.
     pub(super) new_import: Mutex<Option<Arc<NewImport>>>,
+    /// Its routes are to be asked for: their validity may lead to another result.
+    pub(super) ask_again: AtomicBool,
+    /// When it was last asked for that reason, or 0.
+    pub(super) asked_ms: AtomicU64,
+    /// Routes judged again because their validity changed.
+    pub(super) revalidated: AtomicU64,
     /// Shards that have not finished withdrawing the routes of an ended session.
     withdrawals: AtomicU32,
     pub(super) paths: PathCounts,
@@ -160,6 +168,9 @@ impl PeerSlot {
             epoch: AtomicU32::new(0),
             policy: AtomicU32::new(0),
             new_import: Mutex::default(),
+            ask_again: AtomicBool::new(false),
+            asked_ms: AtomicU64::new(0),
+            revalidated: AtomicU64::new(0),
             withdrawals: AtomicU32::new(0),
             paths,
             free: AtomicBool::new(false),
@@ -189,6 +200,15 @@ impl PeerSlot {
     pub(super) fn note_prefix_counts(&self, state: &mut PeerState, now: Millis) {
         for family in Family::ALL {
             state.session.note_prefix_count(family, self.paths.get(family), now);
+        }
+    }
+
+    /// Has the neighbor asked for its routes again, if validity matters and not all of them are kept.
+    pub(super) fn ask_unless_kept(&self) {
+        let import = self.new_import.lock();
+        let judge = import.as_ref().map(|import| &import.judge);
+        if judge.is_some_and(|judge| judge.keeps() != KeepRejected::All && judge.depends_on_validity()) {
+            self.ask_again.store(true, Ordering::Release);
         }
     }
 
@@ -245,6 +265,7 @@ impl PeerSlot {
 impl PathCounts {
     fn new(config: &NeighborConfig) -> Self {
         let counts = Self::default();
+        counts.set_sent(None);
         counts.watch(config);
         counts
     }
@@ -288,6 +309,20 @@ impl PathCounts {
     /// Whether all that the neighbor has sent is kept.
     pub(super) fn is_received_whole(&self) -> bool {
         !self.received_in_part.load(Ordering::Acquire)
+    }
+
+    /// The routes that the neighbor is sent, by family, as of the last count in its session.
+    pub(super) fn sent(&self) -> Option<[u64; 2]> {
+        let [ipv4, ipv6] = self.sent.each_ref().map(|count| u64::try_from(count.load(Ordering::Relaxed)));
+        Some([ipv4.ok()?, ipv6.ok()?])
+    }
+
+    /// Sets what [`Self::sent`] returns.
+    pub(super) fn set_sent(&self, counts: Option<[u64; 2]>) {
+        for (family, sent) in self.sent.iter().enumerate() {
+            let count = counts.and_then(|counts| i64::try_from(counts[family]).ok());
+            sent.store(count.unwrap_or(-1), Ordering::Relaxed);
+        }
     }
 
     /// Adjusts the count by the routes that one shard gained or lost.

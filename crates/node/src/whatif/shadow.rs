@@ -21,7 +21,7 @@ use thalweg_wire::mrt::{AsSize, Peer, RibEntry};
 
 use crate::control::RouteView;
 use crate::mrt_update::UpdateFields;
-use crate::speaker::{explained, origination, view_of};
+use crate::speaker::{ViewOrigins, explained, origination, view_of};
 
 /// Routes of a neighbor that are applied to the shards together.
 const BATCH_ROUTES: usize = 2048;
@@ -168,7 +168,7 @@ impl Shadow {
     /// Ends the table: adds this router's own networks, ends sessions that exceed their limits, and puts neighbors
     /// into groups.
     pub(super) fn converge(&mut self) {
-        let mut own = origination(&self.interner, &self.config.networks, &[]);
+        let mut own = origination(&self.interner, &[], &self.config.networks, &[]);
         self.apply(&own.finish(PeerId::LOCAL, 0));
         for place in self.places() {
             let neighbor = self.neighbors.get_mut(place.index()).and_then(Option::as_mut);
@@ -294,12 +294,22 @@ impl Shadow {
     /// The paths of a prefix, each with why it is or is not the best.
     pub(super) fn explain(&self, prefix: IpPrefix) -> Vec<RouteView> {
         match prefix {
-            IpPrefix::V4(prefix) => {
-                explained(&self.shards[shard_of(prefix)], prefix, true, &self.peers, Millis(0))
-            }
-            IpPrefix::V6(prefix) => {
-                explained(&self.shards[shard_of(prefix)], prefix, true, &self.peers, Millis(0))
-            }
+            IpPrefix::V4(prefix) => explained(
+                &self.shards[shard_of(prefix)],
+                prefix,
+                true,
+                &self.peers,
+                &ViewOrigins::default(),
+                Millis(0),
+            ),
+            IpPrefix::V6(prefix) => explained(
+                &self.shards[shard_of(prefix)],
+                prefix,
+                true,
+                &self.peers,
+                &ViewOrigins::default(),
+                Millis(0),
+            ),
         }
     }
 

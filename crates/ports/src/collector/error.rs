@@ -38,6 +38,8 @@ pub enum CollectorError {
     },
     #[error("TLS: {reason}")]
     Tls { reason: String },
+    #[error("password {path}: {source}")]
+    PasswordFile { path: PathBuf, source: io::Error },
     #[error("spool {path}: {source}")]
     Spool {
         /// The file or folder.

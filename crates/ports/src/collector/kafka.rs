@@ -38,17 +38,13 @@ pub use address::{Acks, Compression, KafkaAddress, MessageFormat};
 #[cfg(feature = "kafka")]
 use super::life::Session;
 use super::report::Shared;
-use super::{CollectorError, Input, SpoolOptions, Work};
+use super::{CollectorError, Encode, Input, SpoolOptions, Work};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_flow::FlowRecord;
 
 /// The default capacity of the queue.
 const QUEUE_BATCHES: usize = 64;
-
-/// Encodes a record as a message's value and appends it.
-pub type Encode = Box<dyn FnMut(&FlowRecord, &mut Vec<u8>) + Send>;
 
 /// How to export to brokers, in addition to the address.
 pub struct KafkaOptions {

@@ -1,4 +1,5 @@
-//! The life of a session with acknowledgments: with a collector on a stream, or a topic of Kafka.
+//! The life of a session with acknowledgments: with a collector on a stream, a topic of Kafka, or a table of
+//! ClickHouse.
 //!
 //! ```text
 //! loop: advance ──> report ──> done? ──> take from the queue          then: leave
@@ -14,7 +15,7 @@ use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, Unexportable};
 
 /// The part that differs between sessions.
 pub(super) trait Session: Sized {
@@ -123,6 +124,18 @@ impl Life {
             Some(spool) => self.report.lose_in_spool(spool.put_back(records)),
             None => self.report.lose(Loss::Ended, Amount::of_all(records)),
         }
+    }
+
+    /// Counts NAT events, for sessions that have no form for them.
+    pub(super) fn refuse_events(&mut self, events: usize) {
+        let amount = Amount { records: events as u64, ..Amount::default() };
+        self.report.accepted += amount;
+        self.report.export.unexportable[Unexportable::NatEvent as usize] += amount;
+    }
+
+    /// Whether the deadline, if there is one, has not passed.
+    pub(super) fn has_time(&self) -> bool {
+        self.end.or(self.shared.end()).is_none_or(|end| Instant::now() < end)
     }
 
     /// Makes the report visible to others.

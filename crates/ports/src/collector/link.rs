@@ -188,7 +188,7 @@ impl Link {
 }
 
 /// Performs the TLS handshake on a blocking socket.
-fn shake_hands(socket: &TcpStream, tls: &Tls) -> io::Result<ClientConnection> {
+pub(crate) fn shake_hands(socket: &TcpStream, tls: &Tls) -> io::Result<ClientConnection> {
     socket.set_read_timeout(Some(CONNECT_WITHIN))?;
     socket.set_write_timeout(Some(CONNECT_WITHIN))?;
     let mut connection =

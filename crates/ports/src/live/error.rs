@@ -115,7 +115,7 @@ fn remedy(call: &str, errno: Option<i32>) -> Option<&'static str> {
         }
         libc::EAFNOSUPPORT if call.contains("XDP") => "this kernel has no AF_XDP; use driver af_packet",
         libc::EAFNOSUPPORT => "this kernel has no AF_PACKET",
-        libc::ENOMEM => "not enough memory: configure smaller rings",
+        libc::ENOMEM => "not enough memory: a smaller ring needs less (`thalweg probe --ring`)",
         libc::ENOBUFS => "not enough memory for sockets",
         libc::EMFILE | libc::ENFILE => "no file descriptor is left: raise the limit (ulimit -n)",
         libc::EBUSY if call.starts_with("TUN") => {
@@ -150,7 +150,7 @@ mod tests {
             "{device}"
         );
         assert!(said("TUNSETIFF", libc::EBUSY).contains("another program"));
-        assert!(said("setsockopt(PACKET_RX_RING)", libc::ENOMEM).contains("smaller rings"));
+        assert!(said("setsockopt(PACKET_RX_RING)", libc::ENOMEM).contains("a smaller ring"));
         assert!(said("bind", libc::ENODEV).contains("no such interface"));
     }
 }

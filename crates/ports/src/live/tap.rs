@@ -134,10 +134,15 @@ impl TapControl {
         self.shared.links.set_mtu(&self.shared.name, mtu)
     }
 
-    /// Changes the host's address on the cable.
+    /// Changes the host's address on the cable. The same again would make the host forget its neighbors, and what waits
+    /// for them, such as the first SYN of a session.
     pub fn set_mac(&self, mac: MacAddr) -> Result<(), LiveError> {
-        self.shared.made.lock().wish.mac = Some(mac);
-        self.shared.links.set_mac(&self.shared.name, mac)
+        let Shared { name, links, made, .. } = &*self.shared;
+        made.lock().wish.mac = Some(mac);
+        match links.read(name) {
+            Ok(facts) if facts.mac == mac => Ok(()),
+            _ => links.set_mac(name, mac),
+        }
     }
 
     /// Sets whether the host asks for MAC addresses on it.

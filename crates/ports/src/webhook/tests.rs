@@ -2,8 +2,9 @@
 
 use super::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, StreamOwned};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 /// Reads a request; returns its head and body.
@@ -127,7 +128,9 @@ fn a_server_of_https_must_be_signed() {
 
 #[test]
 fn addresses_are_read_or_refused() {
-    let parsed = |url: &str| Target::parse(url, None).map(|target| (target.host, target.port, target.path));
+    let parsed = |url: &str| {
+        Target::parse(url, None).map(|target| (target.server.host, target.server.port, target.path))
+    };
     let expect = |host: &str, port, path: &str| (host.to_owned(), port, path.to_owned());
     assert_eq!(parsed("http://hooks.example.net").ok(), Some(expect("hooks.example.net", 80, "/")));
     assert_eq!(parsed("http://h:8080/a/b?c=d:e").ok(), Some(expect("h", 8080, "/a/b?c=d:e")));

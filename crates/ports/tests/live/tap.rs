@@ -61,6 +61,21 @@ fn the_interface_follows_its_control() {
     });
 }
 
+/// The host keeps its neighbors, and what waits for them, unless the address is another one.
+#[test]
+fn the_same_address_again_changes_nothing() {
+    in_namespace("live::tap::the_same_address_again_changes_nothing", || {
+        quiet();
+        let (_port, control) = tap::open(&options()).unwrap();
+        ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 nud reachable dev mirror0");
+        let is_known = || ip("neigh show dev mirror0").contains("10.0.0.2");
+        control.set_mac(MAC).unwrap();
+        assert!(is_known());
+        control.set_mac(MacAddr([2, 0, 0, 0, 0, 0x78])).unwrap();
+        assert!(!is_known());
+    });
+}
+
 #[test]
 fn a_deleted_interface_is_made_anew() {
     in_namespace("live::tap::a_deleted_interface_is_made_anew", || {

@@ -20,6 +20,7 @@ fn rule() -> AlarmRule {
         for_s: 0,
         clear_s: 2,
         silence_s: 0,
+        blackhole: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Delivers records to collectors and Kafka topics: to each of them, or distributed by flow.
+//! Delivers records to collectors, Kafka topics and ClickHouse tables: to each of them, or distributed by flow.
 //!
 //! A collector has its own thread and queue. When the queue is full, records of files wait: nothing is lost
 //! because a file is read faster than records are sent. Records of live packets do not wait, since everything
@@ -15,13 +15,14 @@ use thalweg_flow::export::{
 };
 use thalweg_flow::{MeterOptions, Sampling};
 use thalweg_ports::collector::{
-    Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, Connection, KafkaAddress,
-    KafkaOptions, Loss, NotTaken, SpoolOptions,
+    ClickHouseAddress, ClickHouseOptions, Collector, CollectorAddress, CollectorError, CollectorOptions,
+    CollectorReport, Connection, KafkaAddress, KafkaOptions, Loss, NotTaken, SpoolOptions,
 };
 use thalweg_store::{Notify, Trouble};
 
 use super::{Finished, Outlet, least_of, messages};
 use crate::interfaces::{Interfaces, SharedInterfaces};
+use crate::row_binary::RowBinary;
 use crate::summary::{OutletStatus, OutletSummary, SPOOLED};
 use crate::{ExportTargets, ProbeError};
 
@@ -63,6 +64,10 @@ impl Collectors {
                 let topic = open_topic(targets, &text.parse()?, (number, meter.community_id))?;
                 return Ok((topic, Amount::default()));
             }
+            if ClickHouseAddress::is_meant_by(text) {
+                let table = open_table(targets, &text.parse()?, (number, meter.community_id))?;
+                return Ok((table, Amount::default()));
+            }
             let address: CollectorAddress = text.parse()?;
             let options = options(targets, &address, number, meter, &interfaces.get());
             Ok((Collector::open(&address, options)?, Amount::default()))
@@ -93,6 +98,20 @@ fn open_topic(
     let encode = messages::encode(address.format, with_community_id);
     let options = KafkaOptions { spool: spool(targets, number), ..KafkaOptions::new(encode) };
     Collector::open_kafka(address, options)
+}
+
+/// Opens a table, whose columns are the fields of lines.
+fn open_table(
+    targets: &ExportTargets,
+    address: &ClickHouseAddress,
+    (number, with_community_id): (u32, bool),
+) -> Result<Collector, CollectorError> {
+    let row = RowBinary::new(with_community_id);
+    let columns = row.columns();
+    let encode = Box::new(move |record: &FlowRecord, rows: &mut Vec<u8>| row.write(record, rows));
+    let options = ClickHouseOptions::new(columns, encode);
+    let options = ClickHouseOptions { spool: spool(targets, number), tls: targets.tls.clone(), ..options };
+    Collector::open_clickhouse(address, options)
 }
 
 /// Each collector has its own folder in the spool.

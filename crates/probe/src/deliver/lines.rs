@@ -10,6 +10,7 @@ use thalweg_flow::export::Amount;
 use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::summary::OutletSummary;
+use thalweg_flow::fields::Field;
 use thalweg_flow::lines::LineFormat;
 
 /// Bytes gathered before they are written.
@@ -48,7 +49,7 @@ impl Lines {
             false => (path.to_owned(), Box::new(File::create(path).map_err(failed)?)),
         };
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
-        buffer.extend_from_slice(format.header(with_community_id).as_bytes());
+        buffer.extend_from_slice(format.header(Field::of_lines(with_community_id)).as_bytes());
         Ok(Self { format, with_community_id, path, file, buffer, amount: Amount::default() })
     }
 
@@ -62,7 +63,7 @@ impl Lines {
 impl Outlet for Lines {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
         for record in records {
-            self.format.write(record, self.with_community_id, &mut self.buffer);
+            self.format.write(record, Field::of_lines(self.with_community_id), &mut self.buffer);
             if self.buffer.len() >= BUFFER_BYTES {
                 self.write()?;
             }

@@ -50,7 +50,7 @@ pub(super) fn read_sums(text: &str, groups: usize, columns: usize) -> Result<Vec
 }
 
 /// The checksum of the footer's facts that we use: positions of columns, counts and bounds of values; and of
-/// our own texts.
+/// our own texts, the version among them.
 pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str]) -> u64 {
     let mut facts: Vec<u8> = Vec::new();
     let mut put = |fact: u64| facts.extend_from_slice(&fact.to_le_bytes());

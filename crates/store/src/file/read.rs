@@ -1,31 +1,34 @@
 //! Reads flow files: the footer when a file is opened, then columns of row groups on demand.
 //!
 //! An open file stays readable after it is removed, so it is a snapshot. Reads are positioned, so several
-//! threads may share a file. A column that an older file lacks is NULL; files of another version are refused.
+//! threads may share a file. Columns are found by name; one that an older file lacks is NULL. Files of the
+//! version before are read as well, those of others are refused.
 
 use std::fs::File;
 use std::io::{self, Cursor as IoCursor};
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::Encoding;
-use parquet::column::page::{Page, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
-use super::pages::{self, Cursor, Fault};
-use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, checksum};
-use crate::block::{Addresses, Block, Column};
+use super::decode::{Decoder, PageFault};
+use super::pages::Fault;
+use super::{
+    FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, VERSION_OF_NANOSECONDS,
+    checksum,
+};
+use crate::block::{Block, Column};
 use crate::error::StoreError;
-use crate::schema::SCHEMA;
-use thalweg_flow::fields::{Field, Kind, Vocabulary};
-use thalweg_wire::MacAddr;
+use crate::schema::{UNIT_NS, column_of};
+use thalweg_flow::fields::{Field, Kind};
 
 /// A file with a valid footer of ours.
 #[derive(Debug)]
@@ -34,6 +37,7 @@ pub(crate) struct FlowFile {
     file: File,
     pub(crate) size: u64,
     metadata: ParquetMetaData,
+    columns: Columns,
     /// Names of the files in the same folder that this one replaces.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
@@ -50,6 +54,15 @@ pub(crate) struct RowGroup {
     pub(crate) to_ns: u64,
 }
 
+/// Where a file has its columns.
+#[derive(Debug)]
+struct Columns {
+    /// The column of each field, and that of what a time has below its unit.
+    places: Vec<(Option<usize>, Option<usize>)>,
+    /// Nanoseconds of the unit of times.
+    unit_ns: u64,
+}
+
 impl FlowFile {
     /// Opens a file and checks its footer.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
@@ -59,15 +72,16 @@ impl FlowFile {
         let metadata = ParquetMetaDataReader::new()
             .parse_and_finish(&file)
             .map_err(|error| unreadable(format!("not a whole Parquet file: {error}")))?;
-        check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
-        let columns = metadata.file_metadata().schema_descr().num_columns();
-        let row_groups = metadata.row_groups().iter().map(|group| row_group(group, columns, size)).collect();
+        let columns = Columns::of(&metadata).map_err(|what| unreadable(what.to_owned()))?;
+        let count = metadata.file_metadata().schema_descr().num_columns();
+        let row_group = |group| row_group(group, &columns, count, size);
+        let row_groups = metadata.row_groups().iter().map(row_group).collect();
         let row_groups: Vec<RowGroup> =
             Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
-        let sums = sums(&metadata, columns).map_err(|what| unreadable(what.to_owned()))?;
+        let sums = sums(&metadata, count).map_err(|what| unreadable(what.to_owned()))?;
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups, sums })
+        Ok(Self { path: path.to_path_buf(), file, size, metadata, columns, replaces, row_groups, sums })
     }
 
     pub(crate) fn rows(&self) -> u64 {
@@ -84,31 +98,23 @@ impl FlowFile {
     /// Smallest and largest value of a numeric column in a row group; `None` if unknown or if any value is
     /// NULL.
     pub(crate) fn bounds(&self, row_group: usize, id: Field) -> Option<(u64, u64)> {
-        let column = self.metadata.row_groups().get(row_group)?.columns().get(id.index())?;
-        let statistics = column.statistics()?;
-        let has_nulls = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
-        if has_nulls {
-            return None;
-        }
-        match statistics {
-            Statistics::Int32(of) => Some((*of.min_opt()? as u32 as u64, *of.max_opt()? as u32 as u64)),
-            Statistics::Int64(of) => Some((*of.min_opt()? as u64, *of.max_opt()? as u64)),
-            _ => None,
-        }
+        self.columns.bounds(self.metadata.row_groups().get(row_group)?, id)
     }
 
     /// Whether a column of a row group is entirely NULL.
     pub(crate) fn is_absent(&self, row_group: usize, id: Field) -> bool {
         let Some(group) = self.metadata.row_groups().get(row_group) else { return false };
         // An older file may lack the column.
-        let Some(column) = group.columns().get(id.index()) else { return true };
-        column.statistics().and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
+        let Some(place) = self.columns.places[id.index()].0 else { return true };
+        group.column(place).statistics().and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
     }
 
-    /// Offset and length of a row group's column in the file.
+    /// Offset and length of a row group's column in the file, or of the rest of its times.
     #[cfg(test)]
-    pub(crate) fn place(&self, row_group: usize, id: Field) -> (u64, u64) {
-        self.metadata.row_groups()[row_group].column(id.index()).byte_range()
+    pub(crate) fn place(&self, row_group: usize, id: Field, is_rest: bool) -> Option<(u64, u64)> {
+        let (whole, rest) = self.columns.places[id.index()];
+        let place = if is_rest { rest } else { whole };
+        place.map(|place| self.metadata.row_groups()[row_group].column(place).byte_range())
     }
 
     /// Loads columns of a row group that the block does not have yet.
@@ -123,29 +129,66 @@ impl FlowFile {
     }
 
     pub(crate) fn column(&self, row_group: usize, id: Field) -> Result<Column, StoreError> {
-        let unreadable = |what: String| StoreError::Unreadable { path: self.path.clone(), what };
+        let row = id.row();
         let group = &self.metadata.row_groups()[row_group];
-        let rows = group.num_rows() as usize;
-        let Some(chunk) = group.columns().get(id.index()) else { return Ok(Column::absent(id, rows)) };
-        let nullable = chunk.column_descr().max_def_level() > 0;
+        let (Some(place), rest) = self.columns.places[id.index()] else {
+            return Ok(Column::absent(id, group.num_rows() as usize));
+        };
+        let mut column = self.decode(row_group, place, row.kind, row.absent.unwrap_or(0))?;
+        if row.kind == Kind::Time
+            && let Column::Wide(times) = &mut column
+        {
+            let known = |time: &&mut u64| row.absent != Some(**time);
+            let unit = self.columns.unit_ns;
+            times.iter_mut().filter(known).for_each(|time| *time = time.saturating_mul(unit));
+            // Most captures and all routers of others know no nanoseconds.
+            let rest = rest.filter(|rest| !is_zero(group.column(*rest)));
+            if let Some(rest) = rest
+                && let Column::Number(rests) = self.decode(row_group, rest, Kind::Number(16), 0)?
+            {
+                let times = times.iter_mut().zip(rests);
+                let times = times.filter(|(time, _)| row.absent != Some(**time));
+                times.for_each(|(time, rest)| *time = time.saturating_add(rest.into()));
+            }
+        }
+        Ok(column)
+    }
+
+    /// Reads and decodes the column at this place of the file.
+    fn decode(&self, row_group: usize, place: usize, kind: Kind, absent: u64) -> Result<Column, StoreError> {
+        let group = &self.metadata.row_groups()[row_group];
+        let (rows, chunk) = (group.num_rows() as usize, group.column(place));
+        let name = chunk.column_descr().name();
+        let unreadable = |what: String| StoreError::Unreadable {
+            path: self.path.clone(),
+            what: format!("column {name}: {what}"),
+        };
         let (start, length) = chunk.byte_range();
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
-        let expected = self.sums.get(row_group).and_then(|sums| sums.get(id.index()));
+        let expected = self.sums.get(row_group).and_then(|sums| sums.get(place));
         if expected != Some(&checksum::sum(&bytes)) {
-            return Err(unreadable(format!("column {}: its checksum is wrong", id.name())));
+            return Err(unreadable("its checksum is wrong".to_owned()));
         }
         let chunk_bytes = Arc::new(ColumnBytes { start, bytes: bytes.into() });
-        let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None).map(|pages| {
-            Decoder::new(id.row().kind, nullable, id.row().absent.unwrap_or(0), rows).run(pages)
-        });
+        let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
+            .map(|pages| Decoder::new(kind, chunk, absent, rows).run(pages));
         match decoded {
             Ok(Ok(column)) => Ok(column),
-            Ok(Err(PageFault::Ours(what))) => Err(unreadable(format!("column {}: {what}", id.name()))),
-            Ok(Err(PageFault::Theirs(error))) | Err(error) => {
-                Err(unreadable(format!("column {}: {error}", id.name())))
-            }
+            Ok(Err(PageFault::Ours(what))) => Err(unreadable(what.to_owned())),
+            Ok(Err(PageFault::Theirs(error))) | Err(error) => Err(unreadable(error.to_string())),
         }
+    }
+}
+
+/// Whether all known values of a column are zero.
+fn is_zero(column: &ColumnChunkMetaData) -> bool {
+    match column.statistics() {
+        Some(Statistics::Int32(of)) => {
+            of.min_opt() == Some(&0) && of.max_opt() == Some(&0)
+                || of.null_count_opt() == u64::try_from(column.num_values()).ok()
+        }
+        _ => false,
     }
 }
 
@@ -154,27 +197,60 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Whether the file is ours and of this version. It may lack the last columns.
-fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
-    match key_value(metadata, FORMAT_KEY) {
-        None => return Err("a Parquet file, but not of flow records"),
-        Some(VERSION) => {}
-        Some(_) => return Err("flow records in the format of another version"),
+impl Columns {
+    /// Where the file has its columns, if it is ours and of a version that is read.
+    fn of(metadata: &ParquetMetaData) -> Result<Self, Fault> {
+        let unit_ns = match key_value(metadata, FORMAT_KEY) {
+            None => return Err("a Parquet file, but not of flow records"),
+            Some(VERSION) => UNIT_NS,
+            Some(VERSION_OF_NANOSECONDS) => 1,
+            Some(_) => return Err("flow records in the format of another version"),
+        };
+        const OTHER: Fault = "columns other than those of flow records";
+        let mut places = vec![(None, None); Field::STORED.len()];
+        for (number, theirs) in metadata.file_metadata().schema_descr().columns().iter().enumerate() {
+            let ours =
+                column_of(theirs.name(), number).ok_or("flow records with columns of a later version")?;
+            let (whole, rest) = &mut places[ours.field.index()];
+            let place = if ours.is_rest { rest } else { whole };
+            if !ours.fits(theirs) || place.replace(number).is_some() {
+                return Err(OTHER);
+            }
+        }
+        // Every version had these.
+        if places[..=Field::IcmpCode.index()].iter().any(|(whole, _)| whole.is_none()) {
+            return Err(OTHER);
+        }
+        Ok(Self { places, unit_ns })
     }
-    let Some((_, ours)) = &*SCHEMA else { return Err("the schema is impossible") };
-    let theirs = metadata.file_metadata().schema_descr();
-    if theirs.num_columns() > Field::STORED.len() {
-        return Err("flow records with columns of a later version");
+
+    /// Smallest and largest value of a numeric column in a row group.
+    fn bounds(&self, group: &RowGroupMetaData, id: Field) -> Option<(u64, u64)> {
+        let (place, rest) = self.places[id.index()];
+        let (smallest, largest) = bounds_of(group.column(place?))?;
+        if id.row().kind != Kind::Time {
+            return Some((smallest, largest));
+        }
+        let below = rest.map_or(Some((0, 0)), |rest| bounds_of(group.column(rest)));
+        let (_, most) = below.unwrap_or((0, self.unit_ns - 1));
+        let whole = |time: u64| time.saturating_mul(self.unit_ns);
+        Some((whole(smallest), whole(largest).saturating_add(most)))
     }
-    let same = theirs.num_columns() > Field::IcmpCode.index()
-        && Field::STORED.iter().zip(theirs.columns()).all(|(field, theirs)| {
-            let ours = ours.column(field.index());
-            theirs.name() == ours.name()
-                && theirs.physical_type() == ours.physical_type()
-                && theirs.max_def_level() == ours.max_def_level()
-                && theirs.max_rep_level() == 0
-        });
-    if same { Ok(()) } else { Err("columns other than those of flow records") }
+}
+
+/// Smallest and largest value of a column; `None` if unknown or if any value is NULL.
+fn bounds_of(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
+    let statistics = column.statistics()?;
+    if column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0) {
+        return None;
+    }
+    let (smallest, largest) = match statistics {
+        Statistics::Int32(of) => (*of.min_opt()? as u32 as u64, *of.max_opt()? as u32 as u64),
+        Statistics::Int64(of) => (*of.min_opt()? as u64, *of.max_opt()? as u64),
+        _ => return None,
+    };
+    // Of signed numbers, a counter with all 64 bits is the smallest.
+    (smallest <= largest).then_some((smallest, largest))
 }
 
 /// Checks the footer's checksum; returns the checksums of columns.
@@ -182,18 +258,26 @@ fn sums(metadata: &ParquetMetaData, columns: usize) -> Result<Vec<Vec<u64>>, Fau
     let text = key_value(metadata, SUMS_KEY).unwrap_or("");
     let replaces = key_value(metadata, REPLACES_KEY).unwrap_or("");
     let groups = metadata.row_groups();
-    let footer = checksum::sum_of_footer(groups, &[replaces, text]);
+    let texts = [VERSION, replaces, text];
+    // The version before did not sum itself.
+    let is_older = key_value(metadata, FORMAT_KEY) == Some(VERSION_OF_NANOSECONDS);
+    let footer = checksum::sum_of_footer(groups, &texts[usize::from(is_older)..]);
     if key_value(metadata, FOOTER_KEY) != Some(format!("{footer:016x}").as_str()) {
         return Err("the checksum of its footer is wrong");
     }
     checksum::read_sums(text, groups.len(), columns)
 }
 
-fn row_group(group: &RowGroupMetaData, columns: usize, file_size: u64) -> Result<RowGroup, Fault> {
+fn row_group(
+    group: &RowGroupMetaData,
+    columns: &Columns,
+    count: usize,
+    file_size: u64,
+) -> Result<RowGroup, Fault> {
     if group.num_rows() < 0 || group.num_rows() > ROW_GROUP_ROWS_MAX {
         return Err("a row group of an impossible size");
     }
-    if group.num_columns() != columns {
+    if group.num_columns() != count {
         return Err("a row group with columns missing");
     }
     for column in group.columns() {
@@ -207,15 +291,8 @@ fn row_group(group: &RowGroupMetaData, columns: usize, file_size: u64) -> Result
             return Err("a column that does not fit into the file");
         }
     }
-    match group.column(Field::FlowEnd.index()).statistics() {
-        Some(Statistics::Int64(times)) => match (times.min_opt(), times.max_opt()) {
-            (Some(from), Some(to)) => {
-                Ok(RowGroup { rows: group.num_rows() as usize, from_ns: *from as u64, to_ns: *to as u64 })
-            }
-            _ => Err("a row group without times"),
-        },
-        _ => Err("a row group without times"),
-    }
+    let (from_ns, to_ns) = columns.bounds(group, Field::FlowEnd).ok_or("a row group without times")?;
+    Ok(RowGroup { rows: group.num_rows() as usize, from_ns, to_ns })
 }
 
 /// A column's bytes, addressed by their position in the file.
@@ -255,293 +332,4 @@ impl ChunkReader for ColumnBytes {
         }
         Ok(bytes.slice(..length))
     }
-}
-
-enum PageFault {
-    Ours(Fault),
-    Theirs(ParquetError),
-}
-
-impl From<Fault> for PageFault {
-    fn from(fault: Fault) -> Self {
-        Self::Ours(fault)
-    }
-}
-
-/// Decodes the pages of one column into a vector.
-struct Decoder {
-    kind: Kind,
-    nullable: bool,
-    /// The value that replaces NULL.
-    absent: u64,
-    rows: usize,
-    numbers: Vec<u32>,
-    wide: Vec<u64>,
-    addresses: Addresses,
-    /// Dictionary of numbers and words.
-    number_dictionary: Vec<u32>,
-    wide_dictionary: Vec<u64>,
-    /// For the current page: which rows have a value. Empty if all have.
-    present: Vec<bool>,
-    /// For the current page: places in the dictionary.
-    codes: Vec<u32>,
-    /// The code of NULL among addresses.
-    null_code: Option<u32>,
-}
-
-impl Decoder {
-    fn new(kind: Kind, nullable: bool, absent: u64, rows: usize) -> Self {
-        Self {
-            kind,
-            nullable,
-            absent,
-            rows,
-            numbers: Vec::new(),
-            wide: Vec::new(),
-            addresses: Addresses::default(),
-            number_dictionary: Vec::new(),
-            wide_dictionary: Vec::new(),
-            present: Vec::new(),
-            codes: Vec::new(),
-            null_code: None,
-        }
-    }
-
-    fn run(mut self, mut reader: impl PageReader) -> Result<Column, PageFault> {
-        match self.kind {
-            Kind::Time | Kind::Wide | Kind::Mac => self.wide.reserve(self.rows),
-            Kind::Number(_) | Kind::Word(_) | Kind::Text => self.numbers.reserve(self.rows),
-            Kind::Address => self.addresses.codes.reserve(self.rows),
-        }
-        while let Some(page) = reader.get_next_page().map_err(PageFault::Theirs)? {
-            match page {
-                Page::DictionaryPage { buf, num_values, .. } => self.dictionary(&buf, num_values as usize)?,
-                Page::DataPage { buf, num_values, encoding, .. } => {
-                    let mut cursor = Cursor::new(&buf);
-                    let rows = num_values as usize;
-                    let values = if self.nullable {
-                        let length = cursor.length()?;
-                        let levels = cursor.take(length)?;
-                        self.levels(levels, rows)?
-                    } else {
-                        rows
-                    };
-                    self.page(cursor.rest(), rows, values, encoding)?;
-                }
-                Page::DataPageV2 {
-                    buf,
-                    num_values,
-                    num_nulls,
-                    encoding,
-                    def_levels_byte_len,
-                    rep_levels_byte_len,
-                    ..
-                } => {
-                    let mut cursor = Cursor::new(&buf);
-                    let rows = num_values as usize;
-                    cursor.take(rep_levels_byte_len as usize)?;
-                    let levels = cursor.take(def_levels_byte_len as usize)?;
-                    let values = if self.nullable { self.levels(levels, rows)? } else { rows };
-                    if rows.checked_sub(num_nulls as usize) != Some(values) {
-                        return Err("a page that counts its NULLs wrong".into());
-                    }
-                    self.page(cursor.rest(), rows, values, encoding)?;
-                }
-            }
-        }
-        let (rows, column) = match self.kind {
-            Kind::Time | Kind::Wide | Kind::Mac => (self.wide.len(), Column::Wide(self.wide)),
-            Kind::Number(_) | Kind::Word(_) | Kind::Text => {
-                (self.numbers.len(), Column::Number(self.numbers))
-            }
-            Kind::Address => (self.addresses.codes.len(), Column::Address(self.addresses)),
-        };
-        if rows == self.rows { Ok(column) } else { Err("too few values".into()) }
-    }
-
-    fn done(&self) -> usize {
-        match self.kind {
-            Kind::Time | Kind::Wide | Kind::Mac => self.wide.len(),
-            Kind::Number(_) | Kind::Word(_) | Kind::Text => self.numbers.len(),
-            Kind::Address => self.addresses.codes.len(),
-        }
-    }
-
-    /// Reads which rows have a value; returns their number.
-    fn levels(&mut self, bytes: &[u8], rows: usize) -> Result<usize, Fault> {
-        if rows > self.rows {
-            return Err("more values than rows");
-        }
-        self.codes.clear();
-        pages::runs(bytes, 1, rows, &mut self.codes)?;
-        self.present.clear();
-        self.present.extend(self.codes.iter().map(|level| *level == 1));
-        Ok(self.present.iter().filter(|present| **present).count())
-    }
-
-    fn dictionary(&mut self, bytes: &[u8], count: usize) -> Result<(), Fault> {
-        if count > self.rows {
-            return Err("a dictionary larger than its column");
-        }
-        match self.kind {
-            Kind::Time | Kind::Wide => pages::plain_wide(bytes, count, &mut self.wide_dictionary),
-            Kind::Number(_) | Kind::Text => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
-            Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
-                let text = std::str::from_utf8(text).map_err(|_| "a word that is not UTF-8")?;
-                let code = match vocabulary.code(text) {
-                    Some(code) => code,
-                    None if vocabulary == Vocabulary::Name => {
-                        return Err("more names than this process can hold");
-                    }
-                    // A word of a later version counts as unknown.
-                    None => self.absent as u32,
-                };
-                self.number_dictionary.push(code);
-                Ok(())
-            }),
-            Kind::Mac => pages::plain_texts(bytes, count, |text| {
-                let text = std::str::from_utf8(text).ok();
-                let address = text.and_then(|text| text.parse::<MacAddr>().ok());
-                self.wide_dictionary.push(address.ok_or("a text that is not a MAC address")?.to_u64());
-                Ok(())
-            }),
-            Kind::Address => pages::plain_texts(bytes, count, |text| {
-                let address = parse_address(text).ok_or("a text that is not an address")?;
-                self.addresses.distinct.push(Some(address));
-                Ok(())
-            }),
-        }
-    }
-
-    /// Appends a page of `rows` rows, of which `values` have a value.
-    fn page(&mut self, bytes: &[u8], rows: usize, values: usize, encoding: Encoding) -> Result<(), Fault> {
-        if rows > self.rows - self.done() {
-            return Err("more values than rows");
-        }
-        let all = values == rows;
-        let start = self.done();
-        match self.kind {
-            Kind::Time | Kind::Wide | Kind::Mac => {
-                let out = &mut self.wide;
-                match encoding {
-                    _ if values == 0 => {}
-                    Encoding::PLAIN if self.kind != Kind::Mac => pages::plain_wide(bytes, values, out)?,
-                    Encoding::DELTA_BINARY_PACKED => pages::deltas(bytes, values, out)?,
-                    _ => indexed(bytes, encoding, values, (&self.wide_dictionary, &mut self.codes), out)?,
-                }
-                if !all {
-                    spread(out, start, &self.present, self.absent)?;
-                }
-            }
-            Kind::Number(_) | Kind::Word(_) | Kind::Text => {
-                let out = &mut self.numbers;
-                match (encoding, self.kind) {
-                    _ if values == 0 => {}
-                    (Encoding::PLAIN, Kind::Number(_)) => pages::plain_numbers(bytes, values, out)?,
-                    _ => indexed(bytes, encoding, values, (&self.number_dictionary, &mut self.codes), out)?,
-                }
-                if !all {
-                    spread(out, start, &self.present, self.absent as u32)?;
-                }
-            }
-            Kind::Address => {
-                if values > 0 {
-                    let width = index_width(bytes, encoding)?;
-                    pages::runs(&bytes[1..], width, values, &mut self.addresses.codes)?;
-                    within(&self.addresses.codes[start..], self.addresses.distinct.len())?;
-                }
-                if !all {
-                    let distinct = &mut self.addresses.distinct;
-                    let null = *self.null_code.get_or_insert_with(|| {
-                        distinct.push(None);
-                        (distinct.len() - 1) as u32
-                    });
-                    spread(&mut self.addresses.codes, start, &self.present, null)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-const BEYOND: Fault = "an index beyond its dictionary";
-
-/// Bits of a dictionary index.
-fn index_width(bytes: &[u8], encoding: Encoding) -> Result<u32, Fault> {
-    #[allow(deprecated)]
-    match encoding {
-        Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-            bytes.first().map(|width| u32::from(*width)).ok_or("a page without indices")
-        }
-        _ => Err("an encoding that this dataset does not use"),
-    }
-}
-
-fn indexed<T: Copy>(
-    bytes: &[u8],
-    encoding: Encoding,
-    count: usize,
-    (dictionary, codes): (&[T], &mut Vec<u32>),
-    out: &mut Vec<T>,
-) -> Result<(), Fault> {
-    let width = index_width(bytes, encoding)?;
-    codes.clear();
-    pages::runs(&bytes[1..], width, count, codes)?;
-    within(codes, dictionary.len())?;
-    out.extend(codes.iter().map(|code| dictionary[*code as usize]));
-    Ok(())
-}
-
-/// Checks that all codes have a place in the dictionary. One pass over all is cheaper than a check for each.
-fn within(codes: &[u32], places: usize) -> Result<(), Fault> {
-    match codes.iter().max() {
-        Some(largest) if *largest as usize >= places => Err(BEYOND),
-        _ => Ok(()),
-    }
-}
-
-/// Moves values that were appended at `start` to the rows that have one, and fills the other rows.
-fn spread<T: Copy>(out: &mut Vec<T>, start: usize, present: &[bool], absent: T) -> Result<(), Fault> {
-    let mut value = out.len();
-    out.resize(start + present.len(), absent);
-    for row in (0..present.len()).rev() {
-        let item = if present[row] {
-            value = value.checked_sub(1).filter(|value| *value >= start).ok_or("too few values")?;
-            out[value]
-        } else {
-            absent
-        };
-        out[start + row] = item;
-    }
-    Ok(())
-}
-
-/// An address as the writer formats it. IPv4 comes first because it is far more frequent.
-fn parse_address(text: &[u8]) -> Option<IpAddr> {
-    parse_ipv4(text).map(IpAddr::V4).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
-}
-
-fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    let mut bytes = [0u8; 4];
-    let mut place = 0;
-    let mut value = 0u32;
-    let mut digits = 0;
-    for &byte in text {
-        match byte {
-            b'0'..=b'9' if digits < 3 => {
-                value = value * 10 + u32::from(byte - b'0');
-                digits += 1;
-            }
-            b'.' if digits > 0 && place < 3 => {
-                bytes[place] = u8::try_from(value).ok()?;
-                (place, value, digits) = (place + 1, 0, 0);
-            }
-            _ => return None,
-        }
-    }
-    if place != 3 || digits == 0 {
-        return None;
-    }
-    bytes[3] = u8::try_from(value).ok()?;
-    Some(Ipv4Addr::from(bytes))
 }

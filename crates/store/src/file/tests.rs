@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::block::Block;
+use crate::schema::COLUMNS;
 use crate::testing;
+use parquet::basic::{LogicalType, TimeUnit};
 use proptest::prelude::*;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::fields::Field;
@@ -52,7 +54,10 @@ fn many_rows_over_several_pages() {
     let file = FlowFile::open(&path).unwrap();
     assert_eq!(file.replaces, ["a", "b"]);
     let times = || records.iter().map(|record| record.counters.last_ns);
-    assert_eq!(file.span(), times().min().zip(times().max()));
+    // To the microsecond, never too narrow.
+    let (from, to) = file.span().unwrap();
+    assert!((from..=from + 999).contains(&times().min().unwrap()));
+    assert!((to - 999..=to).contains(&times().max().unwrap()));
     let bytes = || records.iter().map(|record| record.counters.bytes);
     assert_eq!(file.bounds(0, Field::Bytes), bytes().min().zip(bytes().max()));
     assert!(file.is_absent(0, Field::MplsLabel));
@@ -97,16 +102,20 @@ fn one_flipped_bit_in_a_page_is_noticed_in_its_column_alone() {
     write(&path, std::slice::from_ref(&records));
     let whole = std::fs::read(&path).unwrap();
     let file = FlowFile::open(&path).unwrap();
-    for id in Field::STORED {
-        let (start, length) = file.place(0, *id);
+    for column in &*COLUMNS {
+        let (start, length) = file.place(0, column.field, column.is_rest).unwrap();
         let mut bytes = whole.clone();
         bytes[(start + length / 2) as usize] ^= 1 << chance.below(8);
         std::fs::write(&path, &bytes).unwrap();
         let file = FlowFile::open(&path).unwrap();
         for other in Field::STORED {
             let what = file.column(0, *other).err().map(|error| error.to_string());
-            assert_eq!(what.is_some(), other == id, "{}: {what:?}", other.name());
-            assert!(what.is_none_or(|what| what.contains("checksum is wrong")));
+            assert_eq!(what.is_some(), *other == column.field, "{}: {what:?}", other.name());
+            assert!(
+                what.is_none_or(
+                    |what| what.contains(&format!("column {}: its checksum is wrong", column.name))
+                )
+            );
         }
     }
 }
@@ -118,4 +127,61 @@ fn files_of_another_version_are_refused_in_words() {
     std::fs::write(&path, include_bytes!("testdata/version-2.parquet")).unwrap();
     let refusal = FlowFile::open(&path).unwrap_err().to_string();
     assert!(refusal.contains("flow records in the format of another version"), "{refusal}");
+}
+
+/// Names and types as other engines see them: only what all of them have.
+#[test]
+fn types_are_those_that_every_engine_has() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flows.parquet");
+    write(&path, &[vec![testing::likely_record(&mut testing::Chance::new(5))]]);
+    let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let described = schema.columns().iter().map(|column| {
+        let needed = if column.max_def_level() > 0 { "" } else { " not null" };
+        let logical = column.logical_type_ref().map_or(String::new(), |logical| format!(" {logical:?}"));
+        (column.name().to_owned(), format!("{:?}{logical}{needed}", column.physical_type()))
+    });
+    let types: std::collections::BTreeMap<String, String> = described.collect();
+    assert_eq!(types.len(), Field::STORED.len() + 4);
+    let time = format!("INT64 {:?}", LogicalType::timestamp(true, TimeUnit::MICROS));
+    for (name, is) in [
+        ("flow_end", format!("{time} not null")),
+        ("flow_end_ns", "INT32 not null".to_owned()),
+        ("reverse_start", time.clone()),
+        ("reverse_start_ns", "INT32".to_owned()),
+        ("src", "BYTE_ARRAY String not null".to_owned()),
+        ("next_hop", "BYTE_ARRAY String".to_owned()),
+        ("src_port", "INT32 not null".to_owned()),
+        ("src_as", "INT64".to_owned()),
+        ("bytes", "INT64 not null".to_owned()),
+        ("application", "BYTE_ARRAY String".to_owned()),
+        ("src_mac", "BYTE_ARRAY String".to_owned()),
+    ] {
+        assert_eq!(types.get(name), Some(&is), "{name}");
+    }
+    let known = ["INT32", "INT64", "BYTE_ARRAY String", time.as_str()];
+    for (name, is) in types {
+        assert!(known.contains(&is.trim_end_matches(" not null")), "{name}: {is}");
+    }
+}
+
+/// Numbers of 64 bits are signed in files: all come back, and a row group with the largest has no bounds.
+#[test]
+fn numbers_without_a_sign_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flows.parquet");
+    let mut chance = testing::Chance::new(17);
+    let mut records: Vec<FlowRecord> = (0..8).map(|_| testing::likely_record(&mut chance)).collect();
+    for (record, bytes) in records.iter_mut().zip([0, 1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX]) {
+        (record.counters.bytes, record.src_as) = (bytes, u32::MAX);
+    }
+    let (huge, small) = (records.clone(), records[..3].to_vec());
+    write(&path, &[huge.clone(), small.clone()]);
+    assert_eq!(read(&path), [huge, small]);
+    let file = FlowFile::open(&path).unwrap();
+    assert_eq!(file.bounds(0, Field::Bytes), None);
+    assert_eq!(file.bounds(1, Field::Bytes), Some((0, i64::MAX as u64)));
+    assert_eq!(file.bounds(1, Field::SrcAs), Some((u32::MAX.into(), u32::MAX.into())));
 }

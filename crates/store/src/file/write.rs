@@ -20,7 +20,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, SUMS_KEY, VERSION, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
-use crate::schema::{SCHEMA, writer_properties};
+use crate::schema::{COLUMNS, SCHEMA, UNIT_NS, writer_properties};
 use thalweg_flow::fields::{Field, Kind};
 use thalweg_wire::MacAddr;
 
@@ -46,7 +46,7 @@ impl FileWriter {
             pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.clone()));
         }
         let properties = writer_properties().set_key_value_metadata(Some(pairs)).build();
-        let Some((root, _)) = &*SCHEMA else {
+        let Some(root) = &*SCHEMA else {
             return Err(StoreError::Encoding("the schema is impossible".to_owned()));
         };
         let writer = SerializedFileWriter::new(file, root.clone(), Arc::new(properties))
@@ -80,11 +80,14 @@ impl FileWriter {
 
     fn append_columns(&mut self, block: &Block) -> Result<(), WriteError> {
         let mut group = self.writer.next_row_group()?;
-        for id in Field::STORED {
+        for column in &*COLUMNS {
             let Some(mut writer) = group.next_column()? else {
                 return Err(WriteError::Store(StoreError::Encoding("a column is missing".to_owned())));
             };
-            write_column(&mut writer, *id, block.column(*id)?)?;
+            match column.is_rest {
+                false => write_column(&mut writer, column.field, block.column(column.field)?)?,
+                true => write_rest(&mut writer, column.field, block.wide(column.field)?)?,
+            }
             writer.close()?;
         }
         group.close()?;
@@ -95,7 +98,7 @@ impl FileWriter {
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         let sums = checksum::write_sums(&self.sums);
         let groups = self.writer.flushed_row_groups();
-        let footer = checksum::sum_of_footer(groups, &[&self.replaces, &sums]);
+        let footer = checksum::sum_of_footer(groups, &[VERSION, &self.replaces, &sums]);
         for (key, value) in [(SUMS_KEY, sums), (FOOTER_KEY, format!("{footer:016x}"))] {
             self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
         }
@@ -137,7 +140,8 @@ fn write_column(
             writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
         }
         Column::Wide(values) => {
-            let (levels, present) = split(values, row.absent, |value| value as i64);
+            let unit = if row.kind == Kind::Time { UNIT_NS } else { 1 };
+            let (levels, present) = split(values, row.absent, |value| (value / unit) as i64);
             writer.typed::<Int64Type>().write_batch(&present, levels.as_deref(), None)?;
         }
         Column::Number(values) => match row.kind {
@@ -145,6 +149,11 @@ fn write_column(
                 let text = |code: &u32| vocabulary.text(*code).into_owned().into_bytes();
                 let (levels, present) = words(values, row.absent.map(|absent| absent as u32), text);
                 writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
+            }
+            Kind::Number(32) => {
+                let absent = row.absent.map(|absent| absent as u32);
+                let (levels, present) = split(values, absent, i64::from);
+                writer.typed::<Int64Type>().write_batch(&present, levels.as_deref(), None)?;
             }
             _ => {
                 let absent = row.absent.map(|absent| absent as u32);
@@ -157,6 +166,14 @@ fn write_column(
             writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
         }
     }
+    Ok(())
+}
+
+/// What times have below their unit.
+fn write_rest(writer: &mut SerializedColumnWriter<'_>, id: Field, times: &[u64]) -> Result<(), ParquetError> {
+    let rest = |time: u64| i32::try_from(time % UNIT_NS).unwrap_or(0);
+    let (levels, present) = split(times, id.row().absent, rest);
+    writer.typed::<Int32Type>().write_batch(&present, levels.as_deref(), None)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thalweg_base::IpPrefix;
 use thalweg_wire::application;
 
-use super::{Expression, FilterError, Test};
+use super::{Expression, FilterError, Resolve, Test, one_of};
 use thalweg_flow::fields::{Field as C, Vocabulary};
 
 /// The deepest nesting of parentheses and negations: enough for users, and the stack cannot overflow.
@@ -63,10 +63,10 @@ enum Token<'a> {
     Word(&'a str),
 }
 
-pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
+pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Expression, FilterError> {
     let tokens = tokens(text);
     let end = text.chars().count() + 1;
-    let mut parser = Parser { tokens: &tokens, next: 0, end, depth: 0 };
+    let mut parser = Parser { tokens: &tokens, next: 0, end, depth: 0, resolve };
     if tokens.is_empty() {
         return Ok(Expression::Any);
     }
@@ -110,6 +110,7 @@ struct Parser<'a> {
     next: usize,
     end: usize,
     depth: usize,
+    resolve: Resolve<'a>,
 }
 
 impl<'a> Parser<'a> {
@@ -142,7 +143,7 @@ impl<'a> Parser<'a> {
         while self.take_word("or") || self.take_sign(Sign::Or) {
             parts.push(self.all_of()?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::OneOf(parts) })
+        Ok(one_of(parts))
     }
 
     fn all_of(&mut self) -> Result<Expression, FilterError> {
@@ -184,26 +185,29 @@ impl<'a> Parser<'a> {
         match word.as_str() {
             "src" => self.sided(&[C::Src], &[C::SrcPort], &[C::SrcAs]),
             "dst" => self.sided(&[C::Dst], &[C::DstPort], &[C::DstAs]),
-            "ip" | "host" => self.address(&[C::Src, C::Dst], false),
-            "net" => self.address(&[C::Src, C::Dst], true),
-            "port" => self.number(&[C::SrcPort, C::DstPort], u16::MAX.into()),
-            "src-port" => self.number(&[C::SrcPort], u16::MAX.into()),
-            "dst-port" => self.number(&[C::DstPort], u16::MAX.into()),
+            "ip" => self.address(&[C::Src, C::Dst], &ADDRESS),
+            "host" => self.address(&[C::Src, C::Dst], &HOST),
+            "net" => self.address(&[C::Src, C::Dst], &NET),
+            "port" => self.port(&[C::SrcPort, C::DstPort]),
+            "src-port" => self.port(&[C::SrcPort]),
+            "dst-port" => self.port(&[C::DstPort]),
             "as" => self.number(&[C::SrcAs, C::DstAs], u32::MAX.into()),
             "src-as" => self.number(&[C::SrcAs], u32::MAX.into()),
             "dst-as" => self.number(&[C::DstAs], u32::MAX.into()),
             "next-as" => self.number(&[C::NextAs], u32::MAX.into()),
-            "country" => self.name(&[C::SrcCountry, C::DstCountry], COUNTRY_EXPECTED),
-            "src-country" => self.name(&[C::SrcCountry], COUNTRY_EXPECTED),
-            "dst-country" => self.name(&[C::DstCountry], COUNTRY_EXPECTED),
-            "network" => self.name(&[C::SrcNet, C::DstNet], NETWORK_EXPECTED),
-            "src-net" => self.name(&[C::SrcNet], NETWORK_EXPECTED),
-            "dst-net" => self.name(&[C::DstNet], NETWORK_EXPECTED),
-            "next-hop" => self.address(&[C::NextHop], true),
-            "bgp-next-hop" => self.address(&[C::BgpNextHop], true),
-            "nat-src" => self.address(&[C::NatSrc], true),
-            "nat-dst" => self.address(&[C::NatDst], true),
-            "proto" | "protocol" => self.protocol(),
+            "country" => self.names(&[C::SrcCountry, C::DstCountry], COUNTRY_EXPECTED),
+            "src-country" => self.names(&[C::SrcCountry], COUNTRY_EXPECTED),
+            "dst-country" => self.names(&[C::DstCountry], COUNTRY_EXPECTED),
+            "network" => self.names(&[C::SrcNet, C::DstNet], NETWORK_EXPECTED),
+            "src-net" => self.names(&[C::SrcNet], NETWORK_EXPECTED),
+            "dst-net" => self.names(&[C::DstNet], NETWORK_EXPECTED),
+            "next-hop" => self.address(&[C::NextHop], &NET),
+            "bgp-next-hop" => self.address(&[C::BgpNextHop], &NET),
+            "nat-src" => self.address(&[C::NatSrc], &NET),
+            "nat-dst" => self.address(&[C::NatDst], &NET),
+            "proto" | "protocol" => {
+                self.range(Unit::Protocol, |from, to| Test::Number(&[C::Protocol], from, to))
+            }
             "app" => self.application(),
             "end" => self.word(&[C::EndReasonWord], Vocabulary::EndReason),
             "event" => self.word(&[C::EventWord], Vocabulary::Event),
@@ -276,41 +280,56 @@ impl<'a> Parser<'a> {
         systems: &'static [C],
     ) -> Result<Expression, FilterError> {
         if self.take_word("port") {
-            self.number(ports, u16::MAX.into())
+            self.port(ports)
         } else if self.take_word("as") {
             self.number(systems, u32::MAX.into())
-        } else if self.take_word("ip") || self.take_word("host") {
-            self.address(addresses, false)
+        } else if self.take_word("ip") {
+            self.address(addresses, &ADDRESS)
+        } else if self.take_word("host") {
+            self.address(addresses, &HOST)
         } else {
             let named = self.take_word("net");
-            self.address(addresses, true).map_err(|error| match named {
+            self.address(addresses, &NET).map_err(|error| match named {
                 true => error,
-                false => self.expected("expected an address, a prefix, `ip`, `net`, `port` or `as`"),
+                false => self.expected("expected an address, a prefix, `ip`, `host`, `net`, `port` or `as`"),
             })
         }
     }
 
-    fn address(&mut self, columns: &'static [C], prefixes: bool) -> Result<Expression, FilterError> {
-        let what = if prefixes { "expected an address or a prefix" } else { "expected an address" };
-        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
-        let prefix = match IpAddr::from_str(word) {
-            Ok(address) => {
-                let length = if address.is_ipv4() { 32 } else { 128 };
-                IpPrefix::from_str(&format!("{word}/{length}"))
-            }
-            Err(_) if prefixes => IpPrefix::from_str(word),
-            Err(_) => return Err(self.expected(what)),
-        };
-        let prefix = prefix.map_err(|error| match word.contains('/') {
-            true => self.expected(&format!("expected a prefix ({error})")),
-            false => self.expected(what),
-        })?;
+    /// Addresses, separated by commas.
+    fn address(&mut self, columns: &'static [C], place: &Place) -> Result<Expression, FilterError> {
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(place.expected)) };
+        let mut tests = Vec::new();
+        for part in word.split(',') {
+            let prefixes = self.prefixes(part, place)?;
+            tests.extend(prefixes.into_iter().map(|prefix| Expression::Test(Test::Address(columns, prefix))));
+        }
         self.next += 1;
-        Ok(Expression::Test(Test::Address(columns, prefix)))
+        Ok(one_of(tests))
+    }
+
+    fn prefixes(&self, part: &str, place: &Place) -> Result<Vec<IpPrefix>, FilterError> {
+        if let Ok(address) = IpAddr::from_str(part) {
+            return Ok(vec![IpPrefix::host(address)]);
+        }
+        if place.takes_prefixes {
+            return IpPrefix::from_str(part).map(|prefix| vec![prefix]).map_err(|error| {
+                match part.contains('/') {
+                    true => self.expected(&format!("expected a prefix ({error})")),
+                    false => self.expected(place.expected),
+                }
+            });
+        }
+        let is_name = place.takes_names && part.contains(|c: char| c.is_ascii_alphabetic());
+        let addresses = if is_name { (self.resolve)(part) } else { Vec::new() };
+        match addresses.is_empty() {
+            true => Err(self.expected(place.expected)),
+            false => Ok(addresses.into_iter().map(IpPrefix::host).collect()),
+        }
     }
 
     fn exporter(&mut self) -> Result<Expression, FilterError> {
-        self.address(&[C::ExporterAddress], true).or_else(|_| {
+        self.address(&[C::ExporterAddress], &NET).or_else(|_| {
             self.name(
                 &[C::ExporterName],
                 "expected an exporter's name, its address or a prefix, such as `edge1`",
@@ -323,6 +342,25 @@ impl<'a> Parser<'a> {
         let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
         self.next += 1;
         Ok(Expression::Test(Test::Name(columns, word.to_owned())))
+    }
+
+    /// Names, separated by commas.
+    fn names(&mut self, columns: &'static [C], what: &str) -> Result<Expression, FilterError> {
+        self.take_sign(Sign::Equal);
+        self.list(what, |part| (!part.is_empty()).then(|| Test::Name(columns, part.to_owned())))
+    }
+
+    /// A test for each part of a word with commas.
+    fn list(&mut self, what: &str, test: impl Fn(&str) -> Option<Test>) -> Result<Expression, FilterError> {
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
+        let tests: Option<Vec<_>> = word.split(',').map(|part| test(part).map(Expression::Test)).collect();
+        let tests = tests.ok_or_else(|| self.expected(what))?;
+        self.next += 1;
+        Ok(one_of(tests))
+    }
+
+    fn port(&mut self, columns: &'static [C]) -> Result<Expression, FilterError> {
+        self.range(Unit::Port, |from, to| Test::Number(columns, from, to))
     }
 
     fn number(&mut self, columns: &'static [C], most: u64) -> Result<Expression, FilterError> {
@@ -339,7 +377,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A comparison with a number, or a range of numbers.
+    /// A comparison with a number; or numbers and ranges, separated by commas.
     fn range(&mut self, unit: Unit, test: impl Fn(u64, u64) -> Test) -> Result<Expression, FilterError> {
         let sign = match self.peek() {
             Some(Token::Sign(sign, _)) if sign as u8 >= Sign::Equal as u8 => {
@@ -348,72 +386,56 @@ impl<'a> Parser<'a> {
             }
             _ => Sign::Equal,
         };
-        let (from, to) = self.numbers(unit, sign)?;
-        let within = |from: Option<u64>, to: Option<u64>| match (from, to) {
-            (Some(from), Some(to)) => Expression::Test(test(from, to)),
-            // Nothing is below the minimum or above the maximum.
-            _ => Expression::Not(Box::new(Expression::Any)),
-        };
-        Ok(match sign {
-            Sign::Unequal => Expression::Not(Box::new(within(Some(from), Some(to)))),
-            Sign::Less => within(Some(0), from.checked_sub(1)),
-            Sign::AtMost => within(Some(0), Some(to)),
-            Sign::More => within(to.checked_add(1), Some(u64::MAX)),
-            Sign::AtLeast => within(Some(from), Some(u64::MAX)),
-            _ => within(Some(from), Some(to)),
-        })
-    }
-
-    fn numbers(&mut self, unit: Unit, sign: Sign) -> Result<(u64, u64), FilterError> {
-        let what = match unit {
-            Unit::UpTo(most) => format!("expected a number up to {most}"),
-            Unit::Count => "expected a number, such as `1000` or `10k`".to_owned(),
-            Unit::Time => "expected a time, such as `500ms`, `2s` or `5m`".to_owned(),
-        };
-        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(&what)) };
-        let number = |text: &str| unit.parse(text);
-        let numbers = match word.split_once('-') {
-            Some((from, to)) if sign == Sign::Equal => {
-                number(from).zip(number(to)).filter(|(from, to)| from <= to)
+        let number = |text: &str| unit.parse(text).map(|number| (number, number));
+        match sign {
+            Sign::Equal | Sign::Unequal => {
+                let range = |text: &str| {
+                    let (from, to) = text.split_once('-')?;
+                    unit.parse(from).zip(unit.parse(to)).filter(|(from, to)| from <= to)
+                };
+                // Names of services may have a hyphen.
+                let any = self.list(&unit.expected(), |part| {
+                    number(part).or_else(|| range(part)).map(|(from, to)| test(from, to))
+                })?;
+                Ok(if sign == Sign::Equal { any } else { Expression::Not(Box::new(any)) })
             }
-            _ => number(word).map(|number| (number, number)),
-        };
-        let numbers = numbers.ok_or_else(|| self.expected(&what))?;
-        self.next += 1;
-        Ok(numbers)
-    }
-
-    fn protocol(&mut self) -> Result<Expression, FilterError> {
-        if let Some(Token::Word(word)) = self.peek() {
-            let word = word.to_ascii_lowercase();
-            let named = application::APPLICATIONS.iter().find(|a| {
-                a.name == word && application::by_ip_protocol(a.transport).is_some_and(|p| p.name == word)
-            });
-            if let Some(protocol) = named {
-                self.next += 1;
-                let number = protocol.transport.into();
-                return Ok(Expression::Test(Test::Number(&[C::Protocol], number, number)));
-            }
+            _ => self.compared(sign, unit, test),
         }
-        self.number(&[C::Protocol], 255).map_err(|error| FilterError {
-            message: error.message.replace(
-                "a number up to 255",
-                "a protocol: tcp, udp, icmp, icmpv6, sctp, gre, esp or a number up to 255",
-            ),
-            ..error
-        })
+    }
+
+    /// A comparison by `<`, `<=`, `>` or `>=`.
+    fn compared(
+        &mut self,
+        sign: Sign,
+        unit: Unit,
+        test: impl Fn(u64, u64) -> Test,
+    ) -> Result<Expression, FilterError> {
+        let word = match self.peek() {
+            Some(Token::Word(word)) => unit.parse(word),
+            _ => None,
+        };
+        let number = word.ok_or_else(|| self.expected(&unit.expected()))?;
+        self.next += 1;
+        let bounds = match sign {
+            Sign::Less => number.checked_sub(1).map(|to| (0, to)),
+            Sign::AtMost => Some((0, number)),
+            Sign::More => number.checked_add(1).map(|from| (from, u64::MAX)),
+            _ => Some((number, u64::MAX)),
+        };
+        // Nothing is below the minimum or above the maximum.
+        let nothing = || Expression::Not(Box::new(Expression::Any));
+        Ok(bounds.map_or_else(nothing, |(from, to)| Expression::Test(test(from, to))))
     }
 
     fn application(&mut self) -> Result<Expression, FilterError> {
-        let what = "expected an application, such as `dns`, `https` or `sip`";
-        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
-        let code = match (application::by_name(word), word) {
-            (Some(application), _) => application.code.into(),
-            (None, "unknown") => 0,
-            _ => return Err(self.expected(what)),
-        };
-        self.next += 1;
-        Ok(Expression::Test(Test::Number(&[C::App], code, code)))
+        self.list("expected an application, such as `dns`, `https` or `sip`", |word| {
+            let code = match (application::by_name(word), word) {
+                (Some(application), _) => application.code.into(),
+                (None, "unknown") => 0,
+                _ => return None,
+            };
+            Some(Test::Number(&[C::App], code, code))
+        })
     }
 
     /// One of a vocabulary's words, or `any` of them.
@@ -448,11 +470,31 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// What names addresses.
+struct Place {
+    takes_prefixes: bool,
+    takes_names: bool,
+    expected: &'static str,
+}
+
+const ADDRESS: Place = Place { takes_prefixes: false, takes_names: false, expected: "expected an address" };
+const NET: Place =
+    Place { takes_prefixes: true, takes_names: false, expected: "expected an address or a prefix" };
+const HOST: Place = Place {
+    takes_prefixes: false,
+    takes_names: true,
+    expected: "expected an address, or the name of a host that has one",
+};
+
 /// The unit of a number.
 #[derive(Clone, Copy)]
 enum Unit {
     /// No unit; the number is at most this large.
     UpTo(u64),
+    /// A port, or the name of a service.
+    Port,
+    /// A protocol's number or name.
+    Protocol,
     /// A count; `k`, `M` and `G` mean thousands, millions, billions.
     Count,
     /// Seconds, or a number with `ms`, `s`, `m` or `h`; stored in nanoseconds.
@@ -460,7 +502,35 @@ enum Unit {
 }
 
 impl Unit {
+    fn expected(self) -> String {
+        match self {
+            Self::UpTo(most) => format!("expected a number up to {most}"),
+            Self::Port => "expected a port up to 65535, or a service such as `https`".to_owned(),
+            Self::Protocol => {
+                "expected a protocol: tcp, udp, icmp, icmpv6, sctp, gre, esp or a number up to 255".to_owned()
+            }
+            Self::Count => "expected a number, such as `1000` or `10k`".to_owned(),
+            Self::Time => "expected a time, such as `500ms`, `2s` or `5m`".to_owned(),
+        }
+    }
+
     fn parse(self, text: &str) -> Option<u64> {
+        match self {
+            Self::Port => Self::UpTo(u16::MAX.into()).parse_number(text).or_else(|| {
+                let service = application::by_name(text)?;
+                (service.port != 0).then_some(service.port.into())
+            }),
+            Self::Protocol => Self::UpTo(u8::MAX.into()).parse_number(text).or_else(|| {
+                let named = application::by_name(text)?;
+                let is_protocol = application::by_ip_protocol(named.transport)
+                    .is_some_and(|known| known.name == named.name);
+                is_protocol.then_some(named.transport.into())
+            }),
+            _ => self.parse_number(text),
+        }
+    }
+
+    fn parse_number(self, text: &str) -> Option<u64> {
         let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(at);
         let scale = match (self, unit) {

@@ -21,6 +21,15 @@ pub struct Series {
     pub steps: Vec<Sums>,
 }
 
+/// Which values of the keys get a line.
+#[derive(Clone, Copy, Debug)]
+pub enum Lines<'a> {
+    /// As many of the largest.
+    Largest(usize),
+    /// These, in this order.
+    These(&'a [Vec<KeyValue>]),
+}
+
 /// Traffic by time steps. A record belongs to the step of its last packet.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -68,14 +77,13 @@ impl View {
     }
 }
 
-/// Sums up the records of a query by steps of `step_ns` and, if there are keys, by the `count` largest of
-/// these.
+/// Sums up the records of a query by steps of `step_ns` and, if there are keys, by some of their values.
 pub fn graph(
     view: &View,
     query: &Query,
     keys: &[Key],
     by: Metric,
-    count: usize,
+    lines: Lines<'_>,
     step_ns: u64,
 ) -> Result<Graph, StoreError> {
     let Some(window) = extent(view, query.window) else { return Ok(Graph { step_ns, ..Graph::default() }) };
@@ -89,19 +97,19 @@ pub fn graph(
     // Only the largest keys get steps, since there may be millions of others.
     let mut totals: HashMap<u128, Sums> = HashMap::new();
     summed.each(|packed, sums| totals.entry(summed.step(packed).1).or_default().add(sums));
-    let count = count.max(1);
-    let mut largest: Vec<(u128, u64)> = totals.iter().map(|(key, sums)| (*key, sums.of(by))).collect();
-    if largest.len() > count {
-        largest.select_nth_unstable_by(count - 1, |a, b| b.1.cmp(&a.1));
-        let least = largest[count - 1].1;
-        largest.retain(|(_, value)| *value >= least);
-    }
-    let mut named: Vec<(u128, Vec<KeyValue>, u64)> =
-        largest.into_iter().map(|(packed, value)| (packed, summed.values(packed), value)).collect();
-    named.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.1.cmp(&b.1)));
-    named.truncate(count);
-    let places: HashMap<u128, usize> = named.iter().map(|(packed, ..)| *packed).zip(0..).collect();
-    let mut series: Vec<Series> = named.into_iter().map(|(_, key, _)| empty(Some(key), steps)).collect();
+    let named = match lines {
+        Lines::Largest(count) => largest(&totals, |packed| summed.values(packed), by, count.max(1)),
+        Lines::These(values) => {
+            let mut of_values: Vec<_> =
+                totals.keys().map(|packed| (*packed, summed.values(*packed))).collect();
+            let place = |key: &Vec<KeyValue>| values.iter().position(|value| value == key);
+            of_values.retain(|(_, key)| place(key).is_some());
+            of_values.sort_by_key(|(_, key)| place(key));
+            of_values
+        }
+    };
+    let places: HashMap<u128, usize> = named.iter().map(|(packed, _)| *packed).zip(0..).collect();
+    let mut series: Vec<Series> = named.into_iter().map(|(_, key)| empty(Some(key), steps)).collect();
     let mut others = empty(None, steps);
     summed.each(|packed, sums| {
         let (step, key) = summed.step(packed);
@@ -120,6 +128,26 @@ pub fn graph(
     }
     let covered = (window.from_ns, window.to_ns);
     Ok(Graph { from_ns, step_ns, covered, series, total: summed.total, live: summed.live, scanned })
+}
+
+/// The `count` largest keys, largest first.
+fn largest(
+    totals: &HashMap<u128, Sums>,
+    values: impl Fn(u128) -> Vec<KeyValue>,
+    by: Metric,
+    count: usize,
+) -> Vec<(u128, Vec<KeyValue>)> {
+    let mut largest: Vec<(u128, u64)> = totals.iter().map(|(key, sums)| (*key, sums.of(by))).collect();
+    if largest.len() > count {
+        largest.select_nth_unstable_by(count - 1, |a, b| b.1.cmp(&a.1));
+        let least = largest[count - 1].1;
+        largest.retain(|(_, value)| *value >= least);
+    }
+    let mut named: Vec<_> =
+        largest.into_iter().map(|(packed, value)| (value, packed, values(packed))).collect();
+    named.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.2.cmp(&b.2)));
+    named.truncate(count);
+    named.into_iter().map(|(_, packed, values)| (packed, values)).collect()
 }
 
 fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {

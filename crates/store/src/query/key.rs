@@ -84,6 +84,14 @@ impl Key {
         names.join(", ")
     }
 
+    /// The key of the other end or side; one of either end is its own.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        let opposite = self.source.opposite().filter(|_| self.destination.is_none());
+        let of = |field: Field| Self::ALL.iter().find(|key| key.source == field && key.destination.is_none());
+        opposite.and_then(of).copied().unwrap_or(self)
+    }
+
     /// Bits of a value in a packed key; for addresses, the bits of their number.
     pub(crate) fn bits(&self) -> u32 {
         match self.source.row().kind {

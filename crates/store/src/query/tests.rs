@@ -33,6 +33,10 @@ const CONDITIONS: &[Condition] = &[
     }),
     ("dst port < 100 and proto tcp", |r| r.key.dst_port < 100 && r.key.protocol == 6),
     ("port 1-200", |r| (1..=200).contains(&r.key.src_port) || (1..=200).contains(&r.key.dst_port)),
+    ("dst port 53,443,80-90 and proto tcp,udp", |r| {
+        matches!(r.key.dst_port, 53 | 443 | 80..=90) && matches!(r.key.protocol, 6 | 17)
+    }),
+    ("port != http,dns", |r| ![r.key.src_port, r.key.dst_port].iter().any(|port| matches!(port, 80 | 53))),
     ("not as 64503", |r| r.src_as != 64_503 && r.dst_as != 64_503),
     ("packets > 1M", |r| scaled(r, r.packets()) > 1_000_000),
     ("bytes <= 10k", |r| scaled(r, r.bytes()) <= 10_000),
@@ -323,13 +327,47 @@ fn list_agrees_with_the_slow_reference() {
 }
 
 #[test]
+fn the_other_direction_exchanges_source_and_destination() {
+    let turned = [
+        ("src net 10.0.0.0/8 and dst port 53,443", "dst net 10.0.0.0/8 and src port 53,443"),
+        ("not (src-as 64500 or in-if lan)", "not (dst-as 64500 or (out-if lan))"),
+        ("port 53 and host 10.0.0.1 and packets > 10", "port 53 and host 10.0.0.1 and packets > 10"),
+    ];
+    let world = world(5);
+    for (text, other) in turned {
+        let [filter, other] = [text, other].map(|text| Filter::parse(text).unwrap());
+        let select = |filter: &Filter| filter.select(&Arc::from(world.records.clone())).unwrap();
+        assert_eq!(select(&filter.reversed()), select(&other), "{text}");
+        assert_eq!(select(&filter.reversed().reversed()), select(&filter), "{text}");
+    }
+    let key = |name: &str| name.parse::<Key>().unwrap();
+    let turned = ["src", "dst-port", "in-if", "nat-src", "as", "proto"].map(|name| key(name).reversed().name);
+    assert_eq!(turned, ["dst", "src-port", "out-if", "nat-dst", "as", "proto"]);
+    // The same values, in the order that they are asked in, the others together.
+    let query = Query::new(Window::ALL, Filter::default());
+    let largest =
+        graph(&world.view, &query, &[key("src-as")], Metric::Bytes, Lines::Largest(3), 7 * MINUTE_NS)
+            .unwrap();
+    let mut values: Vec<_> = largest.series.iter().filter_map(|series| series.key.clone()).collect();
+    values.reverse();
+    let chosen =
+        graph(&world.view, &query, &[key("src-as")], Metric::Bytes, Lines::These(&values), 7 * MINUTE_NS)
+            .unwrap();
+    let mut series = largest.series;
+    let named = values.len();
+    series[..named].reverse();
+    assert_eq!(chosen.series, series);
+}
+
+#[test]
 fn graph_agrees_with_the_slow_reference() {
     let world = world(3);
     let key = "dst-as".parse::<Key>().unwrap();
     for window in windows() {
         for condition in CONDITIONS {
             let query = Query::new(window, Filter::parse(condition.0).unwrap());
-            let answer = graph(&world.view, &query, &[key], Metric::Bytes, 3, 7 * MINUTE_NS).unwrap();
+            let answer =
+                graph(&world.view, &query, &[key], Metric::Bytes, Lines::Largest(3), 7 * MINUTE_NS).unwrap();
             let mut steps: BTreeMap<(Option<Vec<KeyValue>>, u64), Sums> = BTreeMap::new();
             let shown: Vec<_> = answer.series.iter().filter_map(|series| series.key.clone()).collect();
             for record in matching(&world, window, condition) {

@@ -6,6 +6,7 @@ use super::choices::{Choice, one_of};
 use super::flows_import::FlowsImportArgs;
 use super::keep::{KeepArgs, seconds};
 use clap::{Args, Subcommand};
+use thalweg_flow::fields::Field;
 use thalweg_store::query::{Key, Metric};
 use thalweg_text::calendar::{SECOND_NS, parse_time};
 
@@ -106,6 +107,9 @@ pub(crate) struct FlowsListArgs {
     /// Print this many of the latest records
     #[arg(short, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
+    /// Print these fields instead, separated by commas, by their names in JSON: src,dst,dst_port,bytes
+    #[arg(long, value_name = "FIELD[,FIELD..]", value_parser = parse_fields)]
+    pub(crate) columns: Option<Fields>,
     #[command(flatten)]
     pub(crate) which: FlowsWhichArgs,
 }
@@ -125,6 +129,12 @@ pub(crate) struct FlowsGraphArgs {
     /// Draw the graph into this SVG file instead
     #[arg(long, value_name = "FILE", conflicts_with = "csv")]
     pub(crate) svg: Option<PathBuf>,
+    /// Draw areas on top of each other instead of lines
+    #[arg(long, requires = "svg")]
+    pub(crate) stacked: bool,
+    /// Draw the other direction too, below: the same question with source and destination exchanged
+    #[arg(long, requires = "svg")]
+    pub(crate) both: bool,
     /// Draw this many values of the key; the rest is summed
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) n: u32,
@@ -146,6 +156,20 @@ pub(crate) struct Keys(pub(crate) Vec<Key>);
 fn parse_keys(text: &str) -> Result<Keys, String> {
     let keys: Result<Vec<Key>, _> = text.split(',').map(str::parse).collect();
     keys.map(Keys).map_err(|error| error.to_string())
+}
+
+/// Fields of records, in the order of columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields(pub(crate) Vec<Field>);
+
+fn parse_fields(text: &str) -> Result<Fields, String> {
+    let field = |name: &str| {
+        Field::named(name).ok_or_else(|| {
+            let names: Vec<&str> = Field::ALL.iter().map(|field| field.name()).collect();
+            format!("`{name}` is not a field; expected some of {}", names.join(", "))
+        })
+    };
+    text.split(',').map(field).collect::<Result<_, _>>().map(Fields)
 }
 
 /// Parses a time span to nanoseconds.
@@ -177,6 +201,7 @@ Keys:
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
   icmp-type icmp-code exporter exporter-address domain
   in-if out-if (names of interfaces) in-vrf out-vrf direction event
+  server-name resolved-name dns-name dns-type dns-code alpn ja4
 "
     };
 }
@@ -185,15 +210,18 @@ macro_rules! filters {
     () => {
         "
 Filters:
-  [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] port N, [src|dst] as N
+  [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] host NAME, [src|dst] port N, [src|dst] as N
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
   next-hop, bgp-next-hop, nat-src, nat-dst PREFIX; exporter NAME, ADDRESS or PREFIX
   in-if, out-if NAME, of an interface or its description; NAME* is the beginning of a name
   country, src-country, dst-country DE; network, src-net, dst-net NAME
+  name *.example.org, server-name, resolved-name, dns-name, dns-type, dns-code, alpn, ja4
   event WORD, or any: of NAT and firewalls, which other questions leave out; direction ingress or egress
   ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code,
   domain, in-vrf, out-vrf, next-as N
-  N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
+  N is a number, FROM-TO, several of them separated by commas, or a comparison: > 10, <= 5k, != 0
+  a port may have a service's name: port https,8080-8089; PREFIX, ADDRESS, country and network may be lists too
+  join tests with and, or, not, ( )
 "
     };
 }
@@ -209,7 +237,8 @@ macro_rules! top_examples {
 macro_rules! list_examples {
     () => {
         "
-  thalweg flows list 'src net 10.0.0.0/8 and (dst port 53 or port 443) and packets > 10 and not as 64500'
+  thalweg flows list 'src net 10.0.0.0/8 and dst port dns,https and packets > 10 and not as 64500'
+  thalweg flows list --columns flow_start,src,dst,bytes,server_name --last 5m
   thalweg flows list --follow tcp and flags S"
     };
 }
@@ -218,7 +247,8 @@ macro_rules! graph_examples {
     () => {
         "
   thalweg flows graph --last 1d tcp
-  thalweg flows graph --key app --step 5m --last 6h --svg apps.svg"
+  thalweg flows graph --key app --step 5m --last 6h --svg apps.svg --stacked
+  thalweg flows graph --key dst-as --last 1d --svg peers.svg --stacked --both src net 192.0.2.0/24"
     };
 }
 

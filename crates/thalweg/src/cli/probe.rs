@@ -26,7 +26,7 @@ pub(crate) struct ProbeArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
     /// `PORT=FILE` sets the ingress port of the file's packets, a part of the flow key.
-    #[arg(required_unless_present = "interface", value_name = "INPUT")]
+    #[arg(value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Capture from this interface until interrupted (repeatable)
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["inputs", "loops", "rate", "preload", "strict", "deal"],
@@ -35,6 +35,11 @@ pub(crate) struct ProbeArgs {
     /// Driver that captures from interfaces
     #[arg(long, value_parser = one_of(DRIVERS), default_value = "af-packet", requires = "interface", help_heading = "Input")]
     pub(crate) driver: LiveDriver,
+    /// Packets that can wait for the probe, of each interface, before further ones are missed [default: 50000, which is
+    /// 50 ms at a million a second; af-xdp: 8192 of each receive queue]
+    #[arg(long, value_name = "N", requires = "interface", value_parser = clap::value_parser!(u32).range(64..=65536),
+          help_heading = "Input")]
+    pub(crate) ring: Option<u32>,
     /// Stop after this many seconds
     #[arg(long, value_name = "S", requires = "interface", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Input")]
@@ -99,8 +104,8 @@ pub(crate) struct ProbeArgs {
     /// Do not use huge pages: saves up to 20 MiB with few flows, is slower with many
     #[arg(long, help_heading = "Flow cache")]
     pub(crate) small_pages: bool,
-    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, or to Kafka:
-    /// kafka://HOST:PORT/TOPIC (repeatable)
+    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, to Kafka:
+    /// kafka://HOST:PORT/TOPIC, or to ClickHouse: clickhouse://HOST:PORT/TABLE, clickhouse+tls:// (repeatable)
     #[arg(short, long, value_name = "URL", help_heading = "Export")]
     pub(crate) export: Vec<String>,
     /// Distribute flows over the collectors by hash, instead of sending all flows to each
@@ -351,6 +356,7 @@ impl ProbeArgs {
         LiveInput {
             interfaces: self.interface.clone(),
             driver: self.driver,
+            ring: self.ring,
             seconds: self.seconds,
             packets: self.packets,
         }
@@ -422,6 +428,7 @@ Examples:
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      flows by ingress port
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to Kafka (cargo feature `kafka`)
+  thalweg probe office.pcapng --export clickhouse://192.0.2.1:8123/flows               to ClickHouse
   thalweg probe big.pcap --readers 1 --workers 2               one reader, two workers
   thalweg probe big.pcap --model chain --workers 2             the same in a line, as in ffProbe
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W

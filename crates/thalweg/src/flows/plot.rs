@@ -15,28 +15,20 @@ const TICK_LENGTHS_S: [u64; 18] =
 const DAY_S: u64 = 86_400;
 const WEEK_S: u64 = 604_800;
 
-/// The graph as a separate file. A step that is only partly covered by records is left out: it would look
-/// like a dip.
-pub(super) fn svg(answer: &Graph, by: Metric) -> String {
+/// The graph as a separate file, with `below` as the other direction. A step that is only partly covered by records is
+/// left out: it would look like a dip.
+pub(super) fn svg(answer: &Graph, below: Option<&Graph>, by: Metric, stacked: bool) -> String {
     let (rate, factor) = rate_of(by);
     let step_s = answer.step_ns as f64 / SECOND_NS as f64;
     let steps: Vec<(u64, bool)> = answer.steps().collect();
     let is_whole = |step: &(u64, bool)| step.1;
     // If no step is complete, all are shown.
     let shows_all = !steps.iter().any(is_whole);
-    let series = answer.series.iter().enumerate().map(|(place, series)| {
-        let shown = steps.iter().zip(&series.steps).filter(|(step, _)| shows_all || is_whole(step));
-        let point = |((from_ns, _), sums): (&(u64, bool), &thalweg_store::query::Sums)| Point {
-            x: seconds(*from_ns),
-            y: sums.of(by) as f64 * factor / step_s,
-            range: None,
-        };
-        Series {
-            name: title(series),
-            kind: if series.key.is_some() { SeriesKind::Measured(place) } else { SeriesKind::Reference },
-            points: shown.map(point).collect(),
-        }
-    });
+    let shown = steps.iter().enumerate().filter(|(_, step)| shows_all || is_whole(step));
+    let shown: Vec<(usize, f64)> = shown.map(|(place, (from_ns, _))| (place, seconds(*from_ns))).collect();
+    let curves = Curves { above: answer, shown, by, factor: factor / step_s, stacked };
+    let mut series = curves.of(answer, 1.0);
+    series.extend(below.into_iter().flat_map(|below| curves.of(below, -1.0)));
     let first_ns = steps.first().map_or(answer.from_ns, |step| step.0);
     let last_ns = steps.last().map_or(answer.from_ns, |step| step.0);
     let left_out = match steps.iter().filter(|step| !is_whole(step)).count() {
@@ -45,6 +37,7 @@ pub(super) fn svg(answer: &Graph, by: Metric) -> String {
         1 => "; 1 incomplete step is left out",
         _ => "; 2 incomplete steps are left out",
     };
+    let y = Axis::new(rate, Unit::Count, Scale::Linear);
     let chart = LineChart {
         title: format!(
             "Traffic from {} to {}, steps of {step_s} s{left_out}",
@@ -52,10 +45,53 @@ pub(super) fn svg(answer: &Graph, by: Metric) -> String {
             whole_seconds(last_ns.saturating_add(answer.step_ns))
         ),
         x: Axis::of_times("time (UTC) at which a step begins", ticks(first_ns, last_ns), place_name),
-        y: Axis::new(rate, Unit::Count, Scale::Linear),
-        series: series.collect(),
+        y: match below {
+            Some(_) => Axis { label: format!("{rate}; below: the other direction"), mirrored: true, ..y },
+            None => y,
+        },
+        series,
     };
     standalone(&chart.svg())
+}
+
+struct Curves<'a> {
+    /// It decides about colors.
+    above: &'a Graph,
+    /// The steps to show, each with its time in seconds.
+    shown: Vec<(usize, f64)>,
+    by: Metric,
+    /// From the sum of a step to a rate.
+    factor: f64,
+    stacked: bool,
+}
+
+impl Curves<'_> {
+    /// The curves of a graph, or its areas from the axis outward; `sign` says on which side of it.
+    fn of(&self, graph: &Graph, sign: f64) -> Vec<Series> {
+        let mut heights = vec![0.0; self.shown.len()];
+        let mut points = |of: &thalweg_store::query::Series| {
+            let shown = self.shown.iter().zip(&mut heights);
+            let point = |((place, x), height): (&(usize, f64), &mut f64)| {
+                let sum = of.steps.get(*place).map_or(0, |sums| sums.of(self.by));
+                let y = sign * sum as f64 * self.factor;
+                let from = *height;
+                *height += y;
+                let edges = (from.min(*height), from.max(*height));
+                Point { x: *x, y, range: self.stacked.then_some(edges) }
+            };
+            shown.map(point).collect()
+        };
+        let color = |of: &thalweg_store::query::Series| {
+            let place = self.above.series.iter().position(|series| series.key == of.key);
+            place.unwrap_or(self.above.series.len())
+        };
+        let kind = |of: &thalweg_store::query::Series| match (self.stacked, &of.key) {
+            (true, _) => SeriesKind::Area(color(of)),
+            (false, Some(_)) => SeriesKind::Measured(color(of)),
+            (false, None) => SeriesKind::Reference,
+        };
+        graph.series.iter().map(|of| Series { name: title(of), kind: kind(of), points: points(of) }).collect()
+    }
 }
 
 fn seconds(time_ns: u64) -> f64 {
@@ -162,10 +198,24 @@ mod tests {
             series: series.to_vec(),
             ..Graph::default()
         };
-        let svg = svg(&graph, Metric::Bytes);
+        let svg = svg(&graph, None, Metric::Bytes, false);
         assert!(svg.contains("2 incomplete steps are left out"), "{svg}");
         assert!(svg.contains("05:01") && svg.contains("time (UTC)") && !svg.contains("since then"), "{svg}");
         assert!(svg.contains("at 2026-11-22T05:01:00Z: 133") && !svg.contains("05:00:00Z: 0"), "{svg}");
+        let stacked = super::svg(&graph, None, Metric::Bytes, true);
+        assert_eq!(stacked.matches("class=\"area").count(), 2);
+        assert!(stacked.contains("500 at 2026-11-22T05:01:00Z: 66.7"), "{stacked}");
+        // The second lies on the first: its lower edge is the other's upper one.
+        let corners = |class: &str| {
+            let begin = format!("class=\"area {class}\" points=\"");
+            let points =
+                stacked.split(&begin).nth(1).and_then(|rest| rest.split('"').next()).expect("an area");
+            points.split(' ').map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(corners("s1")[2..], [corners("s0")[1].clone(), corners("s0")[0].clone()]);
+        let both = super::svg(&graph, Some(&graph), Metric::Bytes, true);
+        assert_eq!(both.matches("class=\"area").count(), 4);
+        assert!(both.contains("below: the other direction") && !both.contains("Z: -"), "{both}");
         // Both series have their marks at the same places.
         let places = |class: &str| {
             let begin = format!("class=\"curve {class}\" points=\"");

@@ -11,7 +11,8 @@ use thalweg_store::{Dataset, View, Window};
 use thalweg_text::calendar::format_time;
 use thalweg_text::units::counted;
 
-use super::{ListLines, failed};
+use super::failed;
+use super::lines::Lines;
 use crate::cli::FlowsArgs;
 use crate::{Failure, print};
 
@@ -101,13 +102,13 @@ fn report_writer(writing: &Writing) {
 }
 
 /// Prints records as they arrive, until all writers have ended.
-pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Result<(), Failure> {
+pub(super) fn follow(args: &FlowsArgs, query: &Query, mut lines: Lines) -> Result<(), Failure> {
     let follows = open(args)?.follow().map_err(failed)?;
     if follows.is_empty() {
         let what = format!("nobody writes {} now: there is nothing to follow", args.folders());
         return Err(Failure::Run(what));
     }
-    print(&lines.header())?;
+    print(&lines.begin())?;
     let (sender, events) = sync_channel(1);
     for mut follow in follows {
         let sender = sender.clone();
@@ -131,7 +132,7 @@ pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Resu
                 let mut view = View::default();
                 view.add_batch(Arc::from(records));
                 let (chosen, _) = list(&view, query, count).map_err(failed)?;
-                print(&lines.of(&chosen))?;
+                print(&lines.more(&chosen))?;
             }
             Followed::Missed(count) => {
                 let missed = counted(count, "record");

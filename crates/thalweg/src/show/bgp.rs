@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 use thalweg_node::control::{
     BgpNeighborView, BgpRequest, ByFamily, MemoryView, MessagesView, NegotiatedView, Request, RestartView,
-    RibView, RouteFilter, RouteView, UpdateGroupView,
+    RibView, RouteFilter, RouteView, RpkiView, UpdateGroupView, ValidityView,
 };
 use thalweg_text::units::{age, bytes, count, counted};
 use thalweg_text::{Align, Table};
@@ -30,7 +30,8 @@ Examples:
   thalweg show bgp routes --neighbor transit-1 --received
   thalweg show bgp routes --received-from transit-1 --pre-policy
   thalweg show bgp routes --rejected --neighbor transit-1
-  thalweg show bgp routes --advertised-to peer-3";
+  thalweg show bgp routes --advertised-to peer-3
+  thalweg show bgp rpki 192.0.2.0/24 --origin-as 64496";
 
 const BGP: &[Show] = &[
     Show::asks(
@@ -50,6 +51,10 @@ const BGP: &[Show] = &[
         "Numbers of prefixes, routes and attribute sets",
         Request::Bgp(BgpRequest::Rib),
         Print::Page(|items| Ok(parse_all(items)?.iter().map(rib).collect())),
+    ),
+    Show::reads::<RpkiArgs>(
+        "rpki",
+        "Route origin validation: sources of VRPs, routes by validity; the VRPs that cover a prefix",
     ),
     Show::asks(
         "update-groups",
@@ -81,6 +86,30 @@ impl From<NeighborArgs> for Question {
     fn from(NeighborArgs { neighbor: name }: NeighborArgs) -> Self {
         let print = Print::Page(|items| Ok(parse_all(items)?.iter().map(neighbor).collect()));
         (Request::Bgp(BgpRequest::Neighbor { neighbor: name }), print)
+    }
+}
+
+#[derive(Debug, Args)]
+struct RpkiArgs {
+    /// Show the VRPs that cover this prefix
+    prefix: Option<String>,
+    /// Say whether they let this AS originate it
+    #[arg(long, value_name = "AS", requires = "prefix")]
+    origin_as: Option<u32>,
+}
+
+impl From<RpkiArgs> for Question {
+    fn from(RpkiArgs { prefix, origin_as }: RpkiArgs) -> Self {
+        match prefix {
+            None => {
+                let print = Print::Page(|items| Ok(parse_all(items)?.iter().map(rpki).collect()));
+                (Request::Bgp(BgpRequest::Rpki), print)
+            }
+            Some(prefix) => {
+                let print = Print::Page(|items| Ok(parse_all(items)?.iter().map(validity).collect()));
+                (Request::Bgp(BgpRequest::Vrps { prefix, origin_as }), print)
+            }
+        }
     }
 }
 
@@ -206,9 +235,10 @@ fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
         .number("Rejected", |each| {
             each.rejected_by_family.map_or_else(String::new, |of| count(of.ipv4 + of.ipv6))
         })
+        .number("Sent", |each| each.sent_by_family.map_or_else(String::new, |of| count(of.ipv4 + of.ipv6)))
         .number("UPDATEs in", |each| count(each.updates_received))
         .words("Last error", |each| each.last_error.clone().unwrap_or_default())
-        .optional(&["Last error", "UPDATEs in", "Rejected", "Address"])
+        .optional(&["Last error", "UPDATEs in", "Rejected", "Sent", "Address"])
         .table()
 }
 
@@ -227,6 +257,9 @@ fn neighbor(view: &BgpNeighborView) -> String {
     }
     if let Some(ByFamily { ipv4, ipv6 }) = view.kept_by_family {
         rows.push(("kept as sent", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
+    }
+    if let Some(ByFamily { ipv4, ipv6 }) = view.sent_by_family {
+        rows.push(("routes sent", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
     }
     let (updates, messages) = (count(view.updates_received), count(view.messages_received));
     rows.push(("received", format!("{messages} messages, {updates} of them UPDATEs")));
@@ -379,10 +412,60 @@ fn route(routes: &[RouteView]) -> String {
         if !route.communities.is_empty() {
             text += &format!("    communities {}\n", route.communities.join(" "));
         }
+        if let Some(validity) = &route.validity {
+            text += &format!("    RPKI: {validity}\n");
+        }
         if let Some(why) = &route.why {
             text += &format!("    {why}\n");
         }
     }
+    text
+}
+
+fn rpki(view: &RpkiView) -> String {
+    let mut sources = Table::of("", &view.sources)
+        .words("", |each| if each.used { "*" } else { "" }.to_owned())
+        .words("Source", |each| each.source.clone())
+        .words("State", |each| each.state.clone())
+        .number("Session", |each| each.session.map_or_else(String::new, |session| session.to_string()))
+        .number("Serial", |each| each.serial.map_or_else(String::new, |serial| serial.to_string()))
+        .number("IPv4 VRPs", |each| count(each.vrps.ipv4))
+        .number("IPv6 VRPs", |each| count(each.vrps.ipv6))
+        .words("Age", |each| each.age_s.map_or_else(String::new, age))
+        .words("Last error", |each| each.last_error.clone().unwrap_or_default())
+        .optional(&["Last error", "Session", "Serial"])
+        .table()
+        .render(width());
+    let rows = [
+        ("VRPs", view.vrps),
+        ("valid routes", view.valid_paths),
+        ("not-found routes", view.not_found_paths),
+        ("invalid routes", view.invalid_paths),
+    ];
+    let rows = rows.map(|(name, of)| vec![name.to_owned(), count(of.ipv4), count(of.ipv6)]);
+    sources.push('\n');
+    sources += &table(&["", "IPv4", "IPv6"], &[1, 2], rows);
+    sources += &format!(
+        "{} of VRPs; {} judged again because of their changes\n",
+        bytes(view.bytes),
+        counted(view.revalidated, "route")
+    );
+    sources
+}
+
+fn validity(view: &ValidityView) -> String {
+    let mut text = match (&view.validity, view.origin_as) {
+        (Some(validity), Some(origin)) => format!("{} of AS {origin} is {validity}\n", view.prefix),
+        _ => String::new(),
+    };
+    if view.vrps.is_empty() {
+        return text + &format!("no VRP covers {}\n", view.prefix);
+    }
+    let rows = view.vrps.iter().map(|vrp| {
+        let mark = if vrp.matches == Some(true) { "*" } else { "" };
+        vec![mark.to_owned(), vrp.prefix.clone(), vrp.max_length.to_string(), vrp.asn.to_string()]
+    });
+    text += &table(&["", "VRP", "Max length", "AS"], &[2, 3], rows);
     text
 }
 

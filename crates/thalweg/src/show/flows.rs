@@ -31,6 +31,11 @@ fn alarms(report: &AlarmReport) -> String {
     });
     let mut text = table(&["Alarm", "Active", "Raised", "Ended"], &[1, 2, 3], rules);
     text += &alarm_events(report);
+    if !report.blackholes.is_empty() {
+        let routes = report.blackholes.iter();
+        let rows = routes.map(|route| vec![route.prefix.clone(), route.rule.clone(), route.until.clone()]);
+        text += &table(&["Blackhole", "Alarm", "Until"], &[], rows);
+    }
     text
 }
 
@@ -66,6 +71,7 @@ pub(crate) fn alarm_events(report: &AlarmReport) -> String {
             "windows may have been above a threshold: there were too many values for exact sums",
         ),
         (missed.late + missed.lost, "seconds of a shard came too late or were lost"),
+        (missed.blackholes_refused, "alarms were about hosts that could not become blackholes"),
     ] {
         if number > 0 {
             text += &format!("{} {what}\n", count(number));

@@ -1,5 +1,6 @@
 //! BIRD 2.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
@@ -39,6 +40,25 @@ impl Bird<'_> {
         let spec = &self.spec;
         let mut text =
             format!("log stderr all;\nrouter id {};\nprotocol device {{ scan time 1; }}\n", spec.router_id());
+        if let Some(cache) = spec.cache {
+            let _ = writeln!(
+                text,
+                "roa4 table r4;\nroa6 table r6;\nprotocol rpki {{ roa4 {{ table r4; }}; roa6 {{ table r6; }}; \
+                 remote {} port {}; retry keep 1; }}",
+                cache.ip(),
+                cache.port()
+            );
+            for (family, table) in [("IP4", "r4"), ("IP6", "r6")] {
+                let _ = writeln!(text, "filter validity{family} {{");
+                for (state, number) in [("VALID", 1), ("UNKNOWN", 2), ("INVALID", 3)] {
+                    let _ = writeln!(
+                        text,
+                        "  if roa_check({table}, net, bgp_path.last) = ROA_{state} then bgp_community.add((64999, {number}));"
+                    );
+                }
+                text.push_str("  accept;\n}\n");
+            }
+        }
         for family in &spec.families {
             let channel = if *family == Family::V4 { "ipv4" } else { "ipv6" };
             let _ = writeln!(text, "protocol static {{ {channel} {{}};");
@@ -58,12 +78,17 @@ impl Bird<'_> {
             } else {
                 "graceful restart off; "
             });
+            let import = match (spec.cache, family) {
+                (None, _) => "import all",
+                (Some(_), Family::V4) => "import filter validityIP4",
+                (Some(_), Family::V6) => "import filter validityIP6",
+            };
             let add_paths = if spec.add_path { "add paths yes; " } else { "" };
             let _ = writeln!(
                 text,
                 "protocol bgp {} {{ local {} as {}; neighbor {} as {}; hold time {}; connect delay time 1; \
                  connect retry time 1; error wait time 1,2; {options}\
-                 {channel} {{ import all; export all; next hop self; {add_paths}}}; }}",
+                 {channel} {{ {import}; export all; next hop self; {add_paths}}}; }}",
                 protocol(*family),
                 spec.local(*family),
                 spec.as_number,
@@ -136,6 +161,24 @@ impl Router for Bird<'_> {
         }
         routes.values_mut().for_each(|paths| paths.sort());
         Ok(routes)
+    }
+
+    fn validities(&mut self) -> Result<BTreeMap<String, String>, String> {
+        let answer = self.ask("show route protocol peer4 all")?;
+        let mut found = BTreeMap::new();
+        let mut prefix = String::new();
+        for line in answer.lines() {
+            let word = line.split_whitespace().next().unwrap_or_default();
+            if line.contains(" [peer") {
+                prefix = word.to_owned();
+            }
+            let marks = [("(64999,1)", "valid"), ("(64999,2)", "not-found"), ("(64999,3)", "invalid")];
+            let mark = marks.iter().find(|(mark, _)| word == "BGP.community:" && line.contains(mark));
+            if let Some((_, validity)) = mark {
+                found.insert(prefix.clone(), (*validity).to_owned());
+            }
+        }
+        Ok(found)
     }
 
     fn announce(&mut self, networks: &[String]) {

@@ -16,6 +16,7 @@ mod remarks;
 mod restart;
 mod robust;
 mod router;
+mod rpki;
 mod tables;
 mod thalweg;
 

@@ -2,7 +2,7 @@
 //! through the daemon's own command line.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::net::{End, Net};
 
@@ -54,6 +54,10 @@ pub(crate) struct Spec {
     /// Does not change next hops on a shared network (RFC 4271 5.1.3). Off by default, because all the other
     /// neighbors live on one machine, whose daemon would take their addresses for its own and refuse the routes.
     pub(crate) third_party_next_hops: bool,
+    /// A cache of the RPKI.
+    pub(crate) cache: Option<SocketAddr>,
+    /// Rejects what it calls invalid.
+    pub(crate) reject_invalid: bool,
 }
 
 impl Spec {
@@ -73,6 +77,8 @@ impl Spec {
             hold_time_s: 90,
             others: Vec::new(),
             third_party_next_hops: false,
+            cache: None,
+            reject_invalid: false,
         }
     }
 
@@ -120,6 +126,11 @@ pub(crate) trait Router {
 
     /// Its learned routes.
     fn routes(&mut self, family: Family) -> Result<Routes, String>;
+
+    /// The validity of each learned IPv4 route, as far as the daemon says it.
+    fn validities(&mut self) -> Result<BTreeMap<String, String>, String> {
+        Err(format!("{} is not asked for validity", self.name()))
+    }
 
     /// Originates more networks.
     fn announce(&mut self, networks: &[String]);

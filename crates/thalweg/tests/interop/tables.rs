@@ -24,9 +24,9 @@ use crate::router::{Family, Make, Route, Router, Spec};
 use crate::{bird, frr, gobgp, openbgpd, thalweg};
 
 /// The address of the laboratory's first neighbor.
-const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 40);
+pub(crate) const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 40);
 
-fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
+pub(crate) fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
     let config = ClientConfig {
         daemon: SocketAddr::new(End::Left.v4().into(), 179),
         daemon_as: 65001,

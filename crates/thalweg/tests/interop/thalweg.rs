@@ -1,5 +1,6 @@
 //! This repository's own daemon.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
@@ -64,6 +65,9 @@ impl Thalweg<'_> {
         }
         let networks: Vec<String> = spec.networks.iter().map(|n| format!("  \"{n}\",\n")).collect();
         let _ = writeln!(text, "networks = [\n{}]", networks.concat());
+        if let Some(cache) = spec.cache {
+            let _ = writeln!(text, "[[bgp.rpki_source]]\ncache = \"{cache}\"\nretry_s = 1\n");
+        }
         for family in &spec.families {
             let _ = writeln!(
                 text,
@@ -77,6 +81,9 @@ impl Thalweg<'_> {
             );
             if let Some(password) = &spec.password {
                 let _ = writeln!(text, "password = \"{password}\"");
+            }
+            if spec.reject_invalid {
+                text.push_str("rpki = \"reject-invalid\"\n");
             }
             if !spec.third_party_next_hops {
                 text.push_str("next_hop_self = true\n");
@@ -105,7 +112,7 @@ impl Thalweg<'_> {
     }
 
     /// The objects of an answer, in a list or one after another.
-    fn json(&self, arguments: &[&str]) -> Result<Vec<Value>, String> {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Result<Vec<Value>, String> {
         let text = self.ask(&[arguments, &["--format", "json"]].concat())?;
         let mut objects = Vec::new();
         for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
@@ -189,6 +196,12 @@ impl Router for Thalweg<'_> {
         }
         routes.values_mut().for_each(|paths| paths.sort());
         Ok(routes)
+    }
+
+    fn validities(&mut self) -> Result<BTreeMap<String, String>, String> {
+        let routes = self.json(&["show", "bgp", "routes"])?;
+        let of = |route: &Value, field: &str| route[field].as_str().map(str::to_owned);
+        Ok(routes.iter().filter_map(|route| Some((of(route, "prefix")?, of(route, "validity")?))).collect())
     }
 
     fn announce(&mut self, networks: &[String]) {

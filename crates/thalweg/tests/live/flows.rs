@@ -24,7 +24,8 @@ fn config(site: &Site, collector: u16) -> String {
          [nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\n\
          [[acl]]\nname = \"inside\"\ndefault = \"permit\"\n\n\
          [[acl.rules]]\naction = \"deny\"\nprotocol = \"udp\"\ndestination_ports = \"9\"\n\n\
-         [[alarms]]\nname = \"busy\"\nkey = \"dst\"\nmeasure = \"packets-per-second\"\nabove = 3\n\n\
+         [[alarms]]\nname = \"busy\"\nkey = \"dst\"\nmeasure = \"packets-per-second\"\nabove = 3\n\
+         clear = \"1s\"\nblackhole = \"3s\"\nblackhole_within = \"203.0.113.0/24\"\n\n\
          [flows]\ncollectors = [\"ipfix://127.0.0.1:{collector}\"]\nstore = \"{}\"\n\n\
          [bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n\
          [[bgp.neighbor]]\naddress = \"198.51.100.2\"\nas = 65002\nimport = \"accept\"\nexport = \"accept\"\n",
@@ -116,6 +117,16 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
         let is_ours = |event: &&Value| event["rule"] == "busy" && event["of"] == BEYOND;
         let event = alarms["events"].as_array()?.iter().find(is_ours)?;
         (event["event"] == "raised" && event["value"].as_u64() > Some(3)).then_some(())
+    });
+    // The neighbor hears of it, and that it is over.
+    let heard = || site.said(&outside, "birdc", &["-s", &control, "show", "route", "all", "203.0.113.5/32"]);
+    eventually("the host is announced as a blackhole", || {
+        let blackholes = router.one("alarms")["alarms"]["blackholes"].take();
+        (blackholes[0]["prefix"] == "203.0.113.5/32" && heard().contains("(65535,666)")).then_some(())
+    });
+    eventually("the blackhole ends", || {
+        let alarms = router.one("alarms")["alarms"].take();
+        (alarms["blackholes"].is_null() && !heard().contains("(65535,666)")).then_some(())
     });
     for _ in 0..7 {
         client.send_to(&[3; 20], (BEYOND, 9)).expect("sent");

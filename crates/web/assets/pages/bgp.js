@@ -201,6 +201,9 @@ function Neighbor({ view, mayOperate }) {
     ...(view.rejected_by_family
       ? [["Routes rejected", `${count(view.rejected_by_family.ipv4)} IPv4, ${count(view.rejected_by_family.ipv6)} IPv6`]]
       : []),
+    ...(view.sent_by_family
+      ? [["Routes sent", `${count(view.sent_by_family.ipv4)} IPv4, ${count(view.sent_by_family.ipv6)} IPv6`]]
+      : []),
     ["Received", `${counted(view.messages_received, "message")}, ${count(view.updates_received)} of them UPDATEs`],
     ["Sent", `${counted(view.messages_sent, "message")}, ${bytes(view.bytes_sent)}`],
   ];

@@ -81,6 +81,7 @@ function Path({ route }) {
     <p>${route.best ? html`<${State} kind="good"><strong>best</strong><//>` : html`<${State}
       kind="idle">not best<//>`} from ${from}${!route.best && route.why && html`<span
       class="break">: ${route.why}</span>`}
+      ${route.validity === "invalid" && html` <${State} kind="bad">RPKI: invalid<//>`}
       ${route.stale && html` <${State} kind="warn">stale: kept over a restart<//>`}${route.discard && html` <${State}
         kind="warn">packets are discarded<//>`}</p>
     <p class="break">AS path <span class="mono">${route.as_path || "empty"}</span></p>
@@ -90,6 +91,28 @@ function Path({ route }) {
   </li>`;
 }
 
+const VALIDITY = { valid: "good", "not-found": "idle", invalid: "bad" };
+
+const VRP_COLUMNS = [
+  { id: "prefix", head: "VRP", mono: true },
+  { id: "max_length", head: "Max length" },
+  { id: "as", head: "AS" },
+  { id: "matches", head: "Matches", cell: ({ matches }) => (matches ? "yes" : "no") },
+];
+
+/** What the RPKI says of the best path's origin, and the VRPs that say so. */
+function Validation({ route }) {
+  const origin = route.as_path.match(/(?:^| )(\d+)$/)?.[1];
+  const answer = useAnswer(`bgp/rpki/${route.prefix}`, origin ? { origin_as: Number(origin) } : {});
+  return html`<section class="card"><header><h2>Validation</h2><span class="quiet small">of the origin, by the RPKI</span></header>
+    <p><${State} kind=${VALIDITY[route.validity] ?? "idle"}>${route.prefix}${origin && html` of AS ${origin}`} is ${route.validity}<//></p>
+    <${Answer} answer=${answer} what="Looking for VRPs" show=${({ vrps }) =>
+      vrps.length
+        ? html`<${Table} caption="VRPs" note="that cover it" columns=${VRP_COLUMNS} rows=${vrps}
+          keyOf=${(vrp) => `${vrp.prefix} ${vrp.max_length} ${vrp.as}`} />`
+        : html`<p class="quiet">No VRP covers it.</p>`} /></section>`;
+}
+
 function Why({ routes }) {
   if (routes.length === 0)
     return html`<${Empty} title="BGP has no route to it">No neighbor announced a prefix that covers it, or import rejected them all.<//>`;
@@ -97,7 +120,8 @@ function Why({ routes }) {
   return html`<section class="card"><header><h2>Why this path</h2><span
     class="quiet small">${counted(routes.length, "path")} to <span
     class="mono">${routes[0].prefix}</span> in BGP</span></header>
-    <ul class="routes">${order.map((route) => html`<${Path} route=${route} />`)}</ul></section>`;
+    <ul class="routes">${order.map((route) => html`<${Path} route=${route} />`)}</ul></section>
+    ${order[0].validity && html`<${Validation} route=${order[0]} />`}`;
 }
 
 function Found({ destination, vrf }) {

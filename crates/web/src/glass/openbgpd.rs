@@ -8,7 +8,7 @@
 //! | `/rib/in`, by the same | routes before import policy, of neighbors with `keep_rejected` |
 //! | `/rib/out?neighbor=N`, by the same | what the neighbor is sent |
 //!
-//! Fields that this router does not have are left out: validation states, groups, the neighbor's side of a session.
+//! Fields that this router does not have are left out: states of AS path validation, groups, the neighbor's side of a session.
 
 use std::collections::BTreeMap;
 
@@ -147,10 +147,12 @@ fn messages(view: MessagesView, total: u64) -> Value {
 
 fn neighbor(view: &BgpNeighborView) -> Value {
     let mut neighbor = summary(view);
-    // Theirs counts what policy rejects too; nobody counts what is sent here.
-    let received = view.kept_by_family.map_or(view.accepted, |kept| kept.ipv4 + kept.ipv6);
+    // Theirs counts what policy rejects too.
+    let rejected = view.rejected_by_family.unwrap_or_default();
+    let received = view.accepted + rejected.ipv4 + rejected.ipv6;
+    let sent = view.sent_by_family.unwrap_or_default();
     neighbor["stats"] = json!({
-        "prefixes": { "sent": 0, "received": received },
+        "prefixes": { "sent": sent.ipv4 + sent.ipv6, "received": received },
         "message": {
             "sent": messages(view.sent_by_type, view.messages_sent),
             "received": messages(view.received_by_type, view.messages_received),
@@ -249,6 +251,9 @@ pub(super) fn rib_route(view: &RouteView, neighbor: Option<&BgpNeighborView>, ri
         route["best"] = true.into();
     }
     route["weight"] = view.weight.into();
+    if let Some(validity) = &view.validity {
+        route["ovs"] = validity.as_str().into();
+    }
     route["last_update"] = timeframe(view.age_s).into();
     route["last_update_sec"] = view.age_s.into();
     route

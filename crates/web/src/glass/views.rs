@@ -44,12 +44,13 @@ impl Glass {
 
     pub(super) fn protocol(&self, id: &str, view: &BgpNeighborView, rib: &RibView) -> Value {
         let is_up = view.uptime_s.is_some();
-        let counts = |imported: u64, filtered: u64| json!({ "imported": imported, "filtered": filtered, "exported": 0, "preferred": 0 });
-        let channel = |imported, filtered| {
-            let counts = counts(imported, filtered);
+        let counts = |imported: u64, filtered: u64, exported: u64| json!({ "imported": imported, "filtered": filtered, "exported": exported, "preferred": 0 });
+        let channel = |imported, filtered, exported| {
+            let counts = counts(imported, filtered, exported);
             json!({ "routes": counts, "routes_count": counts })
         };
         let (accepted, rejected) = (view.accepted_by_family, view.rejected_by_family.unwrap_or_default());
+        let sent = view.sent_by_family.unwrap_or_default();
         json!({
             "protocol": id,
             "bird_protocol": "BGP",
@@ -64,11 +65,11 @@ impl Glass {
             "bgp_state": view.state,
             "last_error": view.last_error.as_deref().unwrap_or_default(),
             "channels": {
-                "ipv4": channel(accepted.ipv4, rejected.ipv4),
-                "ipv6": channel(accepted.ipv6, rejected.ipv6),
+                "ipv4": channel(accepted.ipv4, rejected.ipv4, sent.ipv4),
+                "ipv6": channel(accepted.ipv6, rejected.ipv6, sent.ipv6),
             },
             // A reader fails without it, even where there is nothing to count.
-            "routes": if is_up { counts(view.accepted, rejected.ipv4 + rejected.ipv6) } else { json!({}) },
+            "routes": if is_up { counts(view.accepted, rejected.ipv4 + rejected.ipv6, sent.ipv4 + sent.ipv6) } else { json!({}) },
             "route_changes": {},
         })
     }

@@ -1,7 +1,9 @@
 //! Samples about BGP.
 
 use thalweg_bgp::session::State;
-use thalweg_node::control::{BgpNeighborView, ByFamily, MemoryView, MessagesView, RibView};
+use thalweg_node::control::{
+    BgpNeighborView, ByFamily, MemoryView, MessagesView, RibView, RpkiSourceView, RpkiView,
+};
 
 use super::{Each, Views};
 use crate::exposition::Exposition;
@@ -12,6 +14,9 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
     }
     if let Some(rib) = &views.rib {
         write_rib(text, rib);
+    }
+    if let Some(rpki) = &views.rpki {
+        write_rpki(text, rpki);
     }
     if let Some(memory) = &views.memory {
         write_memory(text, memory);
@@ -46,11 +51,14 @@ fn write_neighbors(text: &mut Exposition, neighbors: &[BgpNeighborView]) {
     let mut flaps = text.counter("bgp_neighbor_flaps", "Times that the session went down.");
     neighbors.iter().for_each(|each| flaps.sample(&[of(each)], each.flaps));
     type Routes = fn(&BgpNeighborView) -> Option<ByFamily<u64>>;
-    let routes: [(&str, &str, Routes); 3] = [
+    let routes: [(&str, &str, Routes); 4] = [
         ("bgp_neighbor_accepted_prefixes", "Routes of the neighbor in the RIB.", |each| {
             Some(each.accepted_by_family)
         }),
         ("bgp_neighbor_kept_prefixes", "Routes kept as the neighbor sent them.", |each| each.kept_by_family),
+        ("bgp_neighbor_sent_prefixes", "Routes that the neighbor is sent, counted in rounds.", |each| {
+            each.sent_by_family
+        }),
         ("bgp_neighbor_rejected_prefixes", "Kept routes that import rejects.", |each| {
             each.rejected_by_family
         }),
@@ -111,6 +119,46 @@ fn write_rib(text: &mut Exposition, rib: &RibView) {
         "Connections refused because no neighbor is configured at their address.",
     )
     .sample(&[], rib.unknown_refused);
+}
+
+fn write_rpki(text: &mut Exposition, rpki: &RpkiView) {
+    let mut vrps = text.gauge("rpki_vrps", "VRPs in force.");
+    vrps.sample(&[("family", "ipv4")], rpki.vrps.ipv4);
+    vrps.sample(&[("family", "ipv6")], rpki.vrps.ipv6);
+    let mut paths = text.gauge("rpki_paths", "Paths in the RIB by validity, counted once a minute.");
+    let validities =
+        [("valid", rpki.valid_paths), ("not-found", rpki.not_found_paths), ("invalid", rpki.invalid_paths)];
+    for (validity, ByFamily { ipv4, ipv6 }) in validities {
+        paths.sample(&[("validity", validity), ("family", "ipv4")], ipv4);
+        paths.sample(&[("validity", validity), ("family", "ipv6")], ipv6);
+    }
+    text.counter("rpki_revalidated", "Routes judged again because their validity changed.")
+        .sample(&[], rpki.revalidated);
+    let up = |each: &RpkiSourceView| ["synced", "loaded"].contains(&each.state.as_str());
+    type Source = fn(&RpkiSourceView) -> u64;
+    let gauges: [(&str, &str, Source); 4] = [
+        ("rpki_source_used", "Whether the VRPs of the source are in force.", |each| each.used.into()),
+        ("rpki_source_vrps", "VRPs of the source.", |each| each.vrps.ipv4 + each.vrps.ipv6),
+        ("rpki_source_serial", "The serial number of the cache's data.", |each| {
+            each.serial.unwrap_or(0).into()
+        }),
+        ("rpki_source_age_seconds", "Time since the VRPs of the source were complete.", |each| {
+            each.age_s.unwrap_or(0)
+        }),
+    ];
+    let mut family = text.gauge("rpki_source_up", "Whether the source is synced or loaded.");
+    rpki.sources.iter().for_each(|each| family.sample(&[("source", &each.source)], up(each)));
+    for (name, help, value) in gauges {
+        let mut family = text.gauge(name, help);
+        rpki.sources.iter().for_each(|each| family.sample(&[("source", &each.source)], value(each)));
+    }
+    let mut events = text.counter("rpki_source_events", "What happened with the source, by kind.");
+    for each in &rpki.sources {
+        for (kind, number) in each.counters.as_object().into_iter().flatten() {
+            let labels = [("source", each.source.as_str()), ("kind", kind.as_str())];
+            events.sample(&labels, number.as_u64().unwrap_or(0));
+        }
+    }
 }
 
 fn write_memory(text: &mut Exposition, memory: &MemoryView) {

@@ -329,6 +329,11 @@ fn write_flows(text: &mut Exposition, flows: &FlowCacheView) {
     rules.iter().for_each(|rule| active.sample(&[("rule", &rule.rule)], rule.active as u64));
     let mut raised = text.counter("alarm_raised", "Alarms that were raised, by rule.");
     rules.iter().for_each(|rule| raised.sample(&[("rule", &rule.rule)], rule.raised));
+    text.gauge(
+        "alarm_blackholes",
+        "Hosts that BGP announces with the community BLACKHOLE because of alarms.",
+    )
+    .sample(&[], flows.alarms.blackholes.len() as u64);
     let missed = flows.alarms.counters;
     let mut missed_by = text.counter("alarm_missed", "What alarms could not see or tell, by reason.");
     let posted = flows.alarms.webhook.clone().unwrap_or_default();
@@ -338,6 +343,7 @@ fn write_flows(text: &mut Exposition, flows: &FlowCacheView) {
         ("uncertain", missed.uncertain),
         ("late", missed.late),
         ("lost", missed.lost),
+        ("blackhole", missed.blackholes_refused),
     ] {
         missed_by.sample(&[("reason", reason)], count);
     }

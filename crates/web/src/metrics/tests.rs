@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use thalweg_node::control::{FlowOutletView, KernelView, NatPoolView, NatUse, SojournView, WorkerView};
+use thalweg_node::control::{
+    FlowOutletView, KernelView, NatPoolView, NatUse, RpkiSourceView, SojournView, WorkerView,
+};
 
 use super::*;
 
@@ -73,6 +75,10 @@ fn views() -> Views {
         forwarding: Some(ForwardingView { kernel: Some(KernelView::default()), ..ForwardingView::default() }),
         neighbors: Some(vec![neighbor]),
         rib: Some(RibView::default()),
+        rpki: Some(RpkiView {
+            sources: vec![RpkiSourceView { source: name("192.0.2.53:323"), ..RpkiSourceView::default() }],
+            ..RpkiView::default()
+        }),
         memory: Some(MemoryView::default()),
     }
 }

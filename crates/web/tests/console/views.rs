@@ -9,7 +9,7 @@ use thalweg_node::control::{
     AclRuleView, BgpNeighborView, ConfigView, CountersView, FibRouteView, FibView, FirewallCountersView,
     FirewallRuleView, FirewallSetView, FirewallStateView, FlowCacheView, ForwardingView, MemoryView,
     NatBlockView, NatCountersView, NatSessionView, NeighborView, PolicerView, PortView, QueueView, RibView,
-    RouteView, StatusView, UpdateGroupView, VrfView, WorkerView, to_json,
+    RouteView, StatusView, UpdateGroupView, ValidityView, VrfView, WorkerView, to_json,
 };
 use thalweg_node::trace::TraceView;
 
@@ -62,6 +62,7 @@ pub(super) fn misshapen() -> Vec<String> {
         list::<UpdateGroupView>("bgp/update-groups"),
         list::<RouteView>("bgp/routes"),
         list::<RouteView>("bgp/routes/any"),
+        one::<ValidityView>("bgp/rpki/any"),
     ]
     .into_iter()
     .flatten()

@@ -46,6 +46,21 @@ fn an_external_neighbor_sees_our_as_and_address_and_no_med() {
 }
 
 #[test]
+fn communities_that_are_not_for_other_ases_stay_inside() {
+    let (target, valid) = (0x0002_fde8_0000_0001, 0x4300_0000_0000_0000);
+    let internal = ExportView { kind: PeerKind::Internal, next_hop: NextHopRule::Keep, ..external() };
+    let with = |list: &[u64]| route(|builder| builder.set_extended_communities(list).unwrap());
+    let end = |view: &ExportView, list: &[u64]| {
+        let sent = sent(view, from(EXTERNAL), &with(list));
+        sent.split(" c010").nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(end(&internal, &[target, valid]), "100002fde8000000014300000000000000");
+    assert_eq!(end(&external(), &[target, valid]), "080002fde800000001");
+    assert_eq!(end(&external(), &[valid]), "");
+    assert_eq!(end(&external(), &[target]), "080002fde800000001");
+}
+
+#[test]
 fn an_internal_neighbor_sees_everything() {
     let view = ExportView { kind: PeerKind::Internal, next_hop: NextHopRule::Keep, ..external() };
     assert_eq!(

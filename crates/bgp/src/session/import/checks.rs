@@ -29,6 +29,8 @@ pub enum Rejection {
     Policy,
     /// The prefix is one that no network has (RFC 4271 6.3).
     Martian,
+    /// The RPKI says that the origin may not announce the prefix (RFC 6811).
+    RpkiInvalid,
 }
 
 impl Rejection {
@@ -43,10 +45,11 @@ impl Rejection {
         (Self::NoPolicy, "no_policy", "no import policy is configured (`import`)"),
         (Self::Policy, "policy", "import policy"),
         (Self::Martian, "martian", "no network has such a prefix (`martian_check`)"),
+        (Self::RpkiInvalid, "rpki_invalid", "RPKI: no VRP lets its origin announce it (`rpki`)"),
     ];
 
     /// The number of rejections.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 
     /// All rejections, in order of [`Self::index`].
     pub fn all() -> impl Iterator<Item = Self> {
@@ -84,6 +87,7 @@ pub(super) struct Checks {
     router_id: Ipv4Addr,
     cluster_id: Ipv4Addr,
     internal: bool,
+    external: bool,
     role: Option<Role>,
     remote_as: u32,
 }
@@ -100,6 +104,7 @@ impl Default for Checks {
             router_id: Ipv4Addr::UNSPECIFIED,
             cluster_id: Ipv4Addr::UNSPECIFIED,
             internal: false,
+            external: false,
             role: None,
             remote_as: 0,
         }
@@ -122,6 +127,7 @@ impl Checks {
             router_id: config.router_id,
             cluster_id: config.cluster_id(),
             internal: peer.kind.is_internal(),
+            external,
             role: peer.role.filter(|_| external),
             remote_as: peer.remote_as,
         }
@@ -170,6 +176,9 @@ impl Checks {
                 return Err(Rejection::ReflectionLoop);
             }
         }
+        if self.external {
+            forget_validity(builder);
+        }
         match self.role {
             Some(role) => self.only_to_customer(role, builder),
             None => Ok(()),
@@ -190,5 +199,17 @@ impl Checks {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// RFC 8097 section 2: what another AS says of validity is not heard.
+fn forget_validity(builder: &mut AttrsBuilder) {
+    let is_validity = |community: &[u8; 8]| community[..2] == [0x43, 0x00];
+    let list = builder.get(attribute::EXTENDED_COMMUNITIES).map_or(&[][..], |value| value.as_chunks::<8>().0);
+    if list.iter().any(is_validity) {
+        let kept: Vec<u64> =
+            list.iter().filter(|each| !is_validity(each)).map(|each| u64::from_be_bytes(*each)).collect();
+        // Fails only for a longer list.
+        let _ = builder.set_extended_communities(&kept);
     }
 }

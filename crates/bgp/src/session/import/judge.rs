@@ -17,6 +17,7 @@ use crate::attrs::{AttrRef, AttrsBuilder, Interner, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind};
 use crate::policy::{Outcome, Policy, RouteContext, RuleId};
 use crate::route::Scratch;
+use crate::rpki::{Validator, Validity, VrpTable};
 
 /// LOCAL_PREF of a route that will be withdrawn soon (RFC 8326).
 const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
@@ -52,7 +53,12 @@ pub struct Judge {
     pub(super) peer: PeerInfo,
     checks: Checks,
     honor_blackhole: HonorBlackhole,
-    keeps: bool,
+    keeps: KeepRejected,
+    reject_invalid: bool,
+    /// `None`: no RPKI is configured.
+    pub(super) vrps: Option<Arc<VrpTable>>,
+    /// Our AS as others see it.
+    own_as: u32,
 }
 
 impl Judge {
@@ -77,7 +83,10 @@ impl Judge {
             peer,
             checks: Checks::default(),
             honor_blackhole: HonorBlackhole::No,
-            keeps: false,
+            keeps: KeepRejected::None,
+            reject_invalid: false,
+            vrps: None,
+            own_as: 0,
         }
     }
 
@@ -85,12 +94,56 @@ impl Judge {
     pub(super) fn set_config(&mut self, config: &NeighborConfig) {
         self.checks = Checks::new(config, &self.peer);
         self.honor_blackhole = config.import.honor_blackhole.clone();
-        self.keeps = config.import.keep_rejected == KeepRejected::All;
+        self.keeps = config.import.keep_rejected;
+        self.reject_invalid = config.import.reject_invalid;
+        self.own_as = config.confederation.as_ref().map_or(config.local_as, |each| each.id);
     }
 
-    /// Whether the neighbor's routes are kept as it sent them.
-    pub fn keeps(&self) -> bool {
+    /// Which of the neighbor's routes are kept as it sent them.
+    pub fn keeps(&self) -> KeepRejected {
         self.keeps
+    }
+
+    /// Whether other VRPs may lead to another result.
+    pub fn depends_on_validity(&self) -> bool {
+        self.reject_invalid || self.policy_depends_on_validity()
+    }
+
+    /// Whether that is because of policy.
+    pub fn policy_depends_on_validity(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.depends_on_validity())
+    }
+
+    /// Whether a route that was rejected for this reason, or accepted, is kept as it was received.
+    pub fn stays_kept(&self, rejected: Option<&Reason>) -> bool {
+        match (self.keeps, rejected.map(|reason| reason.rejection)) {
+            (KeepRejected::None, _) => false,
+            (KeepRejected::All, _) => true,
+            // Other VRPs may let it in.
+            (KeepRejected::Rpki, Some(Rejection::RpkiInvalid)) => true,
+            (KeepRejected::Rpki, Some(Rejection::Policy)) => self.policy_depends_on_validity(),
+            (KeepRejected::Rpki, _) => false,
+        }
+    }
+
+    /// Whether invalid routes are rejected whatever policy says.
+    pub fn rejects_invalid(&self) -> bool {
+        self.reject_invalid
+    }
+
+    /// Says how valid routes are, by the VRPs of now.
+    pub fn validator(&self) -> Option<Validator<'_>> {
+        self.vrps.as_deref().map(|vrps| self.validator_by(vrps))
+    }
+
+    /// The same by other VRPs.
+    pub fn validator_by<'v>(&self, vrps: &'v VrpTable) -> Validator<'v> {
+        Validator::new(vrps, self.own_as)
+    }
+
+    /// Whether the RPKI calls a route invalid.
+    fn is_invalid(&self, attrs: &AttrRef, prefix: IpPrefix) -> bool {
+        self.validator().is_some_and(|each| each.validity_of(prefix, attrs) == Validity::Invalid)
     }
 
     /// The deciding rule of a [`Reason`] in words.
@@ -98,9 +151,9 @@ impl Judge {
         Some(self.policy.as_ref()?.describe(reason.rule?))
     }
 
-    /// Whether the policy looks at prefixes, so that [`Self::prefix`] applies it.
+    /// Whether the prefix decides too, so that [`Self::prefix`] applies the policy.
     pub(super) fn is_by_prefix(&self) -> bool {
-        self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix())
+        self.reject_invalid || self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix())
     }
 
     /// Whether a prefix is ignored because no network has it (RFC 4271 6.3).
@@ -120,7 +173,7 @@ impl Judge {
         let Scratch { builder, path } = scratch;
         let path = update.as_path(path);
         let mut received = None;
-        if self.keeps {
+        if self.keeps != KeepRejected::None {
             build(builder, update, next_hop, path, four_octet_as);
             received = Some(self.interner.intern(builder));
         }
@@ -157,16 +210,16 @@ impl Judge {
         Ok(self.checks.next_hop(next_hop)?)
     }
 
-    /// The other checks, and the policy if it ignores prefixes.
+    /// The other checks, and the policy if prefixes do not matter.
     fn built(&self, first: IpPrefix, builder: &mut AttrsBuilder) -> Result<AttrRef, Reason> {
         self.checks.attributes(builder)?;
         match &self.policy {
             None if self.peer.kind == PeerKind::External => return Err(Rejection::NoPolicy.into()),
-            None => {}
             // It is applied to each prefix.
-            Some(policy) if policy.depends_on_prefix() => return Ok(self.interner.intern(builder)),
+            _ if self.is_by_prefix() => return Ok(self.interner.intern(builder)),
+            None => {}
             Some(policy) => {
-                let route = RouteContext { prefix: first, peer: &self.peer, source: None };
+                let route = RouteContext { prefix: first, peer: &self.peer, source: None, validator: None };
                 if let Outcome::Reject { rule } = policy.evaluate_in_place(&route, builder) {
                     return Err(Reason { rejection: Rejection::Policy, rule: Some(rule) });
                 }
@@ -176,15 +229,18 @@ impl Judge {
         Ok(self.shutting_down(attrs, builder))
     }
 
-    /// Applies the policy to one route.
+    /// Applies the check of its origin and the policy to one route.
     pub(super) fn prefix(
         &self,
         attrs: &AttrRef,
         prefix: IpPrefix,
         edit: &mut AttrsBuilder,
     ) -> Result<AttrRef, Reason> {
-        let Some(policy) = &self.policy else { return Ok(attrs.clone()) };
-        let route = RouteContext { prefix, peer: &self.peer, source: None };
+        if self.reject_invalid && self.is_invalid(attrs, prefix) {
+            return Err(Rejection::RpkiInvalid.into());
+        }
+        let Some(policy) = &self.policy else { return Ok(self.shutting_down(attrs.clone(), edit)) };
+        let route = RouteContext { prefix, peer: &self.peer, source: None, validator: self.validator() };
         match policy.evaluate(&route, attrs, edit) {
             Outcome::Accept => Ok(self.shutting_down(attrs.clone(), edit)),
             Outcome::AcceptChanged(_) => {

@@ -3,10 +3,10 @@
 //! librdkafka has its own threads for brokers; nothing here waits for them. A record that it has received
 //! stays in `flight`, under a number that returns with the delivery report.
 
-use super::{Acks, Compression, Encode, KafkaAddress, KafkaOptions};
+use super::{Acks, Compression, KafkaAddress, KafkaOptions};
 use crate::collector::life::{Life, Session};
 use crate::collector::report::{Connection, Loss, Shared};
-use crate::collector::{CollectorError, Input, TIMEOUT};
+use crate::collector::{CollectorError, Encode, Input, TIMEOUT};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, Unexportable, flow_hash};
+use thalweg_flow::export::{Amount, flow_hash};
 
 /// The most unacknowledged records at the client: about 20 MB here, and as much there.
 const FLIGHT_RECORDS_MAX: usize = 1 << 16;
@@ -338,12 +338,8 @@ impl Session for Outlet {
         match inputs.recv_timeout(turn) {
             Ok(Input::Records(batch)) => self.accept(batch, state),
             Ok(Input::End(deadline)) => self.life.end = Some(deadline),
-            // A topic of flows takes neither.
-            Ok(Input::NatEvents(events)) => {
-                let amount = Amount { records: events.len() as u64, ..Amount::default() };
-                self.life.report.accepted += amount;
-                self.life.report.export.unexportable[Unexportable::NatEvent as usize] += amount;
-            }
+            // A topic of flows takes nothing else.
+            Ok(Input::NatEvents(events)) => self.life.refuse_events(events.len()),
             Ok(Input::Statistics(_) | Input::Interfaces(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }

@@ -25,8 +25,8 @@ const SLOT_OVERHEAD: usize = 128;
 const SLOT_BYTES_MIN: usize = 2048;
 /// The kernel allocates blocks one by one, each in one piece if it can.
 const BLOCK_BYTES: usize = 256 << 10;
-/// 64 Ki slots of 2 KiB are 128 MiB.
-const SLOTS_MAX: usize = 64 << 10;
+/// The most memory of a ring: 64 Ki slots of 2 KiB, fewer larger ones.
+const RING_BYTES_MAX: usize = 128 << 20;
 /// Longer frames arrive through the socket's queue: slots for the longest segments would be mostly empty.
 const SLOT_BYTES_MAX: usize = 16 << 10;
 
@@ -64,7 +64,7 @@ impl Ring {
     pub(super) fn map(socket: BorrowedFd<'_>, frame_bytes: usize, frames: usize) -> io::Result<Self> {
         let slot_bytes =
             (frame_bytes + SLOT_OVERHEAD).next_power_of_two().clamp(SLOT_BYTES_MIN, SLOT_BYTES_MAX);
-        let slots = frames.clamp(BLOCK_BYTES / slot_bytes, SLOTS_MAX).next_power_of_two();
+        let slots = frames.clamp(BLOCK_BYTES / slot_bytes, RING_BYTES_MAX / slot_bytes).next_power_of_two();
         let bytes = slots * slot_bytes;
         let request = [BLOCK_BYTES, bytes / BLOCK_BYTES, slot_bytes, slots];
         let mut value = [0; 16];

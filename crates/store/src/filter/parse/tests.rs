@@ -1,5 +1,14 @@
 use super::*;
 
+fn parse(text: &str) -> Result<Expression, FilterError> {
+    super::parse(text, &|name| match name {
+        "www.example.org" => {
+            ["192.0.2.1", "2001:db8::1"].iter().map(|address| address.parse().unwrap()).collect()
+        }
+        _ => Vec::new(),
+    })
+}
+
 fn error(text: &str) -> (usize, String) {
     let error = parse(text).expect_err(text);
     (error.column, error.message)
@@ -37,9 +46,43 @@ fn numbers() {
 }
 
 #[test]
+fn lists_and_services() {
+    let port = |from, to| Expression::Test(Test::Number(&[C::DstPort], from, to));
+    assert_eq!(
+        parse("dst port 53,8000-8080,https,ftp-data").unwrap(),
+        Expression::OneOf(vec![port(53, 53), port(8000, 8080), port(443, 443), port(20, 20)])
+    );
+    let several = Expression::OneOf(vec![port(53, 53), port(80, 80)]);
+    assert_eq!(parse("dst-port != 53,http").unwrap(), Expression::Not(Box::new(several)));
+    let protocol = |number| Expression::Test(Test::Number(&[C::Protocol], number, number));
+    assert_eq!(parse("proto tcp,89").unwrap(), Expression::OneOf(vec![protocol(6), protocol(89)]));
+    let address = |text: &str| Expression::Test(Test::Address(&[C::Src], text.parse().unwrap()));
+    assert_eq!(
+        parse("src net 10.0.0.0/8,192.0.2.7").unwrap(),
+        Expression::OneOf(vec![address("10.0.0.0/8"), address("192.0.2.7/32")])
+    );
+    assert_eq!(
+        parse("src host www.example.org").unwrap(),
+        Expression::OneOf(vec![address("192.0.2.1/32"), address("2001:db8::1/128")])
+    );
+    let country = |code: &str| Expression::Test(Test::Name(&[C::DstCountry], code.to_owned()));
+    assert_eq!(parse("dst-country DE,CH").unwrap(), Expression::OneOf(vec![country("DE"), country("CH")]));
+    assert_eq!(error("port 53,").0, 6);
+    assert_eq!(error("port > 53,80").0, 8);
+    assert_eq!(error("port rtp").0, 6);
+    assert_eq!(error("src net 10.0.0.0/8,").0, 9);
+    assert_eq!(error("ip www.example.org").0, 4);
+    assert_eq!(error("host 10.0.0").0, 6);
+    assert!(error("host www.example.com").1.starts_with("expected an address, or the name of a host"));
+}
+
+#[test]
 fn errors_point_at_the_place() {
     assert_eq!(error("src net 10.0.0.0/33").0, 9);
-    assert_eq!(error("port 70000"), (6, "expected a number up to 65535; found `70000`".to_owned()));
+    assert_eq!(
+        error("port 70000"),
+        (6, "expected a port up to 65535, or a service such as `https`; found `70000`".to_owned())
+    );
     assert_eq!(error("udp and"), (8, format!("{TEST_EXPECTED}; found the end")));
     assert_eq!(error("(udp or tcp"), (12, "expected `)`, `and` or `or`; found the end".to_owned()));
     assert_eq!(error("udp tcp"), (5, "expected `and`, `or` or the end; found `tcp`".to_owned()));
@@ -72,6 +115,10 @@ fn any_text_is_a_filter_or_an_error() {
         ")",
         "53",
         "1-2",
+        ",",
+        "http,53",
+        "host",
+        "www.example.org",
         ">",
         "!=",
         "|",
