@@ -132,7 +132,7 @@ impl FlowFile {
         let row = id.row();
         let group = &self.metadata.row_groups()[row_group];
         let (Some(place), rest) = self.columns.places[id.index()] else {
-            return Ok(Column::absent(id, group.num_rows() as usize));
+            return Ok(Column::absent(id, self.row_groups[row_group].rows));
         };
         let mut column = self.decode(row_group, place, row.kind, row.absent.unwrap_or(0))?;
         if row.kind == Kind::Time
