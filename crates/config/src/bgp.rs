@@ -614,7 +614,12 @@ fn check_validity(reader: &mut Reader, span: &Range<usize>, is_import: bool) {
     match is_import {
         true => {
             let message = "the policy asks for the validity of origins, and no [[bgp.rpki_source]] says it";
-            reader.warning(ErrorKind::MissingKey, span, message, "`[[bgp.rpki_source]]` with a cache or a file");
+            reader.warning(
+                ErrorKind::MissingKey,
+                span,
+                message,
+                "`[[bgp.rpki_source]]` with a cache or a file",
+            );
         }
         false => {
             let message = "an export policy asks for the validity of origins (`rpki`)";

@@ -71,7 +71,12 @@ pub(crate) fn read_rpki(reader: &mut Reader, bgp: &mut Section<'_>) -> Vec<RpkiS
             (given, _) => {
                 let has =
                     if given.is_some() { "both `cache` and `file`" } else { "neither `cache` nor `file`" };
-                reader.error(ErrorKind::Conflict, &span, format!("[[bgp.rpki_source]] has {has}"), "one of them");
+                reader.error(
+                    ErrorKind::Conflict,
+                    &span,
+                    format!("[[bgp.rpki_source]] has {has}"),
+                    "one of them",
+                );
                 continue;
             }
         };
