@@ -200,8 +200,8 @@ mod tests {
             .expect("one rule has a blackhole");
         let shown = |blackholes: &mut Blackholes, now| {
             blackholes.step(now, 0);
-            let prefixes = shared.lock().routes.iter().map(|route| route.prefix.clone()).collect::<Vec<_>>();
-            prefixes
+            let announced = shared.lock();
+            announced.routes.iter().map(|route| route.prefix.clone()).collect::<Vec<_>>()
         };
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);

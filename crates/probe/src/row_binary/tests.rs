@@ -110,7 +110,7 @@ fn clickhouse_reads_the_same_three_times() {
         record.counters.first_ns = record.counters.last_ns - 1;
         (record.counters.packets, record.key.dst_port) = (number.into(), 443);
         RowBinary::new(true).write(&record, &mut rows);
-        LineFormat::Json.write(&record, true, &mut lines);
+        LineFormat::Json.write(&record, Field::of_lines(true), &mut lines);
         let start = messages.len();
         Protobuf::new(true).write(&record, &mut messages);
         let mut length = Vec::new();

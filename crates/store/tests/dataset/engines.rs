@@ -4,8 +4,8 @@ use super::*;
 use thalweg_base::DropReason;
 use thalweg_flow::Translation;
 
-/// A Python that has this module, if there is one, or, except for the largest, one can be made.
-/// `THALWEG_PYTHON` names another one.
+/// A Python that has this module, if there is one; for DuckDB one is made, the others are too large for a test to
+/// fetch. `THALWEG_PYTHON` names another one.
 fn python_with(module: &str) -> Option<PathBuf> {
     let has = |python: &Path| {
         let asked =
@@ -18,14 +18,13 @@ fn python_with(module: &str) -> Option<PathBuf> {
     }
     let venv = std::env::temp_dir().join(format!("thalweg-test-{module}"));
     let python = venv.join("bin/python");
-    if !has(&python) && module != "pyspark" {
+    if !has(&python) && module == "duckdb" {
         let quiet = |command: &mut Command| {
             let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
             status.is_ok_and(|status| status.success())
         };
-        let packages: &[&str] = if module == "pandas" { &["pandas", "pyarrow"] } else { &[module] };
         let _ = quiet(Command::new("python3").args(["-m", "venv"]).arg(&venv))
-            && quiet(Command::new(&python).args(["-m", "pip", "install", "-q"]).args(packages));
+            && quiet(Command::new(&python).args(["-m", "pip", "install", "-q", module]));
     }
     has(&python).then_some(python)
 }

@@ -65,9 +65,9 @@ fn address() -> SocketAddr {
 /// The VRPs of rpki-client's file without the times at which they expire, which are over.
 fn unexpired(path: &Path) -> String {
     let file = File::open(path).expect("the file");
-    let unpacked = Command::new("bzcat").stdin(file).stdout(Stdio::piped()).spawn().expect("bzcat");
+    let mut unpacking = Command::new("bzcat").stdin(file).stdout(Stdio::piped()).spawn().expect("bzcat");
     let mut vrps = String::new();
-    for line in BufReader::new(unpacked.stdout.expect("a pipe")).lines() {
+    for line in BufReader::new(unpacking.stdout.take().expect("a pipe")).lines() {
         let line = line.expect("text");
         let Some((vrp, _)) = line.split_once(", \"ta\"") else { continue };
         if vrp.contains("\"maxLength\"") {
@@ -75,6 +75,7 @@ fn unexpired(path: &Path) -> String {
             let _ = write!(vrps, "{comma}{vrp}}}");
         }
     }
+    assert!(unpacking.wait().expect("bzcat ends").success());
     vrps
 }
 
