@@ -134,7 +134,9 @@ fn open_port(interface: &str, input: &LiveInput, halves: usize) -> Result<Port, 
             everything: true,
             exclusive: false,
             queues: halves,
-            ring_frames: (input.ring.unwrap_or(RING_PACKETS) as usize).div_ceil(halves.max(1)),
+            ring_frames: usize::try_from(input.ring.unwrap_or(RING_PACKETS))
+                .unwrap_or(usize::MAX)
+                .div_ceil(halves.max(1)),
             ..PacketOptions::new(interface)
         }),
         LiveDriver::AfXdp => {
