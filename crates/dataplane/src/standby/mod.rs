@@ -348,13 +348,16 @@ impl Standby {
             return is_new;
         }
         if self.past.contains(&header.from) {
+            // If the other router is silent, its datagram may have been a late one of the run before this.
+            let is_silent =
+                self.other.is_none_or(|other| now_ns.saturating_sub(other.heard_ns) >= SILENT_NS);
+            if is_silent {
+                self.begin_anew();
+            }
             return false;
         }
         if self.past.len() >= PAST_MAX {
-            // None of the datagrams that anybody may have recorded is for another number.
-            self.line.from = mix64(self.line.from) | 1;
-            (self.line.to, self.line.says_hello, self.other) = (0, true, None);
-            self.past.clear();
+            self.begin_anew();
             return false;
         }
         self.past.extend(self.other.map(|other| other.run));
@@ -364,6 +367,13 @@ impl Standby {
         self.sender.restart();
         self.learn_anew();
         true
+    }
+
+    /// Goes on under another number: no datagram that anybody may have recorded is for it.
+    fn begin_anew(&mut self) {
+        self.line.from = mix64(self.line.from) | 1;
+        (self.line.to, self.line.says_hello, self.other) = (0, true, None);
+        self.past.clear();
     }
 
     fn receive(&mut self, message: Message, tables: &Tables<'_>) {
