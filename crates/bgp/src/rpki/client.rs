@@ -287,6 +287,10 @@ impl RtrClient {
 
     /// The connection ended, or could not be opened.
     pub fn handle_disconnected(&mut self, why: &str, now: Millis) {
+        if self.state == CacheState::Asking {
+            // A cache that has begun anew may close the connection instead of saying that it does not know our session.
+            self.session = None;
+        }
         if self.state != CacheState::Down {
             self.last_error = Some(shortened(why));
             self.fall(now);

@@ -109,6 +109,11 @@ fn data_outlives_the_connection_until_it_expires() {
     assert_eq!(client.handle_timer(NOW.plus_s(10)), Some(ClientStep::Connect));
     client.handle_connected(NOW.plus_s(10));
     assert_eq!(sent(&mut client), ["7 since 3"]);
+    // Without an answer nobody knows whether the cache knows the session.
+    client.handle_disconnected("closed again", NOW.plus_s(11));
+    client.handle_timer(NOW.plus_s(21));
+    client.handle_connected(NOW.plus_s(21));
+    assert_eq!(sent(&mut client), ["Reset Query"]);
     client.handle_disconnected("closed again", NOW.plus_s(995));
     assert_eq!((client.next_deadline(), client.poll_step()), (NOW.plus_s(1000), None));
     client.handle_timer(NOW.plus_s(1000));

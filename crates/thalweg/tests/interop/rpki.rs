@@ -146,7 +146,8 @@ fn has(left: &mut thalweg::Thalweg<'_>, what: &str, expected: &[(&str, &str)]) {
         expected.iter().map(|(prefix, validity)| (prefix.to_string(), validity.to_string())).collect();
     until(what, 30, || {
         let found = left.validities()?;
-        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+        let source = left.json(&["show", "bgp", "rpki"])?;
+        if found == expected { Ok(()) } else { Err(format!("{found:?}; {source:?}")) }
     });
 }
 
