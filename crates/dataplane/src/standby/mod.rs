@@ -349,8 +349,7 @@ impl Standby {
         }
         if self.past.contains(&header.from) {
             // If the other router is silent, its datagram may have been a late one of the run before this.
-            let is_silent =
-                self.other.is_none_or(|other| now_ns.saturating_sub(other.heard_ns) >= SILENT_NS);
+            let is_silent = self.other.is_none_or(|other| now_ns.saturating_sub(other.heard_ns) >= SILENT_NS);
             if is_silent {
                 self.begin_anew();
             }
