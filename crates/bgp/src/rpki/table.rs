@@ -10,7 +10,7 @@
 //! the same or of a covering prefix: all VRPs that cover a prefix are a chain. A look-up is two binary searches, one
 //! in the samples and one in about 64 entries, and a walk along the chain, which is short.
 //!
-//! A change merges sorted lists: 6 ms for the whole RPKI, on the thread that talks to the cache.
+//! A change merges sorted lists, on the thread that talks to the cache.
 
 use thalweg_base::{Address, IpPrefix, Prefix};
 
