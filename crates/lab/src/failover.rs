@@ -7,7 +7,7 @@
 //! machine adds.
 //!
 //! Two routers that share the client's gateway by VRRP are measured in a network of their own: the first dies. If they
-//! translate and copy their state, connections that are lost are counted too ([`connections`]).
+//! translate and copy their state, connections that are lost are counted too (`connections`).
 //!
 //! Missing: IPv6.
 

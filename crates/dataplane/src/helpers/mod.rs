@@ -13,8 +13,8 @@
 //!             Chunk::expected, and what packets announce that NAT did not translate --> what is expected
 //! ```
 //!
-//! The modules here read and write messages, without state ([`ftp`], [`sip`], [`pptp`]), and adapt a TCP stream to
-//! replacements of another length ([`stream`]). Nothing is held back and no stream is put together: a message that is
+//! The modules here read and write messages, without state (`ftp`, `sip`, `pptp`), and adapt a TCP stream to
+//! replacements of another length (`stream`). Nothing is held back and no stream is put together: a message that is
 //! not whole in its packet passes as it is, and is counted.
 
 pub(crate) mod ftp;

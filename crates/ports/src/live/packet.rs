@@ -23,7 +23,7 @@
 //!   cuts merged segments ([`super::segment`]) unless the chunk takes them whole; then it reads them right into the
 //!   chunk, and sends them whole, without another copy. The kernel cuts what the interface cannot send. Frames longer
 //!   than a slot arrive in order through the socket's own queue (PACKET_COPY_THRESH).
-//! - **Interfaces without a link layer too.** Their packets get an Ethernet header on their way in ([`super::bare`]).
+//! - **Interfaces without a link layer too.** Their packets get an Ethernet header on their way in (`super::bare`).
 //!   What leaves names its protocol, since some of these interfaces (PPP, GRE) cannot tell it from the packet.
 //! - **The interface belongs to the router.** A program of two instructions at the interface's ingress drops what
 //!   the ring has seen ([`PacketOptions::exclusive`]), so that the host does not answer or forward the same packets

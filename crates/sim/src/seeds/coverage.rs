@@ -84,8 +84,10 @@ pub(super) fn take_lines() -> Vec<Line> {
 
 /// Calls `body` and keeps its log for [`take_lines`] only.
 pub(super) fn listening<T>(body: impl FnOnce() -> T) -> T {
-    static LISTENER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Listener));
-    tracing::dispatcher::with_default(&LISTENER, body)
+    // Two, because `tracing` asks a single one about a place that logs only if it is the default of the thread that
+    // comes there first: after another thread had come there, the place would be silent for all.
+    static LISTENERS: LazyLock<[Dispatch; 2]> = LazyLock::new(|| [Listener, Listener].map(Dispatch::new));
+    tracing::dispatcher::with_default(&LISTENERS[0], body)
 }
 
 struct Listener;
