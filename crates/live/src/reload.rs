@@ -266,9 +266,15 @@ impl LiveRouter {
     /// Applies changes that do not concern packets in the plan.
     fn apply_off_path(&self, before: &RouterConfig, config: &RouterConfig, host: HostChange) {
         for (index, (old, new)) in (0..).zip(before.ports.iter().zip(&config.ports)) {
-            if (old.default_mac, old.vrf) != (new.default_mac, new.vrf) {
-                let PortConfig { default_mac, vrf, .. } = *new;
-                self.tables.update_port(index, |link| PortLink { default_mac, vrf, ..link });
+            if (old.default_mac, old.vrf, old.mtu) != (new.default_mac, new.vrf, new.mtu) {
+                let PortConfig { default_mac, vrf, mtu, .. } = *new;
+                // A larger MTU is what the link allows, which its thread reads.
+                self.tables.update_port(index, |link| PortLink {
+                    default_mac,
+                    vrf,
+                    mtu: link.mtu.min(mtu.into()),
+                    ..link
+                });
             }
         }
         for (state, port) in self.states().iter().zip(&config.ports) {
