@@ -93,6 +93,7 @@ impl Blackholes {
                 is_announced: false,
             };
             self.active.insert(host, active);
+            self.publish();
             return;
         };
         self.notify.warn(&format!("alarm {name}: {host} does not become a blackhole: {refused}"));
@@ -100,30 +101,37 @@ impl Blackholes {
     }
 
     fn step(&mut self, now: Instant, wall_ns: u64) {
-        for active in self.active.values_mut().filter(|active| active.until <= now) {
-            if !active.alarms.is_empty() {
+        let mut over = Vec::new();
+        let mut changed = false;
+        for (host, active) in self.active.iter_mut().filter(|(_, active)| active.until <= now) {
+            changed = true;
+            if active.alarms.is_empty() {
+                over.push(*host);
+            } else {
                 active.until = now + Duration::from_secs(active.for_s.into());
                 active.until_wall_ns = wall_ns.saturating_add(u64::from(active.for_s) * SECOND_NS);
             }
         }
-        let over: Vec<IpPrefix> =
-            self.active.iter().filter(|(_, active)| active.until <= now).map(|(host, _)| *host).collect();
         for host in &over {
             self.active.remove(host);
             self.notify.info(&format!("{host} is no blackhole any more"));
         }
         if let Some(speaker) = self.speaker.get() {
-            let new = self.active.iter_mut().filter(|(_, active)| !active.is_announced);
-            let new: Vec<IpPrefix> = new
-                .map(|(host, active)| {
-                    active.is_announced = true;
-                    *host
-                })
-                .collect();
+            let mut new = Vec::new();
+            for (host, active) in self.active.iter_mut().filter(|(_, active)| !active.is_announced) {
+                active.is_announced = true;
+                new.push(*host);
+            }
             if !(new.is_empty() && over.is_empty()) {
                 speaker.change_blackholes(&new, &over);
             }
         }
+        if changed {
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
         let routes = self.active.iter().map(|(host, active)| BlackholeRoute {
             prefix: host.to_string(),
             rule: active.rule.clone(),

@@ -17,7 +17,7 @@ use crate::tables;
 /// Prints records, all at once or as they come.
 pub(super) struct Lines {
     form: Form,
-    /// The chosen fields; empty means all, or the columns for people.
+    /// The fields to print; for people, none means [`COLUMNS`].
     fields: Vec<Field>,
     look: Look,
 }
@@ -109,7 +109,12 @@ impl Lines {
             _ => Form::Table,
         };
         let look = Look { raw: args.which.raw, number: numbers(&args.which), without_date: false };
-        Self { form, fields: args.columns.as_ref().map_or_else(Vec::new, |columns| columns.0.clone()), look }
+        let fields = match (&args.columns, &form) {
+            (Some(columns), _) => columns.0.clone(),
+            (None, Form::Lines(_)) => Field::of_lines(false).collect(),
+            (None, Form::Table | Form::Stream(_)) => Vec::new(),
+        };
+        Self { form, fields, look }
     }
 
     /// All records there will be.
@@ -138,10 +143,7 @@ impl Lines {
     /// What stands before records that come later.
     pub(super) fn begin(&mut self) -> String {
         match &self.form {
-            Form::Lines(format) => match self.fields.as_slice() {
-                [] => format.header(Field::of_lines(false)),
-                fields => format.header(fields.iter().copied()),
-            },
+            Form::Lines(format) => format.header(self.fields.iter().copied()),
             Form::Table | Form::Stream(_) => {
                 self.look.without_date = self.fields.is_empty();
                 let mut stream = TableStream::new(self.table("end"), tables::width());
@@ -159,10 +161,7 @@ impl Lines {
             Form::Lines(format) => {
                 let mut lines = Vec::new();
                 for record in records {
-                    match self.fields.as_slice() {
-                        [] => format.write(record, Field::of_lines(false), &mut lines),
-                        fields => format.write(record, fields.iter().copied(), &mut lines),
-                    }
+                    format.write(record, self.fields.iter().copied(), &mut lines);
                 }
                 return String::from_utf8_lossy(&lines).into_owned();
             }
