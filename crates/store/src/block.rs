@@ -2,6 +2,7 @@
 //!
 //! Records that are in no file yet become blocks too, so filters and sums exist only once.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
@@ -175,6 +176,14 @@ impl Distinct {
                 let (from, to) = *spans.get(at(code))?;
                 parse_address(texts.get(at(from)..at(to))?)
             }
+        }
+    }
+
+    /// All of them, for a loop that looks each one up: parsed in between, look-ups would not overlap.
+    pub(crate) fn parsed(&self) -> Cow<'_, [Option<IpAddr>]> {
+        match self {
+            Self::Parsed(addresses) => addresses.into(),
+            Self::Texts { .. } => self.iter().collect(),
         }
     }
 

@@ -354,9 +354,12 @@ impl<'a, K: Packed> Groups<'a, K> {
     /// Numbers of the addresses in columns, by code; empty for other columns.
     fn numbers(&mut self, rows: &Rows<'_>, columns: &[Field]) -> Result<Vec<Vec<u32>>, StoreError> {
         let of = |id: &Field| match rows.block().column(*id)? {
-            Column::Address(addresses) => {
-                Ok(addresses.distinct.iter().map(|address| self.addresses.number(address)).collect())
-            }
+            Column::Address(addresses) => Ok(addresses
+                .distinct
+                .parsed()
+                .iter()
+                .map(|address| self.addresses.number(*address))
+                .collect()),
             Column::Number(_) => Ok(Vec::new()),
             Column::Wide(_) => Err(no_key(*id)),
         };
@@ -417,7 +420,10 @@ impl<'a, K: Packed> Groups<'a, K> {
         }
         match numbers {
             Some(numbers) => self.add_codes(|_, code| numbers[code as usize]),
-            None => self.add_codes(|known, code| known.number(addresses.distinct.get(code))),
+            None => {
+                let distinct = addresses.distinct.parsed();
+                self.add_codes(|known, code| known.number(distinct[code as usize]));
+            }
         }
     }
 
