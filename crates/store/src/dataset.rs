@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/.writer.lock                                                  who writes, and whether it ended cleanly
 //! DIR/.live.sock                                                    where the writer answers queries
+//! DIR/.iceberg                                                      by choice: a table of these files (`iceberg`)
 //! DIR/date=2026-11-22/hour=5/flows-20261122T050000-20261122T055959-00000000002a.parquet
 //!                             .flows-....tmp                        incomplete: readers ignore it
 //! ```
@@ -308,7 +309,7 @@ pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
     for (path, opened) in paths.iter().zip(open_each(paths)) {
         match opened {
             Ok(file) => {
-                replaced.extend(file.replaces.iter().map(|name| path.with_file_name(name)));
+                replaced.extend(file.replaced());
                 view.files.push(Arc::new(file));
             }
             Err(StoreError::Unreadable { path, what }) => view.skipped.add(path, what),
@@ -442,6 +443,11 @@ impl Temporary {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its proper name.
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
     }
 
     /// Gives the file its proper name.

@@ -51,6 +51,16 @@ impl FileColumn {
         }
     }
 
+    /// The type in an Iceberg table.
+    pub(crate) fn iceberg_type(&self) -> &'static str {
+        match self.physical_type() {
+            PhysicalType::INT32 => "int",
+            PhysicalType::INT64 if self.field.row().kind == Kind::Time => "timestamptz",
+            PhysicalType::INT64 => "long",
+            _ => "string",
+        }
+    }
+
     fn parquet_type(&self) -> Result<Type, parquet::errors::ParquetError> {
         let logical = match self.physical_type() {
             PhysicalType::BYTE_ARRAY => Some(LogicalType::String),

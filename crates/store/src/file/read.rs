@@ -88,6 +88,21 @@ impl FlowFile {
         Ok(Self { path: path.to_path_buf(), file, size, metadata, columns, replaces, row_groups, sums })
     }
 
+    /// The paths of the files that this one replaces.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = PathBuf> {
+        self.replaces.iter().map(|name| self.path.with_file_name(name))
+    }
+
+    /// Whether it is of the version that is written.
+    pub(crate) fn is_current(&self) -> bool {
+        self.columns.unit_ns == UNIT_NS
+    }
+
+    /// What the footer says.
+    pub(crate) fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+
     pub(crate) fn rows(&self) -> u64 {
         self.row_groups.iter().map(|group| group.rows as u64).sum()
     }
