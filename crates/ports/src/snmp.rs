@@ -3,7 +3,7 @@
 //! A thread asks one exporter at a time, when its first records come and then every [`AGAIN_AFTER`]. Nobody waits for
 //! it: until an answer has come, interfaces have no names. An exporter that does not answer keeps the names it had.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -67,26 +67,27 @@ fn ask_all(
     asked: &Receiver<IpAddr>,
     answers: &Mutex<HashMap<IpAddr, Arc<Interfaces>>>,
 ) {
-    let mut due: BTreeMap<(Instant, IpAddr), ()> = BTreeMap::new();
+    let mut due: BTreeSet<(Instant, IpAddr)> = BTreeSet::new();
     loop {
         let now = Instant::now();
-        let wait =
-            due.first_key_value().map_or(AGAIN_AFTER, |((at, _), ())| at.saturating_duration_since(now));
+        let wait = due.first().map_or(AGAIN_AFTER, |(at, _)| at.saturating_duration_since(now));
         match asked.recv_timeout(wait) {
-            Ok(exporter) => drop(due.insert((now, exporter), ())),
+            Ok(exporter) => {
+                due.insert((now, exporter));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let Some(((at, exporter), ())) = due.pop_first() else { continue };
+        let Some((at, exporter)) = due.pop_first() else { continue };
         if at > Instant::now() {
-            due.insert((at, exporter), ());
+            due.insert((at, exporter));
             continue;
         }
         // Its records keep the names that are known.
         if let Ok(interfaces) = interfaces(SocketAddr::new(exporter, port), community) {
             answers.lock().insert(exporter, Arc::new(interfaces));
         }
-        due.insert((Instant::now() + AGAIN_AFTER, exporter), ());
+        due.insert((Instant::now() + AGAIN_AFTER, exporter));
     }
 }
 
