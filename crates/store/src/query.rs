@@ -6,10 +6,12 @@
 
 mod aggregate;
 mod answer;
+pub mod clickhouse;
 mod dedup;
 mod graph;
 mod key;
 mod list;
+pub mod received;
 mod sums;
 mod table;
 mod top;
@@ -27,7 +29,7 @@ use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
 pub use dedup::Dedup;
-pub use graph::{Graph, Lines, Series, graph};
+pub use graph::{Graph, Lines, Series, graph, reversed};
 pub use key::{Key, KeyValue, RawValue};
 pub use list::list;
 pub use sums::Sums;

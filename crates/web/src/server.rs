@@ -305,6 +305,7 @@ impl Server {
             Own::FlowsTop => self.flows(call, FlowsKind::Top).await,
             Own::FlowsList => self.flows(call, FlowsKind::List).await,
             Own::FlowsGraph => self.flows(call, FlowsKind::Graph).await,
+            Own::FlowsStats => self.flows(call, FlowsKind::Stats).await,
             Own::FlowsWords => Ok(Reply::json(&flows::words())),
             Own::ConfigCheck => {
                 let text =

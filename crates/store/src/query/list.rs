@@ -10,7 +10,7 @@ use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
 /// The order of a list: by end, then by the other fields that differ.
-fn order(record: &FlowRecord) -> impl Ord + use<> {
+pub(super) fn order(record: &FlowRecord) -> impl Ord + use<> {
     (record.counters.last_ns, record.counters.first_ns, record.key, record.counters.bytes, record.end_reason)
 }
 
