@@ -306,8 +306,9 @@ fn sum_up(measured: &[(Label, Vec<Run>)], loads: &[Load]) -> Vec<LatencyResult> 
         for load in loads {
             let here: Vec<&LoadRun> =
                 runs.iter().flat_map(|run| &run.loads).filter(|run| run.load == *load).collect();
-            let summary =
-                |value: fn(&LoadRun) -> f64| Summary::of(&here.iter().map(|run| value(run)).collect::<Vec<_>>());
+            let summary = |value: fn(&LoadRun) -> f64| {
+                Summary::of(&here.iter().map(|run| value(run)).collect::<Vec<_>>())
+            };
             let rounds: Vec<Percentiles> = here.iter().map(|run| run.percentiles).collect();
             let (Some(packets_per_second), Some(one_way), Some(p99_ns), Some(p999_ns), Some(cores)) = (
                 summary(|run| run.rate_pps),
@@ -343,12 +344,12 @@ fn sum_up(measured: &[(Label, Vec<Run>)], loads: &[Load]) -> Vec<LatencyResult> 
 }
 
 fn sum_up_routers(measured: &[(Label, Vec<Run>)]) -> Vec<RouterResult> {
-    let summary = |runs: &[Run], value: fn(&Run) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
+    let summary =
+        |runs: &[Run], value: fn(&Run) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
     let result = |(label, runs): &(Label, Vec<Run>)| {
         let lossless_pps = summary(runs, |run| run.lossless_pps)?;
-        let is_normal = |other: &Label| {
-            other.change == Priority::Normal.name() && other.unchanged() == label.unchanged()
-        };
+        let is_normal =
+            |other: &Label| other.change == Priority::Normal.name() && other.unchanged() == label.unchanged();
         let normal = measured.iter().find(|(other, _)| is_normal(other));
         let normal = normal.and_then(|(_, runs)| summary(runs, |run| run.lossless_pps));
         let normal = normal.filter(|normal| normal.median > 0.0);
@@ -371,7 +372,8 @@ mod tests {
     }
 
     fn round(lossless_pps: f64, p99_ns: u64, cores: f64) -> Run {
-        let percentiles = Percentiles { p99_ns, p999_ns: 2 * p99_ns, max_ns: 3 * p99_ns, ..Percentiles::default() };
+        let percentiles =
+            Percentiles { p99_ns, p999_ns: 2 * p99_ns, max_ns: 3 * p99_ns, ..Percentiles::default() };
         let trial = Trial { sent: 10, received: 9, ..Trial::default() };
         let run = LoadRun { load: Load::Tenth, rate_pps: lossless_pps / 10.0, trial, percentiles, cores };
         Run { idle_cores: cores / 10.0, lossless_pps, loads: vec![run] }

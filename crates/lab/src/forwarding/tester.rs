@@ -96,7 +96,13 @@ impl Offer {
 
     /// As many frames as possible for this many seconds.
     pub fn flood(seconds: f64) -> Self {
-        Self { rate_pps: f64::INFINITY, frames: u64::MAX, limit_s: seconds, whole_batches: true, sleeps: false }
+        Self {
+            rate_pps: f64::INFINITY,
+            frames: u64::MAX,
+            limit_s: seconds,
+            whole_batches: true,
+            sleeps: false,
+        }
     }
 
     /// This many frames, as fast as possible.

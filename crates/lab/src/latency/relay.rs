@@ -99,7 +99,12 @@ impl Drop for Relay {
     }
 }
 
-fn relay(mut receiver: PacketReceiver, mut sender: PacketSender, hold: Duration, shared: &Shared) -> io::Result<()> {
+fn relay(
+    mut receiver: PacketReceiver,
+    mut sender: PacketSender,
+    hold: Duration,
+    shared: &Shared,
+) -> io::Result<()> {
     let _rank = Rank::take(Priority::RealTime);
     shared.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     while !shared.done.load(Ordering::Relaxed) {

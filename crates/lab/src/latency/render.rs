@@ -44,16 +44,17 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
         .number("lost", |cell| cell.lost.to_string())
         .optional(&["p99.9 range", "p99 range", "longest", "packets/s"])
         .table();
-    let routers = Table::of("Routers: the fastest rate without loss, and work without packets", &outcome.routers)
-        .words("router", |router: &RouterResult| router.label.to_string())
-        .number("packets/s", |router| Unit::Count.format(router.lossless_pps.median))
-        .number("range", |router| {
-            let Summary { min, max, .. } = router.lossless_pps;
-            format!("{} to {}", Unit::Count.format(min), Unit::Count.format(max))
-        })
-        .number("of `normal`", |router| ratio(router.normal_ratio))
-        .number("idle, of a core", |router| percent(router.idle_cores.median))
-        .table();
+    let routers =
+        Table::of("Routers: the fastest rate without loss, and work without packets", &outcome.routers)
+            .words("router", |router: &RouterResult| router.label.to_string())
+            .number("packets/s", |router| Unit::Count.format(router.lossless_pps.median))
+            .number("range", |router| {
+                let Summary { min, max, .. } = router.lossless_pps;
+                format!("{} to {}", Unit::Count.format(min), Unit::Count.format(max))
+            })
+            .number("of `normal`", |router| ratio(router.normal_ratio))
+            .number("idle, of a core", |router| percent(router.idle_cores.median))
+            .table();
     vec![latency, routers]
 }
 

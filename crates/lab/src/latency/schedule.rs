@@ -34,7 +34,9 @@ impl FromStr for Schedule {
             }
             _ => Err(Unexpected::new(
                 text,
-                format!("usual, normal, nice or realtime, the latter three also with polling of at most {POLL_US_MAX} us: nice-poll50"),
+                format!(
+                    "usual, normal, nice or realtime, the latter three also with polling of at most {POLL_US_MAX} us: nice-poll50"
+                ),
             )),
         }
     }

@@ -92,15 +92,19 @@ pub(super) fn run(args: &LabLatencyArgs, format: Format) -> Result<(), Failure> 
     let outcome = measured(|steps| {
         latency::run(&mut routers, &options, &stop, &mut |done, total, what| steps.of(done, total, what))
     })?;
-    let input = format!("one flow of UDP, frames of {} bytes; seed {}", options.size.wire_bytes(), options.seed);
+    let input =
+        format!("one flow of UDP, frames of {} bytes; seed {}", options.size.wire_bytes(), options.seed);
     let report = render::report(&outcome, Origin::here(command_line(), input));
     show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-latency"), format)
 }
 
 fn routers(args: &LabLatencyArgs, size: FrameSize) -> Result<Vec<Box<dyn Subject>>, Failure> {
     let (program, folder) = (forwarding::own_program()?, args.run.output("lab-latency"));
-    let usual: &[&str] =
-        if args.run.quick { &["usual"] } else { &["normal", "nice", "nice-poll100", "realtime", "realtime-poll100"] };
+    let usual: &[&str] = if args.run.quick {
+        &["usual"]
+    } else {
+        &["normal", "nice", "nice-poll100", "realtime", "realtime-poll100"]
+    };
     let usual = usual.iter().filter_map(|text| text.parse().ok());
     let schedules = or_usual(&args.schedules, &usual.collect::<Vec<Schedule>>());
     let mut routers: Vec<Box<dyn Subject>> = Vec::new();
