@@ -46,7 +46,7 @@ const MTU: usize = 1500;
 /// How long a router may take to start forwarding.
 const START_WAIT: Duration = Duration::from_secs(20);
 /// Frames per second where frames are few.
-const FEW_PPS: f64 = 500.0;
+const FEW_PPS: f64 = 1000.0;
 /// How long the generator alone is measured, as a share of a trial.
 const CEILING_SHARE: f64 = 0.2;
 /// How long other programs run before they count.

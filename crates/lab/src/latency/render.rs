@@ -105,7 +105,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     report.notes([
         "The kernel forwards in the sender's own call and wakes nobody. The relay is one real-time thread that only passes \
          frames on: what it adds to the kernel's time is the price of waking a thread on this machine.",
-        "Shares of a rate are shares of the router's own lossless rate. `idle`, `wanted` and `busy` are 500 frames a second; \
+        "Shares of a rate are shares of the router's own lossless rate. `idle`, `wanted` and `busy` are 1,000 frames a second; \
          in `wanted` and `busy` a thread of ordinary priority wants each core a tenth of the time, or all of it.",
         "A relay with a planted time holds each frame back by it. If the table does not show that time, do not believe the \
          rest.",

@@ -63,7 +63,7 @@ pub(crate) struct LabLatencyArgs {
     #[arg(long, value_delimiter = ',', value_name = "SCHEDULES", help_heading = VARY)]
     pub(crate) schedules: Vec<Schedule>,
     /// Also measure a relay that holds each frame back by so many microseconds
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = VARY)]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(1..=50_000), help_heading = VARY)]
     pub(crate) plant: Option<u32>,
     #[command(flatten)]
     pub(crate) router: LabRouterArgs,
