@@ -10,9 +10,9 @@
 //! ```
 //!
 //! So a source that seldom receives packets has no window and costs nothing. A window costs at most the bound for
-//! each packet; packets that arrive just within the bound therefore cost a whole core. Nobody else may want it: while
-//! more threads can run than there are cores, the source sleeps. Otherwise polling at real-time priority would take the
-//! core from those who send the packets and receive them.
+//! each packet, and a source polls only until it was awake for half of a [`PERIOD`]: a thread that never slept would
+//! spend the budget of its real-time priority, and then wait for cores when it has work. Nor does a source poll while
+//! more threads can run than there are cores: it would take the core from those who send the packets and receive them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Polls between two checks of all descriptors.
 const ASKED_BETWEEN: u32 = 16;
+
+/// The time of which a source is asleep for half if it would otherwise poll.
+const PERIOD: Duration = Duration::from_millis(20);
 
 /// How often to ask whether others want the cores.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -51,6 +54,12 @@ pub(super) struct Spin {
     window: Duration,
     /// When the source ran dry, and the number of turns since then.
     idle: Option<(Instant, u32)>,
+    /// When it went to sleep, if that sleep is not in `period` yet.
+    asleep: Option<Instant>,
+    /// Whether it has slept since it ran dry.
+    has_slept: bool,
+    /// The beginning of this period, and the sleep in it.
+    period: Option<(Instant, Duration)>,
     /// How often packets came while it polled.
     found: u64,
     others: Others,
@@ -95,7 +104,8 @@ fn can_run_of(text: &[u8]) -> Option<usize> {
 impl Spin {
     pub(super) fn new(most: Duration) -> Self {
         let others = Others::new(!most.is_zero());
-        Self { most, window: Duration::ZERO, idle: None, found: 0, others }
+        let (idle, asleep, period) = (None, None, None);
+        Self { most, window: Duration::ZERO, idle, asleep, has_slept: false, period, found: 0, others }
     }
 
     /// On a machine where nobody else wants a core.
@@ -111,10 +121,12 @@ impl Spin {
 
     /// The next action while no packet is there. `at_least` is the window of ports that cannot be waited for.
     pub(super) fn turn(&mut self, now: Instant, at_least: Duration) -> Turn {
-        let window =
-            if self.is_wanted() && self.others.are_waiting(now) { Duration::ZERO } else { self.window };
+        self.add_sleep(now);
+        let may_poll = self.is_wanted() && self.has_time(now) && !self.others.are_waiting(now);
+        let window = if may_poll { self.window } else { Duration::ZERO };
         let (since, turns) = self.idle.get_or_insert((now, 0));
         if now.saturating_duration_since(*since) >= window.max(at_least) {
+            (self.asleep, self.has_slept) = (Some(now), true);
             return Turn::Sleep;
         }
         *turns += 1;
@@ -127,10 +139,29 @@ impl Spin {
         if let Some((since, _)) = self.idle.take()
             && !self.most.is_zero()
         {
-            let gap = since.elapsed();
-            self.found += u64::from(gap < self.window);
-            self.learn(gap);
+            let now = Instant::now();
+            self.add_sleep(now);
+            self.found += u64::from(!std::mem::take(&mut self.has_slept));
+            self.learn(now.saturating_duration_since(since));
         }
+    }
+
+    /// Adds the last sleep to the period's.
+    fn add_sleep(&mut self, now: Instant) {
+        if let (Some(since), Some((_, slept))) = (self.asleep.take(), &mut self.period) {
+            *slept += now.saturating_duration_since(since);
+        }
+    }
+
+    /// Whether the source was awake for so short a part of this period that it may poll.
+    fn has_time(&mut self, now: Instant) -> bool {
+        let (began, slept) = self.period.get_or_insert((now, Duration::ZERO));
+        let elapsed = now.saturating_duration_since(*began);
+        if elapsed >= PERIOD {
+            self.period = Some((now, Duration::ZERO));
+            return true;
+        }
+        elapsed.saturating_sub(*slept) < PERIOD / 2
     }
 
     /// How often packets came while it polled ports that could be waited for.
@@ -176,6 +207,22 @@ mod tests {
             Turn::Ask,
             "for those that cannot be waited for"
         );
+    }
+
+    #[test]
+    fn a_source_sleeps_for_half_of_each_period() {
+        let mut spin = Spin::alone(PERIOD);
+        (0..5).for_each(|_| spin.learn(PERIOD));
+        let began = Instant::now();
+        let mut at = |percent: u32| spin.turn(began + PERIOD * percent / 100, Duration::ZERO);
+        assert_eq!([0, 20, 49].map(&mut at), [Turn::Ask; 3]);
+        assert_eq!(at(50), Turn::Sleep);
+        assert_eq!(at(70), Turn::Sleep, "it slept for a fifth and was awake for a half");
+        assert_eq!(at(99), Turn::Sleep);
+        spin.idle = None;
+        let mut at = |percent: u32| spin.turn(began + PERIOD * percent / 100, Duration::ZERO);
+        assert_eq!([100, 149].map(&mut at), [Turn::Ask; 2], "another period");
+        assert_eq!(at(150), Turn::Sleep);
     }
 
     #[test]
