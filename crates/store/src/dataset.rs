@@ -306,7 +306,7 @@ fn stable_listing(
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
     let mut view = View::default();
     let mut replaced: HashSet<PathBuf> = HashSet::new();
-    for (path, opened) in paths.iter().zip(open_each(paths)) {
+    for opened in open_each(paths) {
         match opened {
             Ok(file) => {
                 replaced.extend(file.replaced());
