@@ -2,7 +2,7 @@
 """`thalweg flows` and DuckDB asked the same about the same dataset; equal answers are required.
 
     cargo bench -p thalweg-store -- make 50000000 /var/tmp     # makes /var/tmp/thalweg-flows-50000000
-    bench/flows/ask.py /var/tmp/thalweg-flows-50000000 [--times 5] [--thalweg target/release/thalweg] [--columns]
+    bench/flows/ask.py /var/tmp/thalweg-flows-50000000 [--times 5] [--thalweg target/release/thalweg | --bench BINARY] [--columns]
 
 Needs a Python with `duckdb`. Both use all cores, in turns, warm. A time of ours is that of a whole process; one of
 DuckDB is that of the query alone, in a process that has loaded it, on a new connection. `--columns` prints the bytes a
@@ -42,6 +42,8 @@ NAMES = {"proto": "protocol", "app": "application"}
 
 def ours(arguments, keys, condition):
     command = [arguments.thalweg, "flows", "--data", arguments.data, "--no-live", "--format", "json", "top", keys, "-n", "10"]
+    if arguments.bench:
+        command = [arguments.bench, "top", arguments.data, keys]
     begun = time.monotonic()
     output = subprocess.run(command + ([condition] if condition else []), capture_output=True, text=True)
     took = time.monotonic() - begun
@@ -86,6 +88,7 @@ def main():
     parser.add_argument("data")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--thalweg", default="target/release/thalweg")
+    parser.add_argument("--bench", help="ask through this build of `cargo bench -p thalweg-store` instead")
     parser.add_argument("--columns", action="store_true")
     arguments = parser.parse_args()
     if arguments.columns:

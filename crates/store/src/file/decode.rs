@@ -373,10 +373,8 @@ const BEYOND: Fault = "an index beyond its dictionary";
 
 /// Checks that all codes have a place in the dictionary. One pass over all is cheaper than a check for each.
 fn within(codes: &[u32], places: usize) -> Result<(), Fault> {
-    match codes.iter().max() {
-        Some(largest) if at(*largest) >= places => Err(BEYOND),
-        _ => Ok(()),
-    }
+    let largest = codes.iter().copied().fold(0, u32::max);
+    if codes.is_empty() || at(largest) < places { Ok(()) } else { Err(BEYOND) }
 }
 
 /// Moves values that were appended at `start` to the rows that have one, and fills the other rows.

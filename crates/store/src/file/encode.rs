@@ -106,13 +106,20 @@ fn split<T: Copy + PartialEq, V>(
     absent: Option<T>,
     convert: impl Fn(T) -> V,
 ) -> (Option<Vec<bool>>, Vec<V>) {
-    match absent {
-        None => (None, values.iter().map(|value| convert(*value)).collect()),
-        Some(absent) => (
-            Some(values.iter().map(|value| *value != absent).collect()),
-            values.iter().filter(|value| **value != absent).map(|value| convert(*value)).collect(),
-        ),
-    }
+    let all = || values.iter().map(|value| convert(*value)).collect();
+    let Some(absent) = absent else { return (None, all()) };
+    let present: Vec<bool> = values.iter().map(|value| *value != absent).collect();
+    // Most columns have a value in no row, or in each.
+    let values = match present.iter().filter(|present| **present).count() {
+        0 => Vec::new(),
+        count if count == values.len() => all(),
+        count => {
+            let mut known = Vec::with_capacity(count);
+            known.extend(values.iter().filter(|value| **value != absent).map(|value| convert(*value)));
+            known
+        }
+    };
+    (Some(present), values)
 }
 
 fn numbers(
