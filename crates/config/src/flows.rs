@@ -184,7 +184,7 @@ const EXPECTED_QUERY: &str =
 /// Protocols and transports of collectors.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
 /// A topic of Kafka or a table of ClickHouse in place of a collector.
-const SCHEMES_WITH_PATH: [&str; 3] = ["kafka", "clickhouse", "clickhouse+tls"];
+const SCHEMES_WITH_PATH: [&str; 4] = ["kafka", "kafka+tls", "clickhouse", "clickhouse+tls"];
 
 pub(crate) fn read(
     reader: &mut Reader,

@@ -50,7 +50,7 @@ mod tls;
 pub use address::{Carrier, CollectorAddress};
 pub use clickhouse::{ClickHouseAddress, ClickHouseOptions};
 pub use error::CollectorError;
-pub use kafka::{Acks, Compression, KafkaAddress, KafkaOptions, MessageFormat};
+pub use kafka::{Acks, Compression, KafkaAddress, KafkaOptions, Mechanism, MessageFormat};
 pub(crate) use link::shake_hands;
 pub use report::{CollectorReport, Connection, Loss};
 pub(crate) use tls::Tls;

@@ -62,6 +62,7 @@ fn options(sources: Vec<ImportSource>) -> ImportOptions {
     ImportOptions {
         sources,
         names,
+        snmp: None,
         port: None,
         seconds: None,
         store: None,

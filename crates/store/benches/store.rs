@@ -199,7 +199,7 @@ fn ask(folder: &Path, only: Option<&str>) {
     let began = Instant::now();
     let key = ["dst-port".parse().expect("a key")];
     let graph =
-        graph(&view, &query, &key, Metric::Bytes, Lines::Largest(5), 60_000_000_000).expect("a graph");
+        graph(&view, &query, &key, Metric::Bytes, Lines::Largest(5), Some(60_000_000_000)).expect("a graph");
     println!("graph {:>57} series:  {:.3} s", graph.series.len(), began.elapsed().as_secs_f64());
 }
 

@@ -60,6 +60,12 @@ pub enum StoreError {
     /// The query is invalid.
     #[error("{0}")]
     Query(String),
+    /// Another program's answer is not what was asked for.
+    #[error("the answer cannot be read: {0}")]
+    Answer(String),
+    /// Another program did not answer.
+    #[error("{0}")]
+    Asked(String),
     #[error("the dataset's writer has stopped")]
     Closed,
 }
