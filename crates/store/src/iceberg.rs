@@ -302,8 +302,8 @@ impl Next {
                 difference.is_replacement &= replaced.contains(path);
             }
         }
-        // Iceberg has no nanoseconds: files of the version before are left out until they are joined.
-        for file in view.files.iter().filter(|file| fresh.contains(&file.path) && file.is_current()) {
+        // Iceberg has no nanoseconds: files that have are left out until they are joined.
+        for file in view.files.iter().filter(|file| fresh.contains(&file.path) && file.has_microseconds()) {
             let file_of = DataFile::of(file, text(&file.path)?.to_owned(), hour, &self.ids);
             difference.added[0] += 1;
             difference.added[1] += file_of.records;

@@ -132,7 +132,7 @@ impl Changes {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Joins small files of every hour, unless stopped.
+    /// Joins small files of every hour, unless stopped; then looks whether the table is as the files are.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
@@ -144,7 +144,9 @@ impl Changes {
                 };
                 {
                     let mut table = self.table.lock();
+                    let names = self.publish.lock();
                     compaction.publish()?;
+                    drop(names);
                     if let Err(error) = table.commit([partition.hour], &[]) {
                         compaction.withdraw()?;
                         return Err(error);
@@ -158,6 +160,7 @@ impl Changes {
                 done.records_joined += compaction.rows;
             }
         }
+        self.table.lock().follow()?;
         Ok(done)
     }
 

@@ -93,8 +93,8 @@ impl FlowFile {
         self.replaces.iter().map(|name| self.path.with_file_name(name))
     }
 
-    /// Whether it is of the version that is written.
-    pub(crate) fn is_current(&self) -> bool {
+    /// Whether its times are in microseconds, as in all versions but the oldest.
+    pub(crate) fn has_microseconds(&self) -> bool {
         self.columns.unit_ns == UNIT_NS
     }
 

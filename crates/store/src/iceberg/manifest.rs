@@ -10,12 +10,8 @@ use parquet::file::statistics::Statistics;
 use serde_json::{Value, json};
 
 use super::avro::{Decoder, Encoder, Fault};
-use super::metadata::Ids;
+use super::metadata::{HOUR_FIELD, HOUR_FIELD_ID, Ids};
 use crate::file::FlowFile;
-
-/// The name of the partition field: the hour in which a flow ended.
-pub(super) const HOUR_FIELD: &str = "flow_end_hour";
-pub(super) const HOUR_FIELD_ID: i64 = 1000;
 
 /// Whether a manifest's entry is of an earlier snapshot, or was added or deleted in that of the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

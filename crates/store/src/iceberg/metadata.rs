@@ -6,9 +6,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use serde_json::{Map, Value, json};
 use thalweg_flow::fields::Field;
 
-use super::manifest::{HOUR_FIELD, HOUR_FIELD_ID};
 use crate::schema::COLUMNS;
 
+/// The name of the partition field: the hour in which a flow ended.
+pub(super) const HOUR_FIELD: &str = "flow_end_hour";
+pub(super) const HOUR_FIELD_ID: i64 = 1000;
 /// The most snapshots that are kept.
 const SNAPSHOTS_MAX: usize = 64;
 /// Marks tables of ours.

@@ -287,7 +287,6 @@ impl Shared {
         self.apply_retention();
         if joins {
             match self.changes.compact().and_then(|mut done| {
-                self.changes.table.lock().follow()?;
                 self.look_after_others(&mut done)?;
                 Ok(done)
             }) {
