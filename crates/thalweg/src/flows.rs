@@ -312,10 +312,15 @@ fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
 }
 
 fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
-    let (summary, writing) = Answerer::of(args)?.summary()?;
+    let answerer = Answerer::of(args)?;
+    let (summary, writing) = answerer.summary()?;
+    // A table has no files.
+    let is_known = |name: &str| !answerer.is_table() || ["records", "from", "to"].contains(&name);
     if format == Format::Json {
         report_writing(&writing);
-        return print(&format!("{:#}\n", summary.to_json()));
+        let mut value = summary.to_json();
+        value.as_object_mut().into_iter().for_each(|value| value.retain(|name, _| is_known(name)));
+        return print(&format!("{value:#}\n"));
     }
     let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
     let per_record = match summary.records {
@@ -335,6 +340,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("to", span.as_ref().map_or("-".to_owned(), |span| span[1].clone())),
         ("files skipped", count(summary.skipped.count)),
     ];
+    let rows = rows.into_iter().filter(|(name, _)| is_known(name));
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
     print(&table(&["dataset", &args.place()], &[1], rows))?;
     report_writing(&writing);

@@ -136,6 +136,11 @@ impl<'a> Answerer<'a> {
         Ok((records, scanned, Vec::new()))
     }
 
+    /// Whether records are rows of a table, and in no files.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self, Self::ClickHouse { .. })
+    }
+
     /// All that there is.
     pub(super) fn summary(&self) -> Result<(Summary, Vec<Writing>), Failure> {
         let summary = match self {
