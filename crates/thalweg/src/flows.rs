@@ -84,7 +84,7 @@ fn addresses(name: &str) -> Vec<IpAddr> {
 fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
     let (keys, by, which) = (&top_args.keys.0, top_args.by, &top_args.which);
     let answerer = Answerer::of(args)?;
-    let (answer, writing) = answerer.top(&Question { which, keys, by, count: top_args.n })?;
+    let (answer, writing) = answerer.top(&Question { which, keys, by, count: top_args.n as usize })?;
     match (format, which.csv) {
         (Format::Json, _) => print(&format!("{:#}\n", answer.to_json(keys, &writing)))?,
         (_, true) => print(&top_csv(&answer, keys))?,
@@ -206,7 +206,7 @@ fn report_skipped(skipped: &Skipped) {
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
     let lines = Lines::new(list_args, format);
-    let (which, count) = (&list_args.which, list_args.n);
+    let (which, count) = (&list_args.which, list_args.n as usize);
     if list_args.follow {
         return follow(args, &query(which)?, lines);
     }
@@ -229,7 +229,7 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     let (by, which) = (graph_args.by, &graph_args.which);
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
     let answerer = Answerer::of(args)?;
-    let question = Question { which, keys, by, count: graph_args.n };
+    let question = Question { which, keys, by, count: graph_args.n as usize };
     let (answer, below, writing) = answerer.graph(&question, graph_args.step, graph_args.both)?;
     if let Some(path) = &graph_args.svg {
         std::fs::write(path, plot::svg(&answer, below.as_ref(), by, graph_args.stacked))
@@ -312,10 +312,15 @@ fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
 }
 
 fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
-    let (summary, writing) = Answerer::of(args)?.summary()?;
+    let answerer = Answerer::of(args)?;
+    let (summary, writing) = answerer.summary()?;
+    // A table has no files.
+    let is_known = |name: &str| !answerer.is_table() || ["records", "from", "to"].contains(&name);
     if format == Format::Json {
         report_writing(&writing);
-        return print(&format!("{:#}\n", summary.to_json()));
+        let mut value = summary.to_json();
+        value.as_object_mut().into_iter().for_each(|value| value.retain(|name, _| is_known(name)));
+        return print(&format!("{value:#}\n"));
     }
     let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
     let per_record = match summary.records {
@@ -335,6 +340,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("to", span.as_ref().map_or("-".to_owned(), |span| span[1].clone())),
         ("files skipped", count(summary.skipped.count)),
     ];
+    let rows = rows.into_iter().filter(|(name, _)| is_known(name));
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
     print(&table(&["dataset", &args.place()], &[1], rows))?;
     report_writing(&writing);

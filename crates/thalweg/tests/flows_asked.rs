@@ -296,6 +296,12 @@ fn a_dataset_a_console_and_clickhouse_answer_alike() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     refused(&["--url", &format!("http://{nobody}")], &["stats"], "does not answer");
     if let [_, (_, clickhouse)] = &others[..] {
+        let stats = ask(&["--url", clickhouse], &["stats", "--format", "json"]);
+        let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).unwrap();
+        let expected = serde_json::json!({
+            "records": RECORDS, "from": "2026-11-22T05:00:00Z", "to": "2026-11-22T06:59:54.000000999Z"
+        });
+        assert_eq!(stats, expected);
         refused(&["--url", clickhouse], &["top", "src", "--dedup"], "--dedup is not for ClickHouse");
         let (stranger, _) = clickhouse.split_once('?').unwrap();
         refused(&["--url", stranger], &["top", "src"], "403 Forbidden: Authentication failed");

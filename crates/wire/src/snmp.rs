@@ -25,6 +25,7 @@ pub struct Response {
     pub values: Vec<(Oid, Value)>,
 }
 
+/// What an object has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Text(Vec<u8>),
@@ -92,7 +93,7 @@ fn oid(name: &[u32]) -> Vec<u8> {
     let [first, second, rest @ ..] = name else { return of(OID, &[0]) };
     let mut contents = Vec::new();
     for number in [first * 40 + second].iter().chain(rest) {
-        let sevens = (0..5).rev().map(|place| (number >> (7 * place) & 0x7f) as u8);
+        let sevens = (0..5).rev().map(|place| (number >> (7 * place) & 0x7f).to_le_bytes()[0]);
         let mut sevens: Vec<u8> = sevens.skip_while(|seven| *seven == 0).collect();
         let last = sevens.pop().unwrap_or(0);
         contents.extend(sevens.into_iter().map(|seven| seven | 0x80));

@@ -28,7 +28,7 @@ pub(super) struct Question<'a> {
     pub(super) keys: &'a [Key],
     pub(super) by: Metric,
     /// Rows, records or lines.
-    pub(super) count: u32,
+    pub(super) count: usize,
 }
 
 /// Who is asked.
@@ -59,7 +59,7 @@ impl<'a> Answerer<'a> {
         match self {
             Self::Datasets(args) => {
                 let (query, view, writing) = records(args, which, query)?;
-                Ok((top(&view, &query, keys, by, count as usize).map_err(failed)?, writing))
+                Ok((top(&view, &query, keys, by, count).map_err(failed)?, writing))
             }
             Self::Router(server) => {
                 let answer = document(server, "top", &parameters(question))?;
@@ -67,7 +67,7 @@ impl<'a> Answerer<'a> {
             }
             Self::ClickHouse { server, table } => {
                 let ask = statements(server, which)?;
-                let answer = Table { name: table, ask: &ask }.top(&query, keys, by, count as usize);
+                let answer = Table { name: table, ask: &ask }.top(&query, keys, by, count);
                 Ok((answer.map_err(failed)?, Vec::new()))
             }
         }
@@ -81,7 +81,7 @@ impl<'a> Answerer<'a> {
         both: bool,
     ) -> Result<(Graph, Option<Graph>, Vec<Writing>), Failure> {
         let Question { which, keys, by, count } = *question;
-        let (query, lines) = (query(which)?, Lines::Largest(count as usize));
+        let (query, lines) = (query(which)?, Lines::Largest(count));
         match self {
             Self::Datasets(args) => {
                 let (query, view, writing) = records(args, which, query)?;
@@ -118,7 +118,7 @@ impl<'a> Answerer<'a> {
         let records = match self {
             Self::Datasets(args) => {
                 let (query, view, writing) = records(args, which, query)?;
-                let (records, scanned) = list(&view, &query, count as usize).map_err(failed)?;
+                let (records, scanned) = list(&view, &query, count).map_err(failed)?;
                 return Ok((records, scanned, writing));
             }
             Self::Router(server) => {
@@ -128,12 +128,17 @@ impl<'a> Answerer<'a> {
                 items.and_then(|items| received::records(items.into_iter()))
             }
             Self::ClickHouse { server, table } => {
-                Table { name: table, ask: &statements(server, which)? }.list(&query, count as usize)
+                Table { name: table, ask: &statements(server, which)? }.list(&query, count)
             }
         };
         let records = records.map_err(failed)?;
         let scanned = Scanned::of_records(&records);
         Ok((records, scanned, Vec::new()))
+    }
+
+    /// Whether records are rows of a table, and in no files.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self, Self::ClickHouse { .. })
     }
 
     /// All that there is.
