@@ -15,7 +15,8 @@ use crate::ports::Ports;
 use crate::quantity;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{FlowsConfig, PortConfig, RouterConfig};
+use crate::types::{CollectorTls, FlowsConfig, PortConfig, RouterConfig, SpoolConfig};
+use crate::web;
 
 pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)
     .restart(Differs::Router(|old, new| old.flows.is_some() != new.flows.is_some()))
@@ -48,6 +49,25 @@ table! {
             "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
              host](export.md#captures-on-the-exporter) shows them as sent",
         );
+    static SPOOL: Key<PathBuf> = Key::by("spool", "a path", Reader::made_folder)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.spool.clone())))
+        .help(
+            "folder where records wait while a collector with a connection is [down](export.md#when-a-collector-is-down), \
+             relative to this file",
+        );
+    static SPOOL_BYTES: Key<u64> = Key::text("spool_bytes", "a size", quantity::bytes)
+        .default_toml("\"256MB\"")
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.spool.clone())))
+        .help("limit of the spool, shared by all collectors");
+    static COLLECTOR_CA: Key<PathBuf> = Key::by("collector_ca", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.tls.clone())))
+        .help("certificates (PEM) of the authorities that sign those of collectors with TLS");
+    static COLLECTOR_CERTIFICATE: Key<PathBuf> = Key::by("collector_certificate", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.tls.clone())))
+        .help("our own certificate (PEM), for collectors that ask for one; with `collector_key`");
+    static COLLECTOR_KEY: Key<PathBuf> = Key::by("collector_key", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.tls.clone())))
+        .help("that certificate's private key (PEM)");
     static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::made_folder)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
         .help("folder of the [dataset](flow-store.md) for records, relative to this file");
@@ -154,6 +174,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const TIMEOUT_MAX_S: u64 = 65_535;
 const COLLECTORS_MAX: usize = 16;
 const DATABASES_MAX: usize = 8;
+const SPOOL_BYTES_DEFAULT: u64 = 256_000_000;
 const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Protocols and transports of collectors.
@@ -176,11 +197,12 @@ pub(crate) fn read(
     let mut section = section?;
     let mut flows = FlowsConfig::default();
     flows.meter.watched = !alarms.is_empty();
-    section.set(reader, &COLLECTORS, &mut flows.collectors);
+    let collectors = section.read(reader, &COLLECTORS);
     section.set(reader, &BALANCE, &mut flows.balance);
     section.set(reader, &GSO, &mut flows.gso);
     flows.exporter = section.get(reader, &EXPORTER);
     flows.store = section.get(reader, &STORE);
+    read_connections(reader, &mut section, collectors, &mut flows);
     section.set(reader, &MMDB, &mut flows.mmdb);
     flows.networks = section.get(reader, &NETWORKS);
     let (url, authorities) = (section.get(reader, &ALARM_WEBHOOK), section.get(reader, &ALARM_WEBHOOK_CA));
@@ -240,6 +262,42 @@ fn databases(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<PathBuf>> {
         reader.error(ErrorKind::TooMany, &item.span, "too many databases", "at most 8");
     }
     Some(paths)
+}
+
+/// What only collectors with a connection need.
+fn read_connections(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    collectors: Option<At<Vec<String>>>,
+    flows: &mut FlowsConfig,
+) {
+    let (spool, bytes) = (section.read(reader, &SPOOL), section.get(reader, &SPOOL_BYTES));
+    let authorities = section.read(reader, &COLLECTOR_CA);
+    let (certificate, key) =
+        (section.read(reader, &COLLECTOR_CERTIFICATE), section.read(reader, &COLLECTOR_KEY));
+    let any = |ends: &[&str]| {
+        let addresses = collectors.iter().flat_map(|at| &at.value);
+        let mut schemes = addresses.filter_map(|address| address.split_once("://"));
+        schemes.any(|(scheme, _)| ends.iter().any(|end| scheme.ends_with(end)))
+    };
+    if let Some(at) = spool.as_ref().filter(|_| !any(&["+tcp", "+tls", "kafka", "clickhouse"])) {
+        let message = "no collector's records would wait in it: none has a connection";
+        reader.error(ErrorKind::Conflict, &at.span, message, "a collector by TCP, TLS, Kafka or ClickHouse");
+    }
+    if let Some(at) = collectors.as_ref().filter(|_| any(&["+tls"]) && authorities.is_none()) {
+        let message = "a collector with TLS, and nothing says whom to trust";
+        reader.error(
+            ErrorKind::MissingKey,
+            &at.span,
+            message,
+            "`collector_ca`, the authorities' certificates",
+        );
+    }
+    let identity = web::identity(reader, certificate, key, ["collector_certificate", "collector_key"]);
+    flows.tls = CollectorTls { authorities: authorities.map(|at| at.value), identity };
+    flows.collectors = collectors.map(|at| at.value).unwrap_or_default();
+    flows.spool =
+        spool.map(|at| SpoolConfig { folder: at.value, bytes: bytes.unwrap_or(SPOOL_BYTES_DEFAULT) });
 }
 
 fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {

@@ -94,11 +94,11 @@ pub use ports::LearnedAddress;
 pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
-    AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, ControlConfig, DpdkConfig, Driver,
-    FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, MAIN_VRF, NamedSet, NextHop,
-    PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, StandbyConfig, StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig,
-    VrfConfig, VrfIndex, WorkersConfig, XdpPlace,
+    AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, CollectorTls, ControlConfig, DpdkConfig,
+    Driver, FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, MAIN_VRF, NamedSet,
+    NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget,
+    RouterConfig, RoutingConfig, SpoolConfig, StandbyConfig, StaticNeighbor, SubInterface, SystemConfig,
+    TargetIndex, ValidateConfig, VrfConfig, VrfIndex, WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use vrf::VrfRoutes;

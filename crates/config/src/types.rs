@@ -172,6 +172,9 @@ pub struct FlowsConfig {
     pub exporter: Option<String>,
     /// Send datagrams together and let the kernel segment them.
     pub gso: bool,
+    /// Where records wait for collectors with a connection.
+    pub spool: Option<SpoolConfig>,
+    pub tls: CollectorTls,
     /// The folder of the dataset for records.
     pub store: Option<PathBuf>,
     pub keep: KeepConfig,
@@ -193,6 +196,8 @@ impl Default for FlowsConfig {
             observation_domain: 1,
             exporter: None,
             gso: true,
+            spool: None,
+            tls: CollectorTls::default(),
             store: None,
             keep: KeepConfig::default(),
             mmdb: Vec::new(),
@@ -201,6 +206,21 @@ impl Default for FlowsConfig {
             nat_events: None,
         }
     }
+}
+
+/// A queue on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolConfig {
+    pub folder: PathBuf,
+    pub bytes: u64,
+}
+
+/// Files for collectors with TLS, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectorTls {
+    pub authorities: Option<PathBuf>,
+    /// Our own certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// How long a dataset keeps records.

@@ -41,6 +41,7 @@ mod error;
 mod kafka;
 mod life;
 mod link;
+mod pace;
 mod report;
 mod spool;
 mod stream;

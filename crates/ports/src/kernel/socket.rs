@@ -159,6 +159,31 @@ impl Netlink {
         self.dump(what, &request, sequence, visit)
     }
 
+    /// Sends a request that is only a header and has one message as its answer.
+    pub(super) fn one<T>(
+        &mut self,
+        what: &'static str,
+        kind: u16,
+        header: &[u8],
+        read: impl Fn(Message<'_>) -> T,
+    ) -> Result<T, KernelError> {
+        let sequence = self.sequences(1);
+        let mut request = MessageWriter::default();
+        request.begin(kind, libc::NLM_F_REQUEST as u16, sequence, header);
+        request.end();
+        self.send(&request)?;
+        loop {
+            let datagram = self.receive()?;
+            // Others are answers to earlier, abandoned requests.
+            let mut messages = Messages(&self.buffer[..datagram]);
+            let Some(message) = messages.find(|message| message.sequence == sequence) else { continue };
+            return match answer(&message) {
+                Some(Err(refusal)) => Err(KernelError::Refused { what, refusal }),
+                Some(Ok(())) | None => Ok(read(message)),
+            };
+        }
+    }
+
     /// The messages waiting now; `None` if there are none.
     pub(super) fn events(&mut self) -> Result<Option<Messages<'_>>, KernelError> {
         match self.receive() {

@@ -308,5 +308,6 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         (Connection::Down(why), _) => Some(why.clone()),
         _ => report.last_error.clone(),
     };
-    OutletSummary { to, records, packets, bytes, lost, datagrams_refused, error }
+    let datagrams_dropped = report.datagrams_dropped;
+    OutletSummary { to, records, packets, bytes, lost, datagrams_refused, datagrams_dropped, error }
 }
