@@ -58,16 +58,16 @@ pub(crate) fn is_real_time() -> bool {
     policy >= 0 && policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR
 }
 
-/// Gives the calling thread a fair share of its core, by its nice value, in slices of this length; kernels before 6.12
-/// have one length for all. Threads that it starts are ordinary. Fails if the process lacks the right.
-pub(crate) fn set_fair(nice: i32, slice: Duration) -> io::Result<()> {
+/// Gives the calling thread a fair share of its core, by its nice value, in slices of so many nanoseconds; kernels before
+/// 6.12 have one length for all. Threads that it starts are ordinary. Fails if the process lacks the right.
+pub(crate) fn set_fair(nice: i32, slice_ns: u64) -> io::Result<()> {
     let attributes = SchedulingAttributes {
-        size: size_of::<SchedulingAttributes>() as u32, // 48
-        policy: libc::SCHED_OTHER as u32,
+        size: ATTRIBUTES_BYTES,
+        policy: libc::SCHED_OTHER.unsigned_abs(),
         flags: RESET_ON_FORK,
         nice,
         priority: 0,
-        runtime_ns: slice.as_nanos() as u64,
+        runtime_ns: slice_ns,
         deadline_ns: 0,
         period_ns: 0,
     };
@@ -90,6 +90,9 @@ struct SchedulingAttributes {
     deadline_ns: u64,
     period_ns: u64,
 }
+
+const ATTRIBUTES_BYTES: u32 = 48;
+const _: () = assert!(size_of::<SchedulingAttributes>() == 48);
 
 /// `SCHED_FLAG_RESET_ON_FORK`.
 const RESET_ON_FORK: u64 = 1;

@@ -23,7 +23,7 @@
 //! shares its core would seem rested because the other one had its half, take the core from it, lose its rank again, and
 //! so on every few milliseconds.
 //!
-//! A thread with a fair share, with or without a nice value, has short slices ([`SLICE`]). They do not change its share,
+//! A thread with a fair share, with or without a nice value, has short slices ([`SLICE_NS`]). They do not change its share,
 //! but since Linux 6.12 a thread that wakes with a shorter slice than the running one has, and with time left of its
 //! share, runs at once.
 
@@ -44,7 +44,7 @@ const SPENT: u32 = 85;
 const RESTED: u32 = 80;
 
 /// The shortest slice that the kernel takes.
-const SLICE: Duration = Duration::from_micros(100);
+const SLICE_NS: u64 = 100_000;
 
 /// Processor time of the thread that opens it, and its waiting for a core.
 const STATISTICS: &str = "/proc/thread-self/schedstat";
@@ -95,7 +95,7 @@ impl Priority {
     fn take(self) -> io::Result<()> {
         match self {
             Priority::Normal => Ok(()),
-            Priority::Nice => os::set_fair(NICE, SLICE),
+            Priority::Nice => os::set_fair(NICE, SLICE_NS),
             Priority::RealTime => os::set_real_time(REAL_TIME),
         }
     }
@@ -144,7 +144,7 @@ impl Rank {
             None => return,
             Some(is_ordinary) => is_ordinary,
         };
-        let done = if changed { os::set_fair(0, SLICE) } else { os::set_real_time(REAL_TIME) };
+        let done = if changed { os::set_fair(0, SLICE_NS) } else { os::set_real_time(REAL_TIME) };
         match done {
             Ok(()) => self.is_ordinary = changed,
             // An administrator took the right away on purpose.
