@@ -56,8 +56,11 @@ enum Question {
     OpenBgpd(openbgpd::Question),
 }
 
+/// The question of a path with this parameter.
+type Asks = fn(String) -> Question;
+
 /// The paths of birdwatcher, and the question of each. A path has no parameters that matter, but `/routes/prefix` has one.
-const PATHS: [(&str, fn(String) -> Question); 11] = [
+const PATHS: [(&str, Asks); 11] = [
     ("/status", |_| Question::Status),
     ("/protocols/bgp", |_| Question::Protocols),
     ("/protocols/short", |_| Question::ProtocolsShort),
