@@ -9,13 +9,14 @@ use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, NameOptions, Sampling};
 
 use crate::diagnostic::ErrorKind;
+use crate::flows_types::{CollectorTls, FlowsConfig, SpoolConfig};
 use crate::key::{Differs, Key, Sub, table};
 use crate::nat_events;
 use crate::ports::Ports;
 use crate::quantity;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{CollectorTls, FlowsConfig, PortConfig, RouterConfig, SpoolConfig};
+use crate::types::{PortConfig, RouterConfig};
 use crate::web;
 
 pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)

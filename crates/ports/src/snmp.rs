@@ -1,6 +1,6 @@
 //! Asks exporters by SNMP (version 2c) what they call their interfaces: IF-MIB's ifName and ifAlias.
 //!
-//! A thread asks one exporter at a time, when its first records come and then every [`AGAIN_AFTER`]. Nobody waits for
+//! A thread asks one exporter at a time, when its first records come and then every `AGAIN_AFTER`. Nobody waits for
 //! it: until an answer has come, interfaces have no names. An exporter that does not answer keeps the names it had.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

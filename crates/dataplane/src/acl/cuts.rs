@@ -11,7 +11,7 @@
 //!       rest --> areas 4, 9999
 //! ```
 //!
-//! Whoever asks tests the areas that are found, in all parts. So a cut may name too many areas but must not miss one,
+//! The asker tests the areas that are found, in all parts. So a cut may name too many areas but must not miss one,
 //! and needs no borders: networks far apart share a slot if these bits of theirs are equal.
 //!
 //! # Bounds

@@ -37,7 +37,7 @@ impl Pace {
 
     /// The most messages to send together: half of the buffer, so that the collector reads one half meanwhile.
     pub(super) fn messages_max(&self) -> usize {
-        ((self.buffer.limit / 2 / CHARGED_BYTES) as usize).max(1)
+        usize::try_from(self.buffer.limit / 2 / CHARGED_BYTES).map_or(1, |messages| messages.max(1))
     }
 
     /// Datagrams that found no room, since the first look; those of other senders to the same socket too.

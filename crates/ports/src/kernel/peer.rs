@@ -42,8 +42,9 @@ impl PeerSocket {
             return None;
         }
         let mut request = [0; 56];
-        request[0] = if theirs.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
-        (request[1], request[2]) = (libc::IPPROTO_UDP as u8, 1 << (MEMORY - 1));
+        let family = if theirs.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        request[0] = u8::try_from(family).ok()?;
+        (request[1], request[2]) = (u8::try_from(libc::IPPROTO_UDP).ok()?, 1 << (MEMORY - 1));
         request[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
         // Of a datagram: the sender stands first.
         request[8..10].copy_from_slice(&ours.port().to_be_bytes());

@@ -20,6 +20,9 @@ const DATAGRAM_BYTES: usize = 256 << 10;
 /// The kernel answers while it executes a request; after this long without an answer it hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// `NLM_F_REQUEST`.
+const REQUEST: u16 = 1;
+
 /// A netlink socket.
 #[derive(Debug)]
 pub(super) struct Netlink {
@@ -154,7 +157,7 @@ impl Netlink {
     ) -> Result<bool, KernelError> {
         let sequence = self.sequences(1);
         let mut request = MessageWriter::default();
-        request.begin(kind, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16, sequence, header);
+        request.begin(kind, REQUEST | libc::NLM_F_DUMP as u16, sequence, header);
         request.end();
         self.dump(what, &request, sequence, visit)
     }
@@ -169,7 +172,7 @@ impl Netlink {
     ) -> Result<T, KernelError> {
         let sequence = self.sequences(1);
         let mut request = MessageWriter::default();
-        request.begin(kind, libc::NLM_F_REQUEST as u16, sequence, header);
+        request.begin(kind, REQUEST, sequence, header);
         request.end();
         self.send(&request)?;
         loop {

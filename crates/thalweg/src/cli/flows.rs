@@ -20,7 +20,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long, global = true)]
     pub(crate) no_live: bool,
     /// Ask another program than a dataset: a router's console, http://HOST:PORT or https://.., or ClickHouse,
-    /// clickhouse://HOST[:PORT]/[DATABASE.]TABLE or clickhouse+tls://.. with ?user=NAME&password_file=FILE
+    /// clickhouse://HOST:PORT/DATABASE.TABLE or clickhouse+tls://.. with ?user=NAME&password_file=FILE
     #[arg(long, global = true, value_name = "URL", conflicts_with_all = ["data", "no_live"])]
     pub(crate) url: Option<String>,
     /// File with the console's token on its first line [default: the variable THALWEG_TOKEN, if it is set]
