@@ -87,6 +87,10 @@ table! {
         .otherwise("5 % of it, at most 1 GB")
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
         .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
+    static ICEBERG: Key<bool> = Key::flag("iceberg")
+        .default_of(|| FlowsConfig::default().iceberg)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
+        .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too");
     static MMDB: Key<Vec<PathBuf>> = Key::by("mmdb", "a path or a list of at most 8", databases)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.mmdb.clone())))
         .help(
@@ -301,7 +305,10 @@ fn read_connections(
 }
 
 fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
-    let mut first = None;
+    let mut first = section.take(&ICEBERG).and_then(|item| {
+        flows.iceberg = ICEBERG.value(reader, &item)?;
+        Some((ICEBERG.name(), item.span))
+    });
     let keep = &mut flows.keep;
     let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
     for (key, value) in keys {
@@ -311,7 +318,7 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         }
     }
     if let (None, Some((key, span))) = (&flows.store, first) {
-        let message = format!("`{key}` limits a store, and there is no store");
+        let message = format!("`{key}` is about a store, and there is no store");
         reader.error(ErrorKind::MissingKey, &span, message, "`store`, the folder where records are kept");
     }
 }

@@ -178,6 +178,8 @@ pub struct FlowsConfig {
     /// The folder of the dataset for records.
     pub store: Option<PathBuf>,
     pub keep: KeepConfig,
+    /// The dataset is also an Iceberg table.
+    pub iceberg: bool,
     /// MMDB databases: country and AS by address.
     pub mmdb: Vec<PathBuf>,
     /// A list of names of networks.
@@ -200,6 +202,7 @@ impl Default for FlowsConfig {
             tls: CollectorTls::default(),
             store: None,
             keep: KeepConfig::default(),
+            iceberg: false,
             mmdb: Vec::new(),
             networks: None,
             alarm_webhook: None,

@@ -125,6 +125,7 @@ impl FlowSide {
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),
             retention: retention(&flows.keep),
+            iceberg: flows.iceberg,
             notify,
             meter: flows.meter.clone(),
             interfaces: interfaces_of(ports.clone()),

@@ -37,16 +37,13 @@ pub(crate) fn current_core() -> Option<usize> {
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Gives the calling thread real-time priority (SCHED_RR), or with `None` the ordinary one. Threads that it starts
-/// are ordinary. Fails if the process lacks the right.
-pub(crate) fn set_real_time(priority: Option<i32>) -> io::Result<()> {
+/// Gives the calling thread real-time priority (SCHED_RR). Threads that it starts are ordinary. Fails if the process
+/// lacks the right.
+pub(crate) fn set_real_time(priority: i32) -> io::Result<()> {
     // SAFETY: sched_param is a plain struct of integers, for which all zeroes is valid.
     let mut parameters: libc::sched_param = unsafe { mem::zeroed() };
-    parameters.sched_priority = priority.unwrap_or(0);
-    let policy = match priority {
-        Some(_) => libc::SCHED_RR | libc::SCHED_RESET_ON_FORK,
-        None => libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK,
-    };
+    parameters.sched_priority = priority;
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the pointer is to a live struct; 0 names the calling thread.
     match unsafe { libc::sched_setscheduler(0, policy, &parameters) } {
         0 => Ok(()),
@@ -61,14 +58,41 @@ pub(crate) fn is_real_time() -> bool {
     policy >= 0 && policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR
 }
 
-/// Sets the calling thread's nice value: Linux keeps one for each thread. Fails if the process lacks the right.
-pub(crate) fn set_nice(value: i32) -> io::Result<()> {
-    // SAFETY: no pointers; 0 names the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) } {
+/// Gives the calling thread a fair share of its core, by its nice value, in slices of this length; kernels before 6.12
+/// have one length for all. Threads that it starts are ordinary. Fails if the process lacks the right.
+pub(crate) fn set_fair(nice: i32, slice: Duration) -> io::Result<()> {
+    let attributes = SchedulingAttributes {
+        size: size_of::<SchedulingAttributes>() as u32, // 48
+        policy: libc::SCHED_OTHER as u32,
+        flags: RESET_ON_FORK,
+        nice,
+        priority: 0,
+        runtime_ns: slice.as_nanos() as u64,
+        deadline_ns: 0,
+        period_ns: 0,
+    };
+    // SAFETY: the pointer is to a live struct of the size that it says; 0 names the calling thread, and no flags.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// `struct sched_attr` in its first version.
+#[repr(C)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// `SCHED_FLAG_RESET_ON_FORK`.
+const RESET_ON_FORK: u64 = 1;
 
 /// The processor time of the calling thread, or zero if the kernel does not say.
 pub fn thread_cpu_time() -> Duration {

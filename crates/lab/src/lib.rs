@@ -9,7 +9,7 @@
 //! - [`models`], [`stages`], [`lpm`], [`divide`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
 //! - [`predict`]: the models on virtual cores.
 //! - [`network`], [`convergence`], [`seeds`]: routers on virtual time; the graph of the Internet.
-//! - [`forwarding`], [`nat`], [`qos`], [`bulk`], [`failover`]: routers between two testers in network namespaces.
+//! - [`forwarding`], [`nat`], [`qos`], [`bulk`], [`latency`], [`failover`]: routers between two testers in network namespaces.
 //!
 //! Tables and reports take measured rows, so tests can use generated numbers. A number never appears without its spread
 //! if there is one; a report needs no other file; text from outside is escaped. The laboratory does not use
@@ -27,6 +27,7 @@ pub mod experiment;
 pub mod failover;
 mod figures;
 pub mod forwarding;
+pub mod latency;
 pub mod lpm;
 mod markup;
 pub mod models;

@@ -122,6 +122,8 @@ pub struct ImportOptions {
     /// A file for comma-separated values; `-` is standard output.
     pub csv: Option<PathBuf>,
     pub retention: Retention,
+    /// Keep an Iceberg table of the dataset.
+    pub iceberg: bool,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
 }
@@ -240,7 +242,13 @@ fn outlets(
     let mut outlets = Lines::outlets(&options.json, &options.csv, false)?;
     if let Some(folder) = &options.store {
         let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
-        let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };
+        let kept = KeptOptions {
+            retention: options.retention,
+            iceberg: options.iceberg,
+            waiting,
+            cache: None,
+            notify,
+        };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }
     Ok(outlets)

@@ -69,6 +69,7 @@ fn options(sources: Vec<ImportSource>) -> ImportOptions {
         json: None,
         csv: None,
         retention,
+        iceberg: false,
         enrich,
     }
 }

@@ -87,6 +87,11 @@ impl StoreError {
         }
     }
 
+    /// Whether a file is damaged or gone.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable { .. }) || self.is_gone()
+    }
+
     /// Advice to the operator, if there is any.
     fn advice(&self) -> Option<&'static str> {
         use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};

@@ -352,7 +352,8 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let mut done = Upkeep::default();
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
-        let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
+        let options =
+            WriterOptions { upkeep_interval_s: 0, iceberg: keep.iceberg, ..WriterOptions::new(wall_ns) };
         let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
             StoreError::Busy { .. } => Failure::Run(format!(
                 "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \

@@ -9,6 +9,7 @@ mod convergence;
 mod divide;
 mod failover;
 mod forwarding;
+mod latency;
 mod models;
 mod nat;
 mod network;
@@ -93,6 +94,8 @@ experiments! {
     Qos(qos::LabQosArgs) => qos::run,
     /// Measure bulk TCP through NAT with pings beside it, against the kernel (needs root)
     Bulk(bulk::LabBulkArgs) => bulk::run,
+    /// Measure latency by load and schedule, against the kernel and what the machine adds (needs root)
+    Latency(latency::LabLatencyArgs) => latency::run,
     /// Measure what is lost when links, gateways, sessions or the process fail, against BIRD (needs root)
     Failover(failover::LabFailoverArgs) => failover::run,
     /// Simulate networks of BGP routers, or compute the routes of the whole Internet

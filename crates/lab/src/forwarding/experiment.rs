@@ -12,6 +12,7 @@ mod cell;
 mod changed;
 mod outcome;
 
+pub(crate) use cell::verify;
 pub use cell::{CellRun, CostRun, LatencyRun};
 pub use changed::ChangeResult;
 pub use outcome::{ApplicationResult, CeilingResult, CellResult, CostResult, LatencyResult, Outcome, sum_up};

@@ -52,6 +52,9 @@ pub struct FrameSizeError(pub usize);
 pub struct FrameSize(usize);
 
 impl FrameSize {
+    /// The smallest that Ethernet allows.
+    pub const SMALLEST: Self = Self(SMALLEST);
+
     /// Fails for a size that no frame can have.
     pub fn new(bytes: usize) -> Result<Self, FrameSizeError> {
         if (SMALLEST..=LARGEST).contains(&bytes) { Ok(Self(bytes)) } else { Err(FrameSizeError(bytes)) }

@@ -11,8 +11,8 @@
 //!
 //! **Timing.** If a trial asks for it, one frame in a power of two is *tagged*: it has a send call of its own, the
 //! clock is read just before, and the receiver's filter passes only tagged frames. The kernel stamps them when they
-//! arrive at the interface. So a latency includes the send call, both links and the router, but not the receiver's
-//! wake-up. Both clocks are the machine's real-time clock; a frame that seems to arrive before it was sent is
+//! arrive at the interface, and they are read when all are sent. So a latency includes the send call, both links and
+//! the router, but no receiver, which would also take a core from the router. Both clocks are the machine's real-time clock; a frame that seems to arrive before it was sent is
 //! counted and left out.
 //!
 //! **Cost.** The sum of three processor times: inside the send calls, where nearly the whole path over virtual
@@ -62,6 +62,15 @@ pub enum Way {
     Back,
 }
 
+/// Tagged frames per second; more would disturb the measurement.
+const TAGS_PPS: f64 = 10_000.0;
+
+/// The mask of [`Tester::tagged`] for a rate: as many tagged frames as do not disturb, and as fit into the buffer.
+pub(crate) fn mask_for(rate_pps: f64, seconds: f64) -> u32 {
+    let one_in = (rate_pps / TAGS_PPS).max(rate_pps * seconds / f64::from(CAPTURE_MAX));
+    (one_in.ceil().clamp(1.0, 65_536.0) as u32).next_power_of_two() - 1
+}
+
 /// What a trial sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
@@ -69,25 +78,38 @@ pub struct Offer {
     frames: u64,
     limit_s: f64,
     whole_batches: bool,
+    sleeps: bool,
 }
 
 impl Offer {
     /// A steady rate for this many seconds.
     pub fn paced(rate_pps: f64, seconds: f64) -> Self {
         let frames = (rate_pps * seconds).round().max(1.0) as u64;
-        Self { rate_pps, frames, limit_s: seconds * (1.0 + OVERTIME) + OVERTIME_S, whole_batches: false }
+        let limit_s = seconds * (1.0 + OVERTIME) + OVERTIME_S;
+        Self { rate_pps, frames, limit_s, whole_batches: false, sleeps: false }
+    }
+
+    /// The same from a sender that sleeps between frames instead of keeping a core busy, for rates that leave time to.
+    pub fn sleeping(self) -> Self {
+        Self { sleeps: true, ..self }
     }
 
     /// As many frames as possible for this many seconds.
     pub fn flood(seconds: f64) -> Self {
-        Self { rate_pps: f64::INFINITY, frames: u64::MAX, limit_s: seconds, whole_batches: true }
+        Self {
+            rate_pps: f64::INFINITY,
+            frames: u64::MAX,
+            limit_s: seconds,
+            whole_batches: true,
+            sleeps: false,
+        }
     }
 
     /// This many frames, as fast as possible.
     pub fn burst(frames: u64) -> Self {
         // Enough for a router that slows the sender a hundredfold.
         let limit_s = 10.0 + frames as f64 / 10_000.0;
-        Self { rate_pps: f64::INFINITY, frames, limit_s, whole_batches: true }
+        Self { rate_pps: f64::INFINITY, frames, limit_s, whole_batches: true, sleeps: false }
     }
 
     /// The same in whole batches, measuring the processor time inside send calls.
@@ -112,6 +134,11 @@ impl Offer {
         };
         let pending = due.saturating_sub(sent);
         if pending == 0 || (pending < burst && due < self.frames) { Next::Wait } else { Next::Send(pending) }
+    }
+
+    /// The time until the next frame is due.
+    fn until_next(&self, sent: u64, elapsed: Duration) -> Duration {
+        Duration::from_secs_f64(sent as f64 / self.rate_pps).saturating_sub(elapsed)
     }
 
     /// The frames that should have been sent: all that were, if as many as possible.
@@ -207,7 +234,9 @@ impl<'a> Tester<'a> {
         self.run(offer, None, subject_cpu_s)
     }
 
-    /// Runs a trial in which one frame of `mask` + 1, a power of two, is timed and checked.
+    /// Runs a trial in which one frame of `mask` + 1, a power of two, is timed and checked. Like those of
+    /// [`captured`](Self::captured) they are read afterwards: a thread that woke for them would take a core from the
+    /// router.
     pub fn tagged(
         &mut self,
         offer: Offer,
@@ -216,18 +245,28 @@ impl<'a> Tester<'a> {
     ) -> Result<(Trial, Tagged), ForwardingError> {
         let (namespace, port) = self.receiving;
         let mut receiver = namespace.inside(|| PacketReceiver::open(port, mask, RECEIVE_WAIT))?;
-        let (trial, size, routed) = (self.trial.wrapping_add(1), self.maker.size(), self.way != Way::Direct);
-        let done = AtomicBool::new(false);
-        let (sent, tagged) = std::thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive(&mut receiver, trial, size, routed, &done));
-            let sent = self.run(offer, Some(mask), subject_cpu_s);
-            done.store(true, Ordering::Relaxed);
-            let tagged =
-                receiving.join().unwrap_or_else(|_| Err(io::Error::other("the receiver ended early")));
-            (sent, tagged)
-        });
+        let sent = self.run(offer, Some(mask), subject_cpu_s)?;
         let failed = |source| ForwardingError::System { what: format!("receiving on {port}"), source };
-        Ok((sent?, tagged.map_err(failed)?))
+        Ok((sent, self.read_tagged(&mut receiver).map_err(failed)?))
+    }
+
+    /// Reads the tagged frames that wait in the socket's buffer.
+    fn read_tagged(&self, receiver: &mut PacketReceiver) -> io::Result<Tagged> {
+        let (mut tagged, mut last) = (Tagged::default(), None);
+        while let Some(arrival) = receiver.receive()? {
+            let frame = receiver.frame(arrival);
+            let Some(stamp) = stamp_of(frame).filter(|stamp| stamp.trial == self.trial) else { continue };
+            if let Some(fault) = fault_of(frame, self.maker.size()).filter(|_| self.way != Way::Direct) {
+                *tagged.faults.entry(fault).or_default() += 1;
+            }
+            tagged.out_of_order += u64::from(last.is_some_and(|last| stamp.sequence < last));
+            last = Some(stamp.sequence);
+            match arrival.arrived_ns.checked_sub(stamp.sent_ns) {
+                Some(ns) if tagged.latencies_ns.len() < SAMPLES_MAX => tagged.latencies_ns.push(ns),
+                _ => tagged.left_out += 1,
+            }
+        }
+        Ok(tagged)
     }
 
     /// Runs a trial after which every received frame is read: its sequence number and its endpoints as they
@@ -289,7 +328,10 @@ impl<'a> Tester<'a> {
                 Next::Send(pending) => pending,
                 Next::End => break,
                 Next::Wait => {
-                    std::hint::spin_loop();
+                    match offer.sleeps {
+                        true => std::thread::sleep(offer.until_next(sent.frames, begin.elapsed())),
+                        false => std::hint::spin_loop(),
+                    }
                     continue;
                 }
             };
@@ -369,38 +411,6 @@ fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-fn receive(
-    receiver: &mut PacketReceiver,
-    trial: u16,
-    size: FrameSize,
-    routed: bool,
-    done: &AtomicBool,
-) -> io::Result<Tagged> {
-    let mut tagged = Tagged::default();
-    let mut last = None;
-    loop {
-        // Read before receiving, so that everything received until then is still read.
-        let is_done = done.load(Ordering::Relaxed);
-        let Some(arrival) = receiver.receive()? else {
-            if is_done {
-                return Ok(tagged);
-            }
-            continue;
-        };
-        let frame = receiver.frame(arrival);
-        let Some(stamp) = stamp_of(frame).filter(|stamp| stamp.trial == trial) else { continue };
-        if let Some(fault) = fault_of(frame, size).filter(|_| routed) {
-            *tagged.faults.entry(fault).or_default() += 1;
-        }
-        tagged.out_of_order += u64::from(last.is_some_and(|last| stamp.sequence < last));
-        last = Some(stamp.sequence);
-        match arrival.arrived_ns.checked_sub(stamp.sent_ns) {
-            Some(ns) if tagged.latencies_ns.len() < SAMPLES_MAX => tagged.latencies_ns.push(ns),
-            _ => tagged.left_out += 1,
-        }
-    }
-}
-
 /// The statistics files of the kernel's softirq threads.
 fn softirq_threads() -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -463,5 +473,8 @@ mod tests {
         );
         assert_eq!((slow.intended(7), Offer::flood(1.0).intended(7)), (500, 7));
         assert_eq!(batch_of(1000, 3, None), BATCH);
+        let ms = Duration::from_millis;
+        assert_eq!([ms(1), ms(5)].map(|elapsed| slow.until_next(3, elapsed)), [ms(2), Duration::ZERO]);
+        assert_eq!([(500.0, 1.0), (1e6, 1.0), (500.0, 200.0)].map(|(r, s)| mask_for(r, s)), [0, 127, 1]);
     }
 }

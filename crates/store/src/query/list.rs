@@ -3,6 +3,7 @@
 use thalweg_flow::FlowRecord;
 
 use super::{Query, Scanned, scan, tasks};
+use crate::block::number;
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::rows::{Rows, Task};
@@ -61,8 +62,10 @@ fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, Sto
         places.retain(|row| ends[*row] >= least);
     }
     if let Task::Batch(batch) = rows.task {
-        return Ok(places.into_iter().map(|row| batch.records[row]).collect());
+        return Ok(places.into_iter().map(|row| batch.records[rows.place(row)]).collect());
     }
+    places.sort_unstable();
+    rows.pick(places.into_iter().map(number).collect());
     rows.need(Field::STORED)?;
-    places.into_iter().map(|row| rows.block().record(row)).collect()
+    (0..rows.len()).map(|row| rows.block().record(row)).collect()
 }

@@ -67,6 +67,42 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(cells.iter().all(|cell| cell["bits_per_second"]["median"].as_f64() > Some(0.0)), "{json}");
 }
 
+/// Every load of every router has a row, and a time that is planted in a router shows up in each of its frames.
+#[test]
+fn latency_by_load_and_schedule() {
+    if !thalweg_lab::forwarding::is_root() {
+        return thalweg_testdata::skipped("lab latency: not root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let short = ["lab", "latency", "--quick", "--trial", "0.05", "--drivers", "af_packet"];
+    let few = ["--loads", "idle,tenth,busy", "--schedules", "usual,nice-poll50", "--plant", "20000"];
+    let output = crate::experiment(&[&short[..], &few].concat(), folder.path());
+    let results = crate::results(&output, folder.path())["results"].clone();
+    let left_out = results["left_out"].as_array().expect("a list");
+    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab latency: {why}")));
+    let cells = results["cells"].as_array().expect("cells");
+    let routers = results["routers"].as_array().expect("routers");
+    // The kernel, two schedules of ours, two relays. A busy machine may pass no rate, and then no share of it either.
+    assert_eq!(routers.len() + left_out.len(), 5, "{results}");
+    for router in routers {
+        let of = |load: &str| {
+            let is_it = |cell: &&serde_json::Value| {
+                cell["load"] == load
+                    && ["subject", "driver", "change"].iter().all(|key| cell[key] == router[key])
+            };
+            cells.iter().filter(is_it).count()
+        };
+        assert_eq!((of("idle"), of("busy"), of("half")), (1, 1, 0), "{router} {cells:?}");
+        assert!(router["idle_cores"]["median"].as_f64() < Some(1.0), "{router}");
+    }
+    let of = |change: &str| -> Vec<u64> {
+        let here = cells.iter().filter(|cell| cell["change"] == change);
+        here.map(|cell| cell["one_way"]["min_ns"].as_u64().expect("a number")).collect()
+    };
+    let planted = of("20000 us planted");
+    assert!(planted.len() >= 2 && planted.iter().all(|ns| *ns >= 20_000_000), "{planted:?}");
+}
+
 /// Every router leaves a dead link; ours also leaves a silent gateway whose link is up, and comes back when it is killed.
 #[test]
 fn failover_of_links_gateways_and_the_process() {

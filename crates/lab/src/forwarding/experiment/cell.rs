@@ -7,7 +7,7 @@ use crate::forwarding::latency::Percentiles;
 use crate::forwarding::load::{Scenario, flows};
 use crate::forwarding::method::{self, BackToBack, Found, LossPoint, Trial};
 use crate::forwarding::subject::Subject;
-use crate::forwarding::tester::{Offer, Tagged, Tester, Way};
+use crate::forwarding::tester::{Offer, Tagged, Tester, Way, mask_for};
 use crate::forwarding::topology::Topology;
 use crate::workload::frames::Endpoint;
 use std::sync::atomic::AtomicBool;
@@ -18,8 +18,6 @@ const VERIFY_PPS: f64 = 10_000.0;
 const VERIFY_S: f64 = 0.04;
 /// The rate at which every flow is sent once before measuring.
 const WARM_UP_PPS: f64 = 50_000.0;
-/// Tagged frames per second; more would disturb the measurement.
-const TAGS_PPS: f64 = 10_000.0;
 /// Processor time is measured at this share of throughput, where nothing is lost and queues are short.
 pub(super) const COST_SHARE: f64 = 0.9;
 /// Waiting time between two attempts to get a frame through.
@@ -74,7 +72,7 @@ impl Bench<'_> {
         let options = self.options;
         let cpu_s = || subject.cpu_s();
         let mut tester = Tester::new(self.topology, Way::Router, cell.size, flows, self.stop)?;
-        self.verify(&mut tester, flows.len(), subject)?;
+        verify(&mut tester, flows.len(), options.start_wait, subject)?;
         let throughput = method::throughput(ceiling_pps, &options.search, |rate| {
             tester.trial(Offer::paced(rate, options.trial_s), &cpu_s)
         })?;
@@ -121,36 +119,36 @@ impl Bench<'_> {
         let Some(size) = FrameSize::new(128).ok() else { return Ok(()) };
         let flows = flows(&Scenario { flows: 1, ..*scenario }, &[], self.options.seed);
         let mut tester = Tester::new(self.topology, Way::Router, size, &flows, self.stop)?;
-        self.verify(&mut tester, 1, subject)
+        verify(&mut tester, 1, self.options.start_wait, subject)
     }
+}
 
-    /// Waits until every frame of a slow trial arrives and is correct; then sends every flow once.
-    fn verify(
-        &self,
-        tester: &mut Tester<'_>,
-        flows: usize,
-        subject: &dyn Subject,
-    ) -> Result<(), ForwardingError> {
-        let end = Instant::now() + self.options.start_wait;
-        loop {
-            let offer = Offer::paced(VERIFY_PPS, VERIFY_S);
-            let (trial, tagged) = tester.tagged(offer, 0, &|| 0.0)?;
-            if is_right(&trial, &tagged) {
-                break;
-            }
-            if Instant::now() > end {
-                return Err(ForwardingError::NotForwarding {
-                    sent: trial.sent,
-                    received: trial.received,
-                    fault: tagged.faults.keys().next().copied(),
-                    said: subject.said(),
-                });
-            }
-            std::thread::sleep(RETRY_WAIT);
+/// Waits until every frame of a slow trial arrives and is correct; then sends every flow once.
+pub(crate) fn verify(
+    tester: &mut Tester<'_>,
+    flows: usize,
+    start_wait: Duration,
+    subject: &dyn Subject,
+) -> Result<(), ForwardingError> {
+    let end = Instant::now() + start_wait;
+    loop {
+        let offer = Offer::paced(VERIFY_PPS, VERIFY_S);
+        let (trial, tagged) = tester.tagged(offer, 0, &|| 0.0)?;
+        if is_right(&trial, &tagged) {
+            break;
         }
-        let offer = Offer::paced(WARM_UP_PPS, flows as f64 / WARM_UP_PPS);
-        tester.trial(offer, &|| 0.0).map(drop)
+        if Instant::now() > end {
+            return Err(ForwardingError::NotForwarding {
+                sent: trial.sent,
+                received: trial.received,
+                fault: tagged.faults.keys().next().copied(),
+                said: subject.said(),
+            });
+        }
+        std::thread::sleep(RETRY_WAIT);
     }
+    let offer = Offer::paced(WARM_UP_PPS, flows as f64 / WARM_UP_PPS);
+    tester.trial(offer, &|| 0.0).map(drop)
 }
 
 /// The machine may lose a frame; none may be wrong.
@@ -165,8 +163,7 @@ pub(super) fn latency(
     seconds: f64,
     cpu_s: &dyn Fn() -> f64,
 ) -> Result<LatencyRun, ForwardingError> {
-    let one_in = (rate_pps / TAGS_PPS).ceil().clamp(1.0, 65_536.0) as u32;
-    let mask = one_in.next_power_of_two() - 1;
+    let mask = mask_for(rate_pps, seconds);
     let (trial, tagged) = tester.tagged(Offer::paced(rate_pps, seconds), mask, cpu_s)?;
     Ok(LatencyRun { rate_pps, trial, percentiles: Percentiles::of(tagged.latencies_ns) })
 }

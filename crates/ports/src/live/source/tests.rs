@@ -256,6 +256,7 @@ fn a_busy_polling_source_asks_instead_of_waiting() {
     let options =
         SourceOptions { chunk_packets: 1, busy_poll: Duration::from_secs(60), ..SourceOptions::default() };
     let mut source = LiveSource::new(vec![port.half(0)], options, LiveClock::start()).unwrap();
+    source.spin = Spin::alone(options.busy_poll);
     port.late.store(1, Ordering::Relaxed);
     let first = source.next_chunk(Duration::from_secs(20)).unwrap();
     assert!(first.is_some(), "its descriptor says so");
