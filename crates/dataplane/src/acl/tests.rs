@@ -296,16 +296,18 @@ fn rule_of_networks() -> impl Strategy<Value = Rule> {
 
 /// Addresses at the borders of networks, on both sides.
 fn borders<'a>(nets: impl Iterator<Item = &'a IpNet>, v6: bool) -> Vec<IpAddr> {
-    let ends = nets.filter(|net| net.addr().is_ipv6() == v6).flat_map(|net| match (net.network(), net.broadcast()) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => {
-            let (first, last) = (u32::from(first), u32::from(last));
-            [first.wrapping_sub(1), first, last, last.wrapping_add(1)].map(|n| Ipv4Addr::from(n).into())
+    let ends = nets.filter(|net| net.addr().is_ipv6() == v6).flat_map(|net| {
+        match (net.network(), net.broadcast()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                let (first, last) = (u32::from(first), u32::from(last));
+                [first.wrapping_sub(1), first, last, last.wrapping_add(1)].map(|n| Ipv4Addr::from(n).into())
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                let (first, last) = (u128::from(first), u128::from(last));
+                [first.wrapping_sub(1), first, last, last.wrapping_add(1)].map(|n| Ipv6Addr::from(n).into())
+            }
+            mixed => unreachable!("{mixed:?}"),
         }
-        (IpAddr::V6(first), IpAddr::V6(last)) => {
-            let (first, last) = (u128::from(first), u128::from(last));
-            [first.wrapping_sub(1), first, last, last.wrapping_add(1)].map(|n| Ipv6Addr::from(n).into())
-        }
-        mixed => unreachable!("{mixed:?}"),
     });
     let other: IpAddr = if v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     ends.chain([other]).collect()
