@@ -1,9 +1,9 @@
 //! A tree of cuts over areas: which of them may hold a packet, found without testing the others.
 //!
-//! A *cut* takes some bits of one part of the packet as the number of a slot. A slot has the areas that may hold packets
-//! with these bits, and is cut again while they are many. Areas that would be in more than two slots are not copied into
-//! them: they are the *rest* of the cut, and are cut by themselves, by another part or by other bits (Vamanan et al.,
-//! SIGCOMM 2010). So a packet walks down one branch for each rest, mostly one to three.
+//! A *cut* takes some bits of one part of the packet as the number of a slot. A slot has the areas that may hold
+//! packets with these bits, and is cut again while they are many. Areas that would be in more than two slots are not
+//! copied into them: they are the *rest* of the cut, and are cut by themselves, by another part or by other bits
+//! (Vamanan et al., SIGCOMM 2010). So a packet walks down one branch for each rest, mostly one to three.
 //!
 //! ```text
 //!   destination, bits 8 to 21: slot 5 --> source port, bits 0 to 3: slot 2 --> areas 17, 230
@@ -48,8 +48,9 @@ pub(super) type Bounds = [Interval; PARTS];
 const FEW: usize = 4;
 /// The most bits of a cut.
 const BITS_MAX: u32 = 15;
-/// Marks a node that is a cut; others are places in `leaves`.
+/// Marks a node that is a cut, and one that is a single area; others are places in `leaves`.
 const CUT: u32 = 1 << 31;
+const ONE: u32 = 1 << 30;
 /// The leaf without areas.
 const EMPTY: u32 = 0;
 /// Ends a leaf. No area has this number.
@@ -143,6 +144,13 @@ impl Tree {
     /// Tests the areas of a leaf, as far as they come before the best so far.
     #[inline(always)]
     fn test(&self, leaf: u32, holds: &impl Fn(usize) -> bool, best: &mut u32) {
+        if leaf & ONE != 0 {
+            let area = leaf ^ ONE;
+            if area < *best && holds(area as usize) {
+                *best = area;
+            }
+            return;
+        }
         for &area in &self.leaves[leaf as usize..] {
             if area >= *best {
                 return;
@@ -202,8 +210,10 @@ impl Builder<'_> {
     }
 
     fn leaf(&mut self, members: &[u32]) -> u32 {
-        if members.is_empty() {
-            return EMPTY;
+        match members {
+            [] => return EMPTY,
+            [area] => return area | ONE,
+            _ => {}
         }
         let place = number(self.tree.leaves.len());
         self.tree.leaves.extend(members.iter().chain([&END]));
@@ -261,7 +271,7 @@ impl Builder<'_> {
     }
 }
 
-/// Trees are too small for places not to fit: a table has at most [`super::table::AREAS_MAX`] areas.
+/// Places fit: a table has at most [`super::table::AREAS_MAX`] areas.
 fn number(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(END)
 }
@@ -340,7 +350,10 @@ mod tests {
                 {
                     let most = u128::MAX >> (128 - bits);
                     let last = last.min(most);
-                    *number = if *is_last { (last + (most - last).min(*beyond)).min(most) } else { first.saturating_sub(*beyond) };
+                    *number = match is_last {
+                        true => last + (most - last).min(*beyond),
+                        false => first.saturating_sub(*beyond),
+                    };
                 }
                 let plainly = areas.iter().position(|area| is_in(area, &point));
                 prop_assert_eq!(first(&tree, &areas, &point).0, plainly);
@@ -361,7 +374,7 @@ mod tests {
             (area[1], area[3]) = ((n % 100, n % 100), (443, 443));
             area
         }
-        // Networks of one side, of either side, and pairs of networks and hosts; and one area for everything at the end.
+        // Networks of one side, of either side, and pairs of networks and hosts; and an area for everything last.
         let kinds: [fn(u128) -> Bounds; 3] = [|n| network(1, n), |n| network((n % 2) as usize, n), pair];
         for kind in kinds {
             let areas: Vec<Bounds> = (0..9_999).map(kind).chain([[(0, u128::MAX); PARTS]]).collect();

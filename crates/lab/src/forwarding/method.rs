@@ -73,7 +73,8 @@ impl Trial {
 pub struct SearchOptions {
     /// The share of frames that may be lost; 0 in the RFC.
     pub loss_max: f64,
-    /// The search stops when the passing and the failing rate are this share of the ceiling apart.
+    /// The search stops when the passing and the failing rate are this share of the failing one apart, or of a
+    /// sixteenth of the ceiling.
     pub width: f64,
     /// Trials at a rate before it counts as failed.
     pub attempts: usize,
@@ -97,6 +98,9 @@ pub struct Found {
     pub trials: usize,
 }
 
+/// A router slower than the ceiling by more than this factor is measured less precisely than others.
+const SLOW: f64 = 16.0;
+
 /// Searches for throughput up to `ceiling`. `measure` makes a trial at a rate.
 pub fn throughput<E>(
     ceiling_pps: f64,
@@ -105,7 +109,6 @@ pub fn throughput<E>(
 ) -> Result<Found, E> {
     let mut found = Found { rate_pps: 0.0, failed_pps: None, loss: 0.0, trials: 0 };
     let mut rate = ceiling_pps;
-    let width = (options.width * ceiling_pps).max(1.0);
     loop {
         let (passed, best) = attempt(rate, options, &mut found.trials, &mut measure)?;
         if passed {
@@ -115,6 +118,7 @@ pub fn throughput<E>(
             found.failed_pps = Some(rate);
         }
         let Some(high) = found.failed_pps else { return Ok(found) };
+        let width = (options.width * high.max(ceiling_pps / SLOW)).max(1.0);
         if high - found.rate_pps <= width {
             return Ok(found);
         }

@@ -35,8 +35,11 @@ use std::time::{Duration, Instant};
 /// The factor by which a rate is lowered if not all sessions were valid, and how often.
 const BACK_OFF: f64 = 0.8;
 const ATTEMPTS: usize = 10;
-/// The rate at which sessions are made and replied to when their rate is not measured.
+/// The highest rate at which sessions are made and replied to when their rate is not measured, the lowest, and the
+/// sessions by which the right one for a router is found: more than its buffers hold.
 const CALM_PPS: f64 = 60_000.0;
+const CALM_LEAST_PPS: f64 = 2_000.0;
+const CALM_SESSIONS: u32 = 5_000;
 /// How long a router may take to start.
 const START_WAIT: Duration = Duration::from_secs(20);
 /// Capacity is found to this fraction.
@@ -61,6 +64,8 @@ pub struct Bench<'a> {
     kernel: bool,
     /// Whether a session counts only under another endpoint.
     translates: bool,
+    /// The rate at which the router makes sessions without loss, at most [`CALM_PPS`].
+    calm_pps: f64,
     next: u32,
 }
 
@@ -72,11 +77,12 @@ impl<'a> Bench<'a> {
         stop: &'a AtomicBool,
     ) -> Result<Self, ForwardingError> {
         let kernel = subject.label().is_native();
-        let mut bench = Self { topology, subject, stop, kernel, translates, next: 0 };
+        let mut bench = Self { topology, subject, stop, kernel, translates, calm_pps: CALM_PPS, next: 0 };
         let end = Instant::now() + START_WAIT;
         loop {
             let (valid, trial) = bench.piece(16, 2_000.0)?;
             if valid == 16 {
+                bench.calm_down()?;
                 return Ok(bench);
             }
             if Instant::now() > end {
@@ -89,6 +95,14 @@ impl<'a> Bench<'a> {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Halves the calm rate until the router makes all sessions at it: a long list of rules may be slow.
+    fn calm_down(&mut self) -> Result<(), ForwardingError> {
+        while self.calm_pps > CALM_LEAST_PPS && self.piece(CALM_SESSIONS, self.calm_pps)?.0 < CALM_SESSIONS {
+            self.calm_pps /= 2.0;
+        }
+        self.forget()
     }
 
     /// The fastest rate, up to `ceiling_pps`, at which `sessions` sessions can be made.
@@ -117,7 +131,7 @@ impl<'a> Bench<'a> {
         let mut opened = 0;
         while opened < sessions {
             let piece = (sessions - opened).min(CAPTURE_MAX);
-            let (numbers, public) = self.open(piece, CALM_PPS)?;
+            let (numbers, public) = self.open(piece, self.calm_pps)?;
             pieces.push((numbers, public));
             opened += piece;
         }
@@ -221,7 +235,8 @@ impl<'a> Bench<'a> {
         let flows: Vec<(Endpoint, Endpoint)> =
             learnt.iter().map(|(n, public)| (session(*n).1, *public)).collect();
         let mut tester = Tester::new(self.topology, Way::Back, smallest(), &flows, self.stop)?;
-        let (_, captured) = tester.captured(Offer::paced(CALM_PPS, flows.len() as f64 / CALM_PPS))?;
+        let (_, captured) =
+            tester.captured(Offer::paced(self.calm_pps, flows.len() as f64 / self.calm_pps))?;
         let is_valid = |frame: &&crate::forwarding::tester::Captured| {
             let inside = learnt.get(frame.sequence as usize).map(|(n, _)| session(*n).0);
             frame.fault.is_none() && inside == Some(frame.destination)

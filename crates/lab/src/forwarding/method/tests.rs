@@ -50,8 +50,9 @@ proptest! {
         let found = found(Fake { capacity, buffer: 0.0, holds_back }, ceiling, &options);
         // A frame a second is within rounding.
         prop_assert!(found.rate_pps <= capacity + 1.0, "{found:?}");
-        prop_assert!(found.rate_pps >= capacity - width * ceiling - 1.0, "{found:?}");
-        prop_assert!(found.failed_pps.unwrap() > capacity - 1.0);
+        let failed = found.failed_pps.unwrap();
+        prop_assert!(found.rate_pps >= capacity - width * failed.max(ceiling / SLOW) - 1.0, "{found:?}");
+        prop_assert!(failed > capacity - 1.0);
         prop_assert_eq!(found.loss, 0.0);
         prop_assert!(found.trials <= 2 * 14, "{}", found.trials);
     }
