@@ -308,7 +308,7 @@ fn read_connections(
 fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
     let mut first = section.take(&ICEBERG).and_then(|item| {
         flows.iceberg = ICEBERG.value(reader, &item)?;
-        Some((ICEBERG.name(), item.span))
+        flows.iceberg.then(|| (ICEBERG.name(), item.span))
     });
     let keep = &mut flows.keep;
     let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
