@@ -240,7 +240,10 @@ fn what_is_wrong_is_refused_and_counted() {
         let mut stream = connect(server.glass());
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n").as_bytes()).expect("sending");
         stream.shutdown(Shutdown::Write).expect("closing");
-        assert!(client::read(&mut BufReader::new(stream)).is_none_or(|answer| answer.status == 400), "{path}");
+        assert!(
+            client::read(&mut BufReader::new(stream)).is_none_or(|answer| answer.status == 400),
+            "{path}"
+        );
     }
     assert_eq!(server.written.load(Ordering::Relaxed), 0, "the router was asked nothing");
     let all = PATHS.len() as u64;
